@@ -1,0 +1,74 @@
+"""Every error that denizen raises on purpose, in one tree.
+
+    DenizenError
+    ├── InputError (ValueError)          an argument, option or file content is wrong
+    │   ├── DataError                    a population, network, table or run folder holds something unusable
+    │   └── ConfigError                  a configuration file or flag is wrong
+    ├── ModelError (ValueError)          a model breaks a rule of authoring; names the line
+    │   └── CapacityError                a declared bound or capacity was exceeded on the device
+    ├── StorageError (OSError)           a file could not be written or read; says what is safe on disk
+    └── MissingExtra (ImportError)       an optional package is absent; names the extra to install
+
+Messages say which argument, the value that came, what was expected and what to do about it.
+"""
+
+import difflib
+import importlib
+from collections.abc import Iterable
+from types import ModuleType
+
+
+class DenizenError(Exception):
+    """Base of all deliberate errors of denizen."""
+
+
+class InputError(DenizenError, ValueError):
+    """An argument, option or file content is wrong."""
+
+
+class DataError(InputError):
+    """A population, network, table or run folder holds something that cannot be used."""
+
+
+class ConfigError(InputError):
+    """A configuration file or a command-line flag is wrong."""
+
+
+class ModelError(DenizenError, ValueError):
+    """A model breaks one of the rules of authoring."""
+
+
+class CapacityError(ModelError):
+    """A declared bound or capacity was exceeded while running."""
+
+
+class StorageError(DenizenError, OSError):
+    """A file could not be written or read."""
+
+
+class MissingExtra(DenizenError, ImportError):
+    """An optional package is not installed."""
+
+
+def need(module: str, extra: str, purpose: str) -> ModuleType:
+    """Import an optional package late, or say which extra brings it.
+
+    Args:
+        module: importable name, for example ``"polars"``.
+        extra: the extra of denizen's that installs it.
+        purpose: what it is needed for, completing "… is needed to …".
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtra(
+            f"{module} is needed to {purpose} and is not installed; run: pip install 'denizen[{extra}]'"
+        ) from error
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """A sentence that lists the valid names, the closest one first: ``did you mean 'x'? valid: x, y``."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}valid: {', '.join(names) if names else '(none)'}"
