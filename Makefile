@@ -1,0 +1,71 @@
+# Two commands set everything up from a clean clone with Python 3.11-3.13 and a package index:
+#   make demo   the COVID model on a synthetic city, with progress, table, plot and run folder
+#   make test   the test suite
+# The first of each installs into .venv; later ones reuse it until pyproject.toml or constraints.txt changes.
+
+# The first interpreter found that is new enough; `make test PYTHON=python3.12` chooses another.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+# Plain pip, not uv: uv does not read pip's configuration, and so misses a locally kept torch.
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
+
+# Two workers, a file (and so a document's snippets, which share names) to one worker.
+PYTEST_ARGS ?= -n 2 --dist loadfile
+DEMO_ARGS ?=
+
+.PHONY: help demo test check format docs dist clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    set up and run the COVID model (DEMO_ARGS=... go to 'denizen run covid')"
+	@echo "make test    set up and run the tests (PYTEST_ARGS='-m slow' or a path narrow them)"
+	@echo "make check   linter, formatter, types, layers, spelling, changelog, documentation"
+	@echo "make format  let ruff rewrite what it can"
+	@echo "make docs    build the documentation into site/, strictly"
+	@echo "make dist    build sdist and wheel into dist/"
+	@echo "make clean   remove .venv and everything built (not runs/)"
+
+demo: $(VENV)/.stamp-demo
+	$(BIN)/denizen run covid $(DEMO_ARGS)
+
+test: $(VENV)/.stamp-dev
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Cheapest first; the first that fails ends the run.
+check: $(VENV)/.stamp-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/lint-imports
+	$(BIN)/pyrefly check
+	$(BIN)/towncrier build --draft --version check > /dev/null
+	$(BIN)/zensical build --strict
+
+format: $(VENV)/.stamp-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.stamp-dev
+	$(BIN)/zensical build --strict
+
+dist: $(VENV)/.stamp-dev
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf $(VENV) dist build site .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(VENV)/.stamp-venv:
+	@test -n "$(PYTHON)" || { echo "denizen needs Python 3.11, 3.12 or 3.13 on the PATH (or make PYTHON=/path/to/python)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.stamp-demo: $(VENV)/.stamp-venv pyproject.toml constraints.txt
+	$(PIP_INSTALL) -e '.[all]'
+	@touch $@
+
+# The developers' set contains the demo's, so both are up to date afterwards.
+$(VENV)/.stamp-dev: $(VENV)/.stamp-venv pyproject.toml constraints.txt
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $(VENV)/.stamp-demo $@

@@ -1,0 +1,83 @@
+"""README and docs say what is true: Python snippets run, shell snippets name targets, commands and flags that exist.
+
+A Python block runs with the names of the blocks above it on the same page. What cannot run carries
+`<!--- skip: next "reason" -->` above it, or another fence language (`text`, `pycon`).
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+IDS = [str(page.relative_to(ROOT)) for page in PAGES]
+
+SHELL_BLOCK = re.compile(r"^[ \t]*```(?:bash|sh|shell|console)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
+# Programs that a snippet may call without a check of ours.
+FOREIGN = {"cd", "git", "pip", "python", "python3", "export", "torchrun", "ls"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_python_snippets_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # run folders written by a snippet stay out of the repository
+    document = Sybil(parsers=[PythonCodeBlockParser(), SkipParser()]).parse(page)
+    for example in document.examples():
+        example.evaluate()
+
+
+def shell_commands(page: Path) -> list[list[str]]:
+    """The commands of a page's shell blocks, as words, without comments, prompts and output."""
+    commands = []
+    for block in SHELL_BLOCK.findall(page.read_text(encoding="utf-8")):
+        lines = [line.strip() for line in block.replace("\\\n", " ").splitlines()]
+        prompted = any(line.startswith("$ ") for line in lines)
+        for line in lines:
+            if prompted and not line.startswith("$ "):
+                continue
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                words.pop(0)  # VARIABLE=value in front of a command
+            if words:
+                commands.append(words)
+    return commands
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def help_text(words: list[str], monkeypatch, capsys) -> str:
+    """What `denizen WORDS --help` prints; fails where that is an error."""
+    app = pytest.importorskip("denizen.app", reason="the command line is not written yet")
+    monkeypatch.setattr("sys.argv", ["denizen", *words, "--help"])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        app.main()
+    printed = capsys.readouterr()
+    assert stop.value.code in (0, None), f"denizen {' '.join(words)} --help: {printed.err}"
+    return printed.out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_shell_snippets_name_what_exists(page, monkeypatch, capsys):
+    for words in shell_commands(page):
+        program, arguments = Path(words[0]).name, words[1:]
+        if program == "make":
+            targets = [word for word in arguments if "=" not in word and not word.startswith("-")]
+            assert set(targets) <= make_targets(), f"{page.name}: {shlex.join(words)}"
+        elif program == "denizen":
+            command = [word for word in arguments[:1] if not word.startswith("-")]
+            flags = [word.partition("=")[0] for word in arguments if word.startswith("--") and word != "--help"]
+            text = help_text(command, monkeypatch, capsys)
+            assert [flag for flag in flags if flag not in text] == [], f"{page.name}: {shlex.join(words)}"
+        else:
+            assert program in FOREIGN, f"{page.name}: unknown program {program!r}; fix the snippet or add it to FOREIGN"
+
+
+def test_readme_has_exactly_two_set_up_commands():
+    made = [shlex.join(words) for words in shell_commands(ROOT / "README.md") if words[0] == "make"]
+    assert sorted(made) == ["make demo", "make test"]

@@ -1,0 +1,35 @@
+"""The public surface is frozen here: a new name is a decision (design: at most 20), a lost one breaks a user."""
+
+import subprocess
+import sys
+from types import ModuleType
+
+import denizen as dz
+
+PUBLIC = {"State", "Model", "Graph", "mask", "stage", "count", "real", "history", "param", "series"}
+PUBLIC |= {"check", "simulate", "__version__"}
+
+# Imported late, by the extra that needs them: `import denizen` must stay quick and work without them.
+HEAVY = {"numba", "polars", "zarr", "matplotlib", "scipy", "networkx", "pandas", "pyarrow", "torch._inductor"}
+
+
+def test_all_is_the_frozen_list():
+    assert set(dz.__all__) == PUBLIC
+    assert len(dz.__all__) == len(set(dz.__all__)) <= 20
+
+
+def test_every_public_name_exists():
+    missing = [name for name in dz.__all__ if not hasattr(dz, name)]
+    assert not missing
+
+
+def test_nothing_else_looks_public():
+    """Namespaces (modules) aside, what has no underscore is listed."""
+    found = {name for name, value in vars(dz).items() if not name.startswith("_") and not isinstance(value, ModuleType)}
+    assert found <= set(dz.__all__)
+
+
+def test_import_brings_nothing_heavy():
+    code = "import sys, torch, numpy; before = set(sys.modules); import denizen; print(*(set(sys.modules) - before))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not HEAVY & set(loaded)
