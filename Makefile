@@ -9,7 +9,11 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 VENV := .venv
 BIN := $(VENV)/bin
 # Plain pip, not uv: uv does not read pip's configuration, and so misses a locally kept torch.
-PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
+# People see the downloads, CI does not need to.
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check $(if $(CI),--quiet) -c constraints.txt
+
+# What an installation depends on.
+SET_UP_BY := pyproject.toml constraints.txt src/denizen/_version.py
 
 # Two workers, a file (and so a document's snippets, which share names) to one worker.
 PYTEST_ARGS ?= -n 2 --dist loadfile
@@ -41,14 +45,14 @@ check: $(VENV)/.stamp-dev
 	$(BIN)/lint-imports
 	$(BIN)/pyrefly check
 	$(BIN)/towncrier build --draft --version check > /dev/null
-	$(BIN)/zensical build --strict
+	$(BIN)/zensical build --strict --clean
 
 format: $(VENV)/.stamp-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.stamp-dev
-	$(BIN)/zensical build --strict
+	$(BIN)/zensical build --strict --clean
 
 dist: $(VENV)/.stamp-dev
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
@@ -61,11 +65,13 @@ $(VENV)/.stamp-venv:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.stamp-demo: $(VENV)/.stamp-venv pyproject.toml constraints.txt
+$(VENV)/.stamp-demo: $(VENV)/.stamp-venv $(SET_UP_BY)
+	@echo "installing denizen and its extras into $(VENV), once; torch is the large part"
 	$(PIP_INSTALL) -e '.[all]'
 	@touch $@
 
 # The developers' set contains the demo's, so both are up to date afterwards.
-$(VENV)/.stamp-dev: $(VENV)/.stamp-venv pyproject.toml constraints.txt
+$(VENV)/.stamp-dev: $(VENV)/.stamp-venv $(SET_UP_BY)
+	@echo "installing denizen, its extras and the developers' tools into $(VENV), once; torch is the large part"
 	$(PIP_INSTALL) -e '.[dev]'
 	@touch $(VENV)/.stamp-demo $@

@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
@@ -81,3 +82,17 @@ def test_shell_snippets_name_what_exists(page, monkeypatch, capsys):
 def test_readme_has_exactly_two_set_up_commands():
     made = [shlex.join(words) for words in shell_commands(ROOT / "README.md") if words[0] == "make"]
     assert sorted(made) == ["make demo", "make test"]
+
+
+def nav_pages(entry: object) -> list[str]:
+    """The page paths of a nested `nav` of mkdocs.yml."""
+    if isinstance(entry, str):
+        return [entry]
+    return [page for part in (entry.values() if isinstance(entry, dict) else entry) for page in nav_pages(part)]
+
+
+def test_navigation_lists_every_page_once():
+    """Zensical's strict build checks links and references, not the navigation."""
+    listed = nav_pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted(pages)

@@ -1,0 +1,52 @@
+"""The wheel holds the whole package, installs by itself and starts."""
+
+import importlib.metadata
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import denizen as dz
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (path,) = folder.glob("denizen-*.whl")
+    return path
+
+
+def test_wheel_holds_every_file_of_the_package(wheel):
+    source = ROOT / "src"
+    files = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+    expected = {name for name in files if "__pycache__" not in name}
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert packed == expected
+    assert "denizen/py.typed" in packed
+
+
+def test_wheel_carries_licence_and_command(wheel):
+    archive = zipfile.ZipFile(wheel)
+    names = {name.partition(".dist-info/")[2]: name for name in archive.namelist()}
+    assert "licenses/LICENSE" in names
+    assert "denizen = denizen.app:main" in archive.read(names["entry_points.txt"]).decode()
+
+
+def test_installed_wheel_imports(wheel, tmp_path):
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(tmp_path)]
+    subprocess.run([*install, str(wheel)], check=True, capture_output=True)
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import denizen; print(denizen.__version__, denizen.__file__)"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    version, place = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert version == dz.__version__
+    assert Path(place).is_relative_to(tmp_path)
+
+
+def test_version_is_the_one_installed():
+    assert importlib.metadata.version("denizen") == dz.__version__
