@@ -13,11 +13,17 @@ import denizen as dz
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def output_of(*command: str) -> str:
+    """What a command prints; its error output where it fails."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    output_of(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder))
     (path,) = folder.glob("denizen-*.whl")
     return path
 
@@ -40,10 +46,9 @@ def test_wheel_carries_licence_and_command(wheel):
 
 def test_installed_wheel_imports(wheel, tmp_path):
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(tmp_path)]
-    subprocess.run([*install, str(wheel)], check=True, capture_output=True)
+    output_of(*install, str(wheel))
     code = "import sys; sys.path.insert(0, sys.argv[1]); import denizen; print(denizen.__version__, denizen.__file__)"
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    version, place = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    version, place = output_of(sys.executable, "-c", code, str(tmp_path)).split()
     assert version == dz.__version__
     assert Path(place).is_relative_to(tmp_path)
 
