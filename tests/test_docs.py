@@ -17,7 +17,8 @@ from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOLDERS = [ROOT / "docs", ROOT / "src"]  # the models of the zoo carry a README each
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(page for top in FOLDERS for page in top.rglob("*.md"))]
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
 SHELL_BLOCK = re.compile(r"^[ \t]*```(?:bash|sh|shell|console)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
