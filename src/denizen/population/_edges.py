@@ -1,0 +1,120 @@
+"""Reading networks: edge lists in CSV, Parquet or npz, ids checked against the population's size."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from denizen.errors import DataError
+from denizen.population._checks import edge_facts
+from denizen.population._csv import numbers
+from denizen.population._files import content
+from denizen.population._store import read_npz
+from denizen.population._tables import read_parquet
+
+SUFFIXES = (".csv", ".parquet", ".npz")
+_SOURCES = ("source", "src", "from", "i")
+_TARGETS = ("target", "dst", "to", "j")
+_WEIGHTS = ("weight", "weights", "w")
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """One edge list: int32 source and target `[edges]`, float32 weight `[edges]` or None, sentences for the report."""
+
+    source: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray | None
+    report: list[str]
+
+
+def read_network(path: Path, origin: str, agents: int) -> Network:
+    """Read one edge list: two columns `source,target`, or a third one with weights; named or in this order.
+
+    Args:
+        path: `.csv` (with or without header), `.parquet` or `.npz` (arrays `source`, `target`, `weight`).
+        origin: the file's name for messages.
+        agents: number of agents; ids must be in 0..agents-1.
+
+    Raises:
+        DataError: unreadable content, ids that are not whole or out of range, weights that are not finite.
+    """
+    report: list[str] = []
+    first_line = 0
+    if path.suffix == ".csv":
+        table = numbers(content(path, origin, "CSV"), origin, (2, 3))
+        names, columns, first_line = table.header, table.columns, table.line(0)
+        if names is not None:
+            report.append(f"{origin}: header line {','.join(names)!r} skipped.")
+    elif path.suffix == ".npz":
+        arrays, _ = read_npz(path, origin)
+        names, columns = list(arrays), list(arrays.values())
+    else:
+        raw = read_parquet(path, origin)
+        names, columns = list(raw), [column.values if column.labels is None else None for column in raw.values()]
+    ends = _by_name(names, columns, origin, report)
+    if any(column is None or column.ndim != 1 or column.dtype.kind not in "iuf" for column in ends):
+        raise DataError(f"{origin}: source, target and weight must be columns of numbers")
+    if len({len(column) for column in ends}) != 1:
+        raise DataError(f"{origin}: source, target and weight have the lengths {[len(column) for column in ends]}")
+    source, target = (
+        _ids(column, side, origin, agents, first_line) for column, side in zip(ends, ("source", "target"), strict=False)
+    )
+    weight = _weights(ends[2], origin) if len(ends) == 3 else None
+    report += edge_facts(source, target, agents).sentences(path.stem)
+    return Network(source, target, weight, report)
+
+
+def _by_name(names: list[str] | None, columns: list, origin: str, report: list[str]) -> list:
+    """The columns in the order source, target, weight: by their names where these are known, else as they stand."""
+    if names is None:
+        return columns
+    lowered = [name.strip().lower() for name in names]
+    found = [
+        next((k for k, name in enumerate(lowered) if name in known), None) for known in (_SOURCES, _TARGETS, _WEIGHTS)
+    ]
+    if found[0] is not None and found[1] is not None:
+        return [columns[k] for k in found if k is not None]
+    if len(columns) not in (2, 3) or found[0] is not None or found[1] is not None:
+        raise DataError(f"{origin} has columns {', '.join(names)[:200]}; expected source, target and perhaps weight")
+    report.append(
+        f"{origin}: columns {', '.join(names)} taken as source, target{', weight' if len(columns) == 3 else ''}."
+    )
+    return columns
+
+
+def _ids(values: np.ndarray, side: str, origin: str, agents: int, first_line: int) -> np.ndarray:
+    """Ids as int32, checked."""
+    if values.dtype.kind == "f":
+        bad = np.flatnonzero(~(np.isfinite(values) & (values == np.trunc(values))))
+        if bad.size:
+            raise DataError(
+                f"{origin}: {side} in {_where(bad[0], first_line)} is {values[bad[0]]}; expected a whole number, an agent's id"
+            )
+    if values.size and (values.min() < 0 or values.max() >= agents):
+        bad = np.flatnonzero((values < 0) | (values >= agents))
+        hint = (
+            "; ids count from 0, and this file seems to count from 1"
+            if values.min() >= 1 and values.max() == agents
+            else ""
+        )
+        raise DataError(
+            f"{origin}: {side} in {_where(bad[0], first_line)} is {values[bad[0]]}; the population has {agents} agents, "
+            f"so ids go from 0 to {agents - 1}{hint}"
+        )
+    return values.astype(np.int32)
+
+
+def _where(row: int, first_line: int) -> str:
+    return f"line {row + first_line}" if first_line else f"row {row} (counted from 0)"
+
+
+def _weights(values: np.ndarray, origin: str) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        weight = values.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(weight))
+    if bad.size:
+        raise DataError(
+            f"{origin}: {bad.size} weights are missing or infinite, the first in row {bad[0]} (counted from 0)"
+        )
+    return weight

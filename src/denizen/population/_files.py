@@ -1,0 +1,45 @@
+"""Reading files that may hold anything: every failure of a parser ends in one error that names the file."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from denizen.errors import DataError, DenizenError, StorageError
+
+
+@contextmanager
+def reading(origin: str, form: str) -> Iterator[None]:
+    """Turn whatever a third-party parser raises on broken content into a `DataError` naming the file.
+
+    Parsers of zip, Parquet and CSV raise dozens of types on hostile input, hence the wide net; denizen's own
+    errors pass unchanged.
+    """
+    try:
+        yield
+    except DenizenError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{origin} could not be read: {error.strerror or error}") from error
+    except MemoryError as error:
+        raise DataError(f"{origin} asks for more memory than there is; it may be damaged") from error
+    except Exception as error:
+        raise DataError(f"{origin} is not a readable {form} file: {_first_line(error)}") from error
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # polars: a Rust panic, not an Exception
+            raise DataError(f"{origin} is not a readable {form} file: {_first_line(error)}") from error
+        raise
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
+
+
+def content(path: Path, origin: str, form: str) -> bytes:
+    """The bytes of a file.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    with reading(origin, form):
+        return path.read_bytes()

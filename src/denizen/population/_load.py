@@ -1,0 +1,348 @@
+"""`load`: a population from a folder, a table, a column store, a package, or `"synthetic:NAME"`.
+
+The number of agents is the length of `age`, or, where there is no such column, the length that all columns share. A column of
+another length is an error that names both files. Nothing is ever written beside the data, and each file is read once.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from denizen.errors import DataError, InputError, nearest
+from denizen.population import _frames, _pickle
+from denizen.population._columns import STAGES, Raw, finish, stages
+from denizen.population._edges import SUFFIXES, read_network
+from denizen.population._files import content
+from denizen.population._population import Population
+from denizen.population._store import MANIFEST, parse_json, read_npz
+from denizen.population._synthetic import synthetic
+from denizen.population._tables import read_csv, read_parquet
+
+_PICKLES = (".pickle", ".pkl")
+_NETWORK_FOLDERS = ("mobility_networks", "networks")
+_MAPPING = "mapping.json"
+
+
+@dataclass
+class _Found:
+    """What has been read so far: columns and where each came from."""
+
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
+    labels: dict[str, list[str]] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    targets: dict[str, np.ndarray] = field(default_factory=dict)
+    report: list[str] = field(default_factory=list)
+
+
+def load(
+    path: Any,
+    *,
+    columns: Sequence[str] | None = None,
+    networks: Sequence[str] | None = None,
+    targets: Sequence[str] = (),
+    labels: Mapping[str, Sequence[str]] | None = None,
+) -> Population:
+    """Read a population.
+
+    Args:
+        path: a folder (pickled, Parquet or CSV columns, `mapping.json`, edge lists under `mobility_networks/`); one Parquet or
+            CSV table, with such a folder of networks beside it or not; a file written by `Population.save`; a package or another
+            object with a `__path__`; or `"synthetic:astoria"`, `"synthetic:astoria:1000000"`.
+        columns: names of the attributes to read; default all. Other files are not opened.
+        networks: names of the networks to read; default all.
+        targets: names (without suffix; `*` and `?` allowed) of files that hold observed series instead of attributes.
+        labels: attribute -> label of each code, position = code; wins over `mapping.json`.
+
+    Returns:
+        The population; `population.report` lists every choice made.
+
+    Raises:
+        DataError: a missing or unreadable file, columns of unequal length, missing values, ids out of range, a pickle
+            that holds anything but a column.
+        InputError: an argument of the wrong form.
+        MissingExtra: a Parquet file without polars or pyarrow.
+
+    Example:
+        >>> from denizen.population import load
+        >>> load("synthetic:astoria:1000").size
+        1000
+    """
+    for argument, names in (("columns", columns), ("networks", networks), ("targets", targets)):
+        if isinstance(names, str):
+            raise InputError(f"{argument} is {names!r}; expected a list of names, for example [{names!r}]")
+    place = _place(path)
+    if place.startswith("synthetic:"):
+        return _select(_synthetic(place, networks), columns)
+    root = Path(place)
+    if not root.exists():
+        raise DataError(
+            f"population {place!r} does not exist; give a folder, a .parquet, .csv or .npz file, or 'synthetic:astoria'"
+        )
+    stated = {name: [str(label) for label in values] for name, values in (labels or {}).items()}
+    if root.is_dir():
+        return _folder(root, columns, networks, targets, stated)
+    if root.suffix == ".npz":
+        return _store(root, columns, networks, stated)
+    if root.suffix not in (".parquet", ".csv"):
+        raise DataError(
+            f"population {place!r} has the suffix {root.suffix!r}; expected a folder, .parquet, .csv or .npz"
+        )
+    return _table(root, columns, networks, targets, stated)
+
+
+def _place(path: Any) -> str:
+    """The path, or `synthetic:` name, that an argument means."""
+    if isinstance(path, str | os.PathLike):
+        place = os.fspath(path)
+    else:
+        parts = getattr(path, "__path__", None)
+        if parts is None:
+            raise InputError(
+                f"population is a {type(path).__name__}; expected a path, a package or an object with a __path__"
+            )
+        place = parts if isinstance(parts, str) else next((os.fspath(part) for part in parts), "")
+    if not isinstance(place, str) or not place or "\0" in place:
+        raise InputError(f"population path is {place!r}; expected a path")
+    return place
+
+
+def _synthetic(place: str, networks: Sequence[str] | None) -> Population:
+    _, name, *rest = place.split(":")
+    if len(rest) > 1 or (rest and not rest[0].replace("_", "").isdecimal()):
+        raise InputError(f"population {place!r} is not of the form 'synthetic:NAME' or 'synthetic:NAME:SIZE'")
+    return synthetic(name, size=int(rest[0]) if rest else None, networks=networks)
+
+
+def _select(population: Population, columns: Sequence[str] | None) -> Population:
+    if columns is None:
+        return population
+    chosen = {name: population.column(name) for name in columns}
+    labels = {name: values for name, values in population.labels.items() if name in chosen}
+    return Population(**{**vars(population), "columns": chosen, "labels": labels})
+
+
+def _folder(
+    root: Path,
+    columns: Sequence[str] | None,
+    networks: Sequence[str] | None,
+    targets: Sequence[str],
+    labels: dict[str, list[str]],
+) -> Population:
+    found = _Found()
+    mapping = root / _MAPPING
+    known = (_mapping(mapping) if mapping.is_file() else {}) | labels
+    ignored = []
+    for path in sorted(root.iterdir()):
+        if path.name in (_MAPPING, *_NETWORK_FOLDERS) or path.name.startswith((".", "__")):
+            continue
+        if not path.is_file() or path.suffix not in (*_PICKLES, ".parquet", ".csv"):
+            ignored.append(path.name)
+        elif any(fnmatch(path.stem, pattern) for pattern in targets):
+            _target(found, path)
+        elif columns is None or path.suffix in (".parquet", ".csv") or path.stem in columns or path.stem not in known:
+            _attributes(found, path, columns, known)
+    if ignored:
+        found.report.append(f"Files that hold no attribute were ignored: {', '.join(ignored)}.")
+    return _assemble(found, root, root, columns, networks, targets)
+
+
+def _table(
+    path: Path,
+    columns: Sequence[str] | None,
+    networks: Sequence[str] | None,
+    targets: Sequence[str],
+    labels: dict[str, list[str]],
+) -> Population:
+    found = _Found()
+    mapping = path.parent / _MAPPING
+    _attributes(found, path, columns, (_mapping(mapping) if mapping.is_file() else {}) | labels)
+    for other in sorted(path.parent.iterdir()) if targets else ():
+        if other != path and other.is_file() and any(fnmatch(other.stem, pattern) for pattern in targets):
+            _target(found, other)
+    return _assemble(found, path, path.parent, columns, networks, targets)
+
+
+def _raw(path: Path, columns: Sequence[str] | None, report: list[str]) -> dict[str, Raw]:
+    """The columns of one file."""
+    if path.suffix == ".parquet":
+        return read_parquet(path, path.name, columns)
+    if path.suffix == ".csv":
+        raw, said = read_csv(path, path.name, columns)
+        report += said
+        return raw
+    return _frames.columns_of(_pickle.read(content(path, path.name, "pickle"), path.name), path.name, path.stem)
+
+
+def _attributes(found: _Found, path: Path, columns: Sequence[str] | None, known: dict[str, list[str]]) -> None:
+    for name, raw in _raw(path, columns, found.report).items():
+        if columns is not None and name not in columns:
+            continue
+        if name in found.origins:
+            raise DataError(f"column {name!r} is in two files, {found.origins[name]} and {path.name}; remove one")
+        values, labels, said = finish(name, raw, known.get(name), path.name)
+        if name == STAGES:  # written as real numbers by convention, so that is not worth a sentence
+            values, said = stages(values, path.name), []
+        found.columns[name], found.origins[name] = values, path.name
+        if labels is not None:
+            found.labels[name] = labels
+        found.report += said
+
+
+def _target(found: _Found, path: Path) -> None:
+    raw = _raw(path, None, found.report)
+    for name, column in raw.items():
+        key = path.stem if len(raw) == 1 else f"{path.stem}.{name}"
+        if column.labels is None:
+            found.targets[key] = column.values
+            found.report.append(
+                f"{path.name}: {len(column.values)} values read as target {key!r}, not as an attribute."
+            )
+        else:
+            found.report.append(f"{path.name}: {name!r} is not numeric and was left out of the targets.")
+
+
+def _mapping(path: Path) -> dict[str, list[str]]:
+    """`mapping.json`: attribute -> label of each code."""
+    mapping = parse_json(content(path, path.name, "JSON"), path.name)
+    for name, values in mapping.items():
+        if not isinstance(values, list) or not all(isinstance(value, str | int | float) for value in values):
+            raise DataError(f"{path.name}: {name!r} is not a list of labels")
+    return {name: [str(value) for value in values] for name, values in mapping.items()}
+
+
+def _length(found: _Found, root: Path) -> int:
+    """N: the length of `age`, or the length that all columns share; any other length is an error."""
+    lengths = {name: len(values) for name, values in found.columns.items()}
+    if not lengths:
+        raise DataError(f"{root} holds no attribute (.pickle, .pkl, .parquet or .csv)")
+    leader = "age" if "age" in lengths else next(iter(lengths))
+    for name, length in lengths.items():
+        if length != lengths[leader]:
+            raise DataError(
+                f"{found.origins[name]}: column {name!r} has {length} rows, but {leader!r} ({found.origins[leader]}) has "
+                f"{lengths[leader]}; every attribute needs one row per agent. If {found.origins[name]} is an observed series, "
+                f"pass targets=[{Path(found.origins[name]).stem!r}]"
+            )
+    size = lengths[leader]
+    if not 0 < size < 2**31:
+        raise DataError(f"{found.origins[leader]}: {size} rows; a population has 1 to {2**31 - 1} agents")
+    if leader != "age":
+        found.report.append(
+            f"There is no column 'age'; the number of agents, {size}, is the common length of the columns."
+        )
+    return size
+
+
+def _network_files(folder: Path, networks: Sequence[str] | None) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for place in (folder / name for name in _NETWORK_FOLDERS):
+        for path in sorted(place.iterdir()) if place.is_dir() else ():
+            if path.suffix in SUFFIXES and path.is_file():
+                if path.stem in files:
+                    raise DataError(f"network {path.stem!r} is in two files, {files[path.stem]} and {path}; remove one")
+                files[path.stem] = path
+    if networks is None:
+        return files
+    for name in networks:
+        if name not in files:
+            raise DataError(f"there is no network {name!r} beside {folder}; {nearest(str(name), files)}")
+    return {name: files[name] for name in networks}
+
+
+def _assemble(
+    found: _Found,
+    root: Path,
+    folder: Path,
+    columns: Sequence[str] | None,
+    networks: Sequence[str] | None,
+    targets: Sequence[str],
+) -> Population:
+    for name in columns or ():
+        if name not in found.columns:
+            raise DataError(f"{root} has no column {name!r}; {nearest(str(name), found.columns)}")
+    for pattern in targets:
+        if not any(fnmatch(name.split(".")[0], pattern) for name in found.targets):
+            raise DataError(f"{root} has no numeric target {pattern!r}; {nearest(pattern, found.targets)}")
+    size = _length(found, root)
+    edges: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    weights: dict[str, np.ndarray] = {}
+    for name, path in _network_files(folder, networks).items():
+        network = read_network(path, f"{path.parent.name}/{path.name}", size)
+        edges[name] = network.source, network.target
+        if network.weight is not None:
+            weights[name] = network.weight
+        found.report += network.report
+    return Population(
+        name=root.stem,
+        size=size,
+        columns=found.columns,
+        labels=found.labels,
+        networks=edges,
+        weights=weights,
+        targets=found.targets,
+        report=tuple(found.report),
+        source=str(root),
+    )
+
+
+def _store(
+    root: Path, columns: Sequence[str] | None, networks: Sequence[str] | None, labels: dict[str, list[str]]
+) -> Population:
+    """A file written by `Population.save`."""
+
+    def wanted(key: str) -> bool:
+        kind, _, name = key.partition("/")
+        chosen = {"columns": columns, "networks": networks, "weights": networks}.get(kind)
+        return chosen is None or name.split("/")[0] in chosen or name in chosen
+
+    arrays, manifest = read_npz(root, root.name, wanted)
+    if manifest is None:
+        raise DataError(f"{root.name} has no {MANIFEST}; expected a file written by Population.save")
+    size = manifest["size"]
+    parts: dict[str, dict[str, Any]] = {"columns": {}, "networks": {}, "weights": {}, "targets": {}}
+    for key, values in arrays.items():
+        kind, _, name = key.partition("/")
+        if kind not in parts or not name or values.ndim != 1:
+            raise DataError(f"{root.name}: array {key!r} does not belong to a population")
+        parts[kind][name] = values
+    for name, values in parts["columns"].items():
+        if len(values) != size or values.dtype not in (np.uint8, np.int8, np.int16, np.int32, np.float32):
+            raise DataError(
+                f"{root.name}: column {name!r} is {values.dtype} of length {len(values)}; expected {size} narrow values"
+            )
+    for name in [*(columns or ()), *(networks or ())]:
+        if name not in parts["columns"] and f"{name}/source" not in parts["networks"]:
+            raise DataError(f"{root.name} has no column or network {name!r}; {nearest(str(name), [*parts['columns']])}")
+    return Population(
+        name=manifest["name"],
+        size=size,
+        columns=parts["columns"],
+        labels={name: values for name, values in (manifest["labels"] | labels).items() if name in parts["columns"]},
+        networks=_stored_networks(parts, size, root.name),
+        weights=parts["weights"],
+        targets=parts["targets"],
+        report=tuple(manifest["report"]),
+        source=str(root),
+    )
+
+
+def _stored_networks(
+    parts: dict[str, dict[str, Any]], size: int, origin: str
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    ends, edges = parts["networks"], {}
+    for name in sorted({key.rpartition("/")[0] for key in ends}):
+        pair = [ends.get(f"{name}/{side}") for side in ("source", "target")]
+        weight = parts["weights"].get(name)
+        if any(end is None or end.dtype != np.int32 for end in pair) or len({len(end) for end in pair}) != 1:
+            raise DataError(f"{origin}: network {name!r} is incomplete")
+        if any(end.size and (end.min() < 0 or end.max() >= size) for end in pair):
+            raise DataError(f"{origin}: network {name!r} has ids outside 0..{size - 1}")
+        if weight is not None and (len(weight) != len(pair[0]) or weight.dtype != np.float32):
+            raise DataError(f"{origin}: weights of network {name!r} do not fit its edges")
+        edges[name] = pair[0], pair[1]
+    return edges

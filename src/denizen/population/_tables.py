@@ -1,0 +1,153 @@
+"""Tables with named columns: Parquet (polars or pyarrow) and CSV (polars, else the standard library)."""
+
+import csv
+import importlib.util
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from denizen.errors import DataError, need
+from denizen.population._columns import Raw, categorical, strings
+from denizen.population._csv import first_cells, is_number, numbers
+from denizen.population._files import content, reading
+
+
+def read_parquet(path: Path, origin: str, columns: Sequence[str] | None = None) -> dict[str, Raw]:
+    """The columns of a Parquet file, those of `columns` only if given.
+
+    Raises:
+        DataError: broken content, or a column that is neither number, boolean nor string.
+        MissingExtra: neither polars nor pyarrow is installed.
+    """
+    data = content(path, origin, "Parquet")
+    if importlib.util.find_spec("polars") is None and importlib.util.find_spec("pyarrow"):
+        return _with_pyarrow(data, origin, columns)
+    polars = need("polars", "tables", "read Parquet files")
+    with reading(origin, "Parquet"):
+        schema = polars.read_parquet_schema(io.BytesIO(data))
+        chosen = [name for name in schema if columns is None or name in columns]
+        table = polars.read_parquet(io.BytesIO(data), columns=chosen)
+        return {name: _from_polars(table[name], name, origin) for name in chosen}
+
+
+def _from_polars(column: Any, name: str, origin: str) -> Raw:
+    import polars
+
+    kind = column.dtype
+    if kind in (polars.String, polars.Categorical, polars.Enum):
+        column = column.cast(polars.String)
+        labels = column.drop_nulls().unique().sort().to_list()
+        codes = column.cast(polars.Enum(labels)).to_physical().cast(polars.Int64).fill_null(-1).to_numpy()
+        return categorical(codes, labels)
+    if kind == polars.Boolean or kind.is_integer():
+        if column.null_count() == 0:
+            return Raw(column.to_numpy())
+        column = column.cast(polars.Float64)
+    elif not kind.is_float() and kind != polars.Null:
+        raise DataError(
+            f"{origin}: column {name!r} has type {kind}; expected integers, real numbers, booleans or strings. "
+            "Leave it out with columns=[...] or convert it"
+        )
+    return Raw(column.cast(polars.Float64).fill_null(float("nan")).to_numpy())
+
+
+def _with_pyarrow(data: bytes, origin: str, columns: Sequence[str] | None) -> dict[str, Raw]:
+    import pyarrow
+    from pyarrow import parquet
+
+    with reading(origin, "Parquet"):
+        file = parquet.ParquetFile(io.BytesIO(data))
+        chosen = [name for name in file.schema_arrow.names if columns is None or name in columns]
+        table = file.read(columns=chosen)
+        found: dict[str, Raw] = {}
+        for name in chosen:
+            kind, column = table.schema.field(name).type, table[name]
+            kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+            if pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
+                found[name] = strings(column.to_pylist())
+            elif pyarrow.types.is_boolean(kind) or pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind):
+                found[name] = Raw(column.to_numpy())
+            else:
+                raise DataError(
+                    f"{origin}: column {name!r} has type {kind}; leave it out with columns=[...] or convert it"
+                )
+        return found
+
+
+def read_csv(path: Path, origin: str, columns: Sequence[str] | None = None) -> tuple[dict[str, Raw], list[str]]:
+    """The columns of a CSV file and sentences for the report.
+
+    A file of one column is one attribute named after the file, whether or not it has a header line, which is skipped.
+    A file of several columns needs a header, which names them.
+
+    Raises:
+        DataError: broken content, missing cells, or several columns without a header.
+    """
+    data = content(path, origin, "CSV")
+    first = first_cells(data, origin)
+    if not first:
+        raise DataError(f"{origin} is empty; expected one row per agent")
+    if len(first) == 1:
+        return _one_column(data, path.stem, origin)
+    if any(is_number(cell) for cell in first):
+        raise DataError(f"{origin} has {len(first)} columns and no header line; name the columns in the first line")
+    if len(set(first)) != len(first):
+        raise DataError(f"{origin}: two columns have the same name: {', '.join(first)[:200]}")
+    with reading(origin, "CSV"):
+        if importlib.util.find_spec("polars"):
+            import polars
+
+            table = polars.read_csv(io.BytesIO(data), infer_schema_length=None, columns=_chosen(first, columns))
+            if table.height != _rows(data):
+                return _split(data, first, origin, columns), []
+            return {name: _from_polars(table[name], name, origin) for name in table.columns}, []
+        return _split(data, first, origin, columns), []
+
+
+def _chosen(names: list[str], columns: Sequence[str] | None) -> list[str]:
+    return [name for name in names if columns is None or name in columns]
+
+
+def _rows(data: bytes) -> int:
+    return data.count(b"\n") - data.endswith(b"\n")
+
+
+def _one_column(data: bytes, name: str, origin: str) -> tuple[dict[str, Raw], list[str]]:
+    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n", 2)
+    if len(lines) > 1 and not is_number(lines[1].decode("utf-8", "replace").strip().strip('"')):
+        return {name: _split(data, [name], origin, None)[name]}, [
+            f"{origin}: first line taken as a header and skipped."
+        ]
+    table = numbers(data, origin, (1,))
+    said = [] if table.header is None else [f"{origin}: header line {table.header[0]!r} skipped."]
+    return {name: Raw(table.columns[0])}, said
+
+
+def _split(data: bytes, names: list[str], origin: str, columns: Sequence[str] | None) -> dict[str, Raw]:
+    """The careful reader: any quotes and line ends; names the line of a fault."""
+    with reading(origin, "CSV"):
+        rows = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True))[1:]
+    while rows and not any(cell.strip() for cell in rows[-1]):
+        rows.pop()
+    for line, row in enumerate(rows, start=2):
+        if len(row) != len(names):
+            raise DataError(f"{origin}: line {line} has {len(row)} columns; the header has {len(names)}")
+    return {
+        name: _parse([row[k].strip() for row in rows])
+        for k, name in enumerate(names)
+        if columns is None or name in columns
+    }
+
+
+def _parse(cells: list[str]) -> Raw:
+    """Integers, else real numbers, else strings; an empty cell is missing."""
+    if all(is_number(cell) for cell in cells):
+        try:
+            return Raw(np.array([int(cell) for cell in cells], dtype=np.int64))
+        except (ValueError, OverflowError):
+            texts = [cell if cell.lower() not in ("", "na", "n/a", "null", "none") else "nan" for cell in cells]
+            return Raw(np.array([float(text) for text in texts]))
+    return strings([cell or None for cell in cells])
