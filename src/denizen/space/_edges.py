@@ -27,6 +27,7 @@ class EdgeList:
         target: `[edges]`, same dtype, the agent that is acted upon.
         weight: `[edges]` float32, or None for weight one everywhere.
         directed: False where each contact is written once and holds in both directions.
+        report: what was changed or is worth knowing about foreign data, in sentences.
 
     Raises:
         InputError: for arrays of different lengths, of another dtype than stated, or not one-dimensional. The ids
@@ -38,6 +39,7 @@ class EdgeList:
     target: np.ndarray
     weight: np.ndarray | None = None
     directed: bool = True
+    report: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         expected = index_dtype(self.num_agents)

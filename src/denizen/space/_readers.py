@@ -1,0 +1,332 @@
+"""Contacts from elsewhere: arrays, scipy, networkx, and files in CSV, Parquet or npz.
+
+Everything ends in `validate_edges`, which refuses what cannot be meant and reports what it changes. The file formats
+themselves are in `_formats`. CSV and Parquet need polars (extra "tables"); npz needs numpy only.
+"""
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from denizen.errors import DataError, InputError
+from denizen.space._edges import INT32_MAX, EdgeList, index_dtype
+from denizen.space._formats import Columns, load, sparse_columns
+from denizen.space.generators._pairs import drop_repeats, pair_code, repeats, whole
+
+Repeats = Literal["keep", "drop", "error"]
+MAX_AGENTS = 3_037_000_499  # the square still fits an int64: pairs of agents are handled as single integers
+
+
+def read_edges(
+    path: str | Path,
+    *,
+    source: str = "source",
+    target: str = "target",
+    weight: str | None = None,
+    num_agents: int | None = None,
+    directed: bool = True,
+    self_loops: Repeats = "drop",
+    duplicates: Repeats = "keep",
+) -> EdgeList:
+    """Read contacts from a file.
+
+    - `.csv`, `.tsv`, `.txt`, `.edges`: one contact a line, separated by comma, semicolon, tab or spaces; lines that
+      start with `#` and blank lines are skipped. A first line that is not all numbers is a header, and columns go by
+      name; without one the first two (with `weight`, three) columns are taken.
+    - `.parquet`: columns by name.
+    - `.npz`: arrays by name, or a matrix written by `scipy.sparse.save_npz` (square; entry [i, j] is the weight of
+      i → j; entries that are all one give no weights).
+
+    Args:
+        path: the file.
+        source: column of the acting agents.
+        target: column of the agents acted upon.
+        weight: column of the weights; None reads none.
+        num_agents: number of agents; None takes the highest id + 1 (a sparse matrix knows its size).
+        directed: False where each contact is written once and holds in both directions.
+        self_loops: what to do with contacts of an agent with itself: "drop", "keep" or "error".
+        duplicates: what to do with repeated contacts: "keep", "drop" (the first stays) or "error".
+
+    Returns:
+        The contacts in the order of the file; `report` says what was dropped, taken for granted or is notable.
+
+    Raises:
+        DataError: no such file, another format, missing columns, or content that `validate_edges` refuses; names the
+            file and the line (text files, counted from 1) or row (others, counted from 0).
+        StorageError: the file cannot be read.
+        MissingExtra: CSV or Parquet without polars.
+    """
+    path = Path(path)
+    columns = load(path, source, target, weight)
+    if columns.size is not None and num_agents not in (None, columns.size):
+        raise DataError(f"{path}: a matrix over {columns.size} agents, but num_agents={num_agents}; leave it out")
+    edges, _ = validate_edges(
+        columns.source,
+        columns.target,
+        num_agents if columns.size is None else columns.size,
+        columns.weight,
+        self_loops=self_loops,
+        duplicates=duplicates,
+        directed=directed,
+        columns=columns,
+    )
+    return edges
+
+
+def from_arrays(
+    source: Any,
+    target: Any,
+    weight: Any = None,
+    *,
+    num_agents: int | None = None,
+    directed: bool = True,
+    self_loops: Repeats = "drop",
+    duplicates: Repeats = "keep",
+) -> EdgeList:
+    """Contacts from arrays, lists or CPU tensors; arguments and errors as `validate_edges`."""
+    return validate_edges(
+        source, target, num_agents, weight, self_loops=self_loops, duplicates=duplicates, directed=directed
+    )[0]
+
+
+def from_scipy(
+    matrix: Any, *, directed: bool = True, self_loops: Repeats = "drop", duplicates: Repeats = "keep"
+) -> EdgeList:
+    """Contacts from a scipy sparse matrix or array: entry [i, j] is the weight of i → j.
+
+    A symmetric matrix holds both directions: leave `directed` True. False is for contacts stored in one triangle only.
+    Stored zeros are no contacts; entries that are all one, or boolean, give no weights.
+
+    Raises:
+        InputError: not a scipy sparse matrix.
+        DataError: not square, or entries that are not valid weights.
+    """
+    if not hasattr(matrix, "tocoo"):
+        raise InputError(
+            f"matrix: expected a scipy sparse matrix, got {type(matrix).__name__}; see from_arrays for arrays"
+        )
+    coo = matrix.tocoo()
+    columns = sparse_columns("matrix", coo.shape, coo.row, coo.col, coo.data)
+    return validate_edges(
+        columns.source,
+        columns.target,
+        columns.size,
+        columns.weight,
+        self_loops=self_loops,
+        duplicates=duplicates,
+        directed=directed,
+        columns=columns,
+    )[0]
+
+
+def from_networkx(
+    graph: Any, *, weight: str | None = None, self_loops: Repeats = "drop", duplicates: Repeats = "keep"
+) -> tuple[EdgeList, list[Hashable]]:
+    """Contacts from a networkx graph, and the label of each agent.
+
+    Nodes that are all integers are numbered in ascending order (so 0 … n - 1 keep their numbers), others in the order
+    in which the graph holds them. Undirected graphs give an undirected list; parallel edges count as duplicates.
+
+    Args:
+        graph: a networkx graph of any of the four kinds.
+        weight: edge attribute to take as weight; None takes none.
+        self_loops: "drop", "keep" or "error".
+        duplicates: "keep", "drop" or "error".
+
+    Raises:
+        InputError: not a networkx graph.
+        DataError: an edge without the attribute, or weights that are not valid.
+    """
+    if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
+        raise InputError(f"graph: expected a networkx graph, got {type(graph).__name__}")
+    labels = list(graph.nodes)
+    if all(isinstance(label, int) for label in labels):
+        labels.sort()
+    ids = {label: number for number, label in enumerate(labels)}
+    ends = np.array([(ids[a], ids[b]) for a, b in graph.edges()], np.int64).reshape(-1, 2)
+    weights = None if weight is None else [value for _, _, value in graph.edges(data=weight)]
+    if weights is not None and None in weights:
+        a, b = list(graph.edges())[weights.index(None)]
+        raise DataError(
+            f"graph: edge {a!r}, {b!r} has no attribute {weight!r}; set it on every edge or pass weight=None"
+        )
+    edges, _ = validate_edges(
+        ends[:, 0],
+        ends[:, 1],
+        len(labels),
+        weights,
+        self_loops=self_loops,
+        duplicates=duplicates,
+        directed=graph.is_directed(),
+    )
+    return edges, labels
+
+
+def validate_edges(
+    source: Any,
+    target: Any,
+    num_agents: int | None = None,
+    weight: Any = None,
+    *,
+    self_loops: Repeats = "drop",
+    duplicates: Repeats = "keep",
+    directed: bool = True,
+    columns: Columns | None = None,
+) -> tuple[EdgeList, tuple[str, ...]]:
+    """Check foreign edge arrays and bring them into the narrow form of an `EdgeList`.
+
+    Args:
+        source: `[edges]` ids, whole numbers in 0 … num_agents - 1 (whole floats are converted and reported).
+        target: `[edges]` ids.
+        num_agents: number of agents; None takes the highest id + 1 and reports it.
+        weight: `[edges]` finite, non-negative numbers, or None.
+        self_loops: "drop", "keep" or "error".
+        duplicates: "keep", "drop" (the first of equal contacts stays) or "error". With `directed` False the contact
+            a, b and the contact b, a are the same.
+        directed: False where each contact is written once and holds in both directions.
+        columns: where the arrays were read, for messages.
+
+    Returns:
+        The edges in their order, and the report (also in `EdgeList.report`).
+
+    Raises:
+        DataError: ids that are no whole numbers or out of range, weights that are NaN, infinite or negative, unequal
+            lengths, nothing to infer the number of agents from, or what `self_loops` or `duplicates` refuse.
+        InputError: another choice for these two, or an impossible `num_agents`.
+    """
+    where = columns or Columns(source, target, weight)
+    for name, choice in (("self_loops", self_loops), ("duplicates", duplicates)):
+        if choice not in ("keep", "drop", "error"):
+            raise InputError(f"{name}={choice!r}: expected 'keep', 'drop' or 'error'")
+    report: list[str] = list(where.report)
+    start, end = (
+        _whole_numbers(where, name, array, report) for name, array in (("source", source), ("target", target))
+    )
+    weights = None if weight is None else _weights(where, weight)
+    lengths = [array.size for array in (start, end, weights) if array is not None]
+    if len(set(lengths)) > 1:
+        raise DataError(f"{where.origin}: source, target and weight must have one length, got {lengths}")
+    num_agents = _size(where, num_agents, start, end, report)
+    _in_range(where, "source", start, num_agents)
+    _in_range(where, "target", end, num_agents)
+    start, end = (array.astype(index_dtype(num_agents), copy=False) for array in (start, end))
+    loops = np.flatnonzero(start == end)
+    dropped = _decide(where, "self-loop", self_loops, loops, start, end, report)
+    again = _repeated(start, end, num_agents, directed, report, where)
+    again = np.setdiff1d(again, dropped, assume_unique=True) if dropped.size else again
+    dropped = np.concatenate([dropped, _decide(where, "repeated contact", duplicates, again, start, end, report)])
+    if dropped.size:
+        start, end = np.delete(start, dropped), np.delete(end, dropped)
+        weights = None if weights is None else np.delete(weights, dropped)
+    edges = EdgeList(num_agents, start, end, weights, directed, tuple(report))
+    return edges, edges.report
+
+
+def _whole_numbers(where: Columns, name: str, values: Any, report: list[str]) -> np.ndarray:
+    """The ids as an integer array of one dimension."""
+    array = _numeric(where, name, values, "iuf")
+    if array.dtype.kind == "f":
+        wrong = np.flatnonzero(~np.isfinite(array) | (array != np.floor(array)) | (np.abs(array) > 2**53))
+        if wrong.size:
+            raise where.error(name, wrong, array, "ids are whole numbers; remove or complete these rows")
+        report.append(f"{where.origin}: {name} came as {array.dtype} and was read as whole numbers.")
+        array = array.astype(np.int64)
+    elif array.dtype == np.uint64:
+        wrong = np.flatnonzero(array > INT32_MAX * 2**32)
+        if wrong.size:
+            raise where.error(name, wrong, array, f"ids are below {MAX_AGENTS}; number the agents from 0")
+        array = array.astype(np.int64)
+    return array
+
+
+def _numeric(where: Columns, name: str, values: Any, kinds: str) -> np.ndarray:
+    """A one-dimensional array of one of the numpy kinds."""
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise DataError(f"{where.origin}: {name} is not an array of numbers: {error}") from error
+    if array.size == 0 and array.ndim == 1:
+        return array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in kinds:
+        expected = "whole numbers" if kinds == "iuf" else "numbers"
+        first = f", first {array.flat[0]!r}" if array.size else ""
+        raise DataError(
+            f"{where.origin}: {name} holds {array.dtype} values of shape {array.shape}{first}; expected a flat "
+            f"array of {expected}"
+        )
+    return array
+
+
+def _weights(where: Columns, values: Any) -> np.ndarray:
+    """The weights as float32."""
+    array = _numeric(where, "weight", values, "biuf")
+    with np.errstate(over="ignore"):  # what overflows is infinite and refused below
+        narrow = array.astype(np.float32)
+    wrong = np.flatnonzero(~(np.isfinite(narrow) & (narrow >= 0)))
+    if wrong.size:
+        raise where.error("weight", wrong, array, "weights are finite float32 numbers of at least 0")
+    return narrow
+
+
+def _size(where: Columns, num_agents: int | None, start: np.ndarray, end: np.ndarray, report: list[str]) -> int:
+    """The number of agents, given or inferred."""
+    if num_agents is not None:
+        return whole("num_agents", num_agents, low=0, high=MAX_AGENTS)
+    if start.size == 0:
+        raise DataError(f"{where.origin}: no contacts, so the number of agents is unknown; pass num_agents")
+    size = max(int(start.max()), int(end.max())) + 1
+    if size > INT32_MAX:
+        raise DataError(
+            f"{where.origin}: the highest id is {size - 1}; number the agents from 0, or pass num_agents if there are "
+            f"that many"
+        )
+    report.append(f"{where.origin}: num_agents taken as the highest id + 1, {size}.")
+    return max(size, 1)
+
+
+def _in_range(where: Columns, name: str, ids: np.ndarray, num_agents: int) -> None:
+    """Refuse ids outside 0 … num_agents - 1."""
+    if ids.size == 0 or (ids.min() >= 0 and ids.max() < num_agents):
+        return
+    wrong = np.flatnonzero((ids < 0) | (ids >= num_agents))
+    one_based = ids.min() >= 1 and ids.max() == num_agents
+    hint = "; the ids seem to start at 1: subtract 1" if one_based else "; fix the ids or num_agents"
+    raise where.error(name, wrong, ids, f"ids go from 0 to {num_agents - 1} (num_agents={num_agents}){hint}")
+
+
+def _decide(
+    where: Columns, kind: str, choice: Repeats, rows: np.ndarray, start: np.ndarray, end: np.ndarray, report: list[str]
+) -> np.ndarray:
+    """Refuse or report the given rows; hands back those to drop."""
+    if rows.size == 0:
+        return rows
+    if choice == "error":
+        option, row = "self_loops" if kind == "self-loop" else "duplicates", int(rows[0])
+        raise DataError(
+            f"{where.origin}, {where.place(row)}: {kind} {start[row]} → {end[row]} ({rows.size} in all); remove them "
+            f"or pass {option}='drop' or 'keep'"
+        )
+    verb = "dropped" if choice == "drop" else "kept"
+    report.append(f"{where.origin}: {rows.size} {kind}{'s' * (rows.size != 1)} {verb}.")
+    return rows if choice == "drop" else rows[:0]
+
+
+def _repeated(
+    start: np.ndarray, end: np.ndarray, num_agents: int, directed: bool, report: list[str], where: Columns
+) -> np.ndarray:
+    """Rows that repeat an earlier contact; for directed edges also reports how many pairs occur both ways."""
+    if not directed:
+        return repeats(pair_code(start, end, num_agents))
+    code = start.astype(np.int64)
+    code *= num_agents
+    code += end
+    again = repeats(code)
+    if start.size:
+        pairs = drop_repeats(np.sort(pair_code(start, end, num_agents))).size
+        both = start.size - again.size - pairs
+        pairs -= np.unique(start[start == end]).size  # a self-loop is no pair
+        hint = "" if both else "; if each contact is written once, pass directed=False"
+        report.append(f"{where.origin}: {both} of {pairs} pairs of agents occur in both directions{hint}.")
+    return again
