@@ -1,7 +1,7 @@
 """What an edge list looks like: self-loops, repeated rows, contacts written once or twice, degrees.
 
-Nothing here changes an edge list. A contact list in which every contact is written once carries an infection one way only;
-`EdgeFacts.sentences` says so, and `Population.edges(symmetrize=True)` adds the other direction.
+Nothing here changes an edge list. A contact list in which every contact is written once carries an infection one way
+only; `EdgeFacts.sentences` says so, and `Population.edges(symmetrize=True)` adds the other direction.
 """
 
 from dataclasses import dataclass
@@ -106,7 +106,13 @@ def pair_keys(source: np.ndarray, target: np.ndarray, agents: int) -> np.ndarray
 def without_reverse(source: np.ndarray, target: np.ndarray, agents: int) -> np.ndarray:
     """Which edges have no edge back, so that adding one makes the contact mutual. bool [edges], self-loops False."""
     keys = pair_keys(source, target, agents)
-    ordered = np.sort(keys)
-    wanted = keys ^ 1
-    places = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1) if len(ordered) else keys
-    return (ordered[places] != wanted) & (source != target) if len(ordered) else np.zeros(0, dtype=np.bool_)
+    if not len(keys):
+        return np.zeros(0, dtype=np.bool_)
+    order = np.argsort(keys)
+    keys = keys[order]
+    pairs = keys >> 1
+    starts = np.flatnonzero(np.concatenate([[True], pairs[1:] != pairs[:-1]]))
+    ends = np.append(starts[1:], len(keys))
+    mutual = np.empty(len(keys), dtype=np.bool_)  # a pair is mutual where its first and last key differ in direction
+    mutual[order] = np.repeat(keys[starts] != keys[ends - 1], ends - starts)
+    return ~mutual & (source != target)

@@ -133,8 +133,8 @@ def _finish_labels(
     missing = np.flatnonzero(raw.values < 0)
     if missing.size:
         raise DataError(
-            f"{origin}: column {name!r} has {missing.size} missing values, the first in row {missing[0]} (counted from 0); "
-            "fill or remove them, or leave the column out with columns=[...]"
+            f"{origin}: column {name!r} has {missing.size} missing values, the first in row {missing[0]} "
+            "(counted from 0); fill or remove them, or leave the column out with columns=[...]"
         )
     if known is None:
         labels = list(raw.labels)

@@ -119,7 +119,7 @@ def _careful(data: bytes, origin: str, header: list[str] | None, width: int) -> 
         raise DataError(
             f"{origin} is not UTF-8 text: byte {data[error.start]:#04x} at position {error.start}"
         ) from None
-    rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True)]
+    rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     while rows and not any(cell.strip() for cell in rows[-1]):
         rows.pop()
     if not rows or (header is not None and len(rows) == 1):

@@ -89,7 +89,8 @@ def _ids(values: np.ndarray, side: str, origin: str, agents: int, first_line: in
         bad = np.flatnonzero(~(np.isfinite(values) & (values == np.trunc(values))))
         if bad.size:
             raise DataError(
-                f"{origin}: {side} in {_where(bad[0], first_line)} is {values[bad[0]]}; expected a whole number, an agent's id"
+                f"{origin}: {side} in {_where(bad[0], first_line)} is {values[bad[0]]}; "
+                "expected a whole number, an agent's id"
             )
     if values.size and (values.min() < 0 or values.max() >= agents):
         bad = np.flatnonzero((values < 0) | (values >= agents))
@@ -99,8 +100,8 @@ def _ids(values: np.ndarray, side: str, origin: str, agents: int, first_line: in
             else ""
         )
         raise DataError(
-            f"{origin}: {side} in {_where(bad[0], first_line)} is {values[bad[0]]}; the population has {agents} agents, "
-            f"so ids go from 0 to {agents - 1}{hint}"
+            f"{origin}: {side} in {_where(bad[0], first_line)} is {values[bad[0]]}; "
+            f"the population has {agents} agents, so ids go from 0 to {agents - 1}{hint}"
         )
     return values.astype(np.int32)
 

@@ -146,7 +146,7 @@ def _places(places: Any, count: int) -> list[int]:
     """Which columns of the frame a block holds."""
     if isinstance(places, Call) and places.name == "slice" and len(places.args) == 3:
         bounds = places.args
-        if all(part is None or (isinstance(part, int) and abs(part) <= count) for part in bounds) and bounds[2] != 0:
+        if all(part is None or isinstance(part, int) for part in bounds) and bounds[2] != 0:
             return list(range(count))[slice(*bounds)]
     elif isinstance(places, Call):
         array = _values(places, 1).values
@@ -168,10 +168,10 @@ def _block_rows(values: Any, rows: int) -> list[Raw]:
 
 
 def _range_index(fields: dict[str, Any]) -> Raw:
-    bounds = [fields.get(key) for key in ("start", "stop", "step")]
-    if not all(isinstance(part, int) for part in bounds) or bounds[2] == 0:
+    start, stop, step = (fields.get(key) for key in ("start", "stop", "step"))
+    if not (isinstance(start, int) and isinstance(stop, int) and isinstance(step, int)) or step == 0:
         raise _Refused("a RangeIndex without bounds")
-    extent = range(*bounds)
+    extent = range(start, stop, step)
     if len(extent) > 4096:  # only ever read as a frame's header; four bytes must not ask for gigabytes
         raise _Refused("a RangeIndex where values are expected")
     return Raw(np.array(extent, dtype=np.int64))
@@ -214,7 +214,7 @@ def _array(record: Any) -> np.ndarray:
     if not isinstance(shape, tuple) or len(shape) > 2 or not all(type(n) is int and 0 <= n < 2**40 for n in shape):
         raise _Refused("an array of an unknown shape")
     count = math.prod(shape)
-    if kind == object:
+    if kind.hasobject:
         if not isinstance(data, list) or len(data) != count:
             raise _Refused(f"an array that announces {count} values and holds another number")
         flat = np.empty(count, dtype=object)
@@ -231,7 +231,7 @@ def _scalar(item: Any) -> Any:
     """A value of an object array: a plain value, or a numpy scalar such as `numpy.int64(3)`."""
     if isinstance(item, Call) and item.name == "scalar" and len(item.args) == 2:
         kind, data = _dtype(item.args[0]), _bytes(item.args[1])
-        if kind != object and len(data) == kind.itemsize:
+        if not kind.hasobject and len(data) == kind.itemsize:
             return np.frombuffer(data, dtype=kind)[0].item()
     if item is None or isinstance(item, str | int | float):
         return item
@@ -265,7 +265,7 @@ def _dtype(record: Any) -> np.dtype[Any]:
     return kind.newbyteorder(">") if big else kind
 
 
-def _categorical(record: Call, depth: int) -> Raw:
+def _array_backed(record: Call, depth: int) -> Raw:
     """`Categorical`: codes and categories, as a tuple state (pandas 1.4 on) or as a dictionary."""
     parts: Any = record.state
     if isinstance(parts, dict):
@@ -275,6 +275,8 @@ def _categorical(record: Call, depth: int) -> Raw:
     dtype, codes = parts[0], parts[1]
     if isinstance(dtype, Call) and dtype.name in ("_frombuffer", "_reconstruct"):
         dtype, codes = codes, dtype
+    if isinstance(dtype, Call) and dtype.name == "StringDtype":  # pandas 1 and 2: a StringArray has the same layout
+        return _array_column(codes, depth + 1)
     if not isinstance(dtype, Call) or dtype.name != "CategoricalDtype":
         raise _Refused("values of a type that is not known")
     labels = _values(_state(dtype).get("categories"), depth + 1).texts()
@@ -372,8 +374,8 @@ _READERS = {
     "_new_Index": _index,
     "_frombuffer": _array_column,
     "_reconstruct": _array_column,
-    "Categorical": _categorical,
-    "__pyx_unpickle_NDArrayBacked": _categorical,
+    "Categorical": _array_backed,
+    "__pyx_unpickle_NDArrayBacked": _array_backed,
     "IntegerArray": _masked,
     "BooleanArray": _masked,
     "FloatingArray": _masked,

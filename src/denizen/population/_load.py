@@ -1,12 +1,13 @@
 """`load`: a population from a folder, a table, a column store, a package, or `"synthetic:NAME"`.
 
-The number of agents is the length of `age`, or, where there is no such column, the length that all columns share. A column of
-another length is an error that names both files. Nothing is ever written beside the data, and each file is read once.
+The number of agents is the length of `age`, or, where there is no such column, the length that all columns share.
+A column of another length is an error that names both files. Nothing is ever written beside the data, and each file
+is read once.
 """
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from denizen.errors import DataError, InputError, nearest
 from denizen.population import _frames, _pickle
 from denizen.population._columns import STAGES, Raw, finish, stages
 from denizen.population._edges import SUFFIXES, read_network
-from denizen.population._files import content
+from denizen.population._files import content, reading
 from denizen.population._population import Population
-from denizen.population._store import MANIFEST, parse_json, read_npz
+from denizen.population._store import load_store, parse_json
 from denizen.population._synthetic import synthetic
 from denizen.population._tables import read_csv, read_parquet
 
@@ -39,6 +40,19 @@ class _Found:
     report: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """The arguments of `load`."""
+
+    columns: Sequence[str] | None
+    networks: Sequence[str] | None
+    targets: Sequence[str]
+    labels: dict[str, list[str]]
+
+    def is_target(self, path: Path) -> bool:
+        return any(fnmatch(path.stem, pattern) for pattern in self.targets)
+
+
 def load(
     path: Any,
     *,
@@ -50,9 +64,9 @@ def load(
     """Read a population.
 
     Args:
-        path: a folder (pickled, Parquet or CSV columns, `mapping.json`, edge lists under `mobility_networks/`); one Parquet or
-            CSV table, with such a folder of networks beside it or not; a file written by `Population.save`; a package or another
-            object with a `__path__`; or `"synthetic:astoria"`, `"synthetic:astoria:1000000"`.
+        path: a folder (pickled, Parquet or CSV columns, `mapping.json`, edge lists under `mobility_networks/`); one
+            Parquet or CSV table, with such a folder of networks beside it or not; a file written by `Population.save`;
+            a package or another object with a `__path__`; or `"synthetic:astoria"`, `"synthetic:astoria:1000000"`.
         columns: names of the attributes to read; default all. Other files are not opened.
         networks: names of the networks to read; default all.
         targets: names (without suffix; `*` and `?` allowed) of files that hold observed series instead of attributes.
@@ -79,20 +93,23 @@ def load(
     if place.startswith("synthetic:"):
         return _select(_synthetic(place, networks), columns)
     root = Path(place)
-    if not root.exists():
+    stated = {name: [str(label) for label in values] for name, values in (labels or {}).items()}
+    wanted = _Wanted(columns, networks, targets, stated)
+    with reading(place, "population"):
+        exists, is_folder = root.exists(), root.is_dir()
+    if not exists:
         raise DataError(
             f"population {place!r} does not exist; give a folder, a .parquet, .csv or .npz file, or 'synthetic:astoria'"
         )
-    stated = {name: [str(label) for label in values] for name, values in (labels or {}).items()}
-    if root.is_dir():
-        return _folder(root, columns, networks, targets, stated)
+    if is_folder:
+        return _folder(root, wanted)
     if root.suffix == ".npz":
-        return _store(root, columns, networks, stated)
+        return load_store(root, columns, networks, stated)
     if root.suffix not in (".parquet", ".csv"):
         raise DataError(
             f"population {place!r} has the suffix {root.suffix!r}; expected a folder, .parquet, .csv or .npz"
         )
-    return _table(root, columns, networks, targets, stated)
+    return _table(root, wanted)
 
 
 def _place(path: Any) -> str:
@@ -123,48 +140,45 @@ def _select(population: Population, columns: Sequence[str] | None) -> Population
         return population
     chosen = {name: population.column(name) for name in columns}
     labels = {name: values for name, values in population.labels.items() if name in chosen}
-    return Population(**{**vars(population), "columns": chosen, "labels": labels})
+    return replace(population, columns=chosen, labels=labels)
 
 
-def _folder(
-    root: Path,
-    columns: Sequence[str] | None,
-    networks: Sequence[str] | None,
-    targets: Sequence[str],
-    labels: dict[str, list[str]],
-) -> Population:
+def _listing(folder: Path) -> list[Path]:
+    with reading(str(folder), "folder"):
+        return sorted(folder.iterdir())
+
+
+def _folder(root: Path, wanted: _Wanted) -> Population:
     found = _Found()
     mapping = root / _MAPPING
-    known = (_mapping(mapping) if mapping.is_file() else {}) | labels
-    ignored = []
-    for path in sorted(root.iterdir()):
+    known = (_mapping(mapping) if mapping.is_file() else {}) | wanted.labels
+    ignored, later = [], []
+    for path in _listing(root):
         if path.name in (_MAPPING, *_NETWORK_FOLDERS) or path.name.startswith((".", "__")):
             continue
         if not path.is_file() or path.suffix not in (*_PICKLES, ".parquet", ".csv"):
             ignored.append(path.name)
-        elif any(fnmatch(path.stem, pattern) for pattern in targets):
+        elif wanted.is_target(path):
             _target(found, path)
-        elif columns is None or path.suffix in (".parquet", ".csv") or path.stem in columns or path.stem not in known:
-            _attributes(found, path, columns, known)
+        elif wanted.columns is None or path.stem in wanted.columns:
+            _attributes(found, path, wanted.columns, known)
+        else:
+            later.append(path)
+    for path in later if set(wanted.columns or ()) - set(found.columns) else ():  # columns of tables with another name
+        _attributes(found, path, wanted.columns, known)
     if ignored:
         found.report.append(f"Files that hold no attribute were ignored: {', '.join(ignored)}.")
-    return _assemble(found, root, root, columns, networks, targets)
+    return _assemble(found, root, root, wanted)
 
 
-def _table(
-    path: Path,
-    columns: Sequence[str] | None,
-    networks: Sequence[str] | None,
-    targets: Sequence[str],
-    labels: dict[str, list[str]],
-) -> Population:
+def _table(path: Path, wanted: _Wanted) -> Population:
     found = _Found()
     mapping = path.parent / _MAPPING
-    _attributes(found, path, columns, (_mapping(mapping) if mapping.is_file() else {}) | labels)
-    for other in sorted(path.parent.iterdir()) if targets else ():
-        if other != path and other.is_file() and any(fnmatch(other.stem, pattern) for pattern in targets):
+    _attributes(found, path, wanted.columns, (_mapping(mapping) if mapping.is_file() else {}) | wanted.labels)
+    for other in _listing(path.parent) if wanted.targets else ():
+        if other != path and other.is_file() and wanted.is_target(other):
             _target(found, other)
-    return _assemble(found, path, path.parent, columns, networks, targets)
+    return _assemble(found, path, path.parent, wanted)
 
 
 def _raw(path: Path, columns: Sequence[str] | None, report: list[str]) -> dict[str, Raw]:
@@ -175,12 +189,17 @@ def _raw(path: Path, columns: Sequence[str] | None, report: list[str]) -> dict[s
         raw, said = read_csv(path, path.name, columns)
         report += said
         return raw
-    return _frames.columns_of(_pickle.read(content(path, path.name, "pickle"), path.name), path.name, path.stem)
+    data = content(path, path.name, "pickle")
+    with reading(path.name, "pickle"):
+        return _frames.columns_of(_pickle.read(data, path.name), path.name, path.stem)
 
 
 def _attributes(found: _Found, path: Path, columns: Sequence[str] | None, known: dict[str, list[str]]) -> None:
     for name, raw in _raw(path, columns, found.report).items():
         if columns is not None and name not in columns:
+            continue
+        if name in ("", "__index_level_0__"):
+            found.report.append(f"{path.name}: a column without a name (a saved row index) was skipped.")
             continue
         if name in found.origins:
             raise DataError(f"column {name!r} is in two files, {found.origins[name]} and {path.name}; remove one")
@@ -224,9 +243,9 @@ def _length(found: _Found, root: Path) -> int:
     for name, length in lengths.items():
         if length != lengths[leader]:
             raise DataError(
-                f"{found.origins[name]}: column {name!r} has {length} rows, but {leader!r} ({found.origins[leader]}) has "
-                f"{lengths[leader]}; every attribute needs one row per agent. If {found.origins[name]} is an observed series, "
-                f"pass targets=[{Path(found.origins[name]).stem!r}]"
+                f"{found.origins[name]}: column {name!r} has {length} rows, but {leader!r} "
+                f"({found.origins[leader]}) has {lengths[leader]}; every attribute needs one row per agent. "
+                f"If {found.origins[name]} is an observed series, pass targets=[{Path(found.origins[name]).stem!r}]"
             )
     size = lengths[leader]
     if not 0 < size < 2**31:
@@ -241,7 +260,7 @@ def _length(found: _Found, root: Path) -> int:
 def _network_files(folder: Path, networks: Sequence[str] | None) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for place in (folder / name for name in _NETWORK_FOLDERS):
-        for path in sorted(place.iterdir()) if place.is_dir() else ():
+        for path in _listing(place) if place.is_dir() else ():
             if path.suffix in SUFFIXES and path.is_file():
                 if path.stem in files:
                     raise DataError(f"network {path.stem!r} is in two files, {files[path.stem]} and {path}; remove one")
@@ -254,24 +273,17 @@ def _network_files(folder: Path, networks: Sequence[str] | None) -> dict[str, Pa
     return {name: files[name] for name in networks}
 
 
-def _assemble(
-    found: _Found,
-    root: Path,
-    folder: Path,
-    columns: Sequence[str] | None,
-    networks: Sequence[str] | None,
-    targets: Sequence[str],
-) -> Population:
-    for name in columns or ():
+def _assemble(found: _Found, root: Path, folder: Path, wanted: _Wanted) -> Population:
+    for name in (*(wanted.columns or ()), *wanted.labels):
         if name not in found.columns:
             raise DataError(f"{root} has no column {name!r}; {nearest(str(name), found.columns)}")
-    for pattern in targets:
+    for pattern in wanted.targets:
         if not any(fnmatch(name.split(".")[0], pattern) for name in found.targets):
             raise DataError(f"{root} has no numeric target {pattern!r}; {nearest(pattern, found.targets)}")
     size = _length(found, root)
     edges: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     weights: dict[str, np.ndarray] = {}
-    for name, path in _network_files(folder, networks).items():
+    for name, path in _network_files(folder, wanted.networks).items():
         network = read_network(path, f"{path.parent.name}/{path.name}", size)
         edges[name] = network.source, network.target
         if network.weight is not None:
@@ -288,61 +300,3 @@ def _assemble(
         report=tuple(found.report),
         source=str(root),
     )
-
-
-def _store(
-    root: Path, columns: Sequence[str] | None, networks: Sequence[str] | None, labels: dict[str, list[str]]
-) -> Population:
-    """A file written by `Population.save`."""
-
-    def wanted(key: str) -> bool:
-        kind, _, name = key.partition("/")
-        chosen = {"columns": columns, "networks": networks, "weights": networks}.get(kind)
-        return chosen is None or name.split("/")[0] in chosen or name in chosen
-
-    arrays, manifest = read_npz(root, root.name, wanted)
-    if manifest is None:
-        raise DataError(f"{root.name} has no {MANIFEST}; expected a file written by Population.save")
-    size = manifest["size"]
-    parts: dict[str, dict[str, Any]] = {"columns": {}, "networks": {}, "weights": {}, "targets": {}}
-    for key, values in arrays.items():
-        kind, _, name = key.partition("/")
-        if kind not in parts or not name or values.ndim != 1:
-            raise DataError(f"{root.name}: array {key!r} does not belong to a population")
-        parts[kind][name] = values
-    for name, values in parts["columns"].items():
-        if len(values) != size or values.dtype not in (np.uint8, np.int8, np.int16, np.int32, np.float32):
-            raise DataError(
-                f"{root.name}: column {name!r} is {values.dtype} of length {len(values)}; expected {size} narrow values"
-            )
-    for name in [*(columns or ()), *(networks or ())]:
-        if name not in parts["columns"] and f"{name}/source" not in parts["networks"]:
-            raise DataError(f"{root.name} has no column or network {name!r}; {nearest(str(name), [*parts['columns']])}")
-    return Population(
-        name=manifest["name"],
-        size=size,
-        columns=parts["columns"],
-        labels={name: values for name, values in (manifest["labels"] | labels).items() if name in parts["columns"]},
-        networks=_stored_networks(parts, size, root.name),
-        weights=parts["weights"],
-        targets=parts["targets"],
-        report=tuple(manifest["report"]),
-        source=str(root),
-    )
-
-
-def _stored_networks(
-    parts: dict[str, dict[str, Any]], size: int, origin: str
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    ends, edges = parts["networks"], {}
-    for name in sorted({key.rpartition("/")[0] for key in ends}):
-        pair = [ends.get(f"{name}/{side}") for side in ("source", "target")]
-        weight = parts["weights"].get(name)
-        if any(end is None or end.dtype != np.int32 for end in pair) or len({len(end) for end in pair}) != 1:
-            raise DataError(f"{origin}: network {name!r} is incomplete")
-        if any(end.size and (end.min() < 0 or end.max() >= size) for end in pair):
-            raise DataError(f"{origin}: network {name!r} has ids outside 0..{size - 1}")
-        if weight is not None and (len(weight) != len(pair[0]) or weight.dtype != np.float32):
-            raise DataError(f"{origin}: weights of network {name!r} do not fit its edges")
-        edges[name] = pair[0], pair[1]
-    return edges

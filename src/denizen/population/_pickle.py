@@ -21,6 +21,15 @@ _PANDAS = {
     "Index": ("pandas", "pandas.core.indexes.base"),
     "RangeIndex": ("pandas", "pandas.core.indexes.range"),
     "Int64Index": ("pandas", "pandas.core.indexes.numeric"),
+    "Float64Index": ("pandas", "pandas.core.indexes.numeric"),
+    # an index of dates is skipped, but a Series of observed cases often has one
+    "DatetimeIndex": ("pandas", "pandas.core.indexes.datetimes"),
+    "_new_DatetimeIndex": ("pandas.core.indexes.datetimes",),
+    "DatetimeArray": ("pandas", "pandas.arrays", "pandas.core.arrays.datetimes"),
+    "PeriodIndex": ("pandas", "pandas.core.indexes.period"),
+    "MultiIndex": ("pandas", "pandas.core.indexes.multi"),
+    "Day": ("pandas._libs.tslibs.offsets",),
+    "Week": ("pandas._libs.tslibs.offsets",),
     "_new_Index": ("pandas.core.indexes.base",),
     "SingleBlockManager": ("pandas.core.internals.managers",),
     "BlockManager": ("pandas.core.internals.managers",),
@@ -146,7 +155,7 @@ class _Reader:
 
     def text(self, raw: bytes) -> str:
         try:
-            return raw.decode("utf-8", "surrogatepass")
+            return raw.decode("utf-8")
         except UnicodeDecodeError:
             raise self.error("a string is not UTF-8") from None
 
@@ -221,6 +230,16 @@ def _push_mark(reader: _Reader) -> None:
     reader.stack.append(_MARK)
 
 
+def _drop(reader: _Reader) -> None:
+    if not reader.stack:
+        raise reader.error("its stack is empty")
+    reader.stack.pop()
+
+
+def _drop_group(reader: _Reader) -> None:
+    reader.group()
+
+
 def _push_group(kind: Callable[[list[Any]], Any]) -> Callable[[_Reader], None]:
     def operation(reader: _Reader) -> None:
         reader.stack.append(kind(reader.group()))
@@ -293,8 +312,8 @@ _OPERATIONS: dict[int, Callable[[_Reader], None]] = {
     0x80: _proto,
     0x95: _frame,
     ord("("): _push_mark,
-    ord("0"): lambda reader: reader.stack.pop() if reader.stack else None,
-    ord("1"): lambda reader: reader.group() and None,
+    ord("0"): _drop,
+    ord("1"): _drop_group,
     ord("N"): _push(lambda reader: None),
     0x88: _push(lambda reader: True),
     0x89: _push(lambda reader: False),

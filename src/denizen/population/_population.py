@@ -1,4 +1,4 @@
-"""A population: one column per attribute, edge lists over the same ids, and a report of every choice made on the way in."""
+"""A population: one column per attribute, edge lists over the same ids, and a report of every choice on the way in."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -111,7 +111,8 @@ class Population:
         if stated is None:
             raise DataError(
                 f"column {column!r} of population {self.name!r} has codes without labels, so their meaning is unknown; "
-                f"state the order of the data, for example load(path, labels={{{column!r}: [label of code 0, label of code 1, ...]}})"
+                "state the order of the data, for example "
+                f"load(path, labels={{{column!r}: [label of code 0, label of code 1, ...]}})"
             )
         if codes.dtype.kind == "f":
             raise DataError(f"column {column!r} of population {self.name!r} holds real numbers, not codes")
@@ -119,13 +120,14 @@ class Population:
         for code in np.unique(codes).tolist():
             if not 0 <= code < len(stated):
                 raise DataError(
-                    f"column {column!r} of population {self.name!r} has the code {code}, but labels for 0 to {len(stated) - 1} only"
+                    f"column {column!r} of population {self.name!r} has the code {code}, "
+                    f"but labels for 0 to {len(stated) - 1} only"
                 )
             place = places.get(canonical(stated[code]))
             if place is None:
                 raise DataError(
-                    f"column {column!r} of population {self.name!r}: label {stated[code]!r} of code {code} is not wanted; "
-                    f"{nearest(stated[code], labels)}"
+                    f"column {column!r} of population {self.name!r}: label {stated[code]!r} of code {code} is not "
+                    f"among the wanted ones; {nearest(stated[code], labels)}"
                 )
             table[code] = place
         return table[codes]

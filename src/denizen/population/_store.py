@@ -10,16 +10,15 @@ import math
 import os
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from denizen.errors import DataError, StorageError
+from denizen.errors import DataError, StorageError, nearest
 from denizen.population._files import reading
-
-if TYPE_CHECKING:
-    from denizen.population._population import Population
+from denizen.population._population import Population
 
 FORMAT = "denizen-population/1"
 MANIFEST = "manifest.json"
@@ -27,7 +26,7 @@ _COMPRESSED_LIMIT = 4 << 30
 """Bytes that compressed members may unpack to, together: a small file must not fill the memory."""
 
 
-def save(population: "Population", path: str | os.PathLike[str]) -> None:
+def save(population: Population, path: str | os.PathLike[str]) -> None:
     """Write `population` to `path` atomically; see `Population.save`."""
     path = Path(path)
     arrays = {f"columns/{name}": values for name, values in population.columns.items()}
@@ -154,3 +153,68 @@ def parse_json(data: bytes, origin: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DataError(f"{origin} holds a {type(value).__name__}; expected an object of lists")
     return value
+
+
+def load_store(
+    root: Path, columns: Sequence[str] | None, networks: Sequence[str] | None, labels: dict[str, list[str]]
+) -> Population:
+    """Read a file written by `Population.save`; arguments as for `load`.
+
+    Raises:
+        DataError: not such a file, or a damaged one.
+    """
+
+    def wanted(key: str) -> bool:
+        kind, _, name = key.partition("/")
+        chosen = {"columns": columns, "networks": networks, "weights": networks}.get(kind)
+        return chosen is None or name.split("/")[0] in chosen or name in chosen
+
+    arrays, manifest = read_npz(root, root.name, wanted)
+    if manifest is None:
+        raise DataError(f"{root.name} has no {MANIFEST}; expected a file written by Population.save")
+    size = manifest["size"]
+    parts: dict[str, dict[str, Any]] = {"columns": {}, "networks": {}, "weights": {}, "targets": {}}
+    for key, values in arrays.items():
+        kind, _, name = key.partition("/")
+        if kind not in parts or not name or values.ndim != 1:
+            raise DataError(f"{root.name}: array {key!r} does not belong to a population")
+        parts[kind][name] = values
+    for name, values in parts["columns"].items():
+        if len(values) != size or values.dtype not in (np.uint8, np.int8, np.int16, np.int32, np.float32):
+            raise DataError(
+                f"{root.name}: column {name!r} is {values.dtype} of length {len(values)}; expected {size} narrow values"
+            )
+    for name in [*(columns or ()), *(networks or ())]:
+        if name not in parts["columns"] and f"{name}/source" not in parts["networks"]:
+            raise DataError(f"{root.name} has no column or network {name!r}; {nearest(str(name), [*parts['columns']])}")
+    return Population(
+        name=manifest["name"],
+        size=size,
+        columns=parts["columns"],
+        labels={name: values for name, values in (manifest["labels"] | labels).items() if name in parts["columns"]},
+        networks=_stored_networks(parts, size, root.name),
+        weights=parts["weights"],
+        targets=parts["targets"],
+        report=tuple(manifest["report"]),
+        source=str(root),
+    )
+
+
+def _stored_networks(
+    parts: dict[str, dict[str, Any]], size: int, origin: str
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    ends, edges = parts["networks"], {}
+    for name in sorted({key.rpartition("/")[0] for key in ends}):
+        source, target = ends.get(f"{name}/source"), ends.get(f"{name}/target")
+        if source is None or target is None or len(source) != len(target):
+            raise DataError(f"{origin}: network {name!r} is incomplete")
+        for end in (source, target):
+            if end.dtype != np.int32:
+                raise DataError(f"{origin}: network {name!r} has ids of type {end.dtype}; expected int32")
+            if end.size and (end.min() < 0 or end.max() >= size):
+                raise DataError(f"{origin}: network {name!r} has ids outside 0..{size - 1}")
+        weight = parts["weights"].get(name)
+        if weight is not None and (len(weight) != len(source) or weight.dtype != np.float32):
+            raise DataError(f"{origin}: weights of network {name!r} do not fit its edges")
+        edges[name] = source, target
+    return edges

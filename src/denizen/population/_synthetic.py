@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from denizen.errors import InputError, nearest
-from denizen.population._columns import STAGES, narrow
+from denizen.population._columns import STAGES
 from denizen.population._population import Population
 
 _ASTORIA = 37_518
@@ -82,8 +82,10 @@ def synthetic(
         labels={column: list(labels) for column, labels in _LABELS.items()},
         networks=edges,
         report=(
-            f"Synthetic stand-in for Astoria of {size:,} agents, seed {seed}: columns have the original's counts and are independent.",
-            "Contacts are written once, so infection runs one way along each; symmetrize=True adds the other direction.",
+            f"Synthetic stand-in for Astoria of {size:,} agents, seed {seed}: "
+            "columns have the original's counts and are independent.",
+            "Contacts are written once, so infection runs one way along each; "
+            "symmetrize=True adds the other direction.",
         ),
         source=f"synthetic:{name}",
     )
@@ -105,7 +107,7 @@ def _shuffled(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _contacts(ids: np.ndarray, edges: int, seed: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """A one-way contact list over the agents `ids`: (source, target), int32 [edges] each, simple, without self-loops."""
+    """A one-way contact list over the agents `ids`: (source, target), int32 [edges] each, no loops, no repeats."""
     rng = np.random.default_rng(seed)
     participants = len(ids)
     degrees = _degrees(rng, participants, 2 * edges)
@@ -120,7 +122,7 @@ def _contacts(ids: np.ndarray, edges: int, seed: list[int]) -> tuple[np.ndarray,
 
 
 def _degrees(rng: np.random.Generator, participants: int, total: int) -> np.ndarray:
-    """Degrees `1 + NegBin` of the wanted mean, single agents changed by one until they sum to `total`. int64 [participants]"""
+    """Degrees `1 + NegBin`, single agents changed by one until they sum to `total`. int64 [participants]"""
     mean = total / participants - 1
     degrees = 1 + rng.negative_binomial(_SHAPE, _SHAPE / (_SHAPE + mean), participants)
     np.minimum(degrees, participants // 4, out=degrees)  # bites only in populations of a few hundred
@@ -189,7 +191,7 @@ def _unrepeated(one: np.ndarray, two: np.ndarray) -> np.ndarray:
 
 
 def _discovery(degrees: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Breadth-first rank of each participant, from the one of highest degree; other components after it. int32 [participants]"""
+    """Breadth-first ranks, from the participant of highest degree; other components follow. int32 [participants]"""
     starts = np.concatenate([[0], np.cumsum(degrees)])
     rank = np.full(len(degrees), -1, dtype=np.int32)
     found = _search(np.array([np.argmax(degrees)]), starts, other, rank, 0)

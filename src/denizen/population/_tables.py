@@ -92,27 +92,35 @@ def read_csv(path: Path, origin: str, columns: Sequence[str] | None = None) -> t
         raise DataError(f"{origin} is empty; expected one row per agent")
     if len(first) == 1:
         return _one_column(data, path.stem, origin)
-    if any(is_number(cell) for cell in first):
+    if any(is_number(cell) and cell.strip() for cell in first):
         raise DataError(f"{origin} has {len(first)} columns and no header line; name the columns in the first line")
     if len(set(first)) != len(first):
         raise DataError(f"{origin}: two columns have the same name: {', '.join(first)[:200]}")
-    with reading(origin, "CSV"):
-        if importlib.util.find_spec("polars"):
-            import polars
-
-            table = polars.read_csv(io.BytesIO(data), infer_schema_length=None, columns=_chosen(first, columns))
-            if table.height != _rows(data):
-                return _split(data, first, origin, columns), []
-            return {name: _from_polars(table[name], name, origin) for name in table.columns}, []
-        return _split(data, first, origin, columns), []
+    found = _fast(data, first, origin, columns) or _split(data, first, origin, columns)
+    for name, raw in found.items():
+        if raw.labels and all(is_number(label) for label in raw.labels):
+            raise DataError(
+                f"{origin}: column {name!r} mixes numbers with words for missing values ({raw.labels[-1]!r})"
+            )
+    return found, []
 
 
-def _chosen(names: list[str], columns: Sequence[str] | None) -> list[str]:
-    return [name for name in names if columns is None or name in columns]
+def _fast(data: bytes, names: list[str], origin: str, columns: Sequence[str] | None) -> dict[str, Raw] | None:
+    """The columns of a clean file by polars; None where the careful reader has to decide."""
+    if importlib.util.find_spec("polars") is None:
+        return None
+    import polars
 
-
-def _rows(data: bytes) -> int:
-    return data.count(b"\n") - data.endswith(b"\n")
+    chosen = [name for name in names if columns is None or name in columns]
+    try:
+        with reading(origin, "CSV"):
+            table = polars.read_csv(io.BytesIO(data), infer_schema_length=None, columns=chosen)
+            rows = data.count(b"\n") - data.endswith(b"\n")
+            if table.height != rows or table.columns != chosen:
+                return None
+            return {name: _from_polars(table[name], name, origin) for name in chosen}
+    except DataError:
+        return None
 
 
 def _one_column(data: bytes, name: str, origin: str) -> tuple[dict[str, Raw], list[str]]:
