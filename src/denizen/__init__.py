@@ -1,0 +1,35 @@
+"""denizen: agents that live on the device. Simulate large populations in plain PyTorch, fit them, train inside them."""
+
+from denizen import model as model
+from denizen import population as population
+from denizen import relax as relax
+from denizen import rng as rng
+from denizen import space as space
+from denizen import zoo as zoo
+from denizen._version import __version__ as __version__
+from denizen.model import Model as Model
+from denizen.model import State as State
+from denizen.model import count as count
+from denizen.model import history as history
+from denizen.model import mask as mask
+from denizen.model import param as param
+from denizen.model import real as real
+from denizen.model import series as series
+from denizen.model import stage as stage
+from denizen.run import simulate as simulate
+from denizen.space import Graph as Graph
+
+__all__ = [
+    "Graph",
+    "Model",
+    "State",
+    "__version__",
+    "count",
+    "history",
+    "mask",
+    "param",
+    "real",
+    "series",
+    "simulate",
+    "stage",
+]

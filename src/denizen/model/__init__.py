@@ -1,0 +1,33 @@
+"""Authoring: states, models, parameters, series, interventions, and the check of the author's rules."""
+
+from denizen.model._apply import Outcome as Outcome
+from denizen.model._apply import Setting as Setting
+from denizen.model._apply import advance as advance
+from denizen.model._apply import series_names as series_names
+from denizen.model._apply import start as start
+from denizen.model._births import births as births
+from denizen.model._births import child_id as child_id
+from denizen.model._guard import guard as guard
+from denizen.model._history import History as History
+from denizen.model._interventions import Act as Act
+from denizen.model._interventions import Ask as Ask
+from denizen.model._interventions import During as During
+from denizen.model._interventions import Intervention as Intervention
+from denizen.model._interventions import Scale as Scale
+from denizen.model._interventions import Trigger as Trigger
+from denizen.model._kinds import count as count
+from denizen.model._kinds import history as history
+from denizen.model._kinds import mask as mask
+from denizen.model._kinds import real as real
+from denizen.model._kinds import stage as stage
+from denizen.model._lookup import lookup as lookup
+from denizen.model._model import Model as Model
+from denizen.model._model import Param as Param
+from denizen.model._model import param as param
+from denizen.model._model import series as series
+from denizen.model._per_agent import per_agent as per_agent
+from denizen.model._per_agent import per_agent_fallbacks as per_agent_fallbacks
+from denizen.model._stage import Stage as Stage
+from denizen.model._state import State as State
+from denizen.model._state import Time as Time
+from denizen.model._state import faults as faults

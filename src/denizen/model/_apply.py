@@ -1,0 +1,127 @@
+"""One step of one world, with everything that the engine adds around the author's `step`.
+
+Pure: takes the model, the state and the keys, returns the next state, what was recorded and what went wrong. The
+engine batches it with vmap, compiles it and loops over it; `dz.check` watches it.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.errors import ModelError
+from denizen.model._interventions import Intervention
+from denizen.model._model import Model
+from denizen.model._state import Time, form, own
+from denizen.rng import Relax, Rng
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is fixed for a whole run.
+
+    Attributes:
+        dt: length of a step.
+        relax: makes draws differentiable; None for hard draws.
+        interventions: act before each step, in order.
+        record: further series, functions of (now) or (before, now) by name, with their kind.
+        custom_ids: whether identities differ from 0 … n - 1.
+    """
+
+    dt: float = 1.0
+    relax: Relax | None = None
+    interventions: tuple[Intervention, ...] = ()
+    record: tuple[tuple[str, str, Callable[..., Tensor]], ...] = ()
+    custom_ids: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What one step of one world returns.
+
+    Attributes:
+        state: the next state.
+        switches: int8 `[interventions]`: which were on.
+        records: one tensor per series, in the order of `series_names`.
+        bad: labels of the checks made on the device and, for each, an int8 0-d tensor: 1 where it failed.
+    """
+
+    state: Any
+    switches: Tensor
+    records: list[Tensor]
+    bad: list[tuple[str, Tensor]]
+
+
+def series_names(model: Model, setting: Setting) -> list[str]:
+    """Names of everything recorded: the model's own series, then the run's."""
+    return [*model.all_series, *(name for name, _, _ in setting.record)]
+
+
+def start(model: Model, key: Tensor, ids: Tensor, setting: Setting) -> tuple[Any, list[tuple[str, Tensor]]]:
+    """The state before the first step, and the checks made while drawing it.
+
+    Args:
+        model: the model.
+        key: int64 `[2]` (seed, world).
+        ids: int64 `[agents]`.
+        setting: of the run.
+    """
+    step = torch.zeros((), dtype=torch.int64, device=key.device)
+    rng = _rng(key, step, ids, "init", setting, setting.relax)
+    state = form(model.init(rng), None, {"agents": ids.numel()}, None, setting.relax is not None)
+    time = Time(step, setting.dt, model.time_unit)
+    return own(state, time, ids), rng._bad
+
+
+def advance(model: Model, now: Any, switches: Tensor, key: Tensor, answers: dict[str, Tensor], setting: Setting) -> Outcome:
+    """One step: interventions, the author's step, the clock, the records.
+
+    Args:
+        model: the model.
+        now: the state, with the engine's fields.
+        switches: int8 `[interventions]` as the step before left them.
+        key: int64 `[2]` (seed, world).
+        answers: parameters decided on the host for this step.
+        setting: of the run.
+    """
+    rng = _rng(key, now.time.step, now.id, "step", setting, setting.relax)
+    model = model.with_values(answers) if answers else model
+    seen, before = model, now
+    if setting.interventions:
+        seen, now, switches = _intervene(model, now, switches, rng, setting)
+    returned = seen.step(now, rng)
+    new = form(returned, now, {}, type(before), setting.relax is not None)
+    time = now.time
+    new = own(new, Time(time.step + 1, time.dt, time.unit), returned.__dict__.get("id", now.id))
+    records = [_recorded(seen, name, kind, before, new) for name, kind in model.all_series.items()]
+    for name, kind, function in setting.record:
+        value = function(new) if kind == "level" else function(before, new)
+        records.append(_as_record(name, value))
+    return Outcome(new, switches, records, rng._bad)
+
+
+def _rng(key: Tensor, step: Tensor, ids: Tensor, phase: str, setting: Setting, relax: Relax | None) -> Rng:
+    known = ids if setting.custom_ids else None
+    return Rng(key, step, num=ids.shape[-1], ids=known, dt=setting.dt, phase=phase, relax=relax)
+
+
+def _intervene(model: Any, now: Any, switches: Tensor, rng: Rng, setting: Setting) -> tuple[Any, Any, Tensor]:
+    on = []
+    for k, intervention in enumerate(setting.interventions):
+        active = intervention.when.on(now, switches[k] != 0)
+        on.append(active.to(torch.int8))
+        model, now = intervention.act(model, now, active, rng["intervention", intervention.name])
+    return model, now, torch.stack(on)
+
+
+def _recorded(model: Any, name: str, kind: str, before: Any, now: Any) -> Tensor:
+    method = getattr(model, name)
+    return _as_record(name, method(now) if kind == "level" else method(before, now))
+
+
+def _as_record(name: str, value: Any) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise ModelError(f"series {name!r} returned {type(value).__name__} {value!r}; expected a tensor, without .item()")
+    return value

@@ -1,0 +1,174 @@
+"""Interventions: changes of parameters or of the state that switch on and off while a model runs.
+
+Each has a `when` that is decided on the device. At every step the engine first lets each intervention act, in the order
+given, then takes the model's step. Draws inside an intervention come from a scope of its own, so adding one changes
+nobody else's random numbers.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from denizen import _tree
+from denizen.errors import InputError, ModelError, nearest
+from denizen.model._model import Model
+from denizen.model._state import State
+from denizen.rng import Rng
+from denizen.space import Layers
+
+
+class When(Protocol):
+    """Decides whether an intervention is on."""
+
+    def on(self, now: State, was_on: Tensor) -> Tensor:
+        """0-d bool tensor from the state and from whether it was on in the step before (0-d bool)."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class During:
+    """On from step `start` until before step `stop` (for ever by default)."""
+
+    start: int
+    stop: int | None = None
+
+    def on(self, now: State, was_on: Tensor) -> Tensor:  # noqa: D102
+        started = now.time.step >= self.start
+        return started if self.stop is None else started & (now.time.step < self.stop)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trigger:
+    """On once `start(now)` holds, and off again once `stop(now)` holds (never by default).
+
+    Both take the state and return a 0-d bool tensor: ``Trigger(lambda now: now.infected.sum() > 500)``.
+    """
+
+    start: Callable[[Any], Tensor]
+    stop: Callable[[Any], Tensor] | None = None
+
+    def on(self, now: State, was_on: Tensor) -> Tensor:  # noqa: D102
+        begins = self.start(now) != 0
+        if self.stop is None:
+            return was_on | begins
+        return torch.where(was_on, self.stop(now) == 0, begins)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Intervention:
+    """Base of interventions.
+
+    Attributes:
+        when: when it is on.
+        name: scope of its random numbers; unique within a run.
+    """
+
+    when: When
+    name: str
+
+    def check(self, model: Model) -> None:
+        """Raise `InputError` where the intervention does not fit the model; called once, before the run."""
+
+    def answers(self, step: int) -> dict[str, Tensor]:
+        """Parameter values decided on the host before a step; called once a step."""
+        return {}
+
+    def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
+        """(model, state) as the step shall see them."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scale(Intervention):
+    """Multiplies a parameter, or one layer's strength, while on.
+
+    Attributes:
+        target: name of a parameter (``"infect_rate"``) or of a layer (``"contacts.school"``).
+        factor: number to multiply with, for example 0 to close a layer.
+    """
+
+    target: str
+    factor: float
+    name: str = "scale"
+
+    def check(self, model: Model) -> None:  # noqa: D102
+        head, _, layer = self.target.partition(".")
+        if head not in model.__dict__:
+            raise InputError(f"Scale: the model has no {head!r}; {nearest(head, model.__dict__)}")
+        value = model.__dict__[head]
+        if layer:
+            if not isinstance(value, Layers):
+                raise InputError(f"Scale: {head!r} is not Layers, so it has no layer {layer!r}")
+            value[layer]
+        elif not isinstance(value, Tensor):
+            raise InputError(f"Scale: {self.target!r} is {type(value).__name__}, expected a parameter")
+
+    def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:  # noqa: D102
+        factor = torch.where(on, self.factor, 1.0)
+        head, _, layer = self.target.partition(".")
+        value = model.__dict__[head]
+        if layer:
+            strength = {**value.strength, layer: value.strength[layer] * factor}
+            return model.with_values({head: Layers._with(value.graphs, strength)}), now
+        return model.with_values({head: value * factor}), now
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Act(Intervention):
+    """Changes the state while on, for example vaccinates, tests or imports cases.
+
+    Attributes:
+        change: function of (model, now, rng) that returns ``now.replace(…)``.
+    """
+
+    change: Callable[[Any, Any, Rng], State]
+    name: str = "act"
+
+    def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:  # noqa: D102
+        changed = self.change(model, now, rng)
+        if not isinstance(changed, State):
+            raise ModelError(f"intervention {self.name!r}: change returned {type(changed).__name__}, expected now.replace(…)")
+        old, structure = _tree.flatten(now)
+        new, _ = _tree.flatten(changed)
+        return model, _tree.unflatten([torch.where(on, n, o).to(o.dtype) for n, o in zip(new, old, strict=True)], structure)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ask(Intervention):
+    """Sets a parameter with one entry per group from a function on the host, asked once per group and step.
+
+    Attributes:
+        target: name of a parameter of shape `[groups]`, or of one number, which is then widened to groups.
+        groups: label of each group.
+        answer: function of (group label, step) that returns a probability.
+    """
+
+    target: str
+    groups: Sequence[str]
+    answer: Callable[[str, int], float]
+    when: When = During(0)
+    name: str = "ask"
+
+    def check(self, model: Model) -> None:  # noqa: D102
+        if not isinstance(model.__dict__.get(self.target), Tensor):
+            raise InputError(f"Ask: the model has no parameter {self.target!r}; {nearest(self.target, model.params)}")
+
+    def answers(self, step: int) -> dict[str, Tensor]:  # noqa: D102
+        values = []
+        for group in self.groups:
+            answer = self.answer(group, step)
+            ok = isinstance(answer, int | float) and not isinstance(answer, bool)
+            if not ok or not math.isfinite(answer) or not 0 <= answer <= 1:
+                raise ModelError(
+                    f"intervention {self.name!r}: asked for {self.target} of group {group!r} at step {step}, the answer "
+                    f"was {answer!r}; expected a number from 0 to 1"
+                )
+            values.append(float(answer))
+        return {self.target: torch.tensor(values)}
+
+    def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:  # noqa: D102
+        return model, now  # the engine binds the answers before it calls

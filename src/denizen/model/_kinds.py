@@ -1,0 +1,200 @@
+"""Kinds of state fields: what a field holds, on which axes, how narrow it is stored and how it looks when relaxed.
+
+Hard forms are a byte (mask, stage, history), int32 (count) or float32 (real). Relaxed forms are float32 throughout:
+shares in place of 0/1, one column per level in place of a code. A relaxed value is never narrowed.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.errors import InputError, ModelError
+from denizen.model._history import History
+from denizen.model._stage import Stage
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+    """Base of the kinds.
+
+    Attributes:
+        axes: names of the field's axes; fields that name the same axis have the same size on it.
+    """
+
+    axes: tuple[str, ...]
+
+    name = "field"
+    dtype = torch.float32
+
+    def form(self, value: Any, where: str, relaxed: bool) -> Any:
+        """The value in the form that a step sees, converted without loss.
+
+        Args:
+            value: what the author returned.
+            where: how messages call the field.
+            relaxed: whether the run is relaxed.
+
+        Raises:
+            ModelError: where that would lose something, or the value is of another shape.
+        """
+        tensor = self._tensor(value, where)
+        if relaxed:
+            return tensor.to(torch.float32)
+        if tensor.dtype == self.dtype:
+            return tensor
+        if tensor.dtype.is_floating_point:
+            raise ModelError(
+                f"{where} is a {self.name} and was given {tensor.dtype} values; a relaxed value is never narrowed "
+                f"silently: keep it 0/1 arithmetic of masks and events, or convert it yourself with "
+                f".to({self.dtype})"
+            )
+        return tensor.to(self.dtype)
+
+    def _tensor(self, value: Any, where: str) -> Tensor:
+        if not isinstance(value, Tensor):
+            raise ModelError(f"{where} is {type(value).__name__} {value!r}, expected a tensor over {self.axes}")
+        if value.dim() != len(self.axes):
+            raise ModelError(
+                f"{where} has shape {tuple(value.shape)}, expected {len(self.axes)} "
+                f"{'axis' if len(self.axes) == 1 else 'axes'}: {', '.join(self.axes) or '(none)'}"
+            )
+        return value
+
+    def fault(self, value: Any) -> Tensor:
+        """0-d bool, on the device: whether the value breaks what the kind promises."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mask(Kind):
+    """0 or 1: int8."""
+
+    name = "mask"
+    dtype = torch.int8
+
+    def fault(self, value: Tensor) -> Tensor:  # noqa: D102
+        return (value < 0).any() | (value > 1).any() | (value != value).any()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Count(Kind):
+    """Whole numbers from 0 to `max`: int32."""
+
+    max: int = 2**31 - 1
+
+    name = "count"
+    dtype = torch.int32
+
+    def fault(self, value: Tensor) -> Tensor:  # noqa: D102
+        return (value < 0).any() | (value > self.max).any() | (value != value).any()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Real(Kind):
+    """Real numbers, finite and, where `max` is given, at most that in size: float32."""
+
+    max: float | None = None
+
+    name = "real"
+
+    def form(self, value: Any, where: str, relaxed: bool) -> Tensor:  # noqa: D102
+        return self._tensor(value, where).to(torch.float32)
+
+    def fault(self, value: Tensor) -> Tensor:  # noqa: D102
+        return ~(value.abs() <= (self.max if self.max is not None else torch.finfo(torch.float32).max)).all()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StageKind(Kind):
+    """One of several named levels: int8 codes, or float32 shares with a column per level."""
+
+    levels: tuple[str, ...] = ()
+
+    name = "stage"
+    dtype = torch.int8
+
+    def form(self, value: Any, where: str, relaxed: bool) -> Stage:  # noqa: D102
+        if isinstance(value, Stage):
+            return value.relax() if relaxed else value
+        codes = super().form(value, where, False)
+        stage = Stage(codes, self.levels)
+        return stage.relax() if relaxed else stage
+
+    def fault(self, value: Stage) -> Tensor:  # noqa: D102
+        return value.fault()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HistoryKind(Kind):
+    """Steps since something happened: int8 or int16 codes, or float32 shares with a column per step."""
+
+    length: int = 0
+
+    name = "history"
+
+    def form(self, value: Any, where: str, relaxed: bool) -> History:  # noqa: D102
+        if not isinstance(value, History):
+            if self.length == 0:
+                raise ModelError(
+                    f"{where} has no length; write dz.history({', '.join(map(repr, self.axes))}, length=…) or give "
+                    f"History.start(elapsed, length=…)"
+                )
+            value = History.start(self._tensor(value, where), length=self.length)
+        return value.relax() if relaxed else value
+
+    def fault(self, value: History) -> Tensor:  # noqa: D102
+        return value.fault()
+
+
+def _field(kind: Kind) -> Any:
+    return dataclasses.field(metadata={"kind": kind})
+
+
+def _axes(axes: Sequence[str]) -> tuple[str, ...]:
+    for axis in axes:
+        if not isinstance(axis, str) or not axis.isidentifier():
+            raise InputError(f"axis {axis!r}: expected a name such as 'agents'")
+    return tuple(axes)
+
+
+def mask(*axes: str) -> Any:
+    """A field of 0 and 1 on the given axes: int8, or float32 shares when relaxed."""
+    return _field(Mask(axes=_axes(axes)))
+
+
+def count(*axes: str, max: int = 2**31 - 1) -> Any:
+    """A field of whole numbers from 0 to `max`: int32, or float32 when relaxed."""
+    return _field(Count(axes=_axes(axes), max=max))
+
+
+def real(*axes: str, max: float | None = None) -> Any:
+    """A field of finite real numbers, with |value| <= `max` where given: float32."""
+    return _field(Real(axes=_axes(axes), max=max))
+
+
+def stage(*axes: str, levels: Sequence[str]) -> Any:
+    """A field that is in one of the named levels; its value in a step is a `Stage`.
+
+    Args:
+        axes: names of axes.
+        levels: names of the levels, up to 127; a code in `init` is a position in this list.
+    """
+    if not 2 <= len(levels) <= 127 or len(set(levels)) != len(levels):
+        raise InputError(f"stage: levels={list(levels)}, expected 2 to 127 different names")
+    return _field(StageKind(axes=_axes(axes), levels=tuple(levels)))
+
+
+def history(*axes: str, length: int = 0) -> Any:
+    """A field that remembers how many steps ago something happened; its value in a step is a `History`.
+
+    Args:
+        axes: names of axes.
+        length: steps to tell apart; what is older counts as long ago. 0 leaves it to `init`, which then gives a
+            `History.start(elapsed, length=…)`.
+    """
+    if not 0 <= length <= 32000:
+        raise InputError(f"history: length={length}, expected 1 to 32000 steps")
+    return _field(HistoryKind(axes=_axes(axes), length=length))

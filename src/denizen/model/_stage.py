@@ -1,0 +1,100 @@
+"""The value of a stage field: which of several named levels each agent is in."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen import _tree, ops
+from denizen.errors import ModelError, nearest
+from denizen.model._lookup import lookup
+
+
+class Stage:
+    """Levels of agents, hard (a code each) or relaxed (a share of each level).
+
+    Attributes:
+        value: int8 `[agents]` codes, or float32 `[agents, levels]` shares.
+        levels: names of the levels.
+    """
+
+    __slots__ = ("levels", "value")
+
+    def __init__(self, value: Tensor, levels: tuple[str, ...]) -> None:
+        self.value, self.levels = value, levels
+
+    @property
+    def relaxed(self) -> bool:
+        """Whether shares are held instead of codes."""
+        return self.value.dtype.is_floating_point
+
+    def code(self, level: str) -> int:
+        """Position of a level's name."""
+        if level not in self.levels:
+            raise ModelError(f"stage: unknown level {level!r}; {nearest(level, self.levels)}")
+        return self.levels.index(level)
+
+    def is_(self, *levels: str) -> Tensor:
+        """Mask `[agents]` of those in any of the levels: int8, or float32 shares."""
+        codes = [self.code(level) for level in levels]
+        if self.relaxed:
+            return self.value[..., codes].sum(dim=-1)
+        hit = self.value == codes[0]
+        for code in codes[1:]:
+            hit = hit | (self.value == code)
+        return hit.to(torch.int8)
+
+    def move(self, event: Tensor, to: str, *, source: str) -> "Stage":
+        """Those of `source` for whom `event` is 1 go to level `to`; all others stay.
+
+        Args:
+            event: mask `[agents]`: whether it happens to an agent *given* that it is in `source` (values elsewhere do
+                not matter), as drawn by `rng.event`.
+            to: level to go to.
+            source: level to leave.
+        """
+        start, end = self.code(source), self.code(to)
+        if not self.relaxed:
+            return Stage(torch.where((self.value == start) & (event != 0), end, self.value), self.levels)
+        moved = self.value[..., start] * event
+        shift = torch.zeros(len(self.levels), dtype=moved.dtype, device=moved.device)
+        shift = shift.scatter(0, torch.tensor([end], device=moved.device), 1.0)
+        shift = shift.scatter_add(0, torch.tensor([start], device=moved.device), -torch.ones(1, device=moved.device))
+        return Stage(self.value + moved[..., None] * shift, self.levels)
+
+    def table(self, values: Tensor) -> Tensor:
+        """Look up one value per level: `values` `[levels]` -> `[agents]` (shares weigh the values when relaxed)."""
+        if values.shape != (len(self.levels),):
+            raise ModelError(f"stage.table: values have shape {tuple(values.shape)}, expected ({len(self.levels)},)")
+        if self.relaxed:
+            return self.value @ values.to(self.value.dtype)
+        return lookup(values, self.value)
+
+    def counts(self) -> Tensor:
+        """Number of agents in each level: `[levels]`."""
+        if self.relaxed:
+            return self.value.sum(dim=0)
+        return ops.histogram(self.value[None], None, 1, len(self.levels))[0, 0]
+
+    def relax(self) -> "Stage":
+        """The same levels as shares."""
+        if self.relaxed:
+            return self
+        codes = torch.arange(len(self.levels), dtype=torch.int8, device=self.value.device)
+        return Stage((self.value[..., None] == codes).to(torch.float32), self.levels)
+
+    def fault(self) -> Tensor:
+        """0-d bool: whether a code or a share is out of range."""
+        if self.relaxed:
+            return ~((self.value > -1e-3) & (self.value < 1 + 1e-3)).all()
+        return (self.value < 0).any() | (self.value >= len(self.levels)).any()
+
+    def __repr__(self) -> str:
+        return f"Stage({', '.join(self.levels)}; {'shares' if self.relaxed else 'codes'} {tuple(self.value.shape)})"
+
+
+def _flatten(stage: Stage) -> tuple[list[Any], Any]:
+    return [stage.value], stage.levels
+
+
+_tree.register(Stage, _flatten, lambda children, levels: Stage(children[0], levels))

@@ -1,0 +1,175 @@
+"""State: what changes from step to step, as typed fields that the engine allocates, checks and stores."""
+
+import dataclasses
+from typing import Any, ClassVar, Self, dataclass_transform
+
+import torch
+from torch import Tensor
+
+from denizen import _tree
+from denizen.errors import ModelError, nearest
+from denizen.model._history import History
+from denizen.model._kinds import Kind, count, history, mask, real, stage
+from denizen.model._stage import Stage
+
+OWNED = ("time", "id")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Time:
+    """The clock of a run.
+
+    Attributes:
+        step: int64 0-d: steps done so far.
+        dt: length of a step in `unit`.
+        unit: unit of time, for example ``"day"``.
+    """
+
+    step: Tensor
+    dt: float
+    unit: str
+
+    @property
+    def value(self) -> Tensor:
+        """float32 0-d: time in `unit` since the start."""
+        return self.step.to(torch.float32) * self.dt
+
+
+_tree.register(Time, lambda time: ([time.step], (time.dt, time.unit)), lambda children, rest: Time(children[0], *rest))
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(mask, stage, count, real, history))
+class State:
+    """Base of states. Subclasses declare fields with their kinds; `init` builds one, `step` returns `now.replace(…)`.
+
+    The engine owns two more fields: `time` (a `Time`) and `id` (int64 `[agents]`, identities that survive renumbering
+    and births).
+
+    Example:
+        >>> class People(State):
+        ...     infected: Tensor = mask("agents")
+        >>> now = People(infected=torch.tensor([1, 0], dtype=torch.int8))
+        >>> now.replace(infected=0 * now.infected).infected
+        tensor([0, 0], dtype=torch.int8)
+    """
+
+    kinds: ClassVar[dict[str, Kind]] = {}
+    time: Time
+    id: Tensor
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = {k: v for k, v in cls.__dict__.get("__annotations__", {}).items() if "ClassVar" not in str(v)}
+        taken = [name for name in own if name in (*OWNED, "kinds", "replace")]
+        if taken:
+            raise ModelError(f"{cls.__name__}: {taken[0]!r} belongs to the engine; give the field another name")
+        kinds = dict(cls.kinds)
+        for name in own:
+            declared = cls.__dict__.get(name)
+            kind = declared.metadata.get("kind") if isinstance(declared, dataclasses.Field) else None
+            if kind is None:
+                raise ModelError(
+                    f"{cls.__name__}.{name} has no kind; write: {name}: Tensor = dz.mask('agents') "
+                    f"(or stage, count, real, history)"
+                )
+            kinds[name] = kind
+            delattr(cls, name)
+        cls.kinds = kinds
+        _tree.register(cls, _flatten, lambda children, static: _unflatten(cls, children, static))
+
+    def __init__(self, **fields: Any) -> None:
+        unknown = [name for name in fields if name not in self.kinds]
+        if unknown:
+            raise ModelError(f"{type(self).__name__}: unknown field {unknown[0]!r}; {nearest(unknown[0], self.kinds)}")
+        missing = [name for name in self.kinds if name not in fields]
+        if missing:
+            raise ModelError(f"{type(self).__name__}: no value for {', '.join(missing)}")
+        self.__dict__.update(fields)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise ModelError(f"{type(self).__name__}.{name}: a state is never changed; return now.replace({name}=…)")
+
+    def __delattr__(self, name: str) -> None:
+        raise ModelError(f"{type(self).__name__}.{name}: a state is never changed")
+
+    def replace(self, **changes: Any) -> Self:
+        """A new state with some fields changed.
+
+        Raises:
+            ModelError: for a field that the state does not have, or one that the engine owns.
+        """
+        for name in changes:
+            if name not in self.kinds:
+                why = "belongs to the engine" if name in OWNED else f"is unknown; {nearest(name, self.kinds)}"
+                raise ModelError(f"{type(self).__name__}.replace: {name!r} {why}")
+        return _make(type(self), {**self.__dict__, **changes})
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={_shape(self.__dict__.get(name))}" for name in self.kinds]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _shape(value: Any) -> str:
+    return f"{value.dtype}{list(value.shape)}".replace("torch.", "") if isinstance(value, Tensor) else repr(value)
+
+
+def _make(cls: type[Any], values: dict[str, Any]) -> Any:
+    state = object.__new__(cls)
+    state.__dict__.update(values)
+    return state
+
+
+def own(state: State, time: Time, ids: Tensor) -> Any:
+    """The state with the fields that the engine owns."""
+    return _make(type(state), {**state.__dict__, "time": time, "id": ids})
+
+
+def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[State] | None, relaxed: bool) -> Any:
+    """A state as the author returned it, in the form the engine stores: kinds, dtypes and sizes checked.
+
+    Args:
+        state: the author's return value.
+        before: the previous state, whose fields fix class, shape and dtype; None after `init`.
+        sizes: sizes of axes known so far; filled by this call.
+        cls: class expected, where known.
+        relaxed: whether the run is relaxed.
+
+    Raises:
+        ModelError: names the field and what changed.
+    """
+    if not isinstance(state, State) or (cls is not None and not isinstance(state, cls)):
+        wanted = cls.__name__ if cls else "a dz.State"
+        raise ModelError(f"expected {wanted}, got {type(state).__name__}; end a step with: return now.replace(…)")
+    values: dict[str, Any] = {}
+    for name, kind in state.kinds.items():
+        where = f"{type(state).__name__}.{name}"
+        value = kind.form(state.__dict__[name], where, relaxed)
+        values[name] = value
+        tensor = value.value if isinstance(value, Stage | History) else value
+        for axis, size in zip(kind.axes, tensor.shape, strict=False):
+            if sizes.setdefault(axis, size) != size:
+                raise ModelError(f"{where} has {size} entries on axis {axis!r}, others have {sizes[axis]}")
+        old = None if before is None else before.__dict__[name]
+        old_tensor = old.value if isinstance(old, Stage | History) else old
+        if old_tensor is not None and (old_tensor.shape, old_tensor.dtype) != (tensor.shape, tensor.dtype):
+            raise ModelError(
+                f"{where} changed from {_shape(old_tensor)} to {_shape(tensor)} within a run; "
+                f"a field keeps its shape and dtype"
+            )
+    return _make(type(state), values)
+
+
+def faults(state: State) -> list[tuple[str, Tensor]]:
+    """For each field a 0-d bool on the device: whether it breaks what its kind promises."""
+    return [(f"{type(state).__name__}.{name} ({kind.name})", kind.fault(state.__dict__[name])) for name, kind in state.kinds.items()]
+
+
+def _flatten(state: State) -> tuple[list[Any], Any]:
+    names = [name for name in (*state.kinds, *OWNED) if name in state.__dict__]
+    return [state.__dict__[name] for name in names], tuple(names)
+
+
+def _unflatten(cls: type[Any], children: list[Any], names: Any) -> Any:
+    return _make(cls, dict(zip(names, children, strict=True)))
+
+

@@ -1,0 +1,15 @@
+"""The few operations that denizen brings itself: random words and masks, and sums over neighbours.
+
+Each is a pair, a reference in plain torch (`_philox`, `_threshold`, `_neighbours`) and a fast variant with the same
+bits (`_cpu`, `_cpu_neighbours`); `_library` registers them with torch under vmap, autograd and compilation.
+"""
+
+from denizen.ops._library import draw_mask as draw_mask
+from denizen.ops._library import draw_words as draw_words
+from denizen.ops._library import reference_only as reference_only
+from denizen.ops._library import sum_counts as sum_counts
+from denizen.ops._library import sum_fixed as sum_fixed
+from denizen.ops._library import sum_real as sum_real
+from denizen.ops._library import variant as variant
+from denizen.ops._library_tables import histogram as histogram
+from denizen.ops._library_tables import lookup as lookup

@@ -1,0 +1,167 @@
+"""Sums over neighbours on the CPU with numba: push from active senders or pull to eligible receivers.
+
+Bits equal `_neighbours`: integer sums have no order, `pull` keeps the canonical one. The direction is chosen for
+each world by the number of edges that active senders own; it changes no bit.
+"""
+
+import numpy as np
+import torch
+
+from denizen.ops._cpu import _jit, over_ranges
+
+_PUSH_UP_TO = 0.5  # share of edges at active senders up to which pushing was measured to be the cheaper direction
+
+
+@_jit
+def _sum_counts(values, where, has_where, in_ptr, in_idx, out_ptr, out_idx, push_limit, out, start, stop):  # type: ignore[no-untyped-def]
+    n = values.shape[1]
+    for w in range(start, stop):
+        v, o, row = values[w], out[w], where[min(w, where.shape[0] - 1)]
+        work = 0
+        for j in range(n):
+            if v[j] != 0:
+                work += out_ptr[j + 1] - out_ptr[j]
+        if work <= push_limit:
+            for i in range(n):
+                o[i] = 0
+            for j in range(n):
+                x = v[j]
+                if x != 0:
+                    for e in range(out_ptr[j], out_ptr[j + 1]):
+                        o[out_idx[e]] += x
+            if has_where:
+                for i in range(n):
+                    if row[i] == 0:
+                        o[i] = 0
+        else:
+            for i in range(n):
+                total = np.int64(0)
+                if not has_where or row[i] != 0:
+                    for e in range(in_ptr[i], in_ptr[i + 1]):
+                        total += v[in_idx[e]]
+                o[i] = total
+
+
+@_jit
+def _sum_fixed(  # type: ignore[no-untyped-def]
+    values, where, has_where, weight, has_weight, in_ptr, in_idx, out_ptr, out_idx, out_edge, push_limit, scale, bound,
+    total, out, start, stop,
+):  # fmt: skip
+    n = values.shape[1]
+    for w in range(start, stop):
+        v, row, acc = values[w], where[min(w, where.shape[0] - 1)], total[w]
+        bad = False
+        work = 0
+        for j in range(n):
+            if v[j] != 0:
+                work += out_ptr[j + 1] - out_ptr[j]
+        push = work <= push_limit
+        if push:
+            for i in range(n):
+                acc[i] = 0
+            for j in range(n):
+                if v[j] == 0:
+                    continue
+                x = np.float32(v[j])
+                if not has_weight:
+                    if not (abs(x) <= bound):
+                        bad = bad or out_ptr[j + 1] > out_ptr[j]
+                        continue
+                    fixed = np.int64(np.rint(x * scale))
+                    for e in range(out_ptr[j], out_ptr[j + 1]):
+                        acc[out_idx[e]] += fixed
+                else:
+                    for e in range(out_ptr[j], out_ptr[j + 1]):
+                        y = x * weight[out_edge[e]]
+                        if not (abs(y) <= bound):
+                            bad = True
+                            continue
+                        acc[out_idx[e]] += np.int64(np.rint(y * scale))
+        for i in range(n):
+            if push and has_where and row[i] == 0:
+                out[w, i] = 0
+                continue
+            t = np.int64(0)
+            if push:
+                t = acc[i]
+            else:
+                for e in range(in_ptr[i], in_ptr[i + 1]):
+                    y = np.float32(v[in_idx[e]])
+                    if has_weight:
+                        y = y * weight[e]
+                    if not (abs(y) <= bound):
+                        bad = True
+                        continue
+                    t += np.int64(np.rint(y * scale))
+            if has_where and row[i] == 0:  # pulled all the same: a bad message must show wherever it goes
+                out[w, i] = 0
+            else:
+                out[w, i] = np.float32(np.float64(t) / np.float64(scale))
+        if bad:
+            out[w, :] = np.nan
+
+
+@_jit
+def _pull(values, weight, has_weight, ptr, idx, edge, has_edge, out, start, stop):  # type: ignore[no-untyped-def]
+    for w in range(values.shape[0]):
+        for i in range(start, stop):
+            total = np.float32(0)
+            for e in range(ptr[i], ptr[i + 1]):
+                x = values[w, idx[e]]
+                if has_weight:
+                    x = x * weight[edge[e] if has_edge else e]
+                total += x
+            out[w, i] = total
+
+
+_NO_MASK = np.zeros((1, 1), dtype=np.int8)
+_NO_WEIGHT = np.zeros(1, dtype=np.float32)
+_NO_EDGE = np.zeros(1, dtype=np.int32)
+
+
+def _rows(tensor: torch.Tensor | None, empty: np.ndarray) -> np.ndarray:
+    return empty if tensor is None else tensor.contiguous().numpy()
+
+
+def sum_counts(
+    values: torch.Tensor, where: torch.Tensor | None, arrays: tuple[torch.Tensor, ...]
+) -> torch.Tensor:
+    """`_neighbours.sum_counts`; `arrays` are (in pointer, in index, out pointer, out index)."""
+    dtype = torch.int32 if values.dtype == torch.int8 else torch.int64
+    out = torch.empty(values.shape, dtype=dtype)
+    in_ptr, in_idx, out_ptr, out_idx = (a.numpy() for a in arrays)
+    args = (_rows(values, _NO_MASK), _rows(where, _NO_MASK), where is not None, in_ptr, in_idx, out_ptr, out_idx)
+    limit = int(_PUSH_UP_TO * in_idx.size)
+    over_ranges(lambda a, b: _sum_counts(*args, limit, out.numpy(), a, b), values.shape[0], values.numel())
+    return out
+
+
+def sum_fixed(
+    values: torch.Tensor, where: torch.Tensor | None, weight: torch.Tensor | None, arrays: tuple[torch.Tensor, ...],
+    bits: int, bound: float,
+) -> torch.Tensor:  # fmt: skip
+    """`_neighbours.sum_fixed`; `arrays` are (in pointer, in index, out pointer, out index, out edge)."""
+    out = torch.empty(values.shape, dtype=torch.float32)
+    total = torch.empty(values.shape, dtype=torch.int64)
+    in_ptr, in_idx, out_ptr, out_idx, out_edge = (a.numpy() for a in arrays)
+    args = (
+        _rows(values, _NO_MASK), _rows(where, _NO_MASK), where is not None, _rows(weight, _NO_WEIGHT),
+        weight is not None, in_ptr, in_idx, out_ptr, out_idx, out_edge if out_edge.size else _NO_EDGE,
+        int(_PUSH_UP_TO * in_idx.size), np.float32(2.0**bits), np.float32(bound), total.numpy(), out.numpy(),
+    )  # fmt: skip
+    over_ranges(lambda a, b: _sum_fixed(*args, a, b), values.shape[0], values.numel())
+    return out
+
+
+def pull(
+    values: torch.Tensor, weight: torch.Tensor | None, pointer: torch.Tensor, index: torch.Tensor, edge: torch.Tensor
+) -> torch.Tensor:
+    """`_neighbours.pull`; `edge` maps positions to canonical edges, empty where they are the same."""
+    out = torch.empty(values.shape, dtype=torch.float32)
+    has_edge = edge.numel() > 0
+    args = (
+        _rows(values.to(torch.float32), _NO_MASK), _rows(weight, _NO_WEIGHT), weight is not None, pointer.numpy(),
+        index.numpy(), edge.numpy() if has_edge else _NO_EDGE, has_edge, out.numpy(),
+    )  # fmt: skip
+    over_ranges(lambda a, b: _pull(*args, a, b), values.shape[1], max(values.numel(), index.numel()))
+    return out

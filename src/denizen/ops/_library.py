@@ -1,0 +1,243 @@
+"""The ops registered with torch, so that they run under vmap, autograd and torch.compile as single calls.
+
+Every op takes and returns a leading axis of worlds. Callers that write for one world pass an axis of length 1; the vmap
+rules fold the batch into it, so a batch of worlds is one call. Each op picks a variant by device: numba on the CPU
+where it is installed, else the torch reference.
+"""
+
+import functools
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from denizen.errors import ModelError
+from denizen.ops import _neighbours, _philox, _threshold
+
+_reference_only = False
+
+
+@contextmanager
+def reference_only() -> Iterator[None]:
+    """Within this context every op runs its plain torch reference; for tests and for finding a faulty variant."""
+    global _reference_only
+    before, _reference_only = _reference_only, True
+    try:
+        yield
+    finally:
+        _reference_only = before
+
+
+@functools.cache
+def _has_numba() -> bool:
+    return importlib.util.find_spec("numba") is not None
+
+
+def variant(device: torch.device) -> str:
+    """Name of the variant that runs on a device: ``"numba"`` or ``"reference"``."""
+    return "numba" if device.type == "cpu" and not _reference_only and _has_numba() else "reference"
+
+
+def _front(tensor: Tensor | None, dim: int | None, batch: int) -> Tensor | None:
+    """Fold a vmapped axis into the leading axis of worlds; unbatched single rows are broadcast."""
+    if tensor is None:
+        return None
+    if dim is None:
+        return tensor.expand(batch, *tensor.shape[1:]) if tensor.shape[0] == 1 else tensor.repeat(batch, 1)
+    return tensor.movedim(dim, 0).flatten(0, 1)
+
+
+def _ids(ids: Tensor, dim: int | None, batch: int) -> Tensor:
+    return ids if ids.numel() == 0 or dim is None else ids.movedim(dim, 0).flatten(0, 1)
+
+
+def _unfold(tensor: Tensor, batch: int) -> Tensor:
+    return tensor.unflatten(0, (batch, -1))
+
+
+def _same_weight(dim: int | None) -> None:
+    if dim is not None:
+        raise ModelError(
+            "edge weights differ between replicates; keep one weight per edge and scale whole layers instead: "
+            "layers.sum(values, scale={'school': factor})"
+        )
+
+
+# --- random words and masks ------------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("denizen::draw_words", mutates_args=())
+def draw_words(ids: Tensor, num: int, key: Tensor, step: Tensor, stream: int) -> Tensor:
+    """32-bit words as int64 `[W, num]`; `ids` int64 `[1 or W, num]`, or empty for 0 … num - 1; see `_philox.words`."""
+    if variant(key.device) == "numba":
+        from denizen.ops import _cpu
+
+        return _cpu.words(ids, num, key, step, stream)
+    return _philox.words(ids if ids.numel() else torch.arange(num, device=key.device), key, step, stream)
+
+
+@draw_words.register_fake
+def _(ids: Tensor, num: int, key: Tensor, step: Tensor, stream: int) -> Tensor:
+    return key.new_empty(key.shape[0], num)
+
+
+@draw_words.register_vmap
+def _(info, in_dims, ids, num, key, step, stream):  # type: ignore[no-untyped-def]
+    batch = info.batch_size
+    out = draw_words(_ids(ids, in_dims[0], batch), num, _front(key, in_dims[2], batch), step, stream)
+    return _unfold(out, batch), 0
+
+
+@torch.library.custom_op("denizen::draw_mask", mutates_args=())
+def draw_mask(
+    values: Tensor, hazard: bool, ids: Tensor, key: Tensor, step: Tensor, stream: int
+) -> tuple[Tensor, Tensor]:
+    """0/1 draws int8 `[W, n]` from float32 hazards (`hazard`) or probabilities; int8 `[W]` is 1 where one was bad."""
+    if variant(values.device) == "numba":
+        from denizen.ops import _cpu
+
+        return _cpu.draw_mask(values, hazard, ids, key, step, stream)
+    threshold, bad = (_threshold.hazard_threshold if hazard else _threshold.prob_threshold)(values)
+    all_ids = ids if ids.numel() else torch.arange(values.shape[1], device=values.device)
+    drawn = _philox.words(all_ids, key, step, stream) < threshold
+    return drawn.to(torch.int8), bad.any(dim=1).to(torch.int8)
+
+
+@draw_mask.register_fake
+def _(values, hazard, ids, key, step, stream):  # type: ignore[no-untyped-def]
+    return values.new_empty(values.shape, dtype=torch.int8), values.new_empty(values.shape[:1], dtype=torch.int8)
+
+
+@draw_mask.register_vmap
+def _(info, in_dims, values, hazard, ids, key, step, stream):  # type: ignore[no-untyped-def]
+    batch = info.batch_size
+    values, key = _front(values, in_dims[0], batch), _front(key, in_dims[3], batch)
+    out, bad = draw_mask(values, hazard, _ids(ids, in_dims[2], batch), key, step, stream)
+    return (_unfold(out, batch), _unfold(bad, batch)), (0, 0)
+
+
+# --- sums over neighbours --------------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("denizen::sum_counts", mutates_args=())
+def sum_counts(
+    values: Tensor, where: Tensor | None, in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor, out_idx: Tensor
+) -> Tensor:
+    """Integer sums over in-neighbours; see `_neighbours.sum_counts`."""
+    if variant(values.device) == "numba":
+        from denizen.ops import _cpu_neighbours
+
+        return _cpu_neighbours.sum_counts(values, where, (in_ptr, in_idx, out_ptr, out_idx))
+    return _neighbours.sum_counts(values, where, in_ptr, in_idx)
+
+
+@sum_counts.register_fake
+def _(values, where, in_ptr, in_idx, out_ptr, out_idx):  # type: ignore[no-untyped-def]
+    return values.new_empty(values.shape, dtype=torch.int32 if values.dtype == torch.int8 else torch.int64)
+
+
+@sum_counts.register_vmap
+def _(info, in_dims, values, where, *graph):  # type: ignore[no-untyped-def]
+    batch = info.batch_size
+    values, where = _front(values, in_dims[0], batch), _front(where, in_dims[1], batch)
+    return _unfold(sum_counts(values, where, *graph), batch), 0
+
+
+@torch.library.custom_op("denizen::sum_fixed", mutates_args=())
+def sum_fixed(
+    values: Tensor, where: Tensor | None, weight: Tensor | None, in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor,
+    out_idx: Tensor, out_edge: Tensor, bits: int, bound: float,
+) -> Tensor:  # fmt: skip
+    """Fixed-point sums over in-neighbours; see `_neighbours.sum_fixed`."""
+    if variant(values.device) == "numba":
+        from denizen.ops import _cpu_neighbours
+
+        return _cpu_neighbours.sum_fixed(
+            values, where, weight, (in_ptr, in_idx, out_ptr, out_idx, out_edge), bits, bound
+        )
+    return _neighbours.sum_fixed(values, where, weight, in_ptr, in_idx, bits, bound)
+
+
+@sum_fixed.register_fake
+def _(values, where, weight, in_ptr, in_idx, out_ptr, out_idx, out_edge, bits, bound):  # type: ignore[no-untyped-def]
+    return values.new_empty(values.shape, dtype=torch.float32)
+
+
+@sum_fixed.register_vmap
+def _(info, in_dims, values, where, weight, *graph):  # type: ignore[no-untyped-def]
+    batch = info.batch_size
+    _same_weight(in_dims[2])
+    values, where = _front(values, in_dims[0], batch), _front(where, in_dims[1], batch)
+    return _unfold(sum_fixed(values, where, weight, *graph), batch), 0
+
+
+@torch.library.custom_op("denizen::pull", mutates_args=())
+def pull(values: Tensor, weight: Tensor | None, pointer: Tensor, index: Tensor, edge: Tensor) -> Tensor:
+    """Float32 sums in canonical order, without gradient; `edge` maps positions to edges of `weight`, empty where they are the same."""
+    if variant(values.device) == "numba":
+        from denizen.ops import _cpu_neighbours
+
+        return _cpu_neighbours.pull(values, weight, pointer, index, edge)
+    if weight is not None and edge.numel():
+        weight = weight[edge.long()]
+    return _neighbours.pull(values, weight, pointer, index)
+
+
+@pull.register_fake
+def _(values, weight, pointer, index, edge):  # type: ignore[no-untyped-def]
+    return values.new_empty(values.shape, dtype=torch.float32)
+
+
+@pull.register_vmap
+def _(info, in_dims, values, weight, *graph):  # type: ignore[no-untyped-def]
+    batch = info.batch_size
+    _same_weight(in_dims[1])
+    return _unfold(pull(_front(values, in_dims[0], batch), weight, *graph), batch), 0
+
+
+def _weight_grad(values: Tensor, grad: Tensor, in_ptr: Tensor, in_idx: Tensor) -> Tensor:
+    targets = _neighbours.edge_targets(in_ptr, in_idx.numel())
+    return (values.to(torch.float32)[:, in_idx.long()] * grad[:, targets]).sum(dim=0)
+
+
+@torch.library.custom_op("denizen::sum_real", mutates_args=())
+def sum_real(
+    values: Tensor, where: Tensor | None, weight: Tensor | None, in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor,
+    out_idx: Tensor, out_edge: Tensor,
+) -> Tensor:  # fmt: skip
+    """Float32 sums over in-neighbours of values without a bound, in canonical edge order."""
+    out = pull(values, weight, in_ptr, in_idx, in_ptr.new_empty(0, dtype=torch.int32))
+    return out if where is None else out * (where != 0)
+
+
+@sum_real.register_fake
+def _(values, where, weight, *graph):  # type: ignore[no-untyped-def]
+    return values.new_empty(values.shape, dtype=torch.float32)
+
+
+@sum_real.register_vmap
+def _(info, in_dims, values, where, weight, *graph):  # type: ignore[no-untyped-def]
+    _same_weight(in_dims[2])
+    batch = info.batch_size
+    values, where = _front(values, in_dims[0], batch), _front(where, in_dims[1], batch)
+    return _unfold(sum_real(values, where, weight, *graph), batch), 0
+
+
+def _context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+    ctx.num_inputs = len(inputs)
+    ctx.save_for_backward(*inputs[:8])
+
+
+def _backward(ctx, grad):  # type: ignore[no-untyped-def]
+    # Inactive senders are never skipped here: their share of the slope is most of it.
+    values, where, weight, in_ptr, in_idx, out_ptr, out_idx, out_edge = ctx.saved_tensors
+    grad = grad if where is None else grad * (where != 0)
+    to_values = pull(grad, weight, out_ptr, out_idx, out_edge) if ctx.needs_input_grad[0] else None
+    to_weight = _weight_grad(values, grad, in_ptr, in_idx) if ctx.needs_input_grad[2] else None
+    return to_values, None, to_weight, *[None] * (ctx.num_inputs - 3)
+
+
+sum_fixed.register_autograd(_backward, setup_context=_context)
+sum_real.register_autograd(_backward, setup_context=_context)

@@ -1,0 +1,73 @@
+"""Look-ups and histograms, registered with torch; see `_library` for the conventions."""
+
+import torch
+from torch import Tensor
+
+from denizen.ops import _tables
+from denizen.ops._library import _front, _unfold, variant
+
+
+def _whole(tensor: Tensor, dim: int | None) -> Tensor:
+    """Fold a vmapped axis in; an unbatched tensor keeps its leading axis of 1 and is shared between worlds."""
+    return tensor if dim is None else tensor.movedim(dim, 0).flatten(0, 1)
+
+
+@torch.library.custom_op("denizen::lookup", mutates_args=())
+def lookup(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
+    """float32 `[W, N]` from a table `[W or 1, G, K]`, codes `[W or 1, N]` and groups `[1, N]`; see `_tables.lookup`."""
+    if variant(codes.device) == "numba":
+        from denizen.ops import _cpu_tables
+
+        return _cpu_tables.lookup(table, codes, group)
+    return _tables.lookup(table, codes, group)
+
+
+@lookup.register_fake
+def _(table, codes, group):
+    return table.new_empty(max(table.shape[0], codes.shape[0]), codes.shape[1], dtype=torch.float32)
+
+
+@lookup.register_vmap
+def _(info, in_dims, table, codes, group):
+    if in_dims[2] is not None:
+        raise NotImplementedError("groups that differ between worlds: keep them in the codes")
+    return _unfold(lookup(_whole(table, in_dims[0]), _whole(codes, in_dims[1]), group), info.batch_size), 0
+
+
+def _lookup_context(ctx, inputs, output):
+    table, codes, group = inputs
+    ctx.shape = table.shape
+    ctx.save_for_backward(codes, group)
+
+
+def _lookup_backward(ctx, grad):
+    codes, group = ctx.saved_tensors
+    worlds, groups, num_codes = ctx.shape
+    where = _tables.positions(codes, group, num_codes).expand(grad.shape[0], -1)
+    total = torch.zeros(grad.shape[0], groups * num_codes, dtype=grad.dtype, device=grad.device)
+    total = total.scatter_add(1, where, grad).unflatten(1, (groups, num_codes))
+    return total if worlds == grad.shape[0] else total.sum(dim=0, keepdim=True), None, None
+
+
+lookup.register_autograd(_lookup_backward, setup_context=_lookup_context)
+
+
+@torch.library.custom_op("denizen::histogram", mutates_args=())
+def histogram(codes: Tensor, group: Tensor | None, num_groups: int, num_codes: int) -> Tensor:
+    """int64 `[W, G, K]` counts of codes; see `_tables.histogram`."""
+    if variant(codes.device) == "numba":
+        from denizen.ops import _cpu_tables
+
+        return _cpu_tables.histogram(codes, group, num_groups, num_codes)
+    return _tables.histogram(codes, group, num_groups, num_codes)
+
+
+@histogram.register_fake
+def _(codes, group, num_groups, num_codes):
+    return codes.new_empty(codes.shape[0], num_groups, num_codes, dtype=torch.int64)
+
+
+@histogram.register_vmap
+def _(info, in_dims, codes, group, num_groups, num_codes):
+    batch = info.batch_size
+    return _unfold(histogram(_front(codes, in_dims[0], batch), group, num_groups, num_codes), batch), 0

@@ -1,0 +1,219 @@
+"""Named random streams for one step of one world: every draw is a pure function of who draws, when and what for.
+
+A draw depends on (seed, world, phase, scope and stream name, axis, step, id) and on nothing else, so it is the same
+under any batching, chunking, order of agents, device, restart or recomputation. `ops` computes the words.
+"""
+
+import hashlib
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from denizen import ops
+from denizen.errors import ModelError
+from denizen.rng._quantiles import gamma_quantile, poisson_quantile
+
+MAX_SEED = 2**32 - 1
+
+
+class Relax(Protocol):
+    """How draws become differentiable; see `denizen.relax` for the ones that exist."""
+
+    def draw(self, prob: Tensor, hard: Callable[[], Tensor]) -> Tensor:
+        """A float stand-in for a 0/1 draw.
+
+        Args:
+            prob: float32 probability of 1, with gradient.
+            hard: computes the 0/1 draw (int8) that a run without relaxation makes.
+        """
+        ...
+
+
+@torch.compiler.assume_constant_result
+def stream_number(path: str) -> int:
+    """The 32-bit number of a stream, from its full path such as ``"step/infection/catch@agents"``."""
+    return int.from_bytes(hashlib.blake2s(path.encode(), digest_size=4).digest(), "little")
+
+
+class Rng:
+    """The random numbers of one step of one world; handed to `Model.init` and `Model.step`.
+
+    Every method takes the name of a stream first. Using one name twice within a step is refused, since it would repeat
+    the numbers: open a scope with `rng["layer", i]` or choose another name. Results have one entry for each agent, or
+    for each entity of the axis chosen with `on`.
+    """
+
+    def __init__(
+        self, key: Tensor, step: Tensor, *, num: int, ids: Tensor | None = None, dt: float = 1.0, phase: str = "step",
+        relax: Relax | None = None,
+    ) -> None:  # fmt: skip
+        """Bind the streams to a step.
+
+        Args:
+            key: int64 `[2]`: (seed, world).
+            step: int64 `[]`.
+            num: number of agents.
+            ids: int64 `[agents]` identities; None stands for 0 … num - 1.
+            dt: length of the step, the default of `event`.
+            phase: ``"init"`` or ``"step"``: the two never share numbers.
+            relax: makes `event`, `bernoulli` and `categorical` differentiable.
+        """
+        self._key, self._step, self._ids, self._num = key, step, ids, num
+        self._dt, self._relax = dt, relax
+        self._path, self._axis = phase, "agents"
+        self._used: set[int] = set()
+        self._bad: list[tuple[str, Tensor]] = []
+
+    def __getitem__(self, scope: object) -> "Rng":
+        """A scope of names: ``rng["household"].event("catch", …)`` and ``rng["layer", 2].event("catch", …)`` differ."""
+        parts = scope if isinstance(scope, tuple) else (scope,)
+        return self._derive(path="/".join([self._path, *[str(part) for part in parts]]))
+
+    def on(self, axis: str, num: int, *, ids: Tensor | None = None) -> "Rng":
+        """The same streams for another axis, for example ``rng.on("edges", graph.num_edges)``.
+
+        Args:
+            axis: name of the axis, part of what fixes the numbers.
+            num: number of entities on it.
+            ids: int64 `[num]` identities; default 0 … num - 1.
+        """
+        return self._derive(axis=axis, num=num, ids=ids)
+
+    def _derive(self, path: str | None = None, axis: str | None = None, num: int = 0, ids: Tensor | None = None) -> "Rng":
+        child = object.__new__(Rng)
+        child.__dict__.update(self.__dict__)  # shares the record of used streams and of bad values
+        if path is not None:
+            child._path = path
+        if axis is not None:
+            child._axis, child._num, child._ids = axis, num, ids
+        return child
+
+    # --- 0/1 draws ----------------------------------------------------------------------------------------------------
+
+    def event(self, name: str, hazard: Tensor | float, dt: float | None = None) -> Tensor:
+        """Whether something that happens at a rate happens within the step: 1 with probability 1 - exp(-hazard dt).
+
+        The threshold is computed by the same arithmetic on every device, eager or compiled, so the outcome has the
+        same bits everywhere. Agents with hazard 0 cost nothing.
+
+        Args:
+            name: stream.
+            hazard: per unit of time, not negative; a number or `[agents]`.
+            dt: length of the interval; default: the step's.
+
+        Returns:
+            mask int8 `[agents]` (float32 under `relax`). A negative or NaN hazard draws 0 and stops the run with a
+            `ModelError` at the end of the chunk.
+        """
+        interval = self._dt if dt is None else dt
+        total = hazard if interval == 1.0 else hazard * interval
+        values = self._per_agent(total)
+        stream = self._stream(name)
+        if self._relax is None:
+            return self._mask(name, values, True, stream)
+        prob = -torch.expm1(-values)
+        return self._relax.draw(prob, lambda: self._mask(name, values.detach(), True, stream))
+
+    def bernoulli(self, name: str, prob: Tensor | float) -> Tensor:
+        """1 with probability `prob`: mask int8 `[agents]` (float32 under `relax`).
+
+        Args:
+            name: stream.
+            prob: in [0, 1]; a number or `[agents]`. Others stop the run with a `ModelError` at the end of the chunk.
+        """
+        values = self._per_agent(prob)
+        stream = self._stream(name)
+        if self._relax is None:
+            return self._mask(name, values, False, stream)
+        return self._relax.draw(values, lambda: self._mask(name, values.detach(), False, stream))
+
+    def _mask(self, name: str, values: Tensor, hazard: bool, stream: int) -> Tensor:
+        drawn, bad = ops.draw_mask(values[None], hazard, self._id_row(), self._key[None], self._step, stream)
+        self._bad.append((f"rng.{'event' if hazard else 'bernoulli'}({name!r})", bad[0]))
+        return drawn[0]
+
+    # --- numbers ------------------------------------------------------------------------------------------------------
+
+    def uniform(self, name: str, low: Tensor | float = 0.0, high: Tensor | float = 1.0) -> Tensor:
+        """Uniform on [low, high): float32 `[agents]`."""
+        unit = (self._words(name) >> 8).to(torch.float32) * 2.0**-24
+        return low + (high - low) * unit
+
+    def normal(self, name: str, mean: Tensor | float = 0.0, std: Tensor | float = 1.0) -> Tensor:
+        """Normal by inversion: float32 `[agents]`."""
+        return mean + std * torch.special.ndtri(self._unit64(name)).to(torch.float32)
+
+    def exponential(self, name: str, rate: Tensor | float = 1.0) -> Tensor:
+        """Exponential with the given rate (mean 1 / rate), by inversion: float32 `[agents]`."""
+        return -torch.log1p(-self._unit64(name)).to(torch.float32) / rate
+
+    def gamma(self, name: str, shape: Tensor | float, scale: Tensor | float = 1.0) -> Tensor:
+        """Gamma (mean shape * scale; Erlang where shape is whole) by inversion: float32 `[agents]`."""
+        alpha = self._per_agent(shape).to(torch.float64)
+        return gamma_quantile(self._unit64(name), alpha).to(torch.float32) * scale
+
+    def poisson(self, name: str, mean: Tensor | float) -> Tensor:
+        """Poisson by inversion: int64 `[agents]`. 32 evaluations of a special function; not for the hottest loop."""
+        return poisson_quantile(self._unit64(name), self._per_agent(mean).to(torch.float64))
+
+    def integers(self, name: str, low: int, high: int) -> Tensor:
+        """Whole numbers uniform on low … high - 1: int64 `[agents]`; bias below (high - low) / 2**32."""
+        if not 0 < high - low <= 2**31:
+            raise ModelError(f"rng.integers({name!r}): low={low}, high={high}; expected 0 < high - low <= 2**31")
+        return low + ((self._words(name) * (high - low)) >> 32)
+
+    def categorical(self, name: str, probs: Tensor) -> Tensor:
+        """Index of a category.
+
+        Args:
+            name: stream.
+            probs: `[categories]` or `[agents, categories]`, not negative; normalised here.
+
+        Returns:
+            int64 `[agents]`; under `relax` nothing but the hard index is offered: use `bernoulli` chains instead.
+        """
+        edges = probs.to(torch.float32).cumsum(dim=-1)
+        aim = (self._words(name) >> 8).to(torch.float32) * 2.0**-24 * edges[..., -1]
+        return (edges[..., :-1] <= aim[:, None]).sum(dim=-1)
+
+    def permutation(self, name: str) -> Tensor:
+        """Agents in random order: int64 `[agents]` of positions; ties are broken by id."""
+        word = self._words(name)
+        if self._ids is None:
+            return torch.argsort(word, stable=True)
+        by_id = torch.argsort(self._ids, stable=True)
+        return by_id[torch.argsort(word[by_id], stable=True)]
+
+    # --- plumbing -----------------------------------------------------------------------------------------------------
+
+    def _words(self, name: str) -> Tensor:
+        return ops.draw_words(self._id_row(), self._num, self._key[None], self._step, self._stream(name))[0]
+
+    def _unit64(self, name: str) -> Tensor:
+        return (self._words(name).to(torch.float64) + 0.5) * 2.0**-32
+
+    def _id_row(self) -> Tensor:
+        return self._key.new_empty(0) if self._ids is None else self._ids[None]
+
+    def _per_agent(self, value: Tensor | float) -> Tensor:
+        if not isinstance(value, Tensor):
+            return torch.full((self._num,), float(value), dtype=torch.float32, device=self._key.device)
+        value = value.to(torch.float32)
+        if value.dim() == 0:
+            return value.expand(self._num)
+        if value.shape != (self._num,):
+            raise ModelError(f"rng: got shape {tuple(value.shape)}, expected a number or ({self._num},) on {self._axis!r}")
+        return value
+
+    def _stream(self, name: str) -> int:
+        path = f"{self._path}/{name}@{self._axis}"
+        number = stream_number(path)
+        if number in self._used:
+            raise ModelError(
+                f"rng: the stream {path!r} is used twice in one step, which would repeat its numbers; "
+                f"give the second use another name, or open a scope: rng['again'].…"
+            )
+        self._used.add(number)
+        return number

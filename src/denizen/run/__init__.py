@@ -1,0 +1,5 @@
+"""Running models: simulate, runs, snapshots, run folders."""
+
+from denizen.run._run import Run as Run
+from denizen.run._simulate import simulate as simulate
+from denizen.run._snapshots import Snapshots as Snapshots

@@ -1,0 +1,26 @@
+"""Compiling the step, or saying why it stays eager."""
+
+import warnings
+from typing import Any
+
+from denizen.run._engine import Carry, Stepper
+
+AUTO_COMPILE_SECONDS = 180.0  # eager time left from which a compile of 12-90 s on a CPU is worth starting
+BACKEND = "inductor"
+
+
+def try_compile(stepper: Stepper, carry: Carry, answers: dict[str, Any]) -> str:
+    """Compile the step and try it on a copy of the state; returns the path taken, ``"compiled"`` or ``"eager"``.
+
+    A machine without a C++ compiler, or one that torch cannot use, gives one warning and the eager path, whose results
+    are the same.
+    """
+    stepper.compile(BACKEND)
+    try:
+        stepper.advance(carry, answers)
+    except Exception as error:  # noqa: BLE001  # torch raises many types here; all mean: this machine cannot compile
+        stepper.eager()
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        warnings.warn(f"the step could not be compiled and runs eagerly, with equal results: {reason}", stacklevel=2)
+        return "eager"
+    return "compiled"

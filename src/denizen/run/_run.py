@@ -1,0 +1,215 @@
+"""`Run`: a simulation that has been started; holds its series and can go on."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from denizen import ops
+from denizen.errors import CapacityError, InputError, ModelError, nearest
+from denizen.model import Model, Setting, faults, per_agent_fallbacks, series_names
+from denizen.model import guard as first_step_guard
+from denizen.run._compile import AUTO_COMPILE_SECONDS, try_compile
+from denizen.run._engine import Carry, Stepper
+from denizen.run._progress import progress_bar
+from denizen.run._snapshots import SnapshotStore, Snapshots
+
+if TYPE_CHECKING:
+    from denizen.run._folder import RunFolder
+
+CHUNK = 32  # steps between looks at the device's checks
+
+
+class Run:
+    """A run of a model; made by `denizen.simulate`.
+
+    `run["cases"]` is a series, `[replicates, steps]`; `run.state` the present state of all replicates.
+
+    Attributes:
+        model: the model that runs.
+        worlds: world number of each replicate.
+        seed: the seed.
+    """
+
+    model: Model
+    worlds: list[int]
+    seed: int
+
+    @classmethod
+    def _begin(
+        cls, model: Model, setting: Setting, keys: Tensor, ids: Tensor, values: dict[str, Tensor],
+        snapshots: Snapshots | None, compile: bool | None, out: "Path | str | None",
+    ) -> "Run":  # fmt: skip
+        run = cls()
+        began = time.perf_counter()
+        run.model, run._compile = model, compile
+        run.seed, run.worlds = int(keys[0, 0]), keys[:, 1].tolist()
+        run._times = {"init": 0.0, "compile": 0.0, "steps": 0.0, "snapshots": 0.0}
+        run._path = "eager"
+        run._stepper = Stepper(model, setting, keys, ids, values)
+        with first_step_guard(model):
+            run._carry = run._stepper.start()
+        run._look(run._carry, 0)
+        run._carry.bad = None
+        run._chunks = {name: [] for name in run.series_names}
+        run._steps = 0
+        run._snapshots = SnapshotStore(snapshots, run._stepper.state(run._carry)) if snapshots else None
+        run._times["init"] = time.perf_counter() - began
+        run._folder = None
+        if out is not None:
+            from denizen.run._folder import RunFolder
+
+            run._folder = RunFolder.create(out, run)
+        return run
+
+    # --- results ------------------------------------------------------------------------------------------------------
+
+    @property
+    def series_names(self) -> list[str]:
+        """Names of the series."""
+        return series_names(self.model, self._stepper.setting)
+
+    @property
+    def steps(self) -> int:
+        """Steps done."""
+        return self._steps
+
+    @property
+    def device(self) -> torch.device:
+        """Where the run lives."""
+        return self._stepper.keys.device
+
+    @property
+    def state(self) -> Any:
+        """The present state of all replicates: every field `[replicates, …]`."""
+        return self._stepper.state(self._carry)
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A series by name: `[replicates, steps, …]`, on the run's device."""
+        if name not in self._chunks:
+            raise InputError(f"run[{name!r}]: no such series; {nearest(name, self._chunks)}")
+        chunks = self._chunks[name]
+        if not chunks:
+            return torch.zeros(len(self.worlds), 0, device=self.device)
+        if len(chunks) > 1:
+            chunks[:] = [torch.cat(chunks, dim=1)]
+        return chunks[0]
+
+    @property
+    def snapshots(self) -> dict[str, Tensor]:
+        """Kept fields `[replicates, snapshots, …]` by name, and ``"step"`` `[snapshots]`."""
+        if self._snapshots is None:
+            raise InputError("run.snapshots: none were asked for; pass snapshots=Snapshots(every=…) to simulate")
+        return self._snapshots.tensors()
+
+    # --- going on -----------------------------------------------------------------------------------------------------
+
+    def extend(self, steps: int, *, progress: bool = False) -> "Run":
+        """Run further steps; returns the run itself.
+
+        Raises:
+            ModelError: where a check on the device failed. Chunks before it are kept.
+        """
+        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
+            raise InputError(f"extend: steps={steps!r}, expected a whole number, at least 0")
+        with progress_bar(steps, progress, type(self.model).__name__, len(self.worlds)) as advance_bar:
+            for count in self._chunk_sizes(steps):
+                self._run_chunk(count)
+                advance_bar(count)
+        return self
+
+    def _chunk_sizes(self, steps: int) -> Iterator[int]:
+        """Sizes of the chunks; decides before each whether compiling what remains would pay."""
+        done = 0
+        while done < steps:
+            if self._path == "eager" and self._compile is not False and self._steps > 0:
+                remaining = (steps - done) * self._times["steps"] / self._steps
+                if self._compile or remaining > AUTO_COMPILE_SECONDS:
+                    self._compile_now()
+            # The first step is a chunk of its own: it is watched, and it times what the rest will take.
+            size = 1 if self._steps == 0 else min(CHUNK, steps - done)
+            yield size
+            done += size
+
+    def _compile_now(self) -> None:
+        began = time.perf_counter()
+        self._path = try_compile(self._stepper, self._carry, self._answers(self._steps))
+        if self._path == "eager":
+            self._compile = False
+        self._times["compile"] += time.perf_counter() - began
+
+    def _run_chunk(self, count: int) -> None:
+        began = time.perf_counter()
+        carry, rows, kept = self._carry, [], []
+        for step in range(self._steps, self._steps + count):
+            if self._steps == 0:
+                with first_step_guard(self.model):
+                    carry, records = self._stepper.advance(carry, self._answers(step))
+            else:
+                carry, records = self._stepper.advance(carry, self._answers(step))
+            rows.append(records)
+            if self._snapshots is not None and self._snapshots.due(step + 1):
+                kept.append((step + 1, self._snapshots.copy(self._stepper.state(carry))))
+        self._look(carry, self._steps)
+        self._carry = carry
+        self._steps += count
+        for name, column in zip(self.series_names, zip(*rows, strict=True), strict=True):
+            self._chunks[name].append(torch.stack(column, dim=1))
+        if self._snapshots is not None:
+            self._snapshots.extend(kept)
+        self._times["steps"] += time.perf_counter() - began
+        if self._folder is not None:
+            self._folder.write(self)
+
+    def _answers(self, step: int) -> dict[str, Tensor]:
+        answers: dict[str, Tensor] = {}
+        for intervention in self._stepper.setting.interventions:
+            answers.update({name: value.to(self.device) for name, value in intervention.answers(step).items()})
+        return answers
+
+    def _look(self, carry: Carry, step: int) -> None:
+        """Read the checks made on the device since the last look; raise where one failed."""
+        if carry.bad is not None and carry.bad.numel():
+            failed = carry.bad.any(dim=0).tolist()
+            for label, bad in zip(self._stepper.checks, failed, strict=True):
+                if bad:
+                    kind = CapacityError if label.startswith("births") else ModelError
+                    raise kind(self._explain(label, carry, step))
+        for name, fault in faults(self._stepper.state(carry)):
+            if bool(fault):
+                raise ModelError(f"{name} is out of range (or NaN) between steps {step} and {int(carry.step)}")
+
+    def _explain(self, label: str, carry: Carry, step: int) -> str:
+        when = "in init" if int(carry.step) == 0 else f"between steps {step} and {int(carry.step)}"
+        if label.startswith("births"):
+            return f"{label} ({when})"
+        wanted = "hazards that are not negative" if "event" in label else "probabilities from 0 to 1"
+        return (
+            f"{label} got a value that is negative, NaN or out of range {when}; expected {wanted}. A NaN may come from a "
+            f"sum over neighbours whose values exceeded its max=, or from a parameter"
+        )
+
+    # --- looking at it ------------------------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        """What the run did: sizes, times per phase in seconds, rates, and the path taken."""
+        agents, worlds = self._stepper.ids.numel(), len(self.worlds)
+        seconds = self._times["steps"]
+        return {
+            "steps": self._steps,
+            "agents": agents,
+            "replicates": worlds,
+            "device": str(self.device),
+            "path": self._path,
+            "ops": ops.variant(self.device),
+            "seconds_init": self._times["init"],
+            "seconds_compile": self._times["compile"],
+            "seconds_steps": seconds,
+            "seconds_per_step": seconds / self._steps if self._steps else 0.0,
+            "agent_steps_per_second": agents * worlds * self._steps / seconds if seconds else 0.0,
+            "state_bytes": sum(leaf.numel() * leaf.element_size() for leaf in self._carry.leaves),
+            "fallback_calls": per_agent_fallbacks(),
+        }

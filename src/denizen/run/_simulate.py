@@ -1,0 +1,167 @@
+"""`simulate`: checks the arguments and starts a `Run`."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.errors import InputError, nearest
+from denizen.model import Intervention, Model, Setting
+from denizen.rng import MAX_SEED, Relax
+from denizen.run._run import Run
+from denizen.run._snapshots import Snapshots
+
+
+def simulate(
+    model: Model,
+    steps: int,
+    *,
+    replicates: int = 1,
+    worlds: Sequence[int] | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    dt: float = 1.0,
+    params: Mapping[str, Any] | None = None,
+    record: Mapping[str, Callable[..., Tensor]] | None = None,
+    interventions: Sequence[Intervention] = (),
+    snapshots: Snapshots | None = None,
+    relax: Relax | None = None,
+    ids: Tensor | None = None,
+    compile: bool | None = None,
+    progress: bool = False,
+    out: Path | str | None = None,
+) -> Run:
+    """Run a model.
+
+    Args:
+        model: what to run.
+        steps: number of steps; more can follow with `run.extend`.
+        replicates: independent worlds, numbered 0 … replicates - 1; they differ in their random numbers.
+        worlds: run exactly these world numbers instead. World i gives the same bits in any batch.
+        seed: 0 … 2**32 - 1.
+        device: where to run.
+        dt: length of a step in the model's `time_unit`; hazards are per unit of time.
+        params: parameter values for each replicate: arrays with a leading axis of replicates, for example
+            ``{"infect_rate": [0.02, 0.05, 0.1]}``.
+        record: further series by name: functions of (now), a level after each step, or (before, now), a flow.
+        interventions: what switches on and off; see `denizen.model`.
+        snapshots: which states to keep.
+        relax: makes the run differentiable; see `denizen.relax`.
+        ids: int64 `[agents]` identities, for agents laid out in another order; default 0, 1, ….
+        compile: True compiles the step, False never does, None does where the run is long enough to pay.
+        progress: show a progress bar.
+        out: folder to write the run to; must not exist yet, or be empty.
+
+    Returns:
+        A `Run`: ``run["cases"]`` is `[replicates, steps]`.
+
+    Raises:
+        InputError: for an argument that does not fit.
+        ModelError: where the model breaks a rule, or a check on the device failed.
+    """
+    if not isinstance(model, Model):
+        raise InputError(f"simulate: model is {type(model).__name__}, expected an instance of a dz.Model")
+    numbers = _world_numbers(replicates, worlds)
+    _whole("steps", steps, 0)
+    _whole("seed", seed, 0, MAX_SEED)
+    if not (isinstance(dt, int | float) and 0 < dt < float("inf")):
+        raise InputError(f"simulate: dt={dt!r}, expected a positive number")
+    target = _device(device)
+    setting = Setting(
+        dt=float(dt),
+        relax=relax,
+        interventions=_interventions((*model.interventions, *interventions), model),
+        record=_records(record or {}, model),
+        custom_ids=ids is not None,
+    )
+    keys = torch.tensor([[seed, world] for world in numbers], dtype=torch.int64, device=target)
+    run = Run._begin(
+        model.to(target), setting, keys, _ids(ids, model, target), _values(params or {}, model, len(numbers), target),
+        _snapshots(snapshots), compile, out,
+    )  # fmt: skip
+    return run.extend(steps, progress=progress)
+
+
+def _whole(name: str, value: Any, low: int, high: int | None = None) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
+        limit = f"a whole number from {low} to {high}" if high is not None else f"a whole number, at least {low}"
+        raise InputError(f"simulate: {name}={value!r}, expected {limit}")
+
+
+def _world_numbers(replicates: int, worlds: Sequence[int] | None) -> list[int]:
+    if worlds is None:
+        _whole("replicates", replicates, 1)
+        return list(range(replicates))
+    if not worlds or len(set(worlds)) != len(worlds):
+        raise InputError(f"simulate: worlds={list(worlds)}, expected different world numbers, at least one")
+    if replicates not in (1, len(worlds)):
+        raise InputError(f"simulate: replicates={replicates} and {len(worlds)} worlds: give one of the two")
+    for world in worlds:
+        _whole("worlds", world, 0, MAX_SEED)
+    return list(worlds)
+
+
+def _device(device: torch.device | str) -> torch.device:
+    try:
+        target = torch.device(device)
+    except RuntimeError as error:
+        raise InputError(f"simulate: device={device!r} is not a device; expected 'cpu' or 'cuda'") from error
+    if target.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("simulate: device='cuda', but torch sees no CUDA device here; use device='cpu'")
+    return target
+
+
+def _ids(ids: Tensor | None, model: Model, device: torch.device) -> Tensor:
+    num = model.num_agents
+    if ids is None:
+        return torch.arange(num, device=device)
+    if ids.dtype != torch.int64 or ids.shape != (num,) or bool((ids < 0).any()) or ids.unique().numel() != num:
+        raise InputError(f"simulate: ids is {ids.dtype} {tuple(ids.shape)}, expected {num} different int64, none negative")
+    return ids.to(device)
+
+
+def _values(params: Mapping[str, Any], model: Model, worlds: int, device: torch.device) -> dict[str, Tensor]:
+    values = {}
+    for name, given in params.items():
+        if name not in model.params:
+            raise InputError(f"simulate: params has {name!r}; {nearest(name, model.params)}")
+        value = torch.as_tensor(given, dtype=torch.float32, device=device)
+        expected = (worlds, *getattr(model, name).shape)
+        if tuple(value.shape) != expected:
+            raise InputError(f"simulate: params[{name!r}] has shape {tuple(value.shape)}, expected {expected}")
+        model.params[name].check(value, f"simulate: params[{name!r}]")
+        values[name] = value
+    return values
+
+
+def _records(
+    record: Mapping[str, Callable[..., Tensor]], model: Model
+) -> tuple[tuple[str, str, Callable[..., Tensor]], ...]:
+    out = []
+    for name, function in record.items():
+        if name in model.all_series:
+            raise InputError(f"simulate: record has {name!r}, which the model records itself; choose another name")
+        arguments = len(inspect.signature(function).parameters)
+        if arguments not in (1, 2):
+            raise InputError(f"simulate: record[{name!r}] takes {arguments} arguments, expected (now) or (before, now)")
+        out.append((name, "level" if arguments == 1 else "flow", function))
+    return tuple(out)
+
+
+def _interventions(given: Sequence[Intervention], model: Model) -> tuple[Intervention, ...]:
+    names = [intervention.name for intervention in given]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"simulate: two interventions are called {name!r}; give each its own name=")
+    for intervention in given:
+        intervention.check(model)
+    return tuple(given)
+
+
+def _snapshots(snapshots: Snapshots | None) -> Snapshots | None:
+    if snapshots is not None:
+        _whole("snapshots.every", snapshots.every, 1)
+    return snapshots

@@ -1,0 +1,11 @@
+"""Structures that agents live on: contact graphs, layers of them, and their generators."""
+
+from denizen.space import generators as generators
+from denizen.space._edges import EdgeList as EdgeList
+from denizen.space._graph import Graph as Graph
+from denizen.space._layers import Layers as Layers
+from denizen.space._readers import from_arrays as from_arrays
+from denizen.space._readers import from_networkx as from_networkx
+from denizen.space._readers import from_scipy as from_scipy
+from denizen.space._readers import read_edges as read_edges
+from denizen.space._readers import validate_edges as validate_edges

@@ -1,0 +1,284 @@
+"""Contact graphs on the device: who acts on whom, held in both directions, and sums over neighbours.
+
+Does not read files or generate graphs: `_readers` and `generators` do and hand over edge lists.
+"""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from denizen import _tree, ops
+from denizen.errors import InputError, ModelError
+from denizen.ops._neighbours import FRACTION_BITS, edge_targets
+from denizen.space._edges import EdgeList, csr, index_dtype
+from denizen.space._readers import from_networkx, from_scipy, read_edges, validate_edges
+
+_TENSORS = ("in_ptr", "in_idx", "out_ptr", "out_idx", "out_edge", "weight")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Graph:
+    """A directed graph over agents; build one with `from_edges`, `from_file`, `from_scipy` or `from_networkx`.
+
+    Edges run from the agent that acts (source) to the one acted upon (target); sums are over the in-neighbours of each
+    agent. The canonical edge order is by target, then source.
+
+    Attributes:
+        num_agents: number of agents N.
+        in_ptr, in_idx: int64 `[N+1]`, int32 `[edges]`: sources of each agent's incoming edges.
+        out_ptr, out_idx: the same for outgoing edges: targets of each agent.
+        out_edge: int32 `[edges]`: canonical number of each outgoing edge; empty without weights.
+        weight: float32 `[edges]` in canonical order, or None for weight one.
+        max_weight: largest absolute weight, known on the host so that no step has to ask the device for it.
+        max_in_degree, max_out_degree: largest degrees.
+    """
+
+    num_agents: int
+    in_ptr: Tensor
+    in_idx: Tensor
+    out_ptr: Tensor
+    out_idx: Tensor
+    out_edge: Tensor
+    weight: Tensor | None
+    max_weight: float
+    max_in_degree: int
+    max_out_degree: int
+
+    @classmethod
+    def from_edges(
+        cls,
+        source: Any,
+        target: Any = None,
+        num_agents: int | None = None,
+        *,
+        weight: Any = None,
+        directed: bool = True,
+        self_loops: str = "drop",
+        duplicates: str = "keep",
+    ) -> "Graph":
+        """Build a graph from edge arrays or an `EdgeList`.
+
+        Args:
+            source: `[edges]` ids of the acting agents (array, list or tensor), or an `EdgeList` with all the rest.
+            target: `[edges]` ids of the agents acted upon.
+            num_agents: number of agents; default: highest id + 1.
+            weight: `[edges]` weights, finite and not negative; default one.
+            directed: False adds the opposite direction of every edge.
+            self_loops: ``"drop"``, ``"keep"`` or ``"error"``.
+            duplicates: ``"keep"``, ``"drop"`` or ``"error"``.
+
+        Raises:
+            InputError: for ids out of range or not whole numbers, unequal lengths, bad weights.
+        """
+        if isinstance(source, EdgeList):
+            edges = source
+        else:
+            arrays = [None if a is None else _host(a) for a in (source, target, weight)]
+            if arrays[1] is None:
+                raise InputError("Graph.from_edges: target is missing; pass source and target, or one EdgeList")
+            if num_agents is None:
+                num_agents = int(max((a.max() for a in arrays[:2] if a is not None and a.size), default=-1)) + 1
+            edges, _ = validate_edges(
+                arrays[0], arrays[1], num_agents, arrays[2], self_loops=self_loops, duplicates=duplicates
+            )
+            edges = dataclasses.replace(edges, directed=directed)
+        return cls._build(edges)
+
+    @classmethod
+    def _build(cls, edges: EdgeList) -> "Graph":
+        n, source, target, weight = edges.num_agents, edges.source, edges.target, edges.weight
+        if not edges.directed:
+            source, target = np.concatenate([source, target]), np.concatenate([target, source])
+            weight = None if weight is None else np.concatenate([weight, weight])
+        # Grouping by source first and by target second leaves sources ascending within each target.
+        columns = [source, target] if weight is None else [source, target, weight]
+        _, _, columns = csr(source, n, *columns)
+        in_ptr, _, columns = csr(columns[1], n, *columns)
+        source, target = columns[0], columns[1]
+        out_ptr, order, (out_idx,) = csr(source, n, target)
+        return cls(
+            num_agents=n,
+            in_ptr=torch.from_numpy(in_ptr),
+            in_idx=torch.from_numpy(source),
+            out_ptr=torch.from_numpy(out_ptr),
+            out_idx=torch.from_numpy(out_idx),
+            out_edge=torch.from_numpy(order if weight is not None else order[:0]),
+            weight=None if weight is None else torch.from_numpy(columns[2]),
+            max_weight=1.0 if weight is None else float(np.abs(weight).max(initial=0.0)),
+            max_in_degree=int(np.diff(in_ptr).max(initial=0)),
+            max_out_degree=int(np.diff(out_ptr).max(initial=0)),
+        )
+
+    @classmethod
+    def from_file(cls, path: str | Path, *, num_agents: int | None = None, directed: bool = True, **options: Any) -> "Graph":
+        """Read a CSV, Parquet or npz file of edges; options as `denizen.space.read_edges`."""
+        return cls._build(read_edges(path, num_agents=num_agents, directed=directed, **options))
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, *, directed: bool = True) -> "Graph":
+        """From a scipy sparse matrix whose entry [i, j] is the weight of the edge i -> j."""
+        return cls._build(dataclasses.replace(from_scipy(matrix), directed=directed))
+
+    @classmethod
+    def from_networkx(cls, graph: Any) -> "Graph":
+        """From a networkx graph, nodes numbered in the graph's own order; undirected graphs give both directions."""
+        return cls._build(from_networkx(graph)[0])
+
+    @property
+    def num_edges(self) -> int:
+        """Number of directed edges."""
+        return self.in_idx.numel()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the graph lives."""
+        return self.in_ptr.device
+
+    @property
+    def in_degree(self) -> Tensor:
+        """int64 `[agents]`: number of incoming edges."""
+        return self.in_ptr[1:] - self.in_ptr[:-1]
+
+    @property
+    def out_degree(self) -> Tensor:
+        """int64 `[agents]`: number of outgoing edges."""
+        return self.out_ptr[1:] - self.out_ptr[:-1]
+
+    def to(self, device: torch.device | str) -> "Graph":
+        """The graph on another device."""
+        moved = {name: None if (t := getattr(self, name)) is None else t.to(device) for name in _TENSORS}
+        return dataclasses.replace(self, **moved)
+
+    def with_weight(self, weight: Tensor, *, max: float | None = None) -> "Graph":
+        """The graph with other weights.
+
+        Args:
+            weight: float32 `[edges]` in canonical order.
+            max: largest weight that can occur; default: the largest there is (read once, now).
+        """
+        if weight.shape != (self.num_edges,) or weight.dtype != torch.float32:
+            raise InputError(
+                f"Graph.with_weight: weight is {weight.dtype} {tuple(weight.shape)}, "
+                f"expected torch.float32 ({self.num_edges},) in canonical edge order (see Graph.edges)"
+            )
+        bound = float(weight.detach().abs().max()) if max is None and self.num_edges else float(max or 1.0)
+        _, order, _ = csr(self.in_idx.cpu().numpy(), self.num_agents)
+        return dataclasses.replace(
+            self, weight=weight, max_weight=bound, out_edge=torch.from_numpy(order).to(self.device)
+        )
+
+    def edges(self) -> tuple[Tensor, Tensor]:
+        """(source, target) of every edge in canonical order: int64 `[edges]` each."""
+        return self.in_idx.long(), edge_targets(self.in_ptr, self.num_edges)
+
+    def renumber(self, order: Tensor) -> "Graph":
+        """The same graph with agents laid out anew: agent `order[k]` moves to place k.
+
+        Args:
+            order: int64 `[agents]`, a permutation.
+        """
+        place = torch.empty_like(order)
+        place[order] = torch.arange(order.numel(), device=order.device)
+        source, target = (place[e.to(order.device)].cpu().numpy() for e in self.edges())
+        weight = None if self.weight is None else self.weight.cpu().numpy()
+        dtype = index_dtype(self.num_agents)
+        edges = EdgeList(self.num_agents, source.astype(dtype), target.astype(dtype), weight)
+        return self._build(edges).to(self.device)
+
+    def sum(self, values: Tensor, *, where: Tensor | None = None, max: float | None = None) -> Tensor:
+        """Sum of `values` over each agent's in-neighbours, times the edge weights.
+
+        Integer values (masks, counts) without weights are summed as integers, exactly. Real values with a declared
+        bound, and weighted masks, are summed in fixed point: exact to 2^-40 of the bound for each edge and the same
+        bits in any order. Other real values are added in canonical edge order.
+
+        Args:
+            values: `[agents]`. Senders with value 0 cost nothing.
+            where: mask `[agents]`; agents with 0 receive 0 and need not be computed.
+            max: largest |value * weight| that can occur. A larger one, or a NaN, makes the whole result NaN.
+
+        Returns:
+            `[agents]`: int32 for a mask, int64 for wider integers, else float32.
+        """
+        self._check(values, "values")
+        receivers = None
+        if where is not None:
+            self._check(where, "where")
+            receivers = (where if where.dtype == torch.int8 else (where != 0).to(torch.int8))[None]
+        if values.dtype == torch.bool:
+            values = values.to(torch.int8)
+        row = values[None]
+        if not values.dtype.is_floating_point and self.weight is None:
+            return ops.sum_counts(row, receivers, self.in_ptr, self.in_idx, self.out_ptr, self.out_idx)[0]
+        if max is None and values.dtype == torch.int8:
+            max = self.max_weight or 1.0
+        arrays = (row, receivers, self.weight, self.in_ptr, self.in_idx, self.out_ptr, self.out_idx, self.out_edge)
+        if max is None:
+            return ops.sum_real(*arrays)[0]
+        return ops.sum_fixed(*arrays, self._fraction_bits(max), float(max))[0]
+
+    def mean(self, values: Tensor, *, where: Tensor | None = None, max: float | None = None) -> Tensor:
+        """Mean of `values` over in-neighbours, weighted where the graph is; 0 for agents without any: float32."""
+        total = self.sum(values, where=where, max=max).to(torch.float32)
+        if self.weight is None:
+            share = self.in_degree.to(torch.float32)
+        else:
+            ones = torch.ones(self.num_agents, dtype=torch.float32, device=self.device)
+            share = ops.sum_real(
+                ones[None], None, self.weight, self.in_ptr, self.in_idx, self.out_ptr, self.out_idx, self.out_edge
+            )[0]
+        return torch.where(share > 0, total / torch.where(share > 0, share, 1.0), 0.0)
+
+    def max(self, values: Tensor, *, where: Tensor | None = None, empty: float = 0) -> Tensor:
+        """Largest value among in-neighbours (weights are not applied), `empty` where there is none: dtype of `values`."""
+        self._check(values, "values")
+        source, target = self.edges()
+        out = torch.full_like(values, empty).scatter_reduce(0, target, values[source], "amax", include_self=False)
+        return out if where is None else torch.where(where != 0, out, torch.full_like(out, empty))
+
+    def any(self, values: Tensor, *, where: Tensor | None = None) -> Tensor:
+        """Mask int8 `[agents]`: 1 where some in-neighbour's value is not 0."""
+        active = (values != 0).to(torch.int8)
+        counts = ops.sum_counts(
+            active[None], None if where is None else (where != 0).to(torch.int8)[None],
+            self.in_ptr, self.in_idx, self.out_ptr, self.out_idx,
+        )  # fmt: skip
+        return (counts[0] != 0).to(torch.int8)
+
+    def _check(self, tensor: Tensor, name: str) -> None:
+        if tensor.shape != (self.num_agents,):
+            raise ModelError(
+                f"Graph.sum: {name} has shape {tuple(tensor.shape)}, expected ({self.num_agents},), one for each agent"
+            )
+
+    def _fraction_bits(self, bound: float) -> int:
+        if not (math.isfinite(bound) and bound > 0):
+            raise ModelError(f"Graph.sum: max={bound}, expected a positive finite number")
+        headroom = 62 - math.ceil(math.log2(self.max_in_degree + 1))
+        return min(FRACTION_BITS, headroom) - math.ceil(math.log2(bound))
+
+    def __repr__(self) -> str:
+        weights = "" if self.weight is None else ", weighted"
+        return f"Graph({self.num_agents:,} agents, {self.num_edges:,} edges{weights}, {self.device})"
+
+
+def _host(values: Any) -> np.ndarray:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def _flatten(graph: Graph) -> tuple[list[Any], Any]:
+    static = (graph.num_agents, graph.max_weight, graph.max_in_degree, graph.max_out_degree)
+    return [getattr(graph, name) for name in _TENSORS], static
+
+
+def _unflatten(children: list[Any], static: Any) -> Graph:
+    num_agents, *rest = static
+    return Graph(num_agents, *children, *rest)
+
+
+_tree.register(Graph, _flatten, _unflatten)

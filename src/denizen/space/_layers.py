@@ -1,0 +1,122 @@
+"""Several contact graphs over the same agents, each with a name and a strength that may change with time."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen import _tree
+from denizen.errors import InputError, ModelError, nearest
+from denizen.space._edges import EdgeList
+from denizen.space._graph import Graph
+
+
+class Layers:
+    """Named layers (household, work, school, community …), summed with one strength per layer.
+
+    Args:
+        graphs: graphs or edge lists by name, all over the same number of agents.
+        strength: factor of each layer: a number, a 0-d tensor, or a schedule `[steps]` that gives one factor for each
+            step and whose last value holds from then on. Default 1.
+
+    Example:
+        >>> layers = Layers({"home": Graph.from_edges([0], [1], 3), "work": Graph.from_edges([2], [1], 3)})
+        >>> layers.sum(torch.tensor([1, 0, 1], dtype=torch.int8), scale={"work": 0.5})
+        tensor([0.0000, 1.5000, 0.0000])
+    """
+
+    def __init__(self, graphs: Mapping[str, Graph | EdgeList], strength: Mapping[str, Any] | None = None) -> None:
+        if not graphs:
+            raise InputError("Layers: no graph was given; pass a mapping such as {'household': graph}")
+        built = {name: g if isinstance(g, Graph) else Graph.from_edges(g) for name, g in graphs.items()}
+        sizes = {name: graph.num_agents for name, graph in built.items()}
+        if len(set(sizes.values())) > 1:
+            raise InputError(f"Layers: the graphs have different numbers of agents: {sizes}")
+        self.graphs: dict[str, Graph] = built
+        self.strength: dict[str, Tensor] = dict.fromkeys(built, torch.ones(()))
+        for name, value in (strength or {}).items():
+            self._known(name)
+            factor = torch.as_tensor(value, dtype=torch.float32)
+            if factor.dim() > 1:
+                raise InputError(f"Layers: strength of {name!r} has shape {tuple(factor.shape)}, expected () or (steps,)")
+            self.strength[name] = factor
+
+    @property
+    def num_agents(self) -> int:
+        """Number of agents."""
+        return next(iter(self.graphs.values())).num_agents
+
+    @property
+    def num_edges(self) -> int:
+        """Number of directed edges over all layers."""
+        return sum(graph.num_edges for graph in self.graphs.values())
+
+    def __getitem__(self, name: str) -> Graph:
+        self._known(name)
+        return self.graphs[name]
+
+    def to(self, device: torch.device | str) -> "Layers":
+        """The layers on another device."""
+        return self._with({n: g.to(device) for n, g in self.graphs.items()}, {n: s.to(device) for n, s in self.strength.items()})
+
+    def renumber(self, order: Tensor) -> "Layers":
+        """The same layers with agents laid out anew; see `Graph.renumber`."""
+        return self._with({name: graph.renumber(order) for name, graph in self.graphs.items()}, self.strength)
+
+    def sum(
+        self, values: Tensor, *, where: Tensor | None = None, max: float | None = None, step: Tensor | None = None,
+        scale: Mapping[str, Any] | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Sum over in-neighbours of every layer, each times its strength: float32 `[agents]`.
+
+        Hazards add up over layers, so escaping infection is the product over layers, in any order, and one draw an
+        agent serves them all.
+
+        Args:
+            values, where, max: as `Graph.sum`.
+            step: 0-d step number (`now.time.step`) that picks from the schedules; needed where one was given.
+            scale: further factors by layer for this call, for example a closure decided in the step.
+        """
+        for name in scale or {}:
+            self._known(name)
+        total = torch.zeros(self.num_agents, dtype=torch.float32, device=values.device)
+        for name, graph in self.graphs.items():
+            factor = self._at(name, step)
+            if scale and name in scale:
+                factor = factor * scale[name]
+            total = total + factor * graph.sum(values, where=where, max=max)
+        return total
+
+    def _at(self, name: str, step: Tensor | None) -> Tensor:
+        strength = self.strength[name]
+        if strength.dim() == 0:
+            return strength
+        if step is None:
+            raise ModelError(f"Layers.sum: {name!r} has a schedule; pass step=now.time.step")
+        return strength[step.clamp(max=strength.numel() - 1)]
+
+    def _known(self, name: str) -> None:
+        if name not in self.graphs:
+            raise InputError(f"Layers: unknown layer {name!r}; {nearest(name, self.graphs)}")
+
+    @classmethod
+    def _with(cls, graphs: dict[str, Graph], strength: dict[str, Tensor]) -> "Layers":
+        layers = object.__new__(cls)
+        layers.graphs, layers.strength = graphs, strength
+        return layers
+
+    def __repr__(self) -> str:
+        return f"Layers({', '.join(f'{name}: {graph.num_edges:,} edges' for name, graph in self.graphs.items())})"
+
+
+def _flatten(layers: Layers) -> tuple[list[Any], Any]:
+    return [*layers.graphs.values(), *layers.strength.values()], tuple(layers.graphs)
+
+
+def _unflatten(children: list[Any], names: Any) -> Layers:
+    half = len(names)
+    return Layers._with(dict(zip(names, children[:half], strict=True)), dict(zip(names, children[half:], strict=True)))
+
+
+_tree.register(Layers, _flatten, _unflatten)

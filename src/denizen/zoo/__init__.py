@@ -1,0 +1,1 @@
+"""Ready models; each is a folder to copy."""

@@ -1,0 +1,158 @@
+"""Where the COVID model's numbers come from, and how it is bound to a population."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from denizen.errors import DataError, InputError, nearest
+from denizen.population import Population
+from denizen.space import Graph
+
+if TYPE_CHECKING:
+    from denizen.zoo.covid.model import Covid
+
+AGE_GROUPS = ("under 19", "20-29", "30-39", "40-49", "50-64", "65+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Seeds:
+    """How those run their course who are exposed or infected at the start. Ages count days since exposure minus one.
+
+    Attributes:
+        exposed_wait: last age of an exposed seed in stage exposed.
+        infected_age: days since exposure at which an infected seed begins.
+        infected_last: last age of an infected seed in stage infected.
+    """
+
+    exposed_wait: int = 5
+    infected_age: int = 7
+    infected_last: int = 10
+
+
+def gamma_kernel(length: int, scale: float = 5.5, rate: float = 2.4) -> Tensor:
+    """Share of infectiousness on each day after exposure: float32 `[length]`.
+
+    Entry k is F(k) - F(k - 1) with F the gamma distribution function of scale b = rate^2 / scale and shape scale / b;
+    entry 0 is 0.
+    """
+    b = rate**2 / scale
+    days = torch.arange(length, dtype=torch.float64)
+    cdf = torch.special.gammainc(torch.full_like(days, scale / b), days / b)
+    return torch.diff(cdf, prepend=cdf[:1]).to(torch.float32)
+
+
+def covid(
+    population: Population,
+    *,
+    network: str = "0",
+    symmetrize: bool = False,
+    reference: bool = False,
+    age_order: Sequence[str] | None = None,
+    isolation: Any = 0.0,
+    exposed_days: int = 5,
+    infected_days: int = 5,
+    sample_deaths: bool = False,
+    **params: Any,
+) -> "Covid":
+    """The COVID model on a population.
+
+    Args:
+        population: with columns `age` and `disease_stages` and a network.
+        network: name of the contact network.
+        symmetrize: add the opposite direction of every contact; lists such as Astoria's write each contact once.
+        reference: the accidental numbers of the original in the corrected code, for comparison with its series: age
+            codes taken as groups, 2 interactions for all, the sum of the weekly R in each week, seeds that wait 3 days.
+        age_order: labels of the age codes 0, 1, … where the population brings none.
+        isolation: probability to isolate: a number, six numbers by age group, a function of (age group, day) asked once
+            for each group and day, or a torch module from `[groups, 2]` (share infected, week) to `[groups]`.
+        exposed_days, infected_days: dwell times.
+        sample_deaths: draw deaths instead of counting expected ones.
+        **params: other parameters of `Covid` by name.
+
+    Raises:
+        DataError: for a population that lacks what the model needs.
+        InputError: for a wrong value.
+    """
+    from denizen.zoo.covid.model import Covid
+
+    for name, days in (("exposed_days", exposed_days), ("infected_days", infected_days)):
+        if not isinstance(days, int) or not 1 <= days <= 1000:
+            raise InputError(f"covid: {name}={days!r}, expected a whole number of days from 1 to 1000")
+    unknown = [name for name in params if name not in Covid.params]
+    if unknown:
+        raise InputError(f"covid: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Covid.params)}")
+    seeds = Seeds(exposed_days, exposed_days + 2, exposed_days + infected_days)
+    group = _age_groups(population, age_order)
+    if reference:
+        seeds = Seeds(exposed_wait=3, infected_age=3, infected_last=7)
+        group = population.column("age").astype(np.uint8)
+        weekly = params.get("R", [4.75, 4.75, 4.75])
+        params = {"interactions": [2.0] * 6, **params, "R": torch.full((len(weekly),), float(sum(weekly)))}
+    length = max(exposed_days, seeds.exposed_wait) + infected_days + 1
+    source, target, weight = population.edges(network, symmetrize=symmetrize)
+    return Covid(
+        contacts=Graph.from_edges(source, target, population.size, weight=weight),
+        group=torch.from_numpy(group),
+        origin=torch.from_numpy(_origins(population)),
+        kernel=gamma_kernel(max(length, seeds.infected_last + 1)),
+        exposed_days=exposed_days,
+        infected_days=infected_days,
+        seeds=seeds,
+        sample_deaths=sample_deaths,
+        **_isolation(isolation),
+        **_vectors(params),
+    )
+
+
+def _age_groups(population: Population, order: Sequence[str] | None) -> np.ndarray:
+    if order is None:
+        return population.codes_of("age", AGE_GROUPS).astype(np.uint8)
+    labels = list(order)
+    stated = dataclasses.replace(population, labels={**population.labels, "age": labels})
+    return stated.codes_of("age", AGE_GROUPS).astype(np.uint8)
+
+
+def _origins(population: Population) -> np.ndarray:
+    stage = population.column("disease_stages")
+    if stage.size and (int(stage.min()) < 0 or int(stage.max()) > 2):
+        raise DataError(
+            f"{population.source}: disease_stages holds codes {int(stage.min())} to {int(stage.max())}; expected 0 "
+            f"(susceptible), 1 (exposed) or 2 (infected) at the start"
+        )
+    return stage.astype(np.uint8)
+
+
+def _isolation(isolation: Any) -> dict[str, Any]:
+    if isinstance(isolation, torch.nn.Module):
+        return {"policy": isolation}
+    if isinstance(isolation, Callable):  # type: ignore[arg-type]  # the abstract class is meant as a test
+        return {"ask": isolation}
+    return {"isolation": _per_group("isolation", isolation)}
+
+
+def _per_group(name: str, value: Any) -> Tensor:
+    tensor = torch.as_tensor(value, dtype=torch.float32)
+    if tensor.dim() > 1 or tensor.numel() not in (1, len(AGE_GROUPS)):
+        raise InputError(
+            f"covid: {name} has shape {tuple(tensor.shape)}, expected one number or {len(AGE_GROUPS)}, one for each of "
+            f"{', '.join(AGE_GROUPS)}"
+        )
+    return tensor.expand(len(AGE_GROUPS)) if tensor.dim() == 0 else tensor
+
+
+def _vectors(params: dict[str, Any]) -> dict[str, Any]:
+    """Widen single numbers to the shapes that the model indexes, and refuse other shapes."""
+    out = dict(params)
+    for name in ("susceptibility", "interactions"):
+        if name in out:
+            out[name] = _per_group(name, out[name])
+    if "R" in out:
+        weekly = torch.as_tensor(out["R"], dtype=torch.float32)
+        if weekly.dim() > 1 or weekly.numel() == 0:
+            raise InputError(f"covid: R has shape {tuple(weekly.shape)}, expected one number or one for each week")
+        out["R"] = weekly.reshape(-1)
+    return out
