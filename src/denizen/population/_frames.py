@@ -239,8 +239,8 @@ def _scalar(item: Any) -> Any:
 
 
 def _bytes(data: Any) -> bytes:
-    """Bytes, also where protocol 2 spells them `encode(text, "latin1")` or `bytearray(bytes)`."""
-    if isinstance(data, Call) and data.name == "bytearray":
+    """Bytes, also where protocol 2 spells them `encode(text, "latin1")`, `bytearray(bytes)` or `bytes()`."""
+    if isinstance(data, Call) and data.name in ("bytearray", "bytes"):
         if not data.args:
             return b""
         data = data.args[0]

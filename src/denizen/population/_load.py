@@ -22,7 +22,7 @@ from denizen.population._files import content, reading
 from denizen.population._population import Population
 from denizen.population._store import load_store, parse_json
 from denizen.population._synthetic import synthetic
-from denizen.population._tables import read_csv, read_parquet
+from denizen.population._tables import read_csv, read_parquet, table_names
 
 _PICKLES = (".pickle", ".pkl")
 _NETWORK_FOLDERS = ("mobility_networks", "networks")
@@ -257,6 +257,17 @@ def _length(found: _Found, root: Path) -> int:
     return size
 
 
+def _available(root: Path) -> set[str]:
+    """Names of the columns that there are, for the message when one is not."""
+    names: set[str] = set()
+    for path in _listing(root) if root.is_dir() else [root]:
+        if path.suffix in _PICKLES:
+            names.add(path.stem)
+        elif path.suffix in (".parquet", ".csv"):
+            names.update(table_names(path))
+    return names
+
+
 def _network_files(folder: Path, networks: Sequence[str] | None) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for place in (folder / name for name in _NETWORK_FOLDERS):
@@ -276,7 +287,7 @@ def _network_files(folder: Path, networks: Sequence[str] | None) -> dict[str, Pa
 def _assemble(found: _Found, root: Path, folder: Path, wanted: _Wanted) -> Population:
     for name in (*(wanted.columns or ()), *wanted.labels):
         if name not in found.columns:
-            raise DataError(f"{root} has no column {name!r}; {nearest(str(name), found.columns)}")
+            raise DataError(f"{root} has no column {name!r}; {nearest(str(name), _available(root))}")
     for pattern in wanted.targets:
         if not any(fnmatch(name.split(".")[0], pattern) for name in found.targets):
             raise DataError(f"{root} has no numeric target {pattern!r}; {nearest(pattern, found.targets)}")

@@ -64,6 +64,7 @@ _OTHER = {
     "encode": ("_codecs",),
     "slice": ("builtins", "__builtin__"),
     "bytearray": ("builtins", "__builtin__"),
+    "bytes": ("builtins", "__builtin__"),
     "_restore_array": ("pyarrow.lib",),
     "type_for_alias": ("pyarrow.lib",),
     "py_buffer": ("pyarrow.lib",),

@@ -33,6 +33,20 @@ def read_parquet(path: Path, origin: str, columns: Sequence[str] | None = None) 
         return {name: _from_polars(table[name], name, origin) for name in chosen}
 
 
+def table_names(path: Path) -> list[str]:
+    """The names of a table's columns, for messages."""
+    data = content(path, path.name, "table")
+    if path.suffix == ".csv":
+        names = first_cells(data, path.name)
+        return names if len(names) > 1 else [path.stem]
+    if importlib.util.find_spec("polars") is None:
+        return []
+    import polars
+
+    with reading(path.name, "Parquet"):
+        return list(polars.read_parquet_schema(io.BytesIO(data)))
+
+
 def _from_polars(column: Any, name: str, origin: str) -> Raw:
     import polars
 

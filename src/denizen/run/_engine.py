@@ -64,7 +64,8 @@ class Stepper:
 
     def start(self) -> Carry:
         """Draw the initial state of every world."""
-        leaves, bad = self._batched(self._start_one, batched=2)(self.keys, self.values)
+        with torch.set_grad_enabled(self.setting.relax is not None):  # hard draws carry no gradient: do not record
+            leaves, bad = self._batched(self._start_one, batched=2)(self.keys, self.values)
         switches = torch.zeros(self.worlds, len(self.setting.interventions), dtype=torch.int8, device=self.keys.device)
         step = torch.zeros((), dtype=torch.int64, device=self.keys.device)
         # The checks of init and of step differ; those of init are looked at once, by the caller.
@@ -81,9 +82,10 @@ class Stepper:
 
     def advance(self, carry: Carry, answers: dict[str, Tensor]) -> tuple[Carry, list[Tensor]]:
         """One step of every world: the next carry, and each record `[worlds, …]`."""
-        leaves, switches, records, bad = self._advance(
-            carry.leaves, carry.switches, self.keys, self.values, carry.step, answers
-        )
+        with torch.set_grad_enabled(self.setting.relax is not None):
+            leaves, switches, records, bad = self._advance(
+                carry.leaves, carry.switches, self.keys, self.values, carry.step, answers
+            )
         bad = bad if carry.bad is None else torch.maximum(carry.bad, bad)
         return Carry(list(leaves), carry.step + 1, switches, bad), list(records)
 

@@ -99,10 +99,9 @@ def _text(path: Path, names: list[str]) -> Columns:
     raw = _guarded(path, "text", path.read_bytes).removeprefix(b"\xef\xbb\xbf")
     first, start, stop = _first_content(raw)
     separator, fields = _fields(raw[start:stop])
-    is_header = not all(_is_number(field) for field in fields)
+    labels = [field.decode("utf-8", "replace") for field in fields]
     report: tuple[str, ...] = ()
-    if is_header:
-        labels = [field.decode("utf-8", "replace") for field in fields]
+    if set(names) <= set(labels) or not all(_is_number(field) for field in fields[: len(names)]):
         _pick(path, names, labels)
         picked = [labels.index(name) for name in names]
         first, start = first + 1, min(stop + 1, len(raw))
@@ -211,7 +210,7 @@ def _npz(path: Path, names: list[str]) -> Columns:
     """Columns of an npz file, by name or as scipy's sparse format."""
 
     def read() -> dict[str, np.ndarray]:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:  # np.load leaks a file it refuses
             keys = list(archive.files)
             sparse = "format" in keys and "shape" in keys
             if not sparse:
@@ -260,4 +259,4 @@ def sparse_columns(
         report.append(f"{origin}: {int(zeros.sum())} stored zeros are no contacts and were left out.")
         row, column, data = row[~zeros], column[~zeros], data[~zeros]
     weight = None if (data == 1).all() else data
-    return Columns(row, column, weight, int(shape[0]), origin, tuple(report))
+    return Columns(row, column, weight, shape[0], origin, tuple(report))

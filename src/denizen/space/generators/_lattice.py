@@ -105,8 +105,10 @@ def watts_strogatz(num_agents: int, neighbours: int, rewire_prob: float, seed: i
 
 
 def _on_ring(start: np.ndarray, goal: np.ndarray, num_agents: int, half: int, at_home: np.ndarray) -> np.ndarray:
-    """Whether start and goal are joined by an edge of the ring that is still in place; edge a * half + d - 1 joins
-    a and a + d."""
+    """Whether start and goal are joined by an edge of the ring that is still in place.
+
+    Edge a * half + d - 1 joins a and a + d.
+    """
     ahead = (goal - start) % num_agents
     behind = num_agents - ahead
     near = (ahead >= 1) & ((ahead <= half) | (behind <= half))

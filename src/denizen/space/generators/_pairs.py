@@ -4,7 +4,7 @@ A code numbers the unordered pairs i < j of n agents by 0 … n (n - 1) / 2 - 1.
 triangle (n - 1 - i pairs) is laid beside a partner row so that all rows of the folded table have one width.
 """
 
-import numbers
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from denizen.errors import InputError
 from denizen.space._edges import index_dtype
 
 BLOCK = 1 << 12  # edges handled at once where temporaries would pile up; they stay in the cache
+
+
+Count = TypeVar("Count", int, np.ndarray)
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -25,21 +28,25 @@ def generator(seed: int) -> np.random.Generator:
 
 def whole(name: str, value: object, low: int, high: int | None = None) -> int:
     """The argument `name` as an int, or an InputError unless it is an integer in `low … high`."""
-    inside = isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= low
-    if not inside or (high is not None and value > high):
-        expected = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
-        raise InputError(f"{name}={value!r}: expected {expected}")
-    return int(value)  # type: ignore[arg-type]
+    integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if integer and low <= int(value) and (high is None or int(value) <= high):
+        return int(value)
+    expected = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
+    raise InputError(f"{name}={value!r}: expected {expected}")
 
 
 def number(name: str, value: object, low: float, high: float, hint: str = "") -> float:
     """The argument `name` as a float, or an InputError unless it is a number in `low … high`."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not low <= value <= high:
-        raise InputError(f"{name}={value!r}: expected a number from {low:g} to {high:g}{hint}")
-    return float(value)
+    if (
+        isinstance(value, int | float | np.integer | np.floating)
+        and not isinstance(value, bool)
+        and low <= value <= high
+    ):
+        return float(value)
+    raise InputError(f"{name}={value!r}: expected a number from {low:g} to {high:g}{hint}")
 
 
-def num_pairs(size: np.ndarray | int) -> np.ndarray | int:
+def num_pairs(size: Count) -> Count:
     """Unordered pairs among `size` agents."""
     return size * (size - 1) // 2
 

@@ -36,9 +36,9 @@ def erdos_renyi(num_agents: int, mean_degree: float, seed: int = 0, directed: bo
     num_agents = whole("num_agents", num_agents, low=1)
     mean_degree = number("mean_degree", mean_degree, 0, num_agents - 1, hint=" (num_agents - 1)")
     rng = generator(seed)
-    population = int(num_pairs(num_agents)) * (2 if directed else 1)
+    population = num_pairs(num_agents) * (2 if directed else 1)
     chance = mean_degree / max(num_agents - 1, 1)
-    codes = distinct_codes(rng, population, int(rng.binomial(population, chance)))
+    codes = distinct_codes(rng, population, rng.binomial(population, chance))
     if directed:
         target, source = _split_ordered(codes, num_agents)
     else:
