@@ -7,7 +7,7 @@ from denizen.errors import InputError
 from denizen.space._edges import EdgeList, index_dtype
 from denizen.space.generators._pairs import contains, fill_pairs, generator, num_pairs, pair_code, repeats, whole
 
-_PATIENCE = 200  # looks at the whole graph without progress; sparse sequences need two looks in all
+_PATIENCE = 100  # looks at the whole graph without progress; sparse sequences need two looks in all
 _SWAPS = 20  # rounds of swaps between two looks at the whole graph
 
 
