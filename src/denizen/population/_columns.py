@@ -142,9 +142,9 @@ def _finish_labels(
         return _fit(raw.values), labels, [note]
     used = np.unique(raw.values)
     table = np.full(len(raw.labels), -1, dtype=np.int64)
-    places = label_places(known)
+    places = Labels(known)
     for code in used.tolist():
-        place = find_label(raw.labels[code], known, places)
+        place = places.place(raw.labels[code])
         if place is None:
             raise DataError(
                 f"{origin}: column {name!r} holds {raw.labels[code]!r}, which is not among its labels; "
@@ -156,30 +156,33 @@ def _finish_labels(
 
 def canonical(label: str) -> str:
     """One spelling for labels that mean the same age band: `20t29` is `20-29`, `65A` is `65+`, `U19` is `under 19`."""
-    text = " ".join(label.lower().replace("–", "-").split())
+    label = " ".join(label.split())
+    text = label.lower().replace("–", "-")
     if match := re.fullmatch(r"(\d{1,3}) ?(?:t|to|-) ?(\d{1,3})", text):
         return f"{int(match[1])}-{int(match[2])}"
     if match := re.fullmatch(r"(\d{1,3}) ?(?:a|\+|plus|and over|and above|or more)", text):
         return f"{int(match[1])}+"
     if match := re.fullmatch(r"(?:u|under|<) ?(\d{1,3})", text):
         return f"under {int(match[1])}"
-    return text
+    return label
 
 
-def label_places(labels: Sequence[str]) -> dict[str, int]:
-    """Position of each label under its canonical spelling; the first of equals wins."""
-    places: dict[str, int] = {}
-    for place, label in enumerate(labels):
-        places.setdefault(canonical(label), place)
-    return places
+class Labels:
+    """Places of labels in a list: by exact spelling, or else by another spelling of the same age band."""
 
+    def __init__(self, labels: Sequence[str]) -> None:
+        self.labels = list(labels)
+        self._exact = {label: place for place, label in reversed(list(enumerate(labels)))}
+        self._canonical = {canonical(label): place for place, label in reversed(list(enumerate(labels)))}
 
-def find_label(label: str, labels: Sequence[str], places: dict[str, int]) -> int | None:
-    """Position of `label` among `labels`: exactly, or else in another spelling."""
-    for place, other in enumerate(labels) if len(labels) < 32 else ():
-        if other == label:
-            return place
-    return places.get(canonical(label))
+    @property
+    def distinct(self) -> bool:
+        """Whether no two labels mean the same."""
+        return len(self._canonical) == len(self.labels)
+
+    def place(self, label: str) -> int | None:
+        """Position of `label`, the first of equals, or None."""
+        return self._exact.get(label, self._canonical.get(canonical(label)))
 
 
 def stages(values: np.ndarray, origin: str) -> np.ndarray:

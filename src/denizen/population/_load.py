@@ -217,7 +217,7 @@ def _target(found: _Found, path: Path) -> None:
     for name, column in raw.items():
         key = path.stem if len(raw) == 1 else f"{path.stem}.{name}"
         if column.labels is None:
-            found.targets[key] = column.values
+            found.targets[key] = column.values.copy()  # parsers may return read-only memory
             found.report.append(
                 f"{path.name}: {len(column.values)} values read as target {key!r}, not as an attribute."
             )

@@ -8,7 +8,7 @@ import numpy as np
 
 from denizen.errors import DataError, InputError, nearest
 from denizen.population._checks import without_reverse
-from denizen.population._columns import STAGES, canonical, label_places
+from denizen.population._columns import STAGES, Labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +102,8 @@ class Population:
             >>> group = synthetic(size=1000).codes_of("age", groups)
         """
         codes = self.column(column)
-        places = label_places(labels)
-        if len(places) != len(labels):
+        places = Labels(labels)
+        if not places.distinct:
             raise InputError(
                 f"labels {list(labels)} hold the same label twice (spellings of one age band count as one)"
             )
@@ -123,7 +123,7 @@ class Population:
                     f"column {column!r} of population {self.name!r} has the code {code}, "
                     f"but labels for 0 to {len(stated) - 1} only"
                 )
-            place = places.get(canonical(stated[code]))
+            place = places.place(stated[code])
             if place is None:
                 raise DataError(
                     f"column {column!r} of population {self.name!r}: label {stated[code]!r} of code {code} is not "

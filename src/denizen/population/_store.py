@@ -111,8 +111,8 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, origi
         size = math.prod(shape) * kind.itemsize
         if min(shape, default=0) < 0 or size > member.file_size:
             raise DataError(f"{origin}: array {member.filename!r} announces {size} bytes and holds {member.file_size}")
-        data = file.read(size)
-        if len(data) != size or file.read(1):
+        data = bytearray(size)  # writable, so that torch takes the array without a copy or a warning
+        if file.readinto(data) != size or file.read(1):  # type: ignore[missing-attribute]  # ZipExtFile has it
             raise DataError(f"{origin}: array {member.filename!r} does not have the {size} bytes that it announces")
     values = np.frombuffer(data, dtype=kind).reshape(shape, order="F" if fortran else "C")
     return values.astype(kind.newbyteorder("="), copy=False)
