@@ -1,10 +1,15 @@
-"""Table look-ups by a code per agent."""
+"""Table look-ups by a code per agent, and masks from comparisons."""
 
 import torch
 from torch import Tensor
 
 from denizen import ops
 from denizen.errors import ModelError
+
+
+def as_mask(condition: Tensor) -> Tensor:
+    """A comparison as a mask: bool to int8 without copying."""
+    return condition.view(torch.int8)
 
 
 def lookup(table: Tensor, codes: Tensor) -> Tensor:

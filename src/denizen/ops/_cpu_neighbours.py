@@ -48,6 +48,7 @@ def _sum_fixed(  # type: ignore[no-untyped-def]
     total, out, start, stop,
 ):  # fmt: skip
     n = values.shape[1]
+    unit = 1.0 / np.float64(scale)
     for w in range(start, stop):
         v, row, acc = values[w], where[min(w, where.shape[0] - 1)], total[w]
         bad = False
@@ -96,7 +97,7 @@ def _sum_fixed(  # type: ignore[no-untyped-def]
             if has_where and row[i] == 0:  # pulled all the same: a bad message must show wherever it goes
                 out[w, i] = 0
             else:
-                out[w, i] = np.float32(np.float64(t) / np.float64(scale))
+                out[w, i] = np.float32(np.float64(t) * unit)
         if bad:
             out[w, :] = np.nan
 

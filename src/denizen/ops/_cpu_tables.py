@@ -22,16 +22,21 @@ def _lookup(table, codes, group, has_group, out, start, stop):
 
 
 @_jit
-def _histogram(codes, group, has_group, out, start, stop):
+def _histogram(codes, group, has_group, lanes, out, start, stop):
+    # Four lanes: neighbours mostly share a code, and adding to one counter again and again waits for itself.
+    num_codes = out.shape[2]
     for w in range(start, stop):
-        c, o = codes[w], out[w]
-        if has_group:
-            for i in range(c.shape[0]):
-                o[group[0, i], c[i]] += 1
-        else:
-            row = o[0]
-            for i in range(c.shape[0]):
-                row[c[i]] += 1
+        c, o, lane = codes[w], out[w], lanes[w]
+        n = c.shape[0]
+        for i in range(n):
+            place = np.int64(c[i])
+            if has_group:
+                place += np.int64(group[0, i]) * num_codes
+            lane[i & 3, place] += 1
+        for g in range(out.shape[1]):
+            for k in range(num_codes):
+                place = g * num_codes + k
+                o[g, k] = lane[0, place] + lane[1, place] + lane[2, place] + lane[3, place]
 
 
 def lookup(table: torch.Tensor, codes: torch.Tensor, group: torch.Tensor | None) -> torch.Tensor:
@@ -48,6 +53,7 @@ def histogram(codes: torch.Tensor, group: torch.Tensor | None, num_groups: int, 
     """`_tables.histogram`."""
     out = torch.zeros(codes.shape[0], num_groups, num_codes, dtype=torch.int64)
     groups = _NO_GROUP if group is None else group.contiguous().numpy()
-    args = (codes.contiguous().numpy(), groups, group is not None, out.numpy())
+    lanes = np.zeros((codes.shape[0], 4, num_groups * num_codes), dtype=np.int64)
+    args = (codes.contiguous().numpy(), groups, group is not None, lanes, out.numpy())
     over_ranges(lambda a, b: _histogram(*args, a, b), codes.shape[0], codes.numel())
     return out

@@ -94,7 +94,8 @@ class Layers:
             return strength
         if step is None:
             raise ModelError(f"Layers.sum: {name!r} has a schedule; pass step=now.time.step")
-        return strength[step.clamp(max=strength.numel() - 1)]
+        # index_select: a 0-d tensor in brackets is read on the host when compiled
+        return strength.index_select(0, step.clamp(max=strength.numel() - 1)[None])[0]
 
     def _known(self, name: str) -> None:
         if name not in self.graphs:

@@ -19,18 +19,29 @@ AGE_GROUPS = ("under 19", "20-29", "30-39", "40-49", "50-64", "65+")
 
 
 @dataclasses.dataclass(frozen=True)
-class Seeds:
-    """How those run their course who are exposed or infected at the start. Ages count days since exposure minus one.
+class Course:
+    """How a case runs, by its stage at the start: ordinary (susceptible then), exposed seed, infected seed.
+
+    Ages are in days after exposure, minus one, as in the kernel.
 
     Attributes:
-        exposed_wait: last age of an exposed seed in stage exposed.
-        infected_age: days since exposure at which an infected seed begins.
-        infected_last: last age of an infected seed in stage infected.
+        start_age: days since exposure at the start; 0 for never.
+        last_exposed: last age in stage exposed.
+        last_infected: last age in stage infected.
     """
 
-    exposed_wait: int = 5
-    infected_age: int = 7
-    infected_last: int = 10
+    start_age: tuple[int, int, int]
+    last_exposed: tuple[int, int, int]
+    last_infected: tuple[int, int, int]
+
+    def stages(self) -> Tensor:
+        """Stage at each age: int64 `[origins, ages]`, the last age being past every infection."""
+        age = torch.arange(max(self.last_infected) + 2)
+        rows = [
+            1 + (age > exposed).long() + (age > infected).long()
+            for exposed, infected in zip(self.last_exposed, self.last_infected, strict=True)
+        ]
+        return torch.stack(rows)
 
 
 def gamma_kernel(length: int, scale: float = 5.5, rate: float = 2.4) -> Tensor:
@@ -85,23 +96,22 @@ def covid(
     unknown = [name for name in params if name not in Covid.params]
     if unknown:
         raise InputError(f"covid: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Covid.params)}")
-    seeds = Seeds(exposed_days, exposed_days + 2, exposed_days + infected_days)
+    last = exposed_days + infected_days
+    course = Course((0, 1, exposed_days + 2), (exposed_days,) * 3, (last,) * 3)
     group = _age_groups(population, age_order)
     if reference:
-        seeds = Seeds(exposed_wait=3, infected_age=3, infected_last=7)
+        course = Course((0, 1, 3), (exposed_days, 3, 1), (last, 3 + infected_days, 7))
         group = population.column("age").astype(np.uint8)
         weekly = params.get("R", [4.75, 4.75, 4.75])
         params = {"interactions": [2.0] * 6, **params, "R": torch.full((len(weekly),), float(sum(weekly)))}
-    length = max(exposed_days, seeds.exposed_wait) + infected_days + 1
     source, target, weight = population.edges(network, symmetrize=symmetrize)
     return Covid(
         contacts=Graph.from_edges(source, target, population.size, weight=weight),
         group=torch.from_numpy(group),
         origin=torch.from_numpy(_origins(population)),
-        kernel=gamma_kernel(max(length, seeds.infected_last + 1)),
-        exposed_days=exposed_days,
-        infected_days=infected_days,
-        seeds=seeds,
+        kernel=gamma_kernel(max(course.last_infected) + 2),
+        stage=course.stages(),
+        start_age=torch.tensor(course.start_age, dtype=torch.int16),
         sample_deaths=sample_deaths,
         **_isolation(isolation),
         **_vectors(params),

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.zoo.covid.config import AGE_GROUPS, Seeds
+from denizen.zoo.covid.config import AGE_GROUPS
 
 STAGES = ("susceptible", "exposed", "infected", "recovered", "dead")
 
@@ -27,15 +27,14 @@ class Covid(dz.Model):
     group: Tensor  # uint8 [agents]: age group of each agent, a position in AGE_GROUPS
     origin: Tensor  # uint8 [agents]: stage at the start: 0 susceptible, 1 exposed seed, 2 infected seed
     kernel: Tensor  # float32 [ages]: share of infectiousness k + 1 days after exposure
+    stage: Tensor  # int64 [origins, ages]: stage k + 1 days after exposure, a position in STAGES
+    start_age: Tensor  # int16 [origins]: days since exposure at the start
     R: Tensor = dz.param([4.75, 4.75, 4.75], low=0.0, unit="1/week", about="reproduction number of each week")
     mortality: Tensor = dz.param(0.12, low=0.0, high=1.0, about="share of the infected that die")
     susceptibility: Tensor = dz.param([0.35, 0.69, 1.03, 1.03, 1.03, 1.03], low=0.0, about="by age group")
     infector: Tensor = dz.param([0.0, 0.33, 0.72, 0.0, 0.0], low=0.0, about="factor of the infector's stage")
     interactions: Tensor = dz.param([2.0, 3.0, 3.0, 3.0, 3.0, 4.0], low=0.1, unit="contacts", about="by age group")
     isolation: Tensor = dz.param([0.0] * 6, low=0.0, high=1.0, about="probability to isolate today, by age group")
-    exposed_days: int = 5
-    infected_days: int = 5
-    seeds: Seeds = Seeds()
     sample_deaths: bool = False
     ask: Callable[[str, int], float] | None = None  # asked for each age group's isolation, once a day
     policy: torch.nn.Module | None = None  # [groups, 2] (share infected, week) -> isolation [groups]
@@ -47,43 +46,34 @@ class Covid(dz.Model):
 
     def init(self, rng: dz.rng.Rng) -> People:
         """Everybody as the population says."""
-        elapsed = torch.where(self.origin == 2, self.seeds.infected_age, self.origin.to(torch.int16))
+        elapsed = self.start_age[self.origin.long()]
         return People(exposed=dz.model.History.start(elapsed, length=self.kernel.numel()), dead=0 * elapsed)
 
     def step(self, now: People, rng: dz.rng.Rng) -> People:
         """Transmission, then progression, of one day."""
-        infectiousness = self.infector[self.stage_by_age()] * self.kernel
+        infectiousness = self.infector[self.stage] * self.kernel
         pressure = self.contacts.sum(now.exposed.weigh(infectiousness, self.origin), where=now.exposed.never(), max=1.0)
         week = (now.time.step // 7).clamp(max=self.R.numel() - 1)
-        receptive = self.R[week] * dz.model.lookup(self.susceptibility / self.interactions, self.group)
-        caught = now.exposed.never() * rng.event("catch", receptive * pressure)
+        receptive = self.R.index_select(0, week[None])[0] * dz.model.lookup(self.susceptibility / self.interactions, self.group)
+        caught = rng.event("catch", receptive * pressure)
         isolation = dz.model.lookup(self.isolation_by_group(now), self.group)
         caught = caught * (1 - rng.bernoulli("isolate", caught * isolation))
-        dead = now.dead
-        if self.sample_deaths:
-            leaving = now.exposed.weigh(self.leaving_by_age(), self.origin)
-            dead = dead + rng.bernoulli("die", leaving * self.mortality)
-        return now.replace(exposed=now.exposed.record(caught), dead=dead)
+        history = now.exposed.record(caught)
+        if not self.sample_deaths:
+            return now.replace(exposed=history)
+        died = rng.bernoulli("die", history.weigh(self.first_day_after(), self.origin) * self.mortality)
+        return now.replace(exposed=history, dead=now.dead + died)
 
-    def stage_by_age(self) -> Tensor:
-        """Stage k + 1 days after exposure: int64 `[origins, ages]`."""
-        age = torch.arange(self.kernel.numel(), device=self.kernel.device)
-        rows = [
-            1 + (age > onset).long() + (age > onset + self.infected_days).long()
-            for onset in (self.exposed_days, self.seeds.exposed_wait)
-        ]
-        return torch.stack([*rows, 2 + (age > self.seeds.infected_last).long()])
-
-    def leaving_by_age(self) -> Tensor:
-        """1 at the age at which the infected stage ends: float32 `[origins, ages]`."""
-        stage = torch.nn.functional.pad(self.stage_by_age(), (0, 1), value=3)
-        return ((stage[:, :-1] == 2) & (stage[:, 1:] == 3)).to(torch.float32)
+    def first_day_after(self) -> Tensor:
+        """1 at the age at which the infected stage has just ended: float32 `[origins, ages]`."""
+        before = torch.nn.functional.pad(self.stage[:, :-1], (1, 0))
+        return ((before == 2) & (self.stage == 3)).to(torch.float32)
 
     def isolation_by_group(self, now: People) -> Tensor:
         """Probability to isolate today: `[groups]`, from the parameter or from the policy module."""
         if self.policy is None:
             return self.isolation
-        infected = now.exposed.weigh((self.stage_by_age() == 2).to(torch.float32), self.origin)
+        infected = now.exposed.weigh((self.stage == 2).to(torch.float32), self.origin)
         size = torch.zeros(len(AGE_GROUPS), device=infected.device)
         share = size.index_add(0, self.group.long(), infected)
         size = size.index_add(0, self.group.long(), torch.ones_like(infected)).clamp(min=1)
@@ -93,22 +83,22 @@ class Covid(dz.Model):
     @dz.series
     def daily_infected(self, before: People, now: People) -> Tensor:
         """New exposures of the day; seeds are not counted."""
-        return (before.exposed.never() - now.exposed.never()).sum()
+        return now.exposed.total(torch.ones(self.stage.shape[0], 1, device=self.stage.device), self.origin)
 
     @dz.series
     def daily_deaths(self, before: People, now: People) -> Tensor:
         """Deaths of the day: expected ones, or those drawn where deaths are sampled."""
         if self.sample_deaths:
             return (now.dead - before.dead).sum().to(torch.float32)
-        return self.mortality * before.exposed.total(self.leaving_by_age(), self.origin)
+        return self.mortality * now.exposed.total(self.first_day_after(), self.origin)
 
     def _in_stage(self, now: People, stage: int) -> Tensor:
-        return now.exposed.total((self.stage_by_age() == stage).to(torch.float32), self.origin)
+        return now.exposed.total((self.stage == stage).to(torch.float32), self.origin)
 
     @dz.series
     def susceptible(self, now: People) -> Tensor:
         """Susceptible at the end of the day."""
-        return now.exposed.never().sum().to(torch.float32)
+        return now.exposed.count_never().to(torch.float32)
 
     @dz.series
     def exposed(self, now: People) -> Tensor:
@@ -123,9 +113,10 @@ class Covid(dz.Model):
     @dz.series
     def dead(self, now: People) -> Tensor:
         """Dead at the end of the day (0 where deaths are expected values, not draws)."""
-        return now.dead.sum().to(torch.float32)
+        return now.dead.sum().to(torch.float32) if self.sample_deaths else torch.zeros_like(self.mortality)
 
     @dz.series
     def recovered(self, now: People) -> Tensor:
         """Recovered at the end of the day."""
-        return now.exposed.never().numel() - self.susceptible(now) - self.exposed(now) - self.infected(now) - self.dead(now)
+        others = self.susceptible(now) + self.exposed(now) + self.infected(now) + self.dead(now)
+        return self.group.numel() - others
