@@ -39,6 +39,9 @@ class Stage:
         codes = [self.code(level) for level in levels]
         if self.relaxed:
             return self.value[..., codes].sum(dim=-1)
+        low, high = min(codes), max(codes)
+        if high > low and set(codes) == set(range(low, high + 1)):  # neighbouring levels: two comparisons do
+            return as_mask((self.value >= low) & (self.value <= high))
         hit = self.value == codes[0]
         for code in codes[1:]:
             hit = hit | (self.value == code)
@@ -63,6 +66,20 @@ class Stage:
         shift = shift.scatter(0, torch.tensor([end], device=moved.device), 1.0)
         shift = shift.scatter_add(0, torch.tensor([start], device=moved.device), -torch.ones(1, device=moved.device))
         return Stage(self.value + moved[..., None] * shift, self.levels)
+
+    def advance(self, event: Tensor, *levels: str) -> "Stage":
+        """Those in any of `levels` for whom `event` is 1 go to the level after their own; all others stay.
+
+        Args:
+            event: mask `[agents]`: whether it happens to an agent *given* that it is in one of `levels`, as in `move`.
+            levels: levels to leave, not the last one.
+        """
+        codes = [self.code(level) for level in levels]
+        if not self.relaxed:
+            return Stage(self.value + self.is_(*levels) * event, self.levels)
+        leaves = torch.tensor([float(code in codes) for code in range(len(self.levels))], device=self.value.device)
+        moved = self.value * leaves * event[..., None]
+        return Stage(self.value - moved + torch.nn.functional.pad(moved[..., :-1], (1, 0)), self.levels)
 
     def table(self, values: Tensor) -> Tensor:
         """Look up one value per level: `values` `[levels]` -> `[agents]` (shares weigh the values when relaxed)."""
