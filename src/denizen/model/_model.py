@@ -55,7 +55,8 @@ def param(
 
     Args:
         default: number or sequence of numbers.
-        low, high: bounds, inclusive; a value beyond them is an error.
+        low: lower bound, inclusive; a value below it is an error.
+        high: upper bound, inclusive.
         unit: unit, for people.
         learnable: whether calibration may change it.
         about: one sentence for `denizen models`.

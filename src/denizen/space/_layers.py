@@ -74,7 +74,9 @@ class Layers:
         agent serves them all.
 
         Args:
-            values, where, max: as `Graph.sum`.
+            values: `[agents]`, as for `Graph.sum`.
+            where: mask of receivers, as for `Graph.sum`.
+            max: bound of values, as for `Graph.sum`.
             step: 0-d step number (`now.time.step`) that picks from the schedules; needed where one was given.
             scale: further factors by layer for this call, for example a closure decided in the step.
         """

@@ -80,7 +80,8 @@ def covid(
         age_order: labels of the age codes 0, 1, … where the population brings none.
         isolation: probability to isolate: a number, six numbers by age group, a function of (age group, day) asked once
             for each group and day, or a torch module from `[groups, 2]` (share infected, week) to `[groups]`.
-        exposed_days, infected_days: dwell times.
+        exposed_days: dwell time in stage exposed.
+        infected_days: dwell time in stage infected.
         sample_deaths: draw deaths instead of counting expected ones.
         **params: other parameters of `Covid` by name.
 
