@@ -239,6 +239,25 @@ def test_configuration_model_with_the_degrees_of_dense_random_graphs() -> None:
         assert (degrees(edges) == wanted).all()
 
 
+@pytest.mark.parametrize("tail", [1.1, 1.5])
+def test_configuration_model_with_hubs(tail: float) -> None:
+    """Power laws of exponent 1 + tail far beyond the structural cut-off, and one agent who knows everyone."""
+    wanted = np.minimum((1 - np.random.default_rng(0).random(10_000)) ** (-1 / tail), 2_000).astype(np.int64)
+    wanted[np.argmax(wanted)] = 9_999
+    wanted[np.argmax(wanted == 1)] += wanted.sum() % 2
+    edges = gen.configuration_model(wanted, seed=1)
+    assert_simple(edges)
+    assert (degrees(edges) == wanted).all()
+
+
+def test_configuration_model_gives_up_on_a_single_graph() -> None:
+    """Threshold graphs are the only ones with their degrees: random swaps need not find them, and say so soon."""
+    i = np.arange(80)
+    joined = (i[:, None] + i[None, :] >= 79) & (i[:, None] != i[None, :])
+    with pytest.raises(InputError, match="hardly any simple graph"):
+        gen.configuration_model(joined.sum(axis=0))
+
+
 def test_configuration_model_mixes_without_preference() -> None:
     """Degrees at the two ends of a contact are uncorrelated below the structural cut-off."""
     wanted = some_degrees(50_000)

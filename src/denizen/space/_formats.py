@@ -192,7 +192,11 @@ def _frame(
 
 
 def _parquet(path: Path, names: list[str]) -> Columns:
-    """Columns of a Parquet file."""
+    """Columns of a Parquet file.
+
+    A deliberately damaged file can make polars ask for more memory than there is, which ends the process: nothing in
+    Python can catch that. Ordinary damage (truncation, another format) ends in a DataError.
+    """
     polars = need("polars", "tables", "read contacts from Parquet")
     _pick(path, names, list(_guarded(path, "Parquet", lambda: polars.read_parquet_schema(path))))
     frame = _guarded(path, "Parquet", lambda: polars.read_parquet(path, columns=list(dict.fromkeys(names)), glob=False))

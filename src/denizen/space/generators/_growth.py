@@ -8,16 +8,17 @@ from denizen.space._edges import EdgeList, index_dtype
 from denizen.space.generators._pairs import contains, fill_pairs, generator, num_pairs, pair_code, repeats, whole
 
 _PATIENCE = 100  # looks at the whole graph without progress; sparse sequences need two looks in all
+_HUBS = 256  # agents that choose one after another, a pass over all agents each
 _SWAPS = 20  # rounds of swaps between two looks at the whole graph
 
 
 def configuration_model(degrees: ArrayLike, seed: int = 0) -> EdgeList:
     """A random simple graph in which agent i has exactly `degrees[i]` contacts.
 
-    Half-edges are matched at random; self-loops and repeated contacts are then swapped with random edges, (a, b) and
-    (c, d) becoming (a, d) and (c, b), wherever that makes two new, good contacts. Degrees are exact; the law over
-    graphs is uniform only up to these repairs. More than half of all pairs are drawn as the complement of a sparse
-    graph.
+    Hubs choose distinct partners first. The other half-edges are matched at random; self-loops and repeated contacts
+    are then swapped with random edges, (a, b) and (c, d) becoming (a, d) and (c, b), wherever that makes two new, good
+    contacts. Degrees are exact; the law over graphs is uniform only up to these repairs. More than half of all pairs
+    are drawn as the complement of a sparse graph.
 
     Args:
         degrees: `[agents]` non-negative integers with an even sum.
@@ -32,12 +33,12 @@ def configuration_model(degrees: ArrayLike, seed: int = 0) -> EdgeList:
     degrees = _checked_degrees(degrees)
     rng, num_agents = generator(seed), degrees.size
     if 2 * degrees.sum() > num_agents * (num_agents - 1):
-        sparse = _matched(rng, num_agents - 1 - degrees)
+        sparse = _simple(rng, num_agents - 1 - degrees)
         pairs = fill_pairs(np.arange(num_pairs(num_agents)), num_agents)
         missing = contains(np.sort(pair_code(*sparse, num_agents)), pair_code(*pairs, num_agents))
         source, target = (ends[~missing] for ends in pairs)
     else:
-        source, target = _matched(rng, degrees)
+        source, target = _simple(rng, degrees)
     return EdgeList(num_agents, source, target, directed=False)
 
 
@@ -68,6 +69,36 @@ def _checked_degrees(degrees: ArrayLike) -> np.ndarray:
     return array
 
 
+def _simple(rng: np.random.Generator, degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The contacts of hubs, then those of all others among themselves.
+
+    Two agents of more than sqrt(sum of degrees) would be matched more than once on average, which swaps hardly mend.
+    Such hubs choose first, one by one, distinct partners in proportion to the half-edges that these have left.
+    """
+    hubs = np.argsort(-degrees, kind="stable")[:_HUBS]
+    hubs = hubs[degrees[hubs] > np.sqrt(degrees.sum())]
+    left, chosen = degrees.copy(), []
+    for hub in hubs:
+        wanted, left[hub] = left[hub], 0
+        open_ = np.flatnonzero(left)
+        if wanted > open_.size:
+            raise _too_tight(wanted - open_.size)
+        haste = rng.standard_exponential(open_.size) / left[open_]
+        chosen.append(open_[np.argpartition(haste, wanted - 1)[:wanted]] if wanted else open_[:0])
+        left[chosen[-1]] -= 1
+    source, target = _matched(rng, left)
+    starts = np.repeat(hubs, [partners.size for partners in chosen]).astype(source.dtype)
+    ends = np.concatenate([np.empty(0, source.dtype), *chosen]).astype(source.dtype)
+    return np.concatenate([source, starts]), np.concatenate([target, ends])
+
+
+def _too_tight(count: int) -> InputError:
+    return InputError(
+        f"degrees: {count} contacts found no place; hardly any simple graph has these degrees; lower the largest ones "
+        f"or try another seed"
+    )
+
+
 def _matched(rng: np.random.Generator, degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Random matching of half-edges, repaired into a simple graph."""
     stubs = np.repeat(np.arange(degrees.size, dtype=index_dtype(degrees.size)), degrees)
@@ -88,10 +119,7 @@ def _matched(rng: np.random.Generator, degrees: np.ndarray) -> tuple[np.ndarray,
             if bad.size == 0:
                 break
         strict = not strict
-    raise InputError(
-        f"degrees: {fewest} self-loops or repeated contacts were left, {_PATIENCE} rounds of swaps brought nothing: "
-        f"hardly any simple graph has these degrees; lower the largest ones or try another seed"
-    )
+    raise _too_tight(fewest)
 
 
 def _swap(
