@@ -45,7 +45,7 @@ def test_networks_have_the_recorded_figures(seed):
         assert facts.participants == 31_038
     # covid.md section 2.2: what two graphs of generator A showed, a little wider
     assert 3.35 < zero.in_degree_sd < 3.52
-    assert 28 <= zero.in_degree_max <= 42
+    assert 24 <= zero.in_degree_max <= 45
     assert 6_481 <= zero.in_degree_zero <= 6_500
     assert 5.5 < zero.out_degree_sd < 5.9
     assert 58 <= zero.out_degree_max <= 90

@@ -103,11 +103,13 @@ def _with_polars(data: bytes, width: int, header: bool, kind: type) -> list[np.n
 
 
 def _with_numpy(data: bytes, width: int, header: bool, kind: type) -> list[np.ndarray] | None:
+    if (data[data.find(b"\n") + 1 :] if header else data).isspace():
+        return None
     try:
         table = np.loadtxt(
             io.BytesIO(data), dtype=kind, delimiter=",", comments=None, skiprows=int(header), ndmin=2, encoding="utf-8"
         )
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, UserWarning):  # the warning says that there are no data
         return None
     return [np.ascontiguousarray(column) for column in table.T] if table.shape[1] == width else None
 

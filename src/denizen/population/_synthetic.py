@@ -73,7 +73,7 @@ def synthetic(
     columns[STAGES] = columns[STAGES].astype(np.int8)
     scale = size / _ASTORIA
     # both networks leave the same agents isolated, as the original's do
-    ids = np.random.default_rng([seed, 99]).permutation(size).astype(np.int32)[: round(_PARTICIPANTS * scale)]
+    ids = _permutation(np.random.default_rng([seed, 99]), size)[: round(_PARTICIPANTS * scale)]
     edges = {network: _contacts(ids, round(_EDGES[network] * scale), [seed, 100, int(network)]) for network in wanted}
     return Population(
         name=name,
@@ -112,10 +112,7 @@ def _contacts(ids: np.ndarray, edges: int, seed: list[int]) -> tuple[np.ndarray,
     participants = len(ids)
     degrees = _degrees(rng, participants, 2 * edges)
     owner = np.repeat(np.arange(participants, dtype=np.int32), degrees)
-    first, second = _pairing(rng, owner, participants)
-    other = np.empty_like(owner)  # stubs are grouped by owner, so this is the neighbour list in CSR order
-    other[first], other[second] = owner[second], owner[first]
-    del first, second
+    other = _pairing(rng, owner, participants)
     rank = _discovery(degrees, other)
     earlier = rank[owner] < rank[other]
     return ids[owner[earlier]], ids[other[earlier]]
@@ -133,31 +130,56 @@ def _degrees(rng: np.random.Generator, participants: int, total: int) -> np.ndar
     return degrees
 
 
-def _pairing(rng: np.random.Generator, owner: np.ndarray, participants: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pair the stubs at random so that no pair is a self-loop or repeats another: the stubs of each edge's two ends.
+def _permutation(rng: np.random.Generator, count: int) -> np.ndarray:
+    """A random order of 0..count-1, int32 `[count]`: random bits above the number, sorted (faster than a shuffle)."""
+    bits = np.uint64(count.bit_length())
+    keys = rng.bit_generator.random_raw(count)
+    keys <<= bits
+    keys |= np.arange(count, dtype=np.uint64)
+    keys.sort()
+    keys &= (np.uint64(1) << bits) - np.uint64(1)
+    return keys.astype(np.int32)
+
+
+def _pairing(rng: np.random.Generator, owner: np.ndarray, participants: int) -> np.ndarray:
+    """Pair the stubs at random so that no pair is a self-loop or repeats another.
 
     Bad pairs swap an end with a random pair until none is left; a swap is taken only if it makes two new, good pairs.
+
+    Args:
+        rng: the source of randomness.
+        owner: the participant of each stub, int32 `[stubs]`, ascending.
+        participants: their number.
+
+    Returns:
+        The participant at the other end of each stub, int32 `[stubs]`: as stubs are grouped by owner, these are the
+        neighbour lists in CSR order.
     """
-    order = rng.permutation(np.arange(len(owner), dtype=np.int32))
-    first, second = order[0::2].copy(), order[1::2].copy()
-    del order
-    keys = _keys(owner[first], owner[second], participants)
+    order = _permutation(rng, len(owner))
+    first, second = order[0::2], order[1::2]
+    one, two = owner[first], owner[second]
+    keys = _keys(one, two, participants)
     known = np.sort(keys)
-    bad = _bad_pairs(keys, known, owner[first] == owner[second])
+    bad = _bad_pairs(keys, known, one == two)
+    del keys
     extra = np.zeros(0, dtype=np.int64)
     while len(bad):
         mate = rng.integers(0, len(first), len(bad))
         usable = ~np.isin(mate, bad)
         _, once = np.unique(mate, return_index=True)
         usable &= np.isin(np.arange(len(mate)), once)
-        a, b, c, d = first[bad], second[bad], first[mate], second[mate]
-        one, two = _keys(owner[a], owner[d], participants), _keys(owner[c], owner[b], participants)
-        usable &= (owner[a] != owner[d]) & (owner[c] != owner[b])
-        usable &= _is_new(one, known, extra) & _is_new(two, known, extra) & _unrepeated(one, two)
-        second[bad[usable]], second[mate[usable]] = d[usable], b[usable]
-        extra = np.concatenate([extra, one[usable], two[usable]])
+        a, b, c, d = one[bad], two[bad], one[mate], two[mate]
+        crossed, other = _keys(a, d, participants), _keys(c, b, participants)
+        usable &= (a != d) & (c != b)
+        usable &= _is_new(crossed, known, extra) & _is_new(other, known, extra) & _unrepeated(crossed, other)
+        left, right = bad[usable], mate[usable]
+        for ends in (second, two):
+            ends[left], ends[right] = ends[right], ends[left]
+        extra = np.concatenate([extra, crossed[usable], other[usable]])
         bad = bad[~usable]
-    return first, second
+    neighbour = np.empty_like(owner)
+    neighbour[first], neighbour[second] = two, one
+    return neighbour
 
 
 def _keys(one: np.ndarray, two: np.ndarray, participants: int) -> np.ndarray:
