@@ -88,7 +88,7 @@ def _sum_fixed(  # type: ignore[no-untyped-def]
             else:
                 for e in range(in_ptr[i], in_ptr[i + 1]):
                     y = np.float32(v[in_idx[e]])
-                    if has_weight:
+                    if has_weight and y != 0:
                         y = y * weight[e]
                     if not (abs(y) <= bound):
                         bad = True

@@ -209,7 +209,7 @@ def sum_real(
 ) -> Tensor:  # fmt: skip
     """Float32 sums over in-neighbours of values without a bound, in canonical edge order."""
     out = pull(values, weight, in_ptr, in_idx, in_ptr.new_empty(0, dtype=torch.int32))
-    return out if where is None else out * (where != 0)
+    return out if where is None else torch.where(where != 0, out, 0.0)  # a product would keep NaN and inf
 
 
 @sum_real.register_fake

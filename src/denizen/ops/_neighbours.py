@@ -43,14 +43,14 @@ def sum_fixed(
         cannot pass for a number.
     """
     message = values.to(torch.float32)[:, index.long()]
-    if weight is not None:
-        message = message * weight
+    if weight is not None:  # a sender at 0 says nothing, so that not even a NaN weight tells push from pull
+        message = torch.where(message == 0, message, message * weight)
     bad = ~(message.abs() <= bound)
     fixed = torch.round(torch.where(bad, torch.zeros_like(message), message) * 2.0**bits).to(torch.int64)
     total = torch.zeros(values.shape, dtype=torch.int64, device=values.device)
     total.index_add_(1, edge_targets(pointer, index.numel()), fixed)
     out = (total.to(torch.float64) * 2.0**-bits).to(torch.float32)
-    out = out if where is None else out * (where != 0)
+    out = out if where is None else torch.where(where != 0, out, 0.0)
     return torch.where(bad.any(dim=1, keepdim=True), torch.nan, out)
 
 
