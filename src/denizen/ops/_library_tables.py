@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from denizen.errors import ModelError
 from denizen.ops import _tables
 from denizen.ops._library import _front, _unfold, variant
 
@@ -12,9 +13,20 @@ def _whole(tensor: Tensor, dim: int | None) -> Tensor:
     return tensor if dim is None else tensor.movedim(dim, 0).flatten(0, 1)
 
 
+def _check_range(name: str, codes: Tensor, limit: int) -> None:
+    """Refuse codes outside 0 … limit - 1 on the CPU, where kernels would reach beyond the table (2.5 µs for 37,518)."""
+    if codes.device.type == "cpu" and codes.numel():
+        low, high = (int(end) for end in torch.aminmax(codes))
+        if low < 0 or high >= limit:
+            raise ModelError(f"{name} from {low} to {high} for a table of {limit}: expected 0 to {limit - 1}")
+
+
 @torch.library.custom_op("denizen::lookup", mutates_args=())
 def lookup(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
     """float32 `[W, N]` from a table `[W or 1, G, K]`, codes `[W or 1, N]` and groups `[1, N]`; see `_tables.lookup`."""
+    _check_range("look-up: codes", codes, table.shape[2])
+    if group is not None:
+        _check_range("look-up: groups", group, table.shape[1])
     if variant(codes.device) == "numba":
         from denizen.ops import _cpu_tables
 
@@ -55,6 +67,9 @@ lookup.register_autograd(_lookup_backward, setup_context=_lookup_context)
 @torch.library.custom_op("denizen::histogram", mutates_args=())
 def histogram(codes: Tensor, group: Tensor | None, num_groups: int, num_codes: int) -> Tensor:
     """int64 `[W, G, K]` counts of codes; see `_tables.histogram`."""
+    _check_range("histogram: codes", codes, num_codes)
+    if group is not None:
+        _check_range("histogram: groups", group, num_groups)
     if variant(codes.device) == "numba":
         from denizen.ops import _cpu_tables
 
