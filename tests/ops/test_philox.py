@@ -1,0 +1,114 @@
+"""Random words: the published vectors, denizen's own layout of key and counter, and numbers frozen for ever."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from denizen import ops
+from denizen.ops import _philox
+from denizen.rng import stream_number
+
+ONES = 0xFFFFFFFF
+# Random123 kat_vectors, philox4x32-10: counter, key, block.
+PUBLISHED = [
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((ONES,) * 4, (ONES,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+EMPTY = torch.empty(0, dtype=torch.int64)
+
+
+def python_philox(counter: tuple[int, ...], key: tuple[int, ...]) -> list[int]:
+    """Philox-4x32-10 in Python's unbounded integers, written from the paper and sharing nothing with denizen."""
+    c, k = list(counter), list(key)
+    for _ in range(10):
+        first, second = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(second >> 32) ^ c[1] ^ k[0], second & ONES, (first >> 32) ^ c[3] ^ k[1], first & ONES]
+        k = [(k[0] + 0x9E3779B9) & ONES, (k[1] + 0xBB67AE85) & ONES]
+    return c
+
+
+def python_word(agent: int, seed: int, world: int, step: int, stream: int) -> int:
+    """denizen's layout: key (seed, world), counter (block low, block high, step, stream), word id mod 4."""
+    block = agent // 4
+    return python_philox((block & ONES, block >> 32, step, stream), (seed, world))[agent % 4]
+
+
+@pytest.mark.parametrize(("counter", "key", "block"), PUBLISHED)
+def test_published_vectors(counter: tuple[int, ...], key: tuple[int, ...], block: tuple[int, ...]) -> None:
+    words = _philox.philox4x32(tuple(torch.tensor([c]) for c in counter), tuple(torch.tensor([k]) for k in key))
+    assert tuple(int(w) for w in words) == block
+    assert tuple(python_philox(counter, key)) == block
+
+
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize(("counter", "key", "block"), PUBLISHED)
+def test_published_vectors_reach_the_op(
+    counter: tuple[int, ...], key: tuple[int, ...], block: tuple[int, ...], reference: bool
+) -> None:
+    first = 4 * (counter[0] + (counter[1] << 32))
+    if first >= 2**62:  # an id that an agent cannot have: the block is looked at from within its lawful part
+        counter = (counter[0], counter[1] & 0x0FFFFFFF, *counter[2:])
+        first, block = 4 * (counter[0] + (counter[1] << 32)), tuple(python_philox(counter, key))
+    args = (torch.arange(first, first + 4)[None], 4, torch.tensor([key]), torch.tensor(counter[2]), counter[3])
+    if reference:
+        with ops.reference_only():
+            words = ops.draw_words(*args)
+    else:
+        words = ops.draw_words(*args)
+    assert tuple(words[0].tolist()) == block
+
+
+def test_words_of_a_run_are_frozen() -> None:
+    key, step = torch.tensor([[2024, 3], [2024, 4]]), torch.tensor(17)
+    words = ops.draw_words(EMPTY, 9, key, step, stream_number("step/catch@agents"))
+    assert words.tolist() == [
+        [4190066852, 248812681, 1689463368, 3133532546, 2537149351, 4269294770, 705265068, 876610491, 122155271],
+        [52777210, 2186138851, 2622012380, 2374817626, 1220470028, 2559039229, 2997585862, 3645694500, 416835366],
+    ]
+    words = ops.draw_words(torch.tensor([[0, 1, 2**40 + 3, 2**61 + 12345, 7]]), 5, key, step, 5)
+    assert words.tolist() == [
+        [2674063191, 2937383421, 1685389403, 3460713325, 2690261749],
+        [1265202753, 4001226781, 812811628, 4176840951, 2861789097],
+    ]
+
+
+def test_stream_numbers_are_frozen() -> None:
+    names = ("step/catch@agents", "init/seed@agents", "step/layer/2/catch@edges")
+    assert [stream_number(name) for name in names] == [1384681996, 2309372038, 782609343]
+
+
+@given(
+    agent=st.integers(0, 2**62 - 1), seed=st.integers(0, ONES), world=st.integers(0, ONES), step=st.integers(0, ONES),
+    stream=st.integers(0, ONES),
+)  # fmt: skip
+def test_layout_of_key_and_counter(agent: int, seed: int, world: int, step: int, stream: int) -> None:
+    args = (torch.tensor([[agent]]), 1, torch.tensor([[seed, world]]), torch.tensor(step), stream)
+    expected = python_word(agent, seed, world, step, stream)
+    assert ops.draw_words(*args).item() == expected
+    with ops.reference_only():
+        assert ops.draw_words(*args).item() == expected
+
+
+def test_ids_left_out_are_positions() -> None:
+    key, step = torch.tensor([[1, 2]]), torch.tensor(3)
+    for num in range(12):
+        assert torch.equal(
+            ops.draw_words(EMPTY, num, key, step, 9), ops.draw_words(torch.arange(num)[None], num, key, step, 9)
+        )
+
+
+def test_every_part_of_the_counter_matters() -> None:
+    parts = list(itertools.product((0, 1), repeat=5))  # agent 0 or 4, seed, world, step, stream
+    words = {
+        ops.draw_words(torch.tensor([[4 * a]]), 1, torch.tensor([[s, w]]), torch.tensor(t), c).item()
+        for a, s, w, t, c in parts
+    }
+    assert len(words) == len(parts)
