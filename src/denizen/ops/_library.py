@@ -7,8 +7,10 @@ where it is installed, else the torch reference.
 
 import functools
 import importlib.util
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,8 +38,25 @@ def _has_numba() -> bool:
 
 
 def variant(device: torch.device) -> str:
-    """Name of the variant that runs on a device: ``"numba"`` or ``"reference"``."""
-    return "numba" if device.type == "cpu" and not _reference_only and _has_numba() else "reference"
+    """Name of the variant that runs on a device: ``"numba"``, ``"triton"`` or ``"reference"``."""
+    if _reference_only:
+        return "reference"
+    if device.type == "cuda":
+        return "triton" if _has_triton() else "reference"
+    return "numba" if device.type == "cpu" and _has_numba() else "reference"
+
+
+@functools.cache
+def _has_triton() -> bool:
+    """Whether Triton is there and the GPU is new enough for it; says so once where not."""
+    if importlib.util.find_spec("triton") is None:
+        reason = "triton is not installed"
+    elif torch.cuda.get_device_capability() < (7, 0):
+        reason = f"the GPU has capability {torch.cuda.get_device_capability()}, Triton needs 7.0"
+    else:
+        return True
+    warnings.warn(f"denizen's ops run as plain torch, with equal results: {reason}", stacklevel=2)
+    return False
 
 
 def _front(tensor: Tensor | None, dim: int | None, batch: int) -> Tensor | None:
@@ -49,8 +68,12 @@ def _front(tensor: Tensor | None, dim: int | None, batch: int) -> Tensor | None:
     return tensor.movedim(dim, 0).flatten(0, 1)
 
 
-def _ids(ids: Tensor, dim: int | None, batch: int) -> Tensor:
-    return ids if ids.numel() == 0 or dim is None else ids.movedim(dim, 0).flatten(0, 1)
+def _ids(ids: Tensor, dim: int | None, batch: int, worlds: int) -> Tensor:
+    """Fold a vmapped axis into the rows of `ids`: none, one row for all worlds, or a row for each of `worlds`."""
+    if ids.numel() == 0 or (dim is None and ids.shape[0] == 1):
+        return ids
+    rows = ids.expand(batch, *ids.shape) if dim is None else ids.movedim(dim, 0)
+    return rows.expand(batch, worlds // batch, -1).flatten(0, 1)
 
 
 def _unfold(tensor: Tensor, batch: int) -> Tensor:
@@ -68,13 +91,26 @@ def _same_weight(dim: int | None) -> None:
 # --- random words and masks ------------------------------------------------------------------------------------------
 
 
+def _draws(device: torch.device) -> Any:
+    """The module with the fast draws for a device, or None."""
+    name = variant(device)
+    if name == "numba":
+        from denizen.ops import _cpu
+
+        return _cpu
+    if name == "triton":
+        from denizen.ops import _cuda
+
+        return _cuda
+    return None
+
+
 @torch.library.custom_op("denizen::draw_words", mutates_args=())
 def draw_words(ids: Tensor, num: int, key: Tensor, step: Tensor, stream: int) -> Tensor:
     """32-bit words as int64 `[W, num]`; `ids` int64 `[1 or W, num]`, or empty for 0 … num - 1; see `_philox.words`."""
-    if variant(key.device) == "numba":
-        from denizen.ops import _cpu
-
-        return _cpu.words(ids, num, key, step, stream)
+    fast = _draws(key.device)
+    if fast is not None:
+        return fast.words(ids, num, key, step, stream)
     return _philox.words(ids if ids.numel() else torch.arange(num, device=key.device), key, step, stream)
 
 
@@ -86,7 +122,8 @@ def _(ids: Tensor, num: int, key: Tensor, step: Tensor, stream: int) -> Tensor:
 @draw_words.register_vmap
 def _(info, in_dims, ids, num, key, step, stream):  # type: ignore[no-untyped-def]
     batch = info.batch_size
-    out = draw_words(_ids(ids, in_dims[0], batch), num, _front(key, in_dims[2], batch), step, stream)
+    key = _front(key, in_dims[2], batch)
+    out = draw_words(_ids(ids, in_dims[0], batch, key.shape[0]), num, key, step, stream)
     return _unfold(out, batch), 0
 
 
@@ -95,10 +132,9 @@ def draw_mask(
     values: Tensor, hazard: bool, ids: Tensor, key: Tensor, step: Tensor, stream: int
 ) -> tuple[Tensor, Tensor]:
     """0/1 draws int8 `[W, n]` from float32 hazards (`hazard`) or probabilities; int8 `[W]` is 1 where one was bad."""
-    if variant(values.device) == "numba":
-        from denizen.ops import _cpu
-
-        return _cpu.draw_mask(values, hazard, ids, key, step, stream)
+    fast = _draws(values.device)
+    if fast is not None:
+        return fast.draw_mask(values, hazard, ids, key, step, stream)
     threshold, bad = (_threshold.hazard_threshold if hazard else _threshold.prob_threshold)(values)
     all_ids = ids if ids.numel() else torch.arange(values.shape[1], device=values.device)
     drawn = _philox.words(all_ids, key, step, stream) < threshold
@@ -114,7 +150,7 @@ def _(values, hazard, ids, key, step, stream):  # type: ignore[no-untyped-def]
 def _(info, in_dims, values, hazard, ids, key, step, stream):  # type: ignore[no-untyped-def]
     batch = info.batch_size
     values, key = _front(values, in_dims[0], batch), _front(key, in_dims[3], batch)
-    out, bad = draw_mask(values, hazard, _ids(ids, in_dims[2], batch), key, step, stream)
+    out, bad = draw_mask(values, hazard, _ids(ids, in_dims[2], batch, key.shape[0]), key, step, stream)
     return (_unfold(out, batch), _unfold(bad, batch)), (0, 0)
 
 
@@ -130,6 +166,10 @@ def sum_counts(
         from denizen.ops import _cpu_neighbours
 
         return _cpu_neighbours.sum_counts(values, where, (in_ptr, in_idx, out_ptr, out_idx))
+    if variant(values.device) == "triton":
+        from denizen.ops import _cuda_neighbours
+
+        return _cuda_neighbours.sum_counts(values, where, out_ptr, out_idx)
     return _neighbours.sum_counts(values, where, in_ptr, in_idx)
 
 
@@ -157,6 +197,10 @@ def sum_fixed(
         return _cpu_neighbours.sum_fixed(
             values, where, weight, (in_ptr, in_idx, out_ptr, out_idx, out_edge), bits, bound
         )
+    if variant(values.device) == "triton":
+        from denizen.ops import _cuda_neighbours
+
+        return _cuda_neighbours.sum_fixed(values, where, weight, out_ptr, out_idx, out_edge, bits, bound)
     return _neighbours.sum_fixed(values, where, weight, in_ptr, in_idx, bits, bound)
 
 
@@ -180,6 +224,10 @@ def pull(values: Tensor, weight: Tensor | None, pointer: Tensor, index: Tensor, 
         from denizen.ops import _cpu_neighbours
 
         return _cpu_neighbours.pull(values, weight, pointer, index, edge)
+    if variant(values.device) == "triton":
+        from denizen.ops import _cuda_neighbours
+
+        return _cuda_neighbours.pull(values, weight, pointer, index, edge)
     if weight is not None and edge.numel():
         weight = weight[edge.long()]
     return _neighbours.pull(values, weight, pointer, index)

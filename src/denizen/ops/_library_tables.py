@@ -41,9 +41,11 @@ def _(table, codes, group):
 
 @lookup.register_vmap
 def _(info, in_dims, table, codes, group):
-    if in_dims[2] is not None:
-        raise NotImplementedError("groups that differ between worlds: keep them in the codes")
-    return _unfold(lookup(_whole(table, in_dims[0]), _whole(codes, in_dims[1]), group), info.batch_size), 0
+    table, codes = _whole(table, in_dims[0]), _whole(codes, in_dims[1])
+    if in_dims[2] is not None:  # groups that differ between worlds become part of the codes
+        codes, group = _tables.positions(codes, _whole(group, in_dims[2]), table.shape[2]), None
+        table = table.flatten(1)[:, None]
+    return _unfold(lookup(table, codes, group), info.batch_size), 0
 
 
 def _lookup_context(ctx, inputs, output):
@@ -84,5 +86,9 @@ def _(codes, group, num_groups, num_codes):
 
 @histogram.register_vmap
 def _(info, in_dims, codes, group, num_groups, num_codes):
-    batch = info.batch_size
-    return _unfold(histogram(_front(codes, in_dims[0], batch), group, num_groups, num_codes), batch), 0
+    batch, shape = info.batch_size, (num_groups, num_codes)
+    codes = _front(codes, in_dims[0], batch)
+    if in_dims[1] is not None:
+        codes, group = _tables.positions(codes, _whole(group, in_dims[1]), num_codes), None
+        num_groups, num_codes = 1, num_groups * num_codes
+    return _unfold(histogram(codes, group, num_groups, num_codes).reshape(-1, *shape), batch), 0

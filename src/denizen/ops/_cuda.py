@@ -1,0 +1,153 @@
+"""Random words and masks on CUDA with Triton; the same bits as `_philox` and `_threshold`.
+
+Multiplication and addition are kept apart (`enable_fp_fusion=False`): a fused multiply-add rounds once where the
+reference rounds twice.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from denizen.ops import _threshold as reference
+
+_BLOCK = 256  # blocks of four agents for each program
+
+
+@triton.jit
+def _philox(c0, c1, c2, c3, k0, k1):
+    for _ in tl.static_range(10):
+        high0 = tl.umulhi(c0, 0xD2511F53)
+        low0 = c0 * 0xD2511F53
+        high1 = tl.umulhi(c2, 0xCD9E8D57)
+        low1 = c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0 += 0x9E3779B9
+        k1 += 0xBB67AE85
+    return c0, c1, c2, c3
+
+
+@triton.jit
+def _four_words(block, step, stream, k0, k1, BLOCK: tl.constexpr):
+    """Words of BLOCK Philox blocks in the order of ids: uint32 [4 * BLOCK]."""
+    low = block.to(tl.uint32)
+    high = (block >> 32).to(tl.uint32)
+    a, b, c, d = _philox(low, high, low * 0 + step, low * 0 + stream, k0, k1)
+    return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (4 * BLOCK,))
+
+
+@triton.jit
+def _one_word(ids, step, stream, k0, k1):
+    """Word of each id: uint32, same shape."""
+    block = ids >> 2
+    low = block.to(tl.uint32)
+    high = (block >> 32).to(tl.uint32)
+    a, b, c, d = _philox(low, high, low * 0 + step, low * 0 + stream, k0, k1)
+    lane = ids & 3
+    return tl.where(lane < 2, tl.where(lane == 0, a, b), tl.where(lane == 2, c, d))
+
+
+@triton.jit
+def _hazard_threshold(x, LOG2E, HIGH, LOW, C0, C1, C2, C3, C4, C5):
+    x = tl.minimum(x, 40.0)
+    n = tl.floor(x * LOG2E + 0.5)
+    y = n * HIGH - x
+    y = y + n * LOW
+    q = C0
+    q = q * y + C1
+    q = q * y + C2
+    q = q * y + C3
+    q = q * y + C4
+    q = q * y + C5
+    q = q * y * y + y
+    s = ((127 - n.to(tl.int32)) << 23).to(tl.float32, bitcast=True)
+    p = (1.0 - s) - s * q
+    return (p * 4294967296.0).to(tl.int64)
+
+
+@triton.jit
+def _draw_mask_kernel(
+    values, ids, key, step_ptr, out, bad, n, stream, row_stride, LOG2E, HIGH, LOW, C0, C1, C2, C3, C4, C5,
+    HAZARD: tl.constexpr, ARANGE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    world = tl.program_id(1).to(tl.int64)
+    first = tl.program_id(0).to(tl.int64) * (4 * BLOCK)
+    places = first + tl.arange(0, 4 * BLOCK)
+    inside = places < n
+    x = tl.load(values + world * n + places, mask=inside, other=0.0)
+    fine = x >= 0
+    if not HAZARD:
+        fine = fine & (x <= 1)
+    wrong = tl.sum((inside & ~fine).to(tl.int32))
+    if wrong > 0:
+        tl.atomic_max(bad + world, 1)
+    x = tl.where(fine, x, 0.0)
+    hit = (places * 0).to(tl.int8)
+    if tl.max(x) > 0:  # a block in which nothing can happen draws nothing
+        k0 = tl.load(key + 2 * world).to(tl.uint32)
+        k1 = tl.load(key + 2 * world + 1).to(tl.uint32)
+        step = tl.load(step_ptr).to(tl.uint32)
+        word_stream = stream.to(tl.uint32)
+        if ARANGE:
+            block = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+            word = _four_words(block, step, word_stream, k0, k1, BLOCK)
+        else:
+            who = tl.load(ids + world * row_stride + places, mask=inside, other=0)
+            word = _one_word(who, step, word_stream, k0, k1)
+        if HAZARD:
+            threshold = _hazard_threshold(x, LOG2E, HIGH, LOW, C0, C1, C2, C3, C4, C5)
+        else:
+            threshold = (x * 4294967296.0).to(tl.int64)
+        hit = (word.to(tl.int64) < threshold).to(tl.int8)
+    tl.store(out + world * n + places, hit, mask=inside)
+
+
+@triton.jit
+def _words_kernel(ids, key, step_ptr, out, n, stream, row_stride, ARANGE: tl.constexpr, BLOCK: tl.constexpr):
+    world = tl.program_id(1).to(tl.int64)
+    places = tl.program_id(0).to(tl.int64) * (4 * BLOCK) + tl.arange(0, 4 * BLOCK)
+    inside = places < n
+    k0 = tl.load(key + 2 * world).to(tl.uint32)
+    k1 = tl.load(key + 2 * world + 1).to(tl.uint32)
+    step = tl.load(step_ptr).to(tl.uint32)
+    word_stream = stream.to(tl.uint32)
+    if ARANGE:
+        block = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        word = _four_words(block, step, word_stream, k0, k1, BLOCK)
+    else:
+        who = tl.load(ids + world * row_stride + places, mask=inside, other=0)
+        word = _one_word(who, step, word_stream, k0, k1)
+    tl.store(out + world * n + places, word.to(tl.int64), mask=inside)
+
+
+def _rows(ids: torch.Tensor) -> int:
+    """Distance between the ids of two worlds: 0 where all worlds share them."""
+    return ids.shape[1] if ids.dim() == 2 and ids.shape[0] > 1 else 0
+
+
+def words(ids: torch.Tensor, num: int, key: torch.Tensor, step: torch.Tensor, stream: int) -> torch.Tensor:
+    """`_philox.words`; empty `ids` stand for 0 … num - 1."""
+    out = torch.empty(key.shape[0], num, dtype=torch.int64, device=key.device)
+    if out.numel():
+        grid = (triton.cdiv(num, 4 * _BLOCK), key.shape[0])
+        arange = ids.numel() == 0
+        ids = ids.contiguous()
+        _words_kernel[grid](ids, key.contiguous(), step, out, num, stream, _rows(ids), ARANGE=arange, BLOCK=_BLOCK)
+    return out
+
+
+def draw_mask(
+    values: torch.Tensor, hazard: bool, ids: torch.Tensor, key: torch.Tensor, step: torch.Tensor, stream: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """0/1 draws int8 `[worlds, ids]` from float32 hazards or probabilities, and int8 `[worlds]`: 1 where one was bad."""
+    values, ids = values.contiguous(), ids.contiguous()
+    worlds, num = values.shape
+    out = torch.empty(values.shape, dtype=torch.int8, device=values.device)
+    bad = torch.zeros(worlds, dtype=torch.int32, device=values.device)
+    if out.numel():
+        grid = (triton.cdiv(num, 4 * _BLOCK), worlds)
+        constants = (reference.LOG2E, reference.LN2_HIGH, reference.LN2_LOW, *reference.COEFFICIENTS)
+        _draw_mask_kernel[grid](
+            values, ids, key.contiguous(), step, out, bad, num, stream, _rows(ids), *constants,
+            HAZARD=hazard, ARANGE=ids.numel() == 0, BLOCK=_BLOCK, enable_fp_fusion=False,
+        )  # fmt: skip
+    return out, bad.to(torch.int8)
