@@ -61,11 +61,13 @@ class History:
         """The history one step on: ages grow by one, and `event` makes those to whom it never happened 1 step old.
 
         Args:
-            event: mask `[agents]`; ignored where something happened before (a share of `never` when relaxed).
+            event: mask `[agents]`: whether it happens to an agent *given* that nothing happened before (values elsewhere
+                do not matter), as drawn by `rng.event`.
         """
         if self.relaxed:
             old = torch.cat([self.value[..., :-2], self.value[..., -2:].sum(dim=-1, keepdim=True)], dim=-1)
-            return History(torch.cat([event[..., None], old], dim=-1), self.length)
+            new = event * self.never()  # keeps in the graph that nobody is caught twice
+            return History(torch.cat([new[..., None], old], dim=-1), self.length)
         # Arithmetic on bytes: torch.where on int8 takes ten times as long on the CPU.
         grown = self.value + as_mask((self.value > 0) & (self.value <= self.length))
         return History((grown + event * self.never()).to(self.value.dtype), self.length)
