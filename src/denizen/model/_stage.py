@@ -57,6 +57,8 @@ class Stage:
             source: level to leave.
         """
         start, end = self.code(source), self.code(to)
+        if event.is_floating_point() and not self.relaxed:  # shares move in a relaxed run that starts from codes
+            return self.relax().move(event, to, source=source)
         if not self.relaxed:
             # Arithmetic on bytes: torch.where on int8 takes ten times as long on the CPU.
             moved = as_mask((self.value == start) & (event != 0))
@@ -75,6 +77,8 @@ class Stage:
             levels: levels to leave, not the last one.
         """
         codes = [self.code(level) for level in levels]
+        if event.is_floating_point() and not self.relaxed:
+            return self.relax().advance(event, *levels)
         if not self.relaxed:
             return Stage(self.value + self.is_(*levels) * event, self.levels)
         leaves = torch.tensor([float(code in codes) for code in range(len(self.levels))], device=self.value.device)

@@ -1,41 +1,54 @@
-"""SIR on a contact network: susceptible, infected, recovered, with memoryless recovery."""
+"""SIR on a contact network: susceptible, infected, recovered."""
 
+import torch
 from torch import Tensor
 
 import denizen as dz
 
 
 class People(dz.State):
-    """Who is susceptible, infected or recovered."""
+    """Who is susceptible, infected or recovered; being infected may be split into phases, see `SIR`."""
 
     stage: dz.model.Stage = dz.stage("agents", levels=("susceptible", "infected", "recovered"))
 
 
 class SIR(dz.Model):
-    """Each infected contact infects at `infect_rate`; the infected recover after an exponential time.
+    """Each infected contact infects at `infect_rate`; the infected recover after `infectious_days` on average.
 
-    One step is one day by default. Infection is decided before recovery, from the stages at the start of the step.
+    Infection lasts `infectious_phases` phases in a row, each left with probability phases * dt / days in a step: one
+    phase is memoryless, days / dt phases are a fixed duration, numbers between have a gamma shape. Infection and
+    recovery are decided from the stages at the start of the step, so the infected transmit before they recover.
     """
 
     time_unit = "day"
 
     contacts: dz.Graph
     infect_rate: Tensor = dz.param(0.05, low=0.0, unit="1/contact/day", about="hazard from one infected contact")
-    infectious_days: Tensor = dz.param(7.0, low=0.1, unit="day", about="mean time until recovery")
+    infectious_days: Tensor = dz.param(7.0, low=0.01, unit="day", about="mean time until recovery")
     seed_share: Tensor = dz.param(0.01, low=0.0, high=1.0, learnable=False, about="share infected at the start")
+    infectious_phases: int = 1
 
     def init(self, rng: dz.rng.Rng) -> People:
         """Infect a random share."""
-        return People(stage=rng.bernoulli("seed", self.seed_share))
+        seed = rng.bernoulli("seed", self.seed_share)
+        everybody = torch.zeros_like(seed, dtype=torch.int8)
+        stage = dz.model.Stage(everybody, ("susceptible", *self.phases, "recovered"))
+        return People(stage=stage.move(seed, "infected", source="susceptible"))
 
     def step(self, now: People, rng: dz.rng.Rng) -> People:
-        """Infection along contacts, then recovery."""
+        """Infection along contacts, and recovery."""
         stage = now.stage
-        pressure = self.contacts.sum(stage.is_("infected"), where=stage.is_("susceptible"))
+        infected = stage.is_(*self.phases)
+        pressure = self.contacts.sum(infected, where=stage.is_("susceptible"))
         caught = rng.event("catch", self.infect_rate * pressure)
-        healed = rng.event("heal", stage.is_("infected") / self.infectious_days)
-        moved = stage.move(caught, "infected", source="susceptible")
-        return now.replace(stage=moved.move(healed * stage.is_("infected"), "recovered", source="infected"))
+        leave = len(self.phases) * now.time.dt / self.infectious_days
+        healed = rng.bernoulli("heal", (infected != 0) * leave)
+        return now.replace(stage=stage.advance(healed, *self.phases).advance(caught, "susceptible"))
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """Levels of the infected."""
+        return ("infected", *[f"infected {k}" for k in range(2, self.infectious_phases + 1)])
 
     @dz.series
     def cases(self, before: People, now: People) -> Tensor:
@@ -45,4 +58,9 @@ class SIR(dz.Model):
     @dz.series
     def infected(self, now: People) -> Tensor:
         """Infected at the end of the step."""
-        return now.stage.is_("infected").sum()
+        return now.stage.is_(*self.phases).sum()
+
+    @dz.series
+    def recovered(self, now: People) -> Tensor:
+        """Recovered at the end of the step."""
+        return now.stage.is_("recovered").sum()

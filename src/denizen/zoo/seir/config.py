@@ -1,0 +1,55 @@
+"""Where the SEIR model's numbers come from, and how it is bound to contacts."""
+
+from typing import TYPE_CHECKING, Any
+
+from denizen.errors import InputError, nearest
+from denizen.population import Population
+from denizen.space import EdgeList, Graph
+
+if TYPE_CHECKING:
+    from denizen.zoo.seir.model import SEIR
+
+MAX_PHASES = 120
+
+
+def seir(
+    contacts: Graph | EdgeList | Population,
+    *,
+    network: str = "0",
+    symmetrize: bool = False,
+    latent_phases: int = 1,
+    infectious_phases: int = 1,
+    **params: Any,
+) -> "SEIR":
+    """The SEIR model on a contact network.
+
+    The defaults are round numbers, 5 days latent, 7 days infectious, 0.05 infections per infectious contact and day, and
+    stand for no disease in particular: with 10 contacts an agent they give 2.6 infections of the first case.
+
+    Args:
+        contacts: a graph, an edge list (as the generators make), or a population with a network.
+        network: which network of a population.
+        symmetrize: add the opposite direction of every contact of a population's network.
+        latent_phases, infectious_phases: 1 for a memoryless duration, days / dt for a fixed one, others between.
+        **params: `infect_rate`, `latent_days`, `infectious_days`, `seed_share`.
+
+    Raises:
+        InputError: for an unknown parameter or a value that does not fit.
+    """
+    from denizen.zoo.seir.model import SEIR
+
+    unknown = [name for name in params if name not in SEIR.params]
+    if unknown:
+        raise InputError(f"seir: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SEIR.params)}")
+    phases = {"latent_phases": latent_phases, "infectious_phases": infectious_phases}
+    for name, number in phases.items():
+        if not isinstance(number, int) or not 1 <= number <= MAX_PHASES:
+            raise InputError(f"seir: {name}={number!r}, expected a whole number from 1 to {MAX_PHASES}")
+    if latent_phases + infectious_phases > MAX_PHASES:
+        raise InputError(f"seir: {latent_phases} + {infectious_phases} phases, expected at most {MAX_PHASES} together")
+    if isinstance(contacts, Population):
+        source, target, weight = contacts.edges(network, symmetrize=symmetrize)
+        graph = Graph.from_edges(source, target, contacts.size, weight=weight)
+    else:
+        graph = contacts if isinstance(contacts, Graph) else Graph.from_edges(contacts)
+    return SEIR(graph, **phases, **params)

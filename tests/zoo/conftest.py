@@ -1,0 +1,68 @@
+"""Comparison with theory, as z-tests whose numbers also make the table of docs/guides/theory.md.
+
+`DENIZEN_THEORY=1 python -m pytest tests/zoo` (without xdist) rewrites that table from what the tests found.
+"""
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "theory.md"
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+_rows: list[tuple[str, str, str, str, str, str]] = []
+
+
+def _number(value: float) -> str:
+    return f"{value:.6f}" if 1e-3 < abs(value) < 10 else f"{value:.5g}"
+
+
+class Theory:
+    """Asserts that something is what a formula says, and notes it for the table.
+
+    `mean` tests a sample: its mean lies within `sigmas` standard errors, taken from its own spread, of the expected
+    value. `value` tests a number against a stated tolerance, `share` a count of independent trials.
+    """
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+
+    def mean(self, what: str, sample, expected: float, sigmas: float = 4.0, bias: float = 0.0) -> None:
+        """`bias` is a known error of finite size or step, added to the tolerance."""
+        sample = torch.as_tensor(sample, dtype=torch.float64).flatten()
+        assert sample.numel() >= 6, "too few samples for a spread"
+        error = float(sample.std()) / math.sqrt(sample.numel())
+        basis = f"{sigmas:g} s.e. of {sample.numel():,}" + (f" + {bias:g}" if bias else "")
+        self._note(what, expected, float(sample.mean()), sigmas * error + bias, basis)
+
+    def share(self, what: str, hits: int, trials: int, expected: float, sigmas: float = 4.0) -> None:
+        error = math.sqrt(expected * (1 - expected) / trials)
+        self._note(what, expected, hits / trials, sigmas * error, f"{sigmas:g} s.e. of {trials:,}")
+
+    def value(self, what: str, got: float, expected: float, tolerance: float, basis: str = "stated") -> None:
+        self._note(what, expected, got, tolerance, basis)
+
+    def _note(self, what: str, expected: float, got: float, tolerance: float, basis: str) -> None:
+        numbers = (_number(expected), _number(got), f"{tolerance:.2g}")
+        _rows.append((self.group, what, *numbers, basis))
+        assert abs(got - expected) <= tolerance, f"{what}: expected {expected}, got {got}, tolerance {tolerance} ({basis})"
+
+
+@pytest.fixture
+def theory(request: pytest.FixtureRequest) -> Theory:
+    """Comparison with theory; rows of the table are grouped by the test's name."""
+    name = request.node.originalname.removeprefix("test_").replace("_", " ")
+    return Theory(name[0].upper() + name[1:])
+
+
+def pytest_sessionfinish() -> None:
+    """Rewrite the table where asked to."""
+    if not os.environ.get("DENIZEN_THEORY") or not _rows:
+        return
+    lines = ["| test | setting | expected | got | tolerance | which is |", "|---|---|---|---|---|---|"]
+    lines += [f"| {' | '.join(row)} |" for row in _rows]
+    head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    PAGE.write_text(f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{tail}", encoding="utf-8")
