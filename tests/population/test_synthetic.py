@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from denizen.errors import InputError
+from denizen.errors import DataError, InputError
 from denizen.population import edge_facts, load, synthetic
 from denizen.population._synthetic import _discovery, _scaled
 
@@ -110,6 +110,9 @@ def test_load_makes_synthetic_populations():
     assert load("synthetic:astoria:1000", networks=["0"]).size == 1000
     population = load("synthetic:astoria:1_000", columns=["age"], networks=[])
     assert (list(population.columns), list(population.labels), population.networks) == (["age"], ["age"], {})
+    assert load("synthetic:astoria:200", labels={"area": ["Queens"]}).labels["area"] == ["Queens"]
+    with pytest.raises(DataError, match="no numeric target 'cases'"):
+        load("synthetic:astoria:200", targets=["cases"])
 
 
 @pytest.mark.parametrize(

@@ -89,12 +89,12 @@ def load(
     for argument, names in (("columns", columns), ("networks", networks), ("targets", targets)):
         if isinstance(names, str):
             raise InputError(f"{argument} is {names!r}; expected a list of names, for example [{names!r}]")
-    place = _place(path)
-    if place.startswith("synthetic:"):
-        return _select(_synthetic(place, networks), columns)
-    root = Path(place)
     stated = {name: [str(label) for label in values] for name, values in (labels or {}).items()}
     wanted = _Wanted(columns, networks, targets, stated)
+    place = _place(path)
+    if place.startswith("synthetic:"):
+        return _restate(_select(_synthetic(place, networks), columns), wanted)
+    root = Path(place)
     with reading(place, "population"):
         exists, is_folder = root.exists(), root.is_dir()
     if not exists:
@@ -104,7 +104,7 @@ def load(
     if is_folder:
         return _folder(root, wanted)
     if root.suffix == ".npz":
-        return load_store(root, columns, networks, stated)
+        return _restate(load_store(root, columns, networks), wanted)
     if root.suffix not in (".parquet", ".csv"):
         raise DataError(
             f"population {place!r} has the suffix {root.suffix!r}; expected a folder, .parquet, .csv or .npz"
@@ -141,6 +141,20 @@ def _select(population: Population, columns: Sequence[str] | None) -> Population
     chosen = {name: population.column(name) for name in columns}
     labels = {name: values for name, values in population.labels.items() if name in chosen}
     return replace(population, columns=chosen, labels=labels)
+
+
+def _restate(population: Population, wanted: _Wanted) -> Population:
+    """A complete population with the user's labels; targets that are asked for must be in it."""
+    for name in wanted.labels:
+        population.column(name)
+    for pattern in wanted.targets:
+        _require_target(population.targets, pattern, population.source)
+    return replace(population, labels=population.labels | wanted.labels)
+
+
+def _require_target(targets: Mapping[str, np.ndarray], pattern: str, origin: str) -> None:
+    if not any(fnmatch(name.split(".")[0], pattern) for name in targets):
+        raise DataError(f"{origin} has no numeric target {pattern!r}; {nearest(pattern, targets)}")
 
 
 def _listing(folder: Path) -> list[Path]:
@@ -289,8 +303,7 @@ def _assemble(found: _Found, root: Path, folder: Path, wanted: _Wanted) -> Popul
         if name not in found.columns:
             raise DataError(f"{root} has no column {name!r}; {nearest(str(name), _available(root))}")
     for pattern in wanted.targets:
-        if not any(fnmatch(name.split(".")[0], pattern) for name in found.targets):
-            raise DataError(f"{root} has no numeric target {pattern!r}; {nearest(pattern, found.targets)}")
+        _require_target(found.targets, pattern, str(root))
     size = _length(found, root)
     edges: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     weights: dict[str, np.ndarray] = {}

@@ -155,48 +155,52 @@ def parse_json(data: bytes, origin: str) -> dict[str, Any]:
     return value
 
 
-def load_store(
-    root: Path, columns: Sequence[str] | None, networks: Sequence[str] | None, labels: dict[str, list[str]]
-) -> Population:
+def load_store(path: Path, columns: Sequence[str] | None, networks: Sequence[str] | None) -> Population:
     """Read a file written by `Population.save`; arguments as for `load`.
 
     Raises:
-        DataError: not such a file, or a damaged one.
+        DataError: not such a file, a damaged one, or one without a column or network that is asked for.
     """
 
     def wanted(key: str) -> bool:
         kind, _, name = key.partition("/")
+        if kind == "networks":
+            name = name.rpartition("/")[0]
         chosen = {"columns": columns, "networks": networks, "weights": networks}.get(kind)
-        return chosen is None or name.split("/")[0] in chosen or name in chosen
+        return chosen is None or name in chosen
 
-    arrays, manifest = read_npz(root, root.name, wanted)
+    arrays, manifest = read_npz(path, path.name, wanted)
     if manifest is None:
-        raise DataError(f"{root.name} has no {MANIFEST}; expected a file written by Population.save")
+        raise DataError(f"{path.name} has no {MANIFEST}; expected a file written by Population.save")
     size = manifest["size"]
     parts: dict[str, dict[str, Any]] = {"columns": {}, "networks": {}, "weights": {}, "targets": {}}
     for key, values in arrays.items():
         kind, _, name = key.partition("/")
         if kind not in parts or not name or values.ndim != 1:
-            raise DataError(f"{root.name}: array {key!r} does not belong to a population")
+            raise DataError(f"{path.name}: array {key!r} does not belong to a population")
         parts[kind][name] = values
     for name, values in parts["columns"].items():
         if len(values) != size or values.dtype not in (np.uint8, np.int8, np.int16, np.int32, np.float32):
             raise DataError(
-                f"{root.name}: column {name!r} is {values.dtype} of length {len(values)}; expected {size} narrow values"
+                f"{path.name}: column {name!r} is {values.dtype} of length {len(values)}; expected {size} narrow values"
             )
-    for name in [*(columns or ()), *(networks or ())]:
-        if name not in parts["columns"] and f"{name}/source" not in parts["networks"]:
-            raise DataError(f"{root.name} has no column or network {name!r}; {nearest(str(name), [*parts['columns']])}")
+        if not np.isfinite(values).all():
+            raise DataError(f"{path.name}: column {name!r} has missing or infinite values")
+    edges = _stored_networks(parts, size, path.name)
+    for what, chosen, found in (("column", columns, parts["columns"]), ("network", networks, edges)):
+        for name in chosen or ():
+            if name not in found:
+                raise DataError(f"{path.name} has no {what} {name!r}; {nearest(str(name), found)}")
     return Population(
         name=manifest["name"],
         size=size,
         columns=parts["columns"],
-        labels={name: values for name, values in (manifest["labels"] | labels).items() if name in parts["columns"]},
-        networks=_stored_networks(parts, size, root.name),
+        labels={name: values for name, values in manifest["labels"].items() if name in parts["columns"]},
+        networks=edges,
         weights=parts["weights"],
         targets=parts["targets"],
         report=tuple(manifest["report"]),
-        source=str(root),
+        source=str(path),
     )
 
 
