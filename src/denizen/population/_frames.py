@@ -1,7 +1,7 @@
 """From the records of `_pickle` to numpy columns: pandas Series, DataFrame, Index and numpy arrays, without pandas.
 
-Each layout below was read off pickles written by pandas 1.5 to 3.1 and numpy 1.2x to 2.4. A layout that is not
-known ends in a `DataError`; every buffer is compared with the size that its shape announces before it is used.
+Each layout below was read off pickles written by pandas 1.5, 2.2 and 3.1 with numpy 1.26, 2.2 and 2.4. A layout that
+is not known ends in a `DataError`; every buffer is compared with the size that its shape announces before it is used.
 """
 
 import math
