@@ -7,6 +7,9 @@ from denizen.model._apply import series_names as series_names
 from denizen.model._apply import start as start
 from denizen.model._births import births as births
 from denizen.model._births import child_id as child_id
+from denizen.model._check import Report as Report
+from denizen.model._check import check as check
+from denizen.model._check_rules import Finding as Finding
 from denizen.model._guard import guard as guard
 from denizen.model._history import History as History
 from denizen.model._interventions import Act as Act
@@ -31,3 +34,5 @@ from denizen.model._stage import Stage as Stage
 from denizen.model._state import State as State
 from denizen.model._state import Time as Time
 from denizen.model._state import faults as faults
+from denizen.model._state import own as own
+from denizen.model._state import restore as restore

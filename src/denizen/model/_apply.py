@@ -94,7 +94,7 @@ def advance(model: Model, now: Any, switches: Tensor, key: Tensor, answers: dict
     returned = seen.step(now, rng)
     new = form(returned, now, {}, type(before), setting.relax is not None)
     time = now.time
-    new = own(new, Time(time.step + 1, time.dt, time.unit), returned.__dict__.get("id", now.id))
+    new = own(new, Time(time.step + 1, time.dt, time.unit), getattr(returned, "id", now.id))
     records = [_recorded(seen, name, kind, before, new) for name, kind in model.all_series.items()]
     for name, kind, function in setting.record:
         value = function(new) if kind == "level" else function(before, new)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import ModelError
-from denizen.model._state import State
+from denizen.model._state import State, own
 from denizen.rng import Rng
 
 _BORN = 1 << 61  # keeps the ids of the born apart from those of the first agents
@@ -53,7 +53,7 @@ def births(now: State, rng: Rng, parents: Tensor, **fields: Tensor) -> State:
     parent = torch.argsort(1 - parents, stable=True)[rank.clamp(min=0)]
     values = {}
     for name in now.kinds:
-        old = now.__dict__[name]
+        old = getattr(now, name)
         source = fields.get(name, torch.ones_like(now.alive) if name == "alive" else old)
         if isinstance(old, Tensor):
             values[name] = torch.where(born.reshape(-1, *[1] * (old.dim() - 1)), source[parent].to(old.dtype), old)
@@ -62,5 +62,4 @@ def births(now: State, rng: Rng, parents: Tensor, **fields: Tensor) -> State:
             moved = torch.where(born, given[parent].to(old.value.dtype), old.value)
             values[name] = type(old)(moved, old.levels if hasattr(old, "levels") else old.length)
     state = now.replace(**values)
-    state.__dict__["id"] = torch.where(born, child_id(now.id[parent], now.time.step), now.id)
-    return state
+    return own(state, now.time, torch.where(born, child_id(now.id[parent], now.time.step), now.id))

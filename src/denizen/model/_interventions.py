@@ -97,9 +97,9 @@ class Scale(Intervention):
 
     def check(self, model: Model) -> None:  # noqa: D102
         head, _, layer = self.target.partition(".")
-        if head not in model.__dict__:
-            raise InputError(f"Scale: the model has no {head!r}; {nearest(head, model.__dict__)}")
-        value = model.__dict__[head]
+        if head not in model.field_names:
+            raise InputError(f"Scale: the model has no {head!r}; {nearest(head, model.field_names)}")
+        value = getattr(model, head)
         if layer:
             if not isinstance(value, Layers):
                 raise InputError(f"Scale: {head!r} is not Layers, so it has no layer {layer!r}")
@@ -110,7 +110,7 @@ class Scale(Intervention):
     def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:  # noqa: D102
         factor = torch.where(on, self.factor, 1.0)
         head, _, layer = self.target.partition(".")
-        value = model.__dict__[head]
+        value = getattr(model, head)
         if layer:
             strength = {**value.strength, layer: value.strength[layer] * factor}
             return model.with_values({head: Layers._with(value.graphs, strength)}), now
@@ -154,7 +154,7 @@ class Ask(Intervention):
     name: str = "ask"
 
     def check(self, model: Model) -> None:  # noqa: D102
-        if not isinstance(model.__dict__.get(self.target), Tensor):
+        if not isinstance(getattr(model, self.target, None), Tensor):
             raise InputError(f"Ask: the model has no parameter {self.target!r}; {nearest(self.target, model.params)}")
 
     def answers(self, step: int) -> dict[str, Tensor]:  # noqa: D102

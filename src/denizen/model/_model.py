@@ -94,12 +94,14 @@ class Model:
     time_unit: ClassVar[str] = "step"
     params: ClassVar[dict[str, Param]] = {}
     all_series: ClassVar[dict[str, str]] = {}
+    field_names: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # made a dataclass on the line above
         cls.params = {f.name: f.metadata["param"] for f in fields if "param" in f.metadata}
+        cls.field_names = tuple(f.name for f in fields)
         found: dict[str, str] = {}
         for base in reversed(cls.__mro__):
             found.update({n: v.__series__ for n, v in vars(base).items() if hasattr(v, "__series__")})
@@ -108,10 +110,11 @@ class Model:
 
     def __post_init__(self) -> None:
         for name, spec in self.params.items():
-            value = self.__dict__[name]
+            value = getattr(self, name)
             if isinstance(value, int | float | list | tuple | np.ndarray):
                 try:
-                    self.__dict__[name] = value = _tensor(value)
+                    value = _tensor(value)
+                    object.__setattr__(self, name, value)
                 except (TypeError, ValueError) as error:
                     raise InputError(f"{type(self).__name__}.{name} = {value!r}: expected a number or a list of numbers") from error
             elif not isinstance(value, Tensor):
@@ -135,7 +138,7 @@ class Model:
     @property
     def num_agents(self) -> int:
         """Number of agents: that of the first graph among the fields, unless a subclass says otherwise."""
-        for value in self.__dict__.values():
+        for value in self._held().values():
             if isinstance(value, Graph | Layers):
                 return value.num_agents
         raise ModelError(
@@ -148,25 +151,25 @@ class Model:
         Raises:
             InputError: for an unknown field, or a value that is out of bounds.
         """
-        names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
         for name in changes:
-            if name not in names:
-                raise InputError(f"{type(self).__name__}: unknown field {name!r}; {nearest(name, names)}")
+            if name not in self.field_names:
+                raise InputError(f"{type(self).__name__}: unknown field {name!r}; {nearest(name, self.field_names)}")
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
     def with_values(self, values: Mapping[str, Tensor]) -> Self:
         """The model with other parameter tensors, bound as they are: no check, no conversion; for engines."""
-        model = object.__new__(type(self))
-        model.__dict__.update({**self.__dict__, **values})
-        return model
+        return _make(type(self), {**self._held(), **values})
+
+    def _held(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.field_names}
 
     def to(self, device: torch.device | str) -> Self:
         """The model with every tensor, graph and module on a device."""
-        moved = {n: v.to(device) for n, v in self.__dict__.items() if isinstance(v, Tensor | Graph | Layers | torch.nn.Module)}
+        moved = {n: v.to(device) for n, v in self._held().items() if isinstance(v, Tensor | Graph | Layers | torch.nn.Module)}
         return self.with_values(moved)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{n}={_brief(v)}' for n, v in self.__dict__.items())})"
+        return f"{type(self).__name__}({', '.join(f'{n}={_brief(v)}' for n, v in self._held().items())})"
 
 
 def _brief(value: Any) -> str:
@@ -176,13 +179,19 @@ def _brief(value: Any) -> str:
 
 
 def _flatten(model: Model) -> tuple[list[Any], Any]:
-    dynamic = [n for n, v in model.__dict__.items() if isinstance(v, Tensor | Graph | Layers)]
-    static = tuple((n, v) for n, v in model.__dict__.items() if n not in dynamic)
-    return [model.__dict__[name] for name in dynamic], (tuple(dynamic), static)
+    held = model._held()
+    dynamic = [n for n, v in held.items() if isinstance(v, Tensor | Graph | Layers)]
+    static = tuple((n, v) for n, v in held.items() if n not in dynamic)
+    return [held[name] for name in dynamic], (tuple(dynamic), static)
 
 
 def _unflatten(cls: type[Any], children: list[Any], context: Any) -> Any:
     names, static = context
+    return _make(cls, {**dict(static), **dict(zip(names, children, strict=True))})
+
+
+def _make(cls: type[Any], values: dict[str, Any]) -> Any:
     model = object.__new__(cls)
-    model.__dict__.update({**dict(static), **dict(zip(names, children, strict=True))})
+    for name, value in values.items():  # one at a time: dynamo of torch 2.11 cannot trace __dict__.update
+        object.__setattr__(model, name, value)
     return model

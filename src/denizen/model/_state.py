@@ -84,7 +84,7 @@ class State:
         missing = [name for name in self.kinds if name not in fields]
         if missing:
             raise ModelError(f"{type(self).__name__}: no value for {', '.join(missing)}")
-        self.__dict__.update(fields)
+        _bind(self, fields)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise ModelError(f"{type(self).__name__}.{name}: a state is never changed; return now.replace({name}=…)")
@@ -102,7 +102,7 @@ class State:
             if name not in self.kinds:
                 why = "belongs to the engine" if name in OWNED else f"is unknown; {nearest(name, self.kinds)}"
                 raise ModelError(f"{type(self).__name__}.replace: {name!r} {why}")
-        return _make(type(self), {**self.__dict__, **changes})
+        return _make(type(self), {**values(self), **changes})
 
     def __repr__(self) -> str:
         parts = [f"{name}={_shape(self.__dict__.get(name))}" for name in self.kinds]
@@ -113,15 +113,31 @@ def _shape(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}".replace("torch.", "") if isinstance(value, Tensor) else repr(value)
 
 
+def _bind(target: Any, values: dict[str, Any]) -> None:
+    # One attribute at a time: dynamo of torch 2.11 cannot trace __dict__.update.
+    for name, value in values.items():
+        object.__setattr__(target, name, value)
+
+
 def _make(cls: type[Any], values: dict[str, Any]) -> Any:
     state = object.__new__(cls)
-    state.__dict__.update(values)
+    _bind(state, values)
     return state
+
+
+def values(state: State) -> dict[str, Any]:
+    """Every field that the state holds, the engine's among them, by name."""
+    return {name: getattr(state, name) for name in (*state.kinds, *OWNED) if hasattr(state, name)}
+
+
+def restore(cls: type[State], fields: dict[str, Any]) -> Any:
+    """A state of a class from values of its fields, as `_tree.flatten` gave them; nothing is checked."""
+    return _make(cls, {name: value for name, value in fields.items() if name in cls.kinds})
 
 
 def own(state: State, time: Time, ids: Tensor) -> Any:
     """The state with the fields that the engine owns."""
-    return _make(type(state), {**state.__dict__, "time": time, "id": ids})
+    return _make(type(state), {**values(state), "time": time, "id": ids})
 
 
 def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[State] | None, relaxed: bool) -> Any:
@@ -140,33 +156,34 @@ def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[Stat
     if not isinstance(state, State) or (cls is not None and not isinstance(state, cls)):
         wanted = cls.__name__ if cls else "a dz.State"
         raise ModelError(f"expected {wanted}, got {type(state).__name__}; end a step with: return now.replace(…)")
-    values: dict[str, Any] = {}
+    formed: dict[str, Any] = {}
     for name, kind in state.kinds.items():
         where = f"{type(state).__name__}.{name}"
-        value = kind.form(state.__dict__[name], where, relaxed)
-        values[name] = value
+        value = kind.form(getattr(state, name), where, relaxed)
+        formed[name] = value
         tensor = value.value if isinstance(value, Stage | History) else value
         for axis, size in zip(kind.axes, tensor.shape, strict=False):
             if sizes.setdefault(axis, size) != size:
                 raise ModelError(f"{where} has {size} entries on axis {axis!r}, others have {sizes[axis]}")
-        old = None if before is None else before.__dict__[name]
+        old = None if before is None else getattr(before, name)
         old_tensor = old.value if isinstance(old, Stage | History) else old
         if old_tensor is not None and (old_tensor.shape, old_tensor.dtype) != (tensor.shape, tensor.dtype):
             raise ModelError(
                 f"{where} changed from {_shape(old_tensor)} to {_shape(tensor)} within a run; "
                 f"a field keeps its shape and dtype"
             )
-    return _make(type(state), values)
+    return _make(type(state), formed)
 
 
 def faults(state: State) -> list[tuple[str, Tensor]]:
     """For each field a 0-d bool on the device: whether it breaks what its kind promises."""
-    return [(f"{type(state).__name__}.{name} ({kind.name})", kind.fault(state.__dict__[name])) for name, kind in state.kinds.items()]
+    owner = type(state).__name__
+    return [(f"{owner}.{name} ({kind.name})", kind.fault(getattr(state, name))) for name, kind in state.kinds.items()]
 
 
 def _flatten(state: State) -> tuple[list[Any], Any]:
-    names = [name for name in (*state.kinds, *OWNED) if name in state.__dict__]
-    return [state.__dict__[name] for name in names], tuple(names)
+    held = values(state)
+    return list(held.values()), tuple(held)
 
 
 def _unflatten(cls: type[Any], children: list[Any], names: Any) -> Any:

@@ -82,12 +82,12 @@ class Rng:
         return self._derive(axis=axis, num=num, ids=ids)
 
     def _derive(self, path: str | None = None, axis: str | None = None, num: int = 0, ids: Tensor | None = None) -> "Rng":
-        child = object.__new__(Rng)
-        child.__dict__.update(self.__dict__)  # shares the record of used streams and of bad values
-        if path is not None:
-            child._path = path
-        if axis is not None:
-            child._axis, child._num, child._ids = axis, num, ids
+        ids = self._ids if axis is None else ids
+        child = Rng(
+            self._key, self._step, num=self._num if axis is None else num, ids=ids, dt=self._dt, relax=self._relax
+        )
+        child._path, child._axis = path or self._path, axis or self._axis
+        child._used, child._bad = self._used, self._bad  # shared: one record of used streams and of bad values
         return child
 
     # --- 0/1 draws ----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from denizen import _tree
-from denizen.model import Model, Setting, State, Time, advance, start
+from denizen.model import Model, Setting, State, Time, advance, own, restore, start
 
 
 @dataclasses.dataclass
@@ -133,14 +133,12 @@ class Stepper:
 
     def _state(self, leaves: list[Tensor], step: Tensor) -> Any:
         fields = _tree.unflatten(leaves, self._structure)
-        state = object.__new__(self._class)
-        time = Time(step, self.setting.dt, self._time_unit)
-        state.__dict__.update({"id": self.ids, **fields, "time": time})
-        return state
+        bare = restore(self._class, fields)
+        return own(bare, Time(step, self.setting.dt, self._time_unit), fields.get("id", self.ids))
 
     def _fields(self, state: State) -> tuple[list[Tensor], Any]:
         names = (*state.kinds, "id") if self.setting.custom_ids else tuple(state.kinds)
-        return _tree.flatten({name: state.__dict__[name] for name in names})
+        return _tree.flatten({name: getattr(state, name) for name in names})
 
 
 def _stack(bad: list[tuple[str, Tensor]], like: Tensor) -> Tensor:
