@@ -8,8 +8,8 @@ from denizen.ops._library import draw_mask as draw_mask
 from denizen.ops._library import draw_words as draw_words
 from denizen.ops._library import reference_only as reference_only
 from denizen.ops._library import sum_counts as sum_counts
-from denizen.ops._library import sum_fixed as sum_fixed
-from denizen.ops._library import sum_real as sum_real
 from denizen.ops._library import variant as variant
 from denizen.ops._library_tables import histogram as histogram
-from denizen.ops._library_tables import lookup as lookup
+from denizen.ops._reverse_only import lookup as lookup
+from denizen.ops._reverse_only import sum_fixed as sum_fixed
+from denizen.ops._reverse_only import sum_real as sum_real
