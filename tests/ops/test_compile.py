@@ -1,0 +1,97 @@
+"""Every op within a compiled graph: one graph, the bits and the gradients of the eager run (aot_eager, no inductor)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from denizen import ops
+
+EMPTY, AGENTS = torch.empty(0, dtype=torch.int64), 33
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    torch._dynamo.reset()
+    return torch.compile(function, fullgraph=True, dynamic=False, backend="aot_eager")
+
+
+def cases(tools: Any) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """Functions of batched tensors `[worlds, …]` for one world, by name."""
+    g = tools.random_graph(AGENTS, 120, weighted=True)
+    arrays = (g.in_ptr, g.in_idx, g.out_ptr, g.out_idx)
+    key, step = torch.tensor([[3, w] for w in range(4)]), torch.tensor(6)
+    real, mask = torch.rand(4, AGENTS), torch.randint(0, 2, (4, AGENTS)).to(torch.int8)
+    codes, table = torch.randint(0, 5, (4, AGENTS)).to(torch.int8), torch.randn(4, 2, 5)
+    group = torch.randint(0, 2, (1, AGENTS)).to(torch.uint8)
+    ids = torch.stack([torch.randperm(AGENTS) for _ in range(4)])
+    return {
+        "words": (lambda k: ops.draw_words(EMPTY, AGENTS, k[None], step, 1)[0], (key,)),
+        "words with ids": (lambda k, i: ops.draw_words(i[None], AGENTS, k[None], step, 1)[0], (key, ids)),
+        "event": (lambda k, v: ops.draw_mask(v[None], True, EMPTY, k[None], step, 1)[0][0], (key, real)),
+        "bernoulli": (lambda k, v: ops.draw_mask(v[None], False, EMPTY, k[None], step, 1)[0][0], (key, real)),
+        "counts": (lambda v, w: ops.sum_counts(v[None], w[None], *arrays)[0], (mask, mask.flip(0))),
+        "fixed": (
+            lambda v, w: ops.sum_fixed(v[None], w[None], g.weight, *arrays, g.out_edge, 38, 4.0)[0], (real, mask)
+        ),
+        "real": (lambda v, w: ops.sum_real(v[None], w[None], g.weight, *arrays, g.out_edge)[0], (real, mask)),
+        "lookup": (lambda t, c: ops.lookup(t[None], c[None], group)[0], (table, codes)),
+        "histogram": (lambda c: ops.histogram(c[None], group, 2, 5)[0], (codes,)),
+    }  # fmt: skip
+
+
+NAMES = ["words", "words with ids", "event", "bernoulli", "counts", "fixed", "real", "lookup", "histogram"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_compiled_equals_eager(tools: Any, name: str) -> None:
+    function, args = cases(tools)[name]
+    alone = tuple(a[1] for a in args)
+    tools.assert_same_bits(compiled(function)(*alone), function(*alone))
+    tools.assert_same_bits(compiled(torch.vmap(function))(*args), torch.vmap(function)(*args))
+
+
+@pytest.mark.parametrize("name", ["fixed", "real", "lookup"])
+@pytest.mark.parametrize("batched", [False, True])
+def test_compiled_gradients_equal_eager_ones(tools: Any, name: str, batched: bool) -> None:
+    function, (variable, other) = cases(tools)[name]
+    if batched:
+        function = torch.vmap(function)
+    else:
+        variable, other = variable[0], other[0]
+
+    def loss(v: Tensor) -> Tensor:
+        return (function(v, other) ** 2).sum()
+
+    grads = []
+    for run in (loss, compiled(loss)):
+        v = variable.clone().requires_grad_()
+        run(v).backward()
+        grads.append(v.grad)
+    tools.assert_same_bits(*grads)
+
+
+def test_the_reference_is_opaque_too(tools: Any) -> None:
+    with ops.reference_only():
+        function, args = cases(tools)["event"]
+        tools.assert_same_bits(compiled(torch.vmap(function))(*args), torch.vmap(function)(*args))
+
+
+@pytest.mark.parametrize("name", ["draw_words", "draw_mask", "sum_counts", "pull", "histogram", "lookup"])
+def test_registration(tools: Any, name: str) -> None:
+    """torch's own checks of schema, fake tensors and autograd registration."""
+    g = tools.random_graph(AGENTS, 120)
+    arrays = (g.in_ptr, g.in_idx, g.out_ptr, g.out_idx)
+    key, step = torch.tensor([[3, 1], [3, 2]]), torch.tensor(6)
+    codes = torch.randint(0, 5, (2, AGENTS)).to(torch.int8)
+    args = {
+        "draw_words": (EMPTY, AGENTS, key, step, 1),
+        "draw_mask": (torch.rand(2, AGENTS), True, EMPTY, key, step, 1),
+        "sum_counts": (codes, None, *arrays),
+        "pull": (torch.rand(2, AGENTS), None, *arrays[:2], EMPTY.int()),
+        "histogram": (codes, None, 1, 5),
+        "lookup": (torch.rand(2, 1, 5, requires_grad=True), codes, None),
+    }[name]
+    tests = ("test_schema", "test_faketensor", "test_autograd_registration")
+    torch.library.opcheck(getattr(torch.ops.denizen, name).default, args, test_utils=tests)
