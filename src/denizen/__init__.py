@@ -9,6 +9,7 @@ from denizen import zoo as zoo
 from denizen._version import __version__ as __version__
 from denizen.model import Model as Model
 from denizen.model import State as State
+from denizen.model import check as check
 from denizen.model import count as count
 from denizen.model import history as history
 from denizen.model import mask as mask
@@ -24,6 +25,7 @@ __all__ = [
     "Model",
     "State",
     "__version__",
+    "check",
     "count",
     "history",
     "mask",

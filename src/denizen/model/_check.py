@@ -1,0 +1,104 @@
+"""`check`: proves in seconds, on the CPU, that a model keeps the author's rules, or names the lines that break them.
+
+Runs the model's own init and a few steps: watched, again, batched, compiled and relaxed. It reads no source code, so
+what a model does not execute within these steps is not judged.
+"""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+from denizen.errors import InputError, ModelError
+from denizen.model._check_globals import kept
+from denizen.model._check_rules import Finding, Probes
+from denizen.model._interventions import Intervention
+from denizen.model._model import Model
+from denizen.rng import MAX_SEED
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a check found.
+
+    Attributes:
+        model: name of the model's class.
+        findings: broken rules, in the order in which they were met; empty where all hold.
+        proved: what was shown, in sentences.
+        skipped: what could not be judged, and why.
+        seconds: time taken.
+    """
+
+    model: str
+    findings: tuple[Finding, ...]
+    proved: tuple[str, ...]
+    skipped: tuple[str, ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def raise_if_bad(self) -> None:
+        """Raise a `ModelError` with the report where a rule is broken."""
+        if not self.ok:
+            raise ModelError(str(self))
+
+    def __str__(self) -> str:
+        count = len(self.findings)
+        verdict = "all rules hold" if self.ok else f"{count} finding{'' if count == 1 else 's'}"
+        lines = [f"check of {self.model}: {verdict} ({self.seconds:.1f} s)"]
+        lines += [str(finding) for finding in self.findings]
+        lines += [f"  proved   {sentence}" for sentence in self.proved]
+        lines += [f"  skipped  {sentence}" for sentence in self.skipped]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def check(
+    model: Model, *, steps: int = 3, seed: int = 0, interventions: Sequence[Intervention] = (), gradient: bool = True
+) -> Report:
+    """Check that a model keeps the author's rules.
+
+    The rules: fixed shapes and dtypes, no value read on the host, random numbers only from `rng`, no stream used twice,
+    no writes in place, masks not wrapping around in int8, nothing global changed, the same result twice, worlds batched
+    by vmap equal worlds alone, one compiled graph, and no integer on a path that needs a gradient.
+
+    Args:
+        model: the model; a small population finds as much as a large one, in less time.
+        steps: steps to run, at least 2.
+        seed: of the random numbers.
+        interventions: as they would be given to `simulate`.
+        gradient: whether learnable parameters should be reachable by gradients under `relax=`; False for a model that
+            will never be calibrated.
+
+    Returns:
+        A `Report` to print; ``report.ok``, ``report.findings``. A broken model is reported and never raises.
+
+    Raises:
+        InputError: for an argument that does not fit.
+
+    Example:
+        >>> from denizen.space import Graph
+        >>> from denizen.zoo.sir import SIR
+        >>> check(SIR(Graph.from_edges([0, 1, 2], [1, 2, 0]))).ok
+        True
+    """
+    if not isinstance(model, Model):
+        hint = "an instance, with its parameters and graphs: check(MyModel(…))" if isinstance(model, type) else "a dz.Model"
+        raise InputError(f"check: model is {model!r}, expected {hint}")
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 2:
+        raise InputError(f"check: steps={steps!r}, expected a whole number, at least 2")
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:
+        raise InputError(f"check: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")
+    for intervention in interventions:
+        if not isinstance(intervention, Intervention):
+            raise InputError(f"check: interventions has {intervention!r}, expected interventions of denizen.model")
+        intervention.check(model)
+    began = time.perf_counter()
+    with kept():
+        probes = Probes(model.to("cpu"), steps, seed, tuple(interventions))
+        probes.all(gradient)
+    findings, proved, skipped = tuple(probes.findings), tuple(probes.proved), tuple(probes.skipped)
+    return Report(type(model).__name__, findings, proved, skipped, time.perf_counter() - began)

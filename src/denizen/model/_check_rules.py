@@ -1,0 +1,291 @@
+"""The probes of `dz.check`: each runs the model in one way and turns what it sees into findings."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.errors import ModelError
+from denizen.model import _check_globals as globals_
+from denizen.model._apply import Setting
+from denizen.model._check_errors import explain
+from denizen.model._check_runs import Course, Flat, MeanField, flat_records, same
+from denizen.model._check_watch import Cuts, watching
+from denizen.model._hazards import Hazard
+from denizen.model._interventions import Intervention
+from denizen.model._lines import Line, line_of_function
+from denizen.model._model import Model
+from denizen.model._state import faults
+
+GRADIENT_UP_TO = 200_000  # agents; relaxed states are up to 100 times as large as hard ones
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One broken rule.
+
+    Attributes:
+        rule: ``"shapes"``, ``"host read"``, ``"random"``, ``"stream"``, ``"in place"``, ``"int8"``, ``"range"``,
+            ``"global state"``, ``"repeat"``, ``"vmap"``, ``"compile"``, ``"gradient"`` or ``"error"``.
+        line: the author's line, or None where no single line is to blame.
+        what: what is wrong.
+        instead: what to write instead.
+    """
+
+    rule: str
+    line: Line | None
+    what: str
+    instead: str
+
+    def __str__(self) -> str:
+        parts = [f"  {self.line or '(no line)'}  [{self.rule}]"]
+        if self.line is not None and self.line.text:
+            parts.append(f"      > {self.line.text}")
+        parts.append(f"      wrong:   {self.what}")
+        if self.instead:
+            parts.append(f"      instead: {self.instead}")
+        return "\n".join(parts)
+
+
+class Probes:
+    """Runs a model in every way that matters and collects findings; a line is blamed once."""
+
+    def __init__(self, model: Model, steps: int, seed: int, interventions: tuple[Intervention, ...]) -> None:
+        self.model, self.steps, self.seed, self.extra = model, steps, seed, interventions
+        self.findings: list[Finding] = []
+        self.proved: list[str] = []
+        self.skipped: list[str] = []
+        self._answers: list[dict[str, Tensor]] = []
+
+    def all(self, gradient: bool) -> None:
+        """Run every probe; those that follow a failed run are skipped."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what torch and per_agent warn of comes out as findings
+            course = self._attempt("error", self._watched)
+            if course is None:
+                self.skipped.append("everything else, since the model did not run through")
+                return
+            alone = self._attempt("repeat", lambda: self._repeat(course))
+            self._attempt("vmap", lambda: self._vmap(alone or course))
+            self._attempt("compile", lambda: self._compile(alone or course))
+            if gradient and self._ids.numel() > GRADIENT_UP_TO:
+                self.skipped.append(f"gradients: more than {GRADIENT_UP_TO:,} agents; check a smaller population for them")
+            elif gradient:
+                self._gradient(alone or course)
+
+    # --- plumbing -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _ids(self) -> Tensor:
+        return torch.arange(self.model.num_agents)
+
+    def _flat(self, model: Model | None = None, relax: Any = None) -> Flat:
+        model = model or self.model
+        setting = Setting(interventions=(*model.interventions, *self.extra), relax=relax)
+        return Flat(model, setting, self._ids, self._ask(setting))
+
+    def _ask(self, setting: Setting) -> list[dict[str, Tensor]]:
+        """What interventions ask the host, asked once: answers may be random, the steps between them not."""
+        while len(self._answers) < self.steps:
+            given = [i.answers(len(self._answers)) for i in setting.interventions]
+            self._answers.append({name: value for answer in given for name, value in answer.items()})
+        return self._answers
+
+    def _key(self, *worlds: int) -> Tensor:
+        keys = torch.tensor([[self.seed, world] for world in worlds])
+        return keys[0] if len(worlds) == 1 else keys
+
+    def _step_line(self) -> Line | None:
+        return line_of_function(type(self.model).step)
+
+    def _has(self, *rules: str) -> bool:
+        return any(finding.rule in rules for finding in self.findings)
+
+    def add(self, rule: str, line: Line | None, what: str, instead: str) -> None:
+        """Add a finding, unless its line is blamed already."""
+        if line is None or all(finding.line != line for finding in self.findings):
+            self.findings.append(Finding(rule, line, what, instead))
+
+    def _attempt(self, rule: str, probe: Callable[[], Course | None]) -> Course | None:
+        """Run a probe; an exception from the author's code becomes a finding."""
+        try:
+            return probe()
+        except Exception as error:  # noqa: BLE001  # whatever the author's code raises is what is asked for
+            self._failed(rule, error)
+            return None
+
+    def _failed(self, rule: str, error: Exception) -> None:
+        rule, line, what, instead = explain(rule, error)
+        if line is None and isinstance(error, ModelError):
+            line = self._return_line()
+        self.add(rule, line or self._step_line(), what, instead)
+
+    def _return_line(self) -> Line | None:
+        """Where init or step returned what the engine then refused."""
+        for function in (type(self.model).step, type(self.model).init):
+            code = getattr(function, "__code__", None)
+            line = globals_.line_of_return(code, lambda: self._flat().run(self._key(0)))
+            if line is not None:
+                return line
+        return None
+
+    # --- probes -------------------------------------------------------------------------------------------------------
+
+    def _watched(self) -> Course:
+        flat, told = self._flat(), set()
+
+        def tell(rule: str, line: Line, hazard: Hazard) -> None:
+            if (rule, line) not in told:
+                told.add((rule, line))
+                self.findings.append(Finding(rule, line, hazard.what, hazard.instead))
+
+        def around(step: int) -> AbstractContextManager[Any]:
+            stack = ExitStack()
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(watching(tell))
+            return stack
+
+        getters = {**globals_.RNG_WATCHED, **globals_.watched(self.model)}
+        with globals_.kept():
+            before = {name: getter() for name, getter in getters.items()}
+            course = flat.run(self._key(0), around=around)
+            changed = [name for name, getter in getters.items() if getter() != before[name]]
+        for name in changed:
+            self._changed(name, getters[name])
+        self._ranges(flat, course)
+        shapes = [[(value.shape, value.dtype) for value in row] for row in course.records]
+        for name, first, *rest in zip(self.model.all_series, *shapes, strict=False):
+            if any(other != first for other in rest):
+                line = line_of_function(getattr(type(self.model), name))
+                self.add("shapes", line, f"series {name!r} changes its shape or dtype between steps", "a fixed shape and dtype")
+        if not self.findings:
+            self.proved.append(f"{self._ids.numel():,} agents, {self.steps} steps: fixed shapes and dtypes, no value read on the host")
+            self.proved.append("random numbers only from rng, no stream used twice, nothing written in place, no mask wraps")
+        return course
+
+    def _changed(self, name: str, getter: Callable[[], Any]) -> None:
+        generator = name in globals_.RNG_WATCHED
+        rule = "random" if generator else "global state"
+        if self._has(rule):
+            return  # the same cause, mostly, seen closer
+        with globals_.kept():
+            line = globals_.line_of_change(getter, lambda: self._flat().run(self._key(0)))
+        instead = 'rng.uniform("name"), rng.event("name", hazard), …'
+        if not generator:
+            instead = "return what changes as part of the state; a step leaves no trace"
+        self.add(rule, line or self._step_line(), f"a step changes {name}", instead)
+
+    def _ranges(self, flat: Flat, course: Course) -> None:
+        if self._has("int8", "in place"):
+            return  # out of range because of that
+        for number, flags in enumerate(course.bad[1:]):
+            for label, flag in zip(course.labels, flags.tolist(), strict=True):
+                if flag:
+                    what = f"{label} got a value that is negative, NaN or beyond its range in step {number}"
+                    self.add("range", self._step_line(), what, "a hazard of at least 0, a probability from 0 to 1")
+        for name, fault in faults(flat.state(course.leaves, torch.tensor(self.steps))):
+            if bool(fault):
+                what = f"{name} leaves its range within {self.steps} steps"
+                self.add("range", self._step_line(), what, "a mask of 0 and 1, a count from 0 to its max, finite reals")
+
+    def _repeat(self, first: Course) -> Course:
+        again = self._flat().run(self._key(0))
+        if not same(flat_records(first) + first.leaves, flat_records(again) + again.leaves):
+            if not self._has("random", "global state", "in place"):
+                what = "two runs with the same seed and world differ"
+                self.add("repeat", self._step_line(), what, "a result that depends on self, now and rng alone")
+        elif not self.findings:
+            self.proved.append("the same result twice, nothing global changed")
+        return again
+
+    def _vmap(self, alone: Course) -> None:
+        both = self._flat().batched(self._key(0, 1))
+        other = self._flat().run(self._key(1))
+        for world, single in enumerate((alone, other)):
+            row = [value[world] for value in flat_records(both) + both.leaves]
+            if not same(row, flat_records(single) + single.leaves, exact=False):
+                if not self._has("random", "global state", "in place", "repeat"):
+                    what = "a world batched by vmap differs from the same world alone"
+                    self.add("vmap", self._step_line(), what, "operations on the axes of one world, counted from the last axis")
+                return
+        if not self.findings:
+            self.proved.append("two worlds batched by vmap equal each alone")
+
+    def _compile(self, alone: Course) -> None:
+        course, operations = self._flat().compiled(self._key(0))
+        if not same(flat_records(course) + course.leaves, flat_records(alone) + alone.leaves, exact=False):
+            if not self._has("random", "global state", "in place", "repeat"):
+                self.add("compile", self._step_line(), "the compiled step differs from the eager one", "a pure function of tensors")
+        elif not self.findings:
+            self.proved.append(f"one compiled graph of {operations:,} operations serves every step")
+
+    # --- gradients ----------------------------------------------------------------------------------------------------
+
+    def _gradient(self, alone: Course) -> None:
+        params = {
+            name: getattr(self.model, name).detach().clone().requires_grad_()
+            for name, spec in self.model.params.items() if spec.learnable
+        }  # fmt: skip
+        if not params:
+            return
+        cuts = Cuts(params)
+
+        def around(step: int) -> AbstractContextManager[Any]:
+            stack = ExitStack()
+            stack.enter_context(torch.enable_grad())
+            stack.enter_context(cuts)
+            return stack
+
+        try:
+            course = self._flat(self.model.with_values(params), MeanField()).run(self._key(0), around=around)
+        except Exception as error:  # noqa: BLE001
+            self._not_relaxed(error)
+            return
+        outputs = [value for value in flat_records(course) + course.leaves if value.requires_grad]
+        grads = [None] * len(params)
+        if outputs:
+            grads = torch.autograd.grad(sum(o.sum() for o in outputs), list(params.values()), allow_unused=True)
+        reached, silent = [], []
+        for (name, value), grad in zip(params.items(), grads, strict=True):
+            if grad is not None and bool((grad != 0).any()):
+                reached.append(name)
+            elif self._matters(name, value.detach(), alone):
+                self._blame(name, cuts)
+            else:
+                silent.append(name)
+        if silent:
+            self.skipped.append(f"gradients of {', '.join(silent)}: nothing depends on them within {self.steps} steps")
+        if reached and not self._has("gradient"):
+            self.proved.append(f"gradients reach {', '.join(reached)} (relaxed)")
+
+    def _not_relaxed(self, error: Exception) -> None:
+        rule, line, what, instead = explain("gradient", error)
+        if isinstance(error, ModelError) and "differentiable" in str(error):
+            self.skipped.append(f"gradients: {error}")
+        else:
+            what = f"the step fails on relaxed fields (float shares in place of codes): {what}"
+            self.add("gradient", line or self._step_line(), what, "arithmetic of masks, stage.is_, stage.table, history.weigh")
+
+    def _matters(self, name: str, value: Tensor, alone: Course) -> bool:
+        """Whether another value of a parameter changes what is recorded with hard draws."""
+        spec = self.model.params[name]
+        for other in (value * 2 + (value == 0), value / 2):
+            moved = other.clamp(spec.low, spec.high) if spec.low is not None or spec.high is not None else other
+            course = self._flat(self.model.with_values({name: moved})).run(self._key(0))
+            if not same(flat_records(course), flat_records(alone)):
+                return True
+        return False
+
+    def _blame(self, name: str, cuts: Cuts) -> None:
+        lines = [(line, function, own) for line, function, names, own in cuts.found if name in names]
+        for line, function, _ in sorted(lines, key=lambda entry: not entry[2]):
+            what = (
+                f"the gradient of {name} ends here, though {name} changes the series: {function} gives an integer, a bool "
+                f"or a constant"
+            )
+            self.add("gradient", line, what, "stay in floats: products of shares, rng.event, torch.sigmoid for a threshold")
+            return

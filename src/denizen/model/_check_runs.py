@@ -1,0 +1,166 @@
+"""A model's steps for `dz.check`: one world over flat tensors, alone, batched by vmap or compiled into one graph.
+
+The engine (`denizen.run`) lies above this layer; these are the same calls of `start` and `advance`, without chunks.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen import _tree
+from denizen.model._apply import Setting, advance, start
+from denizen.model._model import Model
+from denizen.model._state import Time
+
+
+@dataclasses.dataclass(frozen=True)
+class Course:
+    """What came out of a few steps.
+
+    Attributes:
+        records: for each step, one tensor per series.
+        leaves: tensors of the last state.
+        labels: of the device checks, for the last step.
+        bad: int8 `[…, checks]` of each step.
+    """
+
+    records: list[list[Tensor]]
+    leaves: list[Tensor]
+    labels: list[str]
+    bad: list[Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanField:
+    """Carries probabilities in place of draws, like `denizen.relax.MeanField`, which lies above this layer."""
+
+    def draw(self, prob: Tensor, hard: Callable[[], Tensor]) -> Tensor:
+        """The probability itself."""
+        return prob
+
+
+class Flat:
+    """Init and step of one world over flat tensors."""
+
+    def __init__(self, model: Model, setting: Setting, ids: Tensor, answers: list[dict[str, Tensor]]) -> None:
+        """Args:
+        model: the model.
+        setting: of the run.
+        ids: int64 `[agents]`.
+        answers: parameters decided on the host, for each step to run.
+        """
+        self.model, self.setting, self.ids, self.answers = model, setting, ids, answers
+        self.labels: list[str] = []
+        self._structure: Any = None
+        self._class: type[Any] = object
+
+    def state(self, leaves: list[Tensor], step: Tensor) -> Any:
+        """The state with these tensors."""
+        fields = _tree.unflatten(leaves, self._structure)
+        state = object.__new__(self._class)
+        state.__dict__.update({"id": self.ids, **fields, "time": Time(step, self.setting.dt, self.model.time_unit)})
+        return state
+
+    def init(self, key: Tensor) -> tuple[list[Tensor], Tensor]:
+        """(leaves, checks) of the initial state."""
+        state, bad = start(self.model, key, self.ids, self.setting)
+        if "alive" in state.kinds:
+            self.setting = dataclasses.replace(self.setting, custom_ids=True)
+        self._class = type(state)
+        leaves, self._structure = self._fields(state)
+        return leaves, self._stack(bad, key)
+
+    def step(
+        self, leaves: list[Tensor], switches: Tensor, key: Tensor, step: Tensor, answers: dict[str, Tensor]
+    ) -> tuple[list[Tensor], Tensor, list[Tensor], Tensor]:
+        """(leaves, switches, records, checks) one step on."""
+        out = advance(self.model, self.state(leaves, step), switches, key, answers, self.setting)
+        return self._fields(out.state)[0], out.switches, out.records, self._stack(out.bad, key)
+
+    def run(
+        self, keys: Tensor, *, init: Callable[..., Any] | None = None, step: Callable[..., Any] | None = None,
+        around: Callable[[int], Any] | None = None,
+    ) -> Course:  # fmt: skip
+        """All steps of one world (`keys` `[2]`) or of a batch (`[worlds, 2]`).
+
+        Args:
+            keys: of the worlds.
+            init, step: stand in for the methods of the same name.
+            around: makes a context for init (step -1) and for each step.
+        """
+        around = around or (lambda number: torch.set_grad_enabled(self.setting.relax is not None))
+        with around(-1):
+            leaves, bad = (init or self.init)(keys)
+        switches = torch.zeros(*keys.shape[:-1], len(self.setting.interventions), dtype=torch.int8)
+        records, flags = [], [bad]
+        for number in range(len(self.answers)):
+            with around(number):
+                leaves, switches, row, bad = (step or self.step)(leaves, switches, keys, torch.tensor(number), self.answers[number])
+            records.append(row)
+            flags.append(bad)
+        return Course(records, list(leaves), self.labels, flags)
+
+    def batched(self, keys: Tensor) -> Course:
+        """All steps of a batch of worlds under vmap."""
+        step = torch.vmap(self.step, in_dims=(0, 0, 0, None, None))
+        return self.run(keys, init=torch.vmap(self.init), step=step)
+
+    def compiled(self, key: Tensor) -> tuple[Course, int]:
+        """All steps through one graph without code generation, and the number of operations in it.
+
+        Raises whatever torch raises where there is more than one graph.
+        """
+        operations = 0
+
+        def backend(graph: Any, inputs: Any) -> Any:
+            nonlocal operations
+            operations = sum(node.op not in ("placeholder", "output", "get_attr") for node in graph.graph.nodes)
+            return graph
+
+        def whole(*args: Any) -> Any:
+            return self.step(*args)
+
+        # A code object of its own, since torch keeps its graphs there and counts them over all checks of a process.
+        whole = FunctionType(whole.__code__.replace(), whole.__globals__, "step", None, whole.__closure__)
+        function = torch.compile(whole, fullgraph=True, dynamic=False, backend=backend)
+
+        def one_graph(leaves: Any, switches: Any, key: Any, step: Any, answers: Any) -> Any:
+            if int(step) == 0:
+                return function(leaves, switches, key, step, answers)
+            with torch.compiler.set_stance("fail_on_recompile"):
+                return function(leaves, switches, key, step, answers)
+
+        return self.run(key, step=one_graph), operations
+
+    def _fields(self, state: Any) -> tuple[list[Tensor], Any]:
+        names = (*state.kinds, "id") if self.setting.custom_ids else tuple(state.kinds)
+        return _tree.flatten({name: state.__dict__[name] for name in names})
+
+    def _stack(self, bad: list[tuple[str, Tensor]], like: Tensor) -> Tensor:
+        self.labels = [label for label, _ in bad]
+        return torch.stack([flag for _, flag in bad]) if bad else like.new_zeros(0, dtype=torch.int8)
+
+
+def same(one: list[Tensor], other: list[Tensor], exact: bool = True) -> bool:
+    """Whether tensors are equal; reals up to the last bits unless `exact`."""
+    if len(one) != len(other):
+        return False
+    for a, b in zip(one, other, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        if not a.dtype.is_floating_point or exact:
+            different = (a != b) & ~((a != a) & (b != b))
+            if bool(different.any()):
+                return False
+        elif not torch.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True):
+            return False
+    return True
+
+
+def flat_records(course: Course) -> list[Tensor]:
+    """Every record of every step."""
+    return [value for row in course.records for value in row]

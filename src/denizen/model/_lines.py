@@ -1,0 +1,98 @@
+"""Whose line of code is running: the author's, denizen's own or a library's."""
+
+import dataclasses
+import functools
+import linecache
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+_DENIZEN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_ZOO = _DENIZEN + "zoo" + os.sep  # zoo models are written by authors like any other
+_HOST_CODE = _DENIZEN + os.path.join("model", "_interventions.py")  # asks the author's functions on the host, rightly
+_WATCHERS = {_DENIZEN + os.path.join("model", name) for name in ("_guard.py", "_hazards.py", "_check_watch.py")}
+_LIBRARIES = tuple(os.path.dirname(os.path.abspath(package.__file__ or "")) + os.sep for package in (torch, np))
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+_PACKAGES = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Line:
+    """A line of source code."""
+
+    file: str
+    number: int
+
+    @property
+    def text(self) -> str:
+        """The source, where it can be read."""
+        return linecache.getline(self.file, self.number).strip()
+
+    def __str__(self) -> str:
+        return f"{os.path.relpath(self.file) if os.path.isfile(self.file) else self.file}:{self.number}"
+
+
+@functools.cache
+def whose(file: str) -> str:
+    """``"author"``, ``"denizen"`` or ``"library"`` for a file name as code objects carry it."""
+    if file in ("<string>", "<__array_function__ internals>") or file.startswith("<frozen"):
+        return "library"  # among others the __init__ of dataclasses
+    path = os.path.abspath(file) if not file.startswith("<") else file
+    if path.startswith(_DENIZEN) and not path.startswith(_ZOO):
+        return "denizen"
+    stdlib = path.startswith(_STDLIB) and not any(part in path for part in _PACKAGES)
+    return "library" if stdlib or path.startswith(_LIBRARIES) else "author"
+
+
+def author_frame(through_denizen: bool = False) -> FrameType | None:
+    """The innermost frame of the author, or None where denizen made the call on its own account.
+
+    Args:
+        through_denizen: look past frames of denizen too.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        owner = whose(file)
+        if owner == "author":
+            return frame
+        if owner == "denizen" and file not in _WATCHERS and not through_denizen:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def line_of_frame(frame: FrameType) -> Line:
+    """Where a frame is."""
+    return Line(frame.f_code.co_filename, frame.f_lineno)
+
+
+def asked_on_host(frame: FrameType | None) -> bool:
+    """Whether the frame runs below an intervention that asks the host, where anything is allowed."""
+    while frame is not None:
+        if frame.f_code.co_name == "answers" and frame.f_code.co_filename == _HOST_CODE:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def line_of_error(error: BaseException) -> Line | None:
+    """The author's innermost line that an exception passed through."""
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        if whose(trace.tb_frame.f_code.co_filename) == "author":
+            found = Line(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+def line_of_function(function: Callable[..., Any]) -> Line | None:
+    """Where a function is defined."""
+    code = getattr(function, "__code__", None)
+    return None if code is None else Line(code.co_filename, code.co_firstlineno)

@@ -1,0 +1,396 @@
+"""`dz.check`: one bad model for each rule, found at its line and alone; good models pass without a finding."""
+
+import inspect
+import random
+
+import numpy as np
+import pytest
+import torch
+
+import denizen as dz
+from denizen import population
+from denizen.errors import InputError, ModelError
+from denizen.model import Act, During, Scale
+from denizen.zoo.covid import covid
+from denizen.zoo.sir import SIR
+
+NUM = 60
+OUTSIDE = torch.zeros(NUM)
+COUNTER = 0
+LIST = []
+
+
+def ring(num=NUM):
+    source = torch.arange(num)
+    return dz.Graph.from_edges(source, (source + 1) % num, num, directed=False)
+
+
+class People(dz.State):
+    ill: torch.Tensor = dz.mask("agents")
+    wealth: torch.Tensor = dz.real("agents")
+
+
+class Base(dz.Model):
+    """A model without fault; each bad one below replaces `step`."""
+
+    contacts: dz.Graph
+    rate: torch.Tensor = dz.param(0.3, low=0.0)
+
+    def init(self, rng):
+        return People(ill=rng.bernoulli("seed", 0.4), wealth=rng.uniform("wealth"))
+
+    def step(self, now, rng):
+        caught = (1 - now.ill) * rng.event("catch", self.rate * self.contacts.sum(now.ill))
+        return now.replace(ill=now.ill + caught)
+
+    @dz.series
+    def number(self, now):
+        return now.ill.sum()
+
+
+class Item(Base):
+    def step(self, now, rng):
+        share = now.ill.sum().item() / NUM  # BAD
+        return now.replace(wealth=now.wealth * share)
+
+
+class Branch(Base):
+    def step(self, now, rng):
+        if now.ill.sum() > 3:  # BAD
+            return now.replace(wealth=now.wealth * 0.5)
+        return now
+
+
+class ToList(Base):
+    def step(self, now, rng):
+        first = now.wealth.tolist()[0]  # BAD
+        return now.replace(wealth=now.wealth * first)
+
+
+class ToNumpy(Base):
+    def step(self, now, rng):
+        total = now.wealth.numpy().sum()  # BAD
+        return now.replace(wealth=now.wealth + float(total))
+
+
+class MaskIndex(Base):
+    def step(self, now, rng):
+        mean = now.wealth[now.ill != 0].sum()  # BAD
+        return now.replace(wealth=now.wealth * 0 + mean)
+
+
+class Nonzero(Base):
+    def step(self, now, rng):
+        places = torch.nonzero(now.ill)  # BAD
+        return now.replace(wealth=now.wealth + places.sum())
+
+
+class Unique(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=now.wealth * now.ill.unique().sum())  # BAD
+
+
+class TorchRandom(Base):
+    def step(self, now, rng):
+        noise = torch.rand(NUM)  # BAD
+        return now.replace(wealth=now.wealth + noise)
+
+
+class Dropout(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=torch.nn.functional.dropout(now.wealth, 0.5))  # BAD
+
+
+class PythonRandom(Base):
+    def step(self, now, rng):
+        noise = random.random()  # BAD
+        return now.replace(wealth=now.wealth + noise)
+
+
+class NumpyRandom(Base):
+    def step(self, now, rng):
+        noise = float(np.random.rand())  # BAD
+        return now.replace(wealth=now.wealth + noise)
+
+
+class StreamTwice(Base):
+    def step(self, now, rng):
+        first = rng.event("catch", 0.1)
+        second = rng.event("catch", 0.1)  # BAD
+        return now.replace(ill=now.ill * first * second)
+
+
+class WritesState(Base):
+    def step(self, now, rng):
+        now.wealth.mul_(0.5)  # BAD
+        return now
+
+
+class WritesItem(Base):
+    def step(self, now, rng):
+        wealth = now.wealth
+        wealth[3:5] = 0.0  # BAD
+        return now.replace(wealth=wealth)
+
+
+class WritesParam(Base):
+    def step(self, now, rng):
+        self.rate.add_(0.1)  # BAD
+        return now
+
+
+class WritesOutside(Base):
+    def step(self, now, rng):
+        OUTSIDE.add_(1)  # BAD
+        return now.replace(wealth=now.wealth + 1)
+
+
+class Not(Base):
+    def step(self, now, rng):
+        well = ~now.ill  # BAD
+        return now.replace(wealth=now.wealth * well)
+
+
+class BigConstant(Base):
+    def step(self, now, rng):
+        cost = now.ill * 200  # BAD
+        return now.replace(wealth=now.wealth + cost)
+
+
+class BigScalarTensor(Base):
+    def step(self, now, rng):
+        cost = now.ill * (now.ill.sum() + 150)  # BAD
+        return now.replace(wealth=now.wealth + cost)
+
+
+class Accumulates(Base):
+    def step(self, now, rng):
+        total = (now.ill * 0 + 5).cumsum(0, dtype=torch.int8)  # BAD
+        return now.replace(wealth=now.wealth + total)
+
+
+class Product(Base):
+    def step(self, now, rng):
+        both = now.ill @ now.ill  # BAD
+        return now.replace(wealth=now.wealth + both)
+
+
+class Mean(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=now.wealth + now.ill.mean())  # BAD
+
+
+class Narrowed(Base):
+    def step(self, now, rng):
+        degree = (self.contacts.sum(now.ill) * 0 + 300).to(torch.int8)  # BAD
+        return now.replace(wealth=now.wealth + degree)
+
+
+class AnotherShape(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=now.wealth[:-1])  # BAD
+
+
+class AnotherDtype(Base):
+    def step(self, now, rng):
+        ill = now.ill * self.rate
+        return now.replace(ill=ill)  # BAD
+
+
+class NoReturn(Base):
+    def step(self, now, rng):
+        now.replace(ill=now.ill)
+        return None  # BAD
+
+
+class OutOfRange(Base):
+    def step(self, now, rng):  # BAD
+        return now.replace(ill=now.ill + 1)
+
+
+class NegativeHazard(Base):
+    def step(self, now, rng):  # BAD
+        return now.replace(ill=now.ill * rng.event("heal", self.rate - 1))
+
+
+class GlobalCounter(Base):
+    def step(self, now, rng):
+        global COUNTER
+        COUNTER = COUNTER + 1000  # BAD
+        return now
+
+
+class GlobalList(Base):
+    def step(self, now, rng):
+        LIST.append(0)  # BAD
+        return now
+
+
+class GlobalSetting(Base):
+    def step(self, now, rng):
+        torch.set_grad_enabled(True)
+        torch.set_default_dtype(torch.float64)  # BAD
+        return now
+
+
+class NotVmappable(Base):
+    def step(self, now, rng):
+        ones = torch.zeros(NUM)
+        ones.add_(now.wealth)  # BAD
+        return now.replace(wealth=ones)
+
+
+class NotCompilable(Base):
+    def step(self, now, rng):
+        factor = float(np.frombuffer(np.array([1.5]).tobytes())[0]) + len(inspect.stack()) * 0  # BAD
+        return now.replace(wealth=now.wealth * factor)
+
+
+class CutByCompare(Base):
+    def step(self, now, rng):
+        pressure = self.rate * self.contacts.sum(now.ill)
+        caught = (pressure > 0.5).to(torch.int8) * (1 - now.ill)  # BAD
+        return now.replace(ill=now.ill + caught)
+
+
+class CutByCast(Base):
+    def step(self, now, rng):
+        caught = rng.event("catch", self.rate * self.contacts.sum(now.ill))
+        caught = caught.to(torch.int8)  # BAD
+        return now.replace(ill=now.ill + (1 - now.ill) * caught)
+
+
+class NotRelaxable(Base):
+    def step(self, now, rng):
+        cost = torch.arange(2.0)[now.ill.int() if now.ill.dtype == torch.int8 else now.ill]  # BAD
+        return now.replace(wealth=now.wealth + cost)
+
+
+class Raises(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=now.wealth * (1 / len([])))  # BAD
+
+
+class RaisesInInit(Base):
+    def init(self, rng):
+        return People(ill=torch.zeros(NUM, dtype=torch.int8))  # BAD
+
+
+BAD = {
+    "host read": [Item, Branch, ToList, ToNumpy],
+    "shapes": [MaskIndex, Nonzero, Unique, AnotherShape, AnotherDtype, NoReturn, RaisesInInit],
+    "random": [TorchRandom, Dropout, PythonRandom, NumpyRandom],
+    "stream": [StreamTwice],
+    "in place": [WritesState, WritesItem, WritesParam, WritesOutside],
+    "int8": [Not, BigConstant, BigScalarTensor, Accumulates, Product, Mean, Narrowed],
+    "range": [OutOfRange, NegativeHazard],
+    "global state": [GlobalCounter, GlobalList, GlobalSetting],
+    "vmap": [NotVmappable],
+    "compile": [NotCompilable],
+    "gradient": [CutByCompare, CutByCast, NotRelaxable],
+    "error": [Raises],
+}
+CASES = [pytest.param(rule, cls, id=cls.__name__) for rule, group in BAD.items() for cls in group]
+
+
+def bad_line(cls):
+    lines, start = inspect.getsourcelines(cls)
+    return next(start + k for k, line in enumerate(lines) if "# BAD" in line)
+
+
+@pytest.mark.parametrize(("rule", "cls"), CASES)
+def test_each_rule_is_found_at_its_line_and_alone(rule, cls):
+    report = dz.check(cls(ring()))
+    assert [(f.rule, f.line.number) for f in report.findings] == [(rule, bad_line(cls))], str(report)
+    (finding,) = report.findings
+    assert finding.line.file == __file__
+    assert not report.ok
+    assert finding.what in str(report) and f"test_check.py:{bad_line(cls)}" in str(report)
+    with pytest.raises(ModelError, match=f"test_check.py:{bad_line(cls)}"):
+        report.raise_if_bad()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(lambda: Base(ring()), id="base"),
+        pytest.param(lambda: SIR(ring(1000)), id="sir"),
+        pytest.param(lambda: covid(population.synthetic("astoria", size=400)), id="covid"),
+        pytest.param(lambda: covid(population.synthetic("astoria", size=400), sample_deaths=True), id="covid-deaths"),
+        pytest.param(
+            lambda: covid(population.synthetic("astoria", size=400), isolation=lambda group, day: random.random()), id="ask"
+        ),
+        pytest.param(
+            lambda: covid(
+                population.synthetic("astoria", size=400),
+                isolation=torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Sigmoid()),
+            ),
+            id="policy",
+        ),
+    ],
+)
+def test_good_models_pass(model):
+    report = dz.check(model())
+    assert report.ok, str(report)
+    assert not report.findings
+    assert any("compiled graph" in sentence for sentence in report.proved)
+    assert any("vmap" in sentence for sentence in report.proved)
+    assert "all rules hold" in str(report)
+    report.raise_if_bad()
+
+
+class Harmless(Base):
+    """What looks suspicious and is right."""
+
+    def step(self, now, rng):
+        own = now.wealth * 2
+        own[0] = 1.0
+        own += 1
+        table = torch.tensor([1.0, 2.0])
+        table[0] = 3.0
+        picked = table[now.ill.long()]
+        minus = -now.ill * 0.5
+        large = now.ill.to(torch.int32) * 200 + now.ill * 127 + (now.ill == 200)
+        size = torch.zeros(2).index_add(0, now.ill.long(), now.wealth)
+        known = torch.nn.functional.dropout(now.wealth, 0.5, training=False)
+        return now.replace(wealth=(own + picked + minus + large + size[0] + known).clamp(max=10.0), ill=1 - now.ill)
+
+
+def test_harmless_code_is_left_alone():
+    assert dz.check(Harmless(ring()), gradient=False).ok
+
+
+def test_interventions_are_checked_too():
+    def change(model, now, rng):
+        return now.replace(ill=now.ill * (1 - rng.bernoulli("cure", 0.5)))
+
+    def bad_change(model, now, rng):
+        return now.replace(ill=now.ill * (torch.rand(NUM) > 0.5))  # BAD
+
+    act = Act(when=During(1), change=change)
+    assert dz.check(Base(ring()), interventions=[act, Scale(when=During(1), target="rate", factor=0.5)]).ok
+    (finding,) = dz.check(Base(ring()), interventions=[Act(when=During(0), change=bad_change)]).findings
+    assert (finding.rule, finding.line.number) == ("random", bad_change.__code__.co_firstlineno + 1)
+
+
+def test_a_check_leaves_the_generators_as_they_were():
+    before = random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[2]
+    for cls in (TorchRandom, PythonRandom, NumpyRandom):
+        dz.check(cls(ring()))
+    assert (random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[2]) == before
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: dz.check(Base), "an instance"),
+        (lambda: dz.check(3), "dz.Model"),
+        (lambda: dz.check(Base(ring()), steps=1), "steps=1"),
+        (lambda: dz.check(Base(ring()), seed=-1), "seed=-1"),
+        (lambda: dz.check(Base(ring()), interventions=[3]), "interventions"),
+        (lambda: dz.check(Base(ring()), interventions=[Scale(when=During(0), target="rat", factor=1.0)]), "did you mean"),
+    ],
+)
+def test_wrong_arguments(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
