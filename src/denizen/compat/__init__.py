@@ -1,0 +1,1 @@
+"""Doors for users of other simulators: their names, denizen's engine."""

@@ -1,0 +1,104 @@
+"""Learnable tensors by name: the very objects that the simulation reads, and the intervention that binds them."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from denizen.compat.agenttorch.models import Binding, Parameter
+from denizen.errors import InputError, nearest
+from denizen.model import During, Intervention, Model
+
+_ALWAYS = During(0)
+
+
+class ParameterNameError(InputError, KeyError):
+    """A parameter has no such name."""
+
+    __str__ = Exception.__str__  # KeyError would show the message in quotes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bind(Intervention):
+    """Gives the model the runner's tensors at each step, so that a tensor set between two steps takes effect.
+
+    Attributes:
+        values: field of the model -> tensor; read anew at each step.
+    """
+
+    values: Mapping[str, Tensor]
+    when: During = _ALWAYS
+    name: str = "parameters"
+
+    def answers(self, step: int) -> dict[str, Tensor]:
+        """The tensors as they are now."""
+        return dict(self.values)
+
+    def act(self, model: Any, now: Any, on: Tensor, rng: Any) -> tuple[Any, Any]:
+        """Nothing: the engine binds the answers before it calls."""
+        return model, now
+
+
+class Parameters:
+    """The learnable tensors of one simulation.
+
+    Attributes:
+        values: field of the model -> tensor, as it was given.
+    """
+
+    def __init__(self, binding: Binding, model: Model) -> None:
+        """Starts from the model's values, as leaves that require a gradient."""
+        self._model = model
+        self._known: tuple[Parameter, ...] = binding.parameters(model)
+        self._by_name = {name: p for p in self._known for name in (p.name, *p.aliases)}
+        self.values: dict[str, Tensor] = {
+            p.field: getattr(model, p.field).detach().clone().requires_grad_() for p in self._known
+        }
+
+    def named(self) -> Iterator[tuple[str, Tensor]]:
+        """(dotted name, tensor) of each."""
+        return ((p.name, self.values[p.field]) for p in self._known)
+
+    def set(self, given: Mapping[str, Tensor]) -> None:
+        """Bind tensors under dotted names, short names or aliases; all or none.
+
+        Raises:
+            ParameterNameError: an unknown name.
+            InputError: a wrong type or shape, a value out of bounds, one parameter under two names.
+        """
+        if not isinstance(given, Mapping):
+            raise InputError(f"set_parameters: got {type(given).__name__}, expected a mapping of names to tensors")
+        new: dict[str, Tensor] = {}
+        for name, tensor in given.items():
+            parameter = self._find(name)
+            if parameter.field in new:
+                raise InputError(f"set_parameters: {name!r} names a parameter that is given under another name, too")
+            self._check(name, parameter, tensor)
+            new[parameter.field] = tensor
+        self.values.update(new)
+
+    def _find(self, name: str) -> Parameter:
+        if name not in self._by_name:
+            valid = "; ".join(f"{p.name} (short: {p.short})" for p in self._known)
+            raise ParameterNameError(
+                f"set_parameters: unknown parameter {name!r}; {nearest(name, self._by_name)}. Valid: {valid}"
+            )
+        return self._by_name[name]
+
+    def _check(self, name: str, parameter: Parameter, tensor: Any) -> None:
+        if not isinstance(tensor, Tensor) or not tensor.dtype.is_floating_point:
+            got = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise InputError(f"set_parameters: {name!r} is {got}, expected a floating-point tensor")
+        expected = getattr(self._model, parameter.field).shape
+        if tensor.shape != expected:
+            raise InputError(
+                f"set_parameters: {name!r} has shape {tuple(tensor.shape)}, expected {tuple(expected)}"
+                + (", one number for each week" if parameter.field == "R" else "")
+            )
+        self._model.params[parameter.field].check(tensor, f"set_parameters: {name!r}")
+
+    @property
+    def need_grad(self) -> bool:
+        """Whether any of them requires a gradient."""
+        return any(value.requires_grad for value in self.values.values())

@@ -1,0 +1,108 @@
+"""The COVID model under AgentTorch's names: two substeps a day, transmission and progression."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.compat.agenttorch.models._binding import NEVER, Binding, Parameter
+from denizen.errors import InputError
+from denizen.model import History
+from denizen.population import Population
+from denizen.zoo.covid import STAGES, Covid
+from denizen.zoo.covid import covid as build_covid
+
+_TRANSMISSION = "initializer.transition_function.0.new_transmission"
+_PROGRESSION = "initializer.transition_function.1.progression"
+_EXPOSED, _INFECTED = STAGES.index("exposed"), STAGES.index("infected")
+
+
+def _parameters(model: Covid) -> tuple[Parameter, ...]:
+    """The learnable tensors that the simulation reads: isolation only where it is a table."""
+    found = [Parameter("R2", "R", _TRANSMISSION)]
+    fields = ["susceptibility", "infector"]
+    if model.ask is None and model.policy is None:
+        fields.append("isolation")
+    found += [Parameter(field, field, _TRANSMISSION) for field in fields]
+    return (*found, Parameter("mortality", "mortality", _PROGRESSION))
+
+
+class CovidFields:
+    """Stage, day of infection and day of the next change of each agent, from the exposure history.
+
+    The state forgets when somebody long recovered was exposed; this remembers it.
+    """
+
+    def __init__(self, model: Covid) -> None:
+        """Args:
+        model: the model, on its device.
+        """
+        self._origin = model.origin.long()
+        stage = model.stage
+        # Codes of a history: 0 never, k exposed k steps ago, the last one longer ago.
+        self._stage = torch.nn.functional.pad(stage, (1, 0)).to(torch.int8)
+        self._stage = torch.nn.functional.pad(self._stage, (0, 1), value=STAGES.index("recovered"))
+        # Row by origin, column by stage: steps from exposure until that stage is left.
+        self._stay = torch.stack([(stage <= level).sum(dim=1) for level in range(len(STAGES))], dim=1).to(torch.int32)
+        self._since: Tensor | None = None
+
+    def look(self, state: Any, step: int) -> None:
+        """Note who was exposed when."""
+        codes, length = _codes(state.exposed), state.exposed.length
+        known = (codes > 0) & (codes <= length)
+        before = torch.full_like(codes, NEVER) if self._since is None else self._since
+        self._since = torch.where(known, step - codes, before)
+
+    def read(self, name: str, state: Any, step: int, before: Any = None) -> Tensor:
+        """`disease_stage` int8, `infected_time` int32 or `next_stage_time` int32, `[agents]`; `NEVER` where not due."""
+        assert self._since is not None, "look comes before read"
+        _refuse_shares(state.exposed)
+        if name == "infected_time":
+            return self._since
+        stage = self._stages(state, before)
+        if name == "disease_stage":
+            return stage
+        due = self._since + self._stay[self._origin, stage.long()]
+        return torch.where((stage == _EXPOSED) | (stage == _INFECTED), due, torch.full_like(due, NEVER))
+
+    def _stages(self, state: Any, before: Any) -> Tensor:
+        now = before if before is not None else state
+        stage = self._stage[self._origin, _codes(now.exposed).long()]
+        stage = torch.where(now.dead[0].detach() != 0, torch.full_like(stage, STAGES.index("dead")), stage)
+        if before is None:
+            return stage
+        caught = (_codes(state.exposed) == 1) & (stage == 0)
+        return torch.where(caught, torch.full_like(stage, _EXPOSED), stage)
+
+
+def _codes(history: History) -> Tensor:
+    """Codes int32 `[agents]` of a history `[1, agents, …]`; nonsense where shares are not 0 or 1."""
+    value = history.value[0].detach()
+    if not history.relaxed:
+        return value.to(torch.int32)
+    ages = torch.arange(1, value.shape[-1] + 1, dtype=value.dtype, device=value.device)
+    return (value @ ages).to(torch.int32)
+
+
+def _refuse_shares(history: History) -> None:
+    if history.relaxed and bool((history.value.round() != history.value).any()):
+        raise InputError(
+            "the agents' fields are whole numbers, and this relaxation carries shares; read runner.run.state, or use "
+            "relax=denizen.relax.StraightThrough()"
+        )
+
+
+def _build(population: Population, **options: Any) -> Covid:
+    return build_covid(population, **options)
+
+
+covid = Binding(
+    name="covid",
+    build=_build,
+    weekly="R",
+    parameters=_parameters,
+    outputs={"daily_infected": 1, "daily_deaths": 2},
+    agent_fields=("disease_stage", "infected_time", "next_stage_time"),
+    follow=CovidFields,
+    memory=lambda model: model.kernel.numel(),
+)
