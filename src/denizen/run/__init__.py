@@ -1,5 +1,8 @@
 """Running models: simulate, runs, snapshots, run folders."""
 
+from denizen.run._resume import resume as resume
 from denizen.run._run import Run as Run
+from denizen.run._saved import SavedRun as SavedRun
+from denizen.run._saved import load as load
 from denizen.run._simulate import simulate as simulate
 from denizen.run._snapshots import Snapshots as Snapshots

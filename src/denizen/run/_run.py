@@ -1,7 +1,9 @@
 """`Run`: a simulation that has been started; holds its series and can go on."""
 
+import contextlib
+import inspect
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +17,19 @@ from denizen.model import guard as first_step_guard
 from denizen.run._compile import AUTO_COMPILE_SECONDS, try_compile
 from denizen.run._engine import Carry, Stepper
 from denizen.run._progress import progress_bar
-from denizen.run._snapshots import SnapshotStore, Snapshots
+from denizen.run._results import Results
+from denizen.run._snapshots import Snapshots, SnapshotStore
 
 if TYPE_CHECKING:
     from denizen.run._folder import RunFolder
+    from denizen.run._summary import Shown
 
-CHUNK = 32  # steps between looks at the device's checks
+CHUNK = 32  # steps between looks at the device's checks, at most
+CHUNK_SECONDS = 0.5  # of slow steps a chunk holds fewer, so that progress shows and saving is not held up
+TRIAL = 4  # steps after the first that tell how long the others take
 
 
-class Run:
+class Run(Results):
     """A run of a model; made by `denizen.simulate`.
 
     `run["cases"]` is a series, `[replicates, steps]`; `run.state` the present state of all replicates.
@@ -37,6 +43,14 @@ class Run:
     model: Model
     worlds: list[int]
     seed: int
+    _stepper: Stepper
+    _carry: Carry
+    _snapshots: SnapshotStore | None
+    _folder: "RunFolder | None"
+    _custom_ids: bool
+    _compile: bool | None
+    _times: dict[str, float]
+    _timed_steps: int
 
     @classmethod
     def _begin(
@@ -47,15 +61,15 @@ class Run:
         began = time.perf_counter()
         run.model, run._compile = model, compile
         run.seed, run.worlds = int(keys[0, 0]), keys[:, 1].tolist()
-        run._times = {"init": 0.0, "compile": 0.0, "steps": 0.0, "snapshots": 0.0}
-        run._path = "eager"
+        run._times = {"init": 0.0, "compile": 0.0, "steps": 0.0, "later": 0.0}
+        run._path, run._custom_ids = "eager", setting.custom_ids
         run._stepper = Stepper(model, setting, keys, ids, values)
         with first_step_guard(model):
             run._carry = run._stepper.start()
         run._look(run._carry, 0)
         run._carry.bad = None
         run._chunks = {name: [] for name in run.series_names}
-        run._steps = 0
+        run._steps, run._timed_steps = 0, 0  # done; done by this process
         run._snapshots = SnapshotStore(snapshots, run._stepper.state(run._carry)) if snapshots else None
         run._times["init"] = time.perf_counter() - began
         run._folder = None
@@ -76,6 +90,31 @@ class Run:
     def steps(self) -> int:
         """Steps done."""
         return self._steps
+
+    @property
+    def dt(self) -> float:
+        """Length of a step in the model's unit of time."""
+        return self._stepper.setting.dt
+
+    @property
+    def time_unit(self) -> str:
+        """The model's unit of time."""
+        return self.model.time_unit
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """``"flow"`` or ``"level"`` for each series."""
+        return {**self.model.all_series, **{name: kind for name, kind, _ in self._stepper.setting.record}}
+
+    def about(self, name: str) -> str:
+        """The sentence with which the model documents a series."""
+        lines = (inspect.getdoc(getattr(self.model, name, None)) or "").strip().splitlines()
+        return lines[0] if lines and name in self.model.all_series else ""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that the run writes itself to."""
+        return None if self._folder is None else self._folder.path
 
     @property
     def device(self) -> torch.device:
@@ -115,24 +154,55 @@ class Run:
         """
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
             raise InputError(f"extend: steps={steps!r}, expected a whole number, at least 0")
-        with progress_bar(steps, progress, type(self.model).__name__, len(self.worlds)) as advance_bar:
+        saving = self._folder.session(self, self._steps + steps) if self._folder else contextlib.nullcontext()
+        with saving, progress_bar(steps, progress, type(self.model).__name__, len(self.worlds)) as advance_bar:
             for count in self._chunk_sizes(steps):
                 self._run_chunk(count)
                 advance_bar(count)
+                if self._folder is not None:
+                    self._folder.save_if_due(self)
         return self
 
     def _chunk_sizes(self, steps: int) -> Iterator[int]:
         """Sizes of the chunks; decides before each whether compiling what remains would pay."""
         done = 0
         while done < steps:
-            if self._path == "eager" and self._compile is not False and self._steps > 0:
-                remaining = (steps - done) * self._times["steps"] / self._steps
-                if self._compile or remaining > AUTO_COMPILE_SECONDS:
-                    self._compile_now()
-            # The first step is a chunk of its own: it is watched, and it times what the rest will take.
-            size = 1 if self._steps == 0 else min(CHUNK, steps - done)
+            cost = self._step_cost()
+            long = cost is not None and (self._compile or (steps - done) * cost > AUTO_COMPILE_SECONDS)
+            if long and self._path == "eager" and self._compile is not False:
+                self._compile_now()
+            # The first step is a chunk of its own: it is watched, and it includes what is set up once.
+            size = TRIAL if cost is None else min(CHUNK, int(CHUNK_SECONDS / cost) + 1)
+            size = min(size if self._timed_steps else 1, steps - done)
             yield size
             done += size
+
+    def _step_cost(self) -> float | None:
+        """Seconds of a step, without the first; None before there is one to go by."""
+        return self._times["later"] / (self._timed_steps - 1) if self._timed_steps > 1 else None
+
+    def save(self, path: Path | str | None = None, *, settings: Mapping[str, Any] | None = None) -> "Run":
+        """Write the run to a folder, from which `denizen.run.load` and `denizen.run.resume` read it.
+
+        Args:
+            path: must not exist yet, or be empty; further steps are written there too. None saves to the folder that
+                the run has already.
+            settings: kept in the manifest, for programs that build models from settings; JSON values only. Default:
+                those of the folder that the run has already.
+
+        Raises:
+            StorageError: the folder cannot be written; the message says what is safe on disk.
+        """
+        from denizen.run._folder import RunFolder
+
+        if path is None or (self._folder is not None and Path(path).absolute() == self._folder.path.absolute()):
+            if self._folder is None:
+                raise InputError("run.save: the run has no folder yet; give a path")
+            self._folder.save_now(self)
+        else:
+            kept = self._folder.manifest.settings if self._folder else None
+            self._folder = RunFolder.create(path, self, settings if settings is not None else kept)
+        return self
 
     def _compile_now(self) -> None:
         began = time.perf_counter()
@@ -160,9 +230,10 @@ class Run:
             self._chunks[name].append(torch.stack(column, dim=1))
         if self._snapshots is not None:
             self._snapshots.extend(kept)
-        self._times["steps"] += time.perf_counter() - began
-        if self._folder is not None:
-            self._folder.write(self)
+        seconds = time.perf_counter() - began
+        self._times["steps"] += seconds
+        self._times["later"] += seconds if self._timed_steps else 0.0
+        self._timed_steps += count
 
     def _answers(self, step: int) -> dict[str, Tensor]:
         answers: dict[str, Tensor] = {}
@@ -188,11 +259,27 @@ class Run:
             return f"{label} ({when})"
         wanted = "hazards that are not negative" if "event" in label else "probabilities from 0 to 1"
         return (
-            f"{label} got a value that is negative, NaN or out of range {when}; expected {wanted}. A NaN may come from a "
-            f"sum over neighbours whose values exceeded its max=, or from a parameter"
+            f"{label} got a value that is negative, NaN or out of range {when}; expected {wanted}. A NaN may come from "
+            f"a sum over neighbours whose values exceeded its max=, or from a parameter"
         )
 
+    def _restore(
+        self, carry: Carry, series: dict[str, Tensor], taken: "list[tuple[int, dict[str, Tensor]]]", folder: "RunFolder"
+    ) -> None:
+        """Go on from what a folder holds."""
+        self._look(carry, int(carry.step))
+        self._carry, self._steps, self._folder = carry, int(carry.step), folder
+        self._chunks = {name: [series[name]] if name in series else [] for name in self.series_names}
+        if self._snapshots is not None:
+            self._snapshots.taken = taken
+
     # --- looking at it ------------------------------------------------------------------------------------------------
+
+    def plan(self) -> "Shown":
+        """What runs, and how: device, path, fields, series, interventions, memory; print it."""
+        from denizen.run._plan import plan
+
+        return plan(self)
 
     def stats(self) -> dict[str, Any]:
         """What the run did: sizes, times per phase in seconds, rates, and the path taken."""
@@ -208,8 +295,8 @@ class Run:
             "seconds_init": self._times["init"],
             "seconds_compile": self._times["compile"],
             "seconds_steps": seconds,
-            "seconds_per_step": seconds / self._steps if self._steps else 0.0,
-            "agent_steps_per_second": agents * worlds * self._steps / seconds if seconds else 0.0,
+            "seconds_per_step": self._step_cost() or seconds,
+            "agent_steps_per_second": agents * worlds * self._timed_steps / seconds if seconds else 0.0,
             "state_bytes": sum(leaf.numel() * leaf.element_size() for leaf in self._carry.leaves),
             "fallback_calls": per_agent_fallbacks(),
         }

@@ -1,0 +1,110 @@
+"""The words of the command line: what each command takes, and its help."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from tyro.conf import Positional, arg, subcommand
+
+from denizen.app._config import RunConfig, read_toml
+
+ABOUT = """denizen: simulate large populations in plain PyTorch.
+
+examples:
+  denizen run covid                                  an epidemic in a city of 37,518
+  denizen run covid --population my/folder --replicates 64 --set R=3.5,4.2,5.6
+  denizen show runs/covid-20261128-120000            its numbers and curves again
+  denizen resume runs/covid-20261128-120000          go on after Ctrl-C, a crash or a full disk"""
+
+RUN = """Run a model: a progress bar, a summary table, curves, and a run folder to keep.
+
+examples:
+  denizen run covid
+  denizen run covid --population synthetic:astoria:200000 --steps 60 --replicates 4
+  denizen run covid --population my/folder --network 0 --symmetrize --set mortality=0.02
+  denizen run covid --set R=3.5,4.2,5.6 --set reference=true --steps 21
+  denizen run seir --agents 100000 --mean-degree 12 --set infect_rate=0.03 latent_days=4
+  denizen run --config city.toml --seed 7
+
+A --config file holds the same words, parameters under [set]:
+  model = "covid"
+  replicates = 64
+  [set]
+  R = [3.5, 4.2, 5.6]"""
+
+SHOW = """Show what a run folder holds: what ran, the summary table, the curves. Works while the run goes on.
+
+example:
+  denizen show runs/covid-20261128-120000"""
+
+RESUME = """Go on with a run, bit for bit as if it had never stopped.
+
+examples:
+  denizen resume runs/covid-20261128-120000               the steps that are missing
+  denizen resume runs/covid-20261128-120000 --steps 60    60 more"""
+
+MODELS = "List the models, their parameters with defaults, bounds and units."
+
+Folder = Annotated[Positional[Path], arg(metavar="RUN")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Show:
+    """`denizen show`."""
+
+    run: Folder
+    """Run folder."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Resume:
+    """`denizen resume`."""
+
+    run: Folder
+    """Run folder."""
+    steps: Annotated[int | None, arg(metavar="MORE", help_behavior_hint="(default: those missing)")] = None
+    """Further steps."""
+    quiet: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Print nothing but the run folder."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Models:
+    """`denizen models`."""
+
+
+Command = RunConfig | Show | Resume | Models
+
+
+def parse(words: list[str]) -> Command:
+    """The command that the words mean; exits as argparse does for `--help` and for words that mean nothing.
+
+    Raises:
+        ConfigError: a `--config` file that cannot be used.
+    """
+    run = subcommand("run", description=RUN, default=_defaults(words))
+    commands = (
+        Annotated[RunConfig, run]
+        | Annotated[Show, subcommand("show", description=SHOW)]
+        | Annotated[Resume, subcommand("resume", description=RESUME)]
+        | Annotated[Models, subcommand("models", description=MODELS)]
+    )
+    return tyro.cli(commands, prog="denizen", description=ABOUT, args=words)  # type: ignore[arg-type,return-value]
+
+
+def _defaults(words: list[str]) -> RunConfig:
+    """What flags start from: the `--config` file where one is named, so that help shows its values too."""
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == "--config" and words[0] == "run":
+            if not equals and place + 1 == len(words):
+                break  # the parser says that the file is missing
+            return read_toml(Path(value if equals else words[place + 1]))
+    return RunConfig()
+
+
+def resume_command(folder: Path | str) -> str:
+    """What to type to go on with a run."""
+    text = str(folder)
+    return f"denizen resume {text!r}" if any(c.isspace() for c in text) else f"denizen resume {text}"

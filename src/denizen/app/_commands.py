@@ -1,0 +1,218 @@
+"""What the commands do."""
+
+import contextlib
+import dataclasses
+import datetime
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from denizen import run
+from denizen.app._cli import Resume, Show, resume_command
+from denizen.app._config import RunConfig, from_mapping
+from denizen.app._models import MODELS, entry, notes, settings, shown
+from denizen.app._source import Source, fits, source
+from denizen.errors import ConfigError, DataError, DenizenError, StorageError
+from denizen.run import Run, SavedRun, Snapshots
+
+PLOT = "plot.png"
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was interrupted and is safe in its folder."""
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        self.folder, self.steps = folder, steps
+
+
+def run_model(config: RunConfig, console: Console) -> None:
+    """`denizen run`."""
+    config.check()
+    chosen, pairs = entry(config.model), settings(config.model, config.pairs())
+    config = _complete(config)
+    out = _folder(config)
+    with console.status(f"reading {config.population or 'a random graph'} …"):
+        made = source(config)
+        model = chosen.build(made.contacts, **made.arguments, **pairs)
+        started = run.simulate(
+            model, 0, replicates=config.replicates, seed=config.seed, device=config.device,
+            snapshots=Snapshots(config.snapshots_every) if config.snapshots_every else None,
+            compile=True if config.compile else False if config.no_compile else None,
+        )  # fmt: skip
+    started.save(out, settings={"config": config.to_json(), "source": made.facts})
+    steps = config.steps or 0
+    _introduce(config, made, started, steps, console)
+    _go(started, steps, console)
+    _report(started, out, console)
+
+
+def resume(command: Resume, console: Console) -> None:
+    """`denizen resume`."""
+    saved = run.load(command.run)
+    if command.steps is not None and command.steps < 0:
+        raise ConfigError(f"--steps {command.steps}: expected a whole number, at least 0")
+    missing = saved.manifest.wanted - saved.steps if command.steps is None else command.steps
+    if missing <= 0:
+        console.print(f"{command.run} has all its {saved.steps} steps; --steps MORE runs further ones")
+        _report(saved, command.run, console)
+        return
+    config, facts = _begun_with(saved)
+    with console.status(f"reading {config.population or 'a random graph'} …"):
+        made = source(config)
+        fits(made, facts, str(command.run))
+        model = entry(config.model).build(made.contacts, **made.arguments, **settings(config.model, config.pairs()))
+        resumed = run.resume(
+            command.run, model, 0, compile=True if config.compile else False if config.no_compile else None
+        )
+    console.print(f"{command.run}: going on after step {resumed.steps} with {missing} more")
+    _go(resumed, missing, console)
+    _report(resumed, command.run, console)
+
+
+def show(command: Show, console: Console) -> None:
+    """`denizen show`."""
+    saved = run.load(command.run)
+    console.print(_card(saved))
+    _report(saved, command.run, console)
+
+
+def models(console: Console) -> None:
+    """`denizen models`."""
+    for name, model in MODELS.items():
+        title = (
+            f"[bold]{name}[/]: {model.about}. {model.steps} days on {model.population or 'a random graph'} by default"
+        )
+        table = Table(title=title, title_justify="left", title_style="", header_style="bold", expand=False)
+        for head in ("--set", "default", "bounds", "unit", "about"):
+            table.add_column(head, no_wrap=head == "--set", overflow="fold")
+        for key, spec in model.parameters.items():
+            table.add_row(key, shown(model, key), spec.bounds(), spec.unit, spec.about)
+        for key in model.options:
+            table.add_row(key, shown(model, key), "", "", model.about_option(key))
+        console.print(table, "")
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _complete(config: RunConfig) -> RunConfig:
+    """With the defaults that depend on the model and on the machine."""
+    chosen = entry(config.model)
+    cuda = torch.cuda.is_available()
+    return dataclasses.replace(
+        config,
+        population=config.population or chosen.population,
+        steps=chosen.steps if config.steps is None else config.steps,
+        device=("cuda" if cuda else "cpu") if config.device == "auto" else config.device,
+    )
+
+
+def _folder(config: RunConfig) -> Path:
+    if config.out is not None:
+        return Path(config.out)
+    stem = f"{config.model}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    names = (stem if k == 0 else f"{stem}-{k}" for k in range(1000))
+    return next(path for name in names if not (path := Path("runs") / name).exists())
+
+
+def _go(current: Run, steps: int, console: Console) -> None:
+    """Run the steps; whatever ends them, nothing that was computed is lost without a word."""
+    assert current.folder is not None
+    try:
+        current.extend(steps, progress=not console.quiet)
+    except KeyboardInterrupt:
+        raise Interrupted(current.folder, current.steps) from None
+    except StorageError as error:
+        raise StorageError(f"{error}\n{_rescue(current)}") from error
+    except DenizenError as error:
+        error.add_note(f"{current.folder} holds the {current.steps} steps before it")
+        raise
+
+
+def _rescue(current: Run) -> str:
+    """Save elsewhere what the full or vanished disk did not take; says where, or that it could not."""
+    for place in (tempfile.gettempdir(), str(Path.home())):
+        with contextlib.suppress(DenizenError, OSError):
+            folder = Path(tempfile.mkdtemp(prefix="denizen-rescued-", dir=place))
+            current.save(folder)
+            return f"All {current.steps} steps were saved to {folder} instead; go on with: {resume_command(folder)}"
+    return "No other place could be written either."
+
+
+def _begun_with(saved: SavedRun) -> tuple[RunConfig, dict[str, Any]]:
+    kept = saved.manifest.settings
+    if kept is None:
+        raise ConfigError(
+            f"{saved.path} was begun from Python, so its model is not known here; go on in Python with "
+            f"denizen.run.resume({str(saved.path)!r}, model)"
+        )
+    where = f"{saved.path}/manifest.json: settings"
+    if not isinstance(kept.get("config"), dict) or not isinstance(kept.get("source"), dict):
+        raise DataError(f"{where} has no config and source")
+    config = from_mapping(kept["config"], where)
+    config.check()
+    return config, kept["source"]
+
+
+def _introduce(config: RunConfig, made: Source, started: Run, steps: int, console: Console) -> None:
+    stats = started.stats()
+    name = f"{type(started.model).__name__} on {made.name}"
+    console.print(f"[bold]{name}[/]: {stats['agents']:,} agents, {made.edges:,} contacts", highlight=False)
+    console.print(
+        f"{steps} {started.time_unit}s × {config.replicates} replicates, seed {config.seed}, on {stats['device']} "
+        f"(ops: {stats['ops']})",
+        highlight=False,
+    )
+    for note in (*made.notes, *notes(config.model, started.model, steps)):
+        console.print(f"  note: {note}", highlight=False, markup=False)
+
+
+def _report(results: Run | SavedRun, folder: Path, console: Console) -> None:
+    """Table, curves and the folder's path."""
+    if results.series_names and results.steps:
+        console.print(results.summary())
+        with _plotting(console):
+            results.plot(folder / PLOT)
+            console.print(f"curves      {folder / PLOT}", highlight=False, markup=False, soft_wrap=True)
+    if console.quiet:
+        print(folder)
+    else:
+        console.print(f"run folder  {folder}", highlight=False, markup=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _plotting(console: Console) -> Iterator[None]:
+    """A plot that cannot be drawn or written is a line, not a failure: the run is safe by then."""
+    try:
+        yield
+    except (ImportError, StorageError) as error:
+        console.print(f"no curves: {error}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _card(saved: SavedRun) -> Table:
+    facts, setup = saved.manifest, saved.manifest.setup
+    kept = facts.settings or {}
+    card = Table.grid(padding=(0, 2))
+    rows = {
+        "model": f"{facts.model['class']}, {facts.model['agents']:,} agents",
+        "population": str(kept.get("source", {}).get("name", "")) if isinstance(kept.get("source"), dict) else "",
+        "status": f"{facts.status}, {facts.steps} of {facts.wanted} steps"
+        + (f": {facts.error}" if facts.error else ""),
+        "replicates": f"{len(setup.worlds)}, seed {setup.seed}",
+        "device": setup.device,
+        "snapshots": f"{len(facts.snapshots.steps)}, every {facts.snapshots.every} steps" if facts.snapshots else "",
+        "written": f"{facts.created} to {facts.updated}",
+        "versions": ", ".join(f"{name} {version}" for name, version in facts.versions.items()),
+        "commit": facts.commit or "",
+    }
+    for name, text in rows.items():
+        if text:
+            card.add_row(f"[bold]{name}", text)
+    if facts.status in ("running", "interrupted", "failed"):
+        card.add_row("[bold]go on", resume_command(saved.path))
+    return card

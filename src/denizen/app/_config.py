@@ -1,0 +1,195 @@
+"""The configuration of a run: defaults, a TOML file over them, flags over both."""
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+
+from denizen.app._models import MODELS, entry
+from denizen.errors import ConfigError, nearest
+
+MAX_WHOLE = 2**32 - 1
+Set = tuple[tuple[str, ...], ...]
+
+
+def _hint(text: str) -> Any:
+    return arg(metavar="N", help_behavior_hint=f"(default: {text})")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """What `denizen run` does; the fields are its flags, the keys of a `--config` file, and part of a manifest."""
+
+    model: Annotated[Positional[str], arg(metavar="MODEL", help_behavior_hint="")] = ""
+    """covid, sir or seir; `denizen models` tells what each has."""
+    population: Annotated[
+        str | None, arg(metavar="PATH", help_behavior_hint="(default: covid synthetic:astoria, others none)")
+    ] = None
+    """Population folder, table or .npz file, or synthetic:astoria[:SIZE]."""
+    network: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="(default: 0, or the only one)")] = None
+    """Contact network of the population."""
+    symmetrize: FlagCreatePairsOff[bool] = False
+    """Add the opposite direction of every contact, for lists that write each contact once."""
+    agents: Annotated[int | None, _hint("10000 without a population")] = None
+    """Agents of a random graph (sir and seir without a population)."""
+    mean_degree: Annotated[float | None, arg(metavar="C", help_behavior_hint="(default: 10)")] = None
+    """Mean number of contacts in the random graph."""
+    steps: Annotated[int | None, _hint("covid 120, sir 120, seir 160")] = None
+    """Days to simulate."""
+    replicates: Annotated[int, arg(metavar="N")] = 16
+    """Independent runs with their own random numbers."""
+    seed: Annotated[int, arg(metavar="N")] = 0
+    """0 to 4294967295; the same seed gives the same numbers."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to run; auto takes CUDA where there is one."""
+    set: Annotated[UseAppendAction[Set], arg(metavar="NAME=VALUE", help_behavior_hint="(repeatable)")] = ()
+    """Parameters and options of the model, for example R=3.5,4.2,5.6 reference=true."""
+    config: Annotated[Path | None, arg(metavar="FILE.toml", help_behavior_hint="")] = None
+    """Settings from a file; flags win over it."""
+    out: Annotated[str | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/MODEL-DATE-TIME)")] = None
+    """Run folder to write; new or empty."""
+    snapshots_every: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: none)")] = None
+    """Keep the state of all agents every so many steps."""
+    compile: FlagCreatePairsOff[bool] = False
+    """Compile the step at once (by default only where a run is long enough to pay)."""
+    no_compile: FlagCreatePairsOff[bool] = False
+    """Never compile."""
+    quiet: FlagCreatePairsOff[bool] = False
+    """Print nothing but the run folder."""
+
+    def pairs(self) -> dict[str, str]:
+        """What is set, by name; the last of a name counts.
+
+        Raises:
+            ConfigError: something that is not NAME=VALUE.
+        """
+        found = {}
+        for text in (text for group in self.set for text in group):
+            name, equals, value = text.partition("=")
+            if not equals or not name or not value:
+                raise ConfigError(f"--set {text}: expected NAME=VALUE, for example --set mortality=0.1")
+            found[name.strip()] = value.strip()
+        return found
+
+    def check(self) -> None:
+        """Raise `ConfigError` where a value cannot be meant; the message names the flag."""
+        chosen = entry(self.model)
+        for name, low in (("steps", 0), ("replicates", 1), ("seed", 0), ("agents", 1), ("snapshots_every", 1)):
+            value = getattr(self, name)
+            if value is not None and not low <= value <= MAX_WHOLE:
+                raise ConfigError(f"{flag(name)} {value}: expected a whole number from {low} to {MAX_WHOLE}")
+        if self.compile and self.no_compile:
+            raise ConfigError("--compile and --no-compile: give one of the two")
+        graph = [flag(name) for name in ("agents", "mean_degree") if getattr(self, name) is not None]
+        if graph and chosen.population is not None:
+            raise ConfigError(
+                f"{graph[0]}: {self.model} needs a population, not a random graph; for example "
+                f"--population synthetic:astoria:{self.agents or 1000}"
+            )
+        if graph and self.population is not None:
+            raise ConfigError(f"{graph[0]} makes a random graph, --population reads one: give one of the two")
+        if self.population is None and chosen.population is None and (self.network is not None or self.symmetrize):
+            raise ConfigError(
+                "--network and --symmetrize choose among the networks of a population; give --population too"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """What a manifest keeps; `from_mapping` reads it."""
+        kept = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("config", "out", "quiet")
+        }
+        return {**kept, "set": self.pairs()}
+
+
+def flag(name: str) -> str:
+    """A field as a flag."""
+    return f"--{name.replace('_', '-')}"
+
+
+def read_toml(path: Path) -> RunConfig:
+    """The configuration of a TOML file over the defaults.
+
+    Raises:
+        ConfigError: the file cannot be read, is not TOML, or holds an unknown key or a value of the wrong type.
+    """
+    try:
+        raw = tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--config {path} is not valid TOML: {error}") from None
+    if isinstance(raw.get("compile"), bool):  # one key for the two flags
+        raw = {**raw, "compile": raw["compile"], "no_compile": not raw["compile"]}
+    return from_mapping(raw, f"--config {path}")
+
+
+def from_mapping(raw: Mapping[str, Any], where: str) -> RunConfig:
+    """The configuration of a mapping of plain values; `set` is a mapping of its own.
+
+    Raises:
+        ConfigError: names the key, the value and what was expected.
+    """
+    hints = typing.get_type_hints(RunConfig)
+    keys = [name for name in hints if name not in ("config", "no_compile")]
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        name = key.replace("-", "_")
+        if name not in hints or name == "config":
+            raise ConfigError(f"{where}: unknown key {key!r}; {nearest(key, keys)}{_perhaps_parameter(key)}")
+        values[name] = _set(value, where) if name == "set" else _value(value, hints[name], f"{where}: {key}")
+    return RunConfig(**values)
+
+
+def _perhaps_parameter(key: str) -> str:
+    owners = [name for name, model in MODELS.items() if key in model.parameters or key in model.options]
+    return f". {key} is a parameter of {' and '.join(owners)}: write it under [set]" if owners else ""
+
+
+def _set(value: Any, where: str) -> Set:
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"{where}: set is {value!r}, expected a table, for example [set] with the line mortality = 0.1"
+        )
+    return tuple((f"{name}={_text(entry, f'{where}: set.{name}')}",) for name, entry in value.items())
+
+
+def _text(value: Any, where: str) -> str:
+    if isinstance(value, list) and value and all(isinstance(v, int | float | str) for v in value):
+        return ",".join(_text(v, where) for v in value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float | str):
+        return str(value)
+    raise ConfigError(f"{where} is {value!r}, expected a number, a text, true or false, or a list of numbers or texts")
+
+
+def _value(value: Any, hint: Any, where: str) -> Any:
+    options = (
+        typing.get_args(hint)
+        if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+        else (hint,)
+    )
+    for option in options:
+        if typing.get_origin(option) is Literal:
+            if value in typing.get_args(option) and isinstance(value, str):
+                return value
+        elif option is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        elif option is type(None) and value is None:
+            return None
+        elif isinstance(option, type) and type(value) is option:
+            return value
+    raise ConfigError(
+        f"{where} is {value!r}, expected {' or '.join(_called(o) for o in options if o is not type(None))}"
+    )
+
+
+def _called(option: Any) -> str:
+    if typing.get_origin(option) is Literal:
+        return " or ".join(map(repr, typing.get_args(option)))
+    return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}.get(option, str(option))

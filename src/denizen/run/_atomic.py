@@ -1,0 +1,98 @@
+"""Files that are there whole or not at all, locks, and delayed interrupts: what safe writing to a run folder needs."""
+
+import contextlib
+import hashlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from denizen.errors import StorageError
+
+TEMPORARY = ".tmp"
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that after a crash at any instant `path` holds the old content or the new one, never a part.
+
+    Raises:
+        OSError: what the system says; the old content is still there.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        sync(path.parent)  # the name, too, must survive a power cut
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def sync(path: Path) -> None:
+    """Make sure that a file, or the names in a folder, have reached the disk."""
+    if path.is_dir() and os.name == "nt":
+        return  # Windows cannot open folders; it writes names through
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def digest(data: bytes | memoryview) -> str:
+    """BLAKE2b, 16 bytes, in hexadecimal."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; a killed process lets go of it by itself.
+
+    Raises:
+        StorageError: another run holds it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not on Windows: there two runs in one folder go unnoticed until the manifest is compared
+        yield
+        return
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(
+                f"run folder {folder}: another run is writing to it now; wait for it to end, or choose another folder"
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back until the block is done: a write that has begun is finished, then the interrupt is raised."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # interrupts reach the main thread only
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    before: Any = signal.getsignal(signal.SIGINT)
+    if not callable(before):
+        yield  # ignored, or not set from Python
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            before(*came[0])

@@ -1,0 +1,137 @@
+"""What a run folder keeps of a `Run`: tensors as safetensors, series as a table, facts for the manifest."""
+
+import datetime
+import platform
+import subprocess
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from denizen import _tree
+from denizen._version import __version__
+from denizen.errors import DataError
+from denizen.run import _metrics
+from denizen.run._fingerprint import describe, fingerprint
+from denizen.run._manifest import Manifest, Part, Series, Setup
+
+if TYPE_CHECKING:
+    from denizen.run._run import Run
+
+
+def now() -> str:
+    """The time, UTC, ISO 8601, to the second."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def setup(run: "Run") -> Setup:
+    """What fixes the run besides its model."""
+    setting = run._stepper.setting
+    return Setup(
+        seed=run.seed,
+        worlds=tuple(run.worlds),
+        dt=setting.dt,
+        time_unit=run.model.time_unit,
+        device=run.device.type,
+        relax=None if setting.relax is None else describe(setting.relax),
+        interventions={i.name: describe(i) for i in setting.interventions},
+        record={name: f"{kind} {describe(function)}" for name, kind, function in setting.record},
+    )
+
+
+def first_manifest(run: "Run", inputs: Part, checkpoint: Part, settings: dict[str, Any] | None) -> Manifest:
+    """The manifest before anything but the inputs is safe."""
+    return Manifest(
+        status="running", error=None, created=now(), updated=now(), steps=0, wanted=run.steps, setup=setup(run),
+        model=fingerprint(run.model), series=(), inputs=inputs, checkpoint=checkpoint, metrics=(), snapshots=None,
+        versions=versions(), commit=commit(), settings=settings,
+    )  # fmt: skip
+
+
+def versions() -> dict[str, str]:
+    """Of everything that numbers may depend on."""
+    return {
+        "denizen": __version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+
+
+def commit() -> str | None:
+    """Commit of the git checkout that the process works in, "+" behind it for uncommitted changes; None outside one."""
+    try:
+        head, changed = (
+            subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    return f"{head}+" if changed else head
+
+
+def series(run: "Run") -> tuple[Series, ...]:
+    """How each series is stored."""
+    kinds = run.kinds
+    return tuple(
+        Series(
+            name, kinds[name], str(run[name].dtype).removeprefix("torch."), tuple(run[name].shape[2:]), run.about(name)
+        )
+        for name in run.series_names
+    )
+
+
+def table(run: "Run", done: int) -> Any:
+    """The series after step `done` as a data frame."""
+    values = {name: run[name][:, done:] for name in run.series_names}
+    return _metrics.frame(values, run.worlds, done + 1, run.dt)
+
+
+# --- tensors ----------------------------------------------------------------------------------------------------------
+
+
+def inputs(run: "Run") -> bytes:
+    """Identities and parameters per replicate, where they were given."""
+    tensors = {f"param.{name}": value for name, value in run._stepper.values.items()}
+    if run._custom_ids:
+        tensors["ids"] = run._stepper.ids
+    return _encode(tensors)
+
+
+def checkpoint(run: "Run") -> bytes:
+    """State, switches and step."""
+    leaves = dict(zip(leaf_names(run), run._carry.leaves, strict=True))
+    return _encode({**leaves, "switches": run._carry.switches, "step": run._carry.step})
+
+
+def leaf_names(run: "Run") -> list[str]:
+    """A name for each tensor of the state: that of its field, with a number where a field has several."""
+    names, state = [], run.state
+    for field in (*state.kinds, "id") if run._stepper.setting.custom_ids else tuple(state.kinds):
+        count = len(_tree.flatten(state.__dict__[field])[0])
+        names += [f"state.{field}"] if count == 1 else [f"state.{field}.{k}" for k in range(count)]
+    return names
+
+
+def _encode(tensors: Mapping[str, Tensor]) -> bytes:
+    from safetensors.torch import save
+
+    return save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
+
+
+def decode(data: bytes, where: str) -> dict[str, Tensor]:
+    """Tensors of a safetensors file, on the CPU.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        return load(data)
+    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
+        raise DataError(f"{where} cannot be read as safetensors: {str(error)[:200]}") from error

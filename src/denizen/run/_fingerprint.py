@@ -1,0 +1,146 @@
+"""Fingerprints: a model, an intervention or a function as short text that differs where results could differ.
+
+A run folder keeps them, so that a run is only resumed with what it was begun with. They are for comparing and for
+people; nothing is rebuilt from them.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.model import Model
+from denizen.run._atomic import digest
+from denizen.space import Graph, Layers
+
+SHOWN = 16  # tensors up to this many entries are written out
+
+
+def fingerprint(model: Model) -> dict[str, Any]:
+    """Class, size, fields and code of a model.
+
+    Returns:
+        ``class``, ``time_unit``, ``agents``, ``fields`` (name -> text), ``python`` (version that the code's digests
+        belong to) and ``code`` (method -> digest).
+    """
+    cls = type(model)
+    return {
+        "class": f"{cls.__module__}.{cls.__qualname__}",
+        "time_unit": model.time_unit,
+        "agents": model.num_agents,
+        "fields": {f.name: describe(model.__dict__[f.name]) for f in dataclasses.fields(model)},  # type: ignore[arg-type]
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "code": _methods(cls),
+    }
+
+
+def differences(saved: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """What differs between two fingerprints, in words; methods are compared under one Python version only."""
+    found = [
+        f"{what} is {given[what]} here and was {saved[what]}"
+        for what in ("class", "time_unit", "agents")
+        if saved[what] != given[what]
+    ]
+    if not found:
+        found = _differing(saved["fields"], given["fields"], "is {here} here and was {there}")
+        if saved["python"] == given["python"]:
+            found += _differing(saved["code"], given["code"], "has other code than it had", "method ")
+    return found
+
+
+def _differing(saved: Mapping[str, str], given: Mapping[str, str], text: str, prefix: str = "") -> list[str]:
+    names = [*saved, *(name for name in given if name not in saved)]
+    return [
+        f"{prefix}{name} {text.format(here=given.get(name, 'absent'), there=saved.get(name, 'absent'))}"
+        for name in names
+        if saved.get(name) != given.get(name)
+    ]
+
+
+def describe(value: Any) -> str:
+    """A value as text: numbers and short tensors in full, large ones and functions by a digest."""
+    if isinstance(value, Tensor):
+        return _tensor(value)
+    if isinstance(value, Graph):
+        arrays = [value.in_ptr, value.in_idx, *([] if value.weight is None else [value.weight])]
+        return f"Graph of {value.num_agents} agents and {value.num_edges} edges #{_bits(*arrays)}"
+    if isinstance(value, Layers):
+        parts = [f"{name}: {describe(g)} × {describe(value.strength[name])}" for name, g in value.graphs.items()]
+        return f"Layers({', '.join(parts)})"
+    if isinstance(value, torch.nn.Module):
+        state = value.state_dict()
+        return f"{type(value).__qualname__} with {', '.join(state)} #{_bits(*state.values())}"
+    if isinstance(value, FunctionType):
+        return f"{value.__module__}.{value.__qualname__} #{_function(value)}"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = ", ".join(f"{f.name}={describe(getattr(value, f.name))}" for f in dataclasses.fields(value))
+        return f"{type(value).__qualname__}({fields})"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name}: {describe(v)}' for name, v in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(describe, value))}]"
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    return f"{type(value).__module__}.{type(value).__qualname__}"  # its content cannot be compared
+
+
+def _tensor(value: Tensor) -> str:
+    shape = f"[{', '.join(map(str, value.shape))}]" if value.dim() else "number"
+    kind = f"{str(value.dtype).removeprefix('torch.')} {shape}"
+    if value.numel() > SHOWN:
+        return f"{kind} #{_bits(value)}"
+    host = value.detach().cpu()
+    # numpy writes a float32 with as few digits as tell it from its neighbours: 0.05, not 0.05000000074505806
+    items = map(str, host.flatten().tolist() if host.dtype == torch.bfloat16 else host.flatten().numpy())
+    return f"{kind} {', '.join(items)}"
+
+
+def _bits(*tensors: Tensor) -> str:
+    parts = (t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy() for t in tensors)
+    return digest(b"".join(digest(part.data).encode() for part in parts))
+
+
+def _methods(cls: type) -> dict[str, str]:
+    """Digest of each function that the class and its bases below `Model` define."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if issubclass(base, Model) and base is not Model:
+            for name, member in vars(base).items():
+                function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+                if isinstance(function, FunctionType) and not _generated(function):
+                    found[name] = _function(function)
+    return found
+
+
+def _generated(function: Callable[..., Any]) -> bool:
+    return function.__code__.co_filename == "<string>"  # type: ignore[attr-defined]  # written by dataclasses
+
+
+def _function(function: FunctionType) -> str:
+    bound = [_content(cell) for cell in function.__closure__ or ()] + list(function.__defaults__ or ())
+    plain = [value for value in bound if isinstance(value, bool | int | float | str | None)]
+    return digest(f"{_code(function.__code__)} {plain!r}".encode())[:12]
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # an empty cell
+        return None
+
+
+def _code(code: CodeType) -> str:
+    """Bytecode, names and constants; comments, line numbers and the docstring do not count."""
+    first = code.co_consts[:1]  # the docstring, or a constant where there is none
+    constants = code.co_consts[1:] if first and isinstance(first[0], str) else code.co_consts
+    return f"{code.co_code.hex()} {code.co_names} {[_constant(value) for value in constants]}"
+
+
+def _constant(value: Any) -> str:
+    if isinstance(value, CodeType):
+        return _code(value)
+    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)  # sets have no fixed order

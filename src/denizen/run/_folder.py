@@ -1,0 +1,220 @@
+"""The folder that a run writes itself to while it runs.
+
+    manifest.json            what the run is, and what of it is safe, with checksums; replaced last, in one piece
+    inputs.safetensors       identities and parameters per replicate, where they were given
+    metrics/part-*.parquet   series, one row per step and replicate; a part is never written again
+    checkpoints/*.safetensors    the state after the last safe step; the one before is removed afterwards
+    snapshots/               Zarr arrays
+    log.txt                  what happened when
+
+A save writes new files, brings them to the disk, and replaces the manifest at the very end: a kill at any instant
+leaves the previous save or this one.
+"""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from denizen.errors import StorageError, need
+from denizen.run import _facts, _manifest, _metrics, _zarr
+from denizen.run._atomic import TEMPORARY, digest, locked, uninterrupted, write_atomic
+from denizen.run._files import write
+from denizen.run._manifest import Manifest, Part, Taken
+
+if TYPE_CHECKING:
+    from denizen.run._run import Run
+
+SECONDS = 2.0  # between saves, at least
+SHARE = 0.02  # of a run's time that saving may take, and that a kill may cost once the run is long
+
+
+class RunFolder:
+    """A folder and the manifest that was last written to it.
+
+    Attributes:
+        path: the folder.
+        manifest: what is safe on disk.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, data: bytes) -> None:
+        self.path, self.manifest = path, manifest
+        self._known = digest(data)
+        self._opened = self._saved = time.monotonic()
+        self._cost = 0.0  # seconds that the last save took
+        self._tidy = False  # whether nothing lies in the folder that the manifest does not name
+
+    @classmethod
+    def create(cls, path: Path | str, run: "Run", settings: Mapping[str, Any] | None = None) -> "RunFolder":
+        """Make the folder and save the run to it.
+
+        Args:
+            path: must not exist yet, or be empty.
+            run: the run, at whatever step it is.
+            settings: kept in the manifest; JSON values only.
+
+        Raises:
+            StorageError: the folder holds something already, or cannot be written.
+            MissingExtra: polars, or zarr where there are snapshots, is not installed.
+        """
+        path = Path(path)
+        need("polars", "tables", _metrics.PURPOSE)
+        _metrics.check_names(run.series_names)
+        if run._snapshots is not None:
+            need("zarr", "storage", _zarr.PURPOSE)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if any(entry.name != ".lock" for entry in path.iterdir()):
+                raise StorageError(f"run folder {path} is not empty; choose another folder, or resume the run in it")
+            with locked(path):
+                for name in ("metrics", "checkpoints"):
+                    (path / name).mkdir()
+                inputs = write(path, "inputs.safetensors", 0, 0, _facts.inputs(run))
+                checkpoint = Part("", 0, 0, 0, "")  # replaced by the save below
+                manifest = _facts.first_manifest(run, inputs, checkpoint, dict(settings) if settings else None)
+                folder = cls(path, manifest, b"")
+                folder._tidy = True
+                folder._log(f"created: {manifest.model['class']}, {manifest.model['agents']} agents")
+                folder._save(run, "running" if run.steps == 0 else "finished", None, forced=True)
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(f"run folder {path} cannot be written: {error.strerror or error}") from error
+        return folder
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a killed process wrote and no save includes."""
+        listed = {self.manifest.checkpoint.file, *(part.file for part in self.manifest.metrics)}
+        with contextlib.suppress(OSError):  # leftovers that cannot be removed are in nobody's way
+            for path in [*self.path.glob("metrics/*"), *self.path.glob("checkpoints/*")]:
+                if path.relative_to(self.path).as_posix() not in listed:
+                    path.unlink()
+            for path in [*self.path.glob(f".*{TEMPORARY}"), *self.path.glob("snapshots/**/*.partial")]:
+                path.unlink()
+        if self.manifest.snapshots is not None:
+            _zarr.trim(self.path, self.manifest.snapshots)
+        self._log(f"resumed after step {self.manifest.steps}")
+
+    @contextlib.contextmanager
+    def session(self, run: "Run", wanted: int) -> Iterator[None]:
+        """While the block runs the folder is this run's; saved at its end, also where it ends with an error."""
+        with self._locked():
+            with self._explained():
+                if not self._tidy:
+                    self._remove_leftovers()
+                    self._tidy = True
+                self._commit(dataclasses.replace(self.manifest, status="running", error=None, wanted=wanted))
+            try:
+                yield
+            except StorageError:
+                raise
+            except BaseException as error:
+                status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+                try:
+                    self.save(run, status, f"{type(error).__name__}: {error}".strip(": "))
+                except StorageError as failure:
+                    error.add_note(str(failure))
+                raise
+            self.save(run, "finished")
+
+    def save_if_due(self, run: "Run") -> None:
+        """Save where the last save is a while ago; called after every chunk of steps."""
+        now = time.monotonic()
+        if now - self._saved >= max(SECONDS, self._cost / SHARE, SHARE * (now - self._opened)):
+            self.save(run, "running")
+
+    def save(self, run: "Run", status: str, error: str | None = None) -> None:
+        """Write what is new; called with the lock held.
+
+        Raises:
+            StorageError: says what is safe on disk. The run in memory is as it was and can be saved again.
+        """
+        began = time.monotonic()
+        with self._explained(), uninterrupted():
+            self._save(run, status, error)
+        self._saved = time.monotonic()
+        self._cost = self._saved - began
+
+    def save_now(self, run: "Run") -> None:
+        """Save outside a session."""
+        with self._locked():
+            self.save(run, "finished" if run.steps >= self.manifest.wanted else "interrupted")
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._explained(), contextlib.ExitStack() as opening:
+            opening.enter_context(locked(self.path))
+            if digest((self.path / _manifest.NAME).read_bytes()) != self._known:
+                raise StorageError(
+                    f"run folder {self.path} was changed by another run since this one last wrote to it; "
+                    f"run.save('another folder') keeps this one"
+                )
+            held = opening.pop_all()
+        with held:
+            yield
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what the system says into a `StorageError` that says what is safe."""
+        try:
+            yield
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(self._explain(error)) from error
+
+    def _save(self, run: "Run", status: str, error: str | None, forced: bool = False) -> None:
+        old, steps = self.manifest, run.steps
+        changes: dict[str, Any] = {}
+        if steps > old.steps or forced:
+            file = f"checkpoints/step-{steps:08d}.safetensors"
+            changes["checkpoint"] = write(self.path, file, steps, steps, _facts.checkpoint(run))
+        if steps > old.steps:
+            table = _facts.table(run, old.steps)
+            file = f"metrics/part-{len(old.metrics):05d}.parquet"
+            changes["metrics"] = (*old.metrics, write(self.path, file, old.steps + 1, steps, _metrics.encode(table)))
+            changes["series"] = _facts.series(run)
+        if run._snapshots is not None:
+            changes["snapshots"] = self._save_snapshots(run._snapshots)
+        changes |= {"status": status, "error": error, "updated": _facts.now(), "steps": steps}
+        self._commit(dataclasses.replace(old, **changes, wanted=max(old.wanted, steps)))
+        if old.checkpoint.file not in ("", self.manifest.checkpoint.file):
+            with contextlib.suppress(OSError):
+                (self.path / old.checkpoint.file).unlink()
+        if steps > old.steps or status != "running":
+            self._log(f"{status}, {steps} steps safe{f': {error}' if error else ''}")
+
+    def _save_snapshots(self, store: Any) -> Taken:
+        old = self.manifest.snapshots or Taken(store.every, tuple(store.names), (), ())
+        new = store.taken[len(old.steps) :]
+        if not new:
+            return old
+        digests = _zarr.append(self.path, len(old.steps), new)
+        return Taken(old.every, old.fields, (*old.steps, *(step for step, _ in new)), (*old.digests, *digests))
+
+    def _commit(self, manifest: Manifest) -> None:
+        """Replace the manifest: from here on what it names counts."""
+        data = manifest.encode()
+        try:
+            write_atomic(self.path / _manifest.NAME, data)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                if (self.path / _manifest.NAME).read_bytes() == data:  # replaced, only the last sync failed
+                    self.manifest, self._known = manifest, digest(data)
+            raise
+        self.manifest, self._known = manifest, digest(data)
+
+    def _log(self, message: str) -> None:
+        with contextlib.suppress(OSError), open(self.path / "log.txt", "a", encoding="utf-8") as file:
+            file.write(f"{_facts.now()} {message}\n")  # a line of the log is not worth a run
+
+    def _explain(self, error: OSError) -> str:
+        safe, path = self.manifest, self.path
+        taken = f", {len(safe.snapshots.steps)} snapshots" if safe.snapshots else ""
+        what = f"every series up to step {safe.steps}, the state after it{taken}" if safe.steps else "the initial state"
+        return (
+            f"run folder {path} could not be written: {error.strerror or error}. Safe on disk: {what}. Nothing is lost "
+            f"in memory: make room and call run.save(), or call run.save('another folder')"
+        )

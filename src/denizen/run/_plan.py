@@ -1,0 +1,95 @@
+"""What a run will do, before or while it does it."""
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from denizen import _tree, ops
+from denizen.run._compile import AUTO_COMPILE_SECONDS
+from denizen.run._fingerprint import describe
+from denizen.run._summary import Shown
+
+if TYPE_CHECKING:
+    from denizen.run._run import Run
+
+
+def plan(run: "Run") -> Shown:
+    """See `Run.plan`."""
+    from rich.console import Group
+    from rich.table import Table
+
+    facts = Table.grid(padding=(0, 2))
+    for name, text in _facts(run).items():
+        facts.add_row(f"[bold]{name}", text)
+    fields = Table(title="state", title_justify="left", title_style="bold", header_style="")
+    for head in ("field", "kind", "axes", "dtype", "shape of a replicate", "bytes of all"):
+        fields.add_column(head, justify="right" if head.startswith("bytes") else "left")
+    for row in _fields(run):
+        fields.add_row(*row)
+    return Shown(Group(facts, fields), _memory(run))
+
+
+def _facts(run: "Run") -> dict[str, str]:
+    setting, memory = run._stepper.setting, _memory(run)
+    agents = run._stepper.ids.numel()
+    sizes = ", ".join(f"{name} {size(count)}" for name, count in memory.items())
+    return {
+        "model": f"{type(run.model).__name__}: {agents:,} agents × {len(run.worlds)} replicates, seed {run.seed}",
+        "time": f"{run.steps} steps done, each {run.dt:g} {run.time_unit}",
+        "device": f"{run.device}, ops: {ops.variant(run.device)}",
+        "path": _path(run),
+        "draws": "hard" if setting.relax is None else f"relaxed by {describe(setting.relax)}",
+        "series": ", ".join(f"{name} ({run.kinds[name]})" for name in run.series_names) or "none",
+        "interventions": "; ".join(describe(i) for i in setting.interventions) or "none",
+        "snapshots": f"every {run._snapshots.every} steps of {', '.join(run._snapshots.names)}"
+        if run._snapshots
+        else "none",
+        "folder": str(run.folder) if run.folder else "none; pass out= to simulate or call run.save(path)",
+        "memory": f"about {size(sum(memory.values()))}: {sizes}",
+    }
+
+
+def _path(run: "Run") -> str:
+    if run._path == "compiled":
+        return "compiled"
+    if run._compile:
+        return "eager for the first steps, then compiled, as asked"
+    if run._compile is False:
+        return "eager, as asked or because compiling failed"
+    return f"eager; compiled where more than {AUTO_COMPILE_SECONDS:.0f} s of stepping lie ahead"
+
+
+def _fields(run: "Run") -> list[tuple[str, ...]]:
+    rows, state = [], run.state
+    for name, kind in state.kinds.items():
+        for leaf in _tree.flatten(state.__dict__[name])[0]:
+            dtype = str(leaf.dtype).removeprefix("torch.")
+            rows.append((name, kind.name, ", ".join(kind.axes), dtype, str(list(leaf.shape[1:])), size(_bytes(leaf))))
+    return rows
+
+
+def _memory(run: "Run") -> dict[str, int]:
+    """Bytes by what holds them: a step has the old and the new state, and about two float32 an entry besides."""
+    leaves = run._carry.leaves
+    structures = _tree.flatten(run.model)[0]
+    memory = {
+        "model": sum(_bytes(tensor) for tensor in structures if isinstance(tensor, Tensor)),
+        "state": 2 * sum(_bytes(leaf) for leaf in leaves),
+        "a step's values": sum(8 * leaf.numel() for leaf in leaves),
+        "series so far": sum(_bytes(chunk) for chunks in run._chunks.values() for chunk in chunks),
+    }
+    if run._snapshots:
+        memory["snapshots so far"] = sum(_bytes(t) for _, fields in run._snapshots.taken for t in fields.values())
+    return memory
+
+
+def _bytes(tensor: Any) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count} B"

@@ -1,0 +1,156 @@
+"""`resume`: go on with the run of a folder, bit for bit as if it had never stopped."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from denizen.errors import DataError, InputError, ModelError
+from denizen.model import Intervention, Model, Setting
+from denizen.rng import Relax
+from denizen.run import _facts, _manifest, _saved, _simulate, _zarr
+from denizen.run._engine import Carry
+from denizen.run._files import content
+from denizen.run._fingerprint import differences, fingerprint
+from denizen.run._folder import RunFolder
+from denizen.run._manifest import Manifest, Setup
+from denizen.run._run import Run
+from denizen.run._snapshots import Snapshots
+
+
+def resume(
+    path: Path | str,
+    model: Model,
+    steps: int | None = None,
+    *,
+    device: torch.device | str | None = None,
+    record: Mapping[str, Callable[..., Tensor]] | None = None,
+    interventions: Sequence[Intervention] = (),
+    relax: Relax | None = None,
+    compile: bool | None = None,
+    progress: bool = False,
+) -> Run:
+    """Go on with the run of a folder, from the last state that was saved.
+
+    Series, state and snapshots equal those of a run that was never stopped, bit for bit on the same kind of device.
+    Seed, replicates, dt, snapshots and parameters per replicate are read from the folder; what is code is given again
+    and compared with what the run was begun with.
+
+    Args:
+        path: the folder.
+        model: the model that the run was begun with.
+        steps: further steps; None runs those that are missing from what was asked for, 0 only loads.
+        device: where to run; default: the kind of device of the run so far.
+        record: as it was given to `simulate`.
+        interventions: as they were given to `simulate`.
+        relax: as it was given to `simulate`.
+        compile: as in `simulate`.
+        progress: as in `simulate`.
+
+    Returns:
+        The run, with its series from the first step on. It keeps writing to the folder.
+
+    Raises:
+        DataError: not a run folder, or a damaged one.
+        InputError: the model, or one of the other arguments, is not the one of the run; says what differs.
+        StorageError: another run is writing to the folder.
+    """
+    path = Path(path)
+    manifest, data = _manifest.read(path)
+    if not isinstance(model, Model):
+        raise InputError(f"resume: model is {type(model).__name__}, expected an instance of a dz.Model")
+    _same_model(path, manifest, model)
+    setup = manifest.setup
+    target = _simulate._device(device or setup.device)
+    inputs = _facts.decode(content(path, manifest.inputs), str(path / manifest.inputs.file))
+    setting = Setting(
+        dt=setup.dt,
+        relax=relax,
+        interventions=_simulate._interventions((*model.interventions, *interventions), model),
+        record=_simulate._records(record or {}, model),
+        custom_ids="ids" in inputs,
+    )
+    keys = torch.tensor([[setup.seed, world] for world in setup.worlds], dtype=torch.int64, device=target)
+    params = {name.removeprefix("param."): value for name, value in inputs.items() if name != "ids"}
+    taken = manifest.snapshots
+    run = Run._begin(
+        model.to(target), setting, keys, _simulate._ids(inputs.get("ids"), model, target),
+        _simulate._values(params, model, len(keys), target),
+        Snapshots(taken.every, taken.fields) if taken else None, compile, None,
+    )  # fmt: skip
+    _same_setup(path, setup, _facts.setup(run))
+    _warn_of_versions(path, manifest)
+    _restore(run, RunFolder(path, manifest, data))
+    return run.extend(_missing(manifest, steps), progress=progress) if steps != 0 else run
+
+
+def _missing(manifest: Manifest, steps: int | None) -> int:
+    return max(manifest.wanted - manifest.steps, 0) if steps is None else steps
+
+
+def _restore(run: Run, folder: RunFolder) -> None:
+    path, manifest = folder.path, folder.manifest
+    where = str(path / manifest.checkpoint.file)
+    carry = _carry(run, _facts.decode(content(path, manifest.checkpoint), where), where)
+    if int(carry.step) != manifest.steps:
+        raise DataError(f"{where} is of step {int(carry.step)}, the manifest says {manifest.steps}")
+    names = [entry.name for entry in manifest.series]
+    if names and names != run.series_names:
+        raise DataError(f"{path}: the manifest lists the series {names}, the model records {run.series_names}")
+    series = {name: values.to(run.device) for name, values in _saved.series(path, manifest).items()}
+    kept = _zarr.load(path, manifest.snapshots, len(run.worlds)) if manifest.snapshots else []
+    taken = [(step, {name: values.to(run.device) for name, values in fields.items()}) for step, fields in kept]
+    try:
+        run._restore(carry, series, taken, folder)
+    except ModelError as error:
+        raise DataError(f"{where} holds a state that the model cannot have: {error}") from error
+
+
+def _carry(run: Run, tensors: dict[str, Tensor], where: str) -> Carry:
+    """The state of a checkpoint, where it has the form of the run's own."""
+    fresh = run._carry
+    wanted = dict(zip(_facts.leaf_names(run), fresh.leaves, strict=True)) | {
+        "switches": fresh.switches,
+        "step": fresh.step,
+    }
+    if set(tensors) != set(wanted):
+        raise DataError(f"{where} holds {sorted(tensors)}, expected {sorted(wanted)}")
+    for name, tensor in tensors.items():
+        if (tensor.shape, tensor.dtype) != (wanted[name].shape, wanted[name].dtype):
+            raise DataError(
+                f"{where}: {name} is {tensor.dtype} {list(tensor.shape)}, expected {wanted[name].dtype} "
+                f"{list(wanted[name].shape)}"
+            )
+    moved = {name: tensor.to(run.device) for name, tensor in tensors.items()}
+    step, switches = moved.pop("step"), moved.pop("switches")
+    return Carry([moved[name] for name in _facts.leaf_names(run)], step, switches, None)
+
+
+def _same_model(path: Path, manifest: Manifest, model: Model) -> None:
+    found = differences(manifest.model, fingerprint(model))
+    if found:
+        more = f" (and {len(found) - 4} more)" if len(found) > 4 else ""
+        raise InputError(f"resume: the model is not the one that {path} was begun with: {'; '.join(found[:4])}{more}")
+
+
+def _same_setup(path: Path, saved: Setup, given: Setup) -> None:
+    for what in ("interventions", "record", "relax"):
+        there, here = getattr(saved, what), getattr(given, what)
+        if there != here:
+            raise InputError(
+                f"resume: {what}= differs from what {path} was begun with: it was {there or 'not given'}, here it is "
+                f"{here or 'not given'}"
+            )
+
+
+def _warn_of_versions(path: Path, manifest: Manifest) -> None:
+    now = _facts.versions()
+    for what in ("denizen", "torch"):
+        if manifest.versions.get(what) != now[what]:
+            warnings.warn(
+                f"{path} was begun with {what} {manifest.versions.get(what)}, here is {now[what]}; from here on "
+                f"results may differ in the last bits from those of a run that was never stopped",
+                stacklevel=3,
+            )

@@ -1,0 +1,111 @@
+"""`load`: the series and snapshots of a run folder, without its model."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from denizen.errors import DataError, InputError, nearest
+from denizen.run import _manifest, _metrics, _zarr
+from denizen.run._files import content
+from denizen.run._manifest import Manifest
+from denizen.run._results import Results
+
+
+class SavedRun(Results):
+    """What a run folder holds; made by `denizen.run.load`.
+
+    Attributes:
+        path: the folder.
+        manifest: what the run is, see `manifest.json`.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, series: dict[str, Tensor]) -> None:
+        self.path, self.manifest, self._series = path, manifest, series
+        self.worlds, self.seed = list(manifest.setup.worlds), manifest.setup.seed
+
+    @property
+    def series_names(self) -> list[str]:
+        """Names of the series; none before the first step."""
+        return [series.name for series in self.manifest.series]
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """``"flow"`` or ``"level"`` for each series."""
+        return {series.name: series.kind for series in self.manifest.series}
+
+    @property
+    def steps(self) -> int:
+        """Steps done."""
+        return self.manifest.steps
+
+    @property
+    def dt(self) -> float:
+        """Length of a step in `time_unit`."""
+        return self.manifest.setup.dt
+
+    @property
+    def time_unit(self) -> str:
+        """Unit of time."""
+        return self.manifest.setup.time_unit
+
+    def about(self, name: str) -> str:
+        """The sentence with which the model documents a series."""
+        return next((series.about for series in self.manifest.series if series.name == name), "")
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A series by name: `[replicates, steps, …]`."""
+        if name not in self._series:
+            raise InputError(f"run[{name!r}]: no such series; {nearest(name, self._series)}")
+        return self._series[name]
+
+    @property
+    def snapshots(self) -> dict[str, Tensor]:
+        """Kept fields `[replicates, snapshots, …]` by name, and ``"step"`` `[snapshots]`; read now."""
+        taken = self.manifest.snapshots
+        if taken is None:
+            raise InputError("run.snapshots: this run kept none")
+        kept = _zarr.load(self.path, taken, len(self.worlds))
+        out = {name: torch.stack([fields[name] for _, fields in kept], dim=1) for name in taken.fields}
+        return {**out, "step": torch.tensor([step for step, _ in kept])}
+
+    def __repr__(self) -> str:
+        facts = self.manifest
+        name = facts.model["class"].rsplit(".", 1)[-1]
+        return f"SavedRun({self.path}, {name}, {facts.steps} steps, {len(self.worlds)} replicates, {facts.status})"
+
+
+def load(path: Path | str) -> SavedRun:
+    """Read a run folder; works while the run is still going, and gives what is safe by then.
+
+    Args:
+        path: the folder.
+
+    Returns:
+        Series as ``load(path)["cases"]``, `[replicates, steps, …]`, equal to those of the run bit for bit.
+
+    Raises:
+        DataError: not a run folder, or a damaged one; names the file.
+        MissingExtra: polars is not installed.
+    """
+    path = Path(path)
+    for _ in range(3):
+        manifest, _ = _manifest.read(path)
+        try:
+            return SavedRun(path, manifest, series(path, manifest))
+        except DataError:
+            if _manifest.read(path)[0] == manifest:  # else the run has gone on meanwhile: read again
+                raise
+    return SavedRun(path, manifest, series(path, manifest))
+
+
+def series(path: Path, manifest: Manifest) -> dict[str, Tensor]:
+    """All series of a folder, `[replicates, steps, …]`."""
+    worlds = len(manifest.setup.worlds)
+    parts = []
+    for part in manifest.metrics:
+        data = content(path, part)
+        parts.append(_metrics.decode(data, manifest.series, worlds, part.last - part.first + 1, str(path / part.file)))
+    if not parts:
+        return {}
+    return {entry.name: torch.cat([part[entry.name] for part in parts], dim=1) for entry in manifest.series}
