@@ -33,8 +33,10 @@ def gamma_quantile(prob: Tensor, shape: Tensor) -> Tensor:
     # A start of 0 (tiny shapes) would divide by zero; the quantile itself is below every float32 there.
     x = start.clamp(min=1e-290)
     log_gamma = torch.lgamma(shape)
-    for _ in range(_HALLEY_STEPS):
+    for k in range(_HALLEY_STEPS):
         error = torch.special.gammainc(shape, x) - prob
+        if k == _HALLEY_STEPS - 1:  # near 1 only the upper tail, 1 - prob without rounding, has the digits
+            error = torch.where(prob > 0.5, (1 - prob) - torch.special.gammaincc(shape, x), error)
         density = torch.exp((shape - 1) * torch.log(x) - x - log_gamma)
         newton = error / density.clamp(min=1e-300)
         curvature = torch.clamp(newton * ((shape - 1) / x - 1), max=1.0)

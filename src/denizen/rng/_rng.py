@@ -139,7 +139,12 @@ class Rng:
     def uniform(self, name: str, low: Tensor | float = 0.0, high: Tensor | float = 1.0) -> Tensor:
         """Uniform on [low, high): float32 `[agents]`."""
         unit = (self._words(name) >> 8).to(torch.float32) * 2.0**-24
-        return low + (high - low) * unit
+        if isinstance(low, float | int) and isinstance(high, float | int) and (low, high) == (0, 1):
+            return unit
+        start, end = (torch.as_tensor(x, dtype=torch.float32, device=unit.device) for x in (low, high))
+        drawn = start + (end - start) * unit
+        # Rounding may reach the end, which is not part of the interval.
+        return torch.where(drawn == end, torch.nextafter(end.detach(), start.detach()), drawn)
 
     def normal(self, name: str, mean: Tensor | float = 0.0, std: Tensor | float = 1.0) -> Tensor:
         """Normal by inversion: float32 `[agents]`."""
@@ -147,16 +152,23 @@ class Rng:
 
     def exponential(self, name: str, rate: Tensor | float = 1.0) -> Tensor:
         """Exponential with the given rate (mean 1 / rate), by inversion: float32 `[agents]`."""
+        self._require(f"rng.exponential({name!r})", torch.as_tensor(rate) >= 0)
         return -torch.log1p(-self._unit64(name)).to(torch.float32) / rate
 
     def gamma(self, name: str, shape: Tensor | float, scale: Tensor | float = 1.0) -> Tensor:
         """Gamma (mean shape * scale; Erlang where shape is whole) by inversion: float32 `[agents]`."""
         alpha = self._per_agent(shape).to(torch.float64)
+        self._require(f"rng.gamma({name!r})", (alpha > 0) & (alpha < torch.inf))
         return gamma_quantile(self._unit64(name), alpha).to(torch.float32) * scale
 
     def poisson(self, name: str, mean: Tensor | float) -> Tensor:
-        """Poisson by inversion: int64 `[agents]`. 32 evaluations of a special function; not for the hottest loop."""
-        return poisson_quantile(self._unit64(name), self._per_agent(mean).to(torch.float64))
+        """Poisson by inversion: int64 `[agents]`. 32 evaluations of a special function; not for the hottest loop.
+
+        Means go from 0 to 2**31.
+        """
+        average = self._per_agent(mean).to(torch.float64)
+        self._require(f"rng.poisson({name!r})", (average >= 0) & (average <= 2**31))
+        return poisson_quantile(self._unit64(name), average)
 
     def integers(self, name: str, low: int, high: int) -> Tensor:
         """Whole numbers uniform on low … high - 1: int64 `[agents]`; bias below (high - low) / 2**32."""
@@ -169,12 +181,19 @@ class Rng:
 
         Args:
             name: stream.
-            probs: `[categories]` or `[agents, categories]`, not negative; normalised here.
+            probs: `[categories]` or `[agents, categories]`, not negative, finite and not all 0; normalised here.
 
         Returns:
             int64 `[agents]`; under `relax` nothing but the hard index is offered: use `bernoulli` chains instead.
         """
+        if probs.dim() not in (1, 2) or probs.shape[:-1] not in ((), (self._num,)) or probs.shape[-1] == 0:
+            raise ModelError(
+                f"rng.categorical({name!r}): probs has shape {tuple(probs.shape)}, expected (categories,) or "
+                f"({self._num}, categories)"
+            )
         edges = probs.to(torch.float32).cumsum(dim=-1)
+        total = edges[..., -1]
+        self._require(f"rng.categorical({name!r})", (probs >= 0).all(dim=-1) & (total > 0) & (total < torch.inf))
         aim = (self._words(name) >> 8).to(torch.float32) * 2.0**-24 * edges[..., -1]
         return (edges[..., :-1] <= aim[:, None]).sum(dim=-1)
 
@@ -185,6 +204,10 @@ class Rng:
             return torch.argsort(word, stable=True)
         by_id = torch.argsort(self._ids, stable=True)
         return by_id[torch.argsort(word[by_id], stable=True)]
+
+    def _require(self, what: str, good: Tensor) -> None:
+        """Stop the run at the end of the chunk unless `good` holds everywhere."""
+        self._bad.append((what, (~good.all()).to(device=self._key.device, dtype=torch.int8)))
 
     # --- plumbing -----------------------------------------------------------------------------------------------------
 
