@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from denizen.run._folder import RunFolder
     from denizen.run._summary import Shown
 
+EXPECTED = {
+    "event": "hazards that are not negative",
+    "bernoulli": "probabilities from 0 to 1",
+    "categorical": "weights that are finite, not negative and not all 0",
+    "exponential": "rates that are not negative",
+    "gamma": "shapes that are finite and above 0",
+    "poisson": "means from 0 to 2**31",
+}
+
 CHUNK = 32  # steps between looks at the device's checks, at most
 CHUNK_SECONDS = 0.5  # of slow steps a chunk holds fewer, so that progress shows and saving is not held up
 TRIAL = 4  # steps after the first that tell how long the others take
@@ -257,7 +266,7 @@ class Run(Results):
         when = "in init" if int(carry.step) == 0 else f"between steps {step} and {int(carry.step)}"
         if label.startswith("births"):
             return f"{label} ({when})"
-        wanted = "hazards that are not negative" if "event" in label else "probabilities from 0 to 1"
+        wanted = EXPECTED[label.removeprefix("rng.").partition("(")[0]]
         return (
             f"{label} got a value that is negative, NaN or out of range {when}; expected {wanted}. A NaN may come from "
             f"a sum over neighbours whose values exceeded its max=, or from a parameter"
