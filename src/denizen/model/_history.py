@@ -51,7 +51,7 @@ class History:
 
     def count_never(self) -> Tensor:
         """Number of agents to whom nothing has happened yet: 0-d."""
-        if self.relaxed:
+        if self.relaxed or self.value.is_cuda:
             return self.never().sum()
         kept = self._kept
         counts = self._counts(kept[0], *kept[1].shape) if kept else self._counts(None, 1, self.length + 2)
@@ -92,12 +92,14 @@ class History:
         return ops.lookup(rows[None], self.value[None], None if group is None else group[None])[0]
 
     def total(self, table: Tensor, group: Tensor | None = None) -> Tensor:
-        """Sum of `weigh(table, group)` over agents: float32 0-d, from a histogram of ages in the hard form."""
+        """Sum of `weigh(table, group)` over agents: float32 0-d, added up in float64 in the hard form."""
         if self.relaxed:
             return self.weigh(table, group).sum()
+        if self.value.is_cuda:  # one reduction, which the compiler fuses with its neighbours
+            return self.weigh(table, group).to(torch.float64).sum().to(torch.float32)
         padded = self._padded(table, group)
         rows = padded if group is not None else padded[None]
-        return (self._counts(group, *rows.shape) * rows).sum()
+        return (self._counts(group, *rows.shape) * rows.to(torch.float64)).sum().to(torch.float32)
 
     def _counts(self, group: Tensor | None, num_groups: int, num_codes: int) -> Tensor:
         """Number of agents by group and code."""

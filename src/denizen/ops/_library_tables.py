@@ -66,6 +66,11 @@ def _lookup_backward(ctx, grad):
 lookup.register_autograd(_lookup_backward, setup_context=_lookup_context)
 
 
+def fused_lookup(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
+    """`lookup`, on CUDA as plain torch: the compiler then fuses it with what uses it."""
+    return _tables.lookup(table, codes, group) if codes.is_cuda else lookup(table, codes, group)
+
+
 @torch.library.custom_op("denizen::histogram", mutates_args=())
 def histogram(codes: Tensor, group: Tensor | None, num_groups: int, num_codes: int) -> Tensor:
     """int64 `[W, G, K]` counts of codes; see `_tables.histogram`."""
