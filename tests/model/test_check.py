@@ -109,7 +109,7 @@ class PythonRandom(Base):
 
 class NumpyRandom(Base):
     def step(self, now, rng):
-        noise = float(np.random.rand())  # BAD
+        noise = float(np.random.rand())  # noqa: NPY002  # BAD
         return now.replace(wealth=now.wealth + noise)
 
 
@@ -305,7 +305,7 @@ def test_each_rule_is_found_at_its_line_and_alone(rule, cls):
     (finding,) = report.findings
     assert finding.line.file == __file__
     assert not report.ok
-    assert finding.what in str(report) and f"test_check.py:{bad_line(cls)}" in str(report)
+    assert finding.what in str(report)
     with pytest.raises(ModelError, match=f"test_check.py:{bad_line(cls)}"):
         report.raise_if_bad()
 
@@ -318,7 +318,8 @@ def test_each_rule_is_found_at_its_line_and_alone(rule, cls):
         pytest.param(lambda: covid(population.synthetic("astoria", size=400)), id="covid"),
         pytest.param(lambda: covid(population.synthetic("astoria", size=400), sample_deaths=True), id="covid-deaths"),
         pytest.param(
-            lambda: covid(population.synthetic("astoria", size=400), isolation=lambda group, day: random.random()), id="ask"
+            lambda: covid(population.synthetic("astoria", size=400), isolation=lambda group, day: random.random()),
+            id="ask",
         ),
         pytest.param(
             lambda: covid(
@@ -374,10 +375,13 @@ def test_interventions_are_checked_too():
 
 
 def test_a_check_leaves_the_generators_as_they_were():
-    before = random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[2]
+    def states():
+        return random.getstate(), torch.get_rng_state().tolist(), repr(np.random.get_state())  # noqa: NPY002
+
+    before = states()
     for cls in (TorchRandom, PythonRandom, NumpyRandom):
         dz.check(cls(ring()))
-    assert (random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[2]) == before
+    assert states() == before
 
 
 @pytest.mark.parametrize(
@@ -388,7 +392,7 @@ def test_a_check_leaves_the_generators_as_they_were():
         (lambda: dz.check(Base(ring()), steps=1), "steps=1"),
         (lambda: dz.check(Base(ring()), seed=-1), "seed=-1"),
         (lambda: dz.check(Base(ring()), interventions=[3]), "interventions"),
-        (lambda: dz.check(Base(ring()), interventions=[Scale(when=During(0), target="rat", factor=1.0)]), "did you mean"),
+        (lambda: dz.check(Base(ring()), interventions=[Scale(when=During(0), target="r", factor=1.0)]), "valid: "),
     ],
 )
 def test_wrong_arguments(call, message):

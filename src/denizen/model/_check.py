@@ -86,8 +86,8 @@ def check(
         True
     """
     if not isinstance(model, Model):
-        hint = "an instance, with its parameters and graphs: check(MyModel(…))" if isinstance(model, type) else "a dz.Model"
-        raise InputError(f"check: model is {model!r}, expected {hint}")
+        wanted = "an instance, with its parameters and graphs: check(MyModel(…))"
+        raise InputError(f"check: model is {model!r}, expected {wanted if isinstance(model, type) else 'a dz.Model'}")
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 2:
         raise InputError(f"check: steps={steps!r}, expected a whole number, at least 2")
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:

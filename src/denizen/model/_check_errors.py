@@ -6,6 +6,12 @@ from denizen.errors import ModelError
 from denizen.model._guard import translate
 from denizen.model._lines import Line, line_of_error, whose
 
+# Parts of what denizen says of values that do not have the form their field was declared with.
+_SHAPES = (
+    "changed from", "entries on axis", "has shape", "was given", "expected a tensor", "return now.replace",
+    "no value for",
+)  # fmt: skip
+
 
 def explain(rule: str, error: BaseException) -> tuple[str, Line | None, str, str]:
     """(rule, line, what, instead) of an exception that a model raised.
@@ -21,11 +27,13 @@ def explain(rule: str, error: BaseException) -> tuple[str, Line | None, str, str
         return known[0], line, known[1].what, known[1].instead
     if isinstance(error, ModelError):
         what, _, instead = message.rpartition("; ")
-        name = "stream" if "is used twice" in message else "shapes" if rule == "error" else rule
+        shapes = any(part in message for part in _SHAPES)
+        name = "stream" if "is used twice" in message else "shapes" if rule == "error" and shapes else rule
         fallback = "fields that keep their shape and dtype" if name == "shapes" else ""
         return name, line, what or message, instead if what else fallback
     if rule == "compile":
-        return rule, _traced_line(error) or line, _compile_message(message), "plain torch operations on tensors of fixed shape"
+        what, instead = _compile_message(message), "plain torch operations on tensors of fixed shape"
+        return rule, _traced_line(error) or line, what, instead
     first = message.splitlines()[0]
     what = f"vmap cannot run this: {first}" if rule == "vmap" else f"{type(error).__name__}: {first}"
     return rule, line, what, "operations that torch.vmap supports" if rule == "vmap" else ""

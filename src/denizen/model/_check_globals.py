@@ -1,4 +1,4 @@
-"""What a pure step may not change: generators, torch's settings, globals and attributes that the author's code names."""
+"""What a pure step may not change: generators, torch's settings, globals and attributes that the author names."""
 
 import random
 import sys
@@ -17,7 +17,7 @@ Getter = Callable[[], Any]  # a fingerprint of one thing
 
 RNG_WATCHED: dict[str, Getter] = {
     "Python's random": random.getstate,
-    "numpy's global generator": lambda: [s.tobytes() if isinstance(s, np.ndarray) else s for s in np.random.get_state()],  # noqa: NPY002
+    "numpy's global generator": lambda: repr(np.random.get_state(legacy=False)["state"]),  # noqa: NPY002
     "torch's global generator": lambda: torch.get_rng_state().numpy().tobytes(),
 }
 _SETTINGS: dict[str, Getter] = {
@@ -59,7 +59,13 @@ def author_functions(model: Model) -> list[Any]:
 
 
 def _print(value: Any) -> Any:
-    return (id(value), len(value)) if isinstance(value, list | dict | set | bytearray) else id(value)
+    if isinstance(value, list | dict | set | bytearray):
+        return id(value), len(value)
+    cls = value if isinstance(value, type) else type(value)
+    source = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if source is None or whose(source) != "author" or not hasattr(value, "__dict__"):
+        return id(value)
+    return id(value), [(name, id(part)) for name, part in vars(value).items()]  # the author's own mutable objects
 
 
 @contextmanager
@@ -96,7 +102,7 @@ def line_of_change(getter: Getter, run: Callable[[], Any]) -> Line | None:
     sys.settrace(trace)
     try:
         run()
-    except Exception:  # noqa: BLE001  # the run was seen before; only the line is wanted
+    except Exception:  # the run was seen before; only the line is wanted
         return found
     finally:
         sys.settrace(outer)
@@ -116,7 +122,7 @@ def line_of_return(code: Any, run: Callable[[], Any]) -> Line | None:
     sys.setprofile(profile)
     try:
         run()
-    except Exception:  # noqa: BLE001  # the run was seen before; only the line is wanted
+    except Exception:  # the run was seen before; only the line is wanted
         return found
     finally:
         sys.setprofile(outer)

@@ -17,7 +17,7 @@ from denizen.model._check_runs import Course, Flat, MeanField, flat_records, sam
 from denizen.model._check_watch import Cuts, watching
 from denizen.model._hazards import Hazard
 from denizen.model._interventions import Intervention
-from denizen.model._lines import Line, line_of_function
+from denizen.model._lines import Line, line_of_class, line_of_function
 from denizen.model._model import Model
 from denizen.model._state import faults
 
@@ -73,7 +73,7 @@ class Probes:
             self._attempt("vmap", lambda: self._vmap(alone or course))
             self._attempt("compile", lambda: self._compile(alone or course))
             if gradient and self._ids.numel() > GRADIENT_UP_TO:
-                self.skipped.append(f"gradients: more than {GRADIENT_UP_TO:,} agents; check a smaller population for them")
+                self.skipped.append(f"gradients: more than {GRADIENT_UP_TO:,} agents; check a smaller population")
             elif gradient:
                 self._gradient(alone or course)
 
@@ -100,7 +100,7 @@ class Probes:
         return keys[0] if len(worlds) == 1 else keys
 
     def _step_line(self) -> Line | None:
-        return line_of_function(type(self.model).step)
+        return line_of_function(type(self.model).step) or line_of_class(type(self.model))
 
     def _has(self, *rules: str) -> bool:
         return any(finding.rule in rules for finding in self.findings)
@@ -114,20 +114,22 @@ class Probes:
         """Run a probe; an exception from the author's code becomes a finding."""
         try:
             return probe()
-        except Exception as error:  # noqa: BLE001  # whatever the author's code raises is what is asked for
+        except Exception as error:  # whatever the author's code raises is what is asked for
             self._failed(rule, error)
             return None
 
     def _failed(self, rule: str, error: Exception) -> None:
         rule, line, what, instead = explain(rule, error)
-        if line is None and isinstance(error, ModelError):
+        if line is None and rule == "shapes":
             line = self._return_line()
         self.add(rule, line or self._step_line(), what, instead)
 
     def _return_line(self) -> Line | None:
         """Where init or step returned what the engine then refused."""
         for function in (type(self.model).step, type(self.model).init):
-            code = getattr(function, "__code__", None)
+            if line_of_function(function) is None:
+                continue
+            code = function.__code__
             line = globals_.line_of_return(code, lambda: self._flat().run(self._key(0)))
             if line is not None:
                 return line
@@ -138,7 +140,8 @@ class Probes:
     def _watched(self) -> Course:
         flat, told = self._flat(), set()
 
-        def tell(rule: str, line: Line, hazard: Hazard) -> None:
+        def tell(rule: str, line: Line | None, hazard: Hazard) -> None:
+            line = line or self._return_line()
             if (rule, line) not in told:
                 told.add((rule, line))
                 self.findings.append(Finding(rule, line, hazard.what, hazard.instead))
@@ -161,10 +164,12 @@ class Probes:
         for name, first, *rest in zip(self.model.all_series, *shapes, strict=False):
             if any(other != first for other in rest):
                 line = line_of_function(getattr(type(self.model), name))
-                self.add("shapes", line, f"series {name!r} changes its shape or dtype between steps", "a fixed shape and dtype")
+                what = f"series {name!r} changes its shape or dtype between steps"
+                self.add("shapes", line, what, "a fixed shape and dtype")
         if not self.findings:
-            self.proved.append(f"{self._ids.numel():,} agents, {self.steps} steps: fixed shapes and dtypes, no value read on the host")
-            self.proved.append("random numbers only from rng, no stream used twice, nothing written in place, no mask wraps")
+            size = f"{self._ids.numel():,} agents, {self.steps} steps"
+            self.proved.append(f"{size}: fixed shapes and dtypes, no value read on the host")
+            self.proved.append("random numbers only from rng, no stream used twice, no write in place, no mask wraps")
         return course
 
     def _changed(self, name: str, getter: Callable[[], Any]) -> None:
@@ -210,7 +215,7 @@ class Probes:
             if not same(row, flat_records(single) + single.leaves, exact=False):
                 if not self._has("random", "global state", "in place", "repeat"):
                     what = "a world batched by vmap differs from the same world alone"
-                    self.add("vmap", self._step_line(), what, "operations on the axes of one world, counted from the last axis")
+                    self.add("vmap", self._step_line(), what, "operations on the axes of one world")
                 return
         if not self.findings:
             self.proved.append("two worlds batched by vmap equal each alone")
@@ -219,7 +224,8 @@ class Probes:
         course, operations = self._flat().compiled(self._key(0))
         if not same(flat_records(course) + course.leaves, flat_records(alone) + alone.leaves, exact=False):
             if not self._has("random", "global state", "in place", "repeat"):
-                self.add("compile", self._step_line(), "the compiled step differs from the eager one", "a pure function of tensors")
+                what = "the compiled step differs from the eager one"
+                self.add("compile", self._step_line(), what, "a pure function of tensors")
         elif not self.findings:
             self.proved.append(f"one compiled graph of {operations:,} operations serves every step")
 
@@ -242,13 +248,14 @@ class Probes:
 
         try:
             course = self._flat(self.model.with_values(params), MeanField()).run(self._key(0), around=around)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             self._not_relaxed(error)
             return
         outputs = [value for value in flat_records(course) + course.leaves if value.requires_grad]
-        grads = [None] * len(params)
+        grads: list[Tensor | None] = [None] * len(params)
         if outputs:
-            grads = torch.autograd.grad(sum(o.sum() for o in outputs), list(params.values()), allow_unused=True)
+            total = torch.stack([output.sum() for output in outputs]).sum()
+            grads = list(torch.autograd.grad(total, list(params.values()), allow_unused=True))
         reached, silent = [], []
         for (name, value), grad in zip(params.items(), grads, strict=True):
             if grad is not None and bool((grad != 0).any()):
@@ -268,7 +275,8 @@ class Probes:
             self.skipped.append(f"gradients: {error}")
         else:
             what = f"the step fails on relaxed fields (float shares in place of codes): {what}"
-            self.add("gradient", line or self._step_line(), what, "arithmetic of masks, stage.is_, stage.table, history.weigh")
+            instead = instead or "arithmetic of masks, stage.is_, stage.table, history.weigh, dz.model.lookup"
+            self.add("gradient", line or self._step_line(), what, instead)
 
     def _matters(self, name: str, value: Tensor, alone: Course) -> bool:
         """Whether another value of a parameter changes what is recorded with hard draws."""
@@ -284,8 +292,8 @@ class Probes:
         lines = [(line, function, own) for line, function, names, own in cuts.found if name in names]
         for line, function, _ in sorted(lines, key=lambda entry: not entry[2]):
             what = (
-                f"the gradient of {name} ends here, though {name} changes the series: {function} gives an integer, a bool "
-                f"or a constant"
+                f"the gradient of {name} ends here, though {name} changes the series: {function} gives an integer, a "
+                f"bool or a constant"
             )
-            self.add("gradient", line, what, "stay in floats: products of shares, rng.event, torch.sigmoid for a threshold")
+            self.add("gradient", line, what, "floats: products of shares, rng.event, torch.sigmoid for a threshold")
             return

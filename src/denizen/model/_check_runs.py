@@ -14,7 +14,7 @@ from torch import Tensor
 from denizen import _tree
 from denizen.model._apply import Setting, advance, start
 from denizen.model._model import Model
-from denizen.model._state import Time
+from denizen.model._state import Time, own, restore
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +61,8 @@ class Flat:
     def state(self, leaves: list[Tensor], step: Tensor) -> Any:
         """The state with these tensors."""
         fields = _tree.unflatten(leaves, self._structure)
-        state = object.__new__(self._class)
-        state.__dict__.update({"id": self.ids, **fields, "time": Time(step, self.setting.dt, self.model.time_unit)})
-        return state
+        time = Time(step, self.setting.dt, self.model.time_unit)
+        return own(restore(self._class, fields), time, fields.get("id", self.ids))
 
     def init(self, key: Tensor) -> tuple[list[Tensor], Tensor]:
         """(leaves, checks) of the initial state."""
@@ -89,7 +88,8 @@ class Flat:
 
         Args:
             keys: of the worlds.
-            init, step: stand in for the methods of the same name.
+            init: stands in for the method of the same name.
+            step: stands in for the method of the same name.
             around: makes a context for init (step -1) and for each step.
         """
         around = around or (lambda number: torch.set_grad_enabled(self.setting.relax is not None))
@@ -97,9 +97,9 @@ class Flat:
             leaves, bad = (init or self.init)(keys)
         switches = torch.zeros(*keys.shape[:-1], len(self.setting.interventions), dtype=torch.int8)
         records, flags = [], [bad]
-        for number in range(len(self.answers)):
+        for number, answers in enumerate(self.answers):
             with around(number):
-                leaves, switches, row, bad = (step or self.step)(leaves, switches, keys, torch.tensor(number), self.answers[number])
+                leaves, switches, row, bad = (step or self.step)(leaves, switches, keys, torch.tensor(number), answers)
             records.append(row)
             flags.append(bad)
         return Course(records, list(leaves), self.labels, flags)
@@ -138,7 +138,7 @@ class Flat:
 
     def _fields(self, state: Any) -> tuple[list[Tensor], Any]:
         names = (*state.kinds, "id") if self.setting.custom_ids else tuple(state.kinds)
-        return _tree.flatten({name: state.__dict__[name] for name in names})
+        return _tree.flatten({name: getattr(state, name) for name in names})
 
     def _stack(self, bad: list[tuple[str, Tensor]], like: Tensor) -> Tensor:
         self.labels = [label for label, _ in bad]

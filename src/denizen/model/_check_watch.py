@@ -16,8 +16,8 @@ from denizen.model._lines import Line, author_frame, line_of_frame
 _READS = {"tolist", "numpy", "__array__", "cpu"}
 _DATA_SHAPE = Hazard(
     "makes a tensor whose shape depends on values",
-    "fixed shapes: a mask times values, torch.where(mask, a, b), torch.nonzero_static(…, size=), bincount → rng-free "
-    "zeros(k).index_add(0, codes, values)",
+    "a fixed shape: a mask times values, torch.where(mask, a, b), torch.zeros(k).index_add(0, codes, values) to count, "
+    "torch.nonzero_static(mask, size=k)",
 )
 _INDEX = Hazard(
     "indexing with a mask makes a tensor whose shape depends on values",
@@ -42,7 +42,7 @@ class CheckedCalls(Calls):
 class CheckedOperations(Writes):
     """Also operations that read values on the host, or whose shape depends on them."""
 
-    def look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: D102
+    def look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().look(func, args, kwargs)
         if torch.Tag.data_dependent_output in func.tags:
             self.report("host read", HOST_READ)

@@ -18,12 +18,20 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from denizen.errors import ModelError
-from denizen.model import _hazards
+from denizen.model import _hazards, _kinds
 from denizen.model._hazards import Hazard
-from denizen.model._lines import Line, asked_on_host, author_frame, line_of_error, line_of_frame
+from denizen.model._lines import (
+    Line,
+    asked_on_host,
+    author_frame,
+    calling_frame,
+    line_of_error,
+    line_of_frame,
+    line_of_function,
+)
 from denizen.model._model import Model
 
-Tell = Callable[[str, Line, Hazard], None]  # rule, line, what is wrong
+Tell = Callable[[str, Line | None, Hazard], None]  # rule, line (None: where init or step returns), what is wrong
 
 RANDOM = Hazard(
     "draws from torch's global generator, which no seed, world or restart of a run reproduces",
@@ -33,7 +41,7 @@ IN_PLACE = Hazard(
     "writes into a tensor that the step did not make (of the state, the model or from outside)",
     "a new value: torch.where(…), x.index_add(…), x.scatter(…), x + y",
 )
-_FROM_OUTSIDE = ("from_numpy", "frombuffer", "as_tensor", "asarray")
+_FROM_OUTSIDE = ("from_numpy", "frombuffer", "as_tensor", "asarray", "__deepcopy__")
 
 
 class Calls(TorchFunctionMode):
@@ -52,6 +60,8 @@ class Calls(TorchFunctionMode):
             out = func(*args, **kwargs)
             if name in _FROM_OUTSIDE:
                 self._writes.made(out)
+            elif name == "to" and (caller := calling_frame()) and caller.f_code.co_filename == _kinds.__file__:
+                self._stored(caller, args[0], out)
             return out
         self._report(frame, _hazards.before(name, args, kwargs))
         with self._writes.looking_away():
@@ -61,6 +71,15 @@ class Calls(TorchFunctionMode):
             hazard = _hazards.after(name, func, args, kwargs, out, wide)
         self._report(frame, hazard)
         return out
+
+    def _stored(self, caller: FrameType, value: Tensor, out: Tensor) -> None:
+        """A field given wider integers than it stores."""
+        if not out.dtype.is_floating_point:
+            with self._writes.looking_away():
+                hazard = _hazards.cast(value, out)
+            if hazard is not None:
+                what = f"{caller.f_locals.get('where', 'a field')} is stored as it cannot be: {hazard.what}"
+                self._tell("int8", None, Hazard(what, "a mask of 0 and 1, a stage code, a count within its bounds"))
 
     def _report(self, frame: FrameType, hazard: Hazard | None) -> None:
         if hazard is not None and not asked_on_host(frame):
@@ -106,7 +125,7 @@ class Writes(TorchDispatchMode):
     def look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Tell what is wrong with an operation about to run."""
         known = facts(func)
-        if known.random:
+        if known.random and not (known.dropout is not None and _value(known.dropout, args, kwargs) == 0):
             self.report("random", RANDOM)
         if known.writes and any(t.untyped_storage()._cdata not in self._made for t in _written(known, args, kwargs)):
             self.report("in place", IN_PLACE)
@@ -120,9 +139,17 @@ class Writes(TorchDispatchMode):
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What torch says about an operation: draws random numbers, returns fresh tensors, writes to which arguments."""
+    """What torch says about an operation.
+
+    Attributes:
+        random: whether it draws random numbers …
+        dropout: … unless this argument, a position and a name, is 0.
+        fresh: whether it returns tensors of its own.
+        writes: arguments that it writes to.
+    """
 
     random: bool
+    dropout: tuple[int, str] | None
     fresh: bool
     writes: tuple[tuple[int, str], ...]
 
@@ -134,12 +161,18 @@ def facts(func: Any) -> Facts:
     writes = [(k, a.name) for k, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
     # lift_fresh wraps what torch.tensor(…) has just made, yet says that it returns an alias
     fresh = func is torch.ops.aten.lift_fresh.default or not any(r.alias_info for r in schema.returns)
-    return Facts(torch.Tag.nondeterministic_seeded in func.tags, fresh, tuple(writes))
+    dropout = next(((k, a.name) for k, a in enumerate(schema.arguments) if a.name == "dropout_p"), None)
+    return Facts(torch.Tag.nondeterministic_seeded in func.tags, dropout, fresh, tuple(writes))
+
+
+def _value(argument: tuple[int, str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    position, name = argument
+    return args[position] if position < len(args) else kwargs.get(name, 0)
 
 
 def _written(known: Facts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
-    for position, name in known.writes:
-        value = args[position] if position < len(args) else kwargs.get(name)
+    for argument in known.writes:
+        value = _value(argument, args, kwargs)
         yield from (v for v in (value if isinstance(value, list | tuple) else (value,)) if isinstance(v, Tensor))
 
 
@@ -156,8 +189,8 @@ def guard(model: Model) -> Iterator[None]:
     """
     name = type(model).__name__
 
-    def tell(rule: str, line: Line, hazard: Hazard) -> None:
-        raise ModelError(f"{name} at {line}: {line.text}\n  {hazard.what}\n  write instead: {hazard.instead}")
+    def tell(rule: str, line: Line | None, hazard: Hazard) -> None:
+        raise ModelError(_message(name, line or line_of_function(type(model).step), hazard))
 
     writes = Writes(tell)
     try:
@@ -167,7 +200,12 @@ def guard(model: Model) -> Iterator[None]:
         known, line = translate(str(error)), line_of_error(error)
         if known is None or line is None:
             raise
-        raise ModelError(f"{name} at {line}: {line.text}\n  {known[1].what}\n  write instead: {known[1].instead}") from error
+        raise ModelError(_message(name, line, known[1])) from error
+
+
+def _message(name: str, line: Line | None, hazard: Hazard) -> str:
+    where = f" at {line}: {line.text}" if line else ""
+    return f"{name}{where}\n  {hazard.what}\n  write instead: {hazard.instead}"
 
 
 def translate(message: str) -> tuple[str, Hazard] | None:
@@ -185,7 +223,11 @@ HOST_READ = Hazard(
 _MESSAGES = (
     ("called random operation while in randomness error mode", "random", RANDOM),
     ("vmap: It looks like you're calling .item()", "host read", HOST_READ),
-    ("vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow", "host read", HOST_READ),
+    ("vmap: It looks like you're attempting to use a Tensor in some data-dependent", "host read", HOST_READ),
+    (
+        "indexing with a boolean mask", "vmap",
+        Hazard("vmap cannot index with a mask, whose ones differ in number", "torch.where(mask != 0, new, old)"),
+    ),
     ("vmap: inplace arithmetic", "in place", IN_PLACE),
     (
         "value cannot be converted to type int8_t without overflow", "int8",

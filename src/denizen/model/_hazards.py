@@ -41,13 +41,13 @@ def before(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hazard |
         return None
     first = tensors[0]
     if name in _NOT and first.dtype in NARROW:
-        return Hazard(
-            f"~ on {_short(first.dtype)} flips all bits: 0 becomes {_flip(first.dtype, 0)} and 1 becomes {_flip(first.dtype, 1)}",
-            "1 - mask",
-        )
-    if name in _FLOAT_ONLY and not first.dtype.is_floating_point and not first.dtype.is_complex and not kwargs.get("dtype"):
-        return Hazard(f"torch has no {name} of {_short(first.dtype)}", f"mask.float().{name}(), or mask.sum() / mask.numel()")
-    if name in _BINARY or name in _IN_PLACE:
+        zero, one = _flip(first.dtype, 0), _flip(first.dtype, 1)
+        return Hazard(f"~ on {_short(first.dtype)} flips all bits: 0 becomes {zero} and 1 becomes {one}", "1 - mask")
+    whole = not (first.dtype.is_floating_point or first.dtype.is_complex or kwargs.get("dtype"))
+    if name in _FLOAT_ONLY and whole:
+        what = f"torch has no {name} of {_short(first.dtype)}"
+        return Hazard(what, f"mask.float().{name}(), or mask.sum() / mask.numel()")
+    if name.strip("_") not in ("pow", "lshift") and (name in _BINARY or name in _IN_PLACE):
         return _constant(args)
     return None
 
@@ -97,7 +97,7 @@ def after(
     if not isinstance(out, Tensor) or out.dtype not in NARROW:
         return None
     if name in _CASTS:
-        return _cast(args[0], out)
+        return cast(args[0], out)
     if name in _FLOAT_ONLY or name in _NOT:
         return None
     if name in _CORNERS and not kwargs and _fits(_CORNERS[name], args, out.dtype):
@@ -106,14 +106,13 @@ def after(
         wide = _wide(function, args, kwargs)
     if not isinstance(wide, Tensor) or wide.shape != out.shape or not _any(wide != out):
         return None
-    return Hazard(
-        f"{name.strip('_')} wraps around in {_short(out.dtype)}: a result lies beyond {torch.iinfo(out.dtype).max} or below "
-        f"{torch.iinfo(out.dtype).min}",
-        "convert first: mask.to(torch.int32), or mask.float()",
-    )
+    info = torch.iinfo(out.dtype)
+    what = f"{name.strip('_')} wraps around in {_short(out.dtype)}: a result lies outside {info.min} … {info.max}"
+    return Hazard(what, "mask.to(torch.int32) or mask.float() first")
 
 
-def _cast(source: Any, out: Tensor) -> Hazard | None:
+def cast(source: Any, out: Tensor) -> Hazard | None:
+    """A cast to an integer that changes more than the fraction of a number."""
     if not isinstance(source, Tensor) or source.dtype == torch.bool or source.dtype == out.dtype:
         return None
     whole = source.detach().trunc() if source.dtype.is_floating_point else source

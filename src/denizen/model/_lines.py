@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import linecache
 import os
 import sys
@@ -68,6 +69,14 @@ def author_frame(through_denizen: bool = False) -> FrameType | None:
     return None
 
 
+def calling_frame() -> FrameType | None:
+    """The frame that called the function being watched, whoever wrote it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename in _WATCHERS:
+        frame = frame.f_back
+    return frame
+
+
 def line_of_frame(frame: FrameType) -> Line:
     """Where a frame is."""
     return Line(frame.f_code.co_filename, frame.f_lineno)
@@ -93,6 +102,16 @@ def line_of_error(error: BaseException) -> Line | None:
 
 
 def line_of_function(function: Callable[..., Any]) -> Line | None:
-    """Where a function is defined."""
+    """Where the author defined a function; None for one that denizen or a library brings."""
     code = getattr(function, "__code__", None)
-    return None if code is None else Line(code.co_filename, code.co_firstlineno)
+    if code is None or whose(code.co_filename) != "author":
+        return None
+    return Line(code.co_filename, code.co_firstlineno)
+
+
+def line_of_class(cls: type) -> Line | None:
+    """Where a class is defined, where its source can be read."""
+    try:
+        return Line(inspect.getsourcefile(cls) or "", inspect.getsourcelines(cls)[1])
+    except (OSError, TypeError):
+        return None

@@ -1,0 +1,194 @@
+"""The guard around init and the first step of a run: silent wrong numbers become errors, in one world and in several."""
+
+import inspect
+import re
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen import population
+from denizen.errors import ModelError
+from denizen.model import guard
+from denizen.zoo.covid import covid
+from denizen.zoo.sir import SIR
+
+NUM = 60
+OUTSIDE = torch.zeros(NUM)
+WORLDS = pytest.mark.parametrize("replicates", [1, 3])
+
+
+def ring(num=NUM):
+    source = torch.arange(num)
+    return dz.Graph.from_edges(source, (source + 1) % num, num, directed=False)
+
+
+class People(dz.State):
+    ill: torch.Tensor = dz.mask("agents")
+    wealth: torch.Tensor = dz.real("agents")
+
+
+class Base(dz.Model):
+    contacts: dz.Graph
+    rate: torch.Tensor = dz.param(0.3, low=0.0)
+
+    def init(self, rng):
+        return People(ill=rng.bernoulli("seed", 0.4), wealth=rng.uniform("wealth"))
+
+    def step(self, now, rng):
+        caught = (1 - now.ill) * rng.event("catch", self.rate * self.contacts.sum(now.ill))
+        return now.replace(ill=now.ill + caught)
+
+
+class Not(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=now.wealth * ~now.ill)  # BAD
+
+
+class BigConstant(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=now.wealth + now.ill * 200)  # BAD
+
+
+class Wraps(Base):
+    def step(self, now, rng):
+        level = now.ill * 0 + 100
+        return now.replace(wealth=now.wealth + (level + level))  # BAD
+
+
+class WrapsInPlace(Base):
+    def step(self, now, rng):
+        level = now.ill * 0 + 100
+        level += 100  # BAD
+        return now.replace(wealth=now.wealth + level)
+
+
+class BigScalarTensor(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=now.wealth + now.ill * (now.ill.sum() + 150))  # BAD
+
+
+class ProductWraps(Base):
+    def step(self, now, rng):
+        full = now.ill * 0 + 2
+        return now.replace(wealth=now.wealth + full @ full)  # BAD
+
+
+class Mean(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=now.wealth + now.ill.mean())  # BAD
+
+
+class Cast(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=now.wealth + (now.wealth * 0 + 300).to(torch.int8))  # BAD
+
+
+class StoredWide(Base):
+    def step(self, now, rng):  # BAD
+        return now.replace(ill=now.ill.long() * 0 + 257)
+
+
+class WritesState(Base):
+    def step(self, now, rng):
+        now.wealth.mul_(0.5)  # BAD
+        return now
+
+
+class WritesParam(Base):
+    def step(self, now, rng):
+        self.rate.add_(0.1)  # BAD
+        return now
+
+
+class WritesOutside(Base):
+    def step(self, now, rng):
+        OUTSIDE[0] = 1.0  # BAD
+        return now
+
+
+class WritesBatchedIntoOutside(Base):
+    def step(self, now, rng):
+        OUTSIDE.add_(now.wealth)  # BAD
+        return now
+
+
+class TorchRandom(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=now.wealth + torch.rand(NUM))  # BAD
+
+
+class RandomInInit(Base):
+    def init(self, rng):
+        return People(ill=rng.bernoulli("seed", 0.4), wealth=torch.rand(NUM))  # BAD
+
+
+class InSeries(Base):
+    @dz.series
+    def cost(self, now):
+        return (now.ill * 200).sum()  # BAD
+
+
+BAD = [
+    Not, BigConstant, Wraps, WrapsInPlace, BigScalarTensor, ProductWraps, Mean, Cast, StoredWide, WritesState,
+    WritesParam, WritesOutside, WritesBatchedIntoOutside, TorchRandom, RandomInInit, InSeries,
+]  # fmt: skip
+
+
+def bad_line(cls):
+    lines, start = inspect.getsourcelines(cls)
+    return next(start + k for k, line in enumerate(lines) if "# BAD" in line)
+
+
+@WORLDS
+@pytest.mark.parametrize("cls", BAD)
+def test_wrong_numbers_stop_the_run_at_the_line(cls, replicates):
+    with pytest.raises(ModelError, match=rf"{cls.__name__} at .*test_guard\.py:{bad_line(cls)}\b") as caught:
+        dz.simulate(cls(ring()), 2, replicates=replicates)
+    assert re.search(r"write instead: \S", str(caught.value))
+
+
+class Harmless(Base):
+    """Everything here is right, and some of it reads on the host."""
+
+    def step(self, now, rng):
+        own = now.wealth * 2
+        own[0] = 1.0
+        own += 1
+        total = torch.zeros(2, dtype=torch.int32)
+        counted = total.index_add(0, now.ill.long(), torch.ones(NUM, dtype=torch.int32))
+        fits = now.ill * 127 + (1 - now.ill) * -128
+        wide = now.ill.to(torch.int32) * 200 + now.ill * 2.5
+        known = torch.nn.functional.dropout(now.wealth, 0.5, training=False)
+        if now.time.step.item() > 10:
+            return now
+        return now.replace(wealth=(own + fits + wide + known + counted[0]).clamp(-10, 10), ill=1 - now.ill)
+
+
+@WORLDS
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(lambda: Harmless(ring()), id="harmless"),
+        pytest.param(lambda: SIR(ring()), id="sir"),
+        pytest.param(lambda: covid(population.synthetic("astoria", size=400), sample_deaths=True), id="covid"),
+        pytest.param(
+            lambda: covid(population.synthetic("astoria", size=400), isolation=lambda group, day: torch.rand(1).item()),
+            id="ask",
+        ),
+    ],
+)
+def test_right_models_run(model, replicates):
+    dz.simulate(model(), 2, replicates=replicates)
+
+
+def test_ops_of_denizen_are_not_judged():
+    from denizen import ops
+
+    with ops.reference_only():  # these write in place into what they make
+        dz.simulate(SIR(ring()), 2, replicates=2)
+
+
+def test_other_exceptions_pass_unchanged():
+    with pytest.raises(RuntimeError, match="something else"), guard(Base(ring())):
+        raise RuntimeError("something else")
