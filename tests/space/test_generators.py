@@ -10,6 +10,7 @@ from scipy import sparse, stats
 from denizen.errors import InputError
 from denizen.space import EdgeList
 from denizen.space import generators as gen
+from denizen.space.generators._pairs import distinct_codes
 
 ENOUGH = 1e-4  # p-values below this fail: seeds are fixed, so a failure is a wrong law and not bad luck
 
@@ -143,6 +144,14 @@ def test_erdos_renyi_is_uniform_over_graphs() -> None:
             edges = gen.erdos_renyi(n, (n - 1) / 2, seed, directed=directed)
             seen[sum(bit[pair] for pair in zip(edges.source.tolist(), edges.target.tolist(), strict=True))] += 1
         assert fits(seen, np.full(64, 1 / 64))
+
+
+@pytest.mark.parametrize("size", [9, 10, 11, 40])
+def test_distinct_codes_are_uniform(size: int) -> None:
+    """With and without rejection: each of 40 integers is in the subset equally often, by first and by second draws."""
+    subsets = [distinct_codes(np.random.default_rng(seed), 40, size) for seed in range(2000)]
+    assert all(subset.size == size and (np.diff(subset) > 0).all() for subset in subsets)
+    assert fits(np.bincount(np.concatenate(subsets), minlength=40), np.full(40, 1 / 40))
 
 
 @pytest.mark.parametrize("directed", [False, True])
@@ -342,6 +351,16 @@ def test_watts_strogatz_rewires_the_stated_share(prob: float) -> None:
     assert moved == pytest.approx(prob, abs=5 * np.sqrt(0.25 / edges.num_edges) if 0 < prob < 1 else 1e-9)
     expected = 3 * (k - 2) / (4 * (k - 1)) * (1 - prob) ** 3
     assert clustering(edges) == pytest.approx(expected, abs=0.01)
+
+
+def test_watts_strogatz_uses_the_places_that_others_left() -> None:
+    """One after another half of the ring is free on average; in 16 batches 15/32 is."""
+    n, near = 30, 0
+    for seed in range(200):
+        edges = gen.watts_strogatz(n, 4, 1.0, seed)
+        distance = (edges.target.astype(int) - edges.source) % n
+        near += int(np.isin(distance, (1, 2, n - 1, n - 2)).sum())
+    assert near / (200 * 2 * n) == pytest.approx(4 / 29 / 2, rel=0.15)
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 0), (3, 2), (5, 4), (6, 4), (9, 8), (10, 2)])

@@ -77,9 +77,14 @@ def _guarded(path: Path, what: str, read: Callable[[], Any]) -> Any:
     except Exception as error:
         raise DataError(f"{path}: not a readable {what} file: {_first_line(error)}") from error
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # what polars raises when its own code breaks
+        if not _is_panic(error):
             raise
         raise DataError(f"{path}: not a readable {what} file: {_first_line(error)}") from None
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether polars' own code broke; its exception is no `Exception` and cannot be imported."""
+    return type(error).__name__ == "PanicException"
 
 
 def _first_line(error: BaseException) -> str:
@@ -171,7 +176,10 @@ def _frame(
 
     try:
         frame = parse(kinds)
-    except polars.exceptions.PolarsError:  # slowly, to name the line; whole numbers may also be written as floats
+    except BaseException as error:
+        if not isinstance(error, polars.exceptions.PolarsError) and not _is_panic(error):
+            raise
+        # Again, slowly, to name the line; whole numbers may also be written as floats.
         words = _guarded(path, "text", lambda: parse([polars.String] * len(picked)))
         frame = words.select(polars.all().str.strip_chars().cast(polars.Float64, strict=False))
         for name in frame.columns:
