@@ -1,0 +1,435 @@
+"""The COVID model against shared/spec/covid.md, sections 3 to 6, and against a second implementation of the equations."""
+
+import numpy as np
+import pytest
+import torch
+
+import denizen as dz
+from denizen.errors import DataError, InputError, ModelError
+from denizen.population import Population, load, synthetic
+from denizen.zoo.covid import AGE_GROUPS, covid, gamma_kernel
+
+DAYS = 21
+LABELS = ["20-29", "30-39", "40-49", "50-64", "65+", "under 19"]  # the order of Astoria's codes, not that of AGE_GROUPS
+KERNEL = (
+    "0 .001914 .031738 .099962 .159800 .179543 .162877 .128054 .090881 .059733 .036985 .021833 .012395 .006811 .003642 "
+    "0.001902 .000973 .000489 .000242 .000118 .000057"
+)
+BETA = "0 .00063 .01047 .03299 .05273 .05925 .11727 .09220 .06543 .04301 .02663"
+
+
+def numbers(text: str) -> torch.Tensor:
+    return torch.tensor([float(word) for word in text.split()])
+
+
+def people(age, stage, source, target, labels=LABELS) -> Population:
+    age, stage = np.asarray(age, dtype=np.uint8), np.asarray(stage, dtype=np.int8)
+    edges = (np.asarray(source, dtype=np.int32), np.asarray(target, dtype=np.int32))
+    known = {"age": list(labels)} if labels else {}
+    return Population("test", age.size, {"age": age, "disease_stages": stage}, known, {"0": edges})
+
+
+def small(num: int = 1500, seeds: int = 40, stage: int = 1, seed: int = 0) -> Population:
+    """Random contacts in which an epidemic takes off."""
+    rng = np.random.default_rng(seed)
+    stages = np.zeros(num)
+    stages[rng.choice(num, seeds, replace=False)] = stage
+    return people(rng.integers(0, 6, num), stages, rng.integers(0, num, 6 * num), rng.integers(0, num, 6 * num))
+
+
+@pytest.fixture(scope="module")
+def city() -> Population:
+    return synthetic("astoria", networks=["0"])
+
+
+def stages(model, now: dz.State) -> torch.Tensor:
+    """Each agent's stage, worked out apart from the model's own series: 3 after the last age of its course."""
+    age = now.exposed.value.long()
+    table = torch.nn.functional.pad(model.stage, (1, 2), value=3)
+    table[:, 0] = 0
+    stage = table.gather(1, age[None].expand(table.shape[0], -1))
+    stage = stage.gather(0, model.origin.long()[None])[0]
+    return torch.where(now.dead != 0, 4, stage)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_kernel():
+    kernel = gamma_kernel(21)
+    assert torch.allclose(kernel, numbers(KERNEL), atol=6e-7)
+    assert float(kernel.double().sum()) == pytest.approx(0.999949, abs=1e-6)
+    assert torch.equal(gamma_kernel(60)[:21], kernel)  # any length
+
+
+def test_infectiousness_by_day_since_exposure(city):
+    model = covid(city)
+    beta = (model.infector[model.stage] * model.kernel)[:, :11]
+    for origin in (0, 1):
+        assert torch.allclose(beta[origin], numbers(BETA), atol=6e-6)
+    assert float(beta[0].sum()) == pytest.approx(0.50062, abs=1e-5)
+    assert torch.equal((model.infector[model.stage] * model.kernel)[:, 11:].sum(), torch.zeros(()))
+
+
+def test_infectiousness_of_seeds_in_the_reference_profile(city):
+    model = covid(city, reference=True)
+    beta, kernel = model.infector[model.stage] * model.kernel, gamma_kernel(9)
+    assert torch.allclose(beta[1, :4], 0.33 * kernel[:4])
+    assert torch.allclose(beta[1, 4:9], 0.72 * kernel[4:9])
+    assert float(beta[1, 9:].sum()) == 0
+    assert torch.allclose(beta[0, :11], numbers(BETA), atol=6e-6)
+    assert model.R.tolist() == [14.25] * 3
+    assert model.interactions.tolist() == [2.0] * 6
+
+
+def test_ages_are_mapped_by_label(city):
+    counts = torch.bincount(covid(city).group.long(), minlength=6).tolist()
+    assert counts == [4941, 6723, 11573, 5724, 4647, 3910]
+    codes = torch.bincount(covid(city, reference=True).group.long(), minlength=6).tolist()
+    assert codes == [6723, 11573, 5724, 4647, 3910, 4941]
+    short = people([0, 1, 2, 3, 4, 5], [0] * 6, [0], [1], labels=["20t29", "30t39", "40t49", "50t64", "65A", "U19"])
+    assert covid(short).group.tolist() == [1, 2, 3, 4, 5, 0]
+
+
+def test_a_population_without_age_labels_is_refused_unless_the_order_is_stated():
+    nameless = people([0, 5], [0, 0], [0], [1], labels=None)
+    with pytest.raises(DataError, match="age"):
+        covid(nameless)
+    assert covid(nameless, age_order=LABELS).group.tolist() == [1, 0]
+
+
+# --- one edge ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "R", "reference", "hazard"),
+    [
+        (1, 4.75, False, 4.75 * 1.03 / 3 * 0.50062),
+        (5, 4.75, False, 4.75 * 0.35 / 2 * 0.50062),
+        (0, 2.0, False, 2.0 * 0.69 / 3 * 0.50062),
+        (4, 3.0, False, 3.0 * 1.03 / 4 * 0.50062),
+        (0, 1.0, True, 3.0 * 0.35 / 2 * float(0.33 * gamma_kernel(4).sum() + 0.72 * gamma_kernel(9)[4:].sum())),
+    ],
+)
+def test_one_contact_infects_with_its_whole_hazard(theory, code, R, reference, hazard):
+    """A star: one exposed seed in the middle, many contacts of one age around it. Adults at R 4.75: 0.5580."""
+    leaves = 30_000
+    star = people([code] * (leaves + 1), [1] + [0] * leaves, np.zeros(leaves), np.arange(1, leaves + 1))
+    run = dz.simulate(covid(star, R=[R] * 3, reference=reference), 14, seed=1)
+    expected = 1 - np.exp(-hazard)
+    if (code, R) == (1, 4.75):
+        assert expected == pytest.approx(0.5580, abs=1e-4)
+    theory.share(f"age code {code}, R {R}{', reference' if reference else ''}", int(run["daily_infected"].sum()), leaves, expected)
+
+
+# --- identities -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize("sample_deaths", [False, True])
+@pytest.mark.parametrize("stage", [1, 2])
+def test_books_balance_at_every_step(reference, sample_deaths, stage):
+    model = covid(small(stage=stage), reference=reference, sample_deaths=sample_deaths)
+    run = dz.simulate(
+        model, 40, replicates=2, record={
+            "before": lambda before, now: stages(model, before),
+            "after": lambda before, now: stages(model, now),
+        },
+    )  # fmt: skip
+    before, after = run["before"], run["after"]
+    names = ("susceptible", "exposed", "infected", "recovered", "dead")
+    counts = torch.stack([run[name] for name in names], dim=-1)
+    found = torch.stack([(after == k).sum(dim=-1) for k in range(5)], dim=-1)
+    assert torch.equal(counts.long(), found)
+    assert (found.sum(dim=-1) == model.num_agents).all()
+    drop = ((before == 0).sum(dim=-1) - (after == 0).sum(dim=-1)).float()
+    assert torch.equal(drop, run["daily_infected"].float())
+    assert float(drop.sum()) > 100
+    left = ((before == 2) & (after > 2)).sum(dim=-1).double()
+    if sample_deaths:
+        assert torch.equal(run["daily_deaths"].cumsum(dim=1).long(), found[..., 4])
+        assert ((after == 4).sum(dim=-1) <= left.cumsum(dim=1)).all()
+    else:
+        assert torch.allclose(run["daily_deaths"].double(), 0.12 * left, rtol=1e-5)
+    assert (after >= before).all()  # nobody goes back
+    assert ((after - before <= 1) | (after == 4)).all()  # nor skips a stage
+
+
+def course(stage: int, days: int, reference: bool) -> list[int]:
+    """Stages of a seed at the end of each day."""
+    model = covid(people([1, 1], [stage, 0], [0], [1]), reference=reference, R=[0.0])
+    return dz.simulate(model, days, record={"stage": lambda now: stages(model, now)[0]})["stage"][0].tolist()
+
+
+def test_courses_of_seeds():
+    """Exposed seeds wait 5 days (reference 3), infected ones are ill for the rest of their time (reference 5 days)."""
+    assert course(1, 15, reference=False) == [1] * 5 + [2] * 5 + [3] * 5
+    assert course(1, 15, reference=True) == [1] * 3 + [2] * 5 + [3] * 7
+    assert course(2, 8, reference=False) == [2] * 4 + [3] * 4
+    assert course(2, 8, reference=True) == [2] * 5 + [3] * 3
+
+
+@pytest.mark.parametrize(("reference", "day"), [(False, 10), (True, 8)])
+def test_first_deaths_are_those_of_the_seeds(city, reference, day):
+    deaths = dz.simulate(covid(city, reference=reference), DAYS)["daily_deaths"][0]
+    assert int(deaths.nonzero()[0]) == day
+    assert float(deaths[day]) == pytest.approx(0.12 * 45)
+
+
+def test_without_transmission_nobody_is_infected(city):
+    run = dz.simulate(covid(city, R=[0.0, 0.0, 0.0]), DAYS, replicates=2)
+    assert int(run["daily_infected"].sum()) == 0
+    assert run["recovered"][:, -1].tolist() == [45.0, 45.0]
+
+
+def test_defaults_have_an_epidemic(city):
+    run = dz.simulate(covid(city), DAYS, replicates=8)
+    assert float(run["daily_infected"].double().sum(dim=1).mean()) > 100
+    assert float(run["daily_infected"][:, 20].double().mean()) > 5
+
+
+def test_weeks_beyond_the_last_hold_the_last_value():
+    population = small()
+    few = dz.simulate(covid(population, R=[3.0, 5.0]), 35)["daily_infected"]
+    many = dz.simulate(covid(population, R=[3.0, 5.0, 5.0, 5.0, 5.0]), 35)["daily_infected"]
+    assert torch.equal(few, many)
+    stopped = dz.simulate(covid(population, R=[9.0, 0.0]), 35)["daily_infected"][0]
+    assert int(stopped[:7].sum()) > 0
+    assert int(stopped[7:].sum()) == 0
+
+
+def test_longer_courses_than_three_weeks():
+    model = covid(small(), exposed_days=15, infected_days=20)
+    run = dz.simulate(model, 60, record={"stage": lambda now: stages(model, now)})
+    seed = int((model.origin == 1).nonzero()[0])
+    assert run["stage"][0, :, seed].tolist() == [1] * 15 + [2] * 20 + [3] * 25
+
+
+def test_sampled_deaths_agree_with_expected_ones_and_leave_infections_alone(theory):
+    expected = dz.simulate(covid(small()), 40, replicates=30)
+    sampled = dz.simulate(covid(small(), sample_deaths=True), 40, replicates=30)
+    assert torch.equal(expected["daily_infected"], sampled["daily_infected"])
+    gap = sampled["daily_deaths"].double().sum(dim=1) - expected["daily_deaths"].double().sum(dim=1)
+    theory.mean("sampled less expected deaths", gap, 0.0)
+    assert int(sampled["dead"][:, -1].sum()) == int(sampled["daily_deaths"].sum())
+
+
+# --- isolation --------------------------------------------------------------------------------------------------------
+
+
+def test_full_isolation_stops_infection(city):
+    assert int(dz.simulate(covid(city, isolation=1.0), DAYS)["daily_infected"].sum()) == 0
+
+
+def test_isolation_by_group():
+    model = covid(small(), isolation=[0.0, 1.0, 0.0, 1.0, 1.0, 0.0])
+    run = dz.simulate(model, 30)
+    ill = (run.state.exposed.value[0] != 0) & (model.origin == 0)
+    by_group = torch.bincount(model.group[ill].long(), minlength=6)
+    assert by_group[[1, 3, 4]].tolist() == [0, 0, 0]
+    assert (by_group[[0, 2, 5]] > 0).all()
+
+
+def test_isolation_thins_infections(theory):
+    """A contact that would infect does so with probability 1 - q."""
+    leaves = 30_000
+    star = people([1] * (leaves + 1), [1] + [0] * leaves, np.zeros(leaves), np.arange(1, leaves + 1))
+    model = covid(star, isolation=0.4)
+    beta, missed = 4.75 * 1.03 / 3 * (model.infector[model.stage] * model.kernel)[1].double(), 1.0
+    for hazard in beta.tolist():
+        missed *= 1 - (1 - np.exp(-hazard)) * 0.6
+    theory.share("isolation 0.4", int(dz.simulate(model, 14)["daily_infected"].sum()), leaves, 1 - missed)
+
+
+def test_a_callable_is_asked_once_for_each_group_and_day():
+    asked: list[tuple[str, int]] = []
+
+    def answer(group: str, day: int) -> float:
+        asked.append((group, day))
+        return 1.0 if day >= 5 else 0.25
+
+    run = dz.simulate(covid(small(), isolation=answer), 12, replicates=3)
+    assert asked == [(group, day) for day in range(12) for group in AGE_GROUPS]
+    assert int(run["daily_infected"][:, 5:].sum()) == 0
+    constant = dz.simulate(covid(small(), isolation=0.25), 5, replicates=3)
+    assert torch.equal(run["daily_infected"][:, :5], constant["daily_infected"])
+
+
+@pytest.mark.parametrize("answer", [1.5, -0.1, float("nan"), None, "often", True])
+def test_a_bad_answer_raises(answer):
+    with pytest.raises(ModelError, match=r"under 19.*step 2|isolation"):
+        dz.simulate(covid(small(), isolation=lambda group, day: answer if day == 2 else 0.0), 4)
+
+
+class Policy(torch.nn.Module):
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.value = torch.nn.Parameter(torch.tensor(value))
+
+    def forward(self, seen: torch.Tensor) -> torch.Tensor:
+        assert seen.shape == (6, 2)
+        return self.value + 0 * seen.sum(dim=1)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
+def test_a_module_decides_isolation(value):
+    by_module = dz.simulate(covid(small(), isolation=Policy(value)), 15)["daily_infected"]
+    assert torch.equal(by_module, dz.simulate(covid(small(), isolation=value), 15)["daily_infected"])
+
+
+def test_a_module_sees_the_infected_share_of_each_group():
+    seen = []
+
+    class Look(torch.nn.Module):
+        def forward(self, inputs):
+            seen.append(inputs.clone())
+            return torch.zeros(6)
+
+    model = covid(small(), isolation=Look())
+    run = dz.simulate(model, 16, record={"stage": lambda now: stages(model, now)})
+    sick = run["stage"][0, 14] == 2
+    share = torch.stack([sick[model.group == k].float().mean() for k in range(6)])
+    assert torch.allclose(seen[15][:, 0], share)
+    assert seen[15][:, 1].tolist() == [2.0] * 6
+
+
+# --- wrong input ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"R": torch.zeros(3, 1)}, {"R": []}, {"R": [-1.0]}, {"mortality": 1.2}, {"susceptibility": [1.0] * 9},
+        {"isolation": [0.1, 0.2]}, {"isolation": 2.0}, {"exposed_days": 0}, {"infected_days": 2.5}, {"mortalty": 0.1},
+        {"R": [float("nan")] * 3},
+    ],
+)  # fmt: skip
+def test_wrong_values_are_refused(arguments):
+    with pytest.raises(InputError):
+        covid(small(), **arguments)
+
+
+def test_seeds_that_are_neither_exposed_nor_infected_are_refused():
+    with pytest.raises(DataError, match="disease_stages"):
+        covid(small(stage=3))
+
+
+# --- a second implementation ------------------------------------------------------------------------------------------
+
+
+def written_out(population: Population, R, reference: bool, q: float, worlds: int, seed: int) -> np.ndarray:
+    """Sections 3.4 and 3.5 line by line, with times as the specification keeps them: D `[worlds, days]`."""
+    rng, n = np.random.default_rng(seed), population.size
+    A, kernel = np.array([0, 0.33, 0.72, 0, 0]), gamma_kernel(40).double().numpy()
+    S, Ibar = np.array([0.35, 0.69, 1.03, 1.03, 1.03, 1.03]), np.array([2.0, 3, 3, 3, 3, 4])
+    a = population.columns["age"] if reference else np.array([1, 2, 3, 4, 5, 0])[population.columns["age"]]
+    source, target, _ = population.edges("0")
+    Ibar, R = (np.full(6, 2.0), [sum(R)] * len(R)) if reference else (Ibar, R)
+    out = np.zeros((worlds, DAYS))
+    never = 2**31 - 1
+    for world in range(worlds):
+        s = population.columns["disease_stages"].astype(int)
+        T = np.select([s == 1, s == 2], [-1, -3 if reference else -7], never)
+        N = np.select([s == 1, s == 2], [3 if reference else 5, 5 if reference else 4], never)
+        for t in range(DAYS):
+            k = np.clip(t - T - 1, 0, 39)
+            w = np.where((s == 1) | (s == 2), A[s] * kernel[k], 0.0)
+            force = R[min(t // 7, len(R) - 1)] * S[a] / Ibar[a] * np.bincount(target, w[source], n)
+            x = rng.random(n) < -np.expm1(-force)
+            e = x & (rng.random(n) >= q) & (s == 0)
+            out[world, t] = e.sum()
+            s[e], T[e], N[e] = 1, t, t + 6
+            leave, on = (s == 2) & (t >= N), (s == 1) & (t >= N)
+            s[leave], N[leave] = 3, never
+            s[on], N[on] = 2, t + 5
+    return out
+
+
+@pytest.mark.parametrize(
+    ("reference", "stage", "R", "q"), [(False, 1, [4.75] * 3, 0.0), (False, 2, [6.0, 2.0], 0.3), (True, 1, [0.5] * 3, 0.0), (True, 2, [0.7, 0.2, 0.4], 0.1)]
+)
+def test_agrees_with_the_equations_written_out(theory, reference, stage, R, q):
+    population = small(num=1200, stage=stage, seed=stage)
+    worlds = 40
+    ours = dz.simulate(covid(population, R=R, reference=reference, isolation=q), DAYS, replicates=worlds)["daily_infected"].double()
+    theirs = torch.from_numpy(written_out(population, R, reference, q, worlds, 7))
+    setting = f"{'reference' if reference else 'intended'}, seeds in stage {stage}, R {R}, isolation {q}"
+    error = float((ours.sum(dim=1).var() / worlds + theirs.sum(dim=1).var() / worlds).sqrt())
+    theory.value(f"{setting}: infections", float(ours.sum(dim=1).mean()), float(theirs.sum(dim=1).mean()), 4 * error, "4 s.e. of both")
+    daily = (ours.mean(dim=0) - theirs.mean(dim=0)).abs()
+    assert (daily <= 5 * ((ours.var(dim=0) + theirs.var(dim=0)) / worlds).sqrt() + 1e-9).all()
+
+
+# --- the series of section 5 ------------------------------------------------------------------------------------------
+
+SERIES = {
+    "reference": "0 0.9 8.6 27.4 60.5 37.2 29.7 51.6 85.1 114 133 167 197 246 306 373 443 503 580 646 724",
+    "intended": "0 .3 1.9 7.2 11.2 12.2 21.0 15.1 14.6 16.0 20.3 22.1 27.3 33.3 34.5 34.1 40.0 44.2 47.8 53.0 55.0",
+    "symmetrize": "0 .4 3.9 14.8 22.8 24.2 45.9 43.1 54 77 114 155 196 273 348 450 599 771 970 1201 1448",
+}
+SUMS = {"reference": (4733, 1350), "intended": (511, 123), "symmetrize": (6811, 431)}
+
+
+def by_graph(graphs: int, **options) -> torch.Tensor:
+    """Mean D `[graphs, days]` over 8 seeds on each of several stand-ins."""
+    rows = []
+    for seed in range(graphs):
+        model = covid(synthetic("astoria", networks=["0"], seed=seed), **options)
+        rows.append(dz.simulate(model, DAYS, replicates=8, seed=seed)["daily_infected"].double().mean(dim=0))
+    return torch.stack(rows)
+
+
+def check_series(theory, profile: str, graphs: int) -> None:
+    """Means over graphs, whose scatter, theirs over 5 graphs and ours, is the error."""
+    options = {} if profile == "intended" else {profile: True}
+    ours, theirs = by_graph(graphs, **options), numbers(SERIES[profile]).double()
+    mean, spread = SUMS[profile]
+    error = (spread**2 / 5 + float(ours.sum(dim=1).var()) / graphs) ** 0.5
+    theory.value(f"{profile}, {graphs} graphs x 8: infections in 21 days", float(ours.sum(dim=1).mean()), mean, 4 * error, "4 s.e. of both")
+    daily = (ours.var(dim=0) * (1 / 5 + 1 / graphs)).sqrt()
+    assert ((ours.mean(dim=0) - theirs).abs() <= 5 * daily + 0.5).all()
+
+
+def test_series_of_the_specification(theory):
+    check_series(theory, "intended", graphs=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", SERIES)
+def test_series_of_the_specification_at_length(theory, profile):
+    check_series(theory, profile, graphs=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("R", "expected"), [(2.0, 130), (9.5, 1633)])
+def test_other_reproduction_numbers(theory, R, expected):
+    ours = by_graph(20, R=[R] * 3).sum(dim=1)
+    theory.value(f"intended, R {R}: infections in 21 days", float(ours.mean()), expected, 4 * float((ours.var() * (1 / 5 + 1 / 20)).sqrt()), "4 s.e. of both")
+
+
+@pytest.mark.real
+def test_astoria_in_the_reference_profile(theory, data_root):
+    """One run of the original with seed 0, and means of three seeds at other R: sums of D over 21 days."""
+    astoria = load(data_root / "astoria")
+    R = torch.tensor([14.25, 12.825, 15.675]) / 3
+    run = dz.simulate(
+        covid(astoria, reference=True, R=[1.0] * 3), DAYS, replicates=24,
+        params={"R": (R.repeat(8) * 3)[:, None].expand(24, 3)},
+    )  # fmt: skip
+    total = run["daily_infected"].double().sum(dim=1).reshape(8, 3)
+    for column, (expected, seeds) in enumerate([(4489, 1), (3724, 3), (4612, 3)]):
+        ours = total[:, column]
+        error = float((ours.var() * (1 / seeds + 1 / 8)).sqrt())
+        theory.value(f"Astoria, reference, R {3 * float(R[column]):.4g}", float(ours.mean()), expected, 4 * error, "4 s.e. of both")
+
+
+@pytest.mark.real
+def test_astoria_day_by_day(data_root):
+    """The original's one run lies among ours, each day and in its final stages."""
+    one = numbers("0 1 8 24 59 39 35 51 105 134 120 168 186 256 307 324 425 448 523 561 715").double()
+    run = dz.simulate(covid(load(data_root / "astoria"), reference=True), DAYS, replicates=64)
+    ours = run["daily_infected"].double()
+    assert ((one - ours.mean(dim=0)).abs() <= 4 * ours.std(dim=0) * (1 + 1 / 64) ** 0.5).all()
+    for name, expected in (("susceptible", 32984), ("exposed", 2996), ("infected", 1037), ("recovered", 501)):
+        sample = run[name][:, -1].double()
+        assert abs(float(sample.mean()) - expected) < 4 * float(sample.std()) * (1 + 1 / 64) ** 0.5, name

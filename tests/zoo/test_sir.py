@@ -1,0 +1,109 @@
+"""The SIR model: builder, bounds, chunks and batches, gradients. Theory is in test_theory.py and test_networks.py."""
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen.errors import DataError, InputError, ModelError
+from denizen.population import synthetic
+from denizen.relax import MeanField, StraightThrough
+from denizen.space.generators import random_in_neighbours
+from denizen.zoo.seir import SEIR, seir
+from denizen.zoo.sir import SIR, sir
+
+CONTACTS = random_in_neighbours(800, 8, seed=0)
+BUILDERS = pytest.mark.parametrize("build", [sir, seir])
+
+
+@BUILDERS
+def test_builders_take_graphs_edge_lists_and_populations(build):
+    kind = {sir: SIR, seir: SEIR}[build]
+    population = synthetic("astoria", size=500)
+    directed, mutual = build(population), build(population, symmetrize=True)
+    assert mutual.contacts.num_edges == 2 * directed.contacts.num_edges
+    for model in (build(CONTACTS), build(dz.Graph.from_edges(CONTACTS)), directed, build(population, network="1")):
+        assert isinstance(model, kind)
+        assert dz.simulate(model, 5)["cases"].shape == (1, 5)
+    with pytest.raises(DataError, match="network"):
+        build(population, network="school")
+
+
+@BUILDERS
+@pytest.mark.parametrize(
+    "arguments",
+    [{"infect_rat": 0.1}, {"infect_rate": -1.0}, {"infectious_days": 0.0}, {"infectious_phases": 0}, {"seed_share": 1.5},
+     {"infectious_phases": 1.5}, {"infectious_phases": 1000}, {"infect_rate": float("nan")}],
+)  # fmt: skip
+def test_wrong_values_are_refused(build, arguments):
+    with pytest.raises(InputError):
+        build(CONTACTS, **arguments)
+
+
+@BUILDERS
+def test_more_phases_than_steps_are_refused(build):
+    with pytest.raises(ModelError, match="heal"):
+        dz.simulate(build(CONTACTS, infectious_days=3.0, infectious_phases=4), 40)
+
+
+@BUILDERS
+@pytest.mark.parametrize("phases", [1, 5])
+def test_without_transmission_there_are_no_cases(build, phases):
+    run = dz.simulate(build(CONTACTS, infect_rate=0.0, infectious_phases=phases), 20, replicates=3)
+    assert int(run["cases"].sum()) == 0
+
+
+@BUILDERS
+@pytest.mark.parametrize("phases", [1, 5])
+def test_batches_and_chunks(build, phases):
+    model = build(CONTACTS, infectious_phases=phases)
+    batch, alone = dz.simulate(model, 40, replicates=3, seed=5), dz.simulate(model, 13, worlds=[2], seed=5)
+    alone.extend(1).extend(26)
+    for name in ("cases", "recovered"):
+        assert torch.equal(batch[name][2], alone[name][0])
+
+
+@BUILDERS
+def test_parameters_of_each_replicate(build):
+    rates = [0.0, 0.05, 0.4]
+    run = dz.simulate(build(CONTACTS), 15, replicates=3, params={"infect_rate": rates})
+    for world, rate in enumerate(rates):
+        alone = dz.simulate(build(CONTACTS, infect_rate=rate), 15, worlds=[world])
+        assert torch.equal(run["cases"][world], alone["cases"][0])
+
+
+@BUILDERS
+@pytest.mark.parametrize("phases", [1, 5])
+def test_straight_through_runs_equal_hard_ones(build, phases):
+    model = build(CONTACTS, infectious_phases=phases)
+    hard, soft = dz.simulate(model, 25), dz.simulate(model, 25, relax=StraightThrough())
+    for name in ("cases", "recovered"):
+        assert torch.allclose(soft[name], hard[name].float(), atol=1e-2)
+
+
+@BUILDERS
+@pytest.mark.parametrize("name", ["infect_rate", "infectious_days"])
+@pytest.mark.parametrize("phases", [1, 3])
+def test_gradient_of_the_mean_field_is_that_of_differences(build, name, phases):
+    """d(cases in 20 days) / d(parameter), through time."""
+
+    def cases(value: torch.Tensor) -> torch.Tensor:
+        model = build(CONTACTS, infectious_phases=phases, seed_share=0.02).with_values({name: value})
+        return dz.simulate(model, 20, relax=MeanField())["cases"].sum()
+
+    value = torch.tensor({"infect_rate": 0.06, "infectious_days": 5.0}[name], requires_grad=True)
+    (slope,) = torch.autograd.grad(cases(value), value)
+    step = 0.01 * float(value.detach())
+    with torch.no_grad():
+        difference = (cases(value + step) - cases(value - step)) / (2 * step)
+    assert float(slope) == pytest.approx(float(difference), rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.compile
+@pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # torch's own, when inductor is first loaded
+@BUILDERS
+def test_compiled_equals_eager(build):
+    model = build(CONTACTS, infectious_phases=3)
+    eager, compiled = (dz.simulate(model, 6, replicates=2, compile=choice) for choice in (False, True))
+    assert compiled.stats()["path"] == "compiled"
+    assert torch.equal(eager.state.stage.value, compiled.state.stage.value)
