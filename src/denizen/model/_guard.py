@@ -56,11 +56,14 @@ class Calls(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if name in _FROM_OUTSIDE:
+            with self._writes.looking_away():
+                out = func(*args, **kwargs)
+            self._writes.made(out)
+            return out
         if name not in _hazards.WATCHED or (frame := author_frame()) is None:
             out = func(*args, **kwargs)
-            if name in _FROM_OUTSIDE:
-                self._writes.made(out)
-            elif name == "to" and (caller := calling_frame()) and caller.f_code.co_filename == _kinds.__file__:
+            if name == "to" and (caller := calling_frame()) and caller.f_code.co_filename == _kinds.__file__:
                 self._stored(caller, args[0], out)
             return out
         self._report(frame, _hazards.before(name, args, kwargs))
