@@ -15,7 +15,9 @@ examples:
   denizen run covid                                  an epidemic in a city of 37,518
   denizen run covid --population my/folder --replicates 64 --set R=3.5,4.2,5.6
   denizen show runs/covid-20261128-120000            its numbers and curves again
-  denizen resume runs/covid-20261128-120000          go on after Ctrl-C, a crash or a full disk"""
+  denizen resume runs/covid-20261128-120000          go on after Ctrl-C, a crash or a full disk
+  denizen models                                     what can be set of each model
+  denizen --version"""
 
 RUN = """Run a model: a progress bar, a summary table, curves, and a run folder to keep.
 
@@ -83,12 +85,15 @@ def parse(words: list[str]) -> Command:
     Raises:
         ConfigError: a `--config` file that cannot be used.
     """
-    run = subcommand("run", description=RUN, default=_defaults(words))
+    texts = {"run": RUN, "show": SHOW, "resume": RESUME, "models": MODELS}
+    # In the list of commands a line each is enough.
+    about = {name: text if words[:1] == [name] else text.partition("\n")[0] for name, text in texts.items()}
+    run = subcommand("run", description=about["run"], default=_defaults(words))
     commands = (
         Annotated[RunConfig, run]
-        | Annotated[Show, subcommand("show", description=SHOW)]
-        | Annotated[Resume, subcommand("resume", description=RESUME)]
-        | Annotated[Models, subcommand("models", description=MODELS)]
+        | Annotated[Show, subcommand("show", description=about["show"])]
+        | Annotated[Resume, subcommand("resume", description=about["resume"])]
+        | Annotated[Models, subcommand("models", description=about["models"])]
     )
     return tyro.cli(commands, prog="denizen", description=ABOUT, args=words)  # type: ignore[arg-type,return-value]
 

@@ -56,12 +56,13 @@ def resume(command: Resume, console: Console) -> None:
     saved = run.load(command.run)
     if command.steps is not None and command.steps < 0:
         raise ConfigError(f"--steps {command.steps}: expected a whole number, at least 0")
-    missing = saved.manifest.wanted - saved.steps if command.steps is None else command.steps
+    config, facts = _begun_with(saved)
+    wanted = max(saved.manifest.wanted, config.steps or 0)
+    missing = wanted - saved.steps if command.steps is None else command.steps
     if missing <= 0:
         console.print(f"{command.run} has all its {saved.steps} steps; --steps MORE runs further ones")
         _report(saved, command.run, console)
         return
-    config, facts = _begun_with(saved)
     with console.status(f"reading {config.population or 'a random graph'} …"):
         made = source(config)
         fits(made, facts, str(command.run))

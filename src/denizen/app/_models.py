@@ -130,7 +130,7 @@ def shown(chosen: Entry, key: str) -> str:
     """The default of a parameter or option, as it would be written behind `--set`."""
     if key in chosen.options:
         default = chosen.options[key]
-        return {True: "true", False: "false", None: ""}.get(default, str(default))
+        return "" if default is None else str(default).lower()
     values = [f"{value:g}" for value in _default(chosen, key).reshape(-1).tolist()]
     return ",".join(values)
 

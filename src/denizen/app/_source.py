@@ -48,10 +48,10 @@ def source(config: RunConfig) -> Source:
     people = load(config.population)
     network = _network(people, config.network)
     edges = len(people.edges(network, symmetrize=config.symmetrize)[0])
-    facts = {"name": people.source, "network": network, "digest": content_digest(people)}
+    facts = {"name": people.source, "network": network, "digest": content_digest(people, network)}
     name = people.name if people.source.startswith("synthetic:") else f"{people.name} ({people.source})"
     arguments = {"network": network, "symmetrize": config.symmetrize}
-    return Source(people, arguments, name, edges, facts, people.report)
+    return Source(people, arguments, name, edges, facts, _notes(people, network))
 
 
 def _random(config: RunConfig) -> Source:
@@ -86,12 +86,19 @@ def fits(made: Source, saved: dict[str, Any], folder: str) -> None:
         )
 
 
-def content_digest(people: Population) -> str:
-    """A digest of every column, label and network."""
+def _notes(people: Population, network: str) -> tuple[str, ...]:
+    """The report without what concerns other networks, in the words of the command line."""
+    others = tuple(f"network {name!r}" for name in people.networks if name != network)
+    return tuple(
+        note.replace("symmetrize=True", "--symmetrize") for note in people.report if not note.startswith(others)
+    )
+
+
+def content_digest(people: Population, network: str) -> str:
+    """A digest of every column, every label and one network."""
     arrays = [array for name in sorted(people.columns) for array in (name, people.columns[name])]
     arrays += [part for name in sorted(people.labels) for part in (name, *people.labels[name])]
-    for name in sorted(people.networks):
-        arrays += [name, *people.networks[name], people.weights.get(name, "")]
+    arrays += [network, *people.networks[network], people.weights.get(network, "")]
     return _hash(arrays)
 
 

@@ -41,12 +41,14 @@ def setup(run: "Run") -> Setup:
     )
 
 
-def first_manifest(run: "Run", inputs: Part, checkpoint: Part, settings: dict[str, Any] | None) -> Manifest:
+def first_manifest(
+    run: "Run", wanted: int, inputs: Part, checkpoint: Part, settings: Mapping[str, Any] | None
+) -> Manifest:
     """The manifest before anything but the inputs is safe."""
     return Manifest(
-        status="running", error=None, created=now(), updated=now(), steps=0, wanted=run.steps, setup=setup(run),
+        status="running", error=None, created=now(), updated=now(), steps=0, wanted=max(wanted, run.steps), setup=setup(run),
         model=fingerprint(run.model), series=(), inputs=inputs, checkpoint=checkpoint, metrics=(), snapshots=None,
-        versions=versions(), commit=commit(), settings=settings,
+        versions=versions(), commit=commit(), settings=dict(settings) if settings else None,
     )  # fmt: skip
 
 

@@ -31,6 +31,16 @@ SECONDS = 2.0  # between saves, at least
 SHARE = 0.02  # of a run's time that saving may take, and that a kill may cost once the run is long
 
 
+def check_free(path: Path) -> None:
+    """Raise `StorageError` where a run folder cannot be made: only a new or an empty folder will do."""
+    try:
+        taken = path.exists() and any(entry.name != ".lock" for entry in path.iterdir())
+    except OSError as error:
+        raise StorageError(f"run folder {path} cannot be written: {error.strerror or error}") from error
+    if taken:
+        raise StorageError(f"run folder {path} is not empty; choose another folder, or resume the run in it")
+
+
 class RunFolder:
     """A folder and the manifest that was last written to it.
 
@@ -47,13 +57,16 @@ class RunFolder:
         self._tidy = False  # whether nothing lies in the folder that the manifest does not name
 
     @classmethod
-    def create(cls, path: Path | str, run: "Run", settings: Mapping[str, Any] | None = None) -> "RunFolder":
+    def create(
+        cls, path: Path | str, run: "Run", settings: Mapping[str, Any] | None = None, wanted: int = 0
+    ) -> "RunFolder":
         """Make the folder and save the run to it.
 
         Args:
             path: must not exist yet, or be empty.
             run: the run, at whatever step it is.
             settings: kept in the manifest; JSON values only.
+            wanted: steps that the run is asked for.
 
         Raises:
             StorageError: the folder holds something already, or cannot be written.
@@ -64,16 +77,15 @@ class RunFolder:
         _metrics.check_names(run.series_names)
         if run._snapshots is not None:
             need("zarr", "storage", _zarr.PURPOSE)
+        check_free(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if any(entry.name != ".lock" for entry in path.iterdir()):
-                raise StorageError(f"run folder {path} is not empty; choose another folder, or resume the run in it")
             with locked(path):
                 for name in ("metrics", "checkpoints"):
                     (path / name).mkdir()
                 inputs = write(path, "inputs.safetensors", 0, 0, _facts.inputs(run))
                 checkpoint = Part("", 0, 0, 0, "")  # replaced by the save below
-                manifest = _facts.first_manifest(run, inputs, checkpoint, dict(settings) if settings else None)
+                manifest = _facts.first_manifest(run, wanted, inputs, checkpoint, settings)
                 folder = cls(path, manifest, b"")
                 folder._tidy = True
                 folder._log(f"created: {manifest.model['class']}, {manifest.model['agents']} agents")
@@ -121,9 +133,12 @@ class RunFolder:
 
     def save_if_due(self, run: "Run") -> None:
         """Save where the last save is a while ago; called after every chunk of steps."""
-        now = time.monotonic()
-        if now - self._saved >= max(SECONDS, self._cost / SHARE, SHARE * (now - self._opened)):
+        if time.monotonic() - self._saved >= self._pause():
             self.save(run, "running")
+
+    def _pause(self) -> float:
+        """Seconds between saves: few, but longer where saving is dear or the run is old."""
+        return max(SECONDS, self._cost / SHARE, SHARE * (time.monotonic() - self._opened))
 
     def save(self, run: "Run", status: str, error: str | None = None) -> None:
         """Write what is new; called with the lock held.

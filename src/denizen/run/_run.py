@@ -56,6 +56,7 @@ class Run(Results):
     _carry: Carry
     _snapshots: SnapshotStore | None
     _folder: "RunFolder | None"
+    _out: Path | str | None
     _custom_ids: bool
     _compile: bool | None
     _times: dict[str, float]
@@ -67,6 +68,11 @@ class Run(Results):
         snapshots: Snapshots | None, compile: bool | None, out: "Path | str | None",
     ) -> "Run":  # fmt: skip
         run = cls()
+        run._folder, run._out = None, out  # the folder is made by `extend`, which knows how many steps are wanted
+        if out is not None:
+            from denizen.run._folder import check_free
+
+            check_free(Path(out))  # before any work
         began = time.perf_counter()
         run.model, run._compile = model, compile
         run.seed, run.worlds = int(keys[0, 0]), keys[:, 1].tolist()
@@ -81,11 +87,6 @@ class Run(Results):
         run._steps, run._timed_steps = 0, 0  # done; done by this process
         run._snapshots = SnapshotStore(snapshots, run._stepper.state(run._carry)) if snapshots else None
         run._times["init"] = time.perf_counter() - began
-        run._folder = None
-        if out is not None:
-            from denizen.run._folder import RunFolder
-
-            run._folder = RunFolder.create(out, run)
         return run
 
     # --- results ------------------------------------------------------------------------------------------------------
@@ -163,6 +164,10 @@ class Run(Results):
         """
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
             raise InputError(f"extend: steps={steps!r}, expected a whole number, at least 0")
+        if self._out is not None:
+            from denizen.run._folder import RunFolder
+
+            self._folder, self._out = RunFolder.create(self._out, self, wanted=steps), None
         saving = self._folder.session(self, self._steps + steps) if self._folder else contextlib.nullcontext()
         with saving, progress_bar(steps, progress, type(self.model).__name__, len(self.worlds)) as advance_bar:
             for count in self._chunk_sizes(steps):

@@ -1,6 +1,7 @@
 """The summary of a run: what each series came to, over the replicates."""
 
 import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,46 +38,50 @@ class Shown:
 
 def summary(results: "Results") -> Shown:
     """See `Results.summary`."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    replicates = len(results.worlds)
-    band = f"median and 5–95 % over {replicates} replicates" if replicates > 1 else "one replicate"
-    table = Table(title=f"{results.steps} steps, {band}", title_justify="left", title_style="", header_style="bold")
-    for head, side in (
-        ("series", "left"),
-        ("total", "right"),
-        ("peak", "right"),
-        ("peak at", "right"),
-        ("final", "right"),
-    ):
-        table.add_column(head, justify=side, no_wrap=head == "series")  # type: ignore[arg-type]  # a literal of rich's
+    replicates, unit = len(results.worlds), results.time_unit
+    band = f"median (5–95 %) over {replicates} replicates" if replicates > 1 else "one replicate"
+    title = f"{results.steps * results.dt:g} {unit}s, {band}"
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        header_style="bold",
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    table.add_column("series", no_wrap=True)
+    for head in ("total", "peak", f"{unit} of peak", "final"):
+        table.add_column(head, justify="right", overflow="fold")
     rows = {}
     for name in results.series_names:
         values = results[name].detach().double().cpu()
         if values.shape[1] == 0:
             table.add_row(name, "–", "–", "–", "–")
             continue
-        rows[name] = row = _row(values.flatten(2).sum(2) if values.dim() > 2 else values, results)
-        total = row["total"] if results.kinds[name] == "flow" else None
-        peak_time = [value * results.dt for value in row["peak_step"]]
-        unit = f"{results.time_unit} "
-        cells = (_cell(total), _cell(row["peak"]), f"{unit}{_cell(peak_time)}", _cell(row["final"]))
-        table.add_row(f"{name} (sum of {values.flatten(2).shape[2]})" if values.dim() > 2 else name, *cells)
+        label = name if values.dim() == 2 else f"{name} (sum of {values.flatten(2).shape[2]})"
+        rows[name] = row = _row(values.flatten(2).sum(2) if values.dim() > 2 else values)
+        total = _cell(row["total"]) if results.kinds[name] == "flow" else "–"
+        peak_time = [
+            round(step * results.dt, 1) if results.dt < 1 else round(step * results.dt) for step in row["peak_step"]
+        ]
+        table.add_row(label, total, _cell(row["peak"]), _cell(peak_time), _cell(row["final"]))
     return Shown(table, rows)
 
 
-def _row(values: Tensor, results: "Results") -> dict[str, list[float]]:
+def _row(values: Tensor) -> dict[str, list[float]]:
     peak, place = values.max(dim=1)
     measures = {"total": values.sum(dim=1), "peak": peak, "peak_step": (place + 1).double(), "final": values[:, -1]}
     levels = torch.tensor(QUANTILES, dtype=torch.float64)
     return {name: torch.quantile(measure, levels).tolist() for name, measure in measures.items()}
 
 
-def _cell(triple: list[float] | None) -> str:
-    if triple is None:
-        return "–"
+def _cell(triple: Sequence[float]) -> str:
     middle, low, high = (number(value) for value in triple)
-    return middle if low == high else f"{middle}  ({low}–{high})"
+    return middle if low == high else f"{middle} ({low}–{high})"
 
 
 def number(value: float) -> str:

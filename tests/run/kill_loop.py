@@ -1,0 +1,100 @@
+"""Kill a run with SIGKILL at random moments, resume it, and kill it again, until it is done; then compare.
+
+A program of its own, so that every attempt is a fork of a process that has imported everything but started no thread.
+Usage: python kill_loop.py FOLDER SEED KILLS
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import polars  # noqa: F401  # imported, not used: that would start threads, and forks have only one
+import safetensors.torch  # noqa: F401
+import torch
+import zarr  # noqa: F401
+
+import denizen as dz
+from denizen import ops
+from denizen.run import Snapshots, _run, load, resume
+from denizen.run._folder import RunFolder
+from denizen.zoo.sir import SIR
+
+STEPS = 120
+RunFolder._pause = lambda self: 0.0  # save after every chunk, so that kills meet saves
+_run.CHUNK = 3
+
+
+def model() -> SIR:
+    ring = torch.arange(300)
+    return SIR(dz.Graph.from_edges(ring, (ring + 1) % 300, 300, directed=False), infect_rate=0.2)
+
+
+def attempt(folder: Path) -> None:
+    if (folder / "manifest.json").exists():
+        load(folder)  # whatever the manifest names is there and whole
+        resume(folder, model())
+    else:
+        dz.simulate(model(), STEPS, replicates=2, snapshots=Snapshots(5), out=folder)
+
+
+def compare(folder: Path) -> None:
+    whole = dz.simulate(model(), STEPS, replicates=2, snapshots=Snapshots(5))
+    saved, resumed = load(folder), resume(folder, model(), 0)
+    for name in whole.series_names:
+        assert torch.equal(whole[name], saved[name]), name
+        assert torch.equal(whole[name], resumed[name]), name
+    assert torch.equal(whole.state.stage.value, resumed.state.stage.value)
+    for name, kept in whole.snapshots.items():
+        assert torch.equal(kept, saved.snapshots[name]), name
+        assert torch.equal(kept, resumed.snapshots[name]), name
+    files = {path.relative_to(folder).as_posix() for path in folder.glob("[mc]*/*")}
+    assert files == {saved.manifest.checkpoint.file, *(part.file for part in saved.manifest.metrics)}
+    assert saved.manifest.status == "finished"
+
+
+def forked(function, *args, seconds: float | None = None) -> bool:
+    """Run in a child, which is killed after so many seconds; whether it came to its end."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with ops.reference_only():  # as quick for so few agents, and nothing to load
+                function(*args)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    if seconds is not None:
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return False
+    assert status == 0, "the child failed"
+    return True
+
+
+def main() -> None:
+    folder, seed, kills = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    rng = random.Random(seed)
+    survived = 0
+    for _ in range(kills):
+        if forked(attempt, folder, seconds=rng.uniform(0.02, 0.8)):
+            break
+        if folder.exists() and not (folder / "manifest.json").exists():
+            for path in sorted(folder.rglob("*"), reverse=True):  # died before its first save: nothing was promised
+                path.rmdir() if path.is_dir() else path.unlink()
+        survived += 1
+    forked(attempt, folder)
+    forked(compare, folder)
+    print(f"{survived} kills survived")
+
+
+if __name__ == "__main__":
+    main()
