@@ -3,6 +3,7 @@
 Does not read files or generate graphs: `_readers` and `generators` do and hand over edge lists.
 """
 
+import builtins
 import dataclasses
 import math
 from pathlib import Path
@@ -17,6 +18,10 @@ from denizen.errors import InputError, ModelError
 from denizen.ops._neighbours import FRACTION_BITS, edge_targets
 from denizen.space._edges import EdgeList, csr, index_dtype
 from denizen.space._readers import from_networkx, from_scipy, read_edges, validate_edges
+
+_MAX_SCALE = 126  # binary digits after the point that a float32 factor can express
+_MIN_BOUND = 2.0 ** (FRACTION_BITS - _MAX_SCALE)
+_MAX_BOUND = torch.finfo(torch.float32).max
 
 _TENSORS = ("in_ptr", "in_idx", "out_ptr", "out_idx", "out_edge", "weight")
 
@@ -200,23 +205,25 @@ class Graph:
         Args:
             values: `[agents]`. Senders with value 0 cost nothing.
             where: mask `[agents]`; agents with 0 receive 0 and need not be computed.
-            max: largest |value * weight| that can occur. A larger one, or a NaN, makes the whole result NaN.
+            max: largest |value * weight| that can occur, from 2^-86 to the largest float32. A larger value, or a NaN,
+                makes the whole result NaN.
 
         Returns:
             `[agents]`: int32 for a mask, int64 for wider integers, else float32.
         """
-        self._check(values, "values")
+        self._check("sum", values, where)
         receivers = None
         if where is not None:
-            self._check(where, "where")
             receivers = (where if where.dtype == torch.int8 else (where != 0).to(torch.int8))[None]
         if values.dtype == torch.bool:
             values = values.to(torch.int8)
+        elif values.dtype.is_floating_point:
+            values = values.to(torch.float32)
         row = values[None]
         if not values.dtype.is_floating_point and self.weight is None:
             return ops.sum_counts(row, receivers, self.in_ptr, self.in_idx, self.out_ptr, self.out_idx)[0]
         if max is None and values.dtype == torch.int8:
-            max = self.max_weight or 1.0
+            max = builtins.max(self.max_weight, _MIN_BOUND)
         arrays = (row, receivers, self.weight, self.in_ptr, self.in_idx, self.out_ptr, self.out_idx, self.out_edge)
         if max is None:
             return ops.sum_real(*arrays)[0]
@@ -224,6 +231,7 @@ class Graph:
 
     def mean(self, values: Tensor, *, where: Tensor | None = None, max: float | None = None) -> Tensor:
         """Mean of `values` over in-neighbours, weighted where the graph is; 0 for agents without any: float32."""
+        self._check("mean", values, where)
         total = self.sum(values, where=where, max=max).to(torch.float32)
         if self.weight is None:
             share = self.in_degree.to(torch.float32)
@@ -236,13 +244,14 @@ class Graph:
 
     def max(self, values: Tensor, *, where: Tensor | None = None, empty: float = 0) -> Tensor:
         """Largest value among in-neighbours (weights are not applied), `empty` where there is none: dtype of `values`."""
-        self._check(values, "values")
+        self._check("max", values, where)
         source, target = self.edges()
         out = torch.full_like(values, empty).scatter_reduce(0, target, values[source], "amax", include_self=False)
         return out if where is None else torch.where(where != 0, out, torch.full_like(out, empty))
 
     def any(self, values: Tensor, *, where: Tensor | None = None) -> Tensor:
         """Mask int8 `[agents]`: 1 where some in-neighbour's value is not 0."""
+        self._check("any", values, where)
         active = (values != 0).to(torch.int8)
         counts = ops.sum_counts(
             active[None], None if where is None else (where != 0).to(torch.int8)[None],
@@ -250,15 +259,17 @@ class Graph:
         )  # fmt: skip
         return (counts[0] != 0).to(torch.int8)
 
-    def _check(self, tensor: Tensor, name: str) -> None:
-        if tensor.shape != (self.num_agents,):
-            raise ModelError(
-                f"Graph.sum: {name} has shape {tuple(tensor.shape)}, expected ({self.num_agents},), one for each agent"
-            )
+    def _check(self, method: str, values: Tensor, where: Tensor | None) -> None:
+        for name, tensor in (("values", values), ("where", where)):
+            if tensor is not None and tensor.shape != (self.num_agents,):
+                raise ModelError(
+                    f"Graph.{method}: {name} has shape {tuple(tensor.shape)}, expected ({self.num_agents},), one for "
+                    f"each agent"
+                )
 
     def _fraction_bits(self, bound: float) -> int:
-        if not (math.isfinite(bound) and bound > 0):
-            raise ModelError(f"Graph.sum: max={bound}, expected a positive finite number")
+        if not _MIN_BOUND <= bound <= _MAX_BOUND:
+            raise ModelError(f"Graph.sum: max={bound}, expected a number from {_MIN_BOUND:.3g} to {_MAX_BOUND:.3g}")
         headroom = 62 - math.ceil(math.log2(self.max_in_degree + 1))
         return min(FRACTION_BITS, headroom) - math.ceil(math.log2(bound))
 
