@@ -29,6 +29,9 @@ class Layers:
     def __init__(self, graphs: Mapping[str, Graph | EdgeList], strength: Mapping[str, Any] | None = None) -> None:
         if not graphs:
             raise InputError("Layers: no graph was given; pass a mapping such as {'household': graph}")
+        for name, graph in graphs.items():
+            if not isinstance(graph, Graph | EdgeList):
+                raise InputError(f"Layers: {name!r} is {type(graph).__name__}, expected a Graph or an EdgeList")
         built = {name: g if isinstance(g, Graph) else Graph.from_edges(g) for name, g in graphs.items()}
         sizes = {name: graph.num_agents for name, graph in built.items()}
         if len(set(sizes.values())) > 1:
@@ -37,9 +40,14 @@ class Layers:
         self.strength: dict[str, Tensor] = dict.fromkeys(built, torch.ones(()))
         for name, value in (strength or {}).items():
             self._known(name)
-            factor = torch.as_tensor(value, dtype=torch.float32)
-            if factor.dim() > 1:
+            try:
+                factor = torch.as_tensor(value, dtype=torch.float32)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise InputError(f"Layers: strength of {name!r} is {value!r}, expected a number or a schedule") from error
+            if factor.dim() > 1 or factor.numel() == 0:
                 raise InputError(f"Layers: strength of {name!r} has shape {tuple(factor.shape)}, expected () or (steps,)")
+            if not bool(torch.isfinite(factor.detach()).all()):
+                raise InputError(f"Layers: strength of {name!r} is {value!r}, expected finite numbers")
             self.strength[name] = factor
 
     @property
