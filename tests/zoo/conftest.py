@@ -12,7 +12,8 @@ import torch
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "theory.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
-_rows: list[tuple[str, str, str, str, str, str]] = []
+ORDER = ("test_theory", "test_networks", "test_covid")
+_rows: list[tuple[int, list[str]]] = []
 
 
 def _number(value: float) -> str:
@@ -26,8 +27,8 @@ class Theory:
     value. `value` tests a number against a stated tolerance, `share` a count of independent trials.
     """
 
-    def __init__(self, group: str) -> None:
-        self.group = group
+    def __init__(self, place: int, group: str) -> None:
+        self.place, self.group = place, group
 
     def mean(self, what: str, sample, expected: float, sigmas: float = 4.0, bias: float = 0.0) -> None:
         """`bias` is a known error of finite size or step, added to the tolerance."""
@@ -44,17 +45,22 @@ class Theory:
     def value(self, what: str, got: float, expected: float, tolerance: float, basis: str = "stated") -> None:
         self._note(what, expected, got, tolerance, basis)
 
+    def compare(self, what: str, got: float, expected: float, variance: float, sigmas: float = 4.0) -> None:
+        """Two means that both scatter; `variance` is that of their difference."""
+        self._note(what, expected, got, sigmas * math.sqrt(float(variance)), f"{sigmas:g} s.e. of both")
+
     def _note(self, what: str, expected: float, got: float, tolerance: float, basis: str) -> None:
         numbers = (_number(expected), _number(got), f"{tolerance:.2g}")
-        _rows.append((self.group, what, *numbers, basis))
-        assert abs(got - expected) <= tolerance, f"{what}: expected {expected}, got {got}, tolerance {tolerance} ({basis})"
+        _rows.append((self.place, [self.group, what, *numbers, basis]))
+        assert abs(got - expected) <= tolerance, f"{what}: expected {expected}, got {got}, {tolerance=} ({basis})"
 
 
 @pytest.fixture
 def theory(request: pytest.FixtureRequest) -> Theory:
     """Comparison with theory; rows of the table are grouped by the test's name."""
     name = request.node.originalname.removeprefix("test_").replace("_", " ")
-    return Theory(name[0].upper() + name[1:])
+    name = name.replace("covid", "COVID").replace("astoria", "Astoria")
+    return Theory(ORDER.index(request.path.stem), name[0].upper() + name[1:])
 
 
 def pytest_sessionfinish() -> None:
@@ -62,7 +68,7 @@ def pytest_sessionfinish() -> None:
     if not os.environ.get("DENIZEN_THEORY") or not _rows:
         return
     lines = ["| test | setting | expected | got | tolerance | which is |", "|---|---|---|---|---|---|"]
-    lines += [f"| {' | '.join(row)} |" for row in _rows]
+    lines += [f"| {' | '.join(row)} |" for _, row in sorted(_rows, key=lambda row: row[0])]
     head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, tail = rest.partition(END)
     PAGE.write_text(f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{tail}", encoding="utf-8")

@@ -1,25 +1,25 @@
 """Public faults of other simulators, and the right behaviour of this one.
 
-Rows of shared/spec/simulation_references.md, section 10, and where they are tested:
+Rows of shared/spec/simulation_references.md, section 10, and the tests that hold them (of this file unless named):
 
-| row | test |
-|---|---|
-| starsim#404, vivarium#268, #299: births or an idle intervention change others' draws | test_births_keep_the_draws_of_others, test_an_idle_intervention_changes_nothing |
-| starsim#307, #452, #392: one stream drawn twice; two modules share a stream | test_a_second_draw_from_a_stream_is_refused, test_scopes_differ |
-| FLAMEGPU2#1264: re-ordering agents changes results | test_renumbered_agents_give_the_same_epidemic |
-| covid-sim#179, #277, #161: result depends on threads | test_threads_do_not_matter |
-| starsim#296, PR #121: the dead transmit | test_the_dead_neither_infect_nor_catch; COVID: test_covid.test_sampled_deaths_... |
-| Starsim 3.3.4: seeds infectious longer than later cases | test_theory.test_durations |
-| covasim#400: self contacts | test_no_self_contacts |
-| starsim PR #389: one record too many, float time | test_steps_records_and_clock |
-| mesa#745, #3182, gama.old#3214, #1075: set order | test_order_of_edges_does_not_matter |
-| Agents.jl#502: collecting changes the run | test_recording_changes_nothing |
-| mesa#3035: history is rewritten | test_records_and_snapshots_are_copies |
-| mesa#3179: dead models stay alive | test_runs_are_freed |
-| epiabm#151, PR #47: seed not honoured, rounding | test_the_seed_decides; test_theory.test_durations with fractional means |
-| NetLogo/models#203: one recovery time for all | test_theory.test_durations: variances |
-| sid#125: attribution to layers | test_networks.test_layers_share_escape_and_attribution |
-| starsim PR #121: order of phases | test_flows_are_the_change_of_stocks |
+- starsim#404; vivarium#268, #299 (births or an idle intervention change the draws of others):
+  test_births_keep_the_draws_of_others, test_an_idle_intervention_changes_nothing
+- starsim#307, #452, #392 (one stream drawn twice, two modules on one stream):
+  test_a_second_draw_from_a_stream_is_refused, test_scopes_differ
+- FLAMEGPU2#1264 (re-ordering agents changes results): test_renumbered_agents_give_the_same_epidemic
+- covid-sim#179, #277, #161 (result depends on threads): test_threads_do_not_matter
+- starsim#296, PR #121 (the dead transmit): test_the_dead_neither_infect_nor_catch, test_covid.test_covid_sampled_deaths
+- Starsim 3.3.4 (seeds infectious longer than later cases): test_theory.test_durations
+- covasim#400 (self contacts): test_no_self_contacts, test_self_contacts_of_a_real_list_are_counted
+- starsim PR #389 (a record too many, float time): test_steps_records_and_clock
+- mesa#745, #3182; gama.old#3214, #1075 (order of a set): test_order_of_edges_does_not_matter
+- Agents.jl#502 (collecting changes the run): test_recording_changes_nothing
+- mesa#3035 (history is rewritten): test_records_and_snapshots_are_copies
+- mesa#3179 (dead models stay alive): test_runs_are_freed
+- epiabm#151, PR #47 (seed not honoured; rounding loses the mean): test_the_seed_decides, test_theory.test_durations
+- NetLogo/models#203 (one recovery time for all): test_theory.test_durations, by its variances
+- sid#125 (attribution to layers): test_networks.test_layers_share_escape_and_attribution
+- starsim PR #121 (order of phases): test_flows_are_the_change_of_stocks
 
 FLAMEGPU2#220, #1157, #1177 and Agents.jl#566 concern radius searches, which do not exist here yet.
 """
@@ -78,9 +78,7 @@ class Town(dz.Model):
 
 def test_births_keep_the_draws_of_others():
     graph = dz.Graph.from_edges([0], [1], 3000)
-    still, growing = (
-        dz.simulate(Town(graph, 1000, birth=birth, infect=0.0), 8, seed=4).state for birth in (0.0, 0.08)
-    )
+    still, growing = (dz.simulate(Town(graph, 1000, birth=birth, infect=0.0), 8, seed=4).state for birth in (0.0, 0.08))
     assert int(growing.alive.sum()) > 1500
     assert int(still.alive.sum()) == 1000
     assert torch.equal(still.hits[0, :1000], growing.hits[0, :1000])
@@ -91,7 +89,11 @@ def test_births_keep_the_draws_of_others():
 
 
 def test_an_idle_intervention_changes_nothing():
-    idle = Act(when=During(2, 6), change=lambda model, now, rng: now.replace(stage=now.stage if rng.bernoulli("see", 0.5) is not None else None))
+    def look(model, now, rng):
+        rng.bernoulli("see", 0.5)
+        return now.replace(stage=now.stage)
+
+    idle = Act(when=During(2, 6), change=look)
     plain, with_it = (dz.simulate(outbreak(), 20, seed=1, interventions=acts) for acts in ((), (idle,)))
     assert torch.equal(plain["cases"], with_it["cases"])
     assert torch.equal(plain.state.stage.value, with_it.state.stage.value)

@@ -30,7 +30,9 @@ def test_fixed_durations_pass_an_infection_on_like_clockwork(latent, sick):
             assert int(stage[day, seed + generation]) == expected
 
 
-@pytest.mark.parametrize("arguments", [{"latent_phases": 0}, {"latent_days": -1.0}, {"latent_phases": 100, "infectious_phases": 100}])
+@pytest.mark.parametrize(
+    "arguments", [{"latent_phases": 0}, {"latent_days": -1.0}, {"latent_phases": 100, "infectious_phases": 100}]
+)
 def test_wrong_values_are_refused(arguments):
     with pytest.raises(InputError):
         line(5, **arguments)

@@ -31,9 +31,17 @@ def test_builders_take_graphs_edge_lists_and_populations(build):
 @BUILDERS
 @pytest.mark.parametrize(
     "arguments",
-    [{"infect_rat": 0.1}, {"infect_rate": -1.0}, {"infectious_days": 0.0}, {"infectious_phases": 0}, {"seed_share": 1.5},
-     {"infectious_phases": 1.5}, {"infectious_phases": 1000}, {"infect_rate": float("nan")}],
-)  # fmt: skip
+    [
+        {"infect_rat": 0.1},
+        {"infect_rate": -1.0},
+        {"infect_rate": float("nan")},
+        {"infectious_days": 0.0},
+        {"infectious_phases": 0},
+        {"infectious_phases": 1.5},
+        {"infectious_phases": 1000},
+        {"seed_share": 1.5},
+    ],
+)
 def test_wrong_values_are_refused(build, arguments):
     with pytest.raises(InputError):
         build(CONTACTS, **arguments)

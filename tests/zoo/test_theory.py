@@ -49,7 +49,9 @@ class Mixing(dz.Model):
         caught = rng.event("catch", free * (self.R0 / self.days * sick.sum() / self.num_agents))
         healed = rng.bernoulli("heal", sick * (self.phases * dt / self.days))
         stage = stage.advance(healed, *self.sick).advance(caught, "susceptible")
-        return now.replace(stage=stage if self.immunity else stage.move(stage.is_("recovered"), "susceptible", source="recovered"))
+        if not self.immunity:
+            stage = stage.move(stage.is_("recovered"), "susceptible", source="recovered")
+        return now.replace(stage=stage)
 
     @dz.series
     def infected(self, now: People):
@@ -116,7 +118,7 @@ def test_peak_and_invariant_of_the_equations(theory, R0):
 
 
 def growth(R0: float, latent: float, sick: float, m: int, n: int, dt: float = 0.0) -> float:
-    """Growth rate r with gamma stages of m and n phases; dt 0 is Wallinga and Lipsitch (2007), else the step model's."""
+    """Growth rate r with gamma stages of m and n phases; dt 0 is Wallinga and Lipsitch (2007), else the steps'."""
 
     def total(r: float) -> float:
         if dt == 0:
@@ -182,7 +184,8 @@ def test_extinction_formula_has_the_two_known_limits():
 
 
 @pytest.mark.parametrize(
-    ("R0", "ticks", "phases", "seeds"), [(2.0, 3, 3, 1), (1.6, 4, 4, 3), (2.0, 3, 1, 1), (2.5, 16, 1, 1), (1.7, 6, 2, 2)]
+    ("R0", "ticks", "phases", "seeds"),
+    [(2.0, 3, 3, 1), (1.6, 4, 4, 3), (2.0, 3, 1, 1), (2.5, 16, 1, 1), (1.7, 6, 2, 2)],
 )
 def test_extinction(theory, R0, ticks, phases, seeds):
     num, worlds = 1_000, 500
@@ -191,9 +194,8 @@ def test_extinction(theory, R0, ticks, phases, seeds):
     ever, ill = run["ever"][:, -1], run["infected"][:, -1]
     extinct = (ill == 0) & (ever < 0.15 * num)
     law = "fixed" if phases == ticks else f"{phases} phase(s)"
-    theory.share(
-        f"R0 {R0}, {ticks} steps {law}, {seeds} seed(s)", int(extinct.sum()), worlds, extinction(R0, ticks, phases, seeds)
-    )
+    setting, expected = f"R0 {R0}, {ticks} steps {law}, {seeds} seed(s)", extinction(R0, ticks, phases, seeds)
+    theory.share(setting, int(extinct.sum()), worlds, expected)
 
 
 @pytest.mark.parametrize("R0", [1.6, 3.0])
@@ -261,7 +263,7 @@ def chi_square(observed: Tensor, expected: Tensor) -> tuple[float, int]:
     ("days", "phases", "dt"), [(7.0, 1, 1.0), (6.5, 6, 1.0), (7.0, 7, 1.0), (6.0, 3, 1.0), (2.6, 2, 0.5)]
 )
 def test_durations(theory, days, phases, dt):
-    """Transmitting steps follow the sum of the phases' geometric times: for seeds as for later cases, onset and illness.
+    """Steps in a stage follow the sum of its phases' geometric times, for seeds as for later cases, exposed or ill.
 
     The mean is that of the stated law whether or not it is a whole number of steps; the variance is per agent.
     """

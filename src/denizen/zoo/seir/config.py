@@ -23,14 +23,15 @@ def seir(
 ) -> "SEIR":
     """The SEIR model on a contact network.
 
-    The defaults are round numbers, 5 days latent, 7 days infectious, 0.05 infections per infectious contact and day, and
-    stand for no disease in particular: with 10 contacts an agent they give 2.6 infections of the first case.
+    The defaults are round numbers (5 days latent, 7 infectious, 0.05 infections per infectious contact and day) and
+    stand for no disease in particular: with 10 contacts an agent the first case infects 2.6 others.
 
     Args:
         contacts: a graph, an edge list (as the generators make), or a population with a network.
         network: which network of a population.
         symmetrize: add the opposite direction of every contact of a population's network.
-        latent_phases, infectious_phases: 1 for a memoryless duration, days / dt for a fixed one, others between.
+        latent_phases: 1 for a memoryless latent period, days / dt for a fixed one, others between.
+        infectious_phases: the same for the infectious period.
         **params: `infect_rate`, `latent_days`, `infectious_days`, `seed_share`.
 
     Raises:
@@ -43,7 +44,7 @@ def seir(
         raise InputError(f"seir: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SEIR.params)}")
     phases = {"latent_phases": latent_phases, "infectious_phases": infectious_phases}
     for name, number in phases.items():
-        if not isinstance(number, int) or not 1 <= number <= MAX_PHASES:
+        if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= MAX_PHASES:
             raise InputError(f"seir: {name}={number!r}, expected a whole number from 1 to {MAX_PHASES}")
     if latent_phases + infectious_phases > MAX_PHASES:
         raise InputError(f"seir: {latent_phases} + {infectious_phases} phases, expected at most {MAX_PHASES} together")

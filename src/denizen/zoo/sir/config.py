@@ -22,8 +22,8 @@ def sir(
 ) -> "SIR":
     """The SIR model on a contact network.
 
-    The defaults are round numbers for an illness of a week, 0.05 infections per infected contact and day, and stand for
-    no disease in particular: on a network with 10 contacts an agent they give 2.6 infections of the first case.
+    The defaults are round numbers (a week of illness, 0.05 infections per infected contact and day) and stand for no
+    disease in particular: with 10 contacts an agent the first case infects 2.6 others.
 
     Args:
         contacts: a graph, an edge list (as the generators make), or a population with a network.
@@ -40,8 +40,11 @@ def sir(
     unknown = [name for name in params if name not in SIR.params]
     if unknown:
         raise InputError(f"sir: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SIR.params)}")
-    if not isinstance(infectious_phases, int) or not 1 <= infectious_phases <= MAX_PHASES:
-        raise InputError(f"sir: infectious_phases={infectious_phases!r}, expected a whole number from 1 to {MAX_PHASES}")
+    whole = isinstance(infectious_phases, int) and not isinstance(infectious_phases, bool)
+    if not whole or not 1 <= infectious_phases <= MAX_PHASES:
+        raise InputError(
+            f"sir: infectious_phases={infectious_phases!r}, expected a whole number from 1 to {MAX_PHASES}"
+        )
     if isinstance(contacts, Population):
         source, target, weight = contacts.edges(network, symmetrize=symmetrize)
         graph = Graph.from_edges(source, target, contacts.size, weight=weight)
