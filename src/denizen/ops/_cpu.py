@@ -122,6 +122,9 @@ def _draw_mask(values, hazard, ids, arange, key, step, stream, out, bad, start, 
             if x == _ZERO:
                 out[w, i] = 0
                 continue
+            if not hazard and x == _ONE:  # certain: no word is below its threshold by chance
+                out[w, i] = 1
+                continue
             if not (x > _ZERO) or (not hazard and x > _ONE):
                 bad[w] = 1
                 out[w, i] = 0
