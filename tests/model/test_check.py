@@ -1,6 +1,7 @@
 """`dz.check`: one bad model for each rule, found at its line and alone; good models pass without a finding."""
 
 import inspect
+import itertools
 import random
 
 import numpy as np
@@ -10,13 +11,17 @@ import torch
 import denizen as dz
 from denizen import population
 from denizen.errors import InputError, ModelError
-from denizen.model import Act, During, Scale
+from denizen.model import Act, During, History, Scale, Stage, births, per_agent
+from denizen.space import Layers
 from denizen.zoo.covid import covid
+from denizen.zoo.seir import SEIR
 from denizen.zoo.sir import SIR
 
 NUM = 60
 OUTSIDE = torch.zeros(NUM)
 COUNTER = 0
+GENERATOR = np.random.default_rng(0)
+TICKS = itertools.count()
 LIST = []
 
 
@@ -110,6 +115,12 @@ class PythonRandom(Base):
 class NumpyRandom(Base):
     def step(self, now, rng):
         noise = float(np.random.rand())  # noqa: NPY002  # BAD
+        return now.replace(wealth=now.wealth + noise)
+
+
+class OwnGenerator(Base):
+    def step(self, now, rng):
+        noise = GENERATOR.random()  # BAD
         return now.replace(wealth=now.wealth + noise)
 
 
@@ -233,6 +244,28 @@ class GlobalSetting(Base):
         return now
 
 
+class Holder:
+    factor = 1
+
+
+class HeldByAnObject(Base):
+    def step(self, now, rng):
+        Holder.factor = Holder.factor + 1  # BAD
+        return now.replace(wealth=now.wealth * Holder.factor)
+
+
+class MaskedWrite(Base):
+    def step(self, now, rng):
+        wealth = now.wealth.clone()
+        wealth[now.ill != 0] = 0.0  # BAD
+        return now.replace(wealth=wealth)
+
+
+class StoredWide(Base):
+    def step(self, now, rng):
+        return now.replace(ill=now.ill.long() * 257)  # BAD
+
+
 class NotVmappable(Base):
     def step(self, now, rng):
         ones = torch.zeros(NUM)
@@ -279,13 +312,13 @@ class RaisesInInit(Base):
 BAD = {
     "host read": [Item, Branch, ToList, ToNumpy],
     "shapes": [MaskIndex, Nonzero, Unique, AnotherShape, AnotherDtype, NoReturn, RaisesInInit],
-    "random": [TorchRandom, Dropout, PythonRandom, NumpyRandom],
+    "random": [TorchRandom, Dropout, PythonRandom, NumpyRandom, OwnGenerator],
     "stream": [StreamTwice],
     "in place": [WritesState, WritesItem, WritesParam, WritesOutside],
-    "int8": [Not, BigConstant, BigScalarTensor, Accumulates, Product, Mean, Narrowed],
+    "int8": [Not, BigConstant, BigScalarTensor, Accumulates, Product, Mean, Narrowed, StoredWide],
     "range": [OutOfRange, NegativeHazard],
-    "global state": [GlobalCounter, GlobalList, GlobalSetting],
-    "vmap": [NotVmappable],
+    "global state": [GlobalCounter, GlobalList, GlobalSetting, HeldByAnObject],
+    "vmap": [NotVmappable, MaskedWrite],
     "compile": [NotCompilable],
     "gradient": [CutByCompare, CutByCast, NotRelaxable],
     "error": [Raises],
@@ -315,6 +348,8 @@ def test_each_rule_is_found_at_its_line_and_alone(rule, cls):
     [
         pytest.param(lambda: Base(ring()), id="base"),
         pytest.param(lambda: SIR(ring(1000)), id="sir"),
+        pytest.param(lambda: SEIR(ring()), id="seir"),
+        pytest.param(lambda: Rich(Layers({"home": ring(), "work": ring()})), id="rich"),
         pytest.param(lambda: covid(population.synthetic("astoria", size=400)), id="covid"),
         pytest.param(lambda: covid(population.synthetic("astoria", size=400), sample_deaths=True), id="covid-deaths"),
         pytest.param(
@@ -340,6 +375,50 @@ def test_good_models_pass(model):
     report.raise_if_bad()
 
 
+class Villagers(dz.State):
+    alive: torch.Tensor = dz.mask("agents")
+    stage: Stage = dz.stage("agents", levels=("well", "ill", "immune"))
+    age: torch.Tensor = dz.count("agents", max=200)
+    exposed: History = dz.history("agents", length=10)
+    wealth: torch.Tensor = dz.real("agents", max=10.0)
+    goods: torch.Tensor = dz.real("agents", "goods")
+
+
+class Rich(dz.Model):
+    """Uses most of what denizen offers."""
+
+    contacts: Layers
+    rate: torch.Tensor = dz.param(0.05, low=0.0)
+
+    def init(self, rng):
+        elapsed = rng.integers("exposed", 0, 5)
+        return Villagers(
+            alive=rng.bernoulli("alive", 0.5), stage=rng.integers("stage", 0, 3), age=rng.integers("age", 0, 90),
+            exposed=History.start(elapsed, length=10), wealth=rng.normal("wealth").clamp(-10, 10),
+            goods=torch.zeros(elapsed.numel(), 4),
+        )  # fmt: skip
+
+    def step(self, now, rng):
+        now = births(now, rng, now.alive * rng.bernoulli("birth", self.rate), age=0 * now.age)
+        dies = now.alive * rng.event("die", self.rate / 2)
+        caught = rng["home", 1].event("catch", self.rate * self.contacts.sum(now.stage.is_("ill")))
+        richer = per_agent(lambda x, y: torch.where(x > y, x, y))(now.wealth, now.wealth[rng.permutation("trade")])
+        luck = rng.categorical("luck", torch.tensor([0.5, 0.5])) + rng.gamma("gift", 2.0) + rng.uniform("share")
+        return now.replace(
+            alive=now.alive - dies, stage=now.stage.move(caught, "ill", source="well"),
+            age=(now.age + 1).clamp(max=200), exposed=now.exposed.record(now.exposed.never() * caught),
+            wealth=(richer + 0.1 * luck).clamp(-10, 10), goods=now.goods + rng.on("goods", 4).uniform("harvest"),
+        )  # fmt: skip
+
+    @dz.series
+    def stages(self, now):
+        return now.stage.counts()
+
+    @dz.series
+    def deaths(self, before, now):
+        return (before.alive - now.alive).sum()
+
+
 class Harmless(Base):
     """What looks suspicious and is right."""
 
@@ -359,6 +438,41 @@ class Harmless(Base):
 
 def test_harmless_code_is_left_alone():
     assert dz.check(Harmless(ring()), gradient=False).ok
+
+
+class Ticks(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=now.wealth + next(TICKS))
+
+
+def test_two_runs_that_differ():
+    finding = dz.check(Ticks(ring())).findings[0]
+    assert (finding.rule, finding.line.number) == ("repeat", Ticks.step.__code__.co_firstlineno)
+
+
+class NoStep(dz.Model):
+    contacts: dz.Graph
+    init = Base.init
+
+
+class NoAgents(dz.Model):
+    rate: torch.Tensor = dz.param(1.0)
+
+
+@pytest.mark.parametrize(("model", "what"), [(lambda: NoStep(ring()), "no step"), (NoAgents, "how many agents")])
+def test_incomplete_models_are_reported(model, what):
+    (finding,) = dz.check(model()).findings
+    assert finding.rule == "error"
+    assert what in finding.what
+    assert finding.line.text.startswith("class No")
+
+
+def test_what_could_not_be_judged_is_said(monkeypatch):
+    monkeypatch.setattr("denizen.model._check_rules.GRADIENT_UP_TO", NUM - 1)
+    report = dz.check(Base(ring()))
+    assert report.ok
+    assert any("more than 59 agents" in sentence for sentence in report.skipped)
+    assert any("births" in sentence for sentence in dz.check(Rich(Layers({"home": ring(40)}))).skipped)
 
 
 def test_interventions_are_checked_too():

@@ -1,6 +1,5 @@
 """The guard around init and the first step of a run: silent wrong numbers become errors, in one world or several."""
 
-import copy
 import inspect
 import re
 
@@ -156,8 +155,6 @@ class Harmless(Base):
         own = now.wealth * 2
         own[0] = 1.0
         own += 1
-        copied = copy.deepcopy(now.wealth)
-        copied.add_(1)
         total = torch.zeros(2, dtype=torch.int32)
         counted = total.index_add(0, now.ill.long(), torch.ones(NUM, dtype=torch.int32))
         fits = now.ill * 127 + (1 - now.ill) * -128

@@ -15,11 +15,13 @@ from denizen.model._model import Model
 
 Getter = Callable[[], Any]  # a fingerprint of one thing
 
-RNG_WATCHED: dict[str, Getter] = {
+GENERATORS: dict[str, Getter] = {
     "Python's random": random.getstate,
     "numpy's global generator": lambda: repr(np.random.get_state(legacy=False)["state"]),  # noqa: NPY002
     "torch's global generator": lambda: torch.get_rng_state().numpy().tobytes(),
 }
+OWN_GENERATOR = " (a generator)"  # ends the name of a generator that the author's module holds
+_OWN_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _SETTINGS: dict[str, Getter] = {
     "torch.get_default_dtype()": torch.get_default_dtype,
     "torch.is_grad_enabled()": torch.is_grad_enabled,
@@ -38,7 +40,9 @@ def watched(model: Model) -> dict[str, Getter]:
     for function in author_functions(model):
         code, space = function.__code__, function.__globals__
         for name in code.co_names:
-            if name in space:
+            if isinstance(space.get(name), _OWN_GENERATORS):
+                getters[f"the global {name}{OWN_GENERATOR}"] = lambda name=name, space=space: _drawn(space[name])
+            elif name in space:
                 getters[f"the global {name}"] = lambda name=name, space=space: _print(space.get(name))
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             if name != "__class__":
@@ -56,6 +60,14 @@ def author_functions(model: Model) -> list[Any]:
             if code is not None and hasattr(function, "__globals__") and whose(code.co_filename) == "author":
                 found.append(function)
     return found
+
+
+def _drawn(generator: Any) -> str:
+    if isinstance(generator, random.Random):
+        return repr(generator.getstate())
+    if isinstance(generator, np.random.Generator):
+        return repr(generator.bit_generator.state)
+    return repr(generator.get_state().tolist() if isinstance(generator, torch.Generator) else generator.get_state())
 
 
 def _print(value: Any) -> Any:

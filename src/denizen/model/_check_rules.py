@@ -152,7 +152,7 @@ class Probes:
             stack.enter_context(watching(tell))
             return stack
 
-        getters = {**globals_.RNG_WATCHED, **globals_.watched(self.model)}
+        getters = {**globals_.GENERATORS, **globals_.watched(self.model)}
         with globals_.kept():
             before = {name: getter() for name, getter in getters.items()}
             course = flat.run(self._key(0), around=around)
@@ -173,7 +173,7 @@ class Probes:
         return course
 
     def _changed(self, name: str, getter: Callable[[], Any]) -> None:
-        generator = name in globals_.RNG_WATCHED
+        generator = name in globals_.GENERATORS or name.endswith(globals_.OWN_GENERATOR)
         rule = "random" if generator else "global state"
         if self._has(rule):
             return  # the same cause, mostly, seen closer
@@ -190,8 +190,11 @@ class Probes:
         for number, flags in enumerate(course.bad[1:]):
             for label, flag in zip(course.labels, flags.tolist(), strict=True):
                 if flag:
-                    what = f"{label} got a value that is negative, NaN or beyond its range in step {number}"
-                    self.add("range", self._step_line(), what, "a hazard of at least 0, a probability from 0 to 1")
+                    what = f"{label} got a value that is negative, NaN or too large"
+                    instead = "a hazard of at least 0, a probability from 0 to 1"
+                    if label.startswith("births"):
+                        what, _, instead = label.partition("; ")
+                    self.add("range", self._step_line(), f"{what}, in step {number}", instead)
         for name, fault in faults(flat.state(course.leaves, torch.tensor(self.steps))):
             if bool(fault):
                 what = f"{name} leaves its range within {self.steps} steps"
@@ -295,5 +298,6 @@ class Probes:
                 f"the gradient of {name} ends here, though {name} changes the series: {function} gives an integer, a "
                 f"bool or a constant"
             )
-            self.add("gradient", line, what, "floats: products of shares, rng.event, torch.sigmoid for a threshold")
+            instead = "floats: shares, rng.event, torch.sigmoid for a threshold; or dz.param(…, learnable=False)"
+            self.add("gradient", line, what, instead)
             return
