@@ -103,8 +103,8 @@ def covid(
     if reference:
         course = Course((0, 1, 3), (exposed_days, 3, 1), (last, 3 + infected_days, 7))
         group = population.column("age").astype(np.uint8)
-        weekly = params.get("R", [4.75, 4.75, 4.75])
-        params = {"interactions": [2.0] * 6, **params, "R": torch.full((len(weekly),), float(sum(weekly)))}
+        weekly = torch.as_tensor(params.get("R", [4.75, 4.75, 4.75]), dtype=torch.float32).reshape(-1)
+        params = {"interactions": [2.0] * 6, **params, "R": torch.full_like(weekly, float(weekly.sum()))}
     source, target, weight = population.edges(network, symmetrize=symmetrize)
     return Covid(
         contacts=Graph.from_edges(source, target, population.size, weight=weight),
