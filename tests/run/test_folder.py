@@ -4,6 +4,8 @@ import errno
 import fcntl
 import json
 import os
+import shutil
+import signal
 import subprocess
 
 import polars
@@ -111,7 +113,7 @@ def test_save_needs_a_place_and_series_names_their_own(tmp_path):
         dz.simulate(model(), 1, record={"time": lambda now: now.time.value}, out=tmp_path / "r")
 
 
-# --- what goes wrong while writing --------------------------------------------------------------------------------------
+# --- what goes wrong while writing ------------------------------------------------------------------------------------
 
 
 class Disk:
@@ -134,18 +136,16 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path, monkeypatch, writes):
     whole = dz.simulate(model(), 40, snapshots=Snapshots(20))
     run = dz.simulate(model(), 3, snapshots=Snapshots(20), out=tmp_path / "r")
     disk = Disk(monkeypatch, writes)
-    try:
+    with pytest.raises(StorageError, match="No space left") as failure:
         run.extend(37)
-    except StorageError as error:
-        assert "No space left" in str(error)
-        assert f"up to step {load(tmp_path / 'r').steps}," in str(error)  # noqa: PT017
-        part = load(tmp_path / "r")
-        assert part["cases"].equal(whole["cases"][:, : part.steps])
-        assert run["cases"].equal(whole["cases"][:, : run.steps])  # in memory, too
-        disk.left = 10**9
-        run.save(tmp_path / "elsewhere")
-        assert load(tmp_path / "elsewhere")["cases"].equal(run["cases"])
-        assert resume(tmp_path / "r", model(), 40 - part.steps)["cases"].equal(whole["cases"])
+    part = load(tmp_path / "r")
+    assert f"up to step {part.steps}," in str(failure.value)
+    assert part["cases"].equal(whole["cases"][:, : part.steps])
+    assert run["cases"].equal(whole["cases"][:, : run.steps])  # in memory, too
+    disk.left = 10**9
+    run.save(tmp_path / "elsewhere")
+    assert load(tmp_path / "elsewhere")["cases"].equal(run["cases"])
+    assert resume(tmp_path / "r", model(), 40 - part.steps)["cases"].equal(whole["cases"])
     run.extend(40 - run.steps)
     assert run["cases"].equal(whole["cases"])
     assert run.snapshots["stage"].equal(whole.snapshots["stage"])
@@ -154,7 +154,7 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path, monkeypatch, writes):
 def test_room_made_the_run_saves_where_it_was(tmp_path, monkeypatch):
     run = dz.simulate(model(), 3, out=tmp_path / "r")
     disk = Disk(monkeypatch, 0)
-    with pytest.raises(StorageError, match="run.save"):
+    with pytest.raises(StorageError, match=r"run\.save"):
         run.extend(10)
     disk.left = 10**9
     run.extend(10)
@@ -210,12 +210,15 @@ def test_what_ends_a_run_is_in_the_folder(tmp_path):
 
 
 def test_an_interrupt_waits_for_a_save():
-    import signal
-
     done = []
-    with pytest.raises(KeyboardInterrupt), _atomic.uninterrupted():
-        signal.raise_signal(signal.SIGINT)
-        done.append("written")
+
+    def write():
+        with _atomic.uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append("written")
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
     assert done == ["written"]
 
 
@@ -233,7 +236,7 @@ def test_two_runs_do_not_write_to_one_folder(tmp_path):
     assert load(tmp_path / "mine").steps == 3
 
 
-# --- folders from elsewhere ---------------------------------------------------------------------------------------------
+# --- folders from elsewhere -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -245,8 +248,6 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def copy(finished, tmp_path):
-    import shutil
-
     return shutil.copytree(finished, tmp_path / "copy")
 
 
@@ -320,8 +321,6 @@ def paths(tree, here=()):
 def test_fuzzed_manifests_end_in_an_error_of_ours(finished, tmp_path_factory, data):
     folder = tmp_path_factory.getbasetemp() / "fuzz"
     if not folder.exists():
-        import shutil
-
         shutil.copytree(finished, folder)
     manifest = json.loads((finished / "manifest.json").read_text())
     path = data.draw(st.sampled_from(list(paths(manifest))))

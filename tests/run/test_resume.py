@@ -100,7 +100,7 @@ def test_none_runs_what_is_missing(tmp_path):
     assert resume(tmp_path / "r", model(), record={"clock": stop}).steps == 50
 
 
-# --- what differs is refused --------------------------------------------------------------------------------------------
+# --- what differs is refused ------------------------------------------------------------------------------------------
 
 
 class Other(SIR):
@@ -180,7 +180,7 @@ def test_a_state_that_cannot_be_is_refused(tmp_path):
         resume(tmp_path / "bad", model(), 0)
 
 
-# --- kill -9 ------------------------------------------------------------------------------------------------------------
+# --- kill -9 ----------------------------------------------------------------------------------------------------------
 
 
 def kill_loop(folder: Path, seed: int, kills: int) -> str:

@@ -88,14 +88,19 @@ def parse(words: list[str]) -> Command:
     texts = {"run": RUN, "show": SHOW, "resume": RESUME, "models": MODELS}
     # In the list of commands a line each is enough.
     about = {name: text if words[:1] == [name] else text.partition("\n")[0] for name, text in texts.items()}
-    run = subcommand("run", description=about["run"], default=_defaults(words))
+    file = _defaults(words)
+    plain = dataclasses.replace(file, compile=False, no_compile=False)  # so that both flags are offered
+    run = subcommand("run", description=about["run"], default=plain)
     commands = (
         Annotated[RunConfig, run]
         | Annotated[Show, subcommand("show", description=about["show"])]
         | Annotated[Resume, subcommand("resume", description=about["resume"])]
         | Annotated[Models, subcommand("models", description=about["models"])]
     )
-    return tyro.cli(commands, prog="denizen", description=ABOUT, args=words)  # type: ignore[arg-type,return-value]
+    command = tyro.cli(commands, prog="denizen", description=ABOUT, args=words)  # type: ignore[arg-type]
+    if isinstance(command, RunConfig) and not (command.compile or command.no_compile):
+        command = dataclasses.replace(command, compile=file.compile, no_compile=file.no_compile)
+    return command  # type: ignore[return-value]
 
 
 def _defaults(words: list[str]) -> RunConfig:

@@ -14,6 +14,7 @@ from denizen import ops
 from denizen.errors import CapacityError, InputError, ModelError, nearest
 from denizen.model import Model, Setting, faults, per_agent_fallbacks, series_names
 from denizen.model import guard as first_step_guard
+from denizen.run._atomic import uninterrupted
 from denizen.run._compile import AUTO_COMPILE_SECONDS, try_compile
 from denizen.run._engine import Carry, Stepper
 from denizen.run._progress import progress_bar
@@ -238,12 +239,14 @@ class Run(Results):
             if self._snapshots is not None and self._snapshots.due(step + 1):
                 kept.append((step + 1, self._snapshots.copy(self._stepper.state(carry))))
         self._look(carry, self._steps)
-        self._carry = carry
-        self._steps += count
-        for name, column in zip(self.series_names, zip(*rows, strict=True), strict=True):
-            self._chunks[name].append(torch.stack(column, dim=1))
-        if self._snapshots is not None:
-            self._snapshots.extend(kept)
+        stacked = [torch.stack(column, dim=1) for column in zip(*rows, strict=True)]
+        with uninterrupted():  # Ctrl-C finds a run with this chunk or without it, never with half of it
+            self._carry = carry
+            self._steps += count
+            for name, values in zip(self.series_names, stacked, strict=True):
+                self._chunks[name].append(values)
+            if self._snapshots is not None:
+                self._snapshots.extend(kept)
         seconds = time.perf_counter() - began
         self._times["steps"] += seconds
         self._times["later"] += seconds if self._timed_steps else 0.0

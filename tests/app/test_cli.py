@@ -1,0 +1,302 @@
+"""The command line as people use it: what it prints, what it writes, how it fails."""
+
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from denizen import app
+from denizen.run import _folder, load
+
+SMALL = ["sir", "--agents", "300", "--steps", "12", "--replicates", "2"]
+
+
+@pytest.fixture
+def denizen(monkeypatch, capsys, tmp_path):
+    """Run a command in a folder of its own: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    before = signal.getsignal(signal.SIGTERM)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["denizen", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            app.main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    yield call
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_run_prints_a_table_and_writes_a_folder_with_curves(denizen):
+    code, out, err = denizen("run", *SMALL, "--out", "r")
+    assert (code, err) == (0, "")
+    for words in ("SIR on a random graph", "300 agents", "12 days", "cases", "day of peak", "curves      r/plot.png"):
+        assert words in out
+    assert out.strip().splitlines()[-1] == "run folder  r"
+    assert {"manifest.json", "metrics", "checkpoints", "log.txt", "plot.png"} <= {
+        path.name for path in Path("r").iterdir()
+    }
+
+
+def test_runs_get_folders_of_their_own(denizen):
+    names = {denizen("run", *SMALL, "--quiet")[1].strip() for _ in range(2)}
+    assert len(names) == 2
+    assert all(re.fullmatch(r"runs/sir-\d{8}-\d{6}(-\d+)?", name) and Path(name).is_dir() for name in names)
+
+
+def test_covid_says_what_a_reader_should_know(denizen):
+    code, out, _ = denizen(
+        "run", "covid", "--population", "synthetic:astoria:500", "--steps", "25", "--replicates", "2", "--out", "r"
+    )
+    assert code == 0
+    assert "R is given for 3 weeks; from week 4 on the last value holds, 4.75" in out
+    assert "--symmetrize" in out
+    assert "network '1'" not in out
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("name", "network"), [("astoria", "0"), ("astoria", "1"), ("sample", "0")])
+def test_real_populations(denizen, data_root, name, network):
+    words = ("--population", data_root / name, "--network", network, "--steps", "8", "--replicates", "2")
+    assert denizen("run", "covid", *words, "--out", "r")[0] == 0
+    assert load("r")["daily_infected"].sum() > 0
+
+
+def test_the_same_words_give_the_same_numbers(denizen):
+    for folder in ("a", "b"):
+        denizen("run", *SMALL, "--out", folder, "--seed", "5")
+    denizen("run", *SMALL, "--out", "c", "--seed", "6")
+    assert load("a")["cases"].equal(load("b")["cases"])
+    assert not load("a")["cases"].equal(load("c")["cases"])
+
+
+def test_show_tells_again(denizen):
+    denizen("run", *SMALL, "--out", "r", "--snapshots-every", "5")
+    Path("r/plot.png").unlink()
+    code, out, _ = denizen("show", "r")
+    assert code == 0
+    for words in ("denizen.zoo.sir.model.SIR", "finished, 12 of 12 steps", "3, every 5 steps", "cases", "torch"):
+        assert words in out
+    assert Path("r/plot.png").exists()
+
+
+def test_resume_goes_on_as_if_never_stopped(denizen):
+    words = ("seir", "--population", "synthetic:astoria:400", "--replicates", "2", "--set", "latent_days=2")
+    denizen("run", *words, "--steps", "9", "--out", "r")
+    denizen("run", *words, "--steps", "20", "--out", "whole")
+    code, out, _ = denizen("resume", "r")
+    assert code == 0
+    assert "has all its 9 steps" in out
+    code, out, _ = denizen("resume", "r", "--steps", "11")
+    assert code == 0
+    assert "going on after step 9 with 11 more" in out
+    for name in load("whole").series_names:
+        assert load("r")[name].equal(load("whole")[name])
+    assert load("r").manifest.wanted == 20
+
+
+def test_resume_refuses_a_population_that_changed(denizen):
+    Path("town/networks").mkdir(parents=True)
+    Path("town/people.csv").write_text("height\n" + "1.5\n" * 30)
+    Path("town/networks/home.csv").write_text("".join(f"{k},{k + 1}\n" for k in range(29)))
+    assert denizen("run", "sir", "--population", "town", "--steps", "3", "--out", "r")[0] == 0
+    assert denizen("resume", "r", "--steps", "1")[0] == 0
+    Path("town/networks/home.csv").write_text("0,1\n")
+    code, _, err = denizen("resume", "r", "--steps", "1")
+    assert code == 2
+    assert "town has changed since r was begun" in err
+
+
+def test_resume_of_a_run_from_python_says_how(denizen):
+    import denizen as dz
+    from denizen.zoo.sir import SIR
+
+    dz.simulate(SIR(dz.Graph.from_edges([0], [1])), 2, out="r")
+    code, _, err = denizen("resume", "r", "--steps", "1")
+    assert code == 2
+    assert "denizen.run.resume('r', model)" in err
+
+
+def test_models_lists_what_can_be_set(denizen):
+    code, out, _ = denizen("models")
+    assert code == 0
+    for words in ("covid", "sir", "seir", "mortality", "4.75,4.75,4.75", "0 to 1", "1/contact/day", "reference"):
+        assert words in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run"], "which model? covid, sir, seir"),
+        (["run", "covd"], "did you mean 'covid'"),
+        (["run", "covid", "--population", "nowhere"], "does not exist"),
+        (["run", "covid", "--population", "synthetic:astoira"], "did you mean 'astoria'"),
+        (["run", "covid", "--population", "synthetic:astoria:500", "--network", "2"], "--network 2"),
+        (["run", "covid", "--agents", "50"], "needs a population"),
+        (["run", "sir", "--agents", "50", "--population", "x"], "one of the two"),
+        (["run", "sir", "--agents", "5", "--mean-degree", "7"], "mean_degree"),
+        (["run", "sir", "--network", "0"], "give --population too"),
+        (["run", "sir", "--steps", "-1"], "--steps -1"),
+        (["run", "sir", "--seed", "4294967296"], "--seed"),
+        (["run", "sir", "--replicates", "0"], "--replicates 0"),
+        (["run", "sir", "--compile", "--no-compile"], "one of the two"),
+        (["run", "sir", "--set", "infect_rat=1"], "did you mean 'infect_rate'"),
+        (["run", "sir", "--set", "infect_rate"], "expected NAME=VALUE"),
+        (["run", "sir", "--set", "infect_rate=-1"], "at least 0"),
+        (["run", "sir", "--set", "infect_rate=nan"], "expected a number"),
+        (["run", "sir", "--config", "none.toml"], "none.toml"),
+        (["run", "sir", "--out", "taken"], "not empty"),
+        (["run", "sir", "--out", "taken/file/r"], "cannot be written"),
+        (["show", "nowhere"], "does not exist"),
+        (["show", "taken"], "no manifest"),
+        (["resume", "taken"], "no manifest"),
+    ],
+)
+def test_mistakes_get_one_message_and_code_2(denizen, words, message):
+    Path("taken").mkdir()
+    Path("taken/file").write_text("mine")
+    code, out, err = denizen(*words)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert err.startswith("error ")
+    assert out == ""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_no_cuda(denizen):
+    code, _, err = denizen("run", *SMALL, "--device", "cuda")
+    assert code == 2
+    assert "cpu" in err
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["run", "--help"], ["show", "--help"], ["resume", "--help"], ["models", "--help"], []]
+)
+def test_help_has_examples(denizen, words):
+    code, out, _ = denizen(*words)
+    assert code == 0
+    assert "denizen" in out
+    assert "example" in out or words[0] == "models"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "sir", "--stesp", "3"], "--steps"),
+        (["shwo"], "show"),
+        (["run", "sir", "--steps", "x"], "steps"),
+        (["run", "sir", "--config"], "config"),
+    ],
+)
+def test_words_that_mean_nothing(denizen, words, message):
+    code, _, err = denizen(*words)
+    assert code == 2
+    assert message in err
+
+
+def test_version(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["denizen", "--version"])
+    app.main()
+    assert re.fullmatch(r"denizen \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+def test_a_full_disk_is_rescued_elsewhere(denizen, monkeypatch, tmp_path):
+    real, folder = os.fsync, tmp_path / "r"
+    monkeypatch.setattr(_folder.RunFolder, "_pause", lambda self: 0.0)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "other"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "other").mkdir()
+
+    def full(descriptor):
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        if name.startswith(str(folder)) and (folder / "metrics/part-00001.parquet").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, _, err = denizen("run", "sir", "--agents", "300", "--steps", "60", "--out", "r")
+    assert code == 2
+    assert "No space left" in err
+    rescued = re.search(r"denizen resume (\S+)", err).group(1)
+    monkeypatch.setattr(os, "fsync", real)
+    assert load(rescued).steps > load("r").steps > 0
+    assert denizen("resume", rescued)[0] == 0
+    denizen("run", "sir", "--agents", "300", "--steps", "60", "--out", "whole")
+    assert load(rescued)["cases"].equal(load("whole")["cases"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_runs_are_saved(tmp_path, number):
+    words = [
+        sys.executable,
+        "-c",
+        "from denizen.app import main; main()",
+        "run",
+        "sir",
+        "--agents",
+        "2000",
+        "--steps",
+        "100000",
+    ]
+    words += ["--replicates", "4", "--out", "r", "--no-compile"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    metrics = tmp_path / "r" / "metrics"
+    deadline = time.monotonic() + 60
+    while not (metrics.exists() and any(metrics.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    err = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    saved = load(tmp_path / "r")
+    assert f"{saved.steps} steps are safe, go on with: denizen resume r" in err
+    assert (saved.manifest.status, saved.manifest.wanted) == ("interrupted", 100000)
+
+
+def test_the_manifest_tells_the_whole_configuration(denizen):
+    denizen("run", *SMALL, "--out", "r", "--set", "infect_rate=0.1", "infectious_days=3")
+    kept = json.loads(Path("r/manifest.json").read_text())["settings"]
+    assert (
+        kept["config"] | {"model": "sir", "agents": 300, "steps": 12, "replicates": 2, "device": "cpu"}
+        == kept["config"]
+    )
+    assert kept["config"]["set"] == {"infect_rate": "0.1", "infectious_days": "3"}
+
+
+def test_a_manifest_with_foolish_settings_is_refused(denizen):
+    denizen("run", *SMALL, "--out", "r")
+    manifest = json.loads(Path("r/manifest.json").read_text())
+    for config in (
+        None,
+        [],
+        {"model": 3},
+        {"modle": "sir"},
+        {"model": "sir", "set": [1]},
+        {"model": "sir", "device": "tpu"},
+    ):
+        broken = manifest | {"settings": {"config": config, "source": {}}}
+        Path("r/manifest.json").write_text(json.dumps(broken))
+        code, _, err = denizen("resume", "r", "--steps", "1")
+        assert code == 2, config
+        assert "Traceback" not in err
+
+
+def test_one_number_may_stand_for_all_weeks_and_groups(denizen):
+    words = ("covid", "--population", "synthetic:astoria:500", "--steps", "3", "--replicates", "1")
+    assert (
+        denizen("run", *words, "--set", "R=3", "reference=true", "isolation=0.5", "interactions=2", "--out", "r")[0]
+        == 0
+    )
+    assert "R': 'float32 [1] 3.0'" in str(load("r").manifest.model["fields"])
