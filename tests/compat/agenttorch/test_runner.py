@@ -151,6 +151,26 @@ def test_a_parameter_set_on_the_way_counts_from_the_next_step(runner, people):
     assert daily(runner)[5:].sum() == 0
 
 
+def test_a_policy_of_isolation_is_learnable(people):
+    policy = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Sigmoid())
+    ex = Executor(covid, data_loader=DataLoader(covid, people, isolation=policy), device="cpu")
+    runner = ex.runner
+    named = {name.partition("learnable_args.")[2]: tensor for name, tensor in runner.named_parameters()}
+    assert "isolation" not in named
+    assert named["policy.0.weight"] is policy[0].weight
+    own = runner.forward()["daily_infected"]
+    own.sum().backward()
+    assert policy[0].bias.grad < 0  # more isolation, fewer infections
+    bias = torch.tensor([20.0], requires_grad=True)
+    set_by_name = runner.step_from_params({"policy.0.bias": bias, "policy.0.weight": torch.zeros(1, 2)})[
+        "daily_infected"
+    ]
+    assert set_by_name.sum() < own.sum()
+    assert torch.autograd.grad(set_by_name.sum(), bias)[0].isfinite()
+    with pytest.raises(InputError, match=r"expected \(1,\)"):
+        runner.set_parameters({"policy.0.bias": torch.zeros(2)})
+
+
 def test_unknown_names_list_the_valid_ones(runner):
     with pytest.raises(
         KeyError, match=r"unknown parameter 'R3'.*learnable_args\.R2 \(short: R2\).*mortality"

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from denizen.compat.agenttorch.models import Binding, Parameter
@@ -24,41 +25,75 @@ class Bind(Intervention):
     """Gives the model the runner's tensors at each step, so that a tensor set between two steps takes effect.
 
     Attributes:
-        values: field of the model -> tensor; read anew at each step.
+        fields: field of the model -> key of its tensor in `values`.
+        values: tensors; read anew at each step.
     """
 
+    fields: Mapping[str, str]
     values: Mapping[str, Tensor]
     when: During = _ALWAYS
     name: str = "parameters"
 
     def answers(self, step: int) -> dict[str, Tensor]:
         """The tensors as they are now."""
-        return dict(self.values)
+        return {field: self.values[key] for field, key in self.fields.items()}
 
     def act(self, model: Any, now: Any, on: Tensor, rng: Any) -> tuple[Any, Any]:
         """Nothing: the engine binds the answers before it calls."""
         return model, now
 
 
+class BoundModule(torch.nn.Module):
+    """A module that computes with tensors kept elsewhere instead of its own parameters."""
+
+    def __init__(self, module: torch.nn.Module, keys: dict[str, str], values: Mapping[str, Tensor]) -> None:
+        """Args:
+        module: the module.
+        keys: name of each of its parameters -> key in `values`.
+        values: tensors; read anew at each call.
+        """
+        super().__init__()
+        self.module, self._keys, self._values = module, keys, values
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The module's answer with the present tensors."""
+        tensors = {name: self._values[key].to(x.device) for name, key in self._keys.items()}
+        return torch.func.functional_call(self.module, tensors, (x,))
+
+
 class Parameters:
     """The learnable tensors of one simulation.
 
     Attributes:
-        values: field of the model -> tensor, as it was given.
+        model: the model, reading its modules' tensors from here.
+        values: short name -> tensor, as it was given.
+        bind: hands the other tensors to the model.
     """
 
     def __init__(self, binding: Binding, model: Model) -> None:
-        """Starts from the model's values, as leaves that require a gradient."""
-        self._model = model
+        """Starts from the model's values, as leaves that require a gradient, and from its modules' own tensors."""
         self._known: tuple[Parameter, ...] = binding.parameters(model)
         self._by_name = {name: p for p in self._known for name in (p.name, *p.aliases)}
-        self.values: dict[str, Tensor] = {
-            p.field: getattr(model, p.field).detach().clone().requires_grad_() for p in self._known
-        }
+        self._original = model
+        self.values: dict[str, Tensor] = {}
+        modules: dict[str, dict[str, str]] = {}
+        for p in self._known:
+            own = self._own(p)
+            self.values[p.short] = own if p.part else own.detach().clone().requires_grad_()
+            if p.part:
+                modules.setdefault(p.field, {})[p.part] = p.short
+        bound: Any = {field: BoundModule(getattr(model, field), keys, self.values) for field, keys in modules.items()}
+        self.model = model.with_values(bound)
+        self.bind = Bind(fields={p.field: p.short for p in self._known if not p.part}, values=self.values)
+
+    def _own(self, parameter: Parameter) -> Tensor:
+        """The tensor that the model came with."""
+        held = getattr(self._original, parameter.field)
+        return held.get_parameter(parameter.part) if parameter.part else held
 
     def named(self) -> Iterator[tuple[str, Tensor]]:
         """(dotted name, tensor) of each."""
-        return ((p.name, self.values[p.field]) for p in self._known)
+        return ((p.name, self.values[p.short]) for p in self._known)
 
     def set(self, given: Mapping[str, Tensor]) -> None:
         """Bind tensors under dotted names, short names or aliases; all or none.
@@ -72,10 +107,10 @@ class Parameters:
         new: dict[str, Tensor] = {}
         for name, tensor in given.items():
             parameter = self._find(name)
-            if parameter.field in new:
+            if parameter.short in new:
                 raise InputError(f"set_parameters: {name!r} names a parameter that is given under another name, too")
             self._check(name, parameter, tensor)
-            new[parameter.field] = tensor
+            new[parameter.short] = tensor
         self.values.update(new)
 
     def _find(self, name: str) -> Parameter:
@@ -90,13 +125,14 @@ class Parameters:
         if not isinstance(tensor, Tensor) or not tensor.dtype.is_floating_point:
             got = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
             raise InputError(f"set_parameters: {name!r} is {got}, expected a floating-point tensor")
-        expected = getattr(self._model, parameter.field).shape
+        expected = self._own(parameter).shape
         if tensor.shape != expected:
             raise InputError(
                 f"set_parameters: {name!r} has shape {tuple(tensor.shape)}, expected {tuple(expected)}"
                 + (", one number for each week" if parameter.field == "R" else "")
             )
-        self._model.params[parameter.field].check(tensor, f"set_parameters: {name!r}")
+        if not parameter.part:
+            self._original.params[parameter.field].check(tensor, f"set_parameters: {name!r}")
 
     @property
     def need_grad(self) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from denizen import _tree
 from denizen.compat.agenttorch._loaders import DataLoader
-from denizen.compat.agenttorch._parameters import Bind, Parameters
+from denizen.compat.agenttorch._parameters import Parameters
 from denizen.compat.agenttorch._stats import SUBSTEPS, WATCHED_STEPS, Clock, Watched, rates, watch
 from denizen.compat.agenttorch._views import Trajectory, View, constant_view, padded
 from denizen.compat.agenttorch.models import Binding
@@ -46,8 +46,8 @@ class Runner:
         model, weekly = loader.model, self._binding.weekly
         if weekly is not None:
             model = model.replace(**{weekly: _weeks(getattr(model, weekly), math.ceil(self.num_steps / DAYS_PER_WEEK))})
-        self._model = model.to(self.device)
-        self._parameters = Parameters(self._binding, self._model)
+        self._parameters = Parameters(self._binding, model.to(self.device))
+        self._model = self._parameters.model
         known = (*self._binding.outputs, *self._binding.agent_fields)
         for name in record:
             if name not in known:
@@ -55,7 +55,6 @@ class Runner:
         self._recorded = tuple(record)
         self._kept_fields = [name for name in record if name in self._binding.agent_fields]
         self._run: Run | None = None
-        self._watched: Watched | None = None
 
     # --- parameters ---------------------------------------------------------------------------------------------------
 
@@ -135,6 +134,7 @@ class Runner:
 
     def _begin(self, relaxed: bool) -> None:
         self._relaxed = relaxed
+        self._watched: Watched | None = None
         self._clock = Clock(self.device)
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
@@ -147,7 +147,7 @@ class Runner:
     def _start(self) -> Run:
         return simulate(
             self._model, 0, seed=self._seed, device=self.device, relax=self._relax if self._relaxed else None,
-            interventions=(Bind(values=self._parameters.values),),
+            interventions=(self._parameters.bind,),
         )  # fmt: skip
 
     def _advance(self, n: int) -> None:
@@ -248,7 +248,7 @@ class Runner:
         """Times, rates, bytes and host traffic since the last reset; the same keys on every device.
 
         Host traffic and launches are counted in a repetition of the first 21 steps at most, apart from the run, made
-        at the first call. docs/guides/agenttorch.md says what each key means.
+        at the first call after a reset. docs/guides/agenttorch.md says what each key means.
         """
         run = self.run
         if self._watched is None or self._watched.watched_steps < min(run.steps, WATCHED_STEPS):
@@ -286,7 +286,7 @@ class Executor:
 
     Example:
         >>> from denizen.compat.agenttorch.models import covid
-        >>> simulation = Executor(covid, pop_loader=LoadPopulation("synthetic:astoria:1000"), device="cpu")
+        >>> simulation = Executor(covid, pop_loader="synthetic:astoria:1000", device="cpu")
         >>> simulation.execute(steps=3)
         >>> simulation.runner.state["environment"]["daily_infected"].shape
         torch.Size([21])
@@ -307,7 +307,7 @@ class Executor:
     ) -> None:
         """Args:
         model: such as `denizen.compat.agenttorch.models.covid`.
-        pop_loader: a `LoadPopulation`, or
+        pop_loader: a `LoadPopulation`, or what one can be made of; or
         data_loader: a `DataLoader` of the same model; give one of the two.
         steps: steps of an episode; decides the number of weeks. More can be run.
         seed: 0 … 2**32 - 1; the same seed gives the same run.

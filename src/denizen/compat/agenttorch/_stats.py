@@ -102,7 +102,7 @@ def _launches(advance: Callable[[], object]) -> float:
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as seen:
         advance()
         torch.cuda.synchronize()
     kernels = [event.name for event in seen.events() or [] if event.device_type == DeviceType.CUDA]

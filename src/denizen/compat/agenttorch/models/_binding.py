@@ -20,11 +20,13 @@ class Parameter:
         short: short name, such as ``"R2"``.
         field: name of the model's field.
         owner: the part of the dotted name before ``learnable_args``.
+        part: name of the tensor within the field, where that is a `torch.nn.Module`.
     """
 
     short: str
     field: str
     owner: str
+    part: str = ""
 
     @property
     def name(self) -> str:

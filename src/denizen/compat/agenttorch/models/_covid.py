@@ -18,12 +18,15 @@ _EXPOSED, _INFECTED = STAGES.index("exposed"), STAGES.index("infected")
 
 
 def _parameters(model: Covid) -> tuple[Parameter, ...]:
-    """The learnable tensors that the simulation reads: isolation only where it is a table."""
+    """The learnable tensors that the simulation reads: isolation is a table, those of a module, or asked for."""
     found = [Parameter("R2", "R", _TRANSMISSION)]
     fields = ["susceptibility", "infector"]
     if model.ask is None and model.policy is None:
         fields.append("isolation")
     found += [Parameter(field, field, _TRANSMISSION) for field in fields]
+    if model.policy is not None:
+        parts = [name for name, _ in model.policy.named_parameters()]
+        found += [Parameter(f"policy.{part}", "policy", _TRANSMISSION, part) for part in parts]
     return (*found, Parameter("mortality", "mortality", _PROGRESSION))
 
 
