@@ -299,6 +299,17 @@ class NotRelaxable(Base):
         return now.replace(wealth=now.wealth + cost)
 
 
+class Decorated(Base):
+    @torch.no_grad()
+    def step(self, now, rng):
+        return now.replace(wealth=now.wealth[:-1])  # BAD
+
+
+class OutOfBounds(Base):
+    def step(self, now, rng):
+        return self.replace(rate=-1.0).contacts and now  # BAD
+
+
 class Raises(Base):
     def step(self, now, rng):
         return now.replace(wealth=now.wealth * (1 / len([])))  # BAD
@@ -311,7 +322,7 @@ class RaisesInInit(Base):
 
 BAD = {
     "host read": [Item, Branch, ToList, ToNumpy],
-    "shapes": [MaskIndex, Nonzero, Unique, AnotherShape, AnotherDtype, NoReturn, RaisesInInit],
+    "shapes": [MaskIndex, Nonzero, Unique, AnotherShape, AnotherDtype, NoReturn, RaisesInInit, Decorated],
     "random": [TorchRandom, Dropout, PythonRandom, NumpyRandom, OwnGenerator],
     "stream": [StreamTwice],
     "in place": [WritesState, WritesItem, WritesParam, WritesOutside],
@@ -321,7 +332,7 @@ BAD = {
     "vmap": [NotVmappable, MaskedWrite],
     "compile": [NotCompilable],
     "gradient": [CutByCompare, CutByCast, NotRelaxable],
-    "error": [Raises],
+    "error": [Raises, OutOfBounds],
 }
 CASES = [pytest.param(rule, cls, id=cls.__name__) for rule, group in BAD.items() for cls in group]
 

@@ -1,5 +1,6 @@
 """What a pure step may not change: generators, torch's settings, globals and attributes that the author names."""
 
+import inspect
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -56,6 +57,7 @@ def author_functions(model: Model) -> list[Any]:
     for base in type(model).__mro__:
         for value in vars(base).values():
             function = value.fget if isinstance(value, property) else value
+            function = inspect.unwrap(function) if callable(function) else function
             code = getattr(function, "__code__", None)
             if code is not None and hasattr(function, "__globals__") and whose(code.co_filename) == "author":
                 found.append(function)

@@ -1,6 +1,7 @@
 """The probes of `dz.check`: each runs the model in one way and turns what it sees into findings."""
 
 import dataclasses
+import inspect
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -129,7 +130,7 @@ class Probes:
         for function in (type(self.model).step, type(self.model).init):
             if line_of_function(function) is None:
                 continue
-            code = function.__code__
+            code = inspect.unwrap(function).__code__
             line = globals_.line_of_return(code, lambda: self._flat().run(self._key(0)))
             if line is not None:
                 return line

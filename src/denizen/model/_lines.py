@@ -8,7 +8,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -42,13 +42,19 @@ class Line:
 @functools.cache
 def whose(file: str) -> str:
     """``"author"``, ``"denizen"`` or ``"library"`` for a file name as code objects carry it."""
-    if file in ("<string>", "<__array_function__ internals>") or file.startswith("<frozen"):
-        return "library"  # among others the __init__ of dataclasses
+    if file == "<__array_function__ internals>" or file.startswith("<frozen"):
+        return "library"
     path = os.path.abspath(file) if not file.startswith("<") else file
     if path.startswith(_DENIZEN) and not path.startswith(_ZOO):
         return "denizen"
     stdlib = path.startswith(_STDLIB) and not any(part in path for part in _PACKAGES)
     return "library" if stdlib or path.startswith(_LIBRARIES) else "author"
+
+
+def _by_author(code: CodeType) -> bool:
+    # dataclasses write methods of their own into "<string>", where the code of `python -c` lies too
+    generated = code.co_filename == "<string>" and code.co_name.startswith("__")
+    return whose(code.co_filename) == "author" and not generated
 
 
 def author_frame(through_denizen: bool = False) -> FrameType | None:
@@ -60,10 +66,9 @@ def author_frame(through_denizen: bool = False) -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        owner = whose(file)
-        if owner == "author":
+        if _by_author(frame.f_code):
             return frame
-        if owner == "denizen" and file not in _WATCHERS and not through_denizen:
+        if whose(file) == "denizen" and file not in _WATCHERS and not through_denizen:
             return None
         frame = frame.f_back
     return None
@@ -95,7 +100,7 @@ def line_of_error(error: BaseException) -> Line | None:
     """The author's innermost line that an exception passed through."""
     found, trace = None, error.__traceback__
     while trace is not None:
-        if whose(trace.tb_frame.f_code.co_filename) == "author":
+        if _by_author(trace.tb_frame.f_code):
             found = Line(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
         trace = trace.tb_next
     return found
@@ -103,7 +108,7 @@ def line_of_error(error: BaseException) -> Line | None:
 
 def line_of_function(function: Callable[..., Any]) -> Line | None:
     """Where the author defined a function; None for one that denizen or a library brings."""
-    code = getattr(function, "__code__", None)
+    code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None or whose(code.co_filename) != "author":
         return None
     return Line(code.co_filename, code.co_firstlineno)
