@@ -7,7 +7,7 @@ from torch import Tensor
 
 from denizen import _tree, ops
 from denizen.errors import ModelError, nearest
-from denizen.model._lookup import as_mask, lookup
+from denizen.model._lookup import lookup
 
 
 class Stage:
@@ -40,12 +40,10 @@ class Stage:
         if self.relaxed:
             return self.value[..., codes].sum(dim=-1)
         low, high = min(codes), max(codes)
-        if high > low and set(codes) == set(range(low, high + 1)):  # neighbouring levels: two comparisons do
-            return as_mask((self.value >= low) & (self.value <= high))
-        hit = self.value == codes[0]
-        for code in codes[1:]:
-            hit = hit | (self.value == code)
-        return as_mask(hit)
+        # Arithmetic on bytes: a comparison, whose result is bool, takes six times as long on the CPU.
+        if set(codes) == set(range(low, high + 1)):
+            return (self.value - (low - 1)).clamp(0, 1) - (self.value - high).clamp(0, 1)
+        return sum((self.is_(self.levels[code]) for code in set(codes)), torch.zeros_like(self.value))
 
     def move(self, event: Tensor, to: str, *, source: str) -> "Stage":
         """Those of `source` for whom `event` is 1 go to level `to`; all others stay.
@@ -60,8 +58,7 @@ class Stage:
         if event.is_floating_point() and not self.relaxed:  # shares move in a relaxed run that starts from codes
             return self.relax().move(event, to, source=source)
         if not self.relaxed:
-            # Arithmetic on bytes: torch.where on int8 takes ten times as long on the CPU.
-            moved = as_mask((self.value == start) & (event != 0))
+            moved = self.is_(source) * event.to(torch.int8)
             return Stage(self.value + moved * (end - start), self.levels)
         moved = self.value[..., start] * event
         shift = torch.zeros(len(self.levels), dtype=moved.dtype, device=moved.device)
@@ -80,7 +77,7 @@ class Stage:
         if event.is_floating_point() and not self.relaxed:
             return self.relax().advance(event, *levels)
         if not self.relaxed:
-            return Stage(self.value + self.is_(*levels) * event, self.levels)
+            return Stage(self.value + self.is_(*levels) * event.to(torch.int8), self.levels)
         leaves = torch.tensor([float(code in codes) for code in range(len(self.levels))], device=self.value.device)
         moved = self.value * leaves * event[..., None]
         return Stage(self.value - moved + torch.nn.functional.pad(moved[..., :-1], (1, 0)), self.levels)

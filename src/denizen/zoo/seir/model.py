@@ -43,8 +43,8 @@ class SEIR(dz.Model):
         exposed, infectious = stage.is_(*self.latent), stage.is_(*self.sick)
         pressure = self.contacts.sum(infectious, where=stage.is_("susceptible"))
         caught = rng.event("catch", self.infect_rate * pressure)
-        onset = rng.bernoulli("onset", (exposed != 0) * (len(self.latent) * dt / self.latent_days))
-        healed = rng.bernoulli("heal", (infectious != 0) * (len(self.sick) * dt / self.infectious_days))
+        onset = rng.bernoulli("onset", exposed.sign() * (len(self.latent) * dt / self.latent_days))
+        healed = rng.bernoulli("heal", infectious.sign() * (len(self.sick) * dt / self.infectious_days))
         # Last transition first: nobody passes two in one step.
         stage = stage.advance(healed, *self.sick).advance(onset, *self.latent).advance(caught, "susceptible")
         return now.replace(stage=stage)

@@ -42,7 +42,7 @@ class SIR(dz.Model):
         pressure = self.contacts.sum(infected, where=stage.is_("susceptible"))
         caught = rng.event("catch", self.infect_rate * pressure)
         leave = len(self.phases) * now.time.dt / self.infectious_days
-        healed = rng.bernoulli("heal", (infected != 0) * leave)
+        healed = rng.bernoulli("heal", infected.sign() * leave)
         return now.replace(stage=stage.advance(healed, *self.phases).advance(caught, "susceptible"))
 
     @property
