@@ -1,12 +1,15 @@
 """Births and deaths within a fixed capacity: agents that are not `alive` are free places."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from denizen.errors import ModelError
+from denizen.errors import ModelError, nearest
 from denizen.model._state import State, own
 from denizen.rng import Rng
 
+_OVERFLOW = "births: more children than free places; raise the capacity"
 _BORN = 1 << 61  # keeps the ids of the born apart from those of the first agents
 
 
@@ -45,21 +48,39 @@ def births(now: State, rng: Rng, parents: Tensor, **fields: Tensor) -> State:
         raise ModelError(f"births: {type(now).__name__} has no field alive; declare: alive: Tensor = dz.mask('agents')")
     if now.alive.dtype.is_floating_point:
         raise ModelError("births: places are not differentiable; run without relax=, or without births")
+    if not hasattr(now, "id"):
+        raise ModelError("births: the state has no identities yet; call it within a step, not in init")
+    for name in fields:
+        if name not in now.kinds or now.kinds[name].axes[:1] != ("agents",):
+            raise ModelError(f"births: {name!r} is not a field over agents; {nearest(name, now.kinds)}")
+    if parents.shape != now.alive.shape:
+        raise ModelError(f"births: parents has shape {tuple(parents.shape)}, expected {tuple(now.alive.shape)}")
+    parents = (parents != 0).to(torch.int8)
     free = 1 - now.alive
     rank = free.cumsum(0) - 1
     num_born = parents.sum()
-    rng._bad.append(("births: more children than free places; raise the capacity", (num_born > free.sum()).to(torch.int8)))
+    earlier = sum(label == _OVERFLOW for label, _ in rng._bad)  # calls in this step: the children of each have own ids
+    rng._bad.append((_OVERFLOW, (num_born > free.sum()).to(torch.int8)))
     born = (free != 0) & (rank < num_born)
     parent = torch.argsort(1 - parents, stable=True)[rank.clamp(min=0)]
     values = {}
-    for name in now.kinds:
-        old = getattr(now, name)
-        source = fields.get(name, torch.ones_like(now.alive) if name == "alive" else old)
-        if isinstance(old, Tensor):
-            values[name] = torch.where(born.reshape(-1, *[1] * (old.dim() - 1)), source[parent].to(old.dtype), old)
-        else:
-            given = source if isinstance(source, Tensor) else source.value
-            moved = torch.where(born, given[parent].to(old.value.dtype), old.value)
-            values[name] = type(old)(moved, old.levels if hasattr(old, "levels") else old.length)
-    state = now.replace(**values)
-    return own(state, now.time, torch.where(born, child_id(now.id[parent], now.time.step), now.id))
+    for name, kind in now.kinds.items():
+        if kind.axes[:1] == ("agents",):
+            default = torch.ones_like(now.alive) if name == "alive" else getattr(now, name)
+            values[name] = _inherited(getattr(now, name), fields.get(name, default), born, parent, name)
+    ids = torch.where(born, child_id(now.id[parent], now.time.step + (earlier << 40)), now.id)
+    return own(now.replace(**values), now.time, ids)
+
+
+def _inherited(old: Any, source: Any, born: Tensor, parent: Tensor, name: str) -> Any:
+    """A field with the children's values put in."""
+    if not isinstance(old, Tensor):
+        given = source if isinstance(source, Tensor) else source.value
+        moved = _inherited(old.value, given, born, parent, name)
+        return type(old)(moved, old.levels if hasattr(old, "levels") else old.length)
+    if source.shape != old.shape or (source.dtype.is_floating_point and not old.dtype.is_floating_point):
+        raise ModelError(
+            f"births: {name} of the children is {source.dtype} {tuple(source.shape)}, expected {old.dtype} "
+            f"{tuple(old.shape)}, one for each parent"
+        )
+    return torch.where(born.reshape(-1, *[1] * (old.dim() - 1)), source[parent].to(old.dtype), old)
