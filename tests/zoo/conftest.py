@@ -12,7 +12,7 @@ import torch
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "theory.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
-ORDER = ("test_theory", "test_networks", "test_covid")
+ORDER = ("test_theory", "test_networks", "test_covid", "test_covid_series")
 _rows: list[tuple[int, list[str]]] = []
 
 

@@ -141,6 +141,8 @@ def test_growth_formula_agrees_with_the_listed_number():
     assert (r + 1 / 5) * (r + 1 / 7) == pytest.approx(2.5 / 35)
     assert math.log(2) / r == pytest.approx(7.120, abs=1e-3)
     assert growth(1.8, 3, 4, 2, 3, dt=1e-4) == pytest.approx(growth(1.8, 3, 4, 2, 3), rel=1e-3)
+    fixed = root(lambda r: 1.8 * math.exp(-3 * r) * (1 - math.exp(-4 * r)) / (4 * r) - 1, 1e-6, 2.0)
+    assert growth(1.8, 3, 4, 5000, 5000) == pytest.approx(fixed, rel=1e-3)
 
 
 def measured_growth(R0, latent, sick, m, n, dt) -> float:
