@@ -310,6 +310,30 @@ class OutOfBounds(Base):
         return self.replace(rate=-1.0).contacts and now  # BAD
 
 
+class SeriesOfNumbers(Base):
+    @dz.series  # BAD
+    def three(self, now):
+        return 3
+
+
+class SeriesRead(Base):
+    @dz.series
+    def ill(self, now):
+        return now.ill.sum().item()  # BAD
+
+
+class SetsState(Base):
+    def step(self, now, rng):
+        now.ill = 1 - now.ill  # BAD
+        return now
+
+
+class SetsModel(Base):
+    def step(self, now, rng):
+        self.rate = self.rate * 2  # BAD
+        return now
+
+
 class Raises(Base):
     def step(self, now, rng):
         return now.replace(wealth=now.wealth * (1 / len([])))  # BAD
@@ -321,11 +345,21 @@ class RaisesInInit(Base):
 
 
 BAD = {
-    "host read": [Item, Branch, ToList, ToNumpy],
-    "shapes": [MaskIndex, Nonzero, Unique, AnotherShape, AnotherDtype, NoReturn, RaisesInInit, Decorated],
+    "host read": [Item, Branch, ToList, ToNumpy, SeriesRead],
+    "shapes": [
+        MaskIndex,
+        Nonzero,
+        Unique,
+        AnotherShape,
+        AnotherDtype,
+        NoReturn,
+        RaisesInInit,
+        Decorated,
+        SeriesOfNumbers,
+    ],
     "random": [TorchRandom, Dropout, PythonRandom, NumpyRandom, OwnGenerator],
     "stream": [StreamTwice],
-    "in place": [WritesState, WritesItem, WritesParam, WritesOutside],
+    "in place": [WritesState, WritesItem, WritesParam, WritesOutside, SetsState, SetsModel],
     "int8": [Not, BigConstant, BigScalarTensor, Accumulates, Product, Mean, Narrowed, StoredWide],
     "range": [OutOfRange, NegativeHazard],
     "global state": [GlobalCounter, GlobalList, GlobalSetting, HeldByAnObject],

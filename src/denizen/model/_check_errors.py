@@ -1,5 +1,6 @@
 """Exceptions of torch and of denizen in the words of a finding."""
 
+import dataclasses
 import re
 
 from denizen.errors import ModelError
@@ -8,7 +9,7 @@ from denizen.model._lines import Line, line_of_error, whose
 
 # Parts of what denizen says of values that do not have the form their field was declared with.
 _SHAPES = (
-    "changed from", "entries on axis", "has shape", "was given", "expected a tensor", "return now.replace",
+    "changed from", "entries on axis", "has shape", "was given", "expected a tensor", "end a step with",
     "no value for",
 )  # fmt: skip
 
@@ -29,8 +30,11 @@ def explain(rule: str, error: BaseException) -> tuple[str, Line | None, str, str
         what, _, instead = message.rpartition("; ")
         shapes = any(part in message for part in _SHAPES)
         name = "stream" if "is used twice" in message else "shapes" if rule == "error" and shapes else rule
+        name = "in place" if "is never changed" in message else name
         fallback = "fields that keep their shape and dtype" if name == "shapes" else ""
         return name, line, what or message, instead if what else fallback
+    if isinstance(error, dataclasses.FrozenInstanceError):
+        return "in place", line, f"a model is never changed: {message}", "a field of the state for what changes"
     if rule == "compile":
         what, instead = _compile_message(message), "plain torch operations on tensors of fixed shape"
         return rule, _traced_line(error) or line, what, instead
