@@ -16,7 +16,7 @@ from torch import Tensor
 from denizen import _tree
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model._model import Model
-from denizen.model._state import State
+from denizen.model._state import State, form, own
 from denizen.rng import Rng
 from denizen.space import Layers
 
@@ -36,6 +36,15 @@ class During:
     start: int
     stop: int | None = None
 
+    def check(self) -> None:
+        """Raise `InputError` where the steps are not whole numbers in order."""
+        for name, step in (("start", self.start), ("stop", self.stop)):
+            fits = isinstance(step, int) and not isinstance(step, bool) and step >= 0
+            if not fits and not (name == "stop" and step is None):
+                raise InputError(f"During: {name}={step!r}, expected a whole number of steps, at least 0")
+        if self.stop is not None and self.stop < self.start:
+            raise InputError(f"During: stop={self.stop} lies before start={self.start}")
+
     def on(self, now: State, was_on: Tensor) -> Tensor:  # noqa: D102
         started = now.time.step >= self.start
         return started if self.stop is None else started & (now.time.step < self.stop)
@@ -50,6 +59,12 @@ class Trigger:
 
     start: Callable[[Any], Tensor]
     stop: Callable[[Any], Tensor] | None = None
+
+    def check(self) -> None:
+        """Raise `InputError` where a condition is not a function."""
+        for name, condition in (("start", self.start), ("stop", self.stop)):
+            if not callable(condition) and not (name == "stop" and condition is None):
+                raise InputError(f"Trigger: {name}={condition!r}, expected a function of the state")
 
     def on(self, now: State, was_on: Tensor) -> Tensor:  # noqa: D102
         begins = self.start(now) != 0
@@ -72,6 +87,12 @@ class Intervention:
 
     def check(self, model: Model) -> None:
         """Raise `InputError` where the intervention does not fit the model; called once, before the run."""
+        if not isinstance(self.name, str) or not self.name:
+            raise InputError(f"{type(self).__name__}: name={self.name!r}, expected a text")
+        if not callable(getattr(self.when, "on", None)):
+            raise InputError(f"{type(self).__name__}: when={self.when!r}, expected During(…) or Trigger(…)")
+        if isinstance(self.when, During | Trigger):
+            self.when.check()
 
     def answers(self, step: int) -> dict[str, Tensor]:
         """Parameter values decided on the host before a step; called once a step."""
@@ -96,6 +117,9 @@ class Scale(Intervention):
     name: str = "scale"
 
     def check(self, model: Model) -> None:  # noqa: D102
+        super().check(model)
+        if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not math.isfinite(self.factor):
+            raise InputError(f"Scale: factor={self.factor!r}, expected a finite number")
         head, _, layer = self.target.partition(".")
         if head not in model.field_names:
             raise InputError(f"Scale: the model has no {head!r}; {nearest(head, model.field_names)}")
@@ -104,8 +128,9 @@ class Scale(Intervention):
             if not isinstance(value, Layers):
                 raise InputError(f"Scale: {head!r} is not Layers, so it has no layer {layer!r}")
             value[layer]
-        elif not isinstance(value, Tensor):
-            raise InputError(f"Scale: {self.target!r} is {type(value).__name__}, expected a parameter")
+        elif head not in model.params:
+            kind = type(value).__name__
+            raise InputError(f"Scale: {self.target!r} is {kind}, expected a parameter; {nearest(head, model.params)}")
 
     def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:  # noqa: D102
         factor = torch.where(on, self.factor, 1.0)
@@ -128,13 +153,27 @@ class Act(Intervention):
     change: Callable[[Any, Any, Rng], State]
     name: str = "act"
 
+    def check(self, model: Model) -> None:  # noqa: D102
+        super().check(model)
+        if not callable(self.change):
+            raise InputError(f"Act: change={self.change!r}, expected a function of (model, now, rng)")
+
     def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:  # noqa: D102
         changed = self.change(model, now, rng)
-        if not isinstance(changed, State):
-            raise ModelError(f"intervention {self.name!r}: change returned {type(changed).__name__}, expected now.replace(…)")
+        if type(changed) is not type(now):
+            got, wanted = type(changed).__name__, type(now).__name__
+            raise ModelError(f"intervention {self.name!r}: change returned {got}, expected {wanted}: now.replace(…)")
+        formed = form(changed, now, {}, type(now), _relaxed(now))
+        formed = own(formed, now.time, getattr(changed, "id", now.id))
         old, structure = _tree.flatten(now)
-        new, _ = _tree.flatten(changed)
-        return model, _tree.unflatten([torch.where(on, n, o).to(o.dtype) for n, o in zip(new, old, strict=True)], structure)
+        new, _ = _tree.flatten(formed)
+        return model, _tree.unflatten([torch.where(on, n, o) for n, o in zip(new, old, strict=True)], structure)
+
+
+def _relaxed(now: State) -> bool:
+    """Whether the state is in its relaxed form: a field that is a byte in the hard form holds floats."""
+    fields = [getattr(now, name) for name, kind in now.kinds.items() if kind.name != "real"]
+    return bool(fields) and all(_tree.flatten(field)[0][0].dtype.is_floating_point for field in fields)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,22 +189,32 @@ class Ask(Intervention):
     target: str
     groups: Sequence[str]
     answer: Callable[[str, int], float]
-    when: When = During(0)
+    when: During = During(0)
     name: str = "ask"
 
     def check(self, model: Model) -> None:  # noqa: D102
-        if not isinstance(getattr(model, self.target, None), Tensor):
+        super().check(model)
+        if self.target not in model.params:
             raise InputError(f"Ask: the model has no parameter {self.target!r}; {nearest(self.target, model.params)}")
+        if not callable(self.answer):
+            raise InputError(f"Ask: answer={self.answer!r}, expected a function of (group, step)")
+        shape = tuple(getattr(model, self.target).shape)
+        if not len(self.groups) or shape not in ((), (len(self.groups),)):
+            raise InputError(f"Ask: {self.target!r} has shape {shape} and there are {len(self.groups)} groups")
+        if not isinstance(self.when, During):
+            raise InputError(f"Ask: when={self.when!r}, expected During(…): it is the host that asks, before the step")
 
     def answers(self, step: int) -> dict[str, Tensor]:  # noqa: D102
+        if step < self.when.start or (self.when.stop is not None and step >= self.when.stop):
+            return {}
         values = []
         for group in self.groups:
             answer = self.answer(group, step)
             ok = isinstance(answer, int | float) and not isinstance(answer, bool)
             if not ok or not math.isfinite(answer) or not 0 <= answer <= 1:
                 raise ModelError(
-                    f"intervention {self.name!r}: asked for {self.target} of group {group!r} at step {step}, the answer "
-                    f"was {answer!r}; expected a number from 0 to 1"
+                    f"intervention {self.name!r}: asked for {self.target} of group {group!r} at step {step}, the "
+                    f"answer was {answer!r}; expected a number from 0 to 1"
                 )
             values.append(float(answer))
         return {self.target: torch.tensor(values)}

@@ -1,14 +1,17 @@
 """`simulate`: checks the arguments and starts a `Run`."""
 
 import inspect
+import operator
+import os
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from denizen.errors import InputError, nearest
+from denizen.errors import InputError, ModelError, nearest
 from denizen.model import Intervention, Model, Setting
 from denizen.rng import MAX_SEED, Relax
 from denizen.run._run import Run
@@ -65,15 +68,15 @@ def simulate(
     if not isinstance(model, Model):
         raise InputError(f"simulate: model is {type(model).__name__}, expected an instance of a dz.Model")
     numbers = _world_numbers(replicates, worlds)
-    _whole("steps", steps, 0)
-    _whole("seed", seed, 0, MAX_SEED)
-    if not (isinstance(dt, int | float) and 0 < dt < float("inf")):
+    steps, seed = _whole("steps", steps, 0), _whole("seed", seed, 0, MAX_SEED)
+    if not isinstance(dt, Real) or isinstance(dt, bool) or not 0 < dt < float("inf"):
         raise InputError(f"simulate: dt={dt!r}, expected a positive number")
+    _options(relax, compile, progress, out)
     target = _device(device)
     setting = Setting(
         dt=float(dt),
         relax=relax,
-        interventions=_interventions((*model.interventions, *interventions), model),
+        interventions=_interventions(model, interventions),
         record=_records(record or {}, model),
         custom_ids=ids is not None,
     )
@@ -85,29 +88,46 @@ def simulate(
     return run.extend(steps, progress=progress)
 
 
-def _whole(name: str, value: Any, low: int, high: int | None = None) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
-        limit = f"a whole number from {low} to {high}" if high is not None else f"a whole number, at least {low}"
+def _whole(name: str, value: Any, low: int, high: int | None = None) -> int:
+    limit = f"a whole number from {low} to {high}" if high is not None else f"a whole number, at least {low}"
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise InputError(f"simulate: {name}={value!r}, expected {limit}") from error
+    if isinstance(value, bool) or number < low or (high is not None and number > high):
         raise InputError(f"simulate: {name}={value!r}, expected {limit}")
+    return number
+
+
+def _options(relax: Any, compile: Any, progress: Any, out: Any) -> None:
+    if relax is not None and (isinstance(relax, type) or not callable(getattr(relax, "draw", None))):
+        raise InputError(f"simulate: relax={relax!r}, expected an object such as dz.relax.MeanField()")
+    if compile is not None and not isinstance(compile, bool):
+        raise InputError(f"simulate: compile={compile!r}, expected True, False or None")
+    if not isinstance(progress, bool):
+        raise InputError(f"simulate: progress={progress!r}, expected True or False")
+    if out is not None and not isinstance(out, str | os.PathLike):
+        raise InputError(f"simulate: out={out!r}, expected the path of a folder")
 
 
 def _world_numbers(replicates: int, worlds: Sequence[int] | None) -> list[int]:
+    replicates = _whole("replicates", replicates, 1)
     if worlds is None:
-        _whole("replicates", replicates, 1)
         return list(range(replicates))
-    if not worlds or len(set(worlds)) != len(worlds):
-        raise InputError(f"simulate: worlds={list(worlds)}, expected different world numbers, at least one")
-    if replicates not in (1, len(worlds)):
-        raise InputError(f"simulate: replicates={replicates} and {len(worlds)} worlds: give one of the two")
-    for world in worlds:
-        _whole("worlds", world, 0, MAX_SEED)
-    return list(worlds)
+    if isinstance(worlds, str) or not hasattr(worlds, "__iter__"):
+        raise InputError(f"simulate: worlds={worlds!r}, expected a list of world numbers")
+    numbers = [_whole("worlds", world, 0, MAX_SEED) for world in worlds]
+    if not numbers or len(set(numbers)) != len(numbers):
+        raise InputError(f"simulate: worlds={numbers}, expected different world numbers, at least one")
+    if replicates not in (1, len(numbers)):
+        raise InputError(f"simulate: replicates={replicates} and {len(numbers)} worlds: give one of the two")
+    return numbers
 
 
 def _device(device: torch.device | str) -> torch.device:
     try:
         target = torch.device(device)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise InputError(f"simulate: device={device!r} is not a device; expected 'cpu' or 'cuda'") from error
     if target.type == "cuda" and not torch.cuda.is_available():
         raise InputError("simulate: device='cuda', but torch sees no CUDA device here; use device='cpu'")
@@ -116,8 +136,12 @@ def _device(device: torch.device | str) -> torch.device:
 
 def _ids(ids: Tensor | None, model: Model, device: torch.device) -> Tensor:
     num = model.num_agents
+    if not isinstance(num, int) or isinstance(num, bool) or num < 0:
+        raise ModelError(f"{type(model).__name__}.num_agents={num!r}, expected a whole number, at least 0")
     if ids is None:
         return torch.arange(num, device=device)
+    if not isinstance(ids, Tensor):
+        raise InputError(f"simulate: ids is {type(ids).__name__}, expected a tensor of {num} different int64")
     if ids.dtype != torch.int64 or ids.shape != (num,) or bool((ids < 0).any()) or ids.unique().numel() != num:
         raise InputError(f"simulate: ids is {ids.dtype} {tuple(ids.shape)}, expected {num} different int64, none negative")
     return ids.to(device)
@@ -125,10 +149,16 @@ def _ids(ids: Tensor | None, model: Model, device: torch.device) -> Tensor:
 
 def _values(params: Mapping[str, Any], model: Model, worlds: int, device: torch.device) -> dict[str, Tensor]:
     values = {}
+    if not isinstance(params, Mapping):
+        raise InputError(f"simulate: params={params!r}, expected values by name, such as {{'rate': [0.1, 0.2]}}")
     for name, given in params.items():
         if name not in model.params:
             raise InputError(f"simulate: params has {name!r}; {nearest(name, model.params)}")
-        value = torch.as_tensor(given, dtype=torch.float32, device=device)
+        try:
+            value = torch.as_tensor(given, dtype=torch.float32, device=device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            wanted = "expected numbers, one for each replicate"
+            raise InputError(f"simulate: params[{name!r}]={given!r}, {wanted}") from error
         expected = (worlds, *getattr(model, name).shape)
         if tuple(value.shape) != expected:
             raise InputError(f"simulate: params[{name!r}] has shape {tuple(value.shape)}, expected {expected}")
@@ -141,7 +171,11 @@ def _records(
     record: Mapping[str, Callable[..., Tensor]], model: Model
 ) -> tuple[tuple[str, str, Callable[..., Tensor]], ...]:
     out = []
+    if not isinstance(record, Mapping):
+        raise InputError(f"simulate: record={record!r}, expected functions by name, such as {{'ill': lambda now: …}}")
     for name, function in record.items():
+        if not isinstance(name, str) or not callable(function):
+            raise InputError(f"simulate: record[{name!r}]={function!r}, expected a name and a function")
         if name in model.all_series:
             raise InputError(f"simulate: record has {name!r}, which the model records itself; choose another name")
         arguments = len(inspect.signature(function).parameters)
@@ -151,17 +185,26 @@ def _records(
     return tuple(out)
 
 
-def _interventions(given: Sequence[Intervention], model: Model) -> tuple[Intervention, ...]:
+def _interventions(model: Model, more: Sequence[Intervention]) -> tuple[Intervention, ...]:
+    if not isinstance(more, list | tuple):
+        raise InputError(f"simulate: interventions={more!r}, expected a list of interventions")
+    given = (*model.interventions, *more)
+    for intervention in given:
+        if not isinstance(intervention, Intervention):
+            kind = type(intervention).__name__
+            raise InputError(f"simulate: interventions has {kind} {intervention!r}, expected Scale, Act or Ask objects")
     names = [intervention.name for intervention in given]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"simulate: two interventions are called {name!r}; give each its own name=")
     for intervention in given:
         intervention.check(model)
-    return tuple(given)
+    return given
 
 
 def _snapshots(snapshots: Snapshots | None) -> Snapshots | None:
     if snapshots is not None:
+        if not isinstance(snapshots, Snapshots):
+            raise InputError(f"simulate: snapshots={snapshots!r}, expected Snapshots(every=…)")
         _whole("snapshots.every", snapshots.every, 1)
     return snapshots
