@@ -1,0 +1,247 @@
+"""Every argument of `simulate`, `extend` and a run, wrong in some way: an error in words that names it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import denizen as dz
+from denizen.errors import DenizenError, InputError, ModelError
+from denizen.model import Act, Ask, During, Scale, Trigger
+from denizen.relax import MeanField
+from denizen.run import Snapshots
+from denizen.space import Graph, Layers
+from denizen.zoo.sir import SIR
+
+MODEL = SIR(Graph.from_edges([0, 1, 2], [1, 2, 0], 4), seed_share=0.5)
+NAN, INF = float("nan"), float("inf")
+
+
+class Town(dz.Model):
+    """Layers, a vector and a parameter by group."""
+
+    layers: Layers
+    shares: Tensor = dz.param([0.1, 0.2], low=0.0, high=1.0)
+    label: str = "town"
+
+    def init(self, rng: dz.rng.Rng) -> dz.State:
+        return MODEL.init(rng)
+
+    def step(self, now: Any, rng: dz.rng.Rng) -> dz.State:
+        return now
+
+
+TOWN = Town(Layers({"home": Graph.from_edges([0], [1], 4)}))
+
+
+def refused(words: str, kind: type[DenizenError] = InputError, **arguments: Any) -> None:
+    arguments = {"model": MODEL, "steps": 2, **arguments}
+    with pytest.raises(kind, match=words) as error:
+        dz.simulate(**arguments)
+    assert len(str(error.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("argument", "values"),
+    [
+        ("model", [None, SIR, "sir", 5]),
+        ("steps", [-1, 1.5, "10", None, True, NAN, np.array([1, 2])]),
+        ("replicates", [0, -1, 2.0, "3", None, True]),
+        ("worlds", [[], [1, 1], [-1], [2**32], [0.5], ["a"], 5, [True], "01"]),
+        ("seed", [-1, 2**32, 1.0, "0", None, False]),
+        ("device", ["gpu", "cpu:99:1", 5, None, "cuda"]),
+        ("dt", [0, -0.5, NAN, INF, "1", None, True, torch.tensor(1.0)]),
+        ("params", [5, ["infect_rate"], {"infct_rate": [0.1]}, {"infect_rate": 0.1}, {"infect_rate": [0.1, 0.2]}]),
+        ("params", [{"infect_rate": [-1.0]}, {"infect_rate": [NAN]}, {"infect_rate": ["x"]}, {"infect_rate": [[0.1]]}]),
+        ("record", [5, ["ill"], {"ill": 5}, {"cases": lambda now: 0}, {"x": lambda: 0}, {"x": lambda a, b, c: 0}]),
+        ("record", [{5: lambda now: now.time.step}]),
+        ("interventions", [5, [5], ["close"], Scale(target="infect_rate", factor=0.5, when=During(0))]),
+        ("snapshots", [5, "all", Snapshots(every=0), Snapshots(every=1.5), Snapshots(every=1, fields=["stag"])]),
+        ("relax", ["mean", 5, MeanField]),
+        ("ids", [[0, 1, 2, 3], torch.arange(3), torch.zeros(4).long(), torch.arange(4).float(), -torch.arange(4)]),
+        ("compile", ["yes", 1, 0.5]),
+        ("progress", ["yes", None, 5]),
+        ("out", [5, 1.5]),
+    ],
+)
+def test_wrong_arguments(argument: str, values: list[Any]) -> None:
+    for value in values:
+        refused(argument, **{argument: value})
+
+
+def test_cuda_where_there_is_none() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    refused("sees no CUDA device.*use device='cpu'", device="cuda:0")
+
+
+def test_numbers_of_numpy_and_torch_sizes_are_numbers() -> None:
+    run = dz.simulate(MODEL, np.int64(2), replicates=np.int32(2), seed=np.uint32(3), dt=np.float32(0.5))
+    assert run["cases"].shape == (2, 2)
+    assert dz.simulate(MODEL, 2, worlds=np.array([3, 1]))["cases"].shape == (2, 2)
+    assert dz.simulate(MODEL, 2, worlds=range(3)).worlds == [0, 1, 2]
+    assert dz.simulate(MODEL, 2, worlds=torch.tensor([3, 1])).worlds == [3, 1]
+
+
+def test_worlds_and_replicates_together() -> None:
+    refused("replicates=3 and 2 worlds", worlds=[1, 2], replicates=3)
+    assert dz.simulate(MODEL, 1, worlds=[4, 7], replicates=2).worlds == [4, 7]
+
+
+@pytest.mark.parametrize(
+    ("intervention", "words"),
+    [
+        (Scale(target="infct_rate", factor=0.5, when=During(0)), "no 'infct_rate'; did you mean 'infect_rate'"),
+        (Scale(target="contacts.home", factor=0.5, when=During(0)), "'contacts' is not Layers"),
+        (Scale(target="contacts", factor=0.5, when=During(0)), "'contacts' is Graph, expected a parameter"),
+        (Scale(target="infect_rate", factor=NAN, when=During(0)), "factor"),
+        (Scale(target="infect_rate", factor="half", when=During(0)), "factor"),
+        (Scale(target="infect_rate", factor=0.5, when=5), "when=5"),
+        (Scale(target="infect_rate", factor=0.5, when=During(-1)), "start=-1"),
+        (Scale(target="infect_rate", factor=0.5, when=During(3, 2)), "stop=2"),
+        (Scale(target="infect_rate", factor=0.5, when=During(0.5)), "start=0.5"),
+        (Scale(target="infect_rate", factor=0.5, when=Trigger(5)), "start"),
+        (Act(change=5, when=During(0)), "change"),
+        (Ask(target="infct_rate", groups="ab", answer=lambda g, t: 0), "did you mean 'infect_rate'"),
+        (Ask(target="infect_rate", groups=[], answer=lambda g, t: 0), "groups"),
+        (Ask(target="infect_rate", groups=["a"], answer=0.5), "answer"),
+        (Ask(target="infect_rate", groups=["a"], answer=lambda g, t: 0, when=Trigger(lambda now: True)), "when"),
+        (Act(name=5, change=lambda model, now, rng: now, when=During(0)), "name"),
+    ],
+)
+def test_wrong_interventions(intervention: Any, words: str) -> None:
+    refused(words, interventions=[intervention])
+
+
+def test_wrong_targets_of_richer_models() -> None:
+    refused("unknown layer 'wrk'", model=TOWN, interventions=[Scale(target="layers.wrk", factor=0.0, when=During(0))])
+    refused("'label' is str", model=TOWN, interventions=[Scale(target="label", factor=0.0, when=During(0))])
+    three = Ask(target="shares", groups="abc", answer=lambda g, t: 0)
+    refused(r"shares.*\(2,\).*3 groups", model=TOWN, interventions=[three])
+
+
+def test_interventions_of_one_name() -> None:
+    twice = [Scale(target="infect_rate", factor=0.5, when=During(k)) for k in range(2)]
+    refused("two interventions are called 'scale'; give each its own name=", interventions=twice)
+
+
+def test_unknown_series_snapshots_and_further_steps() -> None:
+    run = dz.simulate(MODEL, 2)
+    with pytest.raises(InputError, match=re.escape("run['case']: no such series; did you mean 'cases'?")):
+        run["case"]
+    with pytest.raises(InputError, match="snapshots=Snapshots"):
+        run.snapshots  # noqa: B018 - a property
+    for steps in (-1, 1.5, "3", None, True):
+        with pytest.raises(InputError, match="steps="):
+            run.extend(steps)
+    assert run.steps == 2
+    assert run.extend(0).steps == 2
+
+
+def test_no_steps() -> None:
+    run = dz.simulate(MODEL, 0, replicates=3)
+    assert run["cases"].shape == (3, 0)
+    assert run.state.stage.value.shape == (3, 4)
+
+
+def test_a_folder_that_is_not_empty(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(DenizenError, match=re.escape(str(tmp_path))):
+        dz.simulate(MODEL, 1, out=tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+# --- models that break the rules while they run -----------------------------------------------------------------------
+
+
+class Mask(dz.State):
+    on: Tensor = dz.mask("agents")
+
+
+class Broken(dz.Model):
+    """Does what `what` says."""
+
+    num_agents: int = 8
+    what: str = ""
+
+    def init(self, rng: dz.rng.Rng) -> Any:
+        values = {
+            "init dict": {"on": 1},
+            "init none": None,
+            "init number": Mask(on=1),
+            "init float": Mask(on=torch.ones(8)),
+        }
+        values |= {
+            "init size": Mask(on=torch.ones(7).to(torch.int8)),
+            "init two": Mask(on=2 * torch.ones(8).to(torch.int8)),
+        }
+        values |= {"init axes": Mask(on=torch.ones(8, 2).to(torch.int8))}
+        if self.what == "init probability":
+            rng.bernoulli("x", 1.5)
+        return values.get(self.what, Mask(on=rng.bernoulli("on", 0.5)))
+
+    def step(self, now: Any, rng: dz.rng.Rng) -> Any:
+        if self.what == "hazard":
+            return now.replace(on=rng.event("x", now.time.step.float() - 99 * (now.time.step == 40)))
+        if self.what == "nan":
+            return now.replace(on=rng.event("x", torch.where(now.time.step == 40, NAN, 0.1)))
+        returned = {"step none": None, "step number": 5, "step dict": {"on": now.on}}
+        if self.what == "step float":
+            return now.replace(on=now.on * 0.5)
+        if self.what == "step size":
+            return now.replace(on=now.on[:4])
+        if self.what == "twice":
+            return now.replace(on=rng.event("x", 1.0) * rng.event("x", 0.5))
+        if self.what == "late two":
+            return now.replace(on=now.on + (now.time.step == 40).to(torch.int8) * 2)
+        return returned.get(self.what, now)
+
+    @dz.series
+    def level(self, now: Any) -> Any:
+        return 5 if self.what == "series number" else now.on.sum()
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("init dict", "got dict"), ("init none", "got NoneType"), ("init number", "Mask.on is int 1"),
+        ("init float", "Mask.on is a mask and was given torch.float32"), ("init size", "Mask.on has 7 entries.*8"),
+        ("init two", "Mask.on"), ("init axes", r"Mask.on has shape \(8, 2\)"),
+        ("init probability", r"rng.bernoulli\('x'\).*in init.*from 0 to 1"),
+        ("step none", "return now.replace"), ("step number", "got int"), ("step dict", "got dict"),
+        ("step float", "never narrowed"), ("step size", "Mask.on"), ("twice", "twice in one step"),
+        ("hazard", r"rng.event\('x'\).*not negative"), ("nan", r"rng.event\('x'\).*NaN"),
+        ("late two", r"Mask.on \(mask\) is out of range"), ("series number", "series 'level' returned int 5"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("replicates", [1, 2])
+def test_broken_models(what: str, words: str, replicates: int) -> None:
+    refused(words, ModelError, model=Broken(what=what), steps=60, replicates=replicates)
+
+
+def test_chunks_before_a_fault_are_kept() -> None:
+    run = dz.simulate(Broken(what="late two"), 30)
+    kept = run["level"].clone()
+    with pytest.raises(ModelError, match="between steps 30 and"):
+        run.extend(100)
+    assert run.steps >= 30
+    assert torch.equal(run["level"][:, :30], kept)
+
+
+class Sizeless(dz.Model):
+    """Says nothing about its size."""
+
+
+def test_a_model_without_size_or_functions() -> None:
+    refused("num_agents", ModelError, model=Sizeless())
+
+    class Empty(dz.Model):
+        num_agents: int = 3
+
+    refused(r"Empty has no init\(self, rng\)", ModelError, model=Empty())
+    for wrong in (-1, 2.5, None):
+        refused("num_agents", ModelError, model=Empty(num_agents=wrong))
