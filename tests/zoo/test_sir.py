@@ -29,6 +29,26 @@ def test_builders_take_graphs_edge_lists_and_populations(build):
 
 
 @BUILDERS
+def test_layers_of_contacts(build):
+    """Two halves of the contacts make the same epidemic as the whole; a closed one is as if it were not there."""
+    whole = dz.Graph.from_edges(CONTACTS)
+    ends, early = (CONTACTS.source, CONTACTS.target), CONTACTS.target < 400
+    halves = {n: dz.Graph.from_edges(*(e[k] for e in ends), 800) for n, k in (("one", early), ("two", ~early))}
+    layers = dz.space.Layers(halves)
+    assert torch.equal(dz.simulate(build(layers), 20)["cases"], dz.simulate(build(whole), 20)["cases"])
+    closed = dz.model.Scale(target="contacts.two", factor=0.0, when=dz.model.During(0))
+    shut = dz.simulate(build(layers), 20, interventions=[closed])
+    assert torch.equal(shut["cases"], dz.simulate(build(halves["one"]), 20)["cases"])
+
+
+@BUILDERS
+@pytest.mark.parametrize("contacts", [None, "city", [(0, 1)], 3])
+def test_wrong_contacts_are_refused(build, contacts):
+    with pytest.raises(InputError, match="contacts"):
+        build(contacts)
+
+
+@BUILDERS
 @pytest.mark.parametrize(
     "arguments",
     [

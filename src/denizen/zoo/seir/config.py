@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from denizen.errors import InputError, nearest
 from denizen.population import Population
-from denizen.space import EdgeList, Graph
+from denizen.space import EdgeList, Graph, Layers
 
 if TYPE_CHECKING:
     from denizen.zoo.seir.model import SEIR
@@ -13,7 +13,7 @@ MAX_PHASES = 120
 
 
 def seir(
-    contacts: Graph | EdgeList | Population,
+    contacts: Graph | Layers | EdgeList | Population,
     *,
     network: str = "0",
     symmetrize: bool = False,
@@ -27,7 +27,7 @@ def seir(
     stand for no disease in particular: with 10 contacts an agent the first case infects 2.6 others.
 
     Args:
-        contacts: a graph, an edge list (as the generators make), or a population with a network.
+        contacts: a graph, several as `Layers`, an edge list (as the generators make), or a population with a network.
         network: which network of a population.
         symmetrize: add the opposite direction of every contact of a population's network.
         latent_phases: 1 for a memoryless latent period, days / dt for a fixed one, others between.
@@ -50,7 +50,11 @@ def seir(
         raise InputError(f"seir: {latent_phases} + {infectious_phases} phases, expected at most {MAX_PHASES} together")
     if isinstance(contacts, Population):
         source, target, weight = contacts.edges(network, symmetrize=symmetrize)
-        graph = Graph.from_edges(source, target, contacts.size, weight=weight)
-    else:
-        graph = contacts if isinstance(contacts, Graph) else Graph.from_edges(contacts)
-    return SEIR(graph, **phases, **params)
+        contacts = Graph.from_edges(source, target, contacts.size, weight=weight)
+    elif isinstance(contacts, EdgeList):
+        contacts = Graph.from_edges(contacts)
+    elif not isinstance(contacts, Graph | Layers):
+        raise InputError(
+            f"seir: contacts is {type(contacts).__name__}, expected a graph, Layers, an edge list or a population"
+        )
+    return SEIR(contacts, **phases, **params)

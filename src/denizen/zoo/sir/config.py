@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from denizen.errors import InputError, nearest
 from denizen.population import Population
-from denizen.space import EdgeList, Graph
+from denizen.space import EdgeList, Graph, Layers
 
 if TYPE_CHECKING:
     from denizen.zoo.sir.model import SIR
@@ -13,7 +13,7 @@ MAX_PHASES = 120
 
 
 def sir(
-    contacts: Graph | EdgeList | Population,
+    contacts: Graph | Layers | EdgeList | Population,
     *,
     network: str = "0",
     symmetrize: bool = False,
@@ -26,7 +26,7 @@ def sir(
     disease in particular: with 10 contacts an agent the first case infects 2.6 others.
 
     Args:
-        contacts: a graph, an edge list (as the generators make), or a population with a network.
+        contacts: a graph, several as `Layers`, an edge list (as the generators make), or a population with a network.
         network: which network of a population.
         symmetrize: add the opposite direction of every contact of a population's network.
         infectious_phases: 1 for a memoryless duration, days / dt for a fixed one, others between.
@@ -47,7 +47,11 @@ def sir(
         )
     if isinstance(contacts, Population):
         source, target, weight = contacts.edges(network, symmetrize=symmetrize)
-        graph = Graph.from_edges(source, target, contacts.size, weight=weight)
-    else:
-        graph = contacts if isinstance(contacts, Graph) else Graph.from_edges(contacts)
-    return SIR(graph, infectious_phases=infectious_phases, **params)
+        contacts = Graph.from_edges(source, target, contacts.size, weight=weight)
+    elif isinstance(contacts, EdgeList):
+        contacts = Graph.from_edges(contacts)
+    elif not isinstance(contacts, Graph | Layers):
+        raise InputError(
+            f"sir: contacts is {type(contacts).__name__}, expected a graph, Layers, an edge list or a population"
+        )
+    return SIR(contacts, infectious_phases=infectious_phases, **params)
