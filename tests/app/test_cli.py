@@ -195,7 +195,7 @@ def test_help_has_examples(denizen, words):
     ("words", "message"),
     [
         (["run", "sir", "--stesp", "3"], "--steps"),
-        (["shwo"], "show"),
+        (["shew"], "show"),
         (["run", "sir", "--steps", "x"], "steps"),
         (["run", "sir", "--config"], "config"),
     ],
@@ -282,7 +282,7 @@ def test_a_manifest_with_foolish_settings_is_refused(denizen):
         None,
         [],
         {"model": 3},
-        {"modle": "sir"},
+        {"models": "sir"},
         {"model": "sir", "set": [1]},
         {"model": "sir", "device": "tpu"},
     ):

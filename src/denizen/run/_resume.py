@@ -63,12 +63,13 @@ def resume(
         raise InputError(f"resume: model is {type(model).__name__}, expected an instance of a dz.Model")
     _same_model(path, manifest, model)
     setup = manifest.setup
+    _simulate._options(relax, compile, progress, None)
     target = _simulate._device(device or setup.device)
     inputs = _facts.decode(content(path, manifest.inputs), str(path / manifest.inputs.file))
     setting = Setting(
         dt=setup.dt,
         relax=relax,
-        interventions=_simulate._interventions((*model.interventions, *interventions), model),
+        interventions=_simulate._interventions(model, interventions),
         record=_simulate._records(record or {}, model),
         custom_ids="ids" in inputs,
     )

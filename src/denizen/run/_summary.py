@@ -44,31 +44,32 @@ def summary(results: "Results") -> Shown:
     replicates, unit = len(results.worlds), results.time_unit
     band = f"median (5–95 %) over {replicates} replicates" if replicates > 1 else "one replicate"
     title = f"{results.steps * results.dt:g} {unit}s, {band}"
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        header_style="bold",
-        pad_edge=False,
-        collapse_padding=True,
-    )
-    table.add_column("series", no_wrap=True)
-    for head in ("total", "peak", f"{unit} of peak", "final"):
-        table.add_column(head, justify="right", overflow="fold")
-    rows = {}
+    rows: dict[str, dict[str, list[float]]] = {}
+    cells = [["series", "total", "peak", f"{unit} of peak", "final"]]
     for name in results.series_names:
         values = results[name].detach().double().cpu()
         if values.shape[1] == 0:
-            table.add_row(name, "–", "–", "–", "–")
+            cells.append([name, *"––––"])
             continue
-        label = name if values.dim() == 2 else f"{name} (sum of {values.flatten(2).shape[2]})"
-        rows[name] = row = _row(values.flatten(2).sum(2) if values.dim() > 2 else values)
+        entries = values.reshape(*values.shape[:2], -1)
+        rows[name] = row = _row(entries.sum(2))
+        label = name if values.dim() == 2 else f"{name} (sum of {entries.shape[2]})"
         total = _cell(row["total"]) if results.kinds[name] == "flow" else "–"
-        peak_time = [
+        time = [
             round(step * results.dt, 1) if results.dt < 1 else round(step * results.dt) for step in row["peak_step"]
         ]
-        table.add_row(label, total, _cell(row["peak"]), _cell(peak_time), _cell(row["final"]))
+        cells.append([label, total, _cell(row["peak"]), _cell(time), _cell(row["final"])])
+    style: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "header_style": "bold"}
+    table = Table(title=title, box=SIMPLE_HEAD, padding=0, **style)
+    for head, *column in zip(*cells, strict=True):
+        word = max(
+            len(word) for text in (head, *column) for word in text.split()
+        )  # a narrow screen breaks at spaces only
+        table.add_column(
+            head, justify="left" if head == "series" else "right", min_width=word, no_wrap=head == "series"
+        )
+    for line in cells[1:]:
+        table.add_row(*line)
     return Shown(table, rows)
 
 
@@ -85,7 +86,12 @@ def _cell(triple: Sequence[float]) -> str:
 
 
 def number(value: float) -> str:
-    """A number for people: whole from 100 on, else three significant digits."""
-    if value == 0 or abs(value) >= 99.95:
-        return f"{value:,.0f}" if abs(value) < 1e12 else f"{value:.3g}"
-    return f"{value:.3g}"
+    """A number for people: three significant digits below 100, whole up to 100,000, then in thousands or millions."""
+    size = abs(value)
+    if size >= 1e9:
+        return f"{value:.4g}"
+    if size >= 999_950:
+        return f"{value / 1e6:,.2f}M"
+    if size >= 99_999.5:
+        return f"{value / 1e3:,.1f}k"
+    return f"{value:,.0f}" if size >= 99.95 or size == 0 else f"{value:.3g}"
