@@ -75,7 +75,9 @@ def start(model: Model, key: Tensor, ids: Tensor, setting: Setting) -> tuple[Any
     return own(state, time, ids), rng._bad
 
 
-def advance(model: Model, now: Any, switches: Tensor, key: Tensor, answers: dict[str, Tensor], setting: Setting) -> Outcome:
+def advance(
+    model: Model, now: Any, switches: Tensor, key: Tensor, answers: dict[str, Tensor], setting: Setting
+) -> Outcome:
     """One step: interventions, the author's step, the clock, the records.
 
     Args:
@@ -123,5 +125,7 @@ def _recorded(model: Any, name: str, kind: str, before: Any, now: Any) -> Tensor
 
 def _as_record(name: str, value: Any) -> Tensor:
     if not isinstance(value, Tensor):
-        raise ModelError(f"series {name!r} returned {type(value).__name__} {value!r}; expected a tensor, without .item()")
+        raise ModelError(
+            f"series {name!r} returned {type(value).__name__} {value!r}; expected a tensor, without .item()"
+        )
     return value

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import ModelError, nearest
-from denizen.model._state import State, own
+from denizen.model._state import own
 from denizen.rng import Rng
 
 _OVERFLOW = "births: more children than free places; raise the capacity"
@@ -28,7 +28,7 @@ def child_id(parent: Tensor, step: Tensor) -> Tensor:
     return (z & (_BORN - 1)) | _BORN
 
 
-def births(now: State, rng: Rng, parents: Tensor, **fields: Tensor) -> State:
+def births(now: Any, rng: Rng, parents: Tensor, **fields: Tensor) -> Any:
     """Give every agent in `parents` one child, placed into a free place.
 
     The state needs a mask field `alive`. Children take free places in ascending order, parents in ascending order of

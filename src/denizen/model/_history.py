@@ -61,8 +61,8 @@ class History:
         """The history one step on: ages grow by one, and `event` makes those to whom it never happened 1 step old.
 
         Args:
-            event: mask `[agents]`: whether it happens to an agent *given* that nothing happened before (values elsewhere
-                do not matter), as drawn by `rng.event`.
+            event: mask `[agents]`: whether it happens to an agent *given* that nothing happened before (values
+                elsewhere do not matter), as drawn by `rng.event`.
         """
         if self.relaxed:
             old = torch.cat([self.value[..., :-2], self.value[..., -2:].sum(dim=-1, keepdim=True)], dim=-1)

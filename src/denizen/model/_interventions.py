@@ -45,7 +45,7 @@ class During:
         if self.stop is not None and self.stop < self.start:
             raise InputError(f"During: stop={self.stop} lies before start={self.start}")
 
-    def on(self, now: State, was_on: Tensor) -> Tensor:  # noqa: D102
+    def on(self, now: State, was_on: Tensor) -> Tensor:
         started = now.time.step >= self.start
         return started if self.stop is None else started & (now.time.step < self.stop)
 
@@ -66,7 +66,7 @@ class Trigger:
             if not callable(condition) and not (name == "stop" and condition is None):
                 raise InputError(f"Trigger: {name}={condition!r}, expected a function of the state")
 
-    def on(self, now: State, was_on: Tensor) -> Tensor:  # noqa: D102
+    def on(self, now: State, was_on: Tensor) -> Tensor:
         begins = self.start(now) != 0
         if self.stop is None:
             return was_on | begins
@@ -116,7 +116,7 @@ class Scale(Intervention):
     factor: float
     name: str = "scale"
 
-    def check(self, model: Model) -> None:  # noqa: D102
+    def check(self, model: Model) -> None:
         super().check(model)
         if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not math.isfinite(self.factor):
             raise InputError(f"Scale: factor={self.factor!r}, expected a finite number")
@@ -132,7 +132,7 @@ class Scale(Intervention):
             kind = type(value).__name__
             raise InputError(f"Scale: {self.target!r} is {kind}, expected a parameter; {nearest(head, model.params)}")
 
-    def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:  # noqa: D102
+    def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
         factor = torch.where(on, self.factor, 1.0)
         head, _, layer = self.target.partition(".")
         value = getattr(model, head)
@@ -153,12 +153,12 @@ class Act(Intervention):
     change: Callable[[Any, Any, Rng], State]
     name: str = "act"
 
-    def check(self, model: Model) -> None:  # noqa: D102
+    def check(self, model: Model) -> None:
         super().check(model)
         if not callable(self.change):
             raise InputError(f"Act: change={self.change!r}, expected a function of (model, now, rng)")
 
-    def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:  # noqa: D102
+    def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
         changed = self.change(model, now, rng)
         if type(changed) is not type(now):
             got, wanted = type(changed).__name__, type(now).__name__
@@ -192,7 +192,7 @@ class Ask(Intervention):
     when: During = During(0)
     name: str = "ask"
 
-    def check(self, model: Model) -> None:  # noqa: D102
+    def check(self, model: Model) -> None:
         super().check(model)
         if self.target not in model.params:
             raise InputError(f"Ask: the model has no parameter {self.target!r}; {nearest(self.target, model.params)}")
@@ -204,7 +204,7 @@ class Ask(Intervention):
         if not isinstance(self.when, During):
             raise InputError(f"Ask: when={self.when!r}, expected During(…): it is the host that asks, before the step")
 
-    def answers(self, step: int) -> dict[str, Tensor]:  # noqa: D102
+    def answers(self, step: int) -> dict[str, Tensor]:
         if step < self.when.start or (self.when.stop is not None and step >= self.when.stop):
             return {}
         values = []
@@ -219,5 +219,5 @@ class Ask(Intervention):
             values.append(float(answer))
         return {self.target: torch.tensor(values)}
 
-    def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:  # noqa: D102
+    def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
         return model, now  # the engine binds the answers before it calls

@@ -75,7 +75,7 @@ class Mask(Kind):
     name = "mask"
     dtype = torch.int8
 
-    def fault(self, value: Tensor) -> Tensor:  # noqa: D102
+    def fault(self, value: Tensor) -> Tensor:
         return (value < 0).any() | (value > 1).any() | (value != value).any()
 
 
@@ -88,7 +88,7 @@ class Count(Kind):
     name = "count"
     dtype = torch.int32
 
-    def fault(self, value: Tensor) -> Tensor:  # noqa: D102
+    def fault(self, value: Tensor) -> Tensor:
         return (value < 0).any() | (value > self.max).any() | (value != value).any()
 
 
@@ -100,10 +100,10 @@ class Real(Kind):
 
     name = "real"
 
-    def form(self, value: Any, where: str, relaxed: bool) -> Tensor:  # noqa: D102
+    def form(self, value: Any, where: str, relaxed: bool) -> Tensor:
         return self._tensor(value, where).to(torch.float32)
 
-    def fault(self, value: Tensor) -> Tensor:  # noqa: D102
+    def fault(self, value: Tensor) -> Tensor:
         return ~(value.abs() <= (self.max if self.max is not None else torch.finfo(torch.float32).max)).all()
 
 
@@ -116,14 +116,14 @@ class StageKind(Kind):
     name = "stage"
     dtype = torch.int8
 
-    def form(self, value: Any, where: str, relaxed: bool) -> Stage:  # noqa: D102
+    def form(self, value: Any, where: str, relaxed: bool) -> Stage:
         if isinstance(value, Stage):
             return value.relax() if relaxed else value
         codes = super().form(value, where, False)
         stage = Stage(codes, self.levels)
         return stage.relax() if relaxed else stage
 
-    def fault(self, value: Stage) -> Tensor:  # noqa: D102
+    def fault(self, value: Stage) -> Tensor:
         return value.fault()
 
 
@@ -135,7 +135,7 @@ class HistoryKind(Kind):
 
     name = "history"
 
-    def form(self, value: Any, where: str, relaxed: bool) -> History:  # noqa: D102
+    def form(self, value: Any, where: str, relaxed: bool) -> History:
         if not isinstance(value, History):
             if self.length == 0:
                 raise ModelError(
@@ -145,7 +145,7 @@ class HistoryKind(Kind):
             value = History.start(self._tensor(value, where), length=self.length)
         return value.relax() if relaxed else value
 
-    def fault(self, value: History) -> Tensor:  # noqa: D102
+    def fault(self, value: History) -> Tensor:
         return value.fault()
 
 

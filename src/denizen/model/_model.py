@@ -40,7 +40,13 @@ class Param:
         """The bounds in words."""
         if self.low is not None and self.high is not None:
             return f"{self.low:g} to {self.high:g}"
-        return f"at least {self.low:g}" if self.low is not None else f"at most {self.high:g}" if self.high is not None else "any"
+        return (
+            f"at least {self.low:g}"
+            if self.low is not None
+            else f"at most {self.high:g}"
+            if self.high is not None
+            else "any"
+        )
 
 
 def _short(value: Tensor) -> str:
@@ -116,10 +122,16 @@ class Model:
                     value = _tensor(value)
                     object.__setattr__(self, name, value)
                 except (TypeError, ValueError) as error:
-                    raise InputError(f"{type(self).__name__}.{name} = {value!r}: expected a number or a list of numbers") from error
+                    raise InputError(
+                        f"{type(self).__name__}.{name} = {value!r}: expected a number or a list of numbers"
+                    ) from error
             elif not isinstance(value, Tensor):
                 raise InputError(f"{type(self).__name__}.{name} = {value!r}: expected a number or a tensor")
-            if value.device.type == "cpu" and not torch.compiler.is_compiling() and not torch._C._functorch.is_batchedtensor(value):
+            if (
+                value.device.type == "cpu"
+                and not torch.compiler.is_compiling()
+                and not torch._C._functorch.is_batchedtensor(value)
+            ):
                 spec.check(value, f"{type(self).__name__}.{name}")
 
     def init(self, rng: Rng) -> State:
@@ -156,7 +168,7 @@ class Model:
                 raise InputError(f"{type(self).__name__}: unknown field {name!r}; {nearest(name, self.field_names)}")
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
-    def with_values(self, values: Mapping[str, Tensor]) -> Self:
+    def with_values(self, values: Mapping[str, Any]) -> Self:
         """The model with other parameter tensors, bound as they are: no check, no conversion; for engines."""
         return _make(type(self), {**self._held(), **values})
 
@@ -165,7 +177,9 @@ class Model:
 
     def to(self, device: torch.device | str) -> Self:
         """The model with every tensor, graph and module on a device."""
-        moved = {n: v.to(device) for n, v in self._held().items() if isinstance(v, Tensor | Graph | Layers | torch.nn.Module)}
+        moved = {
+            n: v.to(device) for n, v in self._held().items() if isinstance(v, Tensor | Graph | Layers | torch.nn.Module)
+        }
         return self.with_values(moved)
 
     def __repr__(self) -> str:

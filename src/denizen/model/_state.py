@@ -1,6 +1,7 @@
 """State: what changes from step to step, as typed fields that the engine allocates, checks and stores."""
 
 import dataclasses
+import inspect
 from typing import Any, ClassVar, Self, dataclass_transform
 
 import torch
@@ -59,7 +60,7 @@ class State:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        own = {k: v for k, v in cls.__dict__.get("__annotations__", {}).items() if "ClassVar" not in str(v)}
+        own = {k: v for k, v in inspect.get_annotations(cls).items() if "ClassVar" not in str(v)}
         taken = [name for name in own if name in (*OWNED, "kinds", "replace")]
         if taken:
             raise ModelError(f"{cls.__name__}: {taken[0]!r} belongs to the engine; give the field another name")
@@ -188,5 +189,3 @@ def _flatten(state: State) -> tuple[list[Any], Any]:
 
 def _unflatten(cls: type[Any], children: list[Any], names: Any) -> Any:
     return _make(cls, dict(zip(names, children, strict=True)))
-
-

@@ -17,10 +17,10 @@ import torch
 if not os.access(Path(__file__).parent, os.W_OK):  # an installation that may not be written keeps its cache elsewhere
     os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"denizen-numba-{os.getuid()}"))
 
-import numba  # noqa: E402
+import numba
 
-from denizen.ops import _threshold as reference  # noqa: E402
-from denizen.ops._philox import MULTIPLIERS, ROUNDS, WEYL  # noqa: E402
+from denizen.ops import _threshold as reference
+from denizen.ops._philox import MULTIPLIERS, ROUNDS, WEYL
 
 _jit = numba.njit(nogil=True, cache=True)
 _inline = numba.njit(nogil=True, cache=True, inline="always")
@@ -159,7 +159,7 @@ def words(ids: torch.Tensor, num: int, key: torch.Tensor, step: torch.Tensor, st
 def draw_mask(
     values: torch.Tensor, hazard: bool, ids: torch.Tensor, key: torch.Tensor, step: torch.Tensor, stream: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """0/1 draws int8 `[worlds, ids]` from float32 hazards or probabilities, and int8 `[worlds]`: 1 where one was bad."""
+    """0/1 draws int8 `[worlds, ids]` from float32 hazards or probabilities, and which worlds held a bad one."""
     out = torch.empty(values.shape, dtype=torch.int8)
     bad = torch.zeros(values.shape[0], dtype=torch.int8)
     id_array, arange = _ids_array(ids)

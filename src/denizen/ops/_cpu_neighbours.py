@@ -124,9 +124,7 @@ def _rows(tensor: torch.Tensor | None, empty: np.ndarray) -> np.ndarray:
     return empty if tensor is None else tensor.contiguous().numpy()
 
 
-def sum_counts(
-    values: torch.Tensor, where: torch.Tensor | None, arrays: tuple[torch.Tensor, ...]
-) -> torch.Tensor:
+def sum_counts(values: torch.Tensor, where: torch.Tensor | None, arrays: tuple[torch.Tensor, ...]) -> torch.Tensor:
     """`_neighbours.sum_counts`; `arrays` are (in pointer, in index, out pointer, out index)."""
     dtype = torch.int32 if values.dtype == torch.int8 else torch.int64
     out = torch.empty(values.shape, dtype=dtype)

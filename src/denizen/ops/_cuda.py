@@ -138,7 +138,7 @@ def words(ids: torch.Tensor, num: int, key: torch.Tensor, step: torch.Tensor, st
 def draw_mask(
     values: torch.Tensor, hazard: bool, ids: torch.Tensor, key: torch.Tensor, step: torch.Tensor, stream: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """0/1 draws int8 `[worlds, ids]` from float32 hazards or probabilities, and int8 `[worlds]`: 1 where one was bad."""
+    """0/1 draws int8 `[worlds, ids]` from float32 hazards or probabilities, and which worlds held a bad one."""
     values, ids = values.contiguous(), ids.contiguous()
     worlds, num = values.shape
     out = torch.empty(values.shape, dtype=torch.int8, device=values.device)

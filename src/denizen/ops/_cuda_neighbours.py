@@ -24,7 +24,7 @@ def _push_counts_kernel(
         stop = tl.load(out_ptr + j + 1, mask=active, other=0)
         longest = tl.max(stop - start)
         amount = v.to(total.dtype.element_ty)
-        for k in range(0, longest):
+        for k in range(longest):
             edge = start + k
             use = edge < stop
             target = tl.load(out_idx + edge, mask=use, other=0).to(tl.int64)
@@ -47,7 +47,7 @@ def _push_fixed_kernel(
         start = tl.load(out_ptr + j, mask=active, other=0)
         stop = tl.load(out_ptr + j + 1, mask=active, other=0)
         longest = tl.max(stop - start)
-        for k in range(0, longest):
+        for k in range(longest):
             edge = start + k
             use = edge < stop
             message = v
@@ -94,7 +94,7 @@ def _pull_kernel(
     start = tl.load(ptr + i, mask=inside, other=0)
     stop = tl.load(ptr + i + 1, mask=inside, other=0)
     total = tl.zeros((BLOCK,), tl.float32)
-    for k in range(0, tl.max(stop - start)):
+    for k in range(tl.max(stop - start)):
         e = start + k
         use = e < stop
         source = tl.load(idx + e, mask=use, other=0).to(tl.int64)

@@ -59,8 +59,8 @@ def _has_triton() -> bool:
     return False
 
 
-def _front(tensor: Tensor | None, dim: int | None, batch: int) -> Tensor | None:
-    """Fold a vmapped axis into the leading axis of worlds; unbatched single rows are broadcast."""
+def _front(tensor: Any, dim: int | None, batch: int) -> Any:
+    """Fold a vmapped axis into the leading axis of worlds; unbatched single rows are broadcast, None stays None."""
     if tensor is None:
         return None
     if dim is None:
@@ -219,7 +219,7 @@ def _(info, in_dims, values, where, weight, *graph):  # type: ignore[no-untyped-
 
 @torch.library.custom_op("denizen::pull", mutates_args=())
 def pull(values: Tensor, weight: Tensor | None, pointer: Tensor, index: Tensor, edge: Tensor) -> Tensor:
-    """Float32 sums in canonical order, without gradient; `edge` maps positions to edges of `weight`, empty where they are the same."""
+    """Float32 sums in canonical order, without gradient; see `_cpu_neighbours.pull`."""
     if variant(values.device) == "numba":
         from denizen.ops import _cpu_neighbours
 

@@ -1,5 +1,7 @@
 """Look-ups and histograms, registered with torch; see `_library` for the conventions."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -8,7 +10,7 @@ from denizen.ops import _tables
 from denizen.ops._library import _front, _unfold, variant
 
 
-def _whole(tensor: Tensor, dim: int | None) -> Tensor:
+def _whole(tensor: Any, dim: int | None) -> Any:
     """Fold a vmapped axis in; an unbatched tensor keeps its leading axis of 1 and is shared between worlds."""
     return tensor if dim is None else tensor.movedim(dim, 0).flatten(0, 1)
 

@@ -13,9 +13,7 @@ FRACTION_BITS = 40  # of the largest declared value; leaves room for 2**22 neigh
 def edge_targets(pointer: Tensor, num_edges: int) -> Tensor:
     """Target of every edge in canonical order: int64 `[E]`."""
     degree = pointer[1:] - pointer[:-1]
-    return torch.repeat_interleave(
-        torch.arange(degree.numel(), device=pointer.device), degree, output_size=num_edges
-    )
+    return torch.repeat_interleave(torch.arange(degree.numel(), device=pointer.device), degree, output_size=num_edges)
 
 
 def sum_counts(values: Tensor, where: Tensor | None, pointer: Tensor, index: Tensor) -> Tensor:
@@ -35,6 +33,8 @@ def sum_fixed(
         values: `[W, N]`, taken as float32.
         where: int8 `[W, N]` or `[1, N]`; receivers with 0 get 0.
         weight: float32 `[E]`.
+        pointer: int64 `[N+1]`.
+        index: int32 `[E]`.
         bits: binary digits after the point.
         bound: largest |value * weight| allowed.
 

@@ -84,7 +84,9 @@ class Rng:
         """
         return self._derive(axis=axis, num=num, ids=ids)
 
-    def _derive(self, path: str | None = None, axis: str | None = None, num: int = 0, ids: Tensor | None = None) -> "Rng":
+    def _derive(
+        self, path: str | None = None, axis: str | None = None, num: int = 0, ids: Tensor | None = None
+    ) -> "Rng":
         ids = self._ids if axis is None else ids
         child = Rng(
             self._key, self._step, num=self._num if axis is None else num, ids=ids, dt=self._dt, relax=self._relax
@@ -230,7 +232,9 @@ class Rng:
         if value.dim() == 0:
             return value.expand(self._num)
         if value.shape != (self._num,):
-            raise ModelError(f"rng: got shape {tuple(value.shape)}, expected a number or ({self._num},) on {self._axis!r}")
+            raise ModelError(
+                f"rng: got shape {tuple(value.shape)}, expected a number or ({self._num},) on {self._axis!r}"
+            )
         return value
 
     def _stream(self, name: str) -> int:

@@ -31,6 +31,15 @@ class Carry:
     switches: Tensor
     bad: Tensor | None
 
+    def tensors(self) -> list[Tensor]:
+        """Everything, as one list."""
+        return [*self.leaves, self.step, self.switches, *([] if self.bad is None else [self.bad])]
+
+    def clone(self) -> "Carry":
+        """A copy that shares no memory."""
+        bad = None if self.bad is None else self.bad.clone()
+        return Carry([leaf.clone() for leaf in self.leaves], self.step.clone(), self.switches.clone(), bad)
+
 
 class Stepper:
     """Steps all worlds of a run.
@@ -40,9 +49,7 @@ class Stepper:
         checks: labels of the device checks, known after the first step.
     """
 
-    def __init__(
-        self, model: Model, setting: Setting, keys: Tensor, ids: Tensor, values: dict[str, Tensor]
-    ) -> None:
+    def __init__(self, model: Model, setting: Setting, keys: Tensor, ids: Tensor, values: dict[str, Tensor]) -> None:
         """Args:
         model: the model, on its device.
         setting: of the run.
@@ -55,7 +62,8 @@ class Stepper:
         self._structure: Any = None
         self._class: type[State] = State
         self._time_unit = model.time_unit
-        self._advance: Callable[..., Any] = self._batched(self._one)
+        self.batched_step: Callable[..., Any] = self._batched(self._one)
+        self._advance = self.batched_step
 
     @property
     def worlds(self) -> int:
@@ -120,11 +128,11 @@ class Stepper:
 
     def compile(self, backend: str) -> None:
         """Compile the step into one graph; raises what torch raises where that fails."""
-        self._advance = torch.compile(self._batched(self._one), fullgraph=True, dynamic=False, backend=backend)
+        self._advance = torch.compile(self.batched_step, fullgraph=True, dynamic=False, backend=backend)
 
     def eager(self) -> None:
         """Back to plain torch."""
-        self._advance = self._batched(self._one)
+        self._advance = self.batched_step
 
     def state(self, carry: Carry, world: int | None = None) -> Any:
         """The state of all worlds (fields `[worlds, …]`) or of one, by position."""

@@ -17,7 +17,7 @@ from denizen import _tree, ops
 from denizen.errors import InputError, ModelError
 from denizen.ops._neighbours import FRACTION_BITS, edge_targets
 from denizen.space._edges import EdgeList, csr, index_dtype
-from denizen.space._readers import from_networkx, from_scipy, read_edges, validate_edges
+from denizen.space._readers import Repeats, from_networkx, from_scipy, read_edges, validate_edges
 
 _MAX_SCALE = 126  # binary digits after the point that a float32 factor can express
 _MIN_BOUND = 2.0 ** (FRACTION_BITS - _MAX_SCALE)
@@ -63,8 +63,8 @@ class Graph:
         *,
         weight: Any = None,
         directed: bool = True,
-        self_loops: str = "drop",
-        duplicates: str = "keep",
+        self_loops: Repeats = "drop",
+        duplicates: Repeats = "keep",
     ) -> "Graph":
         """Build a graph from edge arrays or an `EdgeList`.
 
@@ -83,15 +83,12 @@ class Graph:
         if isinstance(source, EdgeList):
             edges = source
         else:
-            arrays = [None if a is None else _host(a) for a in (source, target, weight)]
-            if arrays[1] is None:
+            if target is None:
                 raise InputError("Graph.from_edges: target is missing; pass source and target, or one EdgeList")
-            if num_agents is None:
-                num_agents = int(max((a.max() for a in arrays[:2] if a is not None and a.size), default=-1)) + 1
             edges, _ = validate_edges(
-                arrays[0], arrays[1], num_agents, arrays[2], self_loops=self_loops, duplicates=duplicates
-            )
-            edges = dataclasses.replace(edges, directed=directed)
+                _host(source), _host(target), num_agents, None if weight is None else _host(weight),
+                self_loops=self_loops, duplicates=duplicates, directed=directed,
+            )  # fmt: skip
         return cls._build(edges)
 
     @classmethod
@@ -120,14 +117,16 @@ class Graph:
         )
 
     @classmethod
-    def from_file(cls, path: str | Path, *, num_agents: int | None = None, directed: bool = True, **options: Any) -> "Graph":
+    def from_file(
+        cls, path: str | Path, *, num_agents: int | None = None, directed: bool = True, **options: Any
+    ) -> "Graph":
         """Read a CSV, Parquet or npz file of edges; options as `denizen.space.read_edges`."""
         return cls._build(read_edges(path, num_agents=num_agents, directed=directed, **options))
 
     @classmethod
     def from_scipy(cls, matrix: Any, *, directed: bool = True) -> "Graph":
         """From a scipy sparse matrix whose entry [i, j] is the weight of the edge i -> j."""
-        return cls._build(dataclasses.replace(from_scipy(matrix), directed=directed))
+        return cls._build(from_scipy(matrix, directed=directed))
 
     @classmethod
     def from_networkx(cls, graph: Any) -> "Graph":
@@ -243,7 +242,7 @@ class Graph:
         return torch.where(share > 0, total / torch.where(share > 0, share, 1.0), 0.0)
 
     def max(self, values: Tensor, *, where: Tensor | None = None, empty: float = 0) -> Tensor:
-        """Largest value among in-neighbours (weights are not applied), `empty` where there is none: dtype of `values`."""
+        """Largest value among in-neighbours (weights do not count), `empty` without any: dtype of `values`."""
         self._check("max", values, where)
         source, target = self.edges()
         out = torch.full_like(values, empty).scatter_reduce(0, target, values[source], "amax", include_self=False)

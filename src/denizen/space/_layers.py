@@ -43,9 +43,13 @@ class Layers:
             try:
                 factor = torch.as_tensor(value, dtype=torch.float32)
             except (TypeError, ValueError, RuntimeError) as error:
-                raise InputError(f"Layers: strength of {name!r} is {value!r}, expected a number or a schedule") from error
+                raise InputError(
+                    f"Layers: strength of {name!r} is {value!r}, expected a number or a schedule"
+                ) from error
             if factor.dim() > 1 or factor.numel() == 0:
-                raise InputError(f"Layers: strength of {name!r} has shape {tuple(factor.shape)}, expected () or (steps,)")
+                raise InputError(
+                    f"Layers: strength of {name!r} has shape {tuple(factor.shape)}, expected () or (steps,)"
+                )
             if not bool(torch.isfinite(factor.detach()).all()):
                 raise InputError(f"Layers: strength of {name!r} is {value!r}, expected finite numbers")
             self.strength[name] = factor
@@ -66,7 +70,9 @@ class Layers:
 
     def to(self, device: torch.device | str) -> "Layers":
         """The layers on another device."""
-        return self._with({n: g.to(device) for n, g in self.graphs.items()}, {n: s.to(device) for n, s in self.strength.items()})
+        return self._with(
+            {n: g.to(device) for n, g in self.graphs.items()}, {n: s.to(device) for n, s in self.strength.items()}
+        )
 
     def renumber(self, order: Tensor) -> "Layers":
         """The same layers with agents laid out anew; see `Graph.renumber`."""
