@@ -228,7 +228,13 @@ def test_two_runs_do_not_write_to_one_folder(tmp_path):
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     with pytest.raises(StorageError, match="another run is writing"):
         run.extend(1)
+    (tmp_path / "r" / "manifest.json").write_text(
+        text := (tmp_path / "r" / "manifest.json").read_text().replace('"finished"', '"running"')
+    )
+    assert load(tmp_path / "r").status == "running"
     os.close(descriptor)
+    assert load(tmp_path / "r").status == "killed"
+    (tmp_path / "r" / "manifest.json").write_text(text.replace('"running"', '"finished"'))
     resume(tmp_path / "r", model(), 4)
     with pytest.raises(StorageError, match="changed by another run"):
         run.extend(1)

@@ -202,7 +202,7 @@ def _card(saved: SavedRun) -> Table:
     rows = {
         "model": f"{facts.model['class']}, {facts.model['agents']:,} agents",
         "population": str(kept.get("source", {}).get("name", "")) if isinstance(kept.get("source"), dict) else "",
-        "status": f"{facts.status}, {facts.steps} of {facts.wanted} steps"
+        "status": f"{saved.status}, {facts.steps} of {facts.wanted} steps"
         + (f": {facts.error}" if facts.error else ""),
         "replicates": f"{len(setup.worlds)}, seed {setup.seed}",
         "device": setup.device,
@@ -214,6 +214,6 @@ def _card(saved: SavedRun) -> Table:
     for name, text in rows.items():
         if text:
             card.add_row(f"[bold]{name}", text)
-    if facts.status in ("running", "interrupted", "failed"):
+    if saved.status in ("killed", "interrupted", "failed"):
         card.add_row("[bold]go on", resume_command(saved.path))
     return card

@@ -31,10 +31,10 @@ def plan(run: "Run") -> Shown:
 
 def _facts(run: "Run") -> dict[str, str]:
     setting, memory = run._stepper.setting, _memory(run)
-    agents = run._stepper.ids.numel()
+    agents, worlds = run._stepper.ids.numel(), len(run.worlds)
     sizes = ", ".join(f"{name} {size(count)}" for name, count in memory.items())
     return {
-        "model": f"{type(run.model).__name__}: {agents:,} agents × {len(run.worlds)} replicates, seed {run.seed}",
+        "model": f"{run.name}: {agents:,} agents × {worlds} replicate{'s' if worlds > 1 else ''}, seed {run.seed}",
         "time": f"{run.steps} steps done, each {run.dt:g} {run.time_unit}",
         "device": f"{run.device}, ops: {ops.variant(run.device)}",
         "path": _path(run),

@@ -52,7 +52,8 @@ def _panels(results: "Results") -> tuple[list[str], list[str]]:
 
 def _caption(results: "Results", flat: list[str]) -> str:
     replicates = len(results.worlds)
-    text = f"{replicates} replicates: median, bands for 50 % and 90 % of them" if replicates > 1 else "one replicate"
+    shown = f"{replicates} replicates: median, bands for 50 % and 90 % of them" if replicates > 1 else "one replicate"
+    text = f"{results.name}, seed {results.seed}    ·    {shown}"
     zero = f"{', '.join(flat)} {'is' if len(flat) == 1 else 'are'} 0 throughout" if flat else ""
     return f"{text}    ·    {zero}" if zero else text
 

@@ -21,6 +21,11 @@ class Results:
     seed: int
 
     @property
+    def name(self) -> str:
+        """Name of the model's class."""
+        raise NotImplementedError
+
+    @property
     def series_names(self) -> list[str]:
         """Names of the series."""
         raise NotImplementedError

@@ -93,6 +93,11 @@ class Run(Results):
     # --- results ------------------------------------------------------------------------------------------------------
 
     @property
+    def name(self) -> str:
+        """Name of the model's class."""
+        return type(self.model).__name__
+
+    @property
     def series_names(self) -> list[str]:
         """Names of the series."""
         return series_names(self.model, self._stepper.setting)

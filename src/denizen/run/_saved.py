@@ -7,6 +7,7 @@ from torch import Tensor
 
 from denizen.errors import DataError, InputError, nearest
 from denizen.run import _manifest, _metrics, _zarr
+from denizen.run._atomic import is_locked
 from denizen.run._files import content
 from denizen.run._manifest import Manifest
 from denizen.run._results import Results
@@ -23,6 +24,17 @@ class SavedRun(Results):
     def __init__(self, path: Path, manifest: Manifest, series: dict[str, Tensor]) -> None:
         self.path, self.manifest, self._series = path, manifest, series
         self.worlds, self.seed = list(manifest.setup.worlds), manifest.setup.seed
+
+    @property
+    def status(self) -> str:
+        """``"running"``, ``"finished"``, ``"interrupted"``, ``"failed"``, or ``"killed"``: no process works on it."""
+        status = self.manifest.status
+        return "killed" if status == "running" and not is_locked(self.path) else status
+
+    @property
+    def name(self) -> str:
+        """Name of the model's class."""
+        return self.manifest.model["class"].rsplit(".", 1)[-1]
 
     @property
     def series_names(self) -> list[str]:
@@ -71,8 +83,7 @@ class SavedRun(Results):
 
     def __repr__(self) -> str:
         facts = self.manifest
-        name = facts.model["class"].rsplit(".", 1)[-1]
-        return f"SavedRun({self.path}, {name}, {facts.steps} steps, {len(self.worlds)} replicates, {facts.status})"
+        return f"SavedRun({self.path}, {self.name}, {facts.steps} steps, {len(self.worlds)} replicates, {self.status})"
 
 
 def load(path: Path | str) -> SavedRun:
