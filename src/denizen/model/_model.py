@@ -5,74 +5,15 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, dataclass_transform
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from denizen import _tree
 from denizen.errors import InputError, ModelError, nearest
+from denizen.model._param import Param, param, short
 from denizen.model._state import State
 from denizen.rng import Rng
 from denizen.space import Graph, Layers
-
-
-@dataclasses.dataclass(frozen=True)
-class Param:
-    """What `dz.param` declares: bounds, unit and whether calibration may change the value."""
-
-    low: float | None
-    high: float | None
-    unit: str
-    learnable: bool
-    about: str
-
-    def check(self, value: Tensor, where: str) -> None:
-        """Raise `InputError` where a value is NaN, infinite or out of bounds (reads the value on the host)."""
-        data = value.detach()
-        if not bool(torch.isfinite(data).all()):
-            raise InputError(f"{where} = {_short(data)}: expected finite numbers")
-        low_bad = self.low is not None and bool((data < self.low).any())
-        high_bad = self.high is not None and bool((data > self.high).any())
-        if low_bad or high_bad:
-            raise InputError(f"{where} = {_short(data)}: expected {self.bounds()}{self.unit and ' ' + self.unit}")
-
-    def bounds(self) -> str:
-        """The bounds in words."""
-        if self.low is not None and self.high is not None:
-            return f"{self.low:g} to {self.high:g}"
-        return (
-            f"at least {self.low:g}"
-            if self.low is not None
-            else f"at most {self.high:g}"
-            if self.high is not None
-            else "any"
-        )
-
-
-def _short(value: Tensor) -> str:
-    return f"{value.item():g}" if value.numel() == 1 else str(value.flatten()[:8].tolist())
-
-
-def param(
-    default: Any, *, low: float | None = None, high: float | None = None, unit: str = "", learnable: bool = True,
-    about: str = "",
-) -> Any:  # fmt: skip
-    """A parameter of a model: a float32 tensor, a number or a vector.
-
-    Args:
-        default: number or sequence of numbers.
-        low: lower bound, inclusive; a value below it is an error.
-        high: upper bound, inclusive.
-        unit: unit, for people.
-        learnable: whether calibration may change it.
-        about: one sentence for `denizen models`.
-    """
-    spec = Param(low, high, unit, learnable, about)
-    return dataclasses.field(default_factory=lambda: _tensor(default), metadata={"param": spec})
-
-
-def _tensor(value: Any) -> Tensor:
-    return torch.as_tensor(value, dtype=torch.float32)
 
 
 def series(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -117,22 +58,10 @@ class Model:
     def __post_init__(self) -> None:
         for name, spec in self.params.items():
             value = getattr(self, name)
-            if isinstance(value, int | float | list | tuple | np.ndarray):
-                try:
-                    value = _tensor(value)
-                    object.__setattr__(self, name, value)
-                except (TypeError, ValueError) as error:
-                    raise InputError(
-                        f"{type(self).__name__}.{name} = {value!r}: expected a number or a list of numbers"
-                    ) from error
-            elif not isinstance(value, Tensor):
-                raise InputError(f"{type(self).__name__}.{name} = {value!r}: expected a number or a tensor")
-            if (
-                value.device.type == "cpu"
-                and not torch.compiler.is_compiling()
-                and not torch._C._functorch.is_batchedtensor(value)
-            ):
-                spec.check(value, f"{type(self).__name__}.{name}")
+            # Only what the author or user gives is read; placeholders of torch's transforms pass.
+            foreign = isinstance(value, Tensor) and torch._C._functorch.is_batchedtensor(value)
+            if not foreign and not torch.compiler.is_compiling():
+                object.__setattr__(self, name, spec.read(value, f"{type(self).__name__}.{name}"))
 
     def init(self, rng: Rng) -> State:
         """The state before the first step."""
@@ -188,7 +117,7 @@ class Model:
 
 def _brief(value: Any) -> str:
     if isinstance(value, Tensor):
-        return _short(value) if value.numel() <= 8 else f"{value.dtype}{list(value.shape)}"
+        return short(value) if value.numel() <= 8 else f"{value.dtype}{list(value.shape)}"
     return repr(value)
 
 

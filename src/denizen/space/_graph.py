@@ -194,7 +194,9 @@ class Graph:
         edges = EdgeList(self.num_agents, source.astype(dtype), target.astype(dtype), weight)
         return self._build(edges).to(self.device)
 
-    def sum(self, values: Tensor, *, where: Tensor | None = None, max: float | None = None) -> Tensor:
+    def sum(
+        self, values: Tensor, *, where: Tensor | None = None, max: float | None = None, step: Tensor | None = None
+    ) -> Tensor:
         """Sum of `values` over each agent's in-neighbours, times the edge weights.
 
         Integer values (masks, counts) without weights are summed as integers, exactly. Real values with a declared
@@ -206,6 +208,7 @@ class Graph:
             where: mask `[agents]`; agents with 0 receive 0 and need not be computed.
             max: largest |value * weight| that can occur, from 2^-86 to the largest float32. A larger value, or a NaN,
                 makes the whole result NaN.
+            step: taken and not used, so that a model serves a graph and `Layers` with schedules alike.
 
         Returns:
             `[agents]`: int32 for a mask, int64 for wider integers, else float32.

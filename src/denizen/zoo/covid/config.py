@@ -103,8 +103,8 @@ def covid(
     if reference:
         course = Course((0, 1, 3), (exposed_days, 3, 1), (last, 3 + infected_days, 7))
         group = population.column("age").astype(np.uint8)
-        weekly = torch.as_tensor(params.get("R", [4.75, 4.75, 4.75]), dtype=torch.float32).reshape(-1)
-        params = {"interactions": [2.0] * 6, **params, "R": torch.full_like(weekly, float(weekly.sum()))}
+        weekly = Covid.params["R"].read(_vectors(params).get("R", [4.75, 4.75, 4.75]), "Covid.R")
+        params = {"interactions": [2.0] * 6, **params, "R": weekly.sum().expand_as(weekly)}
     source, target, weight = population.edges(network, symmetrize=symmetrize)
     return Covid(
         contacts=Graph.from_edges(source, target, population.size, weight=weight),
@@ -146,8 +146,11 @@ def _isolation(isolation: Any) -> dict[str, Any]:
 
 
 def _per_group(name: str, value: Any) -> Tensor:
-    tensor = torch.as_tensor(value, dtype=torch.float32)
-    if tensor.dim() > 1 or tensor.numel() not in (1, len(AGE_GROUPS)):
+    try:
+        tensor = torch.as_tensor(value, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"covid: {name}={value!r}, expected a number or {len(AGE_GROUPS)} numbers") from error
+    if tensor.dim() > 1 or tensor.numel() != (1 if tensor.dim() == 0 else len(AGE_GROUPS)):
         raise InputError(
             f"covid: {name} has shape {tuple(tensor.shape)}, expected one number or {len(AGE_GROUPS)}, one for each of "
             f"{', '.join(AGE_GROUPS)}"
@@ -156,14 +159,11 @@ def _per_group(name: str, value: Any) -> Tensor:
 
 
 def _vectors(params: dict[str, Any]) -> dict[str, Any]:
-    """Widen single numbers to the shapes that the model indexes, and refuse other shapes."""
+    """Single numbers for what the model has one of for each age group or week, widened."""
     out = dict(params)
     for name in ("susceptibility", "interactions"):
         if name in out:
             out[name] = _per_group(name, out[name])
-    if "R" in out:
-        weekly = torch.as_tensor(out["R"], dtype=torch.float32)
-        if weekly.dim() > 1 or weekly.numel() == 0:
-            raise InputError(f"covid: R has shape {tuple(weekly.shape)}, expected one number or one for each week")
-        out["R"] = weekly.reshape(-1)
+    if "R" in out and np.ndim(out["R"]) == 0 and not isinstance(out["R"], str | type(None)):
+        out["R"] = torch.as_tensor(out["R"], dtype=torch.float32).reshape(1)
     return out

@@ -23,13 +23,19 @@ class Covid(dz.Model):
 
     time_unit = "day"
 
-    contacts: dz.Graph
+    contacts: dz.Graph | dz.space.Layers
     group: Tensor  # uint8 [agents]: age group of each agent, a position in AGE_GROUPS
     origin: Tensor  # uint8 [agents]: stage at the start: 0 susceptible, 1 exposed seed, 2 infected seed
     kernel: Tensor  # float32 [ages]: share of infectiousness k + 1 days after exposure
     stage: Tensor  # int64 [origins, ages]: stage k + 1 days after exposure, a position in STAGES
     start_age: Tensor  # int16 [origins]: days since exposure at the start
-    R: Tensor = dz.param([4.75, 4.75, 4.75], low=0.0, unit="1/week", about="reproduction number of each week")
+    R: Tensor = dz.param(
+        [4.75, 4.75, 4.75],
+        low=0.0,
+        unit="1/week",
+        any_length="weeks",
+        about="reproduction number of each week; the last value holds on",
+    )
     mortality: Tensor = dz.param(0.12, low=0.0, high=1.0, about="share of the infected that die")
     susceptibility: Tensor = dz.param([0.35, 0.69, 1.03, 1.03, 1.03, 1.03], low=0.0, about="by age group")
     infector: Tensor = dz.param([0.0, 0.33, 0.72, 0.0, 0.0], low=0.0, about="factor of the infector's stage")
@@ -52,9 +58,12 @@ class Covid(dz.Model):
     def step(self, now: People, rng: dz.rng.Rng) -> People:
         """Transmission, then progression, of one day."""
         infectiousness = self.infector[self.stage] * self.kernel
-        pressure = self.contacts.sum(now.exposed.weigh(infectiousness, self.origin), where=now.exposed.never(), max=1.0)
+        shed = now.exposed.weigh(infectiousness, self.origin)
+        pressure = self.contacts.sum(shed, where=now.exposed.never(), max=1.0, step=now.time.step)
         week = (now.time.step // 7).clamp(max=self.R.numel() - 1)
-        receptive = self.R.index_select(0, week[None])[0] * dz.model.lookup(self.susceptibility / self.interactions, self.group)
+        receptive = self.R.index_select(0, week[None])[0] * dz.model.lookup(
+            self.susceptibility / self.interactions, self.group
+        )
         caught = rng.event("catch", receptive * pressure)
         isolation = dz.model.lookup(self.isolation_by_group(now), self.group)
         caught = caught * (1 - rng.bernoulli("isolate", caught * isolation))

@@ -41,7 +41,7 @@ class SEIR(dz.Model):
         """Infection along contacts, onset and recovery."""
         stage, dt = now.stage, now.time.dt
         exposed, infectious = stage.is_(*self.latent), stage.is_(*self.sick)
-        pressure = self.contacts.sum(infectious, where=stage.is_("susceptible"))
+        pressure = self.contacts.sum(infectious, where=stage.is_("susceptible"), step=now.time.step)
         caught = rng.event("catch", self.infect_rate * pressure)
         onset = rng.bernoulli("onset", exposed.sign() * (len(self.latent) * dt / self.latent_days))
         healed = rng.bernoulli("heal", infectious.sign() * (len(self.sick) * dt / self.infectious_days))

@@ -39,7 +39,7 @@ class SIR(dz.Model):
         """Infection along contacts, and recovery."""
         stage = now.stage
         infected = stage.is_(*self.phases)
-        pressure = self.contacts.sum(infected, where=stage.is_("susceptible"))
+        pressure = self.contacts.sum(infected, where=stage.is_("susceptible"), step=now.time.step)
         caught = rng.event("catch", self.infect_rate * pressure)
         leave = len(self.phases) * now.time.dt / self.infectious_days
         healed = rng.bernoulli("heal", infected.sign() * leave)
