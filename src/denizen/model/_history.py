@@ -35,6 +35,8 @@ class History:
         """A history from ages: 0 for never, k for k steps before the first step; any integer dtype, `[agents]`."""
         if elapsed.dtype.is_floating_point:
             raise ModelError(f"History.start: elapsed is {elapsed.dtype}, expected whole numbers of steps")
+        if not 1 <= length <= 32000:
+            raise ModelError(f"History.start: length={length}, expected 1 to 32000 steps")
         dtype = torch.int8 if length <= INT8_LENGTH else torch.int16
         return cls(elapsed.clamp(max=length + 1).to(dtype), length)
 
@@ -64,6 +66,8 @@ class History:
             event: mask `[agents]`: whether it happens to an agent *given* that nothing happened before (values
                 elsewhere do not matter), as drawn by `rng.event`.
         """
+        if event.is_floating_point() and not self.relaxed:  # shares move in a relaxed run that starts from ages
+            return self.relax().record(event)
         if self.relaxed:
             old = torch.cat([self.value[..., :-2], self.value[..., -2:].sum(dim=-1, keepdim=True)], dim=-1)
             new = event * self.never()  # keeps in the graph that nobody is caught twice
@@ -74,6 +78,8 @@ class History:
 
     def clear(self, event: Tensor) -> "History":
         """Those for whom `event` is 1 return to never."""
+        if event.is_floating_point() and not self.relaxed:
+            return self.relax().clear(event)
         keep = 1 - event
         return History(self.value * (keep[..., None] if self.relaxed else keep), self.length)
 
@@ -104,7 +110,7 @@ class History:
     def _counts(self, group: Tensor | None, num_groups: int, num_codes: int) -> Tensor:
         """Number of agents by group and code."""
         kept = self._kept
-        if kept is None or kept[0] is not group:
+        if kept is None or kept[0] is not group or kept[1].shape != (num_groups, num_codes):
             row = None if group is None else group[None]
             kept = self._kept = (group, ops.histogram(self.value[None], row, num_groups, num_codes)[0])
         return kept[1]

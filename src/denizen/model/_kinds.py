@@ -118,7 +118,7 @@ class StageKind(Kind):
 
     def form(self, value: Any, where: str, relaxed: bool) -> Stage:
         if isinstance(value, Stage):
-            return value.relax() if relaxed else value
+            return _same_form(value, where, relaxed)
         codes = super().form(value, where, False)
         stage = Stage(codes, self.levels)
         return stage.relax() if relaxed else stage
@@ -143,10 +143,20 @@ class HistoryKind(Kind):
                     f"History.start(elapsed, length=…)"
                 )
             value = History.start(self._tensor(value, where), length=self.length)
-        return value.relax() if relaxed else value
+        return _same_form(value, where, relaxed)
 
     def fault(self, value: History) -> Tensor:
         return value.fault()
+
+
+def _same_form(value: Any, where: str, relaxed: bool) -> Any:
+    """A stage or a history in the form of the run; shares are never narrowed to codes."""
+    if value.relaxed and not relaxed:
+        raise ModelError(
+            f"{where} holds shares in a run without relax=; a relaxed value is never narrowed silently: move it by "
+            f"masks and events, not by real numbers"
+        )
+    return value.relax() if relaxed else value
 
 
 def _field(kind: Kind) -> Any:
@@ -182,7 +192,8 @@ def stage(*axes: str, levels: Sequence[str]) -> Any:
         axes: names of axes.
         levels: names of the levels, up to 127; a code in `init` is a position in this list.
     """
-    if not 2 <= len(levels) <= 127 or len(set(levels)) != len(levels):
+    named = all(isinstance(level, str) for level in levels)
+    if not named or not 2 <= len(levels) <= 127 or len(set(levels)) != len(levels):
         raise InputError(f"stage: levels={list(levels)}, expected 2 to 127 different names")
     return _field(StageKind(axes=_axes(axes), levels=tuple(levels)))
 

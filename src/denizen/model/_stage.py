@@ -36,7 +36,9 @@ class Stage:
 
     def is_(self, *levels: str) -> Tensor:
         """Mask `[agents]` of those in any of the levels: int8, or float32 shares."""
-        codes = [self.code(level) for level in levels]
+        if not levels:
+            raise ModelError(f"stage.is_: expected at least one level; valid: {', '.join(self.levels)}")
+        codes = sorted({self.code(level) for level in levels})
         if self.relaxed:
             return self.value[..., codes].sum(dim=-1)
         low, high = min(codes), max(codes)
@@ -74,6 +76,8 @@ class Stage:
             levels: levels to leave, not the last one.
         """
         codes = [self.code(level) for level in levels]
+        if len(self.levels) - 1 in codes:
+            raise ModelError(f"stage.advance: {self.levels[-1]!r} is the last level, there is none after it")
         if event.is_floating_point() and not self.relaxed:
             return self.relax().advance(event, *levels)
         if not self.relaxed:
