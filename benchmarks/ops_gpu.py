@@ -28,7 +28,11 @@ def check() -> None:
         spread = torch.rand(worlds, n, generator=generator) * 40 * (torch.rand(worlds, n, generator=generator) < 0.5)
         spread[:, : n // 3] = 10 ** (torch.rand(worlds, n // 3, generator=generator) * 14 - 11)
         probs = torch.rand(worlds, n, generator=generator)
-        for ids in (empty, torch.randperm(n, generator=generator)[None], torch.randint(0, 2**61, (worlds, n), generator=generator)):
+        for ids in (
+            empty,
+            torch.randperm(n, generator=generator)[None],
+            torch.randint(0, 2**61, (worlds, n), generator=generator),
+        ):
             for values, hazard in ((spread, True), (probs, False)):
                 same(ops.draw_mask, values, hazard, ids, key, step, 123456789)
             same(ops.draw_words, ids, n, key, step, 4000000000)
@@ -81,7 +85,9 @@ def main() -> None:
         for share in (0.01, 0.1, 0.3):
             mask = (torch.rand(1, n, device="cuda") < share).to(torch.int8)
             row[f"push {share:.0%}"] = lambda m=mask: ops.sum_counts(m, 1 - m, *arrays)
-            row[f"fixed {share:.0%}"] = lambda m=mask: ops.sum_fixed(m * 0.5, 1 - m, None, *arrays, graph.out_edge, 40, 1.0)
+            row[f"fixed {share:.0%}"] = lambda m=mask: ops.sum_fixed(
+                m * 0.5, 1 - m, None, *arrays, graph.out_edge, 40, 1.0
+            )
         row["pull all"] = lambda: ops.sum_real(hazard, None, None, *arrays, graph.out_edge)
         print(n, {name: round(time_us(function), 1) for name, function in row.items()})
 

@@ -180,6 +180,7 @@ def main():
             before = report.load_average()
             result = SECTIONS[name](field, args)
             everything = report.save(args.out, name, {**stamp, "load": [before, report.load_average()], **result})
+            goals = write_markdown(args.out, everything)  # after each part: what is measured stays if a later one fails
             if name == "check":
                 print(show_check(result), flush=True)
                 failed = not all(row["pass"] for row in result["rows"])
@@ -188,7 +189,7 @@ def main():
                     break
     finally:
         field.close()
-    print(write_markdown(args.out, everything))
+    print(goals)
     sys.exit(1 if failed else 0)
 
 

@@ -79,7 +79,7 @@ def check(
     Raises:
         InputError: for an argument that does not fit.
 
-    Example:
+    Examples:
         >>> from denizen.space import Graph
         >>> from denizen.zoo.sir import SIR
         >>> check(SIR(Graph.from_edges([0, 1, 2], [1, 2, 0]))).ok

@@ -20,7 +20,7 @@ def per_agent(function: Callable[..., Any]) -> Callable[..., Any]:
     Args:
         function: of 0-d tensors, returning a tensor or a tuple of tensors of fixed shape.
 
-    Example:
+    Examples:
         >>> halve = per_agent(lambda x: x / 2)
         >>> halve(torch.tensor([2.0, 4.0]))
         tensor([1., 2.])

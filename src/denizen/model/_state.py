@@ -46,7 +46,7 @@ class State:
     The engine owns two more fields: `time` (a `Time`) and `id` (int64 `[agents]`, identities that survive renumbering
     and births).
 
-    Example:
+    Examples:
         >>> class People(State):
         ...     infected: Tensor = mask("agents")
         >>> now = People(infected=torch.tensor([1, 0], dtype=torch.int8))

@@ -81,7 +81,7 @@ def load(
         InputError: an argument of the wrong form.
         MissingExtra: a Parquet file without polars or pyarrow.
 
-    Example:
+    Examples:
         >>> from denizen.population import load
         >>> load("synthetic:astoria:1000").size
         1000

@@ -96,7 +96,7 @@ class Population:
                 is not in `labels`.
             InputError: two entries of `labels` mean the same.
 
-        Example:
+        Examples:
             >>> from denizen.population import synthetic
             >>> groups = ["under 19", "20-29", "30-39", "40-49", "50-64", "65+"]
             >>> group = synthetic(size=1000).codes_of("age", groups)

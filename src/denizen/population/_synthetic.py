@@ -50,7 +50,7 @@ def synthetic(
     Raises:
         InputError: an unknown name or network, or a size below 200.
 
-    Example:
+    Examples:
         >>> population = synthetic("astoria", size=1000)
         >>> population.size, len(population.networks["0"][0])
         (1000, 3635)

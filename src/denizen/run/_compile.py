@@ -18,7 +18,7 @@ def try_compile(stepper: Stepper, carry: Carry, answers: dict[str, Any]) -> str:
     stepper.compile(BACKEND)
     try:
         stepper.advance(carry, answers)
-    except Exception as error:  # noqa: BLE001  # torch raises many types here; all mean: this machine cannot compile
+    except Exception as error:  # torch raises many types here; all mean: this machine cannot compile
         stepper.eager()
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         warnings.warn(f"the step could not be compiled and runs eagerly, with equal results: {reason}", stacklevel=2)

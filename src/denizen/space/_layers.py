@@ -20,7 +20,7 @@ class Layers:
         strength: factor of each layer: a number, a 0-d tensor, or a schedule `[steps]` that gives one factor for each
             step and whose last value holds from then on. Default 1.
 
-    Example:
+    Examples:
         >>> layers = Layers({"home": Graph.from_edges([0], [1], 3), "work": Graph.from_edges([2], [1], 3)})
         >>> layers.sum(torch.tensor([1, 0, 1], dtype=torch.int8), scale={"work": 0.5})
         tensor([0.0000, 1.5000, 0.0000])

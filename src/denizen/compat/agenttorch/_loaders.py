@@ -18,7 +18,7 @@ class LoadPopulation:
     Every column is a member: ``population.age`` is an integer tensor `[population_size]` that shares the memory of the
     column.
 
-    Example:
+    Examples:
         >>> people = LoadPopulation("synthetic:astoria:1000")
         >>> people.population_size, people.age.dtype
         (1000, torch.uint8)

@@ -284,7 +284,7 @@ class Executor:
     Attributes:
         runner: the simulation.
 
-    Example:
+    Examples:
         >>> from denizen.compat.agenttorch.models import covid
         >>> simulation = Executor(covid, pop_loader="synthetic:astoria:1000", device="cpu")
         >>> simulation.execute(steps=3)

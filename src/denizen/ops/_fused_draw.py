@@ -1,0 +1,136 @@
+"""Draws inside compiled kernels on CUDA: tells inductor how to fuse `denizen::draw_mask` into its neighbours.
+
+Without this a draw is a kernel of its own, and the hazards before it and the transitions after it go through memory.
+The arithmetic is written as PTX with explicit rounding, so that no fused multiply-add changes a bit; four neighbouring
+agents share a Philox block where they sit in one thread. Rests on inductor's lowering registry, which is private to
+torch: `register` returns False where it is not as expected, and draws stay kernels of their own.
+"""
+
+import struct
+from typing import Any
+
+import torch
+
+from denizen.ops._philox import MULTIPLIERS, ROUNDS, WEYL
+from denizen.ops._threshold import COEFFICIENTS, LN2_HIGH, LN2_LOW, LOG2E, MAX_EXPONENT, TWO32
+
+PACK = 4  # agents for each invocation
+
+
+def _f32(value: float) -> str:
+    return f"0f{struct.unpack('>I', struct.pack('>f', value))[0]:08X}"
+
+
+def _philox(block: str, stream: int) -> list[str]:
+    """Words of a block into w0 … w3; `st`, `ka`, `kb` hold step and key."""
+    lines = [f"mov.u32 w0, {block};", "mov.u32 w1, 0;", "mov.u32 w2, st;", f"mov.u32 w3, {stream};"]
+    lines += ["mov.u32 k0, ka;", "mov.u32 k1, kb;"]
+    for _ in range(ROUNDS):
+        lines += [
+            f"mul.wide.u32 p0, w0, {MULTIPLIERS[0]};", f"mul.wide.u32 p1, w2, {MULTIPLIERS[1]};",
+            "mov.b64 {l0, h0}, p0;", "mov.b64 {l1, h1}, p1;",
+            "xor.b32 w0, h1, w1;", "xor.b32 w0, w0, k0;", "xor.b32 w2, h0, w3;", "xor.b32 w2, w2, k1;",
+            "mov.u32 w1, l1;", "mov.u32 w3, l0;", f"add.u32 k0, k0, {WEYL[0]};", f"add.u32 k1, k1, {WEYL[1]};",
+        ]  # fmt: skip
+    return lines
+
+
+def _hit(j: int, value: str, agent: str, hazard: bool) -> list[str]:
+    """r{j} = whether the word of `agent` lies below the threshold of `value`."""
+    lines = [
+        f"and.b32 lane, {agent}, 3;",
+        "setp.eq.u32 q, lane, 0;", "selp.u32 word, w0, w3, q;",
+        "setp.eq.u32 q, lane, 1;", "selp.u32 word, w1, word, q;",
+        "setp.eq.u32 q, lane, 2;", "selp.u32 word, w2, word, q;",
+    ]  # fmt: skip
+    if hazard:
+        lines += [
+            f"min.f32 x, {value}, {_f32(MAX_EXPONENT)};",
+            f"mul.rn.f32 n, x, {_f32(LOG2E)};", f"add.rn.f32 n, n, {_f32(0.5)};", "cvt.rmi.f32.f32 n, n;",
+            f"mul.rn.f32 y, n, {_f32(LN2_HIGH)};", "sub.rn.f32 y, y, x;",
+            f"mul.rn.f32 z, n, {_f32(LN2_LOW)};", "add.rn.f32 y, y, z;", f"mov.f32 e, {_f32(COEFFICIENTS[0])};",
+        ]  # fmt: skip
+        for c in COEFFICIENTS[1:]:
+            lines += ["mul.rn.f32 e, e, y;", f"add.rn.f32 e, e, {_f32(c)};"]
+        lines += [
+            "mul.rn.f32 e, e, y;", "mul.rn.f32 e, e, y;", "add.rn.f32 e, e, y;",
+            "cvt.rzi.s32.f32 i, n;", "sub.s32 i, 127, i;", "shl.b32 i, i, 23;", "mov.b32 z, i;",
+            f"sub.rn.f32 y, {_f32(1.0)}, z;", "mul.rn.f32 e, z, e;", "sub.rn.f32 y, y, e;",
+        ]  # fmt: skip
+    else:
+        lines += [f"mov.f32 y, {value};"]
+    limit = [] if hazard else [f"setp.le.and.f32 q, {value}, {_f32(1.0)}, q;"]
+    return [
+        *lines,
+        f"mul.rn.f32 y, y, {_f32(TWO32)};", "cvt.rzi.u64.f32 p0, y;", "cvt.u64.u32 p1, word;",
+        "setp.lt.u64 q, p1, p0;", f"setp.gt.and.f32 q, {value}, {_f32(0.0)}, q;", *limit, f"selp.u32 r{j}, 1, 0, q;",
+    ]  # fmt: skip
+
+
+def ptx(stream: int, hazard: bool) -> str:
+    """PTX of a draw for four agents: outputs $0-$3; values $4-$7, ids $8-$11, step $12, key words $16 and $20."""
+    values, agents = [f"${4 + j}" for j in range(PACK)], [f"${8 + j}" for j in range(PACK)]
+    lines = [
+        ".reg .pred q, some, same;", ".reg .b32 w0, w1, w2, w3, k0, k1, l0, h0, l1, h1, st, ka, kb, lane, word, i;",
+        ".reg .b32 b0, bj, r0, r1, r2, r3;", ".reg .b64 p0, p1;", ".reg .f32 x, y, z, e, n;",
+        "mov.u32 r0, 0;", "mov.u32 r1, 0;", "mov.u32 r2, 0;", "mov.u32 r3, 0;",
+        "mov.u32 st, $12;", "mov.u32 ka, $16;", "mov.u32 kb, $20;", f"setp.gt.f32 some, {values[0]}, {_f32(0.0)};",
+    ]  # fmt: skip
+    lines += [f"setp.gt.or.f32 some, {value}, {_f32(0.0)}, some;" for value in values[1:]]
+    lines += ["@!some bra DONE;", f"shr.u32 b0, {agents[0]}, 2;", "setp.eq.u32 same, b0, b0;"]
+    for agent in agents[1:]:
+        lines += [f"shr.u32 bj, {agent}, 2;", "setp.eq.and.u32 same, bj, b0, same;"]
+    lines += _philox("b0", stream) + _hit(0, values[0], agents[0], hazard)
+    for j in range(1, PACK):
+        again = [f"shr.u32 bj, {agents[j]}, 2;", *_philox("bj", stream)]
+        lines += [f"@same bra SAME{j};", *again, f"SAME{j}:", *_hit(j, values[j], agents[j], hazard)]
+    lines += ["DONE:", *(f"mov.u32 ${j}, r{j};" for j in range(PACK))]
+    return "{ " + " ".join(lines) + " }"  # one line: inductor puts it between quotes
+
+
+CONSTRAINTS = ",".join(["=&r"] * PACK + ["f"] * PACK + ["r"] * (4 * PACK))
+
+
+def register() -> bool:
+    """Teach inductor the op, once for a process; whether that worked."""
+    try:
+        from torch._inductor import ir, lowering
+        from torch._inductor.virtualized import ops as inner
+    except ImportError:
+        return False
+    target = torch.ops.denizen.draw_mask.default
+    if target in lowering.lowerings:
+        return True
+    unfused = lowering.fallback_handler(target, add_to_fallback_set=False)
+
+    def lower(values: Any, hazard: bool, ids: Any, key: Any, step: Any, stream: int) -> Any:
+        if values.get_device().type != "cuda" or ids.get_numel() != 0:
+            return unfused(values, hazard, ids, key, step, stream)
+        load, load_key, load_step = values.make_loader(), key.make_loader(), step.make_loader()
+
+        def word(index: Any) -> Any:
+            world, agent = index
+            operands = [
+                load(index), inner.index_expr(agent, torch.int32), inner.to_dtype(load_step([]), torch.int32),
+                inner.to_dtype(load_key([world, 0]), torch.int32), inner.to_dtype(load_key([world, 1]), torch.int32),
+            ]  # fmt: skip
+            hit = inner.inline_asm_elementwise(
+                *operands, asm=ptx(stream, hazard), constraints=CONSTRAINTS, dtype=torch.int32, is_pure=True, pack=PACK
+            )
+            return inner.to_dtype(hit, torch.int8)
+
+        def bad(index: Any) -> Any:
+            value = load(index)
+            fine = inner.ge(value, inner.constant(0.0, torch.float32))
+            if not hazard:
+                fine = inner.and_(fine, inner.le(value, inner.constant(1.0, torch.float32)))
+            return inner.logical_not(fine)
+
+        size, device = values.get_size(), values.get_device()
+        drawn = ir.Pointwise.create(device=device, dtype=torch.int8, inner_fn=word, ranges=size)
+        wrong = ir.Pointwise.create(device=device, dtype=torch.bool, inner_fn=bad, ranges=size)
+        flags = lowering.lowerings[torch.ops.aten.any.dim](wrong, 1, False)
+        return drawn, lowering.to_dtype(flags, torch.int8)
+
+    lowering.lowerings[target] = lower
+    return True
