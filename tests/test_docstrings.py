@@ -1,0 +1,19 @@
+"""Examples in docstrings run and print what they say."""
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import denizen
+
+# Modules that need an optional device package at import.
+NEEDS_GPU = {"denizen.ops._cuda", "denizen.ops._cuda_neighbours"}
+MODULES = [m.name for m in pkgutil.walk_packages(denizen.__path__, "denizen.") if m.name not in NEEDS_GPU]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_run(name):
+    module = importlib.import_module(name)
+    assert doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE).failed == 0
