@@ -56,7 +56,7 @@ def source(config: RunConfig) -> Source:
 
 def _random(config: RunConfig) -> Source:
     agents = config.agents or AGENTS
-    degree = MEAN_DEGREE if config.mean_degree is None else config.mean_degree
+    degree = min(MEAN_DEGREE, agents - 1) if config.mean_degree is None else config.mean_degree
     edges = erdos_renyi(agents, degree, seed=config.seed)
     name = f"a random graph with mean degree {degree:g}"
     hashed = _hash([edges.source, edges.target])
