@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 
 import polars
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import denizen as dz
-from denizen.errors import DataError, DenizenError, InputError, StorageError
+from denizen.errors import DataError, DenizenError, InputError, MissingExtra, StorageError
 from denizen.run import Snapshots, _atomic, load, resume
 from denizen.run._folder import RunFolder
 from denizen.run._manifest import FORMAT
@@ -111,6 +112,14 @@ def test_save_needs_a_place_and_series_names_their_own(tmp_path):
         dz.simulate(model(), 1).save()
     with pytest.raises(InputError, match="rename"):
         dz.simulate(model(), 1, record={"time": lambda now: now.time.value}, out=tmp_path / "r")
+
+
+@pytest.mark.parametrize(("module", "extra"), [("polars", "tables"), ("zarr", "storage")])
+def test_a_missing_package_is_named_before_the_first_step(tmp_path, monkeypatch, module, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra, match=rf"denizen\[{extra}\]"):
+        dz.simulate(model(), 5, snapshots=Snapshots(2), out=tmp_path / "r")
+    assert not (tmp_path / "r").exists()
 
 
 # --- what goes wrong while writing ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 import denizen as dz
 from denizen import population
 from denizen.errors import DataError, InputError
-from denizen.model import Act, During, Scale, Trigger
+from denizen.model import Act, During, Scale, Trigger, births
 from denizen.run import Snapshots, _facts, _fingerprint, resume
 from denizen.zoo.covid import covid
 from denizen.zoo.sir import SIR
@@ -82,6 +82,58 @@ def test_covid(tmp_path, settings):
     made = covid(people, **settings)
     dz.simulate(made, 15, replicates=2, out=tmp_path / "r")
     equal(dz.simulate(made, 40, replicates=2), resume(tmp_path / "r", covid(people, **settings), 25))
+
+
+class Herd(dz.State):
+    """Every kind of field."""
+
+    alive: torch.Tensor = dz.mask("agents")
+    age: torch.Tensor = dz.count("agents")
+    weight: torch.Tensor = dz.real("agents")
+    fed: torch.Tensor = dz.history("agents", length=4)
+    place: torch.Tensor = dz.stage("agents", levels=("barn", "field", "road"))
+    grass: torch.Tensor = dz.real("cells")
+
+
+class Farm(dz.Model):
+    """Births and deaths within a capacity."""
+
+    num_agents: int = 60
+    birth: torch.Tensor = dz.param(0.1, low=0.0)
+
+    def init(self, rng):
+        """A third of the places taken."""
+        alive = (torch.arange(60) < 20).to(torch.int8)
+        zero = 0 * alive
+        fields = {"age": zero, "weight": rng.normal("weight"), "fed": zero, "place": zero, "grass": torch.ones(5)}
+        return Herd(alive=alive, **fields)
+
+    def step(self, now, rng):
+        """Eat, move, breed, die."""
+        fed = now.fed.record(now.fed.never() * rng.bernoulli("eat", 0.3))
+        now = now.replace(age=now.age + now.alive, fed=fed, weight=now.weight + 0.1 * rng.normal("grow"))
+        now = now.replace(place=now.place.move(rng.bernoulli("go", 0.2), "field", source="barn"), grass=now.grass * 0.9)
+        now = births(now, rng, now.alive * rng.bernoulli("birth", self.birth), age=0 * now.age)
+        return now.replace(alive=now.alive * (1 - rng.bernoulli("death", 0.08)))
+
+    @dz.series
+    def herd(self, now):
+        """Animals."""
+        return now.alive.sum()
+
+    @dz.series
+    def mean_weight(self, now):
+        """Of all places."""
+        return now.weight.mean()
+
+
+@pytest.mark.parametrize("worlds", [1, 3])
+def test_births_and_deaths_and_every_kind_of_field(tmp_path, worlds):
+    whole = dz.simulate(Farm(), 24, replicates=worlds, snapshots=Snapshots(5))
+    dz.simulate(Farm(), 9, replicates=worlds, snapshots=Snapshots(5), out=tmp_path / "r")
+    resumed = resume(tmp_path / "r", Farm(), 15)
+    equal(whole, resumed)
+    assert torch.equal(whole.state.id, resumed.state.id)
 
 
 def test_none_runs_what_is_missing(tmp_path):
