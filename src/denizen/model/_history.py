@@ -38,7 +38,7 @@ class History:
         if not 1 <= length <= 32000:
             raise ModelError(f"History.start: length={length}, expected 1 to 32000 steps")
         dtype = torch.int8 if length <= INT8_LENGTH else torch.int16
-        return cls(elapsed.clamp(max=length + 1).to(dtype), length)
+        return cls(elapsed.to(torch.int64).clamp(-1, length + 1).to(dtype), length)  # -1 stays a fault
 
     @property
     def relaxed(self) -> bool:

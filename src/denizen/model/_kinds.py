@@ -51,7 +51,8 @@ class Kind:
                 f"silently: keep it 0/1 arithmetic of masks and events, or convert it yourself with "
                 f".to({self.dtype})"
             )
-        return tensor.to(self.dtype)
+        narrow = tensor.to(self.dtype)  # the guard of a first step looks at this call
+        return torch.where(narrow == tensor, narrow, -1)  # what did not fit is found as a fault: 256 is no 0
 
     def _tensor(self, value: Any, where: str) -> Tensor:
         if not isinstance(value, Tensor):
@@ -76,7 +77,7 @@ class Mask(Kind):
     dtype = torch.int8
 
     def fault(self, value: Tensor) -> Tensor:
-        return (value < 0).any() | (value > 1).any() | (value != value).any()
+        return _outside(value, 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,7 +90,7 @@ class Count(Kind):
     dtype = torch.int32
 
     def fault(self, value: Tensor) -> Tensor:
-        return (value < 0).any() | (value > self.max).any() | (value != value).any()
+        return _outside(value, self.max)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,6 +150,12 @@ class HistoryKind(Kind):
         return value.fault()
 
 
+def _outside(value: Tensor, high: float) -> Tensor:
+    """Whether a value lies outside 0 … high; shares may exceed it by rounding."""
+    slack = 1e-3 if value.is_floating_point() else 0
+    return ~((value >= -slack) & (value <= high + slack)).all()
+
+
 def _same_form(value: Any, where: str, relaxed: bool) -> Any:
     """A stage or a history in the form of the run; shares are never narrowed to codes."""
     if value.relaxed and not relaxed:
@@ -177,11 +184,15 @@ def mask(*axes: str) -> Any:
 
 def count(*axes: str, max: int = 2**31 - 1) -> Any:
     """A field of whole numbers from 0 to `max`: int32, or float32 when relaxed."""
+    if not isinstance(max, int) or not 1 <= max < 2**31:
+        raise InputError(f"count: max={max!r}, expected a whole number from 1 to 2**31 - 1")
     return _field(Count(axes=_axes(axes), max=max))
 
 
 def real(*axes: str, max: float | None = None) -> Any:
     """A field of finite real numbers, with |value| <= `max` where given: float32."""
+    if max is not None and not (isinstance(max, int | float) and max > 0):
+        raise InputError(f"real: max={max!r}, expected a number above 0")
     return _field(Real(axes=_axes(axes), max=max))
 
 
