@@ -1,6 +1,7 @@
 """Parameters of models: bounds, unit, shape, and whether calibration may change them."""
 
 import dataclasses
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,10 @@ class Param:
 
     def read(self, value: Any, where: str) -> Tensor:
         """The value as a float32 tensor, shape and bounds checked; raises `InputError`."""
-        if isinstance(value, bool) or not isinstance(value, int | float | list | tuple | np.ndarray | Tensor):
+        if isinstance(value, bool) or not isinstance(value, Real | list | tuple | np.ndarray | Tensor):
             raise InputError(f"{where} = {value!r}: expected a number, a list of numbers or a tensor")
+        if isinstance(value, np.ndarray | Tensor) and "complex" in str(value.dtype):
+            raise InputError(f"{where} = {value!r}: expected real numbers")
         try:
             tensor = tensor_of(value)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -92,5 +95,15 @@ def param(
         about: one sentence for `denizen models`.
         any_length: for a vector that may be longer or shorter than the default: what it has one entry for.
     """
-    spec = Param(low, high, unit, learnable, about, tuple(tensor_of(default).shape), any_length)
+    for name, bound in (("low", low), ("high", high)):
+        if bound is not None and (not isinstance(bound, Real) or isinstance(bound, bool) or bound != bound):
+            raise InputError(f"param: {name}={bound!r}, expected a number or None")
+    if low is not None and high is not None and low > high:
+        raise InputError(f"param: low={low!r} lies above high={high!r}")
+    try:
+        shape = tuple(tensor_of(default).shape)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"param: default={default!r}, expected a number or a list of numbers") from error
+    spec = Param(low, high, unit, learnable, about, shape, any_length)
+    spec.read(default, "param: default")
     return dataclasses.field(default_factory=lambda: tensor_of(default), metadata={"param": spec})
