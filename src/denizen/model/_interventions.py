@@ -8,6 +8,7 @@ nobody else's random numbers.
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any, Protocol
 
 import torch
@@ -214,7 +215,7 @@ class Ask(Intervention):
         values = []
         for group in self.groups:
             answer = self.answer(group, step)
-            ok = isinstance(answer, int | float) and not isinstance(answer, bool)
+            ok = isinstance(answer, Real) and not isinstance(answer, bool)
             if not ok or not math.isfinite(answer) or not 0 <= answer <= 1:
                 raise ModelError(
                     f"intervention {self.name!r}: asked for {self.target} of group {group!r} at step {step}, the "
