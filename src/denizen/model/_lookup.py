@@ -1,26 +1,10 @@
-"""Table look-ups by a code per agent, and masks from comparisons."""
+"""Table look-ups by a code per agent."""
 
 import torch
 from torch import Tensor
 
 from denizen import ops
 from denizen.errors import ModelError
-
-
-def _views_under_vmap() -> bool:
-    try:
-        torch.vmap(lambda x: x.view(torch.int8))(torch.ones(1, 1, dtype=torch.bool))
-    except RuntimeError:
-        return False
-    return True
-
-
-_VIEWS = _views_under_vmap()  # torch 2.11 has no batching rule for a view as another dtype, 2.13 has
-
-
-def as_mask(condition: Tensor) -> Tensor:
-    """A comparison as a mask: bool to int8, without copying where torch allows."""
-    return condition.view(torch.int8) if _VIEWS else condition.to(torch.int8)
 
 
 def lookup(table: Tensor, codes: Tensor) -> Tensor:

@@ -41,11 +41,9 @@ class Stage:
         codes = sorted({self.code(level) for level in levels})
         if self.relaxed:
             return self.value[..., codes].sum(dim=-1)
-        low, high = min(codes), max(codes)
-        # Arithmetic on bytes: a comparison, whose result is bool, takes six times as long on the CPU.
-        if set(codes) == set(range(low, high + 1)):
-            return (self.value - (low - 1)).clamp(0, 1) - (self.value - high).clamp(0, 1)
-        return sum((self.is_(self.levels[code]) for code in set(codes)), torch.zeros_like(self.value))
+        if codes == list(range(codes[0], codes[-1] + 1)):
+            return ops.in_range(self.value, codes[0], codes[-1])
+        return sum((self.is_(self.levels[code]) for code in codes), torch.zeros_like(self.value))
 
     def move(self, event: Tensor, to: str, *, source: str) -> "Stage":
         """Those of `source` for whom `event` is 1 go to level `to`; all others stay.

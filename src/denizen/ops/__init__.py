@@ -9,6 +9,8 @@ from denizen.ops._library import draw_words as draw_words
 from denizen.ops._library import reference_only as reference_only
 from denizen.ops._library import sum_counts as sum_counts
 from denizen.ops._library import variant as variant
+from denizen.ops._library_codes import grow as grow
+from denizen.ops._library_codes import in_range as in_range
 from denizen.ops._library_tables import histogram as histogram
 from denizen.ops._reverse_only import lookup as lookup
 from denizen.ops._reverse_only import sum_fixed as sum_fixed

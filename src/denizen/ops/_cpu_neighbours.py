@@ -1,7 +1,8 @@
 """Sums over neighbours on the CPU with numba: push from active senders or pull to eligible receivers.
 
-Bits equal `_neighbours`: integer sums have no order, `pull` keeps the canonical one. The direction is chosen for
-each world by the number of edges that active senders own; it changes no bit.
+Bits equal `_neighbours`: integer sums have no order, `pull` keeps the canonical one. `sum_counts` chooses the direction
+for each world by the edges on either side, which changes no bit; `sum_fixed` always pushes, which was measured to be
+faster even with every sender active (615 against 873 µs at 100,000 agents).
 """
 
 import numpy as np
@@ -9,30 +10,44 @@ import torch
 
 from denizen.ops._cpu import _jit, over_ranges
 
-_PUSH_UP_TO = 0.5  # share of edges at active senders up to which pushing was measured to be the cheaper direction
+# Edges at active senders for each edge at eligible receivers up to which pushing was measured to be cheaper.
+_PUSH_UP_TO = 1.5
 
 
 @_jit
-def _sum_counts(values, where, has_where, in_ptr, in_idx, out_ptr, out_idx, push_limit, out, start, stop):  # type: ignore[no-untyped-def]
+def _list_active(v, active):
+    """Positions of the senders that are not 0, without a branch for each; returns their number."""
+    num = 0
+    for j in range(v.shape[0]):
+        active[num] = j
+        num += v[j] != 0
+    return num
+
+
+@_jit
+def _sum_counts(values, where, has_where, in_ptr, in_idx, out_ptr, out_idx, push_up_to, out, start, stop):
     n = values.shape[1]
+    active = np.empty(n + 1, np.int32)
     for w in range(start, stop):
         v, o, row = values[w], out[w], where[min(w, where.shape[0] - 1)]
+        num = _list_active(v, active)
         work = 0
-        for j in range(n):
-            if v[j] != 0:
-                work += out_ptr[j + 1] - out_ptr[j]
-        if work <= push_limit:
+        for k in range(num):
+            work += out_ptr[active[k] + 1] - out_ptr[active[k]]
+        eligible = in_ptr[n] if not has_where else 0
+        if has_where:
+            for i in range(n):
+                eligible += (in_ptr[i + 1] - in_ptr[i]) * (row[i] != 0)
+        if work <= push_up_to * eligible:
             for i in range(n):
                 o[i] = 0
-            for j in range(n):
-                x = v[j]
-                if x != 0:
-                    for e in range(out_ptr[j], out_ptr[j + 1]):
-                        o[out_idx[e]] += x
+            for k in range(num):
+                x = v[active[k]]
+                for e in range(out_ptr[active[k]], out_ptr[active[k] + 1]):
+                    o[out_idx[e]] += x
             if has_where:
                 for i in range(n):
-                    if row[i] == 0:
-                        o[i] = 0
+                    o[i] = o[i] * (row[i] != 0)
         else:
             for i in range(n):
                 total = np.int64(0)
@@ -43,67 +58,48 @@ def _sum_counts(values, where, has_where, in_ptr, in_idx, out_ptr, out_idx, push
 
 
 @_jit
-def _sum_fixed(  # type: ignore[no-untyped-def]
-    values, where, has_where, weight, has_weight, in_ptr, in_idx, out_ptr, out_idx, out_edge, push_limit, scale, bound,
-    total, out, start, stop,
-):  # fmt: skip
+def _sum_fixed(
+    values, where, has_where, weight, has_weight, out_ptr, out_idx, out_edge, scale, bound, out, start, stop
+):
     n = values.shape[1]
     unit = 1.0 / np.float64(scale)
+    active = np.empty(n + 1, np.int32)
+    acc = np.empty(n, np.int64)
     for w in range(start, stop):
-        v, row, acc = values[w], where[min(w, where.shape[0] - 1)], total[w]
+        v, row, o = values[w], where[min(w, where.shape[0] - 1)], out[w]
         bad = False
-        work = 0
-        for j in range(n):
-            if v[j] != 0:
-                work += out_ptr[j + 1] - out_ptr[j]
-        push = work <= push_limit
-        if push:
-            for i in range(n):
-                acc[i] = 0
-            for j in range(n):
-                if v[j] == 0:
-                    continue
-                x = np.float32(v[j])
-                if not has_weight:
-                    if not (abs(x) <= bound):
-                        bad = bad or out_ptr[j + 1] > out_ptr[j]
-                        continue
-                    fixed = np.int64(np.rint(x * scale))
-                    for e in range(out_ptr[j], out_ptr[j + 1]):
-                        acc[out_idx[e]] += fixed
-                else:
-                    for e in range(out_ptr[j], out_ptr[j + 1]):
-                        y = x * weight[out_edge[e]]
-                        if not (abs(y) <= bound):
-                            bad = True
-                            continue
-                        acc[out_idx[e]] += np.int64(np.rint(y * scale))
+        num = _list_active(v, active)
         for i in range(n):
-            if push and has_where and row[i] == 0:
-                out[w, i] = 0
-                continue
-            t = np.int64(0)
-            if push:
-                t = acc[i]
+            acc[i] = 0
+        for k in range(num):
+            j = active[k]
+            x = np.float32(v[j])
+            if not has_weight:
+                if not (abs(x) <= bound):
+                    bad = bad or out_ptr[j + 1] > out_ptr[j]
+                    continue
+                fixed = np.int64(np.rint(x * scale))
+                for e in range(out_ptr[j], out_ptr[j + 1]):
+                    acc[out_idx[e]] += fixed
             else:
-                for e in range(in_ptr[i], in_ptr[i + 1]):
-                    y = np.float32(v[in_idx[e]])
-                    if has_weight and y != 0:
-                        y = y * weight[e]
+                for e in range(out_ptr[j], out_ptr[j + 1]):
+                    y = x * weight[out_edge[e]]
                     if not (abs(y) <= bound):
                         bad = True
                         continue
-                    t += np.int64(np.rint(y * scale))
-            if has_where and row[i] == 0:  # pulled all the same: a bad message must show wherever it goes
-                out[w, i] = 0
-            else:
-                out[w, i] = np.float32(np.float64(t) * unit)
+                    acc[out_idx[e]] += np.int64(np.rint(y * scale))
+        if has_where:
+            for i in range(n):
+                o[i] = np.float32(np.float64(acc[i] * (row[i] != 0)) * unit)
+        else:
+            for i in range(n):
+                o[i] = np.float32(np.float64(acc[i]) * unit)
         if bad:
             out[w, :] = np.nan
 
 
 @_jit
-def _pull(values, weight, has_weight, ptr, idx, edge, has_edge, out, start, stop):  # type: ignore[no-untyped-def]
+def _pull(values, weight, has_weight, ptr, idx, edge, has_edge, out, start, stop):
     for w in range(values.shape[0]):
         for i in range(start, stop):
             total = np.float32(0)
@@ -130,8 +126,7 @@ def sum_counts(values: torch.Tensor, where: torch.Tensor | None, arrays: tuple[t
     out = torch.empty(values.shape, dtype=dtype)
     in_ptr, in_idx, out_ptr, out_idx = (a.numpy() for a in arrays)
     args = (_rows(values, _NO_MASK), _rows(where, _NO_MASK), where is not None, in_ptr, in_idx, out_ptr, out_idx)
-    limit = int(_PUSH_UP_TO * in_idx.size)
-    over_ranges(lambda a, b: _sum_counts(*args, limit, out.numpy(), a, b), values.shape[0], values.numel())
+    over_ranges(lambda a, b: _sum_counts(*args, _PUSH_UP_TO, out.numpy(), a, b), values.shape[0], values.numel())
     return out
 
 
@@ -139,14 +134,13 @@ def sum_fixed(
     values: torch.Tensor, where: torch.Tensor | None, weight: torch.Tensor | None, arrays: tuple[torch.Tensor, ...],
     bits: int, bound: float,
 ) -> torch.Tensor:  # fmt: skip
-    """`_neighbours.sum_fixed`; `arrays` are (in pointer, in index, out pointer, out index, out edge)."""
+    """`_neighbours.sum_fixed`; `arrays` are (out pointer, out index, out edge)."""
     out = torch.empty(values.shape, dtype=torch.float32)
-    total = torch.empty(values.shape, dtype=torch.int64)
-    in_ptr, in_idx, out_ptr, out_idx, out_edge = (a.numpy() for a in arrays)
+    out_ptr, out_idx, out_edge = (a.numpy() for a in arrays)
     args = (
         _rows(values, _NO_MASK), _rows(where, _NO_MASK), where is not None, _rows(weight, _NO_WEIGHT),
-        weight is not None, in_ptr, in_idx, out_ptr, out_idx, out_edge if out_edge.size else _NO_EDGE,
-        int(_PUSH_UP_TO * in_idx.size), np.float32(2.0**bits), np.float32(bound), total.numpy(), out.numpy(),
+        weight is not None, out_ptr, out_idx, out_edge if out_edge.size else _NO_EDGE, np.float32(2.0**bits),
+        np.float32(bound), out.numpy(),
     )  # fmt: skip
     over_ranges(lambda a, b: _sum_fixed(*args, a, b), values.shape[0], values.numel())
     return out

@@ -8,7 +8,7 @@ where it is installed, else the torch reference.
 import functools
 import importlib.util
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,6 +59,17 @@ def _has_triton() -> bool:
     return False
 
 
+def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Register a function as the op ``denizen::NAME`` and return the op.
+
+    `torch.library.custom_op` would do the same and import torch._dynamo at the first call, which takes a second.
+    """
+    name = f"denizen::{function.__name__}"
+    torch.library.define(name, torch.library.infer_schema(function, mutates_args=()), tags=torch.Tag.pt2_compliant_tag)
+    torch.library.impl(name, ("cpu", "cuda"), function)
+    return getattr(torch.ops.denizen, function.__name__).default
+
+
 def _front(tensor: Any, dim: int | None, batch: int) -> Any:
     """Fold a vmapped axis into the leading axis of worlds; unbatched single rows are broadcast, None stays None."""
     if tensor is None:
@@ -95,9 +106,9 @@ def _draws(device: torch.device) -> Any:
     """The module with the fast draws for a device, or None."""
     name = variant(device)
     if name == "numba":
-        from denizen.ops import _cpu
+        from denizen.ops import _cpu_draws
 
-        return _cpu
+        return _cpu_draws
     if name == "triton":
         from denizen.ops import _cuda
 
@@ -105,7 +116,7 @@ def _draws(device: torch.device) -> Any:
     return None
 
 
-@torch.library.custom_op("denizen::draw_words", mutates_args=())
+@register
 def draw_words(ids: Tensor, num: int, key: Tensor, step: Tensor, stream: int) -> Tensor:
     """32-bit words as int64 `[W, num]`; `ids` int64 `[1 or W, num]`, or empty for 0 … num - 1; see `_philox.words`."""
     fast = _draws(key.device)
@@ -114,12 +125,12 @@ def draw_words(ids: Tensor, num: int, key: Tensor, step: Tensor, stream: int) ->
     return _philox.words(ids if ids.numel() else torch.arange(num, device=key.device), key, step, stream)
 
 
-@draw_words.register_fake
+@torch.library.register_fake("denizen::draw_words")
 def _(ids: Tensor, num: int, key: Tensor, step: Tensor, stream: int) -> Tensor:
     return key.new_empty(key.shape[0], num)
 
 
-@draw_words.register_vmap
+@torch.library.register_vmap("denizen::draw_words")
 def _(info, in_dims, ids, num, key, step, stream):  # type: ignore[no-untyped-def]
     batch = info.batch_size
     key = _front(key, in_dims[2], batch)
@@ -127,7 +138,7 @@ def _(info, in_dims, ids, num, key, step, stream):  # type: ignore[no-untyped-de
     return _unfold(out, batch), 0
 
 
-@torch.library.custom_op("denizen::draw_mask", mutates_args=())
+@register
 def draw_mask(
     values: Tensor, hazard: bool, ids: Tensor, key: Tensor, step: Tensor, stream: int
 ) -> tuple[Tensor, Tensor]:
@@ -141,12 +152,12 @@ def draw_mask(
     return drawn.to(torch.int8), bad.any(dim=1).to(torch.int8)
 
 
-@draw_mask.register_fake
+@torch.library.register_fake("denizen::draw_mask")
 def _(values, hazard, ids, key, step, stream):  # type: ignore[no-untyped-def]
     return values.new_empty(values.shape, dtype=torch.int8), values.new_empty(values.shape[:1], dtype=torch.int8)
 
 
-@draw_mask.register_vmap
+@torch.library.register_vmap("denizen::draw_mask")
 def _(info, in_dims, values, hazard, ids, key, step, stream):  # type: ignore[no-untyped-def]
     batch = info.batch_size
     values, key = _front(values, in_dims[0], batch), _front(key, in_dims[3], batch)
@@ -157,7 +168,7 @@ def _(info, in_dims, values, hazard, ids, key, step, stream):  # type: ignore[no
 # --- sums over neighbours --------------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("denizen::sum_counts", mutates_args=())
+@register
 def sum_counts(
     values: Tensor, where: Tensor | None, in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor, out_idx: Tensor
 ) -> Tensor:
@@ -173,19 +184,19 @@ def sum_counts(
     return _neighbours.sum_counts(values, where, in_ptr, in_idx)
 
 
-@sum_counts.register_fake
+@torch.library.register_fake("denizen::sum_counts")
 def _(values, where, in_ptr, in_idx, out_ptr, out_idx):  # type: ignore[no-untyped-def]
     return values.new_empty(values.shape, dtype=torch.int32 if values.dtype == torch.int8 else torch.int64)
 
 
-@sum_counts.register_vmap
+@torch.library.register_vmap("denizen::sum_counts")
 def _(info, in_dims, values, where, *graph):  # type: ignore[no-untyped-def]
     batch = info.batch_size
     values, where = _front(values, in_dims[0], batch), _front(where, in_dims[1], batch)
     return _unfold(sum_counts(values, where, *graph), batch), 0
 
 
-@torch.library.custom_op("denizen::sum_fixed", mutates_args=())
+@register
 def sum_fixed(
     values: Tensor, where: Tensor | None, weight: Tensor | None, in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor,
     out_idx: Tensor, out_edge: Tensor, bits: int, bound: float,
@@ -194,9 +205,7 @@ def sum_fixed(
     if variant(values.device) == "numba":
         from denizen.ops import _cpu_neighbours
 
-        return _cpu_neighbours.sum_fixed(
-            values, where, weight, (in_ptr, in_idx, out_ptr, out_idx, out_edge), bits, bound
-        )
+        return _cpu_neighbours.sum_fixed(values, where, weight, (out_ptr, out_idx, out_edge), bits, bound)
     if variant(values.device) == "triton":
         from denizen.ops import _cuda_neighbours
 
@@ -204,12 +213,12 @@ def sum_fixed(
     return _neighbours.sum_fixed(values, where, weight, in_ptr, in_idx, bits, bound)
 
 
-@sum_fixed.register_fake
+@torch.library.register_fake("denizen::sum_fixed")
 def _(values, where, weight, in_ptr, in_idx, out_ptr, out_idx, out_edge, bits, bound):  # type: ignore[no-untyped-def]
     return values.new_empty(values.shape, dtype=torch.float32)
 
 
-@sum_fixed.register_vmap
+@torch.library.register_vmap("denizen::sum_fixed")
 def _(info, in_dims, values, where, weight, *graph):  # type: ignore[no-untyped-def]
     batch = info.batch_size
     _same_weight(in_dims[2])
@@ -217,7 +226,7 @@ def _(info, in_dims, values, where, weight, *graph):  # type: ignore[no-untyped-
     return _unfold(sum_fixed(values, where, weight, *graph), batch), 0
 
 
-@torch.library.custom_op("denizen::pull", mutates_args=())
+@register
 def pull(values: Tensor, weight: Tensor | None, pointer: Tensor, index: Tensor, edge: Tensor) -> Tensor:
     """Float32 sums in canonical order, without gradient; see `_cpu_neighbours.pull`."""
     if variant(values.device) == "numba":
@@ -233,12 +242,12 @@ def pull(values: Tensor, weight: Tensor | None, pointer: Tensor, index: Tensor, 
     return _neighbours.pull(values, weight, pointer, index)
 
 
-@pull.register_fake
+@torch.library.register_fake("denizen::pull")
 def _(values, weight, pointer, index, edge):  # type: ignore[no-untyped-def]
     return values.new_empty(values.shape, dtype=torch.float32)
 
 
-@pull.register_vmap
+@torch.library.register_vmap("denizen::pull")
 def _(info, in_dims, values, weight, *graph):  # type: ignore[no-untyped-def]
     batch = info.batch_size
     _same_weight(in_dims[1])
@@ -250,7 +259,7 @@ def _weight_grad(values: Tensor, grad: Tensor, in_ptr: Tensor, in_idx: Tensor) -
     return (values.to(torch.float32)[:, in_idx.long()] * grad[:, targets]).sum(dim=0)
 
 
-@torch.library.custom_op("denizen::sum_real", mutates_args=())
+@register
 def sum_real(
     values: Tensor, where: Tensor | None, weight: Tensor | None, in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor,
     out_idx: Tensor, out_edge: Tensor,
@@ -260,12 +269,12 @@ def sum_real(
     return out if where is None else torch.where(where != 0, out, 0.0)  # a product would keep NaN and inf
 
 
-@sum_real.register_fake
+@torch.library.register_fake("denizen::sum_real")
 def _(values, where, weight, *graph):  # type: ignore[no-untyped-def]
     return values.new_empty(values.shape, dtype=torch.float32)
 
 
-@sum_real.register_vmap
+@torch.library.register_vmap("denizen::sum_real")
 def _(info, in_dims, values, where, weight, *graph):  # type: ignore[no-untyped-def]
     _same_weight(in_dims[2])
     batch = info.batch_size
@@ -287,5 +296,5 @@ def _backward(ctx, grad):  # type: ignore[no-untyped-def]
     return to_values, None, to_weight, *[None] * (ctx.num_inputs - 3)
 
 
-sum_fixed.register_autograd(_backward, setup_context=_context)
-sum_real.register_autograd(_backward, setup_context=_context)
+torch.library.register_autograd("denizen::sum_fixed", _backward, setup_context=_context)
+torch.library.register_autograd("denizen::sum_real", _backward, setup_context=_context)

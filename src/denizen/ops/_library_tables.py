@@ -7,7 +7,7 @@ from torch import Tensor
 
 from denizen.errors import ModelError
 from denizen.ops import _tables
-from denizen.ops._library import _front, _unfold, variant
+from denizen.ops._library import _front, _unfold, register, variant
 
 
 def _whole(tensor: Any, dim: int | None) -> Any:
@@ -23,7 +23,7 @@ def _check_range(name: str, codes: Tensor, limit: int) -> None:
             raise ModelError(f"{name} from {low} to {high} for a table of {limit}: expected 0 to {limit - 1}")
 
 
-@torch.library.custom_op("denizen::lookup", mutates_args=())
+@register
 def lookup(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
     """float32 `[W, N]` from a table `[W or 1, G, K]`, codes `[W or 1, N]` and groups `[1, N]`; see `_tables.lookup`."""
     _check_range("look-up: codes", codes, table.shape[2])
@@ -36,12 +36,12 @@ def lookup(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
     return _tables.lookup(table, codes, group)
 
 
-@lookup.register_fake
+@torch.library.register_fake("denizen::lookup")
 def _(table, codes, group):
     return table.new_empty(max(table.shape[0], codes.shape[0]), codes.shape[1], dtype=torch.float32)
 
 
-@lookup.register_vmap
+@torch.library.register_vmap("denizen::lookup")
 def _(info, in_dims, table, codes, group):
     table, codes = _whole(table, in_dims[0]), _whole(codes, in_dims[1])
     if in_dims[2] is not None:  # groups that differ between worlds become part of the codes
@@ -65,7 +65,7 @@ def _lookup_backward(ctx, grad):
     return total if worlds == grad.shape[0] else total.sum(dim=0, keepdim=True), None, None
 
 
-lookup.register_autograd(_lookup_backward, setup_context=_lookup_context)
+torch.library.register_autograd("denizen::lookup", _lookup_backward, setup_context=_lookup_context)
 
 
 def fused_lookup(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
@@ -73,7 +73,7 @@ def fused_lookup(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
     return _tables.lookup(table, codes, group) if codes.is_cuda else lookup(table, codes, group)
 
 
-@torch.library.custom_op("denizen::histogram", mutates_args=())
+@register
 def histogram(codes: Tensor, group: Tensor | None, num_groups: int, num_codes: int) -> Tensor:
     """int64 `[W, G, K]` counts of codes; see `_tables.histogram`."""
     _check_range("histogram: codes", codes, num_codes)
@@ -86,12 +86,12 @@ def histogram(codes: Tensor, group: Tensor | None, num_groups: int, num_codes: i
     return _tables.histogram(codes, group, num_groups, num_codes)
 
 
-@histogram.register_fake
+@torch.library.register_fake("denizen::histogram")
 def _(codes, group, num_groups, num_codes):
     return codes.new_empty(codes.shape[0], num_groups, num_codes, dtype=torch.int64)
 
 
-@histogram.register_vmap
+@torch.library.register_vmap("denizen::histogram")
 def _(info, in_dims, codes, group, num_groups, num_codes):
     batch, shape = info.batch_size, (num_groups, num_codes)
     codes = _front(codes, in_dims[0], batch)
