@@ -16,6 +16,7 @@ from denizen.errors import ModelError
 from denizen.rng._quantiles import gamma_quantile, poisson_quantile
 
 MAX_SEED = 2**32 - 1
+_ROUNDING = 1e-3  # by which shares of a relaxed run may leave their range without being a fault
 
 
 class Relax(Protocol):
@@ -118,6 +119,7 @@ class Rng:
         stream = self._stream(name)
         if self._relax is None:
             return self._mask(name, values, True, stream)
+        self._require(f"rng.event({name!r})", values >= -_ROUNDING)
         prob = -torch.expm1(-values)
         return self._relax.draw(prob, lambda: self._mask(name, values.detach(), True, stream))
 
@@ -132,6 +134,7 @@ class Rng:
         stream = self._stream(name)
         if self._relax is None:
             return self._mask(name, values, False, stream)
+        self._require(f"rng.bernoulli({name!r})", (values >= -_ROUNDING) & (values <= 1 + _ROUNDING))
         return self._relax.draw(values, lambda: self._mask(name, values.detach(), False, stream))
 
     def _mask(self, name: str, values: Tensor, hazard: bool, stream: int) -> Tensor:

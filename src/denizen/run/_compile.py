@@ -17,7 +17,9 @@ def try_compile(stepper: Stepper, carry: Carry, answers: dict[str, Any]) -> str:
     """
     stepper.compile(BACKEND)
     try:
-        stepper.advance(carry, answers)
+        with warnings.catch_warnings():  # torch's tracing asks a state inside a gradient for its .grad
+            warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf")
+            stepper.advance(carry, answers)
     except Exception as error:  # torch raises many types here; all mean: this machine cannot compile
         stepper.eager()
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
