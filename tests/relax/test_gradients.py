@@ -1,0 +1,277 @@
+"""Gradients through events and through time: mean field against differences, straight-through against hard runs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import denizen as dz
+from denizen.errors import ModelError
+from denizen.model import Act, During, Scale
+from denizen.relax import MeanField, StraightThrough
+from denizen.space import Graph
+from denizen.zoo.covid import covid
+from denizen.zoo.seir import SEIR
+from denizen.zoo.sir import SIR
+
+AGENTS = 40
+
+
+def graph(seed: int = 0, edges: int = 160, weighted: bool = False) -> Graph:
+    gen = np.random.default_rng(seed)
+    weight = gen.random(edges, dtype=np.float32) if weighted else None
+    return Graph.from_edges(*gen.integers(0, AGENTS, (2, edges)), AGENTS, weight=weight)
+
+
+def little_covid(**options: Any) -> Any:
+    population = dz.population.synthetic("astoria", size=300)
+    origin = torch.from_numpy(np.random.default_rng(1).choice(3, 300, p=[0.7, 0.15, 0.15]).astype(np.uint8))
+    return covid(population, R=[9.0, 6.0, 3.0], **options).replace(origin=origin)
+
+
+MODELS: dict[str, tuple[Callable[[], Any], str, int]] = {
+    "sir": (lambda: SIR(graph(), seed_share=0.2), "cases", 12),
+    "sir in phases": (lambda: SIR(graph(), seed_share=0.2, infectious_phases=4), "cases", 12),
+    "sir weighted": (lambda: SIR(graph(weighted=True), seed_share=0.2, infect_rate=0.1), "infected", 10),
+    "seir": (lambda: SEIR(graph(), seed_share=0.2), "cases", 12),
+    "covid": (little_covid, "daily_infected", 16),
+    "covid isolated": (lambda: little_covid(isolation=0.3), "daily_infected", 16),
+    "covid deaths": (little_covid, "daily_deaths", 16),
+    "covid sampled": (lambda: little_covid(sample_deaths=True), "dead", 16),
+}
+
+
+def learnable(model: Any) -> list[str]:
+    return [name for name, spec in model.params.items() if spec.learnable]
+
+
+def recorded(model: Any, series: str, steps: int, relax: Any, **options: Any) -> Tensor:
+    return dz.simulate(model, steps, relax=relax, compile=False, **options)[series]
+
+
+# --- mean field -------------------------------------------------------------------------------------------------------
+
+
+def slope(model: Any, name: str, direction: Tensor, series: str, steps: int) -> float:
+    """Central difference with Richardson's extrapolation, of a weighted sum over time, added up in float64."""
+    value = getattr(model, name)
+
+    def total(step: float) -> float:
+        moved = model.replace(**{name: value + step * direction})
+        out = recorded(moved, series, steps, MeanField()).double()
+        return float((out * torch.arange(1, steps + 1)).sum())
+
+    # float32 series of size S carry errors of S * 1e-6: a step of 4 % of the value keeps them below 1e-4 of the slope.
+    h = 0.04
+    wide = (total(h) - total(-h)) / (2 * h)
+    narrow = (total(h / 2) - total(-h / 2)) / h
+    return (4 * narrow - wide) / 3
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_mean_field_gradients_are_those_of_differences(name: str) -> None:
+    build, series, steps = MODELS[name]
+    model = build()
+    names = [n for n in learnable(model) if bool((getattr(model, n) > 0).any())]
+    live = model.replace(**{n: getattr(model, n).clone().requires_grad_() for n in names})
+    out = recorded(live, series, steps, MeanField())
+    (out * torch.arange(1, steps + 1)).sum().backward()
+    reached = 0
+    for n in names:
+        gradient, value = getattr(live, n).grad, getattr(model, n)
+        if gradient is None or not gradient.any():
+            continue  # a parameter that this series does not depend on
+        reached += 1
+        expected = slope(model, n, value, series, steps)
+        assert float((gradient * value).sum()) == pytest.approx(expected, rel=1e-3), n
+    assert reached >= 2
+
+
+def test_gradients_of_single_entries_flow_through_time() -> None:
+    """R of the first week decides what happens in the second and third."""
+    model = little_covid()
+    weekly = model.R.clone().requires_grad_()
+    out = recorded(model.replace(R=weekly), "daily_infected", 21, MeanField())
+    for week in range(3):
+        (slopes,) = torch.autograd.grad(out[0, 7 * week : 7 * week + 7].sum(), weekly, retain_graph=True)
+        assert (slopes[: week + 1].abs() > 1e-3).all()
+        assert (slopes[week + 1 :] == 0).all()
+    late = out[0, 14:].sum()
+    (slopes,) = torch.autograd.grad(late, weekly)
+    unit = torch.eye(3)
+    for week in range(3):
+        ends = [
+            recorded(model.replace(R=model.R + s * unit[week]), "daily_infected", 21, MeanField()) for s in (0.2, -0.2)
+        ]
+        difference = (ends[0][0, 14:].double().sum() - ends[1][0, 14:].double().sum()) / 0.4
+        assert slopes[week].item() == pytest.approx(difference.item(), rel=5e-3)
+
+
+@pytest.mark.parametrize("name", ["sir", "seir", "covid"])
+def test_mean_field_is_deterministic_but_for_the_seeds(name: str) -> None:
+    build, series, steps = MODELS[name]
+    model = build()
+    one, two = (recorded(model, series, steps, MeanField(), seed=s) for s in (0, 1))
+    assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_shares_stay_shares(name: str) -> None:
+    build, series, _ = MODELS[name]
+    run = dz.simulate(build(), 60, relax=MeanField())  # no field leaves its range by rounding, else this would raise
+    assert torch.isfinite(run[series]).all()
+
+
+class Masks(dz.State):
+    susceptible: Tensor = dz.mask("agents")
+    infected: Tensor = dz.mask("agents")
+    immune: Tensor = dz.mask("agents")
+
+
+class Epidemic(dz.Model):
+    """The example of the design: masks as arithmetic."""
+
+    contacts: Graph
+    infect_rate: Tensor = dz.param(0.2, low=0.0)
+    ill_days: Tensor = dz.param(6.0, low=1.0)
+
+    def init(self, rng: dz.rng.Rng) -> Masks:
+        infected = rng.bernoulli("seed", 0.1)
+        return Masks(susceptible=1 - infected, infected=infected, immune=0 * infected)
+
+    def step(self, now: Masks, rng: dz.rng.Rng) -> Masks:
+        pressure = self.contacts.sum(now.infected, where=now.susceptible)
+        caught = now.susceptible * rng.event("catch", self.infect_rate * pressure)
+        healed = now.infected * rng.event("heal", 1 / self.ill_days)
+        return now.replace(
+            susceptible=now.susceptible - caught, infected=now.infected + caught - healed, immune=now.immune + healed
+        )
+
+    @dz.series
+    def cases(self, before: Masks, now: Masks) -> Tensor:
+        return (before.susceptible - now.susceptible).sum()
+
+
+@pytest.mark.parametrize("relax", [MeanField(), StraightThrough()])
+def test_the_design_s_example_conserves_people(relax: Any) -> None:
+    run = dz.simulate(Epidemic(graph()), 200, replicates=3, relax=relax)
+    state = run.state
+    total = state.susceptible + state.infected + state.immune
+    torch.testing.assert_close(total, torch.ones(3, AGENTS))
+
+
+# --- straight through -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*MODELS, "masks"])
+@pytest.mark.parametrize("replicates", [1, 3])
+def test_straight_through_series_are_the_hard_ones(name: str, replicates: int) -> None:
+    build, _, steps = MODELS.get(name, (lambda: Epidemic(graph()), "cases", 12))
+    model = build()
+    hard = dz.simulate(model, steps, replicates=replicates, seed=5)
+    soft = dz.simulate(model, steps, replicates=replicates, seed=5, relax=StraightThrough())
+    for series in hard.series_names:
+        assert torch.equal(hard[series].to(torch.float32), soft[series].to(torch.float32)), series
+
+
+@pytest.mark.parametrize("name", [*MODELS, "masks"])
+def test_straight_through_gradients_reach_every_parameter(name: str) -> None:
+    build, series, steps = MODELS.get(name, (lambda: Epidemic(graph()), "cases", 12))
+    model = build()
+    mine = [n for n in learnable(model) if n != "mortality" or series in ("daily_deaths", "dead")]
+    live = model.replace(**{n: getattr(model, n).clone().requires_grad_() for n in mine})
+    recorded(live, series, steps, StraightThrough(), replicates=4).sum().backward()
+    for n in mine:
+        gradient = getattr(live, n).grad
+        assert gradient is not None, n
+        assert torch.isfinite(gradient).all(), n
+        assert gradient.any(), n
+
+
+@pytest.mark.parametrize("relax", [MeanField(), StraightThrough()])
+def test_a_replicate_has_the_gradient_of_its_world_alone(relax: Any) -> None:
+    model = SIR(graph(), seed_share=0.2)
+    rates = torch.tensor([0.05, 0.1, 0.2], requires_grad=True)
+    out = dz.simulate(model, 10, replicates=3, params={"infect_rate": rates}, relax=relax)["cases"]
+    (together,) = torch.autograd.grad(out.sum(), rates)
+    for world in range(3):
+        rate = rates[world].detach().clone().requires_grad_()
+        alone = dz.simulate(model.replace(infect_rate=rate), 10, worlds=[world], relax=relax)["cases"]
+        assert torch.equal(alone[0], out[world])
+        (slope_alone,) = torch.autograd.grad(alone.sum(), rate)
+        assert together[world].item() == pytest.approx(slope_alone.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("relax", [MeanField(), StraightThrough()])
+def test_compiled_gradients_are_the_eager_ones(relax: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
+    torch._dynamo.reset()
+    grads = []
+    for compiled in (False, True):
+        rate = torch.tensor(0.1, requires_grad=True)
+        model = SIR(graph(), seed_share=0.2, infect_rate=rate)
+        run = dz.simulate(model, 8, replicates=2, relax=relax, compile=compiled)
+        assert run.stats()["path"] == ("compiled" if compiled else "eager")
+        (grad,) = torch.autograd.grad(run["cases"].sum(), rate)
+        grads.append(grad.item())
+    assert grads[0] == pytest.approx(grads[1], rel=1e-5)
+
+
+# --- common random numbers, and what must not carry gradients ---------------------------------------------------------
+
+
+def test_common_random_numbers() -> None:
+    """Differences of paired runs scatter far less than those of unpaired ones."""
+    model, other = SIR(graph(), seed_share=0.1), SIR(graph(), seed_share=0.1, infect_rate=0.055)
+    first = dz.simulate(model, 15, replicates=200, seed=0)["cases"].sum(dim=1).double()
+    paired = dz.simulate(other, 15, replicates=200, seed=0)["cases"].sum(dim=1).double()
+    unpaired = dz.simulate(other, 15, replicates=200, seed=1)["cases"].sum(dim=1).double()
+    assert (paired - first).var() < 0.35 * (unpaired - first).var()
+    assert (paired >= first).double().mean() > 0.7
+
+
+def test_hard_runs_record_no_graph() -> None:
+    rate = torch.tensor(0.1, requires_grad=True)
+    run = dz.simulate(SIR(graph(), infect_rate=rate, seed_share=0.2), 3)
+    assert not run["cases"].requires_grad
+    assert not run.state.stage.value.requires_grad
+
+
+def test_interventions_in_relaxed_runs() -> None:
+    """Closing contacts halves the slope's cause; the gradient passes through scales and changes of the state."""
+    rate = torch.tensor(0.1, requires_grad=True)
+    model = SIR(graph(), infect_rate=rate, seed_share=0.2)
+
+    def heal(model: Any, now: Any, rng: dz.rng.Rng) -> Any:
+        return now.replace(stage=now.stage.move(rng.bernoulli("cure", 0.5), "recovered", source="infected"))
+
+    acts = [Scale(target="infect_rate", factor=0.5, when=During(2)), Act(when=During(4), change=heal)]
+    out = dz.simulate(model, 8, relax=MeanField(), interventions=acts)["cases"]
+    (gradient,) = torch.autograd.grad(out.sum(), rate)
+
+    def total(value: float) -> float:
+        moved = model.replace(infect_rate=value)
+        return float(dz.simulate(moved, 8, relax=MeanField(), interventions=acts)["cases"].double().sum())
+
+    assert gradient.item() == pytest.approx((total(0.104) - total(0.096)) / 0.008, rel=1e-3)
+
+
+@pytest.mark.parametrize("relax", [MeanField(), StraightThrough()])
+@pytest.mark.parametrize("draw", ["event", "bernoulli"])
+def test_bad_values_stop_relaxed_runs_too(relax: Any, draw: str) -> None:
+    class Bad(dz.Model):
+        num_agents: int = 5
+
+        def init(self, rng: dz.rng.Rng) -> Masks:
+            zero = torch.zeros(5, dtype=torch.int8)
+            return Masks(susceptible=zero, infected=zero, immune=zero)
+
+        def step(self, now: Masks, rng: dz.rng.Rng) -> Masks:
+            getattr(rng, draw)("x", -0.01 if draw == "event" else 1.01)
+            return now
+
+    with pytest.raises(ModelError, match=rf"rng.{draw}\('x'\)"):
+        dz.simulate(Bad(), 2, relax=relax)
