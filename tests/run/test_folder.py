@@ -363,6 +363,17 @@ def test_damaged_files_are_named(copy, pattern, damage):
         resume(copy, model(), 0)
 
 
+def test_snapshots_of_a_format_that_can_unpickle_are_not_opened(copy):
+    shutil.rmtree(copy / "snapshots")
+    (copy / "snapshots" / "stage").mkdir(parents=True)
+    (copy / "snapshots" / ".zgroup").write_text('{"zarr_format": 2}')
+    array = {"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "filters": [{"id": "pickle"}]}
+    array |= {"compressor": None, "fill_value": None, "order": "C"}
+    (copy / "snapshots" / "stage" / ".zarray").write_text(json.dumps(array))
+    with pytest.raises(DataError, match="No group found"):
+        load(copy).snapshots  # noqa: B018
+
+
 @pytest.mark.parametrize("content", [b"", b"\x80\x04K\x01.", b"x" * 100, (10**12).to_bytes(8, "little") + b"{}"])
 def test_a_checkpoint_with_the_right_digest_is_still_not_trusted(copy, content):
     manifest = json.loads((copy / "manifest.json").read_text())

@@ -1,7 +1,7 @@
 """Snapshots as Zarr: one array `[replicates, snapshots, …]` for each field, a chunk never spans two snapshots.
 
 What has been written is not touched again; only the arrays' length, a line of metadata, grows. The manifest says how
-many snapshots count.
+many snapshots count. Only format 3 is opened: format 2 knows a codec that unpickles.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ def append(folder: Path, old: int, taken: list[tuple[int, dict[str, Tensor]]]) -
     """
     zarr = need("zarr", "storage", PURPOSE)
     root = folder / FOLDER
-    group = zarr.open_group(root, mode="a")
+    group = zarr.open_group(root, mode="a", zarr_format=3)
     digests = []
     for place, (_, fields) in enumerate(taken, start=old):
         parts = []
@@ -45,7 +45,7 @@ def append(folder: Path, old: int, taken: list[tuple[int, dict[str, Tensor]]]) -
 
 def trim(folder: Path, taken: Taken) -> None:
     """Remove snapshots behind those that count: a killed process left them."""
-    group = need("zarr", "storage", PURPOSE).open_group(folder / FOLDER, mode="r+")
+    group = need("zarr", "storage", PURPOSE).open_group(folder / FOLDER, mode="r+", zarr_format=3)
     for name in taken.fields:
         shape = group[name].shape
         if shape[1] > len(taken.steps):
@@ -62,7 +62,7 @@ def load(folder: Path, taken: Taken, worlds: int) -> list[tuple[int, dict[str, T
     where = folder / FOLDER
     out: list[tuple[int, dict[str, Tensor]]] = []
     try:
-        group = zarr.open_group(where, mode="r")
+        group = zarr.open_group(where, mode="r", zarr_format=3)
         arrays = {name: group[name] for name in taken.fields}
         sizes = [(array.shape[0], array.shape[1] >= len(taken.steps)) for array in arrays.values()]
         if any(size != (worlds, True) for size in sizes):
