@@ -8,9 +8,9 @@ import numpy as np
 from denizen.errors import DataError
 from denizen.population._checks import edge_facts
 from denizen.population._csv import numbers
-from denizen.population._files import content
-from denizen.population._store import read_npz
 from denizen.population._tables import read_parquet
+from denizen.space._files import content
+from denizen.space._npz import read_npz
 
 SUFFIXES = (".csv", ".parquet", ".npz")
 _SOURCES = ("source", "src", "from", "i")
@@ -47,7 +47,7 @@ def read_network(path: Path, origin: str, agents: int) -> Network:
         if names is not None:
             report.append(f"{origin}: header line {','.join(names)!r} skipped.")
     elif path.suffix == ".npz":
-        arrays, _ = read_npz(path, origin)
+        arrays = read_npz(path, origin)
         names, columns = list(arrays), list(arrays.values())
     else:
         raw = read_parquet(path, origin)

@@ -18,11 +18,11 @@ from denizen.errors import DataError, InputError, nearest
 from denizen.population import _frames, _pickle
 from denizen.population._columns import STAGES, Raw, finish, stages
 from denizen.population._edges import SUFFIXES, read_network
-from denizen.population._files import content, reading
 from denizen.population._population import Population
 from denizen.population._store import load_store, parse_json
 from denizen.population._synthetic import synthetic
 from denizen.population._tables import read_csv, read_parquet, table_names
+from denizen.space._files import content, reading
 
 _PICKLES = (".pickle", ".pkl")
 _NETWORK_FOLDERS = ("mobility_networks", "networks")

@@ -1,12 +1,10 @@
-"""The binary column store: one `.npz` file of plain numpy arrays and a JSON manifest, and a careful reader of `.npz`.
+"""The binary column store: one `.npz` file of plain numpy arrays and a JSON manifest.
 
-numpy reads the file too: `numpy.load(path)["columns/age"]`. The reader takes no pickled arrays, and believes no
-size before it has been checked against the bytes that are there.
+numpy reads the file too: `numpy.load(path)["columns/age"]`.
 """
 
 import io
 import json
-import math
 import os
 import tempfile
 import zipfile
@@ -17,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from denizen.errors import DataError, StorageError, nearest
-from denizen.population._files import reading
 from denizen.population._population import Population
+from denizen.space._files import reading
+from denizen.space._npz import read_npz
 
 FORMAT = "denizen-population/1"
 MANIFEST = "manifest.json"
-_COMPRESSED_LIMIT = 4 << 30
-"""Bytes that compressed members may unpack to, together: a small file must not fill the memory."""
 
 
 def save(population: Population, path: str | os.PathLike[str]) -> None:
@@ -68,61 +65,16 @@ def _write(file: Any, arrays: dict[str, np.ndarray], manifest: str) -> None:
                 np.lib.format.write_array(member, np.ascontiguousarray(values), allow_pickle=False)
 
 
-def read_npz(path: Path, origin: str, wanted: Any = None) -> tuple[dict[str, np.ndarray], dict[str, Any] | None]:
-    """All arrays of an `.npz` file, and the manifest if it is a column store.
-
-    Args:
-        path: the file.
-        origin: its name for messages.
-        wanted: a function of an array's name that says whether to read it; default all.
-
-    Raises:
-        DataError: not an `.npz`, pickled objects inside, sizes that do not agree.
-    """
+def _manifest(path: Path) -> dict[str, Any]:
+    origin = path.name
     with reading(origin, "npz"), zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-        if len({member.filename for member in members}) != len(members):
-            raise DataError(f"{origin} holds two arrays of one name")
-        packed = sum(member.file_size for member in members if member.compress_type != zipfile.ZIP_STORED)
-        if packed > _COMPRESSED_LIMIT:
-            raise DataError(f"{origin} unpacks to {packed / 2**30:.1f} GiB; save it uncompressed if that is right")
-        manifest = _manifest(archive, origin) if MANIFEST in archive.namelist() else None
-        arrays = {}
-        for member in members:
-            name = member.filename.removesuffix(".npy")
-            if name != member.filename and (wanted is None or wanted(name)):
-                arrays[name] = _member(archive, member, path, origin)
-        return arrays, manifest
-
-
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, origin: str) -> np.ndarray:
-    if member.compress_type == zipfile.ZIP_STORED and member.file_size > path.stat().st_size:
-        raise DataError(f"{origin}: array {member.filename!r} announces more bytes than the file holds")
-    with archive.open(member) as file:
-        version = np.lib.format.read_magic(file)
-        if version not in ((1, 0), (2, 0)):
-            raise DataError(f"{origin}: array {member.filename!r} has an unknown npy version")
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, kind = read_header(file)
-        if kind.kind not in "biufU" or len(shape) > 2:
-            raise DataError(
-                f"{origin}: array {member.filename!r} is {kind} {shape}; expected numbers or strings in one column"
-            )
-        size = math.prod(shape) * kind.itemsize
-        if min(shape, default=0) < 0 or size > member.file_size:
-            raise DataError(f"{origin}: array {member.filename!r} announces {size} bytes and holds {member.file_size}")
-        data = bytearray(size)  # writable, so that torch takes the array without a copy or a warning
-        if file.readinto(data) != size or file.read(1):  # type: ignore[missing-attribute]  # ZipExtFile has it
-            raise DataError(f"{origin}: array {member.filename!r} does not have the {size} bytes that it announces")
-    values = np.frombuffer(data, dtype=kind).reshape(shape, order="F" if fortran else "C")
-    return values.astype(kind.newbyteorder("="), copy=False)
-
-
-def _manifest(archive: zipfile.ZipFile, origin: str) -> dict[str, Any]:
-    info = archive.getinfo(MANIFEST)
-    if info.file_size > 1 << 28:
-        raise DataError(f"{origin}: its manifest is larger than 256 MiB")
-    manifest = parse_json(archive.read(info), f"{origin}:{MANIFEST}")
+        if MANIFEST not in archive.namelist():
+            raise DataError(f"{origin} has no {MANIFEST}; expected a file written by Population.save")
+        info = archive.getinfo(MANIFEST)
+        if info.file_size > 1 << 28:
+            raise DataError(f"{origin}: its manifest is larger than 256 MiB")
+        data = archive.read(info)
+    manifest = parse_json(data, f"{origin}:{MANIFEST}")
     labels, report = manifest.get("labels"), manifest.get("report")
     if manifest.get("format") != FORMAT:
         raise DataError(f"{origin} has format {manifest.get('format')!r}; this version reads {FORMAT!r}")
@@ -169,9 +121,8 @@ def load_store(path: Path, columns: Sequence[str] | None, networks: Sequence[str
         chosen = {"columns": columns, "networks": networks, "weights": networks}.get(kind)
         return chosen is None or name in chosen
 
-    arrays, manifest = read_npz(path, path.name, wanted)
-    if manifest is None:
-        raise DataError(f"{path.name} has no {MANIFEST}; expected a file written by Population.save")
+    manifest = _manifest(path)
+    arrays = read_npz(path, path.name, wanted)
     size = manifest["size"]
     parts: dict[str, dict[str, Any]] = {"columns": {}, "networks": {}, "weights": {}, "targets": {}}
     for key, values in arrays.items():

@@ -12,10 +12,7 @@ import numpy as np
 from denizen.errors import DataError, need
 from denizen.population._columns import Raw, categorical, strings
 from denizen.population._csv import first_cells, is_number, numbers
-from denizen.population._files import content, reading
-
-_ALWAYS_FINE = 1 << 30
-"""Bytes that any Parquet file may unpack to; above this, a thousand times its own size."""
+from denizen.space._files import check_size, content, reading
 
 
 def read_parquet(path: Path, origin: str, columns: Sequence[str] | None = None) -> dict[str, Raw]:
@@ -33,15 +30,9 @@ def read_parquet(path: Path, origin: str, columns: Sequence[str] | None = None) 
         schema = polars.read_parquet_schema(io.BytesIO(data))
         chosen = [name for name in schema if columns is None or name in columns]
         rows = polars.scan_parquet(io.BytesIO(data)).select(polars.len()).collect().item()
-        _check_size(rows, len(chosen), len(data), origin)
+        check_size(rows, len(chosen), len(data), origin)
         table = polars.read_parquet(io.BytesIO(data), columns=chosen)
         return {name: _from_polars(table[name], name, origin) for name in chosen}
-
-
-def _check_size(rows: int, columns: int, size: int, origin: str) -> None:
-    """Refuse a small file that unpacks to gigabytes: run lengths can announce any number of rows in a few bytes."""
-    if rows * columns * 8 > _ALWAYS_FINE + 1000 * size:
-        raise DataError(f"{origin} has {size} bytes and announces {rows} rows of {columns} columns; it may be damaged")
 
 
 def table_names(path: Path) -> list[str]:
@@ -86,7 +77,7 @@ def _with_pyarrow(data: bytes, origin: str, columns: Sequence[str] | None) -> di
     with reading(origin, "Parquet"):
         file = parquet.ParquetFile(io.BytesIO(data))
         chosen = [name for name in file.schema_arrow.names if columns is None or name in columns]
-        _check_size(file.metadata.num_rows, len(chosen), len(data), origin)
+        check_size(file.metadata.num_rows, len(chosen), len(data), origin)
         table = file.read(columns=chosen)
         found: dict[str, Raw] = {}
         for name in chosen:

@@ -1,7 +1,6 @@
 """File formats of contacts: text, Parquet, npz. Hands over raw columns; `_readers` checks what they mean.
 
-Nothing is unpickled. The parsers of other packages raise many kinds of errors on foreign bytes; all of them end here
-as a DataError that names the file.
+Nothing is unpickled, and whatever a parser raises on foreign bytes ends as a DataError that names the file.
 """
 
 import re
@@ -12,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from denizen.errors import DataError, StorageError, nearest, need
+from denizen.errors import DataError, nearest, need
+from denizen.space._files import check_size, content, reading
+from denizen.space._npz import npz_names, read_npz
 
 TEXT = (".csv", ".tsv", ".txt", ".edges")
 
@@ -66,31 +67,6 @@ def load(path: Path, source: str, target: str, weight: str | None) -> Columns:
     raise DataError(f"{path}: unknown suffix {path.suffix!r}; expected {', '.join(TEXT)}, .parquet or .npz")
 
 
-def _guarded(path: Path, what: str, read: Callable[[], Any]) -> Any:
-    """Run a foreign parser; whatever it raises becomes a DataError, or a StorageError if the disk is to blame."""
-    try:
-        return read()
-    except DataError:
-        raise
-    except (PermissionError, IsADirectoryError) as error:
-        raise StorageError(f"{path}: cannot be read: {error}") from error
-    except Exception as error:
-        raise DataError(f"{path}: not a readable {what} file: {_first_line(error)}") from error
-    except BaseException as error:
-        if not _is_panic(error):
-            raise
-        raise DataError(f"{path}: not a readable {what} file: {_first_line(error)}") from None
-
-
-def _is_panic(error: BaseException) -> bool:
-    """Whether polars' own code broke; its exception is no `Exception` and cannot be imported."""
-    return type(error).__name__ == "PanicException"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-
-
 def _pick(path: Path, names: list[str], present: list[str]) -> None:
     """Refuse names that are not there."""
     for name in names:
@@ -101,7 +77,7 @@ def _pick(path: Path, names: list[str], present: list[str]) -> None:
 def _text(path: Path, names: list[str]) -> Columns:
     """Columns of a text file; numbers are parsed by polars."""
     polars = need("polars", "tables", "read contacts from text files")
-    raw = _guarded(path, "text", path.read_bytes).removeprefix(b"\xef\xbb\xbf")
+    raw = content(path, str(path), "text").removeprefix(b"\xef\xbb\xbf")
     first, start, stop = _first_content(raw)
     separator, fields = _fields(raw[start:stop])
     labels = [field.decode("utf-8", "replace") for field in fields]
@@ -171,16 +147,15 @@ def _frame(
     def parse(types: list[Any]) -> Any:
         schema: dict[str, Any] = {f"c{index}": polars.String for index in range(width)}
         schema.update((f"c{index}", kind) for index, kind in zip(picked, types, strict=True))
-        frame = polars.read_csv(body, has_header=False, separator=separator, schema=schema, comment_prefix="#")
-        return frame.select(f"c{index}" for index in dict.fromkeys(picked))
+        with reading(str(path), "text"):
+            frame = polars.read_csv(body, has_header=False, separator=separator, schema=schema, comment_prefix="#")
+            return frame.select(f"c{index}" for index in dict.fromkeys(picked))
 
     try:
         frame = parse(kinds)
-    except BaseException as error:
-        if not isinstance(error, polars.exceptions.PolarsError) and not _is_panic(error):
-            raise
+    except DataError:
         # Again, slowly, to name the line; whole numbers may also be written as floats.
-        words = _guarded(path, "text", lambda: parse([polars.String] * len(picked)))
+        words = parse([polars.String] * len(picked))
         frame = words.select(polars.all().str.strip_chars().cast(polars.Float64, strict=False))
         for name in frame.columns:
             wrong = (frame[name].is_null() & words[name].is_not_null()).arg_true()
@@ -206,33 +181,33 @@ def _parquet(path: Path, names: list[str]) -> Columns:
     Python can catch that. Ordinary damage (truncation, another format) ends in a DataError.
     """
     polars = need("polars", "tables", "read contacts from Parquet")
-    _pick(path, names, list(_guarded(path, "Parquet", lambda: polars.read_parquet_schema(path))))
-    frame = _guarded(path, "Parquet", lambda: polars.read_parquet(path, columns=list(dict.fromkeys(names)), glob=False))
+    chosen = list(dict.fromkeys(names))
+    with reading(str(path), "Parquet"):
+        _pick(path, names, list(polars.read_parquet_schema(path)))
+        rows = polars.scan_parquet(path, glob=False).select(polars.len()).collect().item()
+        check_size(rows, len(chosen), path.stat().st_size, str(path))
+        frame = polars.read_parquet(path, columns=chosen, glob=False)
     for name in frame.columns:
         missing = frame[name].is_null().arg_true()
         if len(missing):
             raise DataError(
                 f"{path}, row {missing[0]}: {name} is missing ({len(missing)} such rows); complete or remove them"
             )
-    columns = [_guarded(path, "Parquet", frame[name].to_numpy) for name in names]
+    with reading(str(path), "Parquet"):
+        columns = [frame[name].to_numpy() for name in names]
     return Columns(*columns, origin=str(path))
 
 
 def _npz(path: Path, names: list[str]) -> Columns:
     """Columns of an npz file, by name or as scipy's sparse format."""
-
-    def read() -> dict[str, np.ndarray]:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:  # np.load leaks a file it refuses
-            keys = list(archive.files)
-            sparse = "format" in keys and "shape" in keys
-            if not sparse:
-                _pick(path, names, keys)
-            return {key: archive[key] for key in (keys if sparse else names)}
-
-    arrays = _guarded(path, "npz", read)
-    if "format" in arrays and "shape" in arrays:
-        return _guarded(path, "sparse npz", lambda: _sparse_npz(str(path), arrays))
-    return Columns(*(arrays[name] for name in names), origin=str(path))
+    origin, keys = str(path), npz_names(path, str(path))
+    if "format" in keys and "shape" in keys:
+        with reading(origin, "sparse npz"):
+            return _sparse_npz(origin, read_npz(path, origin))
+    _pick(path, names, keys)
+    arrays = read_npz(path, origin, lambda name: name in names)
+    columns = [arrays[name] for name in names]
+    return Columns(*columns, origin=origin)
 
 
 def _sparse_npz(origin: str, arrays: dict[str, np.ndarray]) -> Columns:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from denizen.errors import DataError, DenizenError, StorageError
 
+_ALWAYS_FINE = 1 << 30
+"""Bytes that any Parquet file may unpack to; above this, a thousand times its own size."""
+
 
 @contextmanager
 def reading(origin: str, form: str) -> Iterator[None]:
@@ -43,3 +46,16 @@ def content(path: Path, origin: str, form: str) -> bytes:
     """
     with reading(origin, form):
         return path.read_bytes()
+
+
+def check_size(rows: int, columns: int, size: int, origin: str) -> None:
+    """Refuse a small Parquet file that unpacks to gigabytes: run lengths announce any number of rows in a few bytes.
+
+    Args:
+        rows: what the file announces.
+        columns: how many of its columns are read.
+        size: bytes of the file.
+        origin: its name for messages.
+    """
+    if rows * columns * 8 > _ALWAYS_FINE + 1000 * size:
+        raise DataError(f"{origin} has {size} bytes and announces {rows} rows of {columns} columns; it may be damaged")
