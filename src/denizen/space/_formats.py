@@ -206,7 +206,7 @@ def _npz(path: Path, names: list[str]) -> Columns:
             return _sparse_npz(origin, read_npz(path, origin))
     _pick(path, names, keys)
     arrays = read_npz(path, origin, lambda name: name in names)
-    columns = [arrays[name] for name in names]
+    columns: list[Any] = [arrays[name] for name in names]
     return Columns(*columns, origin=origin)
 
 
