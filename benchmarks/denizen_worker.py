@@ -35,10 +35,9 @@ class SEIR(dz.Model):
         return People(exposed=dz.model.History.start(seeds * (self.latent + 1), length=self.latent + self.infectious))
 
     def step(self, now, rng):
-        age = now.exposed.value
-        active = ((age > self.latent) & (age <= self.latent + self.infectious)).to(torch.int8)
+        active = now.exposed.within(self.latent + 1, self.latent + self.infectious)
         pressure = self.contacts.sum(active, where=now.exposed.never())
-        caught = now.exposed.never() * rng.event("catch", self.infect_rate * pressure)
+        caught = rng.event("catch", self.infect_rate * pressure)
         return now.replace(exposed=now.exposed.record(caught))
 
     @dz.series

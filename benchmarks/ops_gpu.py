@@ -1,3 +1,4 @@
+# ruff: noqa: B023, E501  # timed closures run at once
 """Checks every op on CUDA against the CPU reference, bit for bit, then times it at three sizes.
 
     python benchmarks/ops_gpu.py

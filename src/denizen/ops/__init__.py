@@ -1,9 +1,11 @@
 """The few operations that denizen brings itself: random words and masks, and sums over neighbours.
 
 Each is a pair, a reference in plain torch (`_philox`, `_threshold`, `_neighbours`) and a fast variant with the same
-bits (`_cpu`, `_cpu_neighbours`); `_library` registers them with torch under vmap, autograd and compilation.
+bits (`_cpu*` with numba, `_cuda*` with Triton); `_library*` register them with torch under vmap, autograd and
+compilation.
 """
 
+from denizen.ops._fused_draw import fuse_draws as fuse_draws
 from denizen.ops._library import draw_mask as draw_mask
 from denizen.ops._library import draw_words as draw_words
 from denizen.ops._library import reference_only as reference_only

@@ -11,15 +11,16 @@ from denizen.ops._cpu import _jit, over_ranges
 
 @_jit
 def _in_range(codes, low, high, out, start, stop):
-    for i in range(start, stop):
-        out[i] = (codes[i] >= low) & (codes[i] <= high)
+    c, o = codes[start:stop], out[start:stop]  # from 0 on: an index that might be negative stops vectorisation
+    for i in range(c.shape[0]):
+        o[i] = (c[i] >= low) & (c[i] <= high)
 
 
 @_jit
 def _grow(codes, event, last, out, start, stop):
-    for i in range(start, stop):
-        c = codes[i]
-        out[i] = c + ((c > 0) & (c < last)) + ((c == 0) & (event[i] != 0))
+    c, e, o = codes[start:stop], event[start:stop], out[start:stop]
+    for i in range(c.shape[0]):
+        o[i] = c[i] + ((c[i] > 0) & (c[i] < last)) + ((c[i] == 0) & (e[i] != 0))
 
 
 def in_range(codes: torch.Tensor, low: int, high: int) -> torch.Tensor:

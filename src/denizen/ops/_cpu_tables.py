@@ -10,33 +10,35 @@ _NO_GROUP = np.zeros((1, 1), dtype=np.int8)
 
 @_jit
 def _lookup(table, codes, group, has_group, out, start, stop):
+    # Slices and unsigned places: an index that might be negative is tested again for every agent.
+    num_codes = np.uintp(table.shape[2])
     for w in range(out.shape[0]):
-        rows, c = table[min(w, table.shape[0] - 1)], codes[min(w, codes.shape[0] - 1)]
+        rows = table[min(w, table.shape[0] - 1)].reshape(-1)
+        c, o = codes[min(w, codes.shape[0] - 1)][start:stop], out[w][start:stop]
         if has_group:
-            for i in range(start, stop):
-                out[w, i] = rows[group[0, i], c[i]]
+            g = group[0][start:stop]
+            for i in range(c.shape[0]):
+                o[i] = rows[np.uintp(g[i]) * num_codes + np.uintp(c[i])]
         else:
-            row = rows[0]
-            for i in range(start, stop):
-                out[w, i] = row[c[i]]
+            for i in range(c.shape[0]):
+                o[i] = rows[np.uintp(c[i])]
 
 
 @_jit
 def _histogram(codes, group, has_group, lanes, out, start, stop):
     # Four lanes: neighbours mostly share a code, and adding to one counter again and again waits for itself.
-    num_codes = out.shape[2]
+    num_groups, num_codes = out.shape[1], np.uintp(out.shape[2])
+    g = group[0]
     for w in range(start, stop):
-        c, o, lane = codes[w], out[w], lanes[w]
-        n = c.shape[0]
-        for i in range(n):
-            place = np.int64(c[i])
+        c, lane = codes[w], lanes[w]
+        for i in range(c.shape[0]):
+            place = np.uintp(c[i])
             if has_group:
-                place += np.int64(group[0, i]) * num_codes
-            lane[i & 3, place] += 1
-        for g in range(out.shape[1]):
-            for k in range(num_codes):
-                place = g * num_codes + k
-                o[g, k] = lane[0, place] + lane[1, place] + lane[2, place] + lane[3, place]
+                place += np.uintp(g[i]) * num_codes
+            lane[np.uintp(i & 3), place] += 1
+        total = out[w].reshape(-1)
+        for place in range(num_groups * out.shape[2]):
+            total[place] = lane[0, place] + lane[1, place] + lane[2, place] + lane[3, place]
 
 
 def lookup(table: torch.Tensor, codes: torch.Tensor, group: torch.Tensor | None) -> torch.Tensor:

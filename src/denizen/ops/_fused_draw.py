@@ -3,7 +3,7 @@
 Without this a draw is a kernel of its own, and the hazards before it and the transitions after it go through memory.
 The arithmetic is written as PTX with explicit rounding, so that no fused multiply-add changes a bit; four neighbouring
 agents share a Philox block where they sit in one thread. Rests on inductor's lowering registry, which is private to
-torch: `register` returns False where it is not as expected, and draws stay kernels of their own.
+torch: `fuse_draws` returns False where it is not as expected, and draws stay kernels of their own.
 """
 
 import struct
@@ -91,7 +91,7 @@ def ptx(stream: int, hazard: bool) -> str:
 CONSTRAINTS = ",".join(["=&r"] * PACK + ["f"] * PACK + ["r"] * (4 * PACK))
 
 
-def register() -> bool:
+def fuse_draws() -> bool:
     """Teach inductor the op, once for a process; whether that worked."""
     try:
         from torch._inductor import ir, lowering

@@ -70,6 +70,16 @@ def register(function: Callable[..., Any]) -> Callable[..., Any]:
     return getattr(torch.ops.denizen, function.__name__).default
 
 
+def vmap_rule(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as what the op does under vmap: (info, in_dims, *args) -> (result, out_dims)."""
+
+    def decorate(rule: Callable[..., Any]) -> Callable[..., Any]:
+        torch.library.register_vmap(f"denizen::{name}", rule)
+        return rule
+
+    return decorate
+
+
 def _front(tensor: Any, dim: int | None, batch: int) -> Any:
     """Fold a vmapped axis into the leading axis of worlds; unbatched single rows are broadcast, None stays None."""
     if tensor is None:
@@ -130,7 +140,7 @@ def _(ids: Tensor, num: int, key: Tensor, step: Tensor, stream: int) -> Tensor:
     return key.new_empty(key.shape[0], num)
 
 
-@torch.library.register_vmap("denizen::draw_words")
+@vmap_rule("draw_words")
 def _(info, in_dims, ids, num, key, step, stream):  # type: ignore[no-untyped-def]
     batch = info.batch_size
     key = _front(key, in_dims[2], batch)
@@ -157,7 +167,7 @@ def _(values, hazard, ids, key, step, stream):  # type: ignore[no-untyped-def]
     return values.new_empty(values.shape, dtype=torch.int8), values.new_empty(values.shape[:1], dtype=torch.int8)
 
 
-@torch.library.register_vmap("denizen::draw_mask")
+@vmap_rule("draw_mask")
 def _(info, in_dims, values, hazard, ids, key, step, stream):  # type: ignore[no-untyped-def]
     batch = info.batch_size
     values, key = _front(values, in_dims[0], batch), _front(key, in_dims[3], batch)
@@ -189,7 +199,7 @@ def _(values, where, in_ptr, in_idx, out_ptr, out_idx):  # type: ignore[no-untyp
     return values.new_empty(values.shape, dtype=torch.int32 if values.dtype == torch.int8 else torch.int64)
 
 
-@torch.library.register_vmap("denizen::sum_counts")
+@vmap_rule("sum_counts")
 def _(info, in_dims, values, where, *graph):  # type: ignore[no-untyped-def]
     batch = info.batch_size
     values, where = _front(values, in_dims[0], batch), _front(where, in_dims[1], batch)
@@ -218,7 +228,7 @@ def _(values, where, weight, in_ptr, in_idx, out_ptr, out_idx, out_edge, bits, b
     return values.new_empty(values.shape, dtype=torch.float32)
 
 
-@torch.library.register_vmap("denizen::sum_fixed")
+@vmap_rule("sum_fixed")
 def _(info, in_dims, values, where, weight, *graph):  # type: ignore[no-untyped-def]
     batch = info.batch_size
     _same_weight(in_dims[2])
@@ -247,7 +257,7 @@ def _(values, weight, pointer, index, edge):  # type: ignore[no-untyped-def]
     return values.new_empty(values.shape, dtype=torch.float32)
 
 
-@torch.library.register_vmap("denizen::pull")
+@vmap_rule("pull")
 def _(info, in_dims, values, weight, *graph):  # type: ignore[no-untyped-def]
     batch = info.batch_size
     _same_weight(in_dims[1])
@@ -274,7 +284,7 @@ def _(values, where, weight, *graph):  # type: ignore[no-untyped-def]
     return values.new_empty(values.shape, dtype=torch.float32)
 
 
-@torch.library.register_vmap("denizen::sum_real")
+@vmap_rule("sum_real")
 def _(info, in_dims, values, where, weight, *graph):  # type: ignore[no-untyped-def]
     _same_weight(in_dims[2])
     batch = info.batch_size

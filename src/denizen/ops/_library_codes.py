@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from denizen.ops import _codes
-from denizen.ops._library import register, variant
+from denizen.ops._library import register, variant, vmap_rule
 
 _NARROW = (torch.int8, torch.int16)
 
@@ -24,7 +24,7 @@ def _(codes, low, high):
     return codes.new_empty(codes.shape, dtype=torch.int8)
 
 
-@torch.library.register_vmap("denizen::code_range")
+@vmap_rule("code_range")
 def _(info, in_dims, codes, low, high):
     return code_range(codes.movedim(in_dims[0], 0), low, high), 0
 
@@ -44,7 +44,7 @@ def _(codes, event, last):
     return codes.new_empty(codes.shape)
 
 
-@torch.library.register_vmap("denizen::grow_codes")
+@vmap_rule("grow_codes")
 def _(info, in_dims, codes, event, last):
     batched = [
         t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from denizen.errors import ModelError
 from denizen.ops import _tables
-from denizen.ops._library import _front, _unfold, register, variant
+from denizen.ops._library import _front, _unfold, register, variant, vmap_rule
 
 
 def _whole(tensor: Any, dim: int | None) -> Any:
@@ -41,7 +41,7 @@ def _(table, codes, group):
     return table.new_empty(max(table.shape[0], codes.shape[0]), codes.shape[1], dtype=torch.float32)
 
 
-@torch.library.register_vmap("denizen::lookup")
+@vmap_rule("lookup")
 def _(info, in_dims, table, codes, group):
     table, codes = _whole(table, in_dims[0]), _whole(codes, in_dims[1])
     if in_dims[2] is not None:  # groups that differ between worlds become part of the codes
@@ -91,7 +91,7 @@ def _(codes, group, num_groups, num_codes):
     return codes.new_empty(codes.shape[0], num_groups, num_codes, dtype=torch.int64)
 
 
-@torch.library.register_vmap("denizen::histogram")
+@vmap_rule("histogram")
 def _(info, in_dims, codes, group, num_groups, num_codes):
     batch, shape = info.batch_size, (num_groups, num_codes)
     codes = _front(codes, in_dims[0], batch)

@@ -10,8 +10,11 @@ from denizen.population._checks import edge_facts
 from denizen.population._csv import numbers
 from denizen.population._tables import read_parquet
 from denizen.space._files import content
+from denizen.space._formats import Columns
 from denizen.space._npz import read_npz
+from denizen.space._readers import check_range, read_weights, whole_numbers
 
+SIDES = ("source", "target")
 SUFFIXES = (".csv", ".parquet", ".npz")
 _SOURCES = ("source", "src", "from", "i")
 _TARGETS = ("target", "dst", "to", "j")
@@ -37,13 +40,13 @@ def read_network(path: Path, origin: str, agents: int) -> Network:
         agents: number of agents; ids must be in 0..agents-1.
 
     Raises:
-        DataError: unreadable content, ids that are not whole or out of range, weights that are not finite.
+        DataError: unreadable content, ids that are not whole or out of range, weights that are negative or not finite.
     """
     report: list[str] = []
-    first_line = 0
+    line = None
     if path.suffix == ".csv":
         table = numbers(content(path, origin, "CSV"), origin, (2, 3))
-        names, columns, first_line = table.header, table.columns, table.line(0)
+        names, columns, line = table.header, table.columns, table.line
         if names is not None:
             report.append(f"{origin}: header line {','.join(names)!r} skipped.")
     elif path.suffix == ".npz":
@@ -53,14 +56,13 @@ def read_network(path: Path, origin: str, agents: int) -> Network:
         raw = read_parquet(path, origin)
         names, columns = list(raw), [column.values if column.labels is None else None for column in raw.values()]
     ends = _by_name(names, columns, origin, report)
-    if any(column is None or column.ndim != 1 or column.dtype.kind not in "iuf" for column in ends):
+    if any(column is None for column in ends):
         raise DataError(f"{origin}: source, target and weight must be columns of numbers")
     if len({len(column) for column in ends}) != 1:
         raise DataError(f"{origin}: source, target and weight have the lengths {[len(column) for column in ends]}")
-    source, target = (
-        _ids(column, side, origin, agents, first_line) for column, side in zip(ends, ("source", "target"), strict=False)
-    )
-    weight = _weights(ends[2], origin) if len(ends) == 3 else None
+    where = Columns(*ends, origin=origin, line=line)
+    source, target = (_ids(where, side, column, agents, report) for side, column in zip(SIDES, ends, strict=False))
+    weight = read_weights(where, ends[2]) if len(ends) == 3 else None
     report += edge_facts(source, target, agents).sentences(path.stem)
     return Network(source, target, weight, report)
 
@@ -83,39 +85,8 @@ def _by_name(names: list[str] | None, columns: list, origin: str, report: list[s
     return columns
 
 
-def _ids(values: np.ndarray, side: str, origin: str, agents: int, first_line: int) -> np.ndarray:
+def _ids(where: Columns, side: str, values: np.ndarray, agents: int, report: list[str]) -> np.ndarray:
     """Ids as int32, checked."""
-    if values.dtype.kind == "f":
-        bad = np.flatnonzero(~(np.isfinite(values) & (values == np.trunc(values))))
-        if bad.size:
-            raise DataError(
-                f"{origin}: {side} in {_where(bad[0], first_line)} is {values[bad[0]]}; "
-                "expected a whole number, an agent's id"
-            )
-    if values.size and (values.min() < 0 or values.max() >= agents):
-        bad = np.flatnonzero((values < 0) | (values >= agents))
-        hint = (
-            "; ids count from 0, and this file seems to count from 1"
-            if values.min() >= 1 and values.max() == agents
-            else ""
-        )
-        raise DataError(
-            f"{origin}: {side} in {_where(bad[0], first_line)} is {values[bad[0]]}; "
-            f"the population has {agents} agents, so ids go from 0 to {agents - 1}{hint}"
-        )
-    return values.astype(np.int32)
-
-
-def _where(row: int, first_line: int) -> str:
-    return f"line {row + first_line}" if first_line else f"row {row} (counted from 0)"
-
-
-def _weights(values: np.ndarray, origin: str) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        weight = values.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(weight))
-    if bad.size:
-        raise DataError(
-            f"{origin}: {bad.size} weights are missing or infinite, the first in row {bad[0]} (counted from 0)"
-        )
-    return weight
+    ids = whole_numbers(where, side, values, report)
+    check_range(where, side, ids, agents)
+    return ids.astype(np.int32)

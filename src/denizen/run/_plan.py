@@ -50,13 +50,15 @@ def _facts(run: "Run") -> dict[str, str]:
 
 
 def _path(run: "Run") -> str:
+    if run._path == "captured":
+        return "compiled and captured in CUDA graphs"
     if run._path == "compiled":
         return "compiled"
     if run._compile:
         return "eager for the first steps, then compiled, as asked"
     if run._compile is False:
         return "eager, as asked or because compiling failed"
-    return f"eager; compiled where more than {AUTO_COMPILE_SECONDS:.0f} s of stepping lie ahead"
+    return f"eager; compiled where more than {AUTO_COMPILE_SECONDS[run.device.type]:.0f} s of stepping lie ahead"
 
 
 def _fields(run: "Run") -> list[tuple[str, ...]]:

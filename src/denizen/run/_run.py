@@ -15,13 +15,15 @@ from denizen.errors import CapacityError, InputError, ModelError, nearest
 from denizen.model import Model, Setting, faults, per_agent_fallbacks, series_names
 from denizen.model import guard as first_step_guard
 from denizen.run._atomic import uninterrupted
-from denizen.run._compile import AUTO_COMPILE_SECONDS, try_compile
+from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
 from denizen.run._engine import Carry, Stepper
 from denizen.run._progress import progress_bar
 from denizen.run._results import Results
 from denizen.run._snapshots import Snapshots, SnapshotStore
+from denizen.run._threads import calm_threads
 
 if TYPE_CHECKING:
+    from denizen.run._capture import Capture
     from denizen.run._folder import RunFolder
     from denizen.run._summary import Shown
 
@@ -35,6 +37,7 @@ EXPECTED = {
 }
 
 CHUNK = 32  # steps between looks at the device's checks, at most
+CAPTURED_CHUNK = 512  # a look takes as long as several captured steps
 CHUNK_SECONDS = 0.5  # of slow steps a chunk holds fewer, so that progress shows and saving is not held up
 TRIAL = 4  # steps after the first that tell how long the others take
 
@@ -58,7 +61,9 @@ class Run(Results):
     _snapshots: SnapshotStore | None
     _folder: "RunFolder | None"
     _out: Path | str | None
+    _capture: "Capture | None" = None
     _custom_ids: bool
+    _answered: tuple[int, dict[str, Tensor]]
     _compile: bool | None
     _times: dict[str, float]
     _timed_steps: int
@@ -79,7 +84,7 @@ class Run(Results):
         run.seed, run.worlds = int(keys[0, 0]), keys[:, 1].tolist()
         run._times = {"init": 0.0, "compile": 0.0, "steps": 0.0, "later": 0.0}
         run._path, run._custom_ids = "eager", setting.custom_ids
-        run._answered: tuple[int, dict[str, Tensor]] = (-1, {})
+        run._answered = (-1, {})
         run._stepper = Stepper(model, setting, keys, ids, values)
         with first_step_guard(model):
             run._carry = run._stepper.start()
@@ -189,11 +194,13 @@ class Run(Results):
         done = 0
         while done < steps:
             cost = self._step_cost()
-            long = cost is not None and (self._compile or (steps - done) * cost > AUTO_COMPILE_SECONDS)
+            worth = AUTO_COMPILE_SECONDS[self.device.type]
+            long = cost is not None and (self._compile or (steps - done) * cost > worth)
             if long and self._path == "eager" and self._compile is not False:
                 self._compile_now()
             # The first step is a chunk of its own: it is watched, and it includes what is set up once.
-            size = TRIAL if cost is None else min(CHUNK, int(CHUNK_SECONDS / cost) + 1)
+            most = CHUNK if self._capture is None else CAPTURED_CHUNK
+            size = TRIAL if cost is None else min(most, int(CHUNK_SECONDS / cost) + 1)
             size = min(size if self._timed_steps else 1, steps - done)
             yield size
             done += size
@@ -227,7 +234,12 @@ class Run(Results):
 
     def _compile_now(self) -> None:
         began = time.perf_counter()
-        self._path = try_compile(self._stepper, self._carry, self._answers(self._steps))
+        answers = self._answers(self._steps)
+        if self.device.type == "cuda" and not answers and self._stepper.setting.relax is None:
+            self._capture = try_capture(self._stepper, self._carry)
+            self._path = "eager" if self._capture is None else "captured"
+        else:
+            self._path = try_compile(self._stepper, self._carry, answers)
         if self._path == "eager":
             self._compile = False
         self._times["compile"] += time.perf_counter() - began
@@ -235,17 +247,14 @@ class Run(Results):
     def _run_chunk(self, count: int) -> None:
         began = time.perf_counter()
         carry, rows, kept = self._carry, [], []
-        for step in range(self._steps, self._steps + count):
-            if self._steps == 0:
-                with first_step_guard(self.model):
-                    carry, records = self._stepper.advance(carry, self._answers(step))
-            else:
-                carry, records = self._stepper.advance(carry, self._answers(step))
-            rows.append(records)
-            if self._snapshots is not None and self._snapshots.due(step + 1):
-                kept.append((step + 1, self._snapshots.copy(self._stepper.state(carry))))
-        self._look(carry, self._steps)
-        stacked = [torch.stack(column, dim=1) for column in zip(*rows, strict=True)]
+        with calm_threads(self._stepper.ids.numel() * len(self.worlds)):
+            for start, stop in self._pieces(count):
+                carry, records = self._take(carry, start, stop)
+                rows.append(records)
+                if self._snapshots is not None and self._snapshots.due(stop):
+                    kept.append((stop, self._snapshots.copy(self._stepper.state(carry))))
+            self._look(carry, self._steps)
+        stacked = [torch.cat(column, dim=1) for column in zip(*rows, strict=True)]
         with uninterrupted():  # Ctrl-C finds a run with this chunk or without it, never with half of it
             self._carry = carry
             self._steps += count
@@ -257,6 +266,26 @@ class Run(Results):
         self._times["steps"] += seconds
         self._times["later"] += seconds if self._timed_steps else 0.0
         self._timed_steps += count
+
+    def _pieces(self, count: int) -> Iterator[tuple[int, int]]:
+        """(first step, step after the last) of the pieces of a chunk; a piece ends where a snapshot is due."""
+        start, end = self._steps, self._steps + count
+        while start < end:
+            every = self._snapshots.every if self._snapshots is not None else count
+            stop = min(end, (start // every + 1) * every if self._snapshots is not None else end)
+            yield start, stop
+            start = stop
+
+    def _take(self, carry: Carry, start: int, stop: int) -> tuple[Carry, list[Tensor]]:
+        """Steps `start` to `stop`: the carry after them and each record `[worlds, steps, …]`."""
+        if self._capture is not None:
+            return self._capture.run(carry, stop - start)
+        rows = []
+        for step in range(start, stop):
+            with first_step_guard(self.model) if step == 0 else contextlib.nullcontext():
+                carry, records = self._stepper.advance(carry, self._answers(step))
+            rows.append(records)
+        return carry, [torch.stack(column, dim=1) for column in zip(*rows, strict=True)]
 
     def _answers(self, step: int) -> dict[str, Tensor]:
         if self._answered[0] == step:  # asked when the step was compiled

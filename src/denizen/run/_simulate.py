@@ -143,7 +143,9 @@ def _ids(ids: Tensor | None, model: Model, device: torch.device) -> Tensor:
     if not isinstance(ids, Tensor):
         raise InputError(f"simulate: ids is {type(ids).__name__}, expected a tensor of {num} different int64")
     if ids.dtype != torch.int64 or ids.shape != (num,) or bool((ids < 0).any()) or ids.unique().numel() != num:
-        raise InputError(f"simulate: ids is {ids.dtype} {tuple(ids.shape)}, expected {num} different int64, none negative")
+        raise InputError(
+            f"simulate: ids is {ids.dtype} {tuple(ids.shape)}, expected {num} different int64, none negative"
+        )
     return ids.to(device)
 
 

@@ -201,16 +201,14 @@ def validate_edges(
         if choice not in ("keep", "drop", "error"):
             raise InputError(f"{name}={choice!r}: expected 'keep', 'drop' or 'error'")
     report: list[str] = list(where.report)
-    start, end = (
-        _whole_numbers(where, name, array, report) for name, array in (("source", source), ("target", target))
-    )
-    weights = None if weight is None else _weights(where, weight)
+    start, end = (whole_numbers(where, name, array, report) for name, array in (("source", source), ("target", target)))
+    weights = None if weight is None else read_weights(where, weight)
     lengths = [array.size for array in (start, end, weights) if array is not None]
     if len(set(lengths)) > 1:
         raise DataError(f"{where.origin}: source, target and weight must have one length, got {lengths}")
     num_agents = _size(where, num_agents, start, end, report)
-    _in_range(where, "source", start, num_agents)
-    _in_range(where, "target", end, num_agents)
+    check_range(where, "source", start, num_agents)
+    check_range(where, "target", end, num_agents)
     start, end = (array.astype(index_dtype(num_agents), copy=False) for array in (start, end))
     loops = np.flatnonzero(start == end)
     dropped = _decide(where, "self-loop", self_loops, loops, start, end, report)
@@ -224,7 +222,7 @@ def validate_edges(
     return edges, edges.report
 
 
-def _whole_numbers(where: Columns, name: str, values: Any, report: list[str]) -> np.ndarray:
+def whole_numbers(where: Columns, name: str, values: Any, report: list[str]) -> np.ndarray:
     """The ids as an integer array of one dimension."""
     array = _numeric(where, name, values, "iuf")
     if array.dtype.kind == "f":
@@ -259,7 +257,7 @@ def _numeric(where: Columns, name: str, values: Any, kinds: str) -> np.ndarray:
     return array
 
 
-def _weights(where: Columns, values: Any) -> np.ndarray:
+def read_weights(where: Columns, values: Any) -> np.ndarray:
     """The weights as float32."""
     array = _numeric(where, "weight", values, "biuf")
     with np.errstate(over="ignore"):  # what overflows is infinite and refused below
@@ -286,14 +284,14 @@ def _size(where: Columns, num_agents: int | None, start: np.ndarray, end: np.nda
     return max(size, 1)
 
 
-def _in_range(where: Columns, name: str, ids: np.ndarray, num_agents: int) -> None:
+def check_range(where: Columns, name: str, ids: np.ndarray, num_agents: int) -> None:
     """Refuse ids outside 0 … num_agents - 1."""
     if ids.size == 0 or (ids.min() >= 0 and ids.max() < num_agents):
         return
     wrong = np.flatnonzero((ids < 0) | (ids >= num_agents))
     one_based = ids.min() >= 1 and ids.max() == num_agents
-    hint = "; the ids seem to start at 1: subtract 1" if one_based else "; fix the ids or num_agents"
-    raise where.error(name, wrong, ids, f"ids go from 0 to {num_agents - 1} (num_agents={num_agents}){hint}")
+    hint = "the ids seem to start at 1: subtract 1" if one_based else "fix the ids or the number of agents"
+    raise where.error(name, wrong, ids, f"ids go from 0 to {num_agents - 1} for {num_agents} agents; {hint}")
 
 
 def _decide(
