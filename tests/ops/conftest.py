@@ -54,7 +54,9 @@ def tools() -> Any:
 def direction(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Runs a test as it comes, pushing always and pulling always."""
     if request.param != "auto":
-        monkeypatch.setattr("denizen.ops._cpu_neighbours._PUSH_UP_TO", {"push": float("inf"), "pull": -1.0}[request.param])
+        monkeypatch.setattr(
+            "denizen.ops._cpu_neighbours._PUSH_UP_TO", {"push": float("inf"), "pull": -1.0}[request.param]
+        )
     return request.param
 
 

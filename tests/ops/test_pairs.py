@@ -78,7 +78,7 @@ def test_a_bad_value_is_flagged_in_its_world_and_draws_nothing(tools: Any, hazar
 @pytest.mark.parametrize("hazard", [True, False])
 def test_the_threshold_of_threads_changes_no_bit(tools: Any, hazard: bool) -> None:
     before = torch.get_num_threads()
-    for extra in (-1, 0, 1, 4):
+    for extra in (-1, 0, 5):
         values = torch.rand(1, _cpu._PARALLEL_FROM + extra)
         results = []
         for count in (1, 2):

@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from torch import Tensor
@@ -72,6 +72,7 @@ VALUES = {
 
 @pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("masked", [False, True])
+@settings(max_examples=40)
 @given(network=networks())
 def test_sum_and_mean(kind: str, masked: bool, network: dict[str, Any]) -> None:
     graph, gen, matrix = build(network), numbers(network), dense(network)
@@ -96,6 +97,7 @@ def test_sum_and_mean(kind: str, masked: bool, network: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", ["mask", "count", "long", "real"])
 @pytest.mark.parametrize("masked", [False, True])
+@settings(max_examples=40)
 @given(network=networks())
 def test_max_and_any(kind: str, masked: bool, network: dict[str, Any]) -> None:
     graph, gen, n = build(network), numbers(network), network["agents"]
@@ -111,6 +113,7 @@ def test_max_and_any(kind: str, masked: bool, network: dict[str, Any]) -> None:
         assert some[agent] == int(listens and bool((heard != 0).any()))
 
 
+@settings(max_examples=40)
 @given(network=networks(weighted=False))
 def test_any_and_max_of_booleans_and_nan(network: dict[str, Any]) -> None:
     graph, gen = build(network), numbers(network)
@@ -123,6 +126,7 @@ def test_any_and_max_of_booleans_and_nan(network: dict[str, Any]) -> None:
     assert torch.equal(graph.max(values).isnan(), hears_nan.bool())
 
 
+@settings(max_examples=40)
 @given(network=networks(weighted=True))
 def test_gradients_of_mean_with_weights(network: dict[str, Any]) -> None:
     graph, gen, n = build(network), numbers(network), network["agents"]
@@ -141,6 +145,7 @@ def test_gradients_of_mean_with_weights(network: dict[str, Any]) -> None:
 # --- exact and free of order ------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=40)
 @given(network=networks())
 def test_the_order_of_edges_changes_no_bit(network: dict[str, Any]) -> None:
     gen, n = numbers(network), network["agents"]
@@ -153,6 +158,7 @@ def test_the_order_of_edges_changes_no_bit(network: dict[str, Any]) -> None:
             assert torch.equal(graph.mean(values), shuffled.mean(values))
 
 
+@settings(max_examples=40)
 @given(network=networks())
 def test_renumbered_agents_hear_the_same_bits(network: dict[str, Any]) -> None:
     gen, n = numbers(network), network["agents"]
@@ -215,6 +221,7 @@ def test_bounds_that_no_fixed_point_serves_are_refused(bound: float) -> None:
 # --- weights ----------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=40)
 @given(network=networks(weighted=True))
 def test_with_weight(network: dict[str, Any]) -> None:
     gen = numbers(network)
@@ -258,6 +265,7 @@ def test_weights_of_zero() -> None:
 # --- sources ----------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=40)
 @given(network=networks())
 def test_undirected(network: dict[str, Any]) -> None:
     graph = build(network, directed=False)
@@ -266,6 +274,7 @@ def test_undirected(network: dict[str, Any]) -> None:
     np.testing.assert_allclose(graph.sum(values).numpy(), matrix @ values.numpy(), rtol=1e-5)
 
 
+@settings(max_examples=40)
 @given(network=networks(weighted=True))
 def test_sources_agree(network: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     n = network["agents"]
