@@ -214,6 +214,7 @@ def test_compiled(model: Any, replicates: int, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 @pytest.mark.compile
+@pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:DeprecationWarning")  # inductor's own imports
 @pytest.mark.parametrize("name", ["sir", "covid"])
 def test_compiled_by_inductor(name: str) -> None:
     """Models whose events go through `event` keep their bits."""
