@@ -14,11 +14,11 @@ from denizen.population import _csv as csv_module
 from denizen.population import load
 
 NETWORK_FAULTS = {
-    "0,1\n5,0\n": r"line 2 is 5; the population has 5 agents",
-    "1,2\n5,1\n": r"count from 1",
-    "0,1\n1,-1\n": r"target in line 2 is -1",
-    "a,b\n0,1\n0,9\n": r"target in line 3 is 9",
-    "0,1\n1.5,2\n": r"source in line 2 is 1\.5; expected a whole number",
+    "0,1\n5,0\n": r"line 2: source=5: ids go from 0 to 4",
+    "1,2\n5,1\n": r"source=5: .* seem to start at 1: subtract 1",
+    "0,1\n1,-1\n": r"line 2: target=-1: ids go from 0 to 4",
+    "a,b\n0,1\n0,9\n": r"line 3: target=9: ids go from 0 to 4",
+    "0,1\n1.5,2\n": r"line 2: source=1\.5: ids are whole numbers",
     "0,1\nnan,2\n": r"line 2 holds 'nan'",
     "0,1\n,2\n": r"line 2 holds ''",
     "0,1\n1\n": r"line 2 has 1 columns; the first line has 2",
@@ -31,8 +31,9 @@ NETWORK_FAULTS = {
     "\n\n": r"empty",
     "source,target\n": r"empty",
     "0,1,nan\n": r"line 1 holds 'nan'",
+    "0,1,2\n0,2,-1\n": r"line 2: weight=-1: .*at least 0",
     "source,x\n0,1\n": r"expected source, target",
-    "0,99999999999999999999999\n": r"64 bits|is 1e\+23",
+    "0,99999999999999999999999\n": r"64 bits|line 1: target=1e\+23",
     '0,"1\n': r"not a readable CSV|holds",
     "0,1\n0,1\0\n": r"0\.csv",
 }

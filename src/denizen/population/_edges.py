@@ -56,7 +56,7 @@ def read_network(path: Path, origin: str, agents: int) -> Network:
         raw = read_parquet(path, origin)
         names, columns = list(raw), [column.values if column.labels is None else None for column in raw.values()]
     ends = _by_name(names, columns, origin, report)
-    if any(column is None for column in ends):
+    if any(column is None or column.ndim != 1 for column in ends):
         raise DataError(f"{origin}: source, target and weight must be columns of numbers")
     if len({len(column) for column in ends}) != 1:
         raise DataError(f"{origin}: source, target and weight have the lengths {[len(column) for column in ends]}")
