@@ -350,6 +350,8 @@ def test_no_edges(agents: int) -> None:
         ({"source": [0], "target": [1], "self_loops": "maybe"}, "self_loops"),
         ({"source": [0, 0], "target": [1, 1], "duplicates": "error"}, "twice|duplicate|repeated"),
         ({"source": [0], "target": [1], "duplicates": 3}, "duplicates"),
+        ({"source": EdgeList(3, *np.zeros((2, 1), np.int32)), "num_agents": 3}, "leave the other"),
+        ({"source": EdgeList(3, *np.zeros((2, 1), np.int32)), "directed": False}, "leave the other"),
     ],
 )
 def test_unusable_edges(arguments: dict[str, Any], words: str) -> None:

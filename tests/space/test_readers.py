@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from denizen.errors import DataError, DenizenError, InputError
-from denizen.space import EdgeList, from_arrays, from_networkx, from_scipy, read_edges, validate_edges
+from denizen.space import EdgeList, from_arrays, from_networkx, from_scipy, read_edges
 from denizen.space._edges import csr
 
 SOURCE, TARGET, WEIGHT = [0, 1, 2, 2], [1, 2, 0, 1], [1.0, 0.5, 2.0, 0.0]
@@ -67,7 +67,7 @@ def test_edge_list_refuses_unchecked_arrays() -> None:
 @pytest.mark.parametrize("dtype", ["u1", "i2", "i4", "i8", "u8", "f4", "f8", "list"])
 def test_ids_of_any_width_become_int32(dtype: str) -> None:
     ends = (SOURCE, TARGET) if dtype == "list" else (np.array(SOURCE, dtype), np.array(TARGET, dtype))
-    edges = from_arrays(*ends, WEIGHT, num_agents=3)
+    edges = from_arrays(*ends, weight=WEIGHT, num_agents=3)
     assert rows(edges) == list(zip(SOURCE, TARGET, WEIGHT, strict=True))
     assert edges.source.dtype == np.int32
     assert edges.weight is not None
@@ -106,30 +106,30 @@ def test_ids_of_any_width_become_int32(dtype: str) -> None:
 )
 def test_bad_arrays_are_refused_with_the_row(source: object, target: object, weight: object, words: str) -> None:
     with pytest.raises(DataError, match=words):
-        validate_edges(source, target, 3, weight)
+        from_arrays(source, target, weight=weight, num_agents=3)
 
 
 @pytest.mark.parametrize(("choice", "kept"), [("keep", [(0, 0), (0, 1), (1, 1)]), ("drop", [(0, 1)])])
 def test_self_loops(choice: str, kept: list) -> None:
-    edges, report = validate_edges([0, 0, 1], [0, 1, 1], 2, self_loops=choice)
+    edges = from_arrays([0, 0, 1], [0, 1, 1], num_agents=2, self_loops=choice)
     assert rows(edges) == kept
-    assert report[0] == f"edges: 2 self-loops {'kept' if choice == 'keep' else 'dropped'}."
+    assert edges.report[0] == f"edges: 2 self-loops {'kept' if choice == 'keep' else 'dropped'}."
 
 
 @pytest.mark.parametrize("directed", [True, False])
 def test_duplicates(directed: bool) -> None:
     arrays = [0, 1, 0, 2, 2], [1, 0, 1, 2, 2], [1, 2, 3, 4, 5]
-    edges, report = validate_edges(arrays[0], arrays[1], 3, arrays[2], duplicates="drop", directed=directed)
+    edges = from_arrays(arrays[0], arrays[1], weight=arrays[2], num_agents=3, duplicates="drop", directed=directed)
     assert rows(edges) == ([(0, 1, 1), (1, 0, 2)] if directed else [(0, 1, 1)])
-    assert f"edges: {1 if directed else 2} repeated contact{'s' * (not directed)} dropped." in report
-    edges, report = validate_edges(arrays[0], arrays[1], 3, duplicates="keep", directed=directed)
+    assert f"edges: {1 if directed else 2} repeated contact{'s' * (not directed)} dropped." in edges.report
+    edges = from_arrays(arrays[0], arrays[1], num_agents=3, duplicates="keep", directed=directed)
     assert edges.num_edges == 3
-    assert any("kept" in line for line in report)
-    assert ("edges: 1 of 1 pairs of agents occur in both directions." in report) == directed
+    assert any("kept" in line for line in edges.report)
+    assert ("edges: 1 of 1 pairs of agents occur in both directions." in edges.report) == directed
     with pytest.raises(DataError, match=r"row 2: repeated contact 0 → 1|row 1: repeated contact 1 → 0"):
-        validate_edges(arrays[0], arrays[1], 3, duplicates="error", directed=directed)
+        from_arrays(arrays[0], arrays[1], num_agents=3, duplicates="error", directed=directed)
     with pytest.raises(DataError, match="row 3: self-loop 2 → 2 \\(2 in all\\)"):
-        validate_edges(arrays[0], arrays[1], 3, self_loops="error", directed=directed)
+        from_arrays(arrays[0], arrays[1], num_agents=3, self_loops="error", directed=directed)
 
 
 @given(
@@ -146,7 +146,7 @@ def test_choices_against_plain_python(pairs: list, self_loops: str, duplicates: 
             expected.append(pair)
         seen.add(key)
     source, target = [a for a, _ in pairs], [b for _, b in pairs]
-    edges, _ = validate_edges(source, target, 6, self_loops=self_loops, duplicates=duplicates, directed=directed)
+    edges = from_arrays(source, target, num_agents=6, self_loops=self_loops, duplicates=duplicates, directed=directed)
     assert rows(edges) == expected
 
 

@@ -31,7 +31,7 @@ class EdgeList:
 
     Raises:
         InputError: for arrays of different lengths, of another dtype than stated, or not one-dimensional. The ids
-            themselves are not looked at: `denizen.space.validate_edges` does that for foreign data.
+            themselves are not looked at: `denizen.space.from_arrays` does that for foreign data.
     """
 
     num_agents: int

@@ -17,7 +17,7 @@ from denizen import _tree, ops
 from denizen.errors import InputError, ModelError
 from denizen.ops._neighbours import FRACTION_BITS, edge_targets
 from denizen.space._edges import EdgeList, csr, index_dtype
-from denizen.space._readers import Repeats, from_networkx, from_scipy, read_edges, validate_edges
+from denizen.space._readers import Repeats, from_arrays, from_networkx, from_scipy, read_edges
 
 _MAX_SCALE = 126  # binary digits after the point that a float32 factor can express
 _MIN_BOUND = 2.0 ** (FRACTION_BITS - _MAX_SCALE)
@@ -78,16 +78,20 @@ class Graph:
             duplicates: ``"keep"``, ``"drop"`` or ``"error"``.
 
         Raises:
-            InputError: for ids out of range or not whole numbers, unequal lengths, bad weights.
+            InputError: for ids out of range or not whole numbers, unequal lengths, bad weights, or anything beside an
+                `EdgeList`.
         """
         if isinstance(source, EdgeList):
+            given = any(value is not None for value in (target, num_agents, weight))
+            if given or (directed, self_loops, duplicates) != (True, "drop", "keep"):
+                raise InputError("Graph.from_edges: an EdgeList says everything itself; leave the other arguments out")
             edges = source
         else:
             if target is None:
                 raise InputError("Graph.from_edges: target is missing; pass source and target, or one EdgeList")
-            edges, _ = validate_edges(
-                _host(source), _host(target), num_agents, None if weight is None else _host(weight),
-                self_loops=self_loops, duplicates=duplicates, directed=directed,
+            edges = from_arrays(
+                _host(source), _host(target), num_agents, weight=None if weight is None else _host(weight),
+                directed=directed, self_loops=self_loops, duplicates=duplicates,
             )  # fmt: skip
         return cls._build(edges)
 

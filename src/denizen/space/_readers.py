@@ -1,10 +1,11 @@
 """Contacts from elsewhere: arrays, scipy, networkx, and files in CSV, Parquet or npz.
 
-Everything ends in `validate_edges`, which refuses what cannot be meant and reports what it changes. The file formats
+Everything ends in `_checked`, which refuses what cannot be meant and reports what it changes. The file formats
 themselves are in `_formats`. CSV and Parquet need polars (extra "tables"); npz needs numpy only.
 """
 
 from collections.abc import Hashable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,7 +54,7 @@ def read_edges(
         The contacts in the order of the file; `report` says what was dropped, taken for granted or is notable.
 
     Raises:
-        DataError: no such file, another format, missing columns, or content that `validate_edges` refuses; names the
+        DataError: no such file, another format, missing columns, or content that `from_arrays` refuses; names the
             file and the line (text files, counted from 1) or row (others, counted from 0).
         StorageError: the file cannot be read.
         MissingExtra: CSV or Parquet without polars.
@@ -62,33 +63,42 @@ def read_edges(
     columns = load(path, source, target, weight)
     if columns.size is not None and num_agents not in (None, columns.size):
         raise DataError(f"{path}: a matrix over {columns.size} agents, but num_agents={num_agents}; leave it out")
-    edges, _ = validate_edges(
-        columns.source,
-        columns.target,
-        num_agents if columns.size is None else columns.size,
-        columns.weight,
-        self_loops=self_loops,
-        duplicates=duplicates,
-        directed=directed,
-        columns=columns,
-    )
-    return edges
+    where = columns if num_agents is None else replace(columns, size=num_agents)
+    return _checked(where, directed, self_loops, duplicates)
 
 
 def from_arrays(
     source: Any,
     target: Any,
-    weight: Any = None,
-    *,
     num_agents: int | None = None,
+    *,
+    weight: Any = None,
     directed: bool = True,
     self_loops: Repeats = "drop",
     duplicates: Repeats = "keep",
 ) -> EdgeList:
-    """Contacts from arrays, lists or CPU tensors; arguments and errors as `validate_edges`."""
-    return validate_edges(
-        source, target, num_agents, weight, self_loops=self_loops, duplicates=duplicates, directed=directed
-    )[0]
+    """Check foreign edge arrays and bring them into the narrow form of an `EdgeList`.
+
+    Args:
+        source: `[edges]` ids, whole numbers in 0 … num_agents - 1 (whole floats are converted and reported): an array,
+            a list or a CPU tensor.
+        target: `[edges]` ids.
+        num_agents: number of agents; None takes the highest id + 1 and reports it.
+        weight: `[edges]` finite, non-negative numbers, or None.
+        directed: False where each contact is written once and holds in both directions.
+        self_loops: "drop", "keep" or "error".
+        duplicates: "keep", "drop" (the first of equal contacts stays) or "error". With `directed` False the contact
+            a, b and the contact b, a are the same.
+
+    Returns:
+        The edges in their order; `report` says what was changed or is worth knowing.
+
+    Raises:
+        DataError: ids that are no whole numbers or out of range, weights that are NaN, infinite or negative, unequal
+            lengths, nothing to infer the number of agents from, or what `self_loops` or `duplicates` refuse.
+        InputError: another choice for these two, or an impossible `num_agents`.
+    """
+    return _checked(Columns(source, target, weight, num_agents), directed, self_loops, duplicates)
 
 
 def from_scipy(
@@ -109,16 +119,7 @@ def from_scipy(
         )
     coo = matrix.tocoo()
     columns = sparse_columns("matrix", coo.shape, coo.row, coo.col, coo.data)
-    return validate_edges(
-        columns.source,
-        columns.target,
-        columns.size,
-        columns.weight,
-        self_loops=self_loops,
-        duplicates=duplicates,
-        directed=directed,
-        columns=columns,
-    )[0]
+    return _checked(columns, directed, self_loops, duplicates)
 
 
 def from_networkx(
@@ -152,61 +153,25 @@ def from_networkx(
         raise DataError(
             f"graph: edge {a!r}, {b!r} has no attribute {weight!r}; set it on every edge or pass weight=None"
         )
-    edges, _ = validate_edges(
-        ends[:, 0],
-        ends[:, 1],
-        len(labels),
-        weights,
-        self_loops=self_loops,
-        duplicates=duplicates,
-        directed=graph.is_directed(),
-    )
-    return edges, labels
+    columns = Columns(ends[:, 0], ends[:, 1], weights, len(labels))
+    return _checked(columns, graph.is_directed(), self_loops, duplicates), labels
 
 
-def validate_edges(
-    source: Any,
-    target: Any,
-    num_agents: int | None = None,
-    weight: Any = None,
-    *,
-    self_loops: Repeats = "drop",
-    duplicates: Repeats = "keep",
-    directed: bool = True,
-    columns: Columns | None = None,
-) -> tuple[EdgeList, tuple[str, ...]]:
-    """Check foreign edge arrays and bring them into the narrow form of an `EdgeList`.
-
-    Args:
-        source: `[edges]` ids, whole numbers in 0 … num_agents - 1 (whole floats are converted and reported).
-        target: `[edges]` ids.
-        num_agents: number of agents; None takes the highest id + 1 and reports it.
-        weight: `[edges]` finite, non-negative numbers, or None.
-        self_loops: "drop", "keep" or "error".
-        duplicates: "keep", "drop" (the first of equal contacts stays) or "error". With `directed` False the contact
-            a, b and the contact b, a are the same.
-        directed: False where each contact is written once and holds in both directions.
-        columns: where the arrays were read, for messages.
-
-    Returns:
-        The edges in their order, and the report (also in `EdgeList.report`).
-
-    Raises:
-        DataError: ids that are no whole numbers or out of range, weights that are NaN, infinite or negative, unequal
-            lengths, nothing to infer the number of agents from, or what `self_loops` or `duplicates` refuse.
-        InputError: another choice for these two, or an impossible `num_agents`.
-    """
-    where = columns or Columns(source, target, weight)
+def _checked(where: Columns, directed: bool, self_loops: Repeats, duplicates: Repeats) -> EdgeList:
+    """The edge list of raw columns; see `from_arrays`."""
     for name, choice in (("self_loops", self_loops), ("duplicates", duplicates)):
         if choice not in ("keep", "drop", "error"):
             raise InputError(f"{name}={choice!r}: expected 'keep', 'drop' or 'error'")
     report: list[str] = list(where.report)
-    start, end = (whole_numbers(where, name, array, report) for name, array in (("source", source), ("target", target)))
-    weights = None if weight is None else read_weights(where, weight)
+    start, end = (
+        whole_numbers(where, name, array, report)
+        for name, array in (("source", where.source), ("target", where.target))
+    )
+    weights = None if where.weight is None else read_weights(where, where.weight)
     lengths = [array.size for array in (start, end, weights) if array is not None]
     if len(set(lengths)) > 1:
         raise DataError(f"{where.origin}: source, target and weight must have one length, got {lengths}")
-    num_agents = _size(where, num_agents, start, end, report)
+    num_agents = _size(where, start, end, report)
     check_range(where, "source", start, num_agents)
     check_range(where, "target", end, num_agents)
     start, end = (array.astype(index_dtype(num_agents), copy=False) for array in (start, end))
@@ -218,8 +183,7 @@ def validate_edges(
     if dropped.size:
         start, end = np.delete(start, dropped), np.delete(end, dropped)
         weights = None if weights is None else np.delete(weights, dropped)
-    edges = EdgeList(num_agents, start, end, weights, directed, tuple(report))
-    return edges, edges.report
+    return EdgeList(num_agents, start, end, weights, directed, tuple(report))
 
 
 def whole_numbers(where: Columns, name: str, values: Any, report: list[str]) -> np.ndarray:
@@ -268,10 +232,10 @@ def read_weights(where: Columns, values: Any) -> np.ndarray:
     return narrow
 
 
-def _size(where: Columns, num_agents: int | None, start: np.ndarray, end: np.ndarray, report: list[str]) -> int:
+def _size(where: Columns, start: np.ndarray, end: np.ndarray, report: list[str]) -> int:
     """The number of agents, given or inferred."""
-    if num_agents is not None:
-        return whole("num_agents", num_agents, low=0, high=MAX_AGENTS)
+    if where.size is not None:
+        return whole("num_agents", where.size, low=0, high=MAX_AGENTS)
     if start.size == 0:
         raise DataError(f"{where.origin}: no contacts, so the number of agents is unknown; pass num_agents")
     size = max(int(start.max()), int(end.max())) + 1
