@@ -62,7 +62,7 @@ class Rng:
             ids: int64 `[agents]` identities; None stands for 0 … num - 1.
             dt: length of the step, the default of `event`.
             phase: ``"init"`` or ``"step"``: the two never share numbers.
-            relax: makes `event`, `bernoulli` and `categorical` differentiable.
+            relax: makes `event` and `bernoulli` differentiable.
         """
         self._key, self._step, self._ids, self._num = key, step, ids, num
         self._dt, self._relax = dt, relax
@@ -149,7 +149,7 @@ class Rng:
         unit = (self._words(name) >> 8).to(torch.float32) * 2.0**-24
         if isinstance(low, float | int) and isinstance(high, float | int) and (low, high) == (0, 1):
             return unit
-        start, end = (torch.as_tensor(x, dtype=torch.float32, device=unit.device) for x in (low, high))
+        start, end = self._per_agent(low), self._per_agent(high)
         drawn = start + (end - start) * unit
         # Rounding may reach the end, which is not part of the interval.
         return torch.where(drawn == end, torch.nextafter(end.detach(), start.detach()), drawn)
@@ -160,8 +160,9 @@ class Rng:
 
     def exponential(self, name: str, rate: Tensor | float = 1.0) -> Tensor:
         """Exponential with the given rate (mean 1 / rate), by inversion: float32 `[agents]`."""
-        self._require(f"rng.exponential({name!r})", torch.as_tensor(rate) >= 0)
-        return -torch.log1p(-self._unit64(name)).to(torch.float32) / rate
+        rates = self._per_agent(rate)
+        self._require(f"rng.exponential({name!r})", rates >= 0)
+        return -torch.log1p(-self._unit64(name)).to(torch.float32) / rates
 
     def gamma(self, name: str, shape: Tensor | float, scale: Tensor | float = 1.0) -> Tensor:
         """Gamma (mean shape * scale; Erlang where shape is whole) by inversion: float32 `[agents]`."""
@@ -215,7 +216,7 @@ class Rng:
 
     def _require(self, what: str, good: Tensor) -> None:
         """Stop the run at the end of the chunk unless `good` holds everywhere."""
-        self._bad.append((what, (~good.all()).to(device=self._key.device, dtype=torch.int8)))
+        self._bad.append((what, (~good.all()).to(torch.int8)))
 
     # --- plumbing -----------------------------------------------------------------------------------------------------
 
