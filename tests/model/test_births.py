@@ -153,6 +153,12 @@ def test_against_plain_python(alive: list[int], seed: int, dtype: str) -> None:
     assert torch.equal(after.grass, now.grass)
 
 
+def test_values_that_do_not_fit_are_no_other_values() -> None:
+    now = flock([1, 0])
+    after = births(now, rng_for(2), torch.tensor([1, 0]), fed=torch.tensor([256, 0]), age=torch.tensor([2**32, 0]))
+    assert (after.fed.value[1], after.age[1]) == (-1, -1)
+
+
 def test_two_births_in_a_step_have_their_own_ids() -> None:
     now, rng = flock([1, 1, 0, 0, 0, 0, 0]), rng_for(7)
     parents = torch.tensor([1, 1, 0, 0, 0, 0, 0])

@@ -83,4 +83,8 @@ def _inherited(old: Any, source: Any, born: Tensor, parent: Tensor, name: str) -
             f"births: {name} of the children is {source.dtype} {tuple(source.shape)}, expected {old.dtype} "
             f"{tuple(old.shape)}, one for each parent"
         )
-    return torch.where(born.reshape(-1, *[1] * (old.dim() - 1)), source[parent].to(old.dtype), old)
+    given = source[parent]
+    narrow = given.to(old.dtype)
+    if not old.dtype.is_floating_point:
+        narrow = torch.where(narrow == given, narrow, -1)  # what did not fit is found as a fault: 256 is no 0
+    return torch.where(born.reshape(-1, *[1] * (old.dim() - 1)), narrow, old)
