@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from denizen.space.generators._pairs import pair_code
+
 
 @dataclass(frozen=True)
 class EdgeFacts:
@@ -95,12 +97,10 @@ def edge_facts(source: np.ndarray, target: np.ndarray, agents: int) -> EdgeFacts
 
 def pair_keys(source: np.ndarray, target: np.ndarray, agents: int) -> np.ndarray:
     """One int64 per edge: the unordered pair, then the direction in the lowest bit. [edges]"""
-    low = np.minimum(source, target).astype(np.int64)
-    low *= agents
-    low += np.maximum(source, target)
-    low <<= 1
-    low += source > target
-    return low
+    keys = pair_code(source, target, agents)
+    keys <<= 1
+    keys += source > target
+    return keys
 
 
 def without_reverse(source: np.ndarray, target: np.ndarray, agents: int) -> np.ndarray:

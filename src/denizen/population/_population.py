@@ -37,6 +37,10 @@ class Population:
     report: tuple[str, ...] = ()
     source: str = ""
 
+    def __repr__(self) -> str:  # the arrays themselves would fill the screen
+        parts = f"columns: {', '.join(self.columns)}; networks: {', '.join(self.networks) or 'none'}"
+        return f"<Population {self.name!r} of {self.size:,} agents; {parts}>"
+
     def column(self, name: str) -> np.ndarray:
         """One attribute, `[size]`.
 
@@ -111,8 +115,8 @@ class Population:
         if stated is None:
             raise DataError(
                 f"column {column!r} of population {self.name!r} has codes without labels, so their meaning is unknown; "
-                "state the order of the data, for example "
-                f"load(path, labels={{{column!r}: [label of code 0, label of code 1, ...]}})"
+                f'write {{"{column}": ["label of code 0", "label of code 1", ...]}} to mapping.json beside the data, or '
+                f"pass it: load(path, labels={{{column!r}: [...]}})"
             )
         if codes.dtype.kind == "f":
             raise DataError(f"column {column!r} of population {self.name!r} holds real numbers, not codes")

@@ -13,6 +13,7 @@ import numpy as np
 from denizen.errors import InputError, nearest
 from denizen.population._columns import STAGES
 from denizen.population._population import Population
+from denizen.space.generators._pairs import contains, pair_code
 
 _ASTORIA = 37_518
 _COUNTS = {
@@ -158,7 +159,7 @@ def _pairing(rng: np.random.Generator, owner: np.ndarray, participants: int) -> 
     order = _permutation(rng, len(owner))
     first, second = order[0::2], order[1::2]
     one, two = owner[first], owner[second]
-    keys = _keys(one, two, participants)
+    keys = pair_code(one, two, participants)
     known = np.sort(keys)
     bad = _bad_pairs(keys, known, one == two)
     del keys
@@ -169,7 +170,7 @@ def _pairing(rng: np.random.Generator, owner: np.ndarray, participants: int) -> 
         _, once = np.unique(mate, return_index=True)
         usable &= np.isin(np.arange(len(mate)), once)
         a, b, c, d = one[bad], two[bad], one[mate], two[mate]
-        crossed, other = _keys(a, d, participants), _keys(c, b, participants)
+        crossed, other = pair_code(a, d, participants), pair_code(c, b, participants)
         usable &= (a != d) & (c != b)
         usable &= _is_new(crossed, known, extra) & _is_new(other, known, extra) & _unrepeated(crossed, other)
         left, right = bad[usable], mate[usable]
@@ -180,13 +181,6 @@ def _pairing(rng: np.random.Generator, owner: np.ndarray, participants: int) -> 
     neighbour = np.empty_like(owner)
     neighbour[first], neighbour[second] = two, one
     return neighbour
-
-
-def _keys(one: np.ndarray, two: np.ndarray, participants: int) -> np.ndarray:
-    low = np.minimum(one, two).astype(np.int64)
-    low *= participants
-    low += np.maximum(one, two)
-    return low
 
 
 def _bad_pairs(keys: np.ndarray, known: np.ndarray, loops: np.ndarray) -> np.ndarray:
@@ -201,8 +195,7 @@ def _bad_pairs(keys: np.ndarray, known: np.ndarray, loops: np.ndarray) -> np.nda
 
 
 def _is_new(keys: np.ndarray, known: np.ndarray, extra: np.ndarray) -> np.ndarray:
-    places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-    return (known[places] != keys) & ~np.isin(keys, extra)
+    return ~contains(known, keys) & ~np.isin(keys, extra)
 
 
 def _unrepeated(one: np.ndarray, two: np.ndarray) -> np.ndarray:
