@@ -37,11 +37,12 @@ class Layers:
         if len(set(sizes.values())) > 1:
             raise InputError(f"Layers: the graphs have different numbers of agents: {sizes}")
         self.graphs: dict[str, Graph] = built
-        self.strength: dict[str, Tensor] = dict.fromkeys(built, torch.ones(()))
+        device = next(iter(built.values())).device
+        self.strength: dict[str, Tensor] = dict.fromkeys(built, torch.ones((), device=device))
         for name, value in (strength or {}).items():
             self._known(name)
             try:
-                factor = torch.as_tensor(value, dtype=torch.float32)
+                factor = torch.as_tensor(value, dtype=torch.float32, device=device)
             except (TypeError, ValueError, RuntimeError) as error:
                 raise InputError(
                     f"Layers: strength of {name!r} is {value!r}, expected a number or a schedule"
