@@ -69,7 +69,7 @@ def start(model: Model, key: Tensor, ids: Tensor, setting: Setting) -> tuple[Any
         setting: of the run.
     """
     step = torch.zeros((), dtype=torch.int64, device=key.device)
-    rng = _rng(key, step, ids, "init", setting, setting.relax)
+    rng = _rng(key, step, ids, "init", setting)
     state = form(model.init(rng), None, {"agents": ids.numel()}, None, setting.relax is not None)
     time = Time(step, setting.dt, model.time_unit)
     return own(state, time, ids), rng._bad
@@ -88,7 +88,7 @@ def advance(
         answers: parameters decided on the host for this step.
         setting: of the run.
     """
-    rng = _rng(key, now.time.step, now.id, "step", setting, setting.relax)
+    rng = _rng(key, now.time.step, now.id, "step", setting)
     model = model.with_values(answers) if answers else model
     seen, before = model, now
     if setting.interventions:
@@ -104,9 +104,9 @@ def advance(
     return Outcome(new, switches, records, rng._bad)
 
 
-def _rng(key: Tensor, step: Tensor, ids: Tensor, phase: str, setting: Setting, relax: Relax | None) -> Rng:
+def _rng(key: Tensor, step: Tensor, ids: Tensor, phase: str, setting: Setting) -> Rng:
     known = ids if setting.custom_ids else None
-    return Rng(key, step, num=ids.shape[-1], ids=known, dt=setting.dt, phase=phase, relax=relax)
+    return Rng(key, step, num=ids.shape[-1], ids=known, dt=setting.dt, phase=phase, relax=setting.relax)
 
 
 def _intervene(model: Any, now: Any, switches: Tensor, rng: Rng, setting: Setting) -> tuple[Any, Any, Tensor]:

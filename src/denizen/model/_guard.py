@@ -68,7 +68,7 @@ class Calls(TorchFunctionMode):
             return out
         self._report(frame, _hazards.before(name, args, kwargs))
         with self._writes.looking_away():
-            wide = _hazards.expected(name, func, args, kwargs)
+            wide = _hazards.expected(name, args, kwargs)
         out = func(*args, **kwargs)
         with self._writes.looking_away():
             hazard = _hazards.after(name, func, args, kwargs, out, wide)

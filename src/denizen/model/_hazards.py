@@ -82,7 +82,7 @@ def product(name: str, args: tuple[Any, ...]) -> Hazard | None:
     return None
 
 
-def expected(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def expected(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """For an in-place call on a narrow tensor: what it should write, computed wide; None for every other call."""
     if name not in _IN_PLACE or not isinstance(args[0], Tensor) or args[0].dtype not in NARROW:
         return None

@@ -1,7 +1,7 @@
 """Kinds of state fields: what a field holds, on which axes, how narrow it is stored and how it looks when relaxed.
 
-Hard forms are a byte (mask, stage, history), int32 (count) or float32 (real). Relaxed forms are float32 throughout:
-shares in place of 0/1, one column per level in place of a code. A relaxed value is never narrowed.
+Hard forms are int8 (mask, stage, history; int16 for a long history), int32 (count) or float32 (real). Relaxed forms are
+float32 throughout: shares in place of 0/1, one column per level in place of a code. A relaxed value is never narrowed.
 """
 
 import dataclasses

@@ -105,7 +105,7 @@ class Model:
         return {name: getattr(self, name) for name in self.field_names}
 
     def to(self, device: torch.device | str) -> Self:
-        """The model with every tensor, graph and module on a device."""
+        """The model with every tensor, graph and module on a device; modules themselves move, as in torch."""
         moved = {
             n: v.to(device) for n, v in self._held().items() if isinstance(v, Tensor | Graph | Layers | torch.nn.Module)
         }

@@ -10,7 +10,6 @@ import numpy
 import torch
 from torch import Tensor
 
-from denizen import _tree
 from denizen._version import __version__
 from denizen.errors import DataError
 from denizen.run import _metrics
@@ -110,12 +109,9 @@ def checkpoint(run: "Run") -> bytes:
 
 
 def leaf_names(run: "Run") -> list[str]:
-    """A name for each tensor of the state: that of its field, with a number where a field has several."""
-    names, state = [], run.state
-    for field in (*state.kinds, "id") if run._stepper.setting.custom_ids else tuple(state.kinds):
-        count = len(_tree.flatten(state.__dict__[field])[0])
-        names += [f"state.{field}"] if count == 1 else [f"state.{field}.{k}" for k in range(count)]
-    return names
+    """A name for each tensor of the state, that of its field: every kind of field holds one tensor."""
+    fields = (*run.state.kinds, "id") if run._stepper.setting.custom_ids else tuple(run.state.kinds)
+    return [f"state.{field}" for field in fields]
 
 
 def _encode(tensors: Mapping[str, Tensor]) -> bytes:
