@@ -129,8 +129,12 @@ def _device(device: torch.device | str) -> torch.device:
         target = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise InputError(f"simulate: device={device!r} is not a device; expected 'cpu' or 'cuda'") from error
+    if target.type not in ("cpu", "cuda"):
+        raise InputError(f"simulate: device={device!r}, expected 'cpu' or 'cuda'")
     if target.type == "cuda" and not torch.cuda.is_available():
         raise InputError("simulate: device='cuda', but torch sees no CUDA device here; use device='cpu'")
+    if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"simulate: device={device!r}, but torch sees {torch.cuda.device_count()} CUDA devices, from 0")
     return target
 
 
