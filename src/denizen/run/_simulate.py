@@ -134,7 +134,9 @@ def _device(device: torch.device | str) -> torch.device:
     if target.type == "cuda" and not torch.cuda.is_available():
         raise InputError("simulate: device='cuda', but torch sees no CUDA device here; use device='cpu'")
     if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"simulate: device={device!r}, but torch sees {torch.cuda.device_count()} CUDA devices, from 0")
+        raise InputError(
+            f"simulate: device={device!r}, but torch sees {torch.cuda.device_count()} CUDA devices, from 0"
+        )
     return target
 
 
