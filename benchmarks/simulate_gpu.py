@@ -91,8 +91,8 @@ def measure(model: dz.Model, steps: int, worlds: int = 1) -> dict[str, float]:
 
 def check() -> None:
     """A captured run equals an eager one on the CPU bit for bit."""
-    graph = dz.Graph.from_edges(random_in_neighbours(20_000, 10, seed=2))
-    people = dz.population.synthetic("astoria", 5_000)
+    graph = dz.Graph.from_edges(random_in_neighbours(20_001, 10, seed=2))
+    people = dz.population.synthetic("astoria", 5_003)
     for model in (SEIR(graph), covid(people, symmetrize=True, sample_deaths=True, isolation=0.2)):
         for worlds in (1, 3):
             host = dz.simulate(model, 75, seed=4, replicates=worlds)

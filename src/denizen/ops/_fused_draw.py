@@ -21,10 +21,10 @@ def _f32(value: float) -> str:
     return f"0f{struct.unpack('>I', struct.pack('>f', value))[0]:08X}"
 
 
-def _philox(block: str, stream: int) -> list[str]:
-    """Words of a block into w0 … w3; `st`, `ka`, `kb` hold step and key."""
+def _philox(block: str, stream: int, key: tuple[str, str]) -> list[str]:
+    """Words of a block into w0 … w3; `st` holds the step."""
     lines = [f"mov.u32 w0, {block};", "mov.u32 w1, 0;", "mov.u32 w2, st;", f"mov.u32 w3, {stream};"]
-    lines += ["mov.u32 k0, ka;", "mov.u32 k1, kb;"]
+    lines += [f"mov.u32 k0, {key[0]};", f"mov.u32 k1, {key[1]};"]
     for _ in range(ROUNDS):
         lines += [
             f"mul.wide.u32 p0, w0, {MULTIPLIERS[0]};", f"mul.wide.u32 p1, w2, {MULTIPLIERS[1]};",
@@ -68,21 +68,26 @@ def _hit(j: int, value: str, agent: str, hazard: bool) -> list[str]:
 
 
 def ptx(stream: int, hazard: bool) -> str:
-    """PTX of a draw for four agents: outputs $0-$3; values $4-$7, ids $8-$11, step $12, key words $16 and $20."""
+    """PTX of a draw for four agents: outputs $0-$3; values $4-$7, ids $8-$11, step $12, key words $16-$19, $20-$23.
+
+    Which four agents come together is the compiler's choice: they may belong to several blocks and worlds.
+    """
     values, agents = [f"${4 + j}" for j in range(PACK)], [f"${8 + j}" for j in range(PACK)]
+    keys = [(f"${16 + j}", f"${20 + j}") for j in range(PACK)]
     lines = [
-        ".reg .pred q, some, same;", ".reg .b32 w0, w1, w2, w3, k0, k1, l0, h0, l1, h1, st, ka, kb, lane, word, i;",
+        ".reg .pred q, some, same;", ".reg .b32 w0, w1, w2, w3, k0, k1, l0, h0, l1, h1, st, lane, word, i;",
         ".reg .b32 b0, bj, r0, r1, r2, r3;", ".reg .b64 p0, p1;", ".reg .f32 x, y, z, e, n;",
         "mov.u32 r0, 0;", "mov.u32 r1, 0;", "mov.u32 r2, 0;", "mov.u32 r3, 0;",
-        "mov.u32 st, $12;", "mov.u32 ka, $16;", "mov.u32 kb, $20;", f"setp.gt.f32 some, {values[0]}, {_f32(0.0)};",
+        "mov.u32 st, $12;", f"setp.gt.f32 some, {values[0]}, {_f32(0.0)};",
     ]  # fmt: skip
     lines += [f"setp.gt.or.f32 some, {value}, {_f32(0.0)}, some;" for value in values[1:]]
     lines += ["@!some bra DONE;", f"shr.u32 b0, {agents[0]}, 2;", "setp.eq.u32 same, b0, b0;"]
-    for agent in agents[1:]:
+    for agent, key in zip(agents[1:], keys[1:], strict=True):
         lines += [f"shr.u32 bj, {agent}, 2;", "setp.eq.and.u32 same, bj, b0, same;"]
-    lines += _philox("b0", stream) + _hit(0, values[0], agents[0], hazard)
+        lines += [f"setp.eq.and.u32 same, {mine}, {first}, same;" for mine, first in zip(key, keys[0], strict=True)]
+    lines += _philox("b0", stream, keys[0]) + _hit(0, values[0], agents[0], hazard)
     for j in range(1, PACK):
-        again = [f"shr.u32 bj, {agents[j]}, 2;", *_philox("bj", stream)]
+        again = [f"shr.u32 bj, {agents[j]}, 2;", *_philox("bj", stream, keys[j])]
         lines += [f"@same bra SAME{j};", *again, f"SAME{j}:", *_hit(j, values[j], agents[j], hazard)]
     lines += ["DONE:", *(f"mov.u32 ${j}, r{j};" for j in range(PACK))]
     return "{ " + " ".join(lines) + " }"  # one line: inductor puts it between quotes

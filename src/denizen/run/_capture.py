@@ -1,4 +1,4 @@
-"""Chunks of compiled steps as CUDA graphs: static buffers, updated in place, one launch from Python for each chunk.
+"""Chunks of compiled steps as CUDA graphs: static buffers, one launch from Python for each chunk.
 
 The step counter, the parameters and the place to record to live in device memory, so a replay draws fresh numbers and
 follows changed parameters without a new capture.
@@ -7,7 +7,7 @@ follows changed parameters without a new capture.
 import torch
 from torch import Tensor
 
-from denizen.run._engine import Carry, Stepper
+from denizen.run._engine import Carry, Stepper, own_code
 
 WARM_UP = 3  # calls before capture: compilation and lazy initialisation happen there
 
@@ -33,7 +33,7 @@ class Capture:
         self._index = torch.zeros(1, dtype=torch.int64, device=carry.step.device)
         _, records = stepper.advance(carry, {})
         self._records = [record.new_zeros(longest, *record.shape) for record in records]
-        self._step = torch.compile(self._in_place, fullgraph=True, dynamic=False, backend=backend)
+        self._step = torch.compile(own_code(self._compiled), fullgraph=True, dynamic=False, backend=backend)
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._pool = torch.cuda.graph_pool_handle()
         self._warm_up()
@@ -74,26 +74,28 @@ class Capture:
     def _call(self) -> None:
         static, stepper = self._static, self._stepper
         assert static.bad is not None, "capture follows a step"
-        self._step(
+        new = self._step(
             static.leaves, static.switches, stepper.keys, stepper.values, static.step, static.bad, self._records,
             self._index,
         )  # fmt: skip
+        # Not inside the compiled function: there torch 2.11 gave wrong states for COVID in several worlds (log.md).
+        for old, leaf in zip(static.leaves, new, strict=True):
+            old.copy_(leaf)
 
-    def _in_place(
+    def _compiled(
         self, leaves: list[Tensor], switches: Tensor, keys: Tensor, values: dict[str, Tensor], step: Tensor,
         bad: Tensor, buffers: list[Tensor], index: Tensor,
-    ) -> None:  # fmt: skip
-        """One step whose results are copied into the buffers it came from, inside the compiled function."""
+    ) -> list[Tensor]:  # fmt: skip
+        """One step: the new state is returned, everything small is written to where it belongs."""
         one = self._stepper.batched_step
         new_leaves, new_switches, records, new_bad = one(leaves, switches, keys, values, step, {})
         for buffer, record in zip(buffers, records, strict=True):
             buffer.index_copy_(0, index, record[None])
-        for old, new in zip(leaves, new_leaves, strict=True):
-            old.copy_(new)
         switches.copy_(new_switches)
         bad.copy_(torch.maximum(bad, new_bad))
         step.add_(1)
         index.add_(1)
+        return new_leaves
 
     def _load(self, carry: Carry) -> None:
         for old, new in zip(self._static.tensors(), carry.tensors(), strict=True):

@@ -6,6 +6,7 @@ world runs without vmap. Nothing here reads a value on the host.
 
 import dataclasses
 from collections.abc import Callable
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -128,7 +129,7 @@ class Stepper:
 
     def compile(self, backend: str) -> None:
         """Compile the step into one graph; raises what torch raises where that fails."""
-        self._advance = torch.compile(self.batched_step, fullgraph=True, dynamic=False, backend=backend)
+        self._advance = torch.compile(own_code(self.batched_step), fullgraph=True, dynamic=False, backend=backend)
 
     def eager(self) -> None:
         """Back to plain torch."""
@@ -147,6 +148,19 @@ class Stepper:
     def _fields(self, state: State) -> tuple[list[Tensor], Any]:
         names = (*state.kinds, "id") if self.setting.custom_ids else tuple(state.kinds)
         return _tree.flatten({name: getattr(state, name) for name in names})
+
+
+def own_code(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy of a function with a code object of its own.
+
+    Dynamo keeps compiled graphs with the code object and refuses a ninth, so the ninth model of a process would stay
+    eager.
+    """
+    if isinstance(function, MethodType):
+        return MethodType(own_code(function.__func__), function.__self__)
+    assert isinstance(function, FunctionType)
+    code = function.__code__.replace()
+    return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
 
 
 def _stack(bad: list[tuple[str, Tensor]], like: Tensor) -> Tensor:

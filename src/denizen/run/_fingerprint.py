@@ -100,8 +100,13 @@ def _tensor(value: Tensor) -> str:
 
 
 def _bits(*tensors: Tensor) -> str:
-    parts = (t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy() for t in tensors)
-    return digest(b"".join(digest(part.data).encode() for part in parts))
+    return digest(b"".join(digest(_bytes(t).data).encode() for t in tensors))
+
+
+def _bytes(tensor: Tensor) -> Any:
+    if not tensor.numel():  # may have a stride of 0, as in a graph without edges, which view refuses
+        return torch.empty(0, dtype=torch.uint8).numpy()
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def _methods(cls: type) -> dict[str, str]:

@@ -1,0 +1,22 @@
+"""A process may compile as many models as it likes."""
+
+import warnings
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen.run import _compile
+from denizen.zoo.sir import sir
+
+
+@pytest.mark.compile
+def test_more_than_eight_models_compile(monkeypatch):
+    monkeypatch.setattr(_compile, "BACKEND", "eager")
+    for agents in range(20, 30):
+        graph = dz.Graph.from_edges([0, 1], [1, 2], agents)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run = dz.simulate(sir(graph), 4, replicates=1 + agents % 2, compile=True)
+        assert run.stats()["path"] == "compiled"
+        assert torch.equal(run["cases"], dz.simulate(sir(graph), 4, replicates=1 + agents % 2)["cases"])
