@@ -73,6 +73,12 @@ def test_real_populations(denizen, data_root, name, network):
     assert load("r")["daily_infected"].sum() > 0
 
 
+@pytest.mark.parametrize("graph", [("--agents", "1"), ("--agents", "40", "--mean-degree", "0")])
+def test_a_graph_without_edges_runs_and_resumes(denizen, graph):
+    assert denizen("run", "sir", *graph, "--steps", "3", "--replicates", "2", "--out", "r")[0] == 0
+    assert denizen("resume", "r", "--steps", "2")[0] == 0
+
+
 def test_the_same_words_give_the_same_numbers(denizen):
     for folder in ("a", "b"):
         denizen("run", *SMALL, "--out", folder, "--seed", "5")
@@ -147,6 +153,9 @@ def test_models_lists_what_can_be_set(denizen):
         (["run", "sir", "--agents", "50", "--population", "x"], "one of the two"),
         (["run", "sir", "--agents", "5", "--mean-degree", "7"], "mean_degree"),
         (["run", "sir", "--network", "0"], "give --population too"),
+        (["run", "covid", "--population", ""], "--population is empty"),
+        (["run", "sir", "--out", ""], "--out is empty"),
+        (["run", "sir", "--population", "taken"], "write them, source,target a line, to mobility_networks/0.csv"),
         (["run", "sir", "--steps", "-1"], "--steps -1"),
         (["run", "sir", "--seed", "4294967296"], "--seed"),
         (["run", "sir", "--replicates", "0"], "--replicates 0"),
@@ -166,6 +175,7 @@ def test_models_lists_what_can_be_set(denizen):
 def test_mistakes_get_one_message_and_code_2(denizen, words, message):
     Path("taken").mkdir()
     Path("taken/file").write_text("mine")
+    Path("taken/people.csv").write_text("age\nU19\n65A\n")
     code, out, err = denizen(*words)
     assert code == 2
     assert message in err

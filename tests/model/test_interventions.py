@@ -1,5 +1,6 @@
 """Interventions: when they are on, what they change, and that they change nothing else."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import denizen as dz
-from denizen.errors import ModelError
+from denizen.errors import InputError, ModelError
 from denizen.model import Act, Ask, During, Intervention, Scale, Stage, Trigger
 from denizen.relax import StraightThrough
 from denizen.space import Graph, Layers
@@ -100,6 +101,28 @@ def test_trigger_has_hysteresis(start: int, stop: int | None, seed: int) -> None
         on = (on if stop is None else not ill < stop) if on else ill > start
         seen.append(MODEL.rate.item() * (0.25 if on else 1.0))
     assert out["seen_rate"][0].tolist() == pytest.approx(seen)
+
+
+@pytest.mark.parametrize(
+    ("answer", "got"),
+    [
+        (lambda now: now.stage.is_("ill") != 0, "shape (60,)"),  # one truth for each agent
+        (lambda now: None, "NoneType"),
+        (lambda now: 1.0, "float 1.0"),
+    ],
+)
+@BOTH
+def test_a_trigger_answers_once_for_its_world(answer: Any, got: str, replicates: int) -> None:
+    got = re.escape(got).replace("60", r"\d+")
+    for when in (Trigger(answer), Trigger(lambda now: now.time.step >= 0, answer)):
+        with pytest.raises(ModelError, match=f"Trigger: (start|stop) returned {got}.*, expected one truth"):
+            run(Scale(target="rate", factor=0.5, when=when), replicates=replicates)
+
+
+@pytest.mark.parametrize("groups", [2, "ab", None])
+def test_groups_are_labels(groups: Any) -> None:
+    with pytest.raises(InputError, match=r"Ask: groups=.*, expected the groups' labels"):
+        run(Ask(target="caution", groups=groups, answer=lambda group, step: 0.5))
 
 
 def test_triggers_switch_in_each_world_by_itself() -> None:

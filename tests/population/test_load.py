@@ -245,7 +245,7 @@ def test_sample(data_root, tmp_path):
     mapping.chmod(0o644)
     mapping.write_text("{}")
     bare = load(tmp_path / "sample")
-    with pytest.raises(DataError, match="codes without labels"):
+    with pytest.raises(DataError, match=r"codes without labels.* to mapping\.json"):
         bare.codes_of("age", ["20-29"])
     assert bare.codes_of("age", ["20-29"], order=["20t29"]).max() == 0
     stated = load(tmp_path / "sample", labels={"age": ["20-29"]})

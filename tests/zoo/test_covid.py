@@ -98,6 +98,11 @@ def test_a_population_without_age_labels_is_refused_unless_the_order_is_stated()
     assert covid(nameless, age_order=LABELS).group.tolist() == [1, 0]
 
 
+def test_it_needs_a_population() -> None:
+    with pytest.raises(InputError, match=r"population is Graph, expected one of denizen\.population\.load"):
+        covid(dz.Graph.from_edges([0], [1]))  # type: ignore[arg-type]
+
+
 # --- one edge ---------------------------------------------------------------------------------------------------------
 
 

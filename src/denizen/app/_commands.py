@@ -124,11 +124,14 @@ def _folder(config: RunConfig) -> Path:
 def _go(current: Run, steps: int, console: Console) -> None:
     """Run the steps; whatever ends them, nothing that was computed is lost without a word."""
     assert current.folder is not None
+    begun = current.steps
     try:
         current.extend(steps, progress=not console.quiet)
     except KeyboardInterrupt:
         raise Interrupted(current.folder, current.steps) from None
     except StorageError as error:
+        if current.steps == begun:  # as where another process writes to the folder: there is nothing new to save
+            raise
         raise StorageError(f"{error}\n{_rescue(current)}") from error
     except DenizenError as error:
         error.add_note(f"{current.folder} holds the {current.steps} steps before it")

@@ -83,6 +83,9 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and not low <= value <= MAX_WHOLE:
                 raise ConfigError(f"{flag(name)} {value}: expected a whole number from {low} to {MAX_WHOLE}")
+        for name in ("population", "network", "out"):  # such as "$CITY" of a shell that knows no CITY
+            if getattr(self, name) == "":
+                raise ConfigError(f"{flag(name)} is empty; leave it out, or give a value")
         if self.compile and self.no_compile:
             raise ConfigError("--compile and --no-compile: give one of the two")
         graph = [flag(name) for name in ("agents", "mean_degree") if getattr(self, name) is not None]

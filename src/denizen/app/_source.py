@@ -68,8 +68,13 @@ def _network(people: Population, wanted: str | None) -> str:
     names = list(people.networks)
     if wanted is None and (len(names) == 1 or "0" in names):
         return "0" if "0" in names else names[0]
+    if not names:
+        raise ConfigError(
+            f"population {people.name!r} has no network, so no contacts; write them, source,target a line, to "
+            f"mobility_networks/0.csv beside its columns"
+        )
     if wanted is None:
-        raise ConfigError(f"--network: population {people.name!r} has {', '.join(names) or 'no network'}; name one")
+        raise ConfigError(f"--network: population {people.name!r} has {', '.join(names)}; name one")
     if wanted not in names:
         raise ConfigError(
             f"--network {wanted}: population {people.name!r} has no such network; {nearest(wanted, names)}"

@@ -68,10 +68,19 @@ class Trigger:
                 raise InputError(f"Trigger: {name}={condition!r}, expected a function of the state")
 
     def on(self, now: State, was_on: Tensor) -> Tensor:
-        begins = self.start(now) != 0
+        begins = _condition("start", self.start, now)
         if self.stop is None:
             return was_on | begins
-        return torch.where(was_on, self.stop(now) == 0, begins)
+        return torch.where(was_on, ~_condition("stop", self.stop, now), begins)
+
+
+def _condition(name: str, condition: Callable[[Any], Tensor], now: State) -> Tensor:
+    """One answer for the world; one for each agent, or None of a forgotten return, would change what `Scale` does."""
+    answer = condition(now)
+    if not isinstance(answer, Tensor) or answer.dim():
+        got = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"{type(answer).__name__} {answer!r}"
+        raise ModelError(f"Trigger: {name} returned {got}, expected one truth as a 0-d tensor, such as x.sum() > 10")
+    return answer != 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -203,6 +212,8 @@ class Ask(Intervention):
             raise InputError(f"Ask: the model has no parameter {self.target!r}; {nearest(self.target, model.params)}")
         if not callable(self.answer):
             raise InputError(f"Ask: answer={self.answer!r}, expected a function of (group, step)")
+        if isinstance(self.groups, str) or not isinstance(self.groups, Sequence):
+            raise InputError(f"Ask: groups={self.groups!r}, expected the groups' labels, such as ['under 19', '65+']")
         shape = tuple(getattr(model, self.target).shape)
         if not len(self.groups) or shape not in ((), (len(self.groups),)):
             raise InputError(f"Ask: {self.target!r} has shape {shape} and there are {len(self.groups)} groups")

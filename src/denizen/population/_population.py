@@ -115,8 +115,8 @@ class Population:
         if stated is None:
             raise DataError(
                 f"column {column!r} of population {self.name!r} has codes without labels, so their meaning is unknown; "
-                f'write {{"{column}": ["label of code 0", "label of code 1", ...]}} to mapping.json beside the data, or '
-                f"pass it: load(path, labels={{{column!r}: [...]}})"
+                f'write {{"{column}": ["label of code 0", "label of code 1", ...]}} to mapping.json beside the data, '
+                f"or pass it: load(path, labels={{{column!r}: [...]}})"
             )
         if codes.dtype.kind == "f":
             raise DataError(f"column {column!r} of population {self.name!r} holds real numbers, not codes")

@@ -195,7 +195,8 @@ class Run(Results):
         while done < steps:
             cost = self._step_cost()
             worth = AUTO_COMPILE_SECONDS[self.device.type]
-            long = cost is not None and (self._compile or (steps - done) * cost > worth)
+            asked = self._compile is True and self._timed_steps > 0  # the first step is eager: it is watched
+            long = asked or (cost is not None and (steps - done) * cost > worth)
             if long and self._path == "eager" and self._compile is not False:
                 self._compile_now()
             # The first step is a chunk of its own: it is watched, and it includes what is set up once.

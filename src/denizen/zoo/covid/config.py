@@ -91,6 +91,8 @@ def covid(
     """
     from denizen.zoo.covid.model import Covid
 
+    if not isinstance(population, Population):
+        raise InputError(f"covid: population is {type(population).__name__}, expected one of denizen.population.load")
     for name, days in (("exposed_days", exposed_days), ("infected_days", infected_days)):
         if not isinstance(days, int) or not 1 <= days <= 1000:
             raise InputError(f"covid: {name}={days!r}, expected a whole number of days from 1 to 1000")
