@@ -148,6 +148,23 @@ def test_wrong_numbers_stop_the_run_at_the_line(cls, replicates):
     assert re.search(r"write instead: \S", str(caught.value))
 
 
+class ShapeOfValues(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=now.wealth + len(now.ill.nonzero()))  # BAD
+
+
+class ToNumpy(Base):
+    def step(self, now, rng):
+        return now.replace(wealth=now.wealth + now.wealth.numpy().mean())  # BAD
+
+
+@pytest.mark.parametrize("cls", [ShapeOfValues, ToNumpy])
+def test_what_vmap_cannot_do_stops_a_run_of_several_worlds_at_the_line(cls):
+    dz.simulate(cls(ring()), 2)
+    with pytest.raises(ModelError, match=rf"{cls.__name__} at .*test_guard\.py:{bad_line(cls)}\b"):
+        dz.simulate(cls(ring()), 2, replicates=3)
+
+
 class Harmless(Base):
     """Everything here is right, and some of it reads on the host."""
 

@@ -28,6 +28,7 @@ from denizen.model._model import Model as Model
 from denizen.model._model import series as series
 from denizen.model._param import Param as Param
 from denizen.model._param import param as param
+from denizen.model._per_agent import OneWorldAtATimeError as OneWorldAtATimeError
 from denizen.model._per_agent import per_agent as per_agent
 from denizen.model._per_agent import per_agent_fallbacks as per_agent_fallbacks
 from denizen.model._stage import Stage as Stage

@@ -9,16 +9,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from denizen.model import _hazards
-from denizen.model._guard import HOST_READ, Calls, Tell, Writes
+from denizen.model._guard import DATA_SHAPE, HOST_READ, Calls, Tell, Writes
 from denizen.model._hazards import Hazard
 from denizen.model._lines import Line, author_frame, line_of_frame
 
 _READS = {"tolist", "numpy", "__array__", "cpu"}
-_DATA_SHAPE = Hazard(
-    "makes a tensor whose shape depends on values",
-    "a fixed shape: a mask times values, torch.where(mask, a, b), torch.zeros(k).index_add(0, codes, values) to count, "
-    "torch.nonzero_static(mask, size=k)",
-)
 _INDEX = Hazard(
     "indexing with a mask makes a tensor whose shape depends on values",
     "mask * values, or torch.where(mask != 0, a, b)",
@@ -50,7 +45,7 @@ class CheckedOperations(Writes):
             if any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
                 self.report("shapes", _INDEX)
         elif torch.Tag.dynamic_output_shape in func.tags and kwargs.get("output_size") is None:
-            self.report("shapes", _DATA_SHAPE)
+            self.report("shapes", DATA_SHAPE)
 
 
 @contextmanager

@@ -223,6 +223,11 @@ HOST_READ = Hazard(
     "reads a value on the host: the device waits, and vmap and compilation cannot follow",
     "keep it a tensor: torch.where(condition, a, b) instead of if, masks instead of numbers",
 )
+DATA_SHAPE = Hazard(
+    "makes a tensor whose shape depends on values",
+    "a fixed shape: a mask times values, torch.where(mask, a, b), torch.zeros(k).index_add(0, codes, values) to count, "
+    "torch.nonzero_static(mask, size=k)",
+)
 _MESSAGES = (
     ("called random operation while in randomness error mode", "random", RANDOM),
     ("vmap: It looks like you're calling .item()", "host read", HOST_READ),
@@ -231,6 +236,8 @@ _MESSAGES = (
         "indexing with a boolean mask", "vmap",
         Hazard("vmap cannot index with a mask, whose ones differ in number", "torch.where(mask != 0, new, old)"),
     ),
+    ("Cannot access data pointer of Tensor", "host read", HOST_READ),  # x.numpy() of many worlds
+    ("batching operators that can output dynamic shape", "shapes", DATA_SHAPE),
     ("vmap: inplace arithmetic", "in place", IN_PLACE),
     (
         "value cannot be converted to type int8_t without overflow", "int8",

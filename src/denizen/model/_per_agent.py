@@ -7,7 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen.errors import ModelError
+
 _fallbacks = 0
+
+
+class OneWorldAtATimeError(ModelError):
+    """A step cannot run for several worlds at once; the engine then runs them one after another."""
 
 
 def per_agent(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,6 +48,8 @@ def per_agent(function: Callable[..., Any]) -> Callable[..., Any]:
                     f"agent, which is slow: replace branches on values by torch.where",
                     stacklevel=2,
                 )
+        if any(torch._C._functorch.is_batchedtensor(value) for value in values):
+            raise OneWorldAtATimeError("per_agent: a loop over agents needs one world at a time")
         return _loop(function, values)
 
     return over_agents

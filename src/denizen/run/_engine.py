@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from denizen import _tree
-from denizen.model import Model, Setting, State, Time, advance, own, restore, start
+from denizen.model import Model, OneWorldAtATimeError, Setting, State, Time, advance, own, restore, start
 
 
 @dataclasses.dataclass
@@ -63,6 +63,7 @@ class Stepper:
         self._structure: Any = None
         self._class: type[State] = State
         self._time_unit = model.time_unit
+        self._in_turn = False
         self.batched_step: Callable[..., Any] = self._batched(self._one)
         self._advance = self.batched_step
 
@@ -74,7 +75,11 @@ class Stepper:
     def start(self) -> Carry:
         """Draw the initial state of every world."""
         with torch.set_grad_enabled(self.setting.relax is not None):  # hard draws carry no gradient: do not record
-            leaves, bad = self._batched(self._start_one, batched=2)(self.keys, self.values)
+            try:
+                leaves, bad = self._batched(self._start_one, batched=2)(self.keys, self.values)
+            except OneWorldAtATimeError:
+                self._take_turns()
+                leaves, bad = self._batched(self._start_one, batched=2)(self.keys, self.values)
         switches = torch.zeros(self.worlds, len(self.setting.interventions), dtype=torch.int8, device=self.keys.device)
         step = torch.zeros((), dtype=torch.int64, device=self.keys.device)
         # The checks of init and of step differ; those of init are looked at once, by the caller.
@@ -92,9 +97,12 @@ class Stepper:
     def advance(self, carry: Carry, answers: dict[str, Tensor]) -> tuple[Carry, list[Tensor]]:
         """One step of every world: the next carry, and each record `[worlds, …]`."""
         with torch.set_grad_enabled(self.setting.relax is not None):
-            leaves, switches, records, bad = self._advance(
-                carry.leaves, carry.switches, self.keys, self.values, carry.step, answers
-            )
+            arguments = (carry.leaves, carry.switches, self.keys, self.values, carry.step, answers)
+            try:
+                leaves, switches, records, bad = self._advance(*arguments)
+            except OneWorldAtATimeError:
+                self._take_turns()
+                leaves, switches, records, bad = self._advance(*arguments)
         bad = bad if carry.bad is None else torch.maximum(carry.bad, bad)
         return Carry(list(leaves), carry.step + 1, switches, bad), list(records)
 
@@ -111,9 +119,10 @@ class Stepper:
     def _batched(self, one: Callable[..., Any], batched: int = 4) -> Callable[..., Any]:
         """Over all worlds: the first `batched` arguments have an axis of worlds, the others are shared.
 
-        A single world runs as it is and gets the axis put on afterwards.
+        A single world runs as it is and gets the axis put on afterwards; so do several where a function of one agent
+        cannot run under vmap.
         """
-        if self.worlds > 1:
+        if self.worlds > 1 and not self._in_turn:
 
             def over_worlds(*args: Any) -> Any:
                 dims = (0,) * batched + (None,) * (len(args) - batched)
@@ -121,11 +130,22 @@ class Stepper:
 
             return over_worlds
 
-        def single(*args: Any) -> Any:
-            alone = _tree.tree_map(lambda t: t[0], args[:batched])
+        def single(*args: Any, world: int = 0) -> Any:
+            alone = _tree.tree_map(lambda t: t[world], args[:batched])
             return _tree.tree_map(lambda t: t[None], one(*alone, *args[batched:]))
 
-        return single
+        def in_turn(*args: Any) -> Any:
+            parts = [_tree.flatten(single(*args, world=world)) for world in range(self.worlds)]
+            leaves = [torch.cat(column) for column in zip(*(leaves for leaves, _ in parts), strict=True)]
+            return _tree.unflatten(leaves, parts[0][1])
+
+        return in_turn if self._in_turn else single
+
+    def _take_turns(self) -> None:
+        """From now on one world after another, which gives the same bits."""
+        self._in_turn = True
+        self.batched_step = self._batched(self._one)
+        self.eager()
 
     def compile(self, backend: str) -> None:
         """Compile the step into one graph; raises what torch raises where that fails."""

@@ -58,7 +58,8 @@ def summary(results: "Results") -> Shown:
         time = [
             round(step * results.dt, 1) if results.dt < 1 else round(step * results.dt) for step in row["peak_step"]
         ]
-        cells.append([label, total, _cell(row["peak"]), _cell(time), _cell(row["final"])])
+        day = _cell(time) if any(row["peak"]) else "–"  # what is 0 throughout has no peak
+        cells.append([label, total, _cell(row["peak"]), day, _cell(row["final"])])
     style: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "header_style": "bold"}
     table = Table(title=title, box=SIMPLE_HEAD, padding=0, **style)
     for head, *column in zip(*cells, strict=True):
