@@ -120,7 +120,7 @@ def test_wrong_interventions(intervention: Any, words: str) -> None:
 def test_wrong_targets_of_richer_models() -> None:
     refused("unknown layer 'wrk'", model=TOWN, interventions=[Scale(target="layers.wrk", factor=0.0, when=During(0))])
     refused("'label' is str", model=TOWN, interventions=[Scale(target="label", factor=0.0, when=During(0))])
-    three = Ask(target="shares", groups="abc", answer=lambda g, t: 0)
+    three = Ask(target="shares", groups=("a", "b", "c"), answer=lambda g, t: 0)
     refused(r"shares.*\(2,\).*3 groups", model=TOWN, interventions=[three])
 
 
