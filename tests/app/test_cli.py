@@ -1,5 +1,6 @@
 """The command line as people use it: what it prints, what it writes, how it fails."""
 
+import contextlib
 import errno
 import json
 import os
@@ -120,6 +121,9 @@ def test_resume_refuses_a_population_that_changed(denizen):
     Path("town/networks/home.csv").write_text("".join(f"{k},{k + 1}\n" for k in range(29)))
     assert denizen("run", "sir", "--population", "town", "--steps", "3", "--out", "r")[0] == 0
     assert denizen("resume", "r", "--steps", "1")[0] == 0
+    Path("elsewhere").mkdir()
+    with contextlib.chdir("elsewhere"):
+        assert denizen("resume", "../r", "--steps", "1")[0] == 0
     Path("town/networks/home.csv").write_text("0,1\n")
     code, _, err = denizen("resume", "r", "--steps", "1")
     assert code == 2

@@ -16,7 +16,7 @@ from denizen import run
 from denizen.app._cli import Resume, Show, resume_command
 from denizen.app._config import RunConfig, from_mapping
 from denizen.app._models import MODELS, entry, notes, settings, shown
-from denizen.app._source import Source, fits, source
+from denizen.app._source import Source, fits, found_again, source
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
 from denizen.run import Run, SavedRun, Snapshots
 
@@ -57,6 +57,7 @@ def resume(command: Resume, console: Console) -> None:
     if command.steps is not None and command.steps < 0:
         raise ConfigError(f"--steps {command.steps}: expected a whole number, at least 0")
     config, facts = _begun_with(saved)
+    config = found_again(config, facts)
     wanted = max(saved.manifest.wanted, config.steps or 0)
     missing = wanted - saved.steps if command.steps is None else command.steps
     if missing <= 0:

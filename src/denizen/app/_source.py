@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,8 @@ def source(config: RunConfig) -> Source:
     network = _network(people, config.network)
     edges = len(people.edges(network, symmetrize=config.symmetrize)[0])
     facts = {"name": people.source, "network": network, "digest": content_digest(people, network)}
+    if os.path.exists(config.population):  # not synthetic:…
+        facts["path"] = os.path.abspath(config.population)
     name = people.name if people.source.startswith("synthetic:") else f"{people.name} ({people.source})"
     arguments = {"network": network, "symmetrize": config.symmetrize}
     return Source(people, arguments, name, edges, facts, _notes(people, network))
@@ -80,6 +83,14 @@ def _network(people: Population, wanted: str | None) -> str:
             f"--network {wanted}: population {people.name!r} has no such network; {nearest(wanted, names)}"
         )
     return wanted
+
+
+def found_again(config: RunConfig, saved: dict[str, Any]) -> RunConfig:
+    """With the population where it lay when the run began, if its relative path leads nowhere from here."""
+    place, path = config.population, saved.get("path")
+    if place is None or not isinstance(path, str) or os.path.exists(place) or not os.path.exists(path):
+        return config
+    return dataclasses.replace(config, population=path)
 
 
 def fits(made: Source, saved: dict[str, Any], folder: str) -> None:
