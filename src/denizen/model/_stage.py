@@ -40,7 +40,7 @@ class Stage:
             raise ModelError(f"stage.is_: expected at least one level; valid: {', '.join(self.levels)}")
         codes = sorted({self.code(level) for level in levels})
         if self.relaxed:
-            return self.value[..., codes].sum(dim=-1)
+            return (self.value * self._among(codes)).sum(dim=-1)
         if codes == list(range(codes[0], codes[-1] + 1)):
             return ops.in_range(self.value, codes[0], codes[-1])
         return sum((self.is_(self.levels[code]) for code in codes), torch.zeros_like(self.value))
@@ -61,9 +61,8 @@ class Stage:
             moved = self.is_(source) * event.to(torch.int8)
             return Stage(self.value + moved * (end - start), self.levels)
         moved = self.value[..., start] * event
-        shift = torch.zeros(len(self.levels), dtype=moved.dtype, device=moved.device)
-        shift = shift.scatter(0, torch.tensor([end], device=moved.device), 1.0)
-        shift = shift.scatter_add(0, torch.tensor([start], device=moved.device), -torch.ones(1, device=moved.device))
+        code = self._codes()
+        shift = (code == end).to(moved.dtype) - (code == start).to(moved.dtype)
         return Stage(self.value + moved[..., None] * shift, self.levels)
 
     def advance(self, event: Tensor, *levels: str) -> "Stage":
@@ -80,9 +79,16 @@ class Stage:
             return self.relax().advance(event, *levels)
         if not self.relaxed:
             return Stage(self.value + self.is_(*levels) * event.to(torch.int8), self.levels)
-        leaves = torch.tensor([float(code in codes) for code in range(len(self.levels))], device=self.value.device)
-        moved = self.value * leaves * event[..., None]
+        moved = self.value * self._among(codes) * event[..., None]
         return Stage(self.value - moved + torch.nn.functional.pad(moved[..., :-1], (1, 0)), self.levels)
+
+    def _codes(self) -> Tensor:
+        return torch.arange(len(self.levels), device=self.value.device)  # made on the device: a list would be copied
+
+    def _among(self, codes: list[int]) -> Tensor:
+        """float32 `[levels]`: 1 for the given codes."""
+        here = self._codes()
+        return sum(((here == code).to(torch.float32) for code in codes), torch.zeros_like(here, dtype=torch.float32))
 
     def table(self, values: Tensor) -> Tensor:
         """Look up one value per level: `values` `[levels]` -> `[agents]` (shares weigh the values when relaxed)."""

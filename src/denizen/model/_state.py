@@ -173,7 +173,17 @@ def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[Stat
                 f"{where} changed from {_shape(old_tensor)} to {_shape(tensor)} within a run; "
                 f"a field keeps its shape and dtype"
             )
+        if _described(old) != _described(value) and old is not None:
+            raise ModelError(
+                f"{where} changed from {_described(old)} to {_described(value)} within a run; a field keeps its levels "
+                f"and its length"
+            )
     return _make(type(state), formed)
+
+
+def _described(value: Any) -> Any:
+    """What a stage or a history tells apart; None for plain tensors."""
+    return value.levels if isinstance(value, Stage) else value.length if isinstance(value, History) else None
 
 
 def faults(state: State) -> list[tuple[str, Tensor]]:

@@ -4,6 +4,8 @@ The step counter, the parameters and the place to record to live in device memor
 follows changed parameters without a new capture.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -35,7 +37,7 @@ class Capture:
         self._records = [record.new_zeros(longest, *record.shape) for record in records]
         self._step = torch.compile(own_code(self._compiled), fullgraph=True, dynamic=False, backend=backend)
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self._pool = torch.cuda.graph_pool_handle()
+        self._pool: Any = None  # made with the first graph, shared by all
         self._warm_up()
 
     def run(self, carry: Carry, count: int) -> tuple[Carry, list[Tensor]]:
@@ -63,6 +65,7 @@ class Capture:
 
     def _graph(self, length: int) -> torch.cuda.CUDAGraph:
         if length not in self._graphs:
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
             with torch.no_grad(), torch.cuda.graph(graph, pool=self._pool):
                 self._index.zero_()
@@ -79,7 +82,13 @@ class Capture:
             self._index,
         )  # fmt: skip
         # Not inside the compiled function: there torch 2.11 gave wrong states for COVID in several worlds (log.md).
-        for old, leaf in zip(static.leaves, new, strict=True):
+        held = {leaf.untyped_storage().data_ptr() for leaf in static.leaves}
+        changed = [
+            (old, leaf) for old, leaf in zip(static.leaves, new, strict=True) if leaf.data_ptr() != old.data_ptr()
+        ]
+        # A field that took over another's buffer is copied first: that buffer is overwritten in its turn.
+        apart = [(old, leaf.clone() if leaf.untyped_storage().data_ptr() in held else leaf) for old, leaf in changed]
+        for old, leaf in apart:
             old.copy_(leaf)
 
     def _compiled(

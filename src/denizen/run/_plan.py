@@ -58,7 +58,8 @@ def _path(run: "Run") -> str:
         return "eager for the first steps, then compiled, as asked"
     if run._compile is False:
         return "eager, as asked or because compiling failed"
-    return f"eager; compiled where more than {AUTO_COMPILE_SECONDS[run.device.type]:.0f} s of stepping lie ahead"
+    worth = AUTO_COMPILE_SECONDS.get(run.device.type, AUTO_COMPILE_SECONDS["cpu"])
+    return f"eager; compiled where more than {worth:.0f} s of stepping lie ahead"
 
 
 def _fields(run: "Run") -> list[tuple[str, ...]]:

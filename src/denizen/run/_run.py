@@ -12,7 +12,7 @@ from torch import Tensor
 
 from denizen import ops
 from denizen.errors import CapacityError, InputError, ModelError, nearest
-from denizen.model import Model, Setting, faults, per_agent_fallbacks, series_names
+from denizen.model import Intervention, Model, Setting, faults, per_agent_fallbacks, series_names
 from denizen.model import guard as first_step_guard
 from denizen.run._atomic import uninterrupted
 from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
@@ -194,7 +194,7 @@ class Run(Results):
         done = 0
         while done < steps:
             cost = self._step_cost()
-            worth = AUTO_COMPILE_SECONDS[self.device.type]
+            worth = AUTO_COMPILE_SECONDS.get(self.device.type, AUTO_COMPILE_SECONDS["cpu"])
             asked = self._compile is True and self._timed_steps > 0  # the first step is eager: it is watched
             long = asked or (cost is not None and (steps - done) * cost > worth)
             if long and self._path == "eager" and self._compile is not False:
@@ -236,7 +236,9 @@ class Run(Results):
     def _compile_now(self) -> None:
         began = time.perf_counter()
         answers = self._answers(self._steps)
-        if self.device.type == "cuda" and not answers and self._stepper.setting.relax is None:
+        setting = self._stepper.setting
+        asks = any(type(i).answers is not Intervention.answers for i in setting.interventions)
+        if self.device.type == "cuda" and not asks and setting.relax is None:
             self._capture = try_capture(self._stepper, self._carry)
             self._path = "eager" if self._capture is None else "captured"
         else:
