@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torch import Tensor
+
 from denizen.errors import ConfigError, nearest
 from denizen.model import Model, Param
 from denizen.zoo.covid import Covid, covid
@@ -137,9 +139,16 @@ def shown(chosen: Entry, key: str) -> str:
 
 def notes(name: str, model: Model, steps: int) -> list[str]:
     """What a reader of the results should know of the numbers that go in."""
-    weekly = getattr(model, "R", None)
-    if name == "covid" and weekly is not None and steps > 7 * weekly.numel():
-        weeks = weekly.numel()
+    if name != "covid":
+        return []
+    found = []
+    weekly: Tensor = model.R  # type: ignore[attr-defined]  # of covid
+    weeks = weekly.numel()
+    if steps > 7 * weeks:
         given = "1 week" if weeks == 1 else f"{weeks} weeks"
-        return [f"R is given for {given}; from week {weeks + 1} on the last value holds, {weekly[-1].item():g}"]
-    return []
+        found.append(f"R is given for {given}; from week {weeks + 1} on the last value holds, {weekly[-1].item():g}")
+    if not model.sample_deaths:  # type: ignore[attr-defined]
+        found.append(
+            "daily_deaths are expected ones, so nobody enters the stage dead; --set sample_deaths=true draws them"
+        )
+    return found
