@@ -180,7 +180,9 @@ def own_code(function: Callable[..., Any]) -> Callable[..., Any]:
         return MethodType(own_code(function.__func__), function.__self__)
     assert isinstance(function, FunctionType)
     code = function.__code__.replace()
-    return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
 
 
 def _stack(bad: list[tuple[str, Tensor]], like: Tensor) -> Tensor:
