@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import denizen as dz
 from denizen import _tree
 from denizen.errors import InputError, ModelError
 from denizen.model import Stage, stage
+from denizen.relax import MeanField
 
 LEVELS = ("well", "latent", "ill", "over", "dead")
 AGENTS = 6
@@ -164,3 +166,24 @@ def test_is_a_tree() -> None:
     assert again.levels == LEVELS
     assert again.value.tolist() == [1, 1]
     assert repr(value) == "Stage(well, latent, ill, over, dead; codes (2,))"
+
+
+class Wanderer(dz.State):
+    place: Stage = dz.stage("agents", levels=("home", "away"))
+
+
+class Wandering(dz.Model):
+    num_agents: int = 20
+    rate: Tensor = dz.param(0.5, low=0.0)
+
+    def init(self, rng: Any) -> Wanderer:
+        return Wanderer(place=rng.bernoulli("out", 0.5))  # codes in a hard run, shares in a relaxed one
+
+    def step(self, now: Wanderer, rng: Any) -> Wanderer:
+        return now.replace(place=now.place.move(rng.event("go", self.rate), "away", source="home"))
+
+
+def test_shares_are_no_codes() -> None:
+    dz.simulate(Wandering(), 2)
+    with pytest.raises(ModelError, match=r"place is a stage and was given torch\.float32.*now\.place\.move"):
+        dz.simulate(Wandering(), 2, relax=MeanField())

@@ -120,6 +120,12 @@ class StageKind(Kind):
     def form(self, value: Any, where: str, relaxed: bool) -> Stage:
         if isinstance(value, Stage):
             return _same_form(value, where, relaxed)
+        if isinstance(value, Tensor) and value.dtype.is_floating_point:  # what a relaxed draw gives
+            moved = f"now.{where.rpartition('.')[2]}.move(…)"
+            raise ModelError(
+                f"{where} is a stage and was given {value.dtype} values, which are no codes; move agents instead: "
+                f"{moved} in step, Stage(codes, levels).move(event, to, source=…) in init"
+            )
         codes = super().form(value, where, False)
         stage = Stage(codes, self.levels)
         return stage.relax() if relaxed else stage
