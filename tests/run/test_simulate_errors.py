@@ -245,3 +245,7 @@ def test_a_model_without_size_or_functions() -> None:
     refused(r"Empty has no init\(self, rng\)", ModelError, model=Empty())
     for wrong in (-1, 2.5, None):
         refused("num_agents", ModelError, model=Empty(num_agents=wrong))
+
+
+def test_more_replicates_than_memory_holds() -> None:
+    refused(r"replicates need at least .* GiB are free on cpu; lower replicates \(about [\d,]+ fit\)", replicates=10**10)

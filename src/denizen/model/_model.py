@@ -46,6 +46,7 @@ class Model:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+        cls.__setattr__ = _refuse  # type: ignore[method-assign]  # says what to do, where a dataclass says "frozen"
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # made a dataclass on the line above
         cls.params = {f.name: f.metadata["param"] for f in fields if "param" in f.metadata}
         cls.field_names = tuple(f.name for f in fields)
@@ -70,6 +71,9 @@ class Model:
     def step(self, now: Any, rng: Rng) -> State:
         """The state one step on."""
         raise ModelError(f"{type(self).__name__} has no step(self, now, rng)")
+
+    def fits(self, dt: float) -> None:
+        """Raise `InputError` where parameters do not go with steps of length `dt`; called once, before a run."""
 
     @property
     def interventions(self) -> tuple[Any, ...]:
@@ -113,6 +117,13 @@ class Model:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{n}={_brief(v)}' for n, v in self._held().items())})"
+
+
+def _refuse(model: Model, name: str, value: Any) -> None:
+    raise ModelError(
+        f"{type(model).__name__}.{name}: a model is never changed; a parameter: model.replace({name}=…), what changes "
+        f"from step to step: a field of the state"
+    )
 
 
 def _brief(value: Any) -> str:

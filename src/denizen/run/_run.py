@@ -331,6 +331,11 @@ class Run(Results):
         if self._snapshots is not None:
             self._snapshots.taken = taken
 
+    def __repr__(self) -> str:
+        worlds = f"{len(self.worlds)} replicate{'s' if len(self.worlds) > 1 else ''}"
+        name = type(self.model).__name__
+        return f"Run({name}: {worlds} × {self.steps} steps, seed {self.seed}, {self.device}, {self._path})"
+
     # --- looking at it ------------------------------------------------------------------------------------------------
 
     def plan(self) -> "Shown":

@@ -14,6 +14,7 @@ from torch import Tensor
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model import Intervention, Model, Setting
 from denizen.rng import MAX_SEED, Relax
+from denizen.run._room import check_room
 from denizen.run._run import Run
 from denizen.run._snapshots import Snapshots
 
@@ -72,6 +73,7 @@ def simulate(
     if not isinstance(dt, Real) or isinstance(dt, bool) or not 0 < dt < float("inf"):
         raise InputError(f"simulate: dt={dt!r}, expected a positive number")
     _options(relax, compile, progress, out)
+    model.fits(float(dt))
     target = _device(device)
     setting = Setting(
         dt=float(dt),
@@ -80,9 +82,11 @@ def simulate(
         record=_records(record or {}, model),
         custom_ids=ids is not None,
     )
+    identities = _ids(ids, model, target)
+    check_room(identities.numel(), len(numbers), target)
     keys = torch.tensor([[seed, world] for world in numbers], dtype=torch.int64, device=target)
     run = Run._begin(
-        model.to(target), setting, keys, _ids(ids, model, target), _values(params or {}, model, len(numbers), target),
+        model.to(target), setting, keys, identities, _values(params or {}, model, len(numbers), target),
         _snapshots(snapshots), compile, out,
     )  # fmt: skip
     return run.extend(steps, progress=progress)
@@ -110,7 +114,7 @@ def _options(relax: Any, compile: Any, progress: Any, out: Any) -> None:
         raise InputError(f"simulate: out={out!r}, expected the path of a folder")
 
 
-def _world_numbers(replicates: int, worlds: Sequence[int] | None) -> list[int]:
+def _world_numbers(replicates: int, worlds: Sequence[int] | None) -> Sequence[int]:
     replicates = _whole("replicates", replicates, 1)
     if worlds is None:
         return list(range(replicates))

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.zoo._durations import check_duration
 
 
 class People(dz.State):
@@ -29,6 +30,11 @@ class SEIR(dz.Model):
     seed_share: Tensor = dz.param(0.01, low=0.0, high=1.0, learnable=False, about="share infectious at the start")
     latent_phases: int = 1
     infectious_phases: int = 1
+
+    def fits(self, dt: float) -> None:
+        """Refuse a stage that would be over before a step is."""
+        check_duration("latent", self.latent_days, self.latent_phases, dt)
+        check_duration("infectious", self.infectious_days, self.infectious_phases, dt)
 
     def init(self, rng: dz.rng.Rng) -> People:
         """Make a random share infectious."""

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.zoo._durations import check_duration
 
 
 class People(dz.State):
@@ -27,6 +28,10 @@ class SIR(dz.Model):
     infectious_days: Tensor = dz.param(7.0, low=0.01, unit="day", about="mean time until recovery")
     seed_share: Tensor = dz.param(0.01, low=0.0, high=1.0, learnable=False, about="share infected at the start")
     infectious_phases: int = 1
+
+    def fits(self, dt: float) -> None:
+        """Refuse a stage that would be over before a step is."""
+        check_duration("infectious", self.infectious_days, self.infectious_phases, dt)
 
     def init(self, rng: dz.rng.Rng) -> People:
         """Infect a random share."""
