@@ -117,7 +117,7 @@ def _options(relax: Any, compile: Any, progress: Any, out: Any) -> None:
 def _world_numbers(replicates: int, worlds: Sequence[int] | None) -> Sequence[int]:
     replicates = _whole("replicates", replicates, 1)
     if worlds is None:
-        return list(range(replicates))
+        return range(replicates)  # not a list: it may be absurdly long
     if isinstance(worlds, str) or not hasattr(worlds, "__iter__"):
         raise InputError(f"simulate: worlds={worlds!r}, expected a list of world numbers")
     numbers = [_whole("worlds", world, 0, MAX_SEED) for world in worlds]
