@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen import _tree
 from denizen.errors import ModelError
 from denizen.model._interventions import Intervention
 from denizen.model._model import Model
@@ -71,6 +72,8 @@ def start(model: Model, key: Tensor, ids: Tensor, setting: Setting) -> tuple[Any
     step = torch.zeros((), dtype=torch.int64, device=key.device)
     rng = _rng(key, step, ids, "init", setting)
     state = form(model.init(rng), None, {"agents": ids.numel()}, None, setting.relax is not None)
+    # The one move to the device: `init` may build on the CPU what it does not get from rng or the model.
+    state = _tree.tree_map(lambda tensor: tensor.to(key.device), state)
     time = Time(step, setting.dt, model.time_unit)
     return own(state, time, ids), rng._bad
 

@@ -1,6 +1,8 @@
 """Compiling the step, or saying why it stays eager."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from denizen.ops import fuse_draws
@@ -22,8 +24,7 @@ def try_compile(stepper: Stepper, carry: Carry, answers: dict[str, Any]) -> str:
     stepper.compile(BACKEND)
     fuse_draws()
     try:
-        with warnings.catch_warnings():  # torch's tracing asks a state inside a gradient for its .grad
-            warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf")
+        with _quiet():
             stepper.advance(carry, answers)
     except Exception as error:  # torch raises many types here; all mean: this machine cannot compile
         stepper.eager()
@@ -36,10 +37,19 @@ def try_capture(stepper: Stepper, carry: Carry) -> Capture | None:
     """Compile the step on CUDA and make it ready for CUDA graphs; None, with one warning, where that fails."""
     fuse_draws()
     try:
-        return Capture(stepper, carry, GRAPH_STEPS, BACKEND)
+        with _quiet():
+            return Capture(stepper, carry, GRAPH_STEPS, BACKEND)
     except Exception as error:  # as above
         _say(error)
         return None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings that torch gives about itself while it compiles; as errors they would end the compile."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _say(error: Exception) -> None:
