@@ -140,6 +140,12 @@ class Writes(TorchDispatchMode):
             self._tell(rule, line_of_frame(frame), hazard)
 
 
+# torch would import its compiler (0.7 s) to keep it out of a dispatch mode; nothing is compiled while this one watches.
+_watch = getattr(Writes.__torch_dispatch__, "__wrapped__", None)
+if _watch is not None:
+    _watch.__dict__.setdefault("__dynamo_disable", _watch)
+
+
 @dataclasses.dataclass(frozen=True)
 class Facts:
     """What torch says about an operation.
