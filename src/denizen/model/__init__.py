@@ -1,15 +1,13 @@
 """Authoring: states, models, parameters, series, interventions, and the check of the author's rules."""
 
-from denizen.model._apply import Outcome as Outcome
 from denizen.model._apply import Setting as Setting
-from denizen.model._apply import advance as advance
 from denizen.model._apply import series_names as series_names
-from denizen.model._apply import start as start
 from denizen.model._births import births as births
 from denizen.model._births import child_id as child_id
 from denizen.model._check import Report as Report
 from denizen.model._check import check as check
 from denizen.model._check_rules import Finding as Finding
+from denizen.model._flat import FlatWorld as FlatWorld
 from denizen.model._guard import guard as guard
 from denizen.model._history import History as History
 from denizen.model._interventions import Act as Act
@@ -36,4 +34,4 @@ from denizen.model._state import State as State
 from denizen.model._state import Time as Time
 from denizen.model._state import faults as faults
 from denizen.model._state import own as own
-from denizen.model._state import restore as restore
+from denizen.model._state import plain as plain

@@ -1,6 +1,6 @@
 """A model's steps for `dz.check`: one world over flat tensors, alone, batched by vmap or compiled into one graph.
 
-The engine (`denizen.run`) lies above this layer; these are the same calls of `start` and `advance`, without chunks.
+The engine (`denizen.run`) lies above this layer and steps the same `FlatWorld`, in chunks.
 """
 
 import dataclasses
@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen import _tree
-from denizen.model._apply import Setting, advance, start
+from denizen.model._apply import Setting
+from denizen.model._flat import FlatWorld
 from denizen.model._model import Model
-from denizen.model._state import Time, own, restore
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +43,7 @@ class MeanField:
 
 
 class Flat:
-    """Init and step of one world over flat tensors."""
+    """Init and a few steps of one world, or of several."""
 
     def __init__(self, model: Model, setting: Setting, ids: Tensor, answers: list[dict[str, Tensor]]) -> None:
         """Args:
@@ -53,32 +52,21 @@ class Flat:
         ids: int64 `[agents]`.
         answers: parameters decided on the host, for each step to run.
         """
-        self.model, self.setting, self.ids, self.answers = model, setting, ids, answers
-        self.labels: list[str] = []
-        self._structure: Any = None
-        self._class: type[Any] = object
+        self.world, self.answers = FlatWorld(model, setting, ids), answers
 
     def state(self, leaves: list[Tensor], step: Tensor) -> Any:
         """The state with these tensors."""
-        fields = _tree.unflatten(leaves, self._structure)
-        time = Time(step, self.setting.dt, self.model.time_unit)
-        return own(restore(self._class, fields), time, fields.get("id", self.ids))
+        return self.world.state(leaves, step)
 
     def init(self, key: Tensor) -> tuple[list[Tensor], Tensor]:
         """(leaves, checks) of the initial state."""
-        state, bad = start(self.model, key, self.ids, self.setting)
-        if "alive" in state.kinds:
-            self.setting = dataclasses.replace(self.setting, custom_ids=True)
-        self._class = type(state)
-        leaves, self._structure = self._fields(state)
-        return leaves, self._stack(bad, key)
+        return self.world.init(key, {})
 
     def step(
         self, leaves: list[Tensor], switches: Tensor, key: Tensor, step: Tensor, answers: dict[str, Tensor]
     ) -> tuple[list[Tensor], Tensor, list[Tensor], Tensor]:
         """(leaves, switches, records, checks) one step on."""
-        out = advance(self.model, self.state(leaves, step), switches, key, answers, self.setting)
-        return self._fields(out.state)[0], out.switches, out.records, self._stack(out.bad, key)
+        return self.world.step(leaves, switches, key, {}, step, answers)
 
     def run(
         self, keys: Tensor, *, init: Callable[..., Any] | None = None, step: Callable[..., Any] | None = None,
@@ -92,17 +80,17 @@ class Flat:
             step: stands in for the method of the same name.
             around: makes a context for init (step -1) and for each step.
         """
-        around = around or (lambda number: torch.set_grad_enabled(self.setting.relax is not None))
+        around = around or (lambda number: torch.set_grad_enabled(self.world.setting.relax is not None))
         with around(-1):
             leaves, bad = (init or self.init)(keys)
-        switches = torch.zeros(*keys.shape[:-1], len(self.setting.interventions), dtype=torch.int8)
+        switches = torch.zeros(*keys.shape[:-1], len(self.world.setting.interventions), dtype=torch.int8)
         records, flags = [], [bad]
         for number, answers in enumerate(self.answers):
             with around(number):
                 leaves, switches, row, bad = (step or self.step)(leaves, switches, keys, torch.tensor(number), answers)
             records.append(row)
             flags.append(bad)
-        return Course(records, list(leaves), self.labels, flags)
+        return Course(records, list(leaves), self.world.checks, flags)
 
     def batched(self, keys: Tensor) -> Course:
         """All steps of a batch of worlds under vmap."""
@@ -135,14 +123,6 @@ class Flat:
                 return function(leaves, switches, key, step, answers)
 
         return self.run(key, step=one_graph), operations
-
-    def _fields(self, state: Any) -> tuple[list[Tensor], Any]:
-        names = (*state.kinds, "id") if self.setting.custom_ids else tuple(state.kinds)
-        return _tree.flatten({name: getattr(state, name) for name in names})
-
-    def _stack(self, bad: list[tuple[str, Tensor]], like: Tensor) -> Tensor:
-        self.labels = [label for label, _ in bad]
-        return torch.stack([flag for _, flag in bad]) if bad else like.new_zeros(0, dtype=torch.int8)
 
 
 def same(one: list[Tensor], other: list[Tensor], exact: bool = True) -> bool:

@@ -103,7 +103,7 @@ class State:
             if name not in self.kinds:
                 why = "belongs to the engine" if name in OWNED else f"is unknown; {nearest(name, self.kinds)}"
                 raise ModelError(f"{type(self).__name__}.replace: {name!r} {why}")
-        return _make(type(self), {**values(self), **changes})
+        return make(type(self), {**values(self), **changes})
 
     def __repr__(self) -> str:
         parts = [f"{name}={_shape(self.__dict__.get(name))}" for name in self.kinds]
@@ -120,7 +120,8 @@ def _bind(target: Any, values: dict[str, Any]) -> None:
         object.__setattr__(target, name, value)
 
 
-def _make(cls: type[Any], values: dict[str, Any]) -> Any:
+def make(cls: type[Any], values: dict[str, Any]) -> Any:
+    """A state of a class from values of its fields; nothing is checked."""
     state = object.__new__(cls)
     _bind(state, values)
     return state
@@ -131,14 +132,14 @@ def values(state: State) -> dict[str, Any]:
     return {name: getattr(state, name) for name in (*state.kinds, *OWNED) if hasattr(state, name)}
 
 
-def restore(cls: type[State], fields: dict[str, Any]) -> Any:
-    """A state of a class from values of its fields, as `_tree.flatten` gave them; nothing is checked."""
-    return _make(cls, {name: value for name, value in fields.items() if name in cls.kinds})
+def plain(field: Any) -> Tensor:
+    """The tensor of a field's value."""
+    return field.value if isinstance(field, Stage | History) else field
 
 
 def own(state: State, time: Time, ids: Tensor) -> Any:
     """The state with the fields that the engine owns."""
-    return _make(type(state), {**values(state), "time": time, "id": ids})
+    return make(type(state), {**values(state), "time": time, "id": ids})
 
 
 def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[State] | None, relaxed: bool) -> Any:
@@ -162,12 +163,12 @@ def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[Stat
         where = f"{type(state).__name__}.{name}"
         value = kind.form(getattr(state, name), where, relaxed)
         formed[name] = value
-        tensor = value.value if isinstance(value, Stage | History) else value
+        tensor = plain(value)
         for axis, size in zip(kind.axes, tensor.shape, strict=False):
             if sizes.setdefault(axis, size) != size:
                 raise ModelError(f"{where} has {size} entries on axis {axis!r}, others have {sizes[axis]}")
         old = None if before is None else getattr(before, name)
-        old_tensor = old.value if isinstance(old, Stage | History) else old
+        old_tensor = plain(old)
         if old_tensor is not None and (old_tensor.shape, old_tensor.dtype) != (tensor.shape, tensor.dtype):
             raise ModelError(
                 f"{where} changed from {_shape(old_tensor)} to {_shape(tensor)} within a run; "
@@ -178,7 +179,7 @@ def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[Stat
                 f"{where} changed from {_described(old)} to {_described(value)} within a run; a field keeps its levels "
                 f"and its length"
             )
-    return _make(type(state), formed)
+    return make(type(state), formed)
 
 
 def _described(value: Any) -> Any:
@@ -198,4 +199,4 @@ def _flatten(state: State) -> tuple[list[Any], Any]:
 
 
 def _unflatten(cls: type[Any], children: list[Any], names: Any) -> Any:
-    return _make(cls, dict(zip(names, children, strict=True)))
+    return make(cls, dict(zip(names, children, strict=True)))

@@ -2,14 +2,12 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from denizen import _tree
 from denizen.errors import InputError, nearest
-from denizen.model import State
+from denizen.model import State, plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +42,7 @@ class SnapshotStore:
 
     def copy(self, state: State) -> dict[str, Tensor]:
         """Copies of the chosen fields, `[worlds, …]` each: later steps cannot change them."""
-        return {name: _values(state.__dict__[name]).detach().clone() for name in self.names}
+        return {name: plain(getattr(state, name)).detach().clone() for name in self.names}
 
     def extend(self, taken: list[tuple[int, dict[str, Tensor]]]) -> None:
         """Keep further snapshots."""
@@ -55,8 +53,3 @@ class SnapshotStore:
         out = {name: torch.stack([fields[name] for _, fields in self.taken], dim=1) for name in self.names}
         out["step"] = torch.tensor([step for step, _ in self.taken])
         return out
-
-
-def _values(field: Any) -> Tensor:
-    leaves, _ = _tree.flatten(field)
-    return leaves[0]
