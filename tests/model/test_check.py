@@ -344,6 +344,37 @@ class RaisesInInit(Base):
         return People(ill=torch.zeros(NUM, dtype=torch.int8))  # BAD
 
 
+class InitLeavesRange(Base):
+    def init(self, rng):  # BAD
+        return People(ill=torch.full((NUM,), 2, dtype=torch.int8), wealth=torch.zeros(NUM))
+
+
+class InitOdds(Base):
+    def init(self, rng):  # BAD
+        return People(ill=rng.bernoulli("seed", 1.5), wealth=rng.uniform("wealth"))
+
+
+class InitStores(Base):
+    def init(self, rng):
+        return People(ill=torch.full((NUM,), 300), wealth=torch.zeros(NUM))  # BAD
+
+
+class InitStream(Base):
+    def init(self, rng):
+        return People(ill=rng.bernoulli("seed", 0.5), wealth=rng.uniform("seed"))  # BAD
+
+
+class InitDiffers(Base):
+    def init(self, rng):  # BAD
+        return People(ill=rng.bernoulli("seed", 0.5), wealth=torch.full((NUM,), float(next(TICKS))))
+
+
+class ComparesStage(Base):
+    def step(self, now, rng):
+        level = Stage(now.ill, ("well", "ill"))
+        return now.replace(wealth=torch.where(level == 1, now.wealth, 0.0))  # BAD
+
+
 BAD = {
     "host read": [Item, Branch, ToList, ToNumpy, SeriesRead],
     "shapes": [
@@ -358,15 +389,16 @@ BAD = {
         SeriesOfNumbers,
     ],
     "random": [TorchRandom, Dropout, PythonRandom, NumpyRandom, OwnGenerator],
-    "stream": [StreamTwice],
+    "stream": [StreamTwice, InitStream],
     "in place": [WritesState, WritesItem, WritesParam, WritesOutside, SetsState, SetsModel],
-    "int8": [Not, BigConstant, BigScalarTensor, Accumulates, Product, Mean, Narrowed, StoredWide],
-    "range": [OutOfRange, NegativeHazard],
+    "int8": [Not, BigConstant, BigScalarTensor, Accumulates, Product, Mean, Narrowed, StoredWide, InitStores],
+    "range": [OutOfRange, NegativeHazard, InitLeavesRange, InitOdds],
+    "repeat": [InitDiffers],
     "global state": [GlobalCounter, GlobalList, GlobalSetting, HeldByAnObject],
     "vmap": [NotVmappable, MaskedWrite],
     "compile": [NotCompilable],
     "gradient": [CutByCompare, CutByCast, NotRelaxable],
-    "error": [Raises, OutOfBounds],
+    "error": [Raises, OutOfBounds, ComparesStage],
 }
 CASES = [pytest.param(rule, cls, id=cls.__name__) for rule, group in BAD.items() for cls in group]
 

@@ -199,3 +199,26 @@ def test_bounds_in_words() -> None:
 
     words = [bounds(low, high) for low in (None, 1.0) for high in (None, 2.5)]
     assert words == ["any", "at most 2.5", "at least 1", "1 to 2.5"]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "refused"),
+    [
+        (Graph, True),
+        (Layers, True),
+        (Graph | Layers, True),
+        ("dz.Graph", True),
+        ("Graph | Layers", True),
+        (Graph | None, False),
+        (Any, False),
+        ("Graph | None", False),
+    ],
+)
+def test_what_is_no_graph(annotation: Any, refused: bool) -> None:
+    cls: Any = type("Mine", (dz.Model,), {"__annotations__": {"contacts": annotation}})
+    assert cls(Graph.from_edges([0], [1])).num_agents == 2
+    if refused:
+        with pytest.raises(InputError, match=r"Mine\.contacts is list \[1, 2\], expected a dz\.Graph"):
+            cls([1, 2])
+    else:
+        assert cls([1, 2]).contacts == [1, 2]

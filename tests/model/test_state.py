@@ -80,6 +80,49 @@ def test_wrong_limits(limit: Any) -> None:
             dz.real("agents", max=limit)
 
 
+@pytest.mark.parametrize(
+    ("axes", "axis", "other"),
+    [
+        (["agent"], "agent", "agents"),
+        (["agnets"], "agnets", "agents"),
+        (["agents", "agent"], "agent", "agents"),
+        (["agents", "regions", "region"], "regions", "region"),
+        (["agents", "regions", "regions", "reigons"], "reigons", "regions"),
+    ],
+)
+def test_a_misspelt_axis(axes: list[str], axis: str, other: str) -> None:
+    fields = {f"x{k}": dz.mask(name) for k, name in enumerate(axes)}
+    with pytest.raises(ModelError, match=rf"Mine\.x\d: axis '{axis}' is close to '{other}'"):
+        type("Mine", (dz.State,), {"__annotations__": dict.fromkeys(fields, Tensor), **fields})
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        ["agents", "agencies"],
+        ["ages", "agents"],
+        ["level1", "level2"],
+        ["goods", "foods"],
+        ["agent", "agent"],  # on two fields: meant so
+        ["region", "region", "regions", "regions"],
+    ],
+)
+def test_axes_of_their_own(axes: list[str]) -> None:
+    fields = {f"x{k}": dz.mask(name) for k, name in enumerate(axes)}
+    cls: Any = type("Mine", (dz.State,), {"__annotations__": dict.fromkeys(fields, Tensor), **fields})
+    assert list(cls.kinds) == list(fields)
+
+
+@pytest.mark.parametrize("name", ["stage", "past"])
+def test_no_equality_of_stages_and_histories(name: str) -> None:
+    value = getattr(formed(), name)
+    with pytest.raises(ModelError, match=r"has no ==.*write (stage\.is_\('a'\)|history\.within)"):
+        _ = value == 1
+    with pytest.raises(ModelError, match="has no =="):
+        _ = torch.zeros(3) != value
+    assert value in {value}
+
+
 # --- making and replacing ---------------------------------------------------------------------------------------------
 
 

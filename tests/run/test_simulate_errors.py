@@ -210,8 +210,8 @@ class Broken(dz.Model):
     [
         ("init dict", "got dict"), ("init none", "got NoneType"), ("init number", "Mask.on is int 1"),
         ("init float", "Mask.on is a mask and was given torch.float32"), ("init size", "Mask.on has 7 entries.*8"),
-        ("init two", "Mask.on"), ("init axes", r"Mask.on has shape \(8, 2\)"),
-        ("init probability", r"rng.bernoulli\('x'\).*in init.*from 0 to 1"),
+        ("init two", r"Mask.on \(mask\) is out of range \(or NaN\) in init$"),
+        ("init axes", r"Mask.on has shape \(8, 2\)"), ("init probability", r"rng.bernoulli\('x'\).*in init.*from 0 to 1"),
         ("step none", "return now.replace"), ("step number", "got int"), ("step dict", "got dict"),
         ("step float", "never narrowed"), ("step size", "Mask.on"), ("twice", "twice in one step"),
         ("hazard", r"rng.event\('x'\).*not negative"), ("nan", r"rng.event\('x'\).*NaN"),

@@ -137,5 +137,7 @@ def test_unusable_calls() -> None:
         layers.sum(torch.ones(2), step=torch.tensor(0), scale={"werk": 0.0})
     with pytest.raises(InputError, match="unknown layer 'school'"):
         layers["school"]
+    with pytest.raises(ModelError, match=r"values is list \[1, 2\], expected a tensor"):
+        layers.sum([1, 2])
     with pytest.raises(ModelError, match="values has shape"):
         layers.sum(torch.ones(3), step=torch.tensor(0))

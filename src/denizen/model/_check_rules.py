@@ -62,6 +62,7 @@ class Probes:
         self.proved: list[str] = []
         self.skipped: list[str] = []
         self._answers: list[dict[str, Tensor]] = []
+        self._begun: Flat | None = None
 
     def all(self, gradient: bool) -> None:
         """Run every probe; those that follow a failed run are skipped."""
@@ -88,7 +89,8 @@ class Probes:
     def _flat(self, model: Model | None = None, relax: Any = None) -> Flat:
         model = model or self.model
         setting = Setting(interventions=(*model.interventions, *self.extra), relax=relax)
-        return Flat(model, setting, self._ids, self._ask(setting))
+        self._begun = Flat(model, setting, self._ids, self._ask(setting))
+        return self._begun
 
     def _ask(self, setting: Setting) -> list[dict[str, Tensor]]:
         """What interventions ask the host, asked once: answers may be random, the steps between them not."""
@@ -101,8 +103,13 @@ class Probes:
         keys = torch.tensor([[self.seed, world] for world in worlds])
         return keys[0] if len(worlds) == 1 else keys
 
-    def _step_line(self) -> Line | None:
-        return line_of_function(type(self.model).step) or line_of_class(type(self.model))
+    @property
+    def _phase(self) -> str:
+        """Where the latest run is, or where it ended: ``"init"`` or ``"step"``."""
+        return self._begun.phase if self._begun is not None else "init"
+
+    def _line(self, phase: str = "step") -> Line | None:
+        return line_of_function(getattr(type(self.model), phase)) or line_of_class(type(self.model))
 
     def _has(self, *rules: str) -> bool:
         return any(finding.rule in rules for finding in self.findings)
@@ -127,20 +134,21 @@ class Probes:
             if self._has("host read"):
                 return  # which made a number of the tensor
             line = line_of_function(getattr(type(self.model), series.group(1)))
-        elif line is None and rule == "shapes":
-            line = self._return_line()
-        self.add(rule, line or self._step_line(), what, instead)
+        phase = self._phase
+        if line is None and rule == "shapes":
+            line = self._return_line(phase)
+        self.add(rule, line or self._line(phase), what, instead)
 
-    def _return_line(self) -> Line | None:
+    def _return_line(self, phase: str) -> Line | None:
         """Where init or step returned what the engine then refused."""
-        for function in (type(self.model).step, type(self.model).init):
-            if line_of_function(function) is None:
-                continue
-            code = inspect.unwrap(function).__code__
-            line = globals_.line_of_return(code, lambda: self._flat().run(self._key(0)))
-            if line is not None:
-                return line
-        return None
+        function = getattr(type(self.model), phase)
+        if line_of_function(function) is None:
+            return None
+        code, begun = inspect.unwrap(function).__code__, self._begun
+        try:
+            return globals_.line_of_return(code, lambda: self._flat().run(self._key(0)))
+        finally:
+            self._begun = begun  # the run that asked goes on
 
     # --- probes -------------------------------------------------------------------------------------------------------
 
@@ -148,12 +156,16 @@ class Probes:
         flat, told = self._flat(), set()
 
         def tell(rule: str, line: Line | None, hazard: Hazard) -> None:
-            line = line or self._return_line()
+            line = line or self._return_line(flat.phase)
             if (rule, line) not in told:
                 told.add((rule, line))
                 self.findings.append(Finding(rule, line, hazard.what, hazard.instead))
 
+        by_init: list[str] = []
+
         def around(step: int) -> AbstractContextManager[Any]:
+            if step == 0:
+                by_init.extend(name for name, getter in getters.items() if getter() != before[name])
             stack = ExitStack()
             stack.enter_context(torch.no_grad())
             stack.enter_context(watching(tell))
@@ -165,7 +177,7 @@ class Probes:
             course = flat.run(self._key(0), around=around)
             changed = [name for name, getter in getters.items() if getter() != before[name]]
         for name in changed:
-            self._changed(name, getters[name])
+            self._changed(name, getters[name], "init" if name in by_init else "step")
         self._ranges(flat, course)
         shapes = [[(value.shape, value.dtype) for value in row] for row in course.records]
         for name, first, *rest in zip(self.model.all_series, *shapes, strict=False):
@@ -179,7 +191,7 @@ class Probes:
             self.proved.append("random numbers only from rng, no stream used twice, no write in place, no mask wraps")
         return course
 
-    def _changed(self, name: str, getter: Callable[[], Any]) -> None:
+    def _changed(self, name: str, getter: Callable[[], Any], phase: str) -> None:
         generator = name in globals_.GENERATORS or name.endswith(globals_.OWN_GENERATOR)
         rule = "random" if generator else "global state"
         if self._has(rule):
@@ -189,30 +201,42 @@ class Probes:
         instead = 'rng.uniform("name"), rng.event("name", hazard), …'
         if not generator:
             instead = "return what changes as part of the state; a step leaves no trace"
-        self.add(rule, line or self._step_line(), f"a step changes {name}", instead)
+        self.add(rule, line or self._line(phase), f"{phase} changes {name}", instead)
 
     def _ranges(self, flat: Flat, course: Course) -> None:
         if self._has("int8", "in place"):
             return  # out of range because of that
-        for number, flags in enumerate(course.bad[1:]):
-            for label, flag in zip(course.labels, flags.tolist(), strict=True):
-                if flag:
-                    what = f"{label} got a value that is negative, NaN or too large"
-                    instead = "a hazard of at least 0, a probability from 0 to 1"
-                    if label.startswith("births"):
-                        what, _, instead = label.partition("; ")
-                    self.add("range", self._step_line(), f"{what}, in step {number}", instead)
-        for name, fault in faults(flat.state(course.leaves, torch.tensor(self.steps))):
+        if self._out_of_range("init", "in init", *course.first_bad, flat.state(course.first, torch.tensor(0))):
+            return  # the steps go on from there
+        for number, flags in enumerate(course.bad):
+            self._out_of_range("step", f"in step {number}", course.labels, flags)
+        last = flat.state(course.leaves, torch.tensor(self.steps))
+        self._out_of_range("step", f"within {self.steps} steps", [], torch.zeros(0), last)
+
+    def _out_of_range(self, phase: str, when: str, labels: list[str], flags: Tensor, state: Any = None) -> bool:
+        """Add what the device checks and the fields of a state tell; whether there was anything."""
+        found = False
+        for label, flag in zip(labels, flags.tolist(), strict=True):
+            if flag:
+                found, what = True, f"{label} got a value that is negative, NaN or too large"
+                instead = "a hazard of at least 0, a probability from 0 to 1"
+                if label.startswith("births"):
+                    what, _, instead = label.partition("; ")
+                self.add("range", self._line(phase), f"{what}, {when}", instead)
+        for name, fault in faults(state) if state is not None else ():
             if bool(fault):
-                what = f"{name} leaves its range within {self.steps} steps"
-                self.add("range", self._step_line(), what, "a mask of 0 and 1, a count from 0 to its max, finite reals")
+                instead = "a mask of 0 and 1, a count from 0 to its max, finite reals"
+                self.add("range", self._line(phase), f"{name} leaves its range {when}", instead)
+                found = True
+        return found
 
     def _repeat(self, first: Course) -> Course:
         again = self._flat().run(self._key(0))
         if not same(flat_records(first) + first.leaves, flat_records(again) + again.leaves):
             if not self._has("random", "global state", "in place"):
                 what = "two runs with the same seed and world differ"
-                self.add("repeat", self._step_line(), what, "a result that depends on self, now and rng alone")
+                phase = "step" if same(first.first, again.first) else "init"
+                self.add("repeat", self._line(phase), what, "a result that depends on self, now and rng alone")
         elif not self.findings:
             self.proved.append("the same result twice, nothing global changed")
         return again
@@ -222,10 +246,12 @@ class Probes:
         other = self._flat().run(self._key(1))
         for world, single in enumerate((alone, other)):
             row = [value[world] for value in flat_records(both) + both.leaves]
+            begun = [value[world] for value in both.first]
             if not same(row, flat_records(single) + single.leaves, exact=False):
                 if not self._has("random", "global state", "in place", "repeat"):
                     what = "a world batched by vmap differs from the same world alone"
-                    self.add("vmap", self._step_line(), what, "operations on the axes of one world")
+                    phase = "step" if same(begun, single.first, exact=False) else "init"
+                    self.add("vmap", self._line(phase), what, "operations on the axes of one world")
                 return
         if not self.findings:
             self.proved.append("two worlds batched by vmap equal each alone")
@@ -235,7 +261,7 @@ class Probes:
         if not same(flat_records(course) + course.leaves, flat_records(alone) + alone.leaves, exact=False):
             if not self._has("random", "global state", "in place", "repeat"):
                 what = "the compiled step differs from the eager one"
-                self.add("compile", self._step_line(), what, "a pure function of tensors")
+                self.add("compile", self._line(), what, "a pure function of tensors")
         elif not self.findings:
             self.proved.append(f"one compiled graph of {operations:,} operations serves every step")
 
@@ -286,7 +312,7 @@ class Probes:
         else:
             what = f"the step fails on relaxed fields (float shares in place of codes): {what}"
             instead = instead or "arithmetic of masks, stage.is_, stage.table, history.weigh, dz.model.lookup"
-            self.add("gradient", line or self._step_line(), what, instead)
+            self.add("gradient", line or self._line(), what, instead)
 
     def _matters(self, name: str, value: Tensor, alone: Course) -> bool:
         """Whether another value of a parameter changes what is recorded with hard draws."""

@@ -21,12 +21,16 @@ class Course:
     """What came out of a few steps.
 
     Attributes:
+        first: tensors of the initial state.
+        first_bad: of the device checks of init, their labels and int8 `[…, checks]`.
         records: for each step, one tensor per series.
         leaves: tensors of the last state.
         labels: of the device checks, for the last step.
         bad: int8 `[…, checks]` of each step.
     """
 
+    first: list[Tensor]
+    first_bad: tuple[list[str], Tensor]
     records: list[list[Tensor]]
     leaves: list[Tensor]
     labels: list[str]
@@ -43,7 +47,11 @@ class MeanField:
 
 
 class Flat:
-    """Init and a few steps of one world, or of several."""
+    """Init and a few steps of one world, or of several.
+
+    Attributes:
+        phase: ``"init"`` or ``"step"``: where `run` is, or where it ended.
+    """
 
     def __init__(self, model: Model, setting: Setting, ids: Tensor, answers: list[dict[str, Tensor]]) -> None:
         """Args:
@@ -53,6 +61,7 @@ class Flat:
         answers: parameters decided on the host, for each step to run.
         """
         self.world, self.answers = FlatWorld(model, setting, ids), answers
+        self.phase = "init"
 
     def state(self, leaves: list[Tensor], step: Tensor) -> Any:
         """The state with these tensors."""
@@ -83,14 +92,15 @@ class Flat:
         around = around or (lambda number: torch.set_grad_enabled(self.world.setting.relax is not None))
         with around(-1):
             leaves, bad = (init or self.init)(keys)
+        self.phase, begun, checked = "step", list(leaves), (self.world.checks, bad)
         switches = torch.zeros(*keys.shape[:-1], len(self.world.setting.interventions), dtype=torch.int8)
-        records, flags = [], [bad]
+        records, flags = [], []
         for number, answers in enumerate(self.answers):
             with around(number):
                 leaves, switches, row, bad = (step or self.step)(leaves, switches, keys, torch.tensor(number), answers)
             records.append(row)
             flags.append(bad)
-        return Course(records, list(leaves), self.world.checks, flags)
+        return Course(begun, checked, records, list(leaves), self.world.checks, flags)
 
     def batched(self, keys: Tensor) -> Course:
         """All steps of a batch of worlds under vmap."""

@@ -186,11 +186,12 @@ def _written(known: Facts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ite
 
 
 @contextmanager
-def guard(model: Model) -> Iterator[None]:
+def guard(model: Model, phase: str = "step") -> Iterator[None]:
     """Watch init or one step; costs about as much as the step itself.
 
     Args:
         model: the model that runs, for messages.
+        phase: ``"init"`` or ``"step"``, the function that is blamed where no line of it is.
 
     Raises:
         ModelError: names the author's line, what is wrong and what to write instead: narrow integers that wrap, `~` on
@@ -199,7 +200,7 @@ def guard(model: Model) -> Iterator[None]:
     name = type(model).__name__
 
     def tell(rule: str, line: Line | None, hazard: Hazard) -> None:
-        raise ModelError(_message(name, line or line_of_function(type(model).step), hazard))
+        raise ModelError(_message(name, line or line_of_function(getattr(type(model), phase)), hazard))
 
     writes = Writes(tell)
     try:

@@ -140,6 +140,14 @@ class History:
             return ~((self.value > -1e-3) & (self.value < 1 + 1e-3)).all()
         return (self.value < 0).any() | (self.value > self.length + 1).any()
 
+    def __eq__(self, other: object) -> bool:
+        raise ModelError(
+            f"history == {other!r}: a history has no ==, which would be one truth value for all agents; write "
+            f"history.within(1, 1) for the step before, history.never() for those to whom nothing happened"
+        )
+
+    __hash__ = object.__hash__
+
     def __repr__(self) -> str:
         return f"History(length={self.length}; {'shares' if self.relaxed else 'ages'} {tuple(self.value.shape)})"
 

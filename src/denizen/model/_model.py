@@ -2,6 +2,8 @@
 
 import dataclasses
 import inspect
+import types
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, dataclass_transform
 
@@ -42,6 +44,7 @@ class Model:
     params: ClassVar[dict[str, Param]] = {}
     all_series: ClassVar[dict[str, str]] = {}
     field_names: ClassVar[tuple[str, ...]] = ()
+    _graph_names: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -50,6 +53,7 @@ class Model:
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # made a dataclass on the line above
         cls.params = {f.name: f.metadata["param"] for f in fields if "param" in f.metadata}
         cls.field_names = tuple(f.name for f in fields)
+        cls._graph_names = tuple(f.name for f in fields if _of_graphs(f.type))
         found: dict[str, str] = {}
         for base in reversed(cls.__mro__):
             found.update({n: v.__series__ for n, v in vars(base).items() if hasattr(v, "__series__")})
@@ -63,6 +67,14 @@ class Model:
             foreign = isinstance(value, Tensor) and torch._C._functorch.is_batchedtensor(value)
             if not foreign and not torch.compiler.is_compiling():
                 object.__setattr__(self, name, spec.read(value, f"{type(self).__name__}.{name}"))
+
+        for name in self._graph_names:
+            given = getattr(self, name)
+            if not isinstance(given, Graph | Layers):
+                raise InputError(
+                    f"{type(self).__name__}.{name} is {type(given).__name__} {_brief(given)}, expected a dz.Graph; "
+                    f"build one with Graph.from_edges, from_file, from_scipy or from_networkx"
+                )
 
     def init(self, rng: Rng) -> State:
         """The state before the first step."""
@@ -126,10 +138,19 @@ def _refuse(model: Model, name: str, value: Any) -> None:
     )
 
 
+def _of_graphs(annotation: Any) -> bool:
+    """Whether a field's annotation, perhaps a string, allows graphs and layers only."""
+    if isinstance(annotation, str):
+        return all(part.strip().rpartition(".")[2] in ("Graph", "Layers") for part in annotation.split("|"))
+    parts = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    return all(part in (Graph, Layers) for part in parts)
+
+
 def _brief(value: Any) -> str:
     if isinstance(value, Tensor):
         return short(value) if value.numel() <= 8 else f"{value.dtype}{list(value.shape)}"
-    return repr(value)
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def _flatten(model: Model) -> tuple[list[Any], Any]:

@@ -117,6 +117,14 @@ class Stage:
             return ~((self.value > -1e-3) & (self.value < 1 + 1e-3)).all()
         return (self.value < 0).any() | (self.value >= len(self.levels)).any()
 
+    def __eq__(self, other: object) -> bool:
+        raise ModelError(
+            f"stage == {other!r}: a stage has no ==, which would be one truth value for all agents; write "
+            f"stage.is_({self.levels[0]!r}), valid: {', '.join(self.levels)}"
+        )
+
+    __hash__ = object.__hash__
+
     def __repr__(self) -> str:
         return f"Stage({', '.join(self.levels)}; {'shares' if self.relaxed else 'codes'} {tuple(self.value.shape)})"
 

@@ -1,6 +1,7 @@
 """State: what changes from step to step, as typed fields that the engine allocates, checks and stores."""
 
 import dataclasses
+import difflib
 import inspect
 from typing import Any, ClassVar, Self, dataclass_transform
 
@@ -75,6 +76,7 @@ class State:
                 )
             kinds[name] = kind
             delattr(cls, name)
+        _no_misspelt_axis(cls.__name__, kinds)
         cls.kinds = kinds
         _tree.register(cls, _flatten, lambda children, static: _unflatten(cls, children, static))
 
@@ -108,6 +110,24 @@ class State:
     def __repr__(self) -> str:
         parts = [f"{name}={_shape(self.__dict__.get(name))}" for name in self.kinds]
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _no_misspelt_axis(owner: str, kinds: dict[str, Kind]) -> None:
+    """Refuse an axis of one field whose name is close to another one's: a size of its own would go unnoticed.
+
+    Names of one length count as close where letters changed places only, so that ``"level1"`` and ``"level2"`` pass.
+    """
+    used = [axis for kind in kinds.values() for axis in dict.fromkeys(kind.axes)]
+    for name, kind in kinds.items():
+        for axis in (axis for axis in kind.axes if axis != "agents" and used.count(axis) == 1):
+            others = sorted({"agents", *used} - {axis})
+            for other in difflib.get_close_matches(axis, others, cutoff=0.82):
+                swapped = sorted(axis.lower()) == sorted(other.lower())
+                if other == "agents" or len(other) != len(axis) or swapped:
+                    raise ModelError(
+                        f"{owner}.{name}: axis {axis!r} is close to {other!r}, a typo? Write {other!r}, or, for an "
+                        f"axis of its own, a name that differs more"
+                    )
 
 
 def _shape(value: Any) -> str:

@@ -86,7 +86,7 @@ class Run(Results):
         run._path, run._custom_ids = "eager", setting.custom_ids
         run._answered = (-1, {})
         run._stepper = Stepper(model, setting, keys, ids, values)
-        with first_step_guard(model):
+        with first_step_guard(model, "init"):
             run._carry = run._stepper.start()
         run._look(run._carry, 0)
         run._carry.bad = None
@@ -309,10 +309,10 @@ class Run(Results):
                     raise kind(self._explain(label, carry, step))
         for name, fault in faults(self._stepper.state(carry)):
             if bool(fault):
-                raise ModelError(f"{name} is out of range (or NaN) between steps {step} and {int(carry.step)}")
+                raise ModelError(f"{name} is out of range (or NaN) {_when(step, carry)}")
 
     def _explain(self, label: str, carry: Carry, step: int) -> str:
-        when = "in init" if int(carry.step) == 0 else f"between steps {step} and {int(carry.step)}"
+        when = _when(step, carry)
         if label.startswith("births"):
             return f"{label} ({when})"
         wanted = EXPECTED[label.removeprefix("rng.").partition("(")[0]]
@@ -363,3 +363,8 @@ class Run(Results):
             "state_bytes": sum(leaf.numel() * leaf.element_size() for leaf in self._carry.leaves),
             "fallback_calls": per_agent_fallbacks(),
         }
+
+
+def _when(step: int, carry: Carry) -> str:
+    """What was checked by a look that follows one at `step`."""
+    return "in init" if int(carry.step) == 0 else f"between steps {step} and {int(carry.step)}"

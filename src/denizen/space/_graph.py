@@ -6,6 +6,7 @@ Does not read files or generate graphs: `_readers` and `generators` do and hand 
 import builtins
 import dataclasses
 import math
+import reprlib
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,11 @@ class Graph:
 
     def _check(self, method: str, values: Tensor, where: Tensor | None) -> None:
         for name, tensor in (("values", values), ("where", where)):
+            if tensor is not None and not isinstance(tensor, Tensor):
+                raise ModelError(
+                    f"Graph.{method}: {name} is {type(tensor).__name__} {reprlib.repr(tensor)}, expected a tensor "
+                    f"({self.num_agents},), one for each agent"
+                )
             if tensor is not None and tensor.shape != (self.num_agents,):
                 raise ModelError(
                     f"Graph.{method}: {name} has shape {tuple(tensor.shape)}, expected ({self.num_agents},), one for "

@@ -97,6 +97,7 @@ class Layers:
         """
         for name in scale or {}:
             self._known(name)
+        next(iter(self.graphs.values()))._check("sum", values, where)
         total = torch.zeros(self.num_agents, dtype=torch.float32, device=values.device)
         for name, graph in self.graphs.items():
             factor = self._at(name, step)
