@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from denizen.errors import DataError, DenizenError, StorageError
-from denizen.population import _csv as csv_module
 from denizen.population import load
+from denizen.space import _csv as csv_module
 
 NETWORK_FAULTS = {
     "0,1\n5,0\n": r"line 2: source=5: ids go from 0 to 4",
@@ -19,22 +19,23 @@ NETWORK_FAULTS = {
     "0,1\n1,-1\n": r"line 2: target=-1: ids go from 0 to 4",
     "a,b\n0,1\n0,9\n": r"line 3: target=9: ids go from 0 to 4",
     "0,1\n1.5,2\n": r"line 2: source=1\.5: ids are whole numbers",
-    "0,1\nnan,2\n": r"line 2 holds 'nan'",
-    "0,1\n,2\n": r"line 2 holds ''",
-    "0,1\n1\n": r"line 2 has 1 columns; the first line has 2",
-    "0,1\n1,2,3\n": r"line 2 has 3 columns",
-    "0,1\n\n1,2\n": r"line 2 is empty",
-    "0,1\nx,2\n": r"line 2 holds 'x', not a number",
-    "0,1\n1_0,2\n": r"line 2 holds '1_0', not a number",
-    "0\n1\n": r"line 1 has 1 columns; expected 2 or 3",
+    "0,1\nnan,2\n": r"line 2: 'nan' is a missing",
+    "0,1\n,2\n": r"line 2: '' is a missing",
+    "0,1\n1\n": r"line 2: 1 columns; the first line has 2",
+    "0,1\n1,2,3\n": r"line 2: 3 columns",
+    "0,1\n\n# x\n1,7\n": r"line 4: target=7",
+    "0;1\n0;0,5\n": r"line 2: '0,5' is not a number",
+    "0,1\nx,2\n": r"line 2: 'x' is not a number",
+    "0,1\n1_0,2\n": r"line 2: '1_0' is not a number",
+    "0\n1\n": r"line 1: 1 columns; expected 2 or 3 .*separated by",
     "": r"empty",
     "\n\n": r"empty",
     "source,target\n": r"empty",
-    "0,1,nan\n": r"line 1 holds 'nan'",
-    "0,1,2\n0,2,-1\n": r"line 2: weight=-1: .*at least 0",
+    "0,1,nan\n": r"line 1: 'nan' is",
+    "0,1,2\n0,2,-1\n": r"line 2: weight=-1.*at least 0",
     "source,x\n0,1\n": r"expected source, target",
     "0,99999999999999999999999\n": r"64 bits|line 1: target=1e\+23",
-    '0,"1\n': r"not a readable CSV|holds",
+    '0,"1\n': r"not a readable text",
     "0,1\n0,1\0\n": r"0\.csv",
 }
 
@@ -54,7 +55,8 @@ COLUMN_FAULTS = {
         "0\n1\nnan\n0\n0\n": "line 3",
         "0\n1\n\n0\n0\n0": "line 3",
         "0\n1\n0.5\n0\n0\n": "whole numbers",
-        "-1\n0\n0\n0\n0\n": "0 to 127",
+        "-1\n0\n0\n0\n0\n": r"line 1: disease stage -1; .*0 \(susceptible\) to 127",
+        "0\n1\nx\n0\n0\n": "line 3: 'x' is not a number",
     },
     "income.csv": {
         "1\n2\n3\n4\n": "4 rows",
@@ -67,7 +69,9 @@ COLUMN_FAULTS = {
         "a,a\n" + "0,1\n" * 5: "same name",
         "a,b\n0,1\n2\n0,0\n0,0\n0,0": "line 3|missing",
         "a,b\n1,2\n1,NA\n3,3\n3,3\n3,3\n": "words for missing|missing or inf",
-        "a,b\n1,2\n1,\n3,3\n3,3\n3,3\n": "missing or inf",
+        "a,b\n1,2\n1,\n3,3\n3,3\n3,3\n": "missing or infinite values, the first in line 3;",
+        "a;b\n1;2\n1;3\n": "separated by semicolons",
+        "a,b\n1,x\n1,\n3,y\n3,y\n3,y\n": "1 missing values, the first in line 3;",
     },
     "mapping.json": {
         "{": "not valid JSON",
@@ -89,6 +93,24 @@ def test_faulty_columns(folder, name, text, missing, hide):
     assert name in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_an_attribute_that_is_no_file_is_named(folder, kind):
+    path = folder / "age.pickle"
+    path.unlink()
+    path.mkdir() if kind == "folder" else path.symlink_to("nowhere.pickle")
+    with pytest.raises(DataError, match=r"age\.pickle is a (folder|link to nowhere\.pickle, which)"):
+        load(folder)
+    assert "age" not in load(folder, columns=["disease_stages"]).columns
+
+
+def test_labels_under_a_similar_name_are_named(folder):
+    (folder / "mapping.json").write_text('{"Age": ["U19", "20t29", "30t39", "40t49", "50t64", "65A"]}')
+    population = load(folder)
+    assert any("'Age' names no column" in note and "did you mean 'age'?" in note for note in population.report)
+    with pytest.raises(DataError, match=r"without labels.*mapping\.json: 'Age' names no column"):
+        population.codes_of("age", ["U19", "65A"])
+
+
 def test_an_unknown_string_is_named(folder):
     (folder / "age.pickle").unlink()
     (folder / "age.csv").write_text("age\nU19\nU19\n20t29\n65A\n20t39\n")
@@ -107,15 +129,16 @@ def test_an_unknown_string_is_named(folder):
 @settings(max_examples=60)
 def test_fast_and_careful_csv_readers_agree(rows, header, ending, final):
     lines = (["a,b"] if header else []) + [f"{a},{b!r}" for a, b in rows]
-    data = (ending.join(lines) + (ending if final else "")).encode()
-    careful = csv_module._careful(data, "x.csv", ["a", "b"] if header else None, 2)
+    text = csv_module.open_text((ending.join(lines) + (ending if final else "")).encode(), "x.csv")
+    careful, _ = csv_module._careful(text, header, (0, 1))
     for read in (csv_module._with_polars, csv_module._with_numpy):
-        fast = read(data, 2, header, np.float64)
+        fast = read(text.body, ",", 2, int(header), {0: np.int64, 1: np.float64})
         assert fast is not None
-        for one, other in zip(fast, careful.columns, strict=True):
-            np.testing.assert_array_equal(one, other)
-    found = csv_module.numbers(data, "x.csv", (2,))
-    np.testing.assert_array_equal(found.columns[1], careful.columns[1])
+        for k, other in enumerate(careful):
+            np.testing.assert_array_equal(fast[k], other)
+    found, line = csv_module.columns(text, header, (1, 0))
+    np.testing.assert_array_equal(found[0], careful[1])
+    assert line(0) == 1 + header
 
 
 @pytest.mark.parametrize(

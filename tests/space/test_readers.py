@@ -191,10 +191,17 @@ def test_number_of_agents() -> None:
         "\n\n0,1\n\n1,2\n2,0\n2,1\n",
         "0.0,1.0\n1,2\n2,0\n2,1e0\n",
         "0, 1\n1, 2\n2, 0\n 2, 1\n",
+        "source;target\r\n0;1\r\n1;2\r\n2;0\r\n2;1\r\n",
+        "  0   1 \n\n1\t2\n 2 0\n2 1\n",
         "0,1,9,x\n1,2,9,y\n2,0,9,\n2,1,9,z\n",
     ],
 )
-def test_text_in_its_many_forms(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize("reader", ["polars", "numpy", "careful"])
+def test_text_in_its_many_forms(tmp_path: Path, content: str, reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if reader == "numpy":
+        monkeypatch.setattr("denizen.space._csv.importlib.util.find_spec", lambda name: None)
+    if reader == "careful":
+        monkeypatch.setattr("denizen.space._csv._fast", lambda *_: None)
     edges = read_edges(write(tmp_path / "contacts.csv", content))
     assert rows(edges) == list(zip(SOURCE, TARGET, strict=True))
     assert any("no header line" in line for line in edges.report) == ("source" not in content)
@@ -219,13 +226,13 @@ def test_text_with_weights_and_named_columns(tmp_path: Path) -> None:
         ("from,target\n0,1\n", "no column 'source'"),
         ("sources,target\n0,1\n", "did you mean 'sources'"),
         ("0\n1\n", "line 1: 1 field"),
-        ("source,target\n0,1\n1\n", "line 3: a value is missing"),
-        ("0,1\n\n# x\n1,\n", "line 4: a value is missing"),
+        ("source,target\n0,1\n1\n", "line 3: 1 columns; the first line has 2"),
+        ("0,1\n\n# x\n1,\n", "line 4: '' is a missing"),
         ("0,1\n1,two\n", "line 2: 'two' is not a number"),
         ("source,target\n0,1\n\n1,0x2\n", "line 4: '0x2' is not a number"),
-        ("0,1\n1,2,3\n", "not a readable text file"),
+        ("0,1\n1,2,3\n", "line 2: 3 columns"),
         ("0,1\n1,2.5\n", "line 2: target=2.5"),
-        ("0,1\n1,nan\n", "line 2: target=nan"),
+        ("0,1\n1,nan\n", "line 2: 'nan' is a missing"),
         ("source,target\n0,1\n1,-2\n", "line 3: target=-2"),
         ("0,1\n1,99999999999999999999\n", "line 2: target"),
         (b"\x00\x01\x02\xff\xfe", "c.csv"),

@@ -17,10 +17,18 @@ STAGES = "disease_stages"
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """Values as a file holds them: numbers, or integer codes (missing: -1) with their labels."""
+    """Values as a file holds them: numbers, or integer codes (missing: -1) with their labels.
+
+    `first_line` is the line of the first row in a text file.
+    """
 
     values: np.ndarray
     labels: tuple[str, ...] | None = None
+    first_line: int | None = None
+
+    def place(self, row: int) -> str:
+        """Where a row stands."""
+        return f"row {row} (counted from 0)" if self.first_line is None else f"line {self.first_line + row}"
 
     def texts(self) -> list[str]:
         """Each value as text."""
@@ -78,8 +86,8 @@ def finish(
         bad = np.flatnonzero(~np.isfinite(values))
         if bad.size:
             raise DataError(
-                f"{origin}: column {name!r} has {bad.size} missing or infinite values, the first in row {bad[0]} "
-                "(counted from 0); fill or remove them, or leave the column out with columns=[...]"
+                f"{origin}: column {name!r} has {bad.size} missing or infinite values, the first in {raw.place(bad[0])}"
+                "; fill them, or leave the column out: remove its file, or pass columns=[...] to load"
             )
         if values.size and (np.abs(values) < 2**62).all() and (values == np.trunc(values)).all():
             values = values.astype(np.int64)
@@ -133,8 +141,8 @@ def _finish_labels(
     missing = np.flatnonzero(raw.values < 0)
     if missing.size:
         raise DataError(
-            f"{origin}: column {name!r} has {missing.size} missing values, the first in row {missing[0]} "
-            "(counted from 0); fill or remove them, or leave the column out with columns=[...]"
+            f"{origin}: column {name!r} has {missing.size} missing values, the first in {raw.place(missing[0])}; "
+            "fill them, or leave the column out: remove its file, or pass columns=[...] to load"
         )
     if known is None:
         labels = list(raw.labels)
@@ -185,15 +193,17 @@ class Labels:
         return self._exact.get(label, self._canonical.get(canonical(label)))
 
 
-def stages(values: np.ndarray, origin: str) -> np.ndarray:
+def stages(values: np.ndarray, raw: Raw, origin: str) -> np.ndarray:
     """Disease stages as int8.
 
     Raises:
         DataError: a stage is not a whole number from 0 to 127.
     """
     whole: Any = values.astype(np.int64)
-    if (values.dtype.kind == "f" and (whole != values).any()) or (
-        whole.size and (whole.min() < 0 or whole.max() > 127)
-    ):
-        raise DataError(f"{origin}: disease stages must be whole numbers from 0 to 127 (0 is susceptible)")
+    wrong = np.flatnonzero((whole != values) | (whole < 0) | (whole > 127))
+    if wrong.size:
+        raise DataError(
+            f"{origin}, {raw.place(wrong[0])}: disease stage {values[wrong[0]]:g}; expected whole numbers from 0 "
+            f"(susceptible) to 127"
+        )
     return whole.astype(np.int8)

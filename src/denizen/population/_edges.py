@@ -1,14 +1,16 @@
 """Reading networks: edge lists in CSV, Parquet or npz, ids checked against the population's size."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from denizen.errors import DataError
 from denizen.population._checks import edge_facts
-from denizen.population._csv import numbers
 from denizen.population._tables import read_parquet
+from denizen.space._csv import columns, is_number, open_text
 from denizen.space._files import content
 from denizen.space._formats import Columns
 from denizen.space._npz import read_npz
@@ -45,44 +47,58 @@ def read_network(path: Path, origin: str, agents: int) -> Network:
     report: list[str] = []
     line = None
     if path.suffix == ".csv":
-        table = numbers(content(path, origin, "CSV"), origin, (2, 3))
-        names, columns, line = table.header, table.columns, table.line
-        if names is not None:
-            report.append(f"{origin}: header line {','.join(names)!r} skipped.")
-    elif path.suffix == ".npz":
-        arrays = read_npz(path, origin)
-        names, columns = list(arrays), list(arrays.values())
+        ends, line = _text(path, origin, report)
     else:
-        raw = read_parquet(path, origin)
-        names, columns = list(raw), [column.values if column.labels is None else None for column in raw.values()]
-    ends = _by_name(names, columns, origin, report)
+        if path.suffix == ".npz":
+            held: dict[str, Any] = read_npz(path, origin)
+        else:
+            raw = read_parquet(path, origin)
+            held = {name: column.values if column.labels is None else None for name, column in raw.items()}
+        ends = [held[list(held)[k]] for k in _by_name(list(held), origin, report)]
     if any(column is None or column.ndim != 1 for column in ends):
         raise DataError(f"{origin}: source, target and weight must be columns of numbers")
     if len({len(column) for column in ends}) != 1:
         raise DataError(f"{origin}: source, target and weight have the lengths {[len(column) for column in ends]}")
-    where = Columns(*ends, origin=origin, line=line)
+    where = Columns(ends[0], ends[1], origin=origin, line=line)
     source, target = (_ids(where, side, column, agents, report) for side, column in zip(SIDES, ends, strict=False))
     weight = read_weights(where, ends[2]) if len(ends) == 3 else None
     report += edge_facts(source, target, agents).sentences(path.stem)
     return Network(source, target, weight, report)
 
 
-def _by_name(names: list[str] | None, columns: list, origin: str, report: list[str]) -> list:
-    """The columns in the order source, target, weight: by their names where these are known, else as they stand."""
-    if names is None:
-        return columns
+def _text(path: Path, origin: str, report: list[str]) -> tuple[list[np.ndarray], Callable[[int], int]]:
+    text = open_text(content(path, origin, "CSV"), origin)
+    header = not all(is_number(cell) for cell in text.first)
+    if header:
+        report.append(f"{origin}: header line {','.join(text.first)!r} skipped.")
+        picked = _by_name(text.first, origin, report)
+    else:
+        picked = list(range(len(text.first)))
+        if text.first and len(picked) not in (2, 3):
+            raise DataError(
+                f"{origin}, line {text.number}: {len(picked)} columns; expected 2 or 3 (source, target and perhaps "
+                f"weight), separated by commas, semicolons, tabs or blanks"
+            )
+    ends, line = columns(text, header, picked) if picked else ([], None)
+    if line is None or not ends[0].size:
+        raise DataError(f"{origin} is empty; expected source,target a line")
+    return ends, line
+
+
+def _by_name(names: list[str], origin: str, report: list[str]) -> list[int]:
+    """Places of source, target and weight: by their names where these are known, else as they stand."""
     lowered = [name.strip().lower() for name in names]
     found = [
         next((k for k, name in enumerate(lowered) if name in known), None) for known in (_SOURCES, _TARGETS, _WEIGHTS)
     ]
     if found[0] is not None and found[1] is not None:
-        return [columns[k] for k in found if k is not None]
-    if len(columns) not in (2, 3) or found[0] is not None or found[1] is not None:
+        return [k for k in found if k is not None]
+    if len(names) not in (2, 3) or found[0] is not None or found[1] is not None:
         raise DataError(f"{origin} has columns {', '.join(names)[:200]}; expected source, target and perhaps weight")
     report.append(
-        f"{origin}: columns {', '.join(names)} taken as source, target{', weight' if len(columns) == 3 else ''}."
+        f"{origin}: columns {', '.join(names)} taken as source, target{', weight' if len(names) == 3 else ''}."
     )
-    return columns
+    return list(range(len(names)))
 
 
 def _ids(where: Columns, side: str, values: np.ndarray, agents: int, report: list[str]) -> np.ndarray:

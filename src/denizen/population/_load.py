@@ -5,6 +5,7 @@ A column of another length is an error that names both files. Nothing is ever wr
 is read once.
 """
 
+import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -165,12 +166,17 @@ def _listing(folder: Path) -> list[Path]:
 def _folder(root: Path, wanted: _Wanted) -> Population:
     found = _Found()
     mapping = root / _MAPPING
-    known = (_mapping(mapping) if mapping.is_file() else {}) | wanted.labels
+    stated = _mapping(mapping) if mapping.is_file() else {}
+    known = stated | wanted.labels
     ignored, later = [], []
     for path in _listing(root):
         if path.name in (_MAPPING, *_NETWORK_FOLDERS) or path.name.startswith((".", "__")):
             continue
-        if not path.is_file() or path.suffix not in (*_PICKLES, ".parquet", ".csv"):
+        if path.suffix not in (*_PICKLES, ".parquet", ".csv"):
+            ignored.append(path.name)
+        elif not path.is_file():
+            if wanted.columns is None or path.stem in wanted.columns:
+                raise DataError(f"{path} is {_not_a_file(path)}; expected a file of attributes: remove or replace it")
             ignored.append(path.name)
         elif wanted.is_target(path):
             _target(found, path)
@@ -182,13 +188,22 @@ def _folder(root: Path, wanted: _Wanted) -> Population:
         _attributes(found, path, wanted.columns, known)
     if ignored:
         found.report.append(f"Files that hold no attribute were ignored: {', '.join(ignored)}.")
+    found.report += _unused(stated, found)
     return _assemble(found, root, root, wanted)
+
+
+def _not_a_file(path: Path) -> str:
+    if path.is_symlink() and not path.exists():
+        return f"a link to {os.readlink(path)}, which does not exist"
+    return "a folder" if path.is_dir() else "no regular file"
 
 
 def _table(path: Path, wanted: _Wanted) -> Population:
     found = _Found()
     mapping = path.parent / _MAPPING
-    _attributes(found, path, wanted.columns, (_mapping(mapping) if mapping.is_file() else {}) | wanted.labels)
+    stated = _mapping(mapping) if mapping.is_file() else {}
+    _attributes(found, path, wanted.columns, stated | wanted.labels)
+    found.report += _unused(stated, found)
     for other in _listing(path.parent) if wanted.targets else ():
         if other != path and other.is_file() and wanted.is_target(other):
             _target(found, other)
@@ -219,7 +234,7 @@ def _attributes(found: _Found, path: Path, columns: Sequence[str] | None, known:
             raise DataError(f"column {name!r} is in two files, {found.origins[name]} and {path.name}; remove one")
         values, labels, said = finish(name, raw, known.get(name), path.name)
         if name == STAGES:  # written as real numbers by convention, so that is not worth a sentence
-            values, said = stages(values, path.name), []
+            values, said = stages(values, raw, path.name), []
         found.columns[name], found.origins[name] = values, path.name
         if labels is not None:
             found.labels[name] = labels
@@ -248,6 +263,19 @@ def _mapping(path: Path) -> dict[str, list[str]]:
     return {name: [str(value) for value in values] for name, values in mapping.items()}
 
 
+def _unused(stated: dict[str, list[str]], found: _Found) -> list[str]:
+    """Sentences on labels whose column is not there but another, similar one without labels is."""
+    bare = {name.lower(): name for name in found.columns if name not in found.labels}
+    said = []
+    for name in stated:
+        close = difflib.get_close_matches(name.lower(), bare, n=1) if name not in found.columns else []
+        if close:
+            said.append(
+                f"{_MAPPING}: {name!r} names no column, so its labels are not used; did you mean {bare[close[0]]!r}?"
+            )
+    return said
+
+
 def _length(found: _Found, root: Path) -> int:
     """N: the length of `age`, or the length that all columns share; any other length is an error."""
     lengths = {name: len(values) for name, values in found.columns.items()}
@@ -259,7 +287,8 @@ def _length(found: _Found, root: Path) -> int:
             raise DataError(
                 f"{found.origins[name]}: column {name!r} has {length} rows, but {leader!r} "
                 f"({found.origins[leader]}) has {lengths[leader]}; every attribute needs one row per agent. "
-                f"If {found.origins[name]} is an observed series, pass targets=[{Path(found.origins[name]).stem!r}]"
+                f"If {found.origins[name]} is an observed series, move it out of the folder, or pass "
+                f"targets=[{Path(found.origins[name]).stem!r}] to load"
             )
     size = lengths[leader]
     if not 0 < size < 2**31:

@@ -113,10 +113,11 @@ class Population:
             )
         stated = order if order is not None else self.labels.get(column)
         if stated is None:
+            unused = [note for note in self.report if note.endswith(f"did you mean {column!r}?")]
             raise DataError(
                 f"column {column!r} of population {self.name!r} has codes without labels, so their meaning is unknown; "
                 f'write {{"{column}": ["label of code 0", "label of code 1", ...]}} to mapping.json beside the data, '
-                f"or pass it: load(path, labels={{{column!r}: [...]}})"
+                f"or pass labels={{{column!r}: [...]}} to load{''.join(f'. {note}' for note in unused)}"
             )
         if codes.dtype.kind == "f":
             raise DataError(f"column {column!r} of population {self.name!r} holds real numbers, not codes")

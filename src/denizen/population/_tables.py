@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from denizen.errors import DataError, need
 from denizen.population._columns import Raw, categorical, strings
-from denizen.population._csv import first_cells, is_number, numbers
+from denizen.space._csv import is_number
 from denizen.space._files import check_size, content, reading
 
 
@@ -65,7 +66,7 @@ def _from_polars(column: Any, name: str, origin: str) -> Raw:
     elif not kind.is_float() and kind != polars.Null:
         raise DataError(
             f"{origin}: column {name!r} has type {kind}; expected integers, real numbers, booleans or strings. "
-            "Leave it out with columns=[...] or convert it"
+            "Convert it, or leave it out: remove the column, or pass columns=[...] to load"
         )
     return Raw(column.cast(polars.Float64).fill_null(float("nan")).to_numpy())
 
@@ -89,9 +90,17 @@ def _with_pyarrow(data: bytes, origin: str, columns: Sequence[str] | None) -> di
                 found[name] = Raw(column.to_numpy())
             else:
                 raise DataError(
-                    f"{origin}: column {name!r} has type {kind}; leave it out with columns=[...] or convert it"
+                    f"{origin}: column {name!r} has type {kind}; convert it, or leave it out: remove the "
+                    "column, or pass columns=[...] to load"
                 )
         return found
+
+
+def first_cells(data: bytes, origin: str) -> list[str]:
+    """The cells of the first line."""
+    with reading(origin, "CSV"):
+        head = data[:65536].decode("utf-8-sig", "replace")
+        return next(csv.reader(io.StringIO(head, newline="")), [])
 
 
 def read_csv(path: Path, origin: str, columns: Sequence[str] | None = None) -> tuple[dict[str, Raw], list[str]]:
@@ -108,58 +117,77 @@ def read_csv(path: Path, origin: str, columns: Sequence[str] | None = None) -> t
     if not first:
         raise DataError(f"{origin} is empty; expected one row per agent")
     if len(first) == 1:
-        return _one_column(data, path.stem, origin)
+        return _one_column(data, path.stem, first[0], origin)
     if any(is_number(cell) and cell.strip() for cell in first):
         raise DataError(f"{origin} has {len(first)} columns and no header line; name the columns in the first line")
     if len(set(first)) != len(first):
         raise DataError(f"{origin}: two columns have the same name: {', '.join(first)[:200]}")
-    found = _fast(data, first, origin, columns) or _split(data, first, origin, columns)
-    for name, raw in found.items():
-        if raw.labels and all(is_number(label) for label in raw.labels):
-            raise DataError(
-                f"{origin}: column {name!r} mixes numbers with words for missing values ({raw.labels[-1]!r})"
-            )
-    return found, []
+    return _columns(data, first, origin, columns, 1), []
 
 
-def _fast(data: bytes, names: list[str], origin: str, columns: Sequence[str] | None) -> dict[str, Raw] | None:
+def _one_column(data: bytes, name: str, first: str, origin: str) -> tuple[dict[str, Raw], list[str]]:
+    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n", 2)
+    second = lines[1].decode("utf-8", "replace").strip().strip('"') if len(lines) > 1 else ""
+    for mark, word in ((";", "semicolons"), ("\t", "tabs")):
+        if 0 < first.count(mark) == second.count(mark):
+            raise DataError(f"{origin}: its columns are separated by {word}; separate them by commas")
+    numbers = is_number(second)
+    header = not numbers or not is_number(first)
+    said = [f"{origin}: header line {first!r} skipped."] if header else []
+    if not numbers:
+        said = [f"{origin}: first line taken as a header and skipped."]
+    raw = _columns(data, [name], origin, None, int(header))[name]
+    if numbers and raw.labels is not None:
+        wrong = [code for code, label in enumerate(raw.labels) if not is_number(label)]
+        row = int(np.flatnonzero(np.isin(raw.values, wrong))[0])
+        held = raw.labels[raw.values[row]]
+        raise DataError(f"{origin}, {raw.place(row)}: {held[:40]!r} is not a number; expected one in each row")
+    return {name: raw}, said
+
+
+def _columns(data: bytes, names: list[str], origin: str, columns: Sequence[str] | None, header: int) -> dict[str, Raw]:
+    """The columns of a CSV file below its header lines, one or none."""
+    found = _fast(data, names, origin, columns, header)
+    if found is None or any(raw.labels and all(map(is_number, raw.labels)) for raw in found.values()):
+        found = _split(data, names, origin, columns, header)  # such as numbers with words for missing ones
+    return {name: replace(raw, first_line=1 + header) for name, raw in found.items()}
+
+
+def _fast(
+    data: bytes, names: list[str], origin: str, columns: Sequence[str] | None, header: int
+) -> dict[str, Raw] | None:
     """The columns of a clean file by polars; None where the careful reader has to decide."""
     if importlib.util.find_spec("polars") is None:
         return None
     import polars
 
-    chosen = [name for name in names if columns is None or name in columns]
+    chosen = [k for k, name in enumerate(names) if columns is None or name in columns]
     try:
         with reading(origin, "CSV"):
-            table = polars.read_csv(io.BytesIO(data), infer_schema_length=None, columns=chosen)
-            rows = data.count(b"\n") - data.endswith(b"\n")
-            if table.height != rows or table.columns != chosen:
+            table = polars.read_csv(
+                io.BytesIO(data), has_header=False, skip_rows=header, infer_schema_length=None, columns=chosen,
+                new_columns=[names[k] for k in chosen],
+            )  # fmt: skip
+            rows = data.count(b"\n") + (not data.endswith(b"\n")) - header
+            if table.height != rows or table.width != len(chosen):
                 return None
-            return {name: _from_polars(table[name], name, origin) for name in chosen}
+            return {names[k]: _from_polars(table[names[k]], names[k], origin) for k in chosen}
     except DataError:
         return None
 
 
-def _one_column(data: bytes, name: str, origin: str) -> tuple[dict[str, Raw], list[str]]:
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n", 2)
-    if len(lines) > 1 and not is_number(lines[1].decode("utf-8", "replace").strip().strip('"')):
-        return {name: _split(data, [name], origin, None)[name]}, [
-            f"{origin}: first line taken as a header and skipped."
-        ]
-    table = numbers(data, origin, (1,))
-    said = [] if table.header is None else [f"{origin}: header line {table.header[0]!r} skipped."]
-    return {name: Raw(table.columns[0])}, said
-
-
-def _split(data: bytes, names: list[str], origin: str, columns: Sequence[str] | None) -> dict[str, Raw]:
+def _split(data: bytes, names: list[str], origin: str, columns: Sequence[str] | None, header: int) -> dict[str, Raw]:
     """The careful reader: any quotes and line ends; names the line of a fault."""
     with reading(origin, "CSV"):
-        rows = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True))[1:]
+        rows = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True))[header:]
     while rows and not any(cell.strip() for cell in rows[-1]):
         rows.pop()
-    for line, row in enumerate(rows, start=2):
+    if not rows:
+        raise DataError(f"{origin} is empty; expected one row per agent")
+    for line, row in enumerate(rows, start=1 + header):
         if len(row) != len(names):
-            raise DataError(f"{origin}: line {line} has {len(row)} columns; the header has {len(names)}")
+            expected = len(names)
+            raise DataError(f"{origin}, line {line}: {len(row)} columns; expected {expected} as in the first line")
     return {
         name: _parse([row[k].strip() for row in rows])
         for k, name in enumerate(names)

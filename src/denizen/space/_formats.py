@@ -3,7 +3,6 @@
 Nothing is unpickled, and whatever a parser raises on foreign bytes ends as a DataError that names the file.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from denizen.errors import DataError, nearest, need
+from denizen.space._csv import columns, is_number, open_text
 from denizen.space._files import check_size, content, reading
 from denizen.space._npz import npz_names, read_npz
 
@@ -75,103 +75,25 @@ def _pick(path: Path, names: list[str], present: list[str]) -> None:
 
 
 def _text(path: Path, names: list[str]) -> Columns:
-    """Columns of a text file; numbers are parsed by polars."""
-    polars = need("polars", "tables", "read contacts from text files")
-    raw = content(path, str(path), "text").removeprefix(b"\xef\xbb\xbf")
-    first, start, stop = _first_content(raw)
-    separator, fields = _fields(raw[start:stop])
-    labels = [field.decode("utf-8", "replace") for field in fields]
+    """Columns of a text file."""
+    text = open_text(content(path, str(path), "text"), str(path))
     report: tuple[str, ...] = ()
-    if set(names) <= set(labels) or not all(_is_number(field) for field in fields[: len(names)]):
-        _pick(path, names, labels)
-        picked = [labels.index(name) for name in names]
-        first, start = first + 1, min(stop + 1, len(raw))
+    numbers = all(is_number(cell) for cell in text.first[: len(names)])
+    header = bool(text.first) and (set(names) <= set(text.first) or not numbers)
+    if header:
+        _pick(path, names, text.first)
+        picked = [text.first.index(name) for name in names]
     else:
         picked = list(range(len(names)))
-        if len(fields) < len(names) and raw[start:stop]:
-            raise DataError(f"{path}, line {first}: {len(fields)} field(s), expected at least {len(names)} numbers")
-        report = (f"{path}: no header line; columns 1 to {len(names)} read as {', '.join(names)}.",) * bool(
-            stop - start
-        )
-    body = raw[start:]
-    if separator == b" ":
-        body = re.sub(rb"(?m)^ | (?=\r?$)", b"", re.sub(rb"[ \t]+", b" ", body))
-
-    def line(row: int) -> int:
-        lines = (number for number, text in enumerate(body.split(b"\n"), first) if not text.startswith(b"#"))
-        return next((number for k, number in enumerate(lines) if k == row), first + row)
-
-    if not body.strip():
-        empty = np.empty(0, np.int64)
-        return Columns(empty, empty, empty if len(names) == 3 else None, None, str(path), report, line)
-    frame, rows = _frame(polars, path, body, separator.decode(), len(fields), picked, line)
-    columns = [frame[f"c{index}"].to_numpy() for index in picked]
-    weight = columns[2] if len(names) == 3 else None
-    return Columns(columns[0], columns[1], weight, None, str(path), report, lambda row: line(int(rows[row])))
-
-
-def _first_content(raw: bytes) -> tuple[int, int, int]:
-    """Number (from 1), start and end of the first line that is neither blank nor a comment."""
-    number, start = 1, 0
-    while start < len(raw):
-        stop = raw.find(b"\n", start)
-        stop = len(raw) if stop < 0 else stop
-        text = raw[start:stop].strip()
-        if text and not text.startswith(b"#"):
-            return number, start, stop
-        number, start = number + 1, stop + 1
-    return number, len(raw), len(raw)
-
-
-def _fields(text: bytes) -> tuple[bytes, list[bytes]]:
-    """The separator of a line and its fields without quotes."""
-    separator = next((mark for mark in (b",", b";", b"\t") if mark in text), b" ")
-    parts = text.split() if separator == b" " else text.strip(b"\r\n").split(separator)
-    return separator, [part.strip().strip(b'"') for part in parts]
-
-
-def _is_number(field: bytes) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return field == b""  # a missing value, not a name
-    return True
-
-
-def _frame(
-    polars: Any, path: Path, body: bytes, separator: str, width: int, picked: list[int], line: Callable[[int], int]
-) -> tuple[Any, np.ndarray]:
-    """The picked columns as numbers and the row of each; blank rows are left out."""
-    kinds = [polars.Float64 if k == 2 else polars.Int64 for k in range(len(picked))]
-
-    def parse(types: list[Any]) -> Any:
-        schema: dict[str, Any] = {f"c{index}": polars.String for index in range(width)}
-        schema.update((f"c{index}", kind) for index, kind in zip(picked, types, strict=True))
-        with reading(str(path), "text"):
-            frame = polars.read_csv(body, has_header=False, separator=separator, schema=schema, comment_prefix="#")
-            return frame.select(f"c{index}" for index in dict.fromkeys(picked))
-
-    try:
-        frame = parse(kinds)
-    except DataError:
-        # Again, slowly, to name the line; whole numbers may also be written as floats.
-        words = parse([polars.String] * len(picked))
-        frame = words.select(polars.all().str.strip_chars().cast(polars.Float64, strict=False))
-        for name in frame.columns:
-            wrong = (frame[name].is_null() & words[name].is_not_null()).arg_true()
-            if len(wrong):
-                raise DataError(f"{path}, line {line(wrong[0])}: {words[name][wrong[0]]!r} is not a number") from None
-    rows = np.flatnonzero(~frame.select(polars.all_horizontal(polars.all().is_null())).to_series().to_numpy())
-    if rows.size < frame.height:
-        frame = frame[rows]
-    for name in frame.columns:
-        missing = frame[name].is_null().arg_true()
-        if len(missing):
-            place = line(int(rows[missing[0]]))
+        if 0 < len(text.first) < len(names):
             raise DataError(
-                f"{path}, line {place}: a value is missing ({len(missing)} such rows); complete or remove them"
+                f"{path}, line {text.number}: {len(text.first)} field(s), expected at least {len(names)} numbers, "
+                f"separated by commas, semicolons, tabs or blanks"
             )
-    return frame, rows
+        if text.first:
+            report = (f"{path}: no header line; columns 1 to {len(names)} read as {', '.join(names)}.",)
+    found, line = columns(text, header, picked)
+    return Columns(found[0], found[1], found[2] if len(names) == 3 else None, None, str(path), report, line)
 
 
 def _parquet(path: Path, names: list[str]) -> Columns:
@@ -194,8 +116,8 @@ def _parquet(path: Path, names: list[str]) -> Columns:
                 f"{path}, row {missing[0]}: {name} is missing ({len(missing)} such rows); complete or remove them"
             )
     with reading(str(path), "Parquet"):
-        columns = [frame[name].to_numpy() for name in names]
-    return Columns(*columns, origin=str(path))
+        found = [frame[name].to_numpy() for name in names]
+    return Columns(*found, origin=str(path))
 
 
 def _npz(path: Path, names: list[str]) -> Columns:
@@ -206,8 +128,8 @@ def _npz(path: Path, names: list[str]) -> Columns:
             return _sparse_npz(origin, read_npz(path, origin))
     _pick(path, names, keys)
     arrays = read_npz(path, origin, lambda name: name in names)
-    columns: list[Any] = [arrays[name] for name in names]
-    return Columns(*columns, origin=origin)
+    found: list[Any] = [arrays[name] for name in names]
+    return Columns(*found, origin=origin)
 
 
 def _sparse_npz(origin: str, arrays: dict[str, np.ndarray]) -> Columns:

@@ -1,7 +1,7 @@
 """Contacts from elsewhere: arrays, scipy, networkx, and files in CSV, Parquet or npz.
 
 Everything ends in `_checked`, which refuses what cannot be meant and reports what it changes. The file formats
-themselves are in `_formats`. CSV and Parquet need polars (extra "tables"); npz needs numpy only.
+themselves are in `_formats`. Parquet needs polars (extra "tables"), which also reads text faster.
 """
 
 from collections.abc import Hashable
@@ -57,7 +57,7 @@ def read_edges(
         DataError: no such file, another format, missing columns, or content that `from_arrays` refuses; names the
             file and the line (text files, counted from 1) or row (others, counted from 0).
         StorageError: the file cannot be read.
-        MissingExtra: CSV or Parquet without polars.
+        MissingExtra: Parquet without polars.
     """
     path = Path(path)
     columns = load(path, source, target, weight)

@@ -131,10 +131,12 @@ def _age_groups(population: Population, order: Sequence[str] | None) -> np.ndarr
 
 def _origins(population: Population) -> np.ndarray:
     stage = population.column("disease_stages")
-    if stage.size and (int(stage.min()) < 0 or int(stage.max()) > 2):
+    wrong = np.flatnonzero((stage < 0) | (stage > 2))
+    if wrong.size:
         raise DataError(
-            f"{population.source}: disease_stages holds codes {int(stage.min())} to {int(stage.max())}; expected 0 "
-            f"(susceptible), 1 (exposed) or 2 (infected) at the start"
+            f"{population.source}: disease_stages of agent {wrong[0]} is {stage[wrong[0]]} ({wrong.size} such agents, "
+            f"codes up to {stage.max()}; agents count from 0); expected 0 (susceptible), 1 (exposed) or 2 (infected) "
+            f"at the start"
         )
     return stage.astype(np.uint8)
 

@@ -1,0 +1,216 @@
+"""Text files of contacts: a fast reader for clean files and a careful one for all others.
+
+The careful reader defines what is accepted: UTF-8 with or without a byte-order mark, any line end, fields separated
+by comma, semicolon, tab or blanks, quotes, blanks around a number, lines without content, lines that start with `#`.
+It names the line of every fault. The fast reader (polars where installed, else numpy) must agree with it, and
+whatever it does not take goes to the careful one.
+"""
+
+import csv
+import importlib.util
+import io
+import itertools
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from denizen.errors import DataError
+from denizen.space._files import reading
+
+_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\s*", re.ASCII)
+_MISSING = ("", "nan", "na", "n/a", "null", "none", "inf", "-inf", "+inf", "infinity")
+_CONTENT = re.compile(rb"\S")
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    r"""A text file before its numbers are read.
+
+    Attributes:
+        origin: the file's name, for messages.
+        first: cells of the first line with content; none in an empty file.
+        number: the number (from 1) of that line.
+        separator: one character.
+        body: the file from that line on; line ends are `\n`, comments are empty lines.
+    """
+
+    origin: str
+    first: list[str]
+    number: int
+    separator: str
+    body: bytes
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is written as a number or as a missing one; used to tell a header from data."""
+    return _NUMBER.fullmatch(cell) is not None or is_missing(cell)
+
+
+def is_missing(cell: str) -> bool:
+    """Whether a cell is empty or a word for a missing or infinite value."""
+    return cell.strip().lower() in _MISSING
+
+
+def open_text(data: bytes, origin: str) -> Text:
+    """Find the first line and the separator of a text file.
+
+    Raises:
+        DataError: a first line that is no line of fields.
+    """
+    data = data.removeprefix(_BOM)
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if b"#" in data:
+        data = re.sub(rb"(?m)^#.*", b"", data)
+    found = _CONTENT.search(data)
+    if found is None:
+        return Text(origin, [], 1, ",", b"")
+    start = data.rfind(b"\n", 0, found.start()) + 1
+    body, line = data[start:], data[start : _line_end(data, start)]
+    separator = max(",;\t", key=lambda mark: line.count(mark.encode()))
+    if separator.encode() not in line:
+        separator = " "
+        body = re.sub(rb"(?m)^ | $", b"", re.sub(rb"[ \t]+", b" ", body))
+        line = body[: _line_end(body, 0)]
+    with reading(origin, "text"):
+        first = next(_rows(line.decode("utf-8", "replace"), separator))
+    return Text(origin, [cell.strip() for cell in first], data.count(b"\n", 0, start) + 1, separator, body)
+
+
+def _line_end(data: bytes, start: int) -> int:
+    end = data.find(b"\n", start)
+    return len(data) if end < 0 else end
+
+
+def _rows(text: str, separator: str) -> "csv._reader":  # type: ignore[name-defined]
+    blanks = separator != " "
+    return csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=blanks, strict=True)
+
+
+def columns(text: Text, header: bool, picked: Sequence[int]) -> tuple[list[np.ndarray], Callable[[int], int]]:
+    """The numbers of a text file.
+
+    Args:
+        text: the file.
+        header: whether its first line is one.
+        picked: places of the wanted columns; the third, if any, is a weight.
+
+    Returns:
+        The picked columns, int64 where all their cells are integers, else float64; and row to line of the file.
+
+    Raises:
+        DataError: a line that is too short or too long, a cell that is not a finite number; names the line.
+    """
+    if _CONTENT.search(text.body, _line_end(text.body, 0) if header else 0) is None:
+        return [np.empty(0, np.int64) for _ in picked], lambda row: text.number + row
+    found = _fast(text.body, text, header, picked)
+    if found is None:
+        clean = _clean(text.body, text.separator)
+        found = None if clean is text.body else _fast(clean, text, header, picked)
+    if found is None:
+        with reading(text.origin, "text"):
+            return _careful(text, header, picked)
+
+    def line(row: int) -> int:
+        full = (k for k, content in enumerate(text.body.split(b"\n"), text.number) if content.strip())
+        return next(itertools.islice(full, row + header, None))
+
+    return found, line
+
+
+def _clean(body: bytes, separator: str) -> bytes:
+    """Without empty lines and without most blanks around separators."""
+    mark = separator.encode()
+    if separator != " " and b" " in body:
+        for blank, clean in ((mark + b" ", mark), (b" " + mark, mark), (b"\n ", b"\n"), (b" \n", b"\n")):
+            body = body.replace(blank, clean)
+        body = body.strip(b" ")
+    return re.sub(rb"\n\n+", b"\n", body.strip(b"\n")) if b"\n\n" in body else body
+
+
+def _fast(body: bytes, text: Text, header: bool, picked: Sequence[int]) -> list[np.ndarray] | None:
+    """The picked columns of a clean file, or None if the file is not clean."""
+    if body.count(b'"') % 2:
+        return None
+    rows = body.count(b"\n") + (not body.endswith(b"\n")) - header
+    read = _with_polars if importlib.util.find_spec("polars") else _with_numpy
+    for ids in (np.int64, np.float64):
+        kinds = dict(zip(picked, (ids, ids, np.float64), strict=False))
+        found = read(body, text.separator, len(text.first), int(header), kinds)
+        if found is not None and all(len(found[k]) == rows and np.isfinite(found[k]).all() for k in picked):
+            return [found[k] for k in picked]
+    return None
+
+
+def _with_polars(
+    body: bytes, separator: str, width: int, skip: int, kinds: dict[int, type]
+) -> dict[int, np.ndarray] | None:
+    import polars
+
+    schema: dict[str, type[polars.DataType]] = {f"c{k}": polars.String for k in range(width)}
+    schema |= {f"c{k}": polars.Int64 if kind is np.int64 else polars.Float64 for k, kind in kinds.items()}
+    try:
+        with reading("", "text"):
+            table = polars.read_csv(body, has_header=False, skip_lines=skip, separator=separator, schema=schema)
+            table = table.select(f"c{k}" for k in kinds)
+    except DataError:
+        return None
+    if any(column.null_count() for column in table):
+        return None
+    return {k: table[f"c{k}"].to_numpy() for k in kinds}
+
+
+def _with_numpy(
+    body: bytes, separator: str, width: int, skip: int, kinds: dict[int, type]
+) -> dict[int, np.ndarray] | None:
+    if len(kinds) != width or b'"' in body:  # numpy does not mind lines of unequal length where some columns are left
+        return None
+    fields = [(f"c{k}", kinds[k]) for k in range(width)]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # such as integers cut from real numbers
+            table = np.loadtxt(
+                io.BytesIO(body), fields, comments=None, delimiter=separator, skiprows=skip, encoding="utf-8"
+            )
+    except (ValueError, OverflowError, Warning):
+        return None
+    return {k: np.ascontiguousarray(np.atleast_1d(table)[f"c{k}"]) for k in range(width)}
+
+
+def _careful(text: Text, header: bool, picked: Sequence[int]) -> tuple[list[np.ndarray], Callable[[int], int]]:
+    try:
+        decoded = text.body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = text.number + text.body.count(b"\n", 0, error.start)
+        raise DataError(f"{text.origin}, line {line}: byte {text.body[error.start]:#04x} is not UTF-8 text") from None
+    reader, width = _rows(decoded, text.separator), len(text.first)
+    cells: list[list[str]] = [[] for _ in picked]
+    lines: list[int] = []
+    if header:
+        next(reader)
+    for row in reader:
+        line = text.number + reader.line_num - 1
+        if len(row) <= 1 and not "".join(row).strip():
+            continue
+        if not max(picked) < len(row) <= width:
+            raise DataError(f"{text.origin}, line {line}: {len(row)} columns; the first line has {width}")
+        for column, k in zip(cells, picked, strict=True):
+            if _NUMBER.fullmatch(row[k]) is None:
+                what = "a missing or infinite value" if is_missing(row[k]) else "not a number"
+                raise DataError(
+                    f"{text.origin}, line {line}: {row[k][:40]!r} is {what}; expected a finite number in each row"
+                )
+            column.append(row[k])
+        lines.append(line)
+    return [_array(column) for column in cells], lines.__getitem__
+
+
+def _array(cells: list[str]) -> np.ndarray:
+    try:
+        return np.array([int(cell) for cell in cells], dtype=np.int64)
+    except (ValueError, OverflowError):  # what is beyond a double becomes infinite, which the checks of ids refuse
+        return np.array([float(cell) for cell in cells])
