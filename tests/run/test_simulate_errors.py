@@ -211,7 +211,8 @@ class Broken(dz.Model):
         ("init dict", "got dict"), ("init none", "got NoneType"), ("init number", "Mask.on is int 1"),
         ("init float", "Mask.on is a mask and was given torch.float32"), ("init size", "Mask.on has 7 entries.*8"),
         ("init two", r"Mask.on \(mask\) is out of range \(or NaN\) in init$"),
-        ("init axes", r"Mask.on has shape \(8, 2\)"), ("init probability", r"rng.bernoulli\('x'\).*in init.*from 0 to 1"),
+        ("init axes", r"Mask.on has shape \(8, 2\)"),
+        ("init probability", r"rng.bernoulli\('x'\).*in init.*from 0 to 1"),
         ("step none", "return now.replace"), ("step number", "got int"), ("step dict", "got dict"),
         ("step float", "never narrowed"), ("step size", "Mask.on"), ("twice", "twice in one step"),
         ("hazard", r"rng.event\('x'\).*not negative"), ("nan", r"rng.event\('x'\).*NaN"),
@@ -249,3 +250,10 @@ def test_a_model_without_size_or_functions() -> None:
 
 def test_more_replicates_than_memory_holds() -> None:
     refused(r"replicates need at least .* GiB are free on cpu; lower replicates \(about [\d,]+", replicates=10**10)
+
+
+@pytest.mark.parametrize("ids", [None, torch.tensor([3, 1, 0, 2])])
+def test_every_field_of_a_runs_state_has_the_axis_of_replicates(ids: Tensor | None) -> None:
+    state = dz.simulate(MODEL, 2, replicates=3, ids=ids).state
+    expected = torch.arange(4) if ids is None else ids
+    assert torch.equal(state.id, expected.expand(3, -1))

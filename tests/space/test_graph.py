@@ -1,5 +1,6 @@
 """Graph: sums, means, largest values and any over neighbours against dense formulas; order, numbering and sources."""
 
+import contextlib
 import math
 from pathlib import Path
 from typing import Any
@@ -386,3 +387,16 @@ def test_sums_under_vmap_and_for_relaxed_values() -> None:
     for call in (lambda v: graph.sum(v, max=1.0), graph.sum, graph.mean, graph.max, graph.any):
         together = torch.vmap(call)(values)
         assert torch.equal(together, torch.stack([call(row) for row in values]))
+
+
+@pytest.mark.parametrize("reference", [True, False])
+@pytest.mark.parametrize("scale", [1e-20, 0.7, 3e38])
+def test_weighted_counts_in_int8(reference: bool, scale: float) -> None:
+    graph = Graph.from_edges([0, 1, 2, 3], [3, 3, 0, 2], 4, weight=np.array([1.0, 0.5, 0.25, 0.125]) * scale)
+    assert graph.weight is not None
+    counts = torch.tensor([1, 2, 127, -128], dtype=torch.int8)
+    with ops.reference_only() if reference else contextlib.nullcontext():
+        many, mask = graph.sum(counts), graph.sum((counts == 1).to(torch.int8))
+    if scale < 1e38:  # beyond it sums are beyond float32
+        assert many.tolist() == pytest.approx([127 / 4 * scale, 0.0, -16 * scale, 2 * scale], rel=1e-6, abs=0)
+    assert mask.tolist() == [0.0, 0.0, 0.0, float(graph.weight[2])]

@@ -21,6 +21,7 @@ from denizen.space._edges import EdgeList, csr, index_dtype
 from denizen.space._readers import Repeats, from_arrays, from_networkx, from_scipy, read_edges
 
 _MAX_SCALE = 126  # binary digits after the point that a float32 factor can express
+_INT8_BITS = 7
 _MIN_BOUND = 2.0 ** (FRACTION_BITS - _MAX_SCALE)
 _MAX_BOUND = torch.finfo(torch.float32).max
 
@@ -205,8 +206,9 @@ class Graph:
         """Sum of `values` over each agent's in-neighbours, times the edge weights.
 
         Integer values (masks, counts) without weights are summed as integers, exactly. Real values with a declared
-        bound, and weighted masks, are summed in fixed point: exact to 2^-40 of the bound for each edge and the same
-        bits in any order. Other real values are added in canonical edge order.
+        bound, and weighted int8 (masks, small counts), are summed in fixed point: exact to 2^-40 of the bound, or of
+        the largest weight, for each edge and the same bits in any order; a little less where agents have more than
+        30,000 neighbours. Other values are added in canonical edge order.
 
         Args:
             values: `[agents]`. Senders with value 0 cost nothing.
@@ -229,12 +231,14 @@ class Graph:
         row = values[None]
         if not values.dtype.is_floating_point and self.weight is None:
             return ops.sum_counts(row, receivers, self.in_ptr, self.in_idx, self.out_ptr, self.out_idx)[0]
-        if max is None and values.dtype == torch.int8:
-            max = builtins.max(self.max_weight, _MIN_BOUND)
         arrays = (row, receivers, self.weight, self.in_ptr, self.in_idx, self.out_ptr, self.out_idx, self.out_edge)
-        if max is None:
-            return ops.sum_real(*arrays)[0]
-        return ops.sum_fixed(*arrays, self._fraction_bits(max), float(max))[0]
+        if max is not None:
+            return ops.sum_fixed(*arrays, self._fraction_bits(max), float(max))[0]
+        if values.dtype == torch.int8:  # resolved as finely as a mask, with room for the largest int8
+            unit = builtins.max(self.max_weight, _MIN_BOUND)
+            bound = builtins.min(unit * 2**_INT8_BITS, _MAX_BOUND)
+            return ops.sum_fixed(*arrays, self._fraction_bits(unit, _INT8_BITS), bound)[0]
+        return ops.sum_real(*arrays)[0]
 
     def mean(self, values: Tensor, *, where: Tensor | None = None, max: float | None = None) -> Tensor:
         """Mean of `values` over in-neighbours, weighted where the graph is; 0 for agents without any: float32."""
@@ -279,10 +283,11 @@ class Graph:
                     f"each agent"
                 )
 
-    def _fraction_bits(self, bound: float) -> int:
+    def _fraction_bits(self, bound: float, spare: int = 0) -> int:
+        """Digits after the point for values up to `bound`, or up to 2**spare times that without overflow."""
         if not _MIN_BOUND <= bound <= _MAX_BOUND:
             raise ModelError(f"Graph.sum: max={bound}, expected a number from {_MIN_BOUND:.3g} to {_MAX_BOUND:.3g}")
-        headroom = 62 - math.ceil(math.log2(self.max_in_degree + 1))
+        headroom = 62 - math.ceil(math.log2(self.max_in_degree + 1)) - spare
         return min(FRACTION_BITS, headroom) - math.ceil(math.log2(bound))
 
     def __repr__(self) -> str:
