@@ -24,6 +24,10 @@ class ParameterNameError(InputError, KeyError):
 class Bind(Intervention):
     """Gives the model the runner's tensors at each step, so that a tensor set between two steps takes effect.
 
+    It asks the host, so the engine captures no CUDA graphs. That costs nothing so far: the runner extends its run by
+    one kernel length at a time, too little for the engine to compile, and a captured graph would not see that another
+    tensor was set for a module.
+
     Attributes:
         fields: field of the model -> key of its tensor in `values`.
         values: tensors; read anew at each step.
