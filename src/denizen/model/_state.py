@@ -45,8 +45,8 @@ class State:
     """Base of states. Subclasses declare fields with their kinds; `init` builds one, `step` returns `now.replace(…)`.
 
     Fields that name the same axis share its size; an axis that one field alone names must not look like a misspelling
-    of another one. The engine owns two more fields: `time` (a `Time`) and `id` (int64 `[agents]`, identities that survive renumbering
-    and births).
+    of another one. The engine owns two more fields: `time` (a `Time`) and `id` (int64 `[agents]`, identities that
+    survive renumbering and births).
 
     Examples:
         >>> class People(State):
