@@ -246,12 +246,41 @@ def test_a_full_disk_is_rescued_elsewhere(denizen, monkeypatch, tmp_path):
     code, _, err = denizen("run", "sir", "--agents", "300", "--steps", "60", "--out", "r")
     assert code == 2
     assert "No space left" in err
+    assert "run.save" not in err
     rescued = re.search(r"denizen resume (\S+)", err).group(1)
     monkeypatch.setattr(os, "fsync", real)
     assert load(rescued).steps > load("r").steps > 0
     assert denizen("resume", rescued)[0] == 0
     denizen("run", "sir", "--agents", "300", "--steps", "60", "--out", "whole")
     assert load(rescued)["cases"].equal(load("whole")["cases"])
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.2, 0.6])
+def test_interrupted_while_it_starts(tmp_path, delay):
+    code = "from _denizen_command import main; print(flush=True); main()"
+    words, pipe = [sys.executable, "-c", code, "models"], subprocess.PIPE
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True)
+    process.stdout.readline()
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=60)[1]
+    assert process.returncode in (-signal.SIGINT, 130, 0), err
+    assert "Traceback" not in err
+
+
+def test_a_folder_in_use_is_found_before_the_population_is_read(denizen):
+    Path("r").mkdir()
+    Path("r/notes.txt").write_text("mine")
+    code, _, err = denizen("run", "sir", "--population", "nowhere", "--out", "r")
+    assert code == 2
+    assert "run folder r is not empty" in err
+
+
+@pytest.mark.parametrize("words", [("infect_rate=0.1", "infect_rate=0.2"), ("infect_rate=1", "--set", "infect_rate=1")])
+def test_a_parameter_set_twice_is_refused(denizen, words):
+    code, _, err = denizen("run", *SMALL, "--set", *words)
+    assert code == 2
+    assert "infect_rate is set twice" in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ from denizen.errors import DataError, DenizenError, InputError, MissingExtra, St
 from denizen.run import Snapshots, _atomic, load, resume
 from denizen.run._folder import RunFolder
 from denizen.run._manifest import FORMAT
+from denizen.run._summary import number
 from denizen.zoo.sir import SIR
 
 SERIES = {
@@ -188,6 +190,7 @@ def test_a_truly_full_disk(small_disk, tmp_path, every_chunk):
     with pytest.raises(StorageError, match="No space left"):
         run.extend(3000)
     part = load(small_disk / "r")
+    assert part.status == "failed"
     assert 0 < part.steps < run.steps
     assert part["cases"].equal(run["cases"][:, : part.steps])
     run.save(tmp_path / "elsewhere").extend(5)
@@ -410,6 +413,19 @@ def test_summary_and_plot_of_what_is_read(copy, tmp_path):
     assert [axis.get_ylabel() for axis in figure.axes] == ["number per day", "number", "number"]
     with pytest.raises(StorageError, match=r"plot\.nonsense"):
         saved.plot(tmp_path / "plot.nonsense")
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 110])
+def test_a_narrow_summary_cuts_no_number(copy, width):
+    from rich.console import Console
+
+    saved = load(copy)
+    console = Console(file=io.StringIO(), width=width)
+    console.print(saved.summary())
+    words = console.file.getvalue().split()
+    rows = saved.summary().rows
+    assert {number(row["final"][0]) for row in rows.values()} <= set(words)
+    assert "…" not in "".join(words)
 
 
 def test_plan_says_what_runs():

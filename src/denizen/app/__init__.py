@@ -55,10 +55,12 @@ def _do(words: list[str]) -> int:
 
 
 def _safe(stop: BaseException) -> str:
+    folder = getattr(stop, "folder", None)
+    if folder is None:
+        return ""
     from denizen.app._cli import resume_command
 
-    folder = getattr(stop, "folder", None)
-    return "" if folder is None else f"; {stop.steps} steps are safe, go on with: {resume_command(folder)}"  # type: ignore[attr-defined]
+    return f"; {stop.steps} steps are safe, go on with: {resume_command(folder)}"  # type: ignore[attr-defined]
 
 
 def _terminate(number: int, frame: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 from tyro.conf import Positional, arg, subcommand
 
-from denizen.app._config import RunConfig, read_toml
+from denizen.app._config import RunConfig, read_toml, refuse_repeats
 
 ABOUT = """denizen: simulate large populations in plain PyTorch.
 
@@ -83,7 +83,7 @@ def parse(words: list[str]) -> Command:
     """The command that the words mean; exits as argparse does for `--help` and for words that mean nothing.
 
     Raises:
-        ConfigError: a `--config` file that cannot be used.
+        ConfigError: a `--config` file that cannot be used, or a parameter that is set twice.
     """
     texts = {"run": RUN, "show": SHOW, "resume": RESUME, "models": MODELS}
     # In the list of commands a line each is enough.
@@ -98,6 +98,8 @@ def parse(words: list[str]) -> Command:
         | Annotated[Models, subcommand("models", description=about["models"])]
     )
     command = tyro.cli(commands, prog="denizen", description=ABOUT, args=words)  # type: ignore[arg-type]
+    if isinstance(command, RunConfig):
+        refuse_repeats(command.set[len(file.set) :])
     if isinstance(command, RunConfig) and not (command.compile or command.no_compile):
         command = dataclasses.replace(command, compile=file.compile, no_compile=file.no_compile)
     return command  # type: ignore[return-value]

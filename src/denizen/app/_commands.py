@@ -19,6 +19,7 @@ from denizen.app._models import MODELS, entry, notes, settings, shown
 from denizen.app._source import Source, fits, found_again, source
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
 from denizen.run import Run, SavedRun, Snapshots
+from denizen.run._folder import check_free
 
 PLOT = "plot.png"
 
@@ -36,6 +37,7 @@ def run_model(config: RunConfig, console: Console) -> None:
     chosen, pairs = entry(config.model), settings(config.model, config.pairs())
     config = _complete(config)
     out = _folder(config)
+    check_free(out)
     with console.status(f"reading {config.population or 'a random graph'} …"):
         made = source(config)
         model = chosen.build(made.contacts, **made.arguments, **pairs)
@@ -131,9 +133,11 @@ def _go(current: Run, steps: int, console: Console) -> None:
     except KeyboardInterrupt:
         raise Interrupted(current.folder, current.steps) from None
     except StorageError as error:
-        if current.steps == begun:  # as where another process writes to the folder: there is nothing new to save
-            raise
-        raise StorageError(f"{error}\n{_rescue(current)}") from error
+        what = (
+            str(error).partition(" Nothing is lost in memory")[0].partition("; run.save(")[0]
+        )  # the rest is for Python
+        saved = current.steps == begun  # as where another process writes to the folder: there is nothing new to save
+        raise StorageError(what if saved else f"{what}\n{_rescue(current)}") from error
     except DenizenError as error:
         error.add_note(f"{current.folder} holds the {current.steps} steps before it")
         raise

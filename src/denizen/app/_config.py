@@ -63,7 +63,7 @@ class RunConfig:
     """Print nothing but the run folder."""
 
     def pairs(self) -> dict[str, str]:
-        """What is set, by name; the last of a name counts.
+        """What is set, by name; flags come after the `--config` file and win over it.
 
         Raises:
             ConfigError: something that is not NAME=VALUE.
@@ -107,6 +107,16 @@ class RunConfig:
             f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("config", "out", "quiet")
         }
         return {**kept, "set": self.pairs()}
+
+
+def refuse_repeats(groups: Set) -> None:
+    """Raise `ConfigError` where the flags set a name twice."""
+    seen: dict[str, str] = {}
+    for text in (text for group in groups for text in group):
+        name = text.partition("=")[0].strip()
+        if name in seen:
+            raise ConfigError(f"--set {seen[name]} and --set {text}: {name} is set twice; give it once")
+        seen[name] = text
 
 
 def flag(name: str) -> str:

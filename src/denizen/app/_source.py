@@ -106,7 +106,9 @@ def _notes(people: Population, network: str) -> tuple[str, ...]:
     """The report without what concerns other networks, in the words of the command line."""
     others = tuple(f"network {name!r}" for name in people.networks if name != network)
     return tuple(
-        note.replace("symmetrize=True", "--symmetrize") for note in people.report if not note.startswith(others)
+        note.replace("symmetrize=True", "--symmetrize").replace(" unless keep_self_loops=True", "")
+        for note in people.report
+        if not note.startswith(others)
     )
 
 

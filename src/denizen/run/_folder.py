@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from denizen.run._run import Run
 
 SECONDS = 2.0  # between saves, at least
+RESERVE, RESERVED = f".reserve{TEMPORARY}", 16 << 10  # a file, and its bytes
 SHARE = 0.02  # of a run's time that saving may take, and that a kill may cost once the run is long
 
 
@@ -119,7 +120,8 @@ class RunFolder:
                     self._tidy = True
                 self._commit(dataclasses.replace(self.manifest, status="running", error=None, wanted=wanted))
             try:
-                yield
+                with self._reserve():
+                    yield
             except StorageError:
                 raise
             except BaseException as error:
@@ -130,6 +132,25 @@ class RunFolder:
                     error.add_note(str(failure))
                 raise
             self.save(run, "finished")
+
+    @contextlib.contextmanager
+    def _reserve(self) -> Iterator[None]:
+        """Keep some room for the last manifest of a run that fills the disk."""
+        path = self.path / RESERVE
+        with contextlib.suppress(OSError):
+            path.write_bytes(bytes(RESERVED))
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _mark_failed(self, status: str, error: OSError) -> None:
+        """Say in the manifest that a save failed, where the disk still takes that little."""
+        status = "interrupted" if status == "interrupted" else "failed"
+        with contextlib.suppress(OSError):
+            (self.path / RESERVE).unlink(missing_ok=True)
+            self._commit(dataclasses.replace(self.manifest, status=status, error=f"{error.strerror or error}"))
 
     def save_if_due(self, run: "Run") -> None:
         """Save where the last save is a while ago; called after every chunk of steps."""
@@ -148,7 +169,11 @@ class RunFolder:
         """
         began = time.monotonic()
         with self._explained(), uninterrupted():
-            self._save(run, status, error)
+            try:
+                self._save(run, status, error)
+            except OSError as failure:
+                self._mark_failed(status, failure)
+                raise
         self._saved = time.monotonic()
         self._cost = self._saved - began
 

@@ -36,14 +36,24 @@ class Shown:
     __repr__ = __str__
 
 
+class _Fitting:
+    """Of several tables the first that fits the screen: a cut number would read as another one."""
+
+    def __init__(self, *tables: Any) -> None:
+        self._tables = tables
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        from rich.measure import Measurement
+
+        wide = options.update(width=1000)
+        fitting = (t for t in self._tables if Measurement.get(console, wide, t).minimum <= options.max_width)
+        yield next(fitting, self._tables[-1])
+
+
 def summary(results: "Results") -> Shown:
     """See `Results.summary`."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     replicates, unit = len(results.worlds), results.time_unit
-    band = f"median (5–95 %) over {replicates} replicates" if replicates > 1 else "one replicate"
-    title = f"{results.steps * results.dt:g} {unit}s, {band}"
+    time = f"{results.steps * results.dt:g} {unit}s"
     rows: dict[str, dict[str, list[float]]] = {}
     cells = [["series", "total", "peak", f"{unit} of peak", "final"]]
     for name in results.series_names:
@@ -55,23 +65,37 @@ def summary(results: "Results") -> Shown:
         rows[name] = row = _row(entries.sum(2))
         label = name if values.dim() == 2 else f"{name} (sum of {entries.shape[2]})"
         total = _cell(row["total"]) if results.kinds[name] == "flow" else "–"
-        time = [
+        when = [
             round(step * results.dt, 1) if results.dt < 1 else round(step * results.dt) for step in row["peak_step"]
         ]
-        day = _cell(time) if any(row["peak"]) else "–"  # what is 0 throughout has no peak
+        day = _cell(when) if any(row["peak"]) else "–"  # what is 0 throughout has no peak
         cells.append([label, total, _cell(row["peak"]), day, _cell(row["final"])])
+    if replicates == 1:
+        return Shown(
+            _Fitting(_table(f"{time}, one replicate", cells), _table(f"{time}, one replicate", cells, fold=True)), rows
+        )
+    bare = [[cell if k == 0 else cell.partition(" (")[0] for k, cell in enumerate(line)] for line in cells]
+    median = f"{time}, median over {replicates} replicates"
+    full = _table(f"{time}, median (5–95 %) over {replicates} replicates", cells)
+    return Shown(_Fitting(full, _table(median, bare), _table(median, bare, fold=True)), rows)
+
+
+def _table(title: str, cells: list[list[str]], fold: bool = False) -> Any:
+    """A table that breaks at spaces only; with `fold`, names of series give way to the numbers."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
     style: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "header_style": "bold"}
     table = Table(title=title, box=SIMPLE_HEAD, padding=0, **style)
-    for head, *column in zip(*cells, strict=True):
-        word = max(
-            len(word) for text in (head, *column) for word in text.split()
-        )  # a narrow screen breaks at spaces only
-        table.add_column(
-            head, justify="left" if head == "series" else "right", min_width=word, no_wrap=head == "series"
-        )
+    for k, column in enumerate(zip(*cells, strict=True)):
+        word = max(len(word) for text in column for word in text.split())
+        if k == 0:
+            table.add_column(column[0], no_wrap=not fold, min_width=4 if fold else word, overflow="fold")
+        else:
+            table.add_column(column[0], justify="right", min_width=word)
     for line in cells[1:]:
         table.add_row(*line)
-    return Shown(table, rows)
+    return table
 
 
 def _row(values: Tensor) -> dict[str, list[float]]:

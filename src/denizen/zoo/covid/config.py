@@ -134,7 +134,7 @@ def _origins(population: Population) -> np.ndarray:
     wrong = np.flatnonzero((stage < 0) | (stage > 2))
     if wrong.size:
         raise DataError(
-            f"{population.source}: disease_stages of agent {wrong[0]} is {stage[wrong[0]]} ({wrong.size} such agents, "
+            f"{population.source}: disease_stages of agent {wrong[0]} is {stage[wrong[0]]} ({wrong.size} in all, "
             f"codes up to {stage.max()}; agents count from 0); expected 0 (susceptible), 1 (exposed) or 2 (infected) "
             f"at the start"
         )
