@@ -255,19 +255,6 @@ def test_a_full_disk_is_rescued_elsewhere(denizen, monkeypatch, tmp_path):
     assert load(rescued)["cases"].equal(load("whole")["cases"])
 
 
-@pytest.mark.parametrize("delay", [0.05, 0.2, 0.6])
-def test_interrupted_while_it_starts(tmp_path, delay):
-    code = "from _denizen_command import main; print(flush=True); main()"
-    words, pipe = [sys.executable, "-c", code, "models"], subprocess.PIPE
-    process = subprocess.Popen(words, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True)
-    process.stdout.readline()
-    time.sleep(delay)
-    process.send_signal(signal.SIGINT)
-    err = process.communicate(timeout=60)[1]
-    assert process.returncode in (-signal.SIGINT, 130, 0), err
-    assert "Traceback" not in err
-
-
 def test_a_folder_in_use_is_found_before_the_population_is_read(denizen):
     Path("r").mkdir()
     Path("r/notes.txt").write_text("mine")
