@@ -13,14 +13,12 @@ def _lookup(table, num_codes, codes, group, has_group, out, start, stop):
     # Slices and unsigned places: an index that might be negative is tested again for every agent.
     for w in range(out.shape[0]):
         row = table[min(w, table.shape[0] - 1)]
-        c, o = codes[min(w, codes.shape[0] - 1)][start:stop], out[w][start:stop]
-        if has_group:
-            g = group[0][start:stop]
-            for i in range(c.shape[0]):
-                o[i] = row[np.uintp(g[i]) * num_codes + np.uintp(c[i])]
-        else:
-            for i in range(c.shape[0]):
-                o[i] = row[np.uintp(c[i])]
+        c, g, o = codes[min(w, codes.shape[0] - 1)][start:stop], group[0][start:stop], out[w][start:stop]
+        for i in range(c.shape[0]):
+            place = np.uintp(c[i])
+            if has_group:
+                place += np.uintp(g[i]) * num_codes
+            o[i] = row[place]
 
 
 @_jit
