@@ -7,7 +7,7 @@ What denizen puts where fixes its random numbers for ever:
     counter = (block low, block high, step, stream)             four 32-bit words
     block   = agent id div 4,  word used = agent id mod 4
 
-`words` is the reference; `_cpu.words` computes the same bits with numba.
+`words` is the reference; `_cpu_draws.words` computes the same bits with numba, `_cuda.words` with Triton.
 """
 
 import torch

@@ -83,11 +83,11 @@ class Covid(dz.Model):
         if self.policy is None:
             return self.isolation
         infected = now.exposed.weigh((self.stage == 2).to(torch.float32), self.origin)
-        size = torch.zeros(len(AGE_GROUPS), device=infected.device)
-        share = size.index_add(0, self.group.long(), infected)
-        size = size.index_add(0, self.group.long(), torch.ones_like(infected)).clamp(min=1)
+        nobody = torch.zeros(len(AGE_GROUPS), device=infected.device)
+        count = nobody.index_add(0, self.group.long(), infected)
+        size = nobody.index_add(0, self.group.long(), torch.ones_like(infected)).clamp(min=1)
         week = (now.time.step // 7).to(torch.float32).expand(len(AGE_GROUPS))
-        return self.policy(torch.stack([share / size, week], dim=1)).reshape(len(AGE_GROUPS))
+        return self.policy(torch.stack([count / size, week], dim=1)).reshape(len(AGE_GROUPS))
 
     @dz.series
     def daily_infected(self, before: People, now: People) -> Tensor:
