@@ -1,6 +1,13 @@
-"""Strict, repeatable surroundings for every test: one thread, fixed seeds, no display, data found or skipped."""
+"""Strict, repeatable surroundings for every test: one thread, fixed seeds, no display; devices and data, or a skip.
 
+A machine with a GPU may have no more than torch, numpy and pytest: nothing else is needed to collect the tests marked
+`cuda`. Test files that do need more are skipped where it is missing.
+"""
+
+import importlib.util
 import os
+import re
+from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is first imported
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -11,17 +18,48 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
 
 torch.set_num_threads(1)
 
-# Compilation and a loaded machine make single examples slow without being wrong, hence no deadline.
-settings.register_profile("dev", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+if importlib.util.find_spec("hypothesis"):
+    from hypothesis import settings
+
+    # Compilation and a loaded machine make single examples slow without being wrong, hence no deadline.
+    settings.register_profile("dev", deadline=None)
+    settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+    settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DATA_VARIABLE = "DENIZEN_DATA_ROOT"
+# What the extras of pyproject.toml bring, `dev` among them; the core without the command line needs none of it.
+OPTIONAL = {
+    "hypothesis", "matplotlib", "networkx", "numba", "pandas", "polars", "pyarrow", "scipy", "sybil", "tyro", "yaml",
+    "zarr",
+}  # fmt: skip
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Know the option `timeout` of pyproject.toml where pytest-timeout is missing: an unknown one is an error."""
+    if not pluginmanager.hasplugin("timeout"):
+        parser.addini("timeout", "seconds for a test; needs pytest-timeout")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Test files of one name in several folders need this mode, also where `addopts` is overridden."""
+    config.option.importmode = "importlib"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Skip a test file that imports what only an extra brings, where that extra is not installed."""
+    report = yield
+    if report.failed:
+        missing = re.search(r"No module named '(\w+)", str(report.longrepr))
+        if missing and missing[1] in OPTIONAL:
+            report.outcome = "skipped"
+            report.longrepr = (str(collector.path), 0, f"Skipped: {missing[1]} is not installed")
+    return report
 
 
 def find_data_root() -> tuple[Path | None, str]:
@@ -39,8 +77,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if root is None and item.get_closest_marker("real"):
             item.add_marker(pytest.mark.skip(reason=reason))
-        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
-            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+        if item.get_closest_marker("cuda") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="no CUDA device: torch.cuda.is_available() is False"))
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +87,12 @@ def _seeded() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 - it is the global generator that has to be fixed
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Runs a test on the CPU and, marked `cuda`, on a GPU."""
+    return torch.device(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -83,7 +83,7 @@ def test_chunks_equal_steps(model: dz.Model, replicates: int) -> None:
     assert int(again.step) == int(carry.step) == 42
 
 
-@pytest.mark.gpu
+@pytest.mark.cuda
 @pytest.mark.parametrize("replicates", [1, 3])
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
 def test_captured_on_cuda_equals_the_cpu(model: dz.Model, replicates: int) -> None:
@@ -94,7 +94,7 @@ def test_captured_on_cuda_equals_the_cpu(model: dz.Model, replicates: int) -> No
         assert torch.equal(host[name], device[name].cpu()), name
 
 
-@pytest.mark.gpu
+@pytest.mark.cuda
 def test_what_asks_the_host_is_not_captured() -> None:
     ask = Ask(target="isolation", groups=tuple("abcdef"), answer=lambda group, step: 0.1, when=During(5))
     run = dz.simulate(covid(PEOPLE), 12, interventions=[ask], device="cuda", compile=True)

@@ -70,7 +70,7 @@ def test_the_script_runs_and_every_week_has_a_gradient(where, request, monkeypat
     assert runner.named_parameters()[0][1] is tensor
 
 
-@pytest.mark.gpu
+@pytest.mark.cuda
 def test_the_script_runs_on_cuda(monkeypatch):
     monkeypatch.delenv("DENIZEN_DATA", raising=False)
     runner, tensor, loss, stats = script()
