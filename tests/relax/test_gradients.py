@@ -275,3 +275,14 @@ def test_bad_values_stop_relaxed_runs_too(relax: Any, draw: str) -> None:
 
     with pytest.raises(ModelError, match=rf"rng.{draw}\('x'\)"):
         dz.simulate(Bad(), 2, relax=relax)
+
+
+@pytest.mark.parametrize("name", ["seir", "covid"])
+def test_relaxed_runs_resume_from_their_folder(name: str, tmp_path: Any) -> None:
+    build, series, _ = MODELS[name]
+    whole = dz.simulate(build(), 9, replicates=2, relax=MeanField())
+    dz.simulate(build(), 4, replicates=2, relax=MeanField(), out=tmp_path / "run")
+    again = dz.run.resume(tmp_path / "run", build(), 5, relax=MeanField())
+    assert torch.equal(whole[series], again[series])
+    kept = dz.simulate(build(), 4, relax=MeanField(), snapshots=dz.run.Snapshots(every=2)).snapshots
+    assert all(values.shape[:2] == (1, 3) for key, values in kept.items() if key != "step")

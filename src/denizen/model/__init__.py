@@ -35,3 +35,4 @@ from denizen.model._state import Time as Time
 from denizen.model._state import faults as faults
 from denizen.model._state import own as own
 from denizen.model._state import plain as plain
+from denizen.model._state import tensors as tensors

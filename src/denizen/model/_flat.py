@@ -10,7 +10,7 @@ from denizen.model._apply import Setting, advance, start
 from denizen.model._history import History
 from denizen.model._model import Model
 from denizen.model._stage import Stage
-from denizen.model._state import State, Time, make, plain
+from denizen.model._state import State, Time, make, tensors
 
 
 class FlatWorld:
@@ -30,8 +30,9 @@ class FlatWorld:
         self.model, self.setting, self.ids = model, setting, ids
         self.checks: list[str] = []
         self._class: type[State] = State
-        # How each field is put together again: its name, and for a stage or a history its class and what that needs.
-        self._fields: tuple[tuple[str, Any, Any], ...] = ()
+        # How each field is put together again: its name, its number of tensors (0 for one that is the field itself),
+        # and for a stage or a history its class and what that needs.
+        self._fields: tuple[tuple[str, int, Any, Any], ...] = ()
 
     def init(self, key: Tensor, values: dict[str, Tensor]) -> tuple[list[Tensor], Tensor]:
         """(leaves, checks int8 `[checks]`) of the initial state.
@@ -58,14 +59,19 @@ class FlatWorld:
 
     def leaves(self, state: Any) -> list[Tensor]:
         """The tensors of a state, in the order of its fields; identities last where they differ from 0 … n - 1."""
-        leaves = [plain(getattr(state, name)) for name in state.kinds]
+        leaves = [tensor for name in state.kinds for tensor in tensors(getattr(state, name))]
         return [*leaves, state.id] if self.setting.custom_ids else leaves
 
     def state(self, leaves: list[Tensor], step: Tensor) -> Any:
         """The state with these tensors, after `step` steps."""
         fields: dict[str, Any] = {}
-        for (name, cls, rest), leaf in zip(self._fields, leaves, strict=False):
-            fields[name] = leaf if cls is None else cls(leaf, rest)
+        place = 0
+        for name, columns, cls, rest in self._fields:
+            if columns:
+                fields[name] = cls(leaves[place : place + columns], rest)
+            else:
+                fields[name] = leaves[place] if cls is None else cls(leaves[place], rest)
+            place += max(columns, 1)
         fields["time"] = Time(step, self.setting.dt, self.model.time_unit)
         fields["id"] = leaves[-1] if self.setting.custom_ids else self.ids
         return make(self._class, fields)
@@ -77,8 +83,10 @@ class FlatWorld:
         return torch.stack([flag for _, flag in bad])
 
 
-def _structure(field: Any) -> tuple[Any, Any]:
-    """(class, levels or length) of a stage or a history, (None, None) of a tensor."""
+def _structure(field: Any) -> tuple[int, Any, Any]:
+    """(columns, class, levels or length) of a field."""
     if isinstance(field, Stage):
-        return Stage, field.levels
-    return (History, field.length) if isinstance(field, History) else (None, None)
+        return 0, Stage, field.levels
+    if isinstance(field, History):
+        return len(field.columns or ()), History, field.length
+    return 0, None, None

@@ -1,5 +1,6 @@
 """The value of a history field: how many steps ago something happened to each agent."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from denizen import _tree, ops
 from denizen.errors import ModelError
+from denizen.model import _shares
 
 INT8_LENGTH = 125
 
@@ -17,15 +19,23 @@ class History:
     In the step after the one that recorded it an event is 1 step old. Ages above `length` count as long ago.
 
     Attributes:
-        value: hard: int8 or int16 `[agents]`: 0 never, 1 … length the age, length + 1 longer ago. Relaxed: float32
-            `[agents, length + 1]`: the share of each age, the last column longer ago; the rest never.
         length: ages told apart.
+        columns: relaxed: a float `[agents]` for never and for each age 1 … length; None in the hard form.
     """
 
-    __slots__ = ("_kept", "_never", "length", "value")
+    __slots__ = ("_codes", "_kept", "_never", "columns", "length")
 
-    def __init__(self, value: Tensor, length: int) -> None:
-        self.value, self.length = value, length
+    def __init__(self, value: Tensor | Sequence[Tensor], length: int) -> None:
+        """A history of codes or shares, see `value`; or of columns, as `columns` holds them."""
+        self.length = length
+        self.columns: _shares.Columns | None = None
+        self._codes: Tensor | None = None
+        if not isinstance(value, Tensor):
+            self.columns = tuple(value)
+        elif value.dtype.is_floating_point:
+            self.columns = _shares.of_shares(value)
+        else:
+            self._codes = value
         self._never: Tensor | None = None  # both are kept, since several parts of one step ask for them
         self._kept: tuple[Tensor | None, Tensor] | None = None
 
@@ -42,23 +52,44 @@ class History:
     @property
     def relaxed(self) -> bool:
         """Whether shares are held instead of codes."""
-        return self.value.dtype.is_floating_point
+        return self.columns is not None
+
+    @property
+    def value(self) -> Tensor:
+        """The history as one tensor.
+
+        Hard: int8 or int16 `[agents]`: 0 never, 1 … length the age, length + 1 longer ago. Relaxed, put together now:
+        float32 `[agents, length + 1]`: the share of each age, the last column longer ago; the rest never.
+        """
+        if self.columns is not None:
+            return _shares.stacked(self.columns)
+        assert self._codes is not None
+        return self._codes
+
+    def tensors(self) -> list[Tensor]:
+        """What is stored: the codes, or every column."""
+        held = self.columns if self._codes is None else (self._codes,)
+        return list(held or ())
 
     def never(self) -> Tensor:
         """Mask `[agents]`: 1 where nothing has happened yet."""
+        if self.columns is not None:
+            return self.columns[0].to(torch.float32)
         if self._never is None:
-            self._never = 1 - self.value.sum(dim=-1) if self.relaxed else ops.in_range(self.value, 0, 0)
+            self._never = ops.in_range(self.value, 0, 0)
         return self._never
 
     def within(self, first: int, last: int) -> Tensor:
         """Mask `[agents]`: 1 where it happened `first` to `last` steps ago; ages beyond `length` are not told apart."""
         if not 1 <= first <= last <= self.length:
             raise ModelError(f"History.within: {first} to {last}, expected 1 <= first <= last <= {self.length}")
-        return self.value[..., first - 1 : last].sum(dim=-1) if self.relaxed else ops.in_range(self.value, first, last)
+        if self.columns is not None:
+            return _shares.within(self.columns, first, last)
+        return ops.in_range(self.value, first, last)
 
     def count_never(self) -> Tensor:
         """Number of agents to whom nothing has happened yet: 0-d."""
-        if self.relaxed or self.value.is_cuda:
+        if self.columns is not None or self.value.is_cuda:
             return self.never().sum()
         kept = self._kept
         counts = self._counts(kept[0], *kept[1].shape) if kept else self._counts(None, 1, self.length + 2)
@@ -73,18 +104,17 @@ class History:
         """
         if event.is_floating_point() and not self.relaxed:  # shares move in a relaxed run that starts from ages
             return self.relax().record(event)
-        if self.relaxed:
-            old = torch.cat([self.value[..., :-2], self.value[..., -2:].sum(dim=-1, keepdim=True)], dim=-1)
-            new = event * self.never()  # keeps in the graph that nobody is caught twice
-            return History(torch.cat([new[..., None], old], dim=-1), self.length)
+        if self.columns is not None:
+            return History(_shares.record(self.columns, event), self.length)
         return History(ops.grow(self.value, event, self.length + 1), self.length)
 
     def clear(self, event: Tensor) -> "History":
         """Those for whom `event` is 1 return to never."""
         if event.is_floating_point() and not self.relaxed:
             return self.relax().clear(event)
-        keep = 1 - event
-        return History(self.value * (keep[..., None] if self.relaxed else keep), self.length)
+        if self.columns is not None:
+            return History(_shares.clear(self.columns, event), self.length)
+        return History(self.value * (1 - event), self.length)
 
     def weigh(self, table: Tensor, group: Tensor | None = None) -> Tensor:
         """Look up a value by age: `[agents]`, 0 for never and for ages beyond the table.
@@ -93,17 +123,16 @@ class History:
             table: `[ages]`, entry k the value at age k + 1; or `[groups, ages]`.
             group: integer `[agents]` row of the table for each agent.
         """
+        if self.columns is not None:
+            return _shares.weigh(self.columns, self._fitting(table, group), group)
         table = self._padded(table, group)
-        if self.relaxed:
-            weights = table if group is None else table[group.long()]
-            return (self.value[..., : self.length] * weights[..., 1 : self.length + 1]).sum(dim=-1)
         rows = table[None] if group is None else table
         return ops.lookup(rows[None], self.value[None], None if group is None else group[None])[0]
 
     def total(self, table: Tensor, group: Tensor | None = None) -> Tensor:
         """Sum of `weigh(table, group)` over agents: float32 0-d, added up in float64 in the hard form."""
-        if self.relaxed:
-            return self.weigh(table, group).sum()
+        if self.columns is not None:
+            return _shares.total(self.columns, self._fitting(table, group), group)
         if self.value.is_cuda:  # one reduction, which the compiler fuses with its neighbours
             return self.weigh(table, group).to(torch.float64).sum().to(torch.float32)
         padded = self._padded(table, group)
@@ -119,25 +148,29 @@ class History:
         return kept[1]
 
     def _padded(self, table: Tensor, group: Tensor | None) -> Tensor:
+        """The table with an entry for each code."""
+        table = self._fitting(table, group)
+        return torch.nn.functional.pad(table, (1, self.length + 1 - table.shape[-1]))
+
+    def _fitting(self, table: Tensor, group: Tensor | None) -> Tensor:
         expected = 1 if group is None else 2
         if table.dim() != expected or table.shape[-1] > self.length:
             raise ModelError(
                 f"History.weigh: the table has shape {tuple(table.shape)}, expected "
                 f"{'(ages,)' if group is None else '(groups, ages)'} with at most {self.length} ages"
             )
-        return torch.nn.functional.pad(table, (1, self.length + 1 - table.shape[-1]))
+        return table
 
     def relax(self) -> "History":
         """The same history as shares."""
         if self.relaxed:
             return self
-        ages = torch.arange(1, self.length + 2, dtype=self.value.dtype, device=self.value.device)
-        return History((self.value[..., None] == ages).to(torch.float32), self.length)
+        return History(_shares.of_codes(self.value, self.length), self.length)
 
     def fault(self) -> Tensor:
         """0-d bool: whether a code or a share is out of range."""
-        if self.relaxed:
-            return ~((self.value > -1e-3) & (self.value < 1 + 1e-3)).all()
+        if self.columns is not None:
+            return _shares.fault(self.columns)
         return (self.value < 0).any() | (self.value > self.length + 1).any()
 
     def __eq__(self, other: object) -> bool:
@@ -149,11 +182,17 @@ class History:
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
-        return f"History(length={self.length}; {'shares' if self.relaxed else 'ages'} {tuple(self.value.shape)})"
+        shape = tuple(self.tensors()[0].shape)
+        return f"History(length={self.length}; {'shares' if self.relaxed else 'ages'} {shape})"
 
 
-def _flatten(history: History) -> tuple[list[Any], Any]:
-    return [history.value], history.length
+def _unflatten(children: list[Any], context: tuple[int, bool]) -> History:
+    length, relaxed = context
+    history = object.__new__(History)  # children may be placeholders
+    history.length, history._never, history._kept = length, None, None
+    history.columns = tuple(children) if relaxed else None
+    history._codes = None if relaxed else children[0]
+    return history
 
 
-_tree.register(History, _flatten, lambda children, length: History(children[0], length))
+_tree.register(History, lambda history: (history.tensors(), (history.length, history.relaxed)), _unflatten)

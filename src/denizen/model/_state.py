@@ -158,6 +158,11 @@ def plain(field: Any) -> Tensor:
     return field.value if isinstance(field, Stage | History) else field
 
 
+def tensors(field: Any) -> list[Tensor]:
+    """What is stored of a field's value: one tensor, or every column of a relaxed history."""
+    return field.tensors() if isinstance(field, History) else [plain(field)]
+
+
 def own(state: State, time: Time, ids: Tensor) -> Any:
     """The state with the fields that the engine owns."""
     return make(type(state), {**values(state), "time": time, "id": ids})
@@ -184,12 +189,12 @@ def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[Stat
         where = f"{type(state).__name__}.{name}"
         value = kind.form(getattr(state, name), where, relaxed)
         formed[name] = value
-        tensor = plain(value)
+        tensor = tensors(value)[0]
         for axis, size in zip(kind.axes, tensor.shape, strict=False):
             if sizes.setdefault(axis, size) != size:
                 raise ModelError(f"{where} has {size} entries on axis {axis!r}, others have {sizes[axis]}")
         old = None if before is None else getattr(before, name)
-        old_tensor = plain(old)
+        old_tensor = None if old is None else tensors(old)[0]
         if old_tensor is not None and (old_tensor.shape, old_tensor.dtype) != (tensor.shape, tensor.dtype):
             raise ModelError(
                 f"{where} changed from {_shape(old_tensor)} to {_shape(tensor)} within a run; "

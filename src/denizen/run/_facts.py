@@ -12,6 +12,7 @@ from torch import Tensor
 
 from denizen._version import __version__
 from denizen.errors import DataError
+from denizen.model import tensors
 from denizen.run import _metrics
 from denizen.run._fingerprint import describe, fingerprint
 from denizen.run._manifest import Manifest, Part, Series, Setup
@@ -96,10 +97,10 @@ def table(run: "Run", done: int) -> Any:
 
 def inputs(run: "Run") -> bytes:
     """Identities and parameters per replicate, where they were given."""
-    tensors = {f"param.{name}": value for name, value in run._stepper.values.items()}
+    held = {f"param.{name}": value for name, value in run._stepper.values.items()}
     if run._custom_ids:
-        tensors["ids"] = run._stepper.ids
-    return _encode(tensors)
+        held["ids"] = run._stepper.ids
+    return _encode(held)
 
 
 def checkpoint(run: "Run") -> bytes:
@@ -109,9 +110,12 @@ def checkpoint(run: "Run") -> bytes:
 
 
 def leaf_names(run: "Run") -> list[str]:
-    """A name for each tensor of the state, that of its field: every kind of field holds one tensor."""
-    fields = (*run.state.kinds, "id") if run._stepper.setting.custom_ids else tuple(run.state.kinds)
-    return [f"state.{field}" for field in fields]
+    """A name for each tensor of the state: that of its field, numbered where a field has several."""
+    names, state = [], run.state
+    for field in state.kinds:
+        parts = tensors(getattr(state, field))
+        names += [f"state.{field}"] if len(parts) == 1 else [f"state.{field}.{k}" for k in range(len(parts))]
+    return [*names, "state.id"] if run._stepper.setting.custom_ids else names
 
 
 def _encode(tensors: Mapping[str, Tensor]) -> bytes:
