@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from denizen.run._run import Run
 
 
-def plan(run: "Run") -> Shown:
+def plan(run: "Run", kernels: bool) -> Shown:
     """See `Run.plan`."""
     from rich.console import Group
     from rich.table import Table

@@ -77,7 +77,7 @@ def resume(
     params = {name.removeprefix("param."): value for name, value in inputs.items() if name != "ids"}
     taken = manifest.snapshots
     run = Run._begin(
-        model.to(target), setting, keys, _simulate._ids(inputs.get("ids"), model, target),
+        model, setting, keys, _simulate._ids(inputs.get("ids"), model, target),
         _simulate._values(params, model, len(keys), target),
         Snapshots(taken.every, taken.fields) if taken else None, compile, None,
     )  # fmt: skip

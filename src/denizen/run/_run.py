@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from denizen import ops
+from denizen._watch import graphs_compiled
 from denizen.errors import CapacityError, InputError, ModelError, nearest
-from denizen.model import Intervention, Model, Setting, faults, per_agent_fallbacks, series_names
+from denizen.model import Intervention, Model, Setting, faults, series_names
 from denizen.model import guard as first_step_guard
 from denizen.run._atomic import uninterrupted
 from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
@@ -25,6 +25,7 @@ from denizen.run._threads import calm_threads
 if TYPE_CHECKING:
     from denizen.run._capture import Capture
     from denizen.run._folder import RunFolder
+    from denizen.run._stats import Counted
     from denizen.run._summary import Shown
 
 EXPECTED = {
@@ -40,6 +41,8 @@ CHUNK = 32  # steps between looks at the device's checks, at most
 CAPTURED_CHUNK = 512  # a look takes as long as several captured steps
 CHUNK_SECONDS = 0.5  # of slow steps a chunk holds fewer, so that progress shows and saving is not held up
 TRIAL = 4  # steps after the first that tell how long the others take
+# What seconds are kept of; "later": steps without the first.
+PHASES = ("load", "init", "compile", "capture", "steps", "later", "snapshot")
 
 
 class Run(Results):
@@ -67,6 +70,10 @@ class Run(Results):
     _compile: bool | None
     _times: dict[str, float]
     _timed_steps: int
+    _looks: int  # at the checks made on the device
+    _graphs: int  # compiled by torch
+    _recompiles: int  # of these, after the first step and after the step was compiled
+    _counted: "Counted | None"
 
     @classmethod
     def _begin(
@@ -80,20 +87,23 @@ class Run(Results):
 
             check_free(Path(out))  # before any work
         began = time.perf_counter()
-        run.model, run._compile = model, compile
+        run.model, run._compile = model.to(keys.device), compile
+        loaded = time.perf_counter()
         run.seed, run.worlds = int(keys[0, 0]), keys[:, 1].tolist()
-        run._times = {"init": 0.0, "compile": 0.0, "steps": 0.0, "later": 0.0}
+        run._times = dict.fromkeys(PHASES, 0.0) | {"load": loaded - began}
+        run._looks = run._graphs = run._recompiles = 0
+        run._counted = None
         run._path, run._custom_ids = "eager", setting.custom_ids
         run._answered = (-1, {})
-        run._stepper = Stepper(model, setting, keys, ids, values)
-        with first_step_guard(model, "init"):
+        run._stepper = Stepper(run.model, setting, keys, ids, values)
+        with first_step_guard(run.model, "init"):
             run._carry = run._stepper.start()
         run._look(run._carry, 0)
         run._carry.bad = None
         run._chunks = {name: [] for name in run.series_names}
         run._steps, run._timed_steps = 0, 0  # done; done by this process
         run._snapshots = SnapshotStore(snapshots, run._stepper.state(run._carry)) if snapshots else None
-        run._times["init"] = time.perf_counter() - began
+        run._times["init"] = time.perf_counter() - loaded
         return run
 
     # --- results ------------------------------------------------------------------------------------------------------
@@ -234,7 +244,7 @@ class Run(Results):
         return self
 
     def _compile_now(self) -> None:
-        began = time.perf_counter()
+        began, graphs = time.perf_counter(), graphs_compiled()
         answers = self._answers(self._steps)
         setting = self._stepper.setting
         asks = any(type(i).answers is not Intervention.answers for i in setting.interventions)
@@ -246,9 +256,10 @@ class Run(Results):
         if self._path == "eager":
             self._compile = False
         self._times["compile"] += time.perf_counter() - began
+        self._graphs += graphs_compiled() - graphs
 
     def _run_chunk(self, count: int) -> None:
-        began = time.perf_counter()
+        began, graphs = time.perf_counter(), graphs_compiled()
         carry, rows, kept = self._carry, [], []
         with calm_threads(self._stepper.ids.numel() * len(self.worlds)):
             for start, stop in self._pieces(count):
@@ -265,6 +276,9 @@ class Run(Results):
                 self._chunks[name].append(values)
             if self._snapshots is not None:
                 self._snapshots.extend(kept)
+        compiled = graphs_compiled() - graphs
+        self._graphs += compiled
+        self._recompiles += compiled if self._timed_steps else 0
         seconds = time.perf_counter() - began
         self._times["steps"] += seconds
         self._times["later"] += seconds if self._timed_steps else 0.0
@@ -301,6 +315,7 @@ class Run(Results):
 
     def _look(self, carry: Carry, step: int) -> None:
         """Read the checks made on the device since the last look; raise where one failed."""
+        self._looks += 1
         if carry.bad is not None and carry.bad.numel():
             failed = carry.bad.any(dim=0).tolist()
             for label, bad in zip(self._stepper.checks, failed, strict=True):
@@ -338,31 +353,29 @@ class Run(Results):
 
     # --- looking at it ------------------------------------------------------------------------------------------------
 
-    def plan(self) -> "Shown":
-        """What runs, and how: device, path, fields, series, interventions, memory; print it."""
+    def plan(self, *, kernels: bool = False) -> "Shown":
+        """What runs, and how: device, path, fields, series, interventions, memory; print it.
+
+        Args:
+            kernels: also list what a step launches, in order; found by running a few steps of a copy.
+        """
         from denizen.run._plan import plan
 
-        return plan(self)
+        return plan(self, kernels)
 
-    def stats(self) -> dict[str, Any]:
-        """What the run did: sizes, times per phase in seconds, rates, and the path taken."""
-        agents, worlds = self._stepper.ids.numel(), len(self.worlds)
-        seconds = self._times["steps"]
-        return {
-            "steps": self._steps,
-            "agents": agents,
-            "replicates": worlds,
-            "device": str(self.device),
-            "path": self._path,
-            "ops": ops.variant(self.device),
-            "seconds_init": self._times["init"],
-            "seconds_compile": self._times["compile"],
-            "seconds_steps": seconds,
-            "seconds_per_step": self._step_cost() or seconds,
-            "agent_steps_per_second": agents * worlds * self._timed_steps / seconds if seconds else 0.0,
-            "state_bytes": sum(leaf.numel() * leaf.element_size() for leaf in self._carry.leaves),
-            "fallback_calls": per_agent_fallbacks(),
-        }
+    def stats(self, *, count: bool = False) -> dict[str, Any]:
+        """What the run did: sizes, seconds per phase, rates, the path taken, graphs, and what steps were counted to do.
+
+        The keys are the same on every device; docs/guides/counters.md says what each means.
+
+        Args:
+            count: run a few steps of a copy under instruments and fill in launches, host reads, transfers, allocations,
+                bytes and shares, which are None otherwise. The run itself stays as it is; the result is kept until the
+                run goes on.
+        """
+        from denizen.run._stats import stats
+
+        return stats(self, count)
 
 
 def _when(step: int, carry: Carry) -> str:

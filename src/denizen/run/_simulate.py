@@ -86,7 +86,7 @@ def simulate(
     check_room(identities.numel(), len(numbers), target)
     keys = torch.tensor([[seed, world] for world in numbers], dtype=torch.int64, device=target)
     run = Run._begin(
-        model.to(target), setting, keys, identities, _values(params or {}, model, len(numbers), target),
+        model, setting, keys, identities, _values(params or {}, model, len(numbers), target),
         _snapshots(snapshots), compile, out,
     )  # fmt: skip
     return run.extend(steps, progress=progress)
