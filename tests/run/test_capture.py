@@ -1,39 +1,16 @@
 """Captured chunks equal plain steps: on a GPU as they are, elsewhere with the graph replaced by plain calls."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
 import denizen as dz
 from denizen.model import Ask, During
-from denizen.run._capture import Capture
+from denizen.run._chunks import Chunks
+from denizen.run._program import build
+from denizen.run._trace import trace
 from denizen.zoo.covid import covid
 from denizen.zoo.sir import sir
-
-
-class Replay:
-    """Stands in for a CUDA graph."""
-
-    def __init__(self, capture: "Plain", length: int) -> None:
-        self.capture, self.length = capture, length
-
-    def replay(self) -> None:
-        self.capture._index.zero_()
-        with torch.no_grad():
-            for _ in range(self.length):
-                self.capture._call()
-
-
-class Plain(Capture):
-    """A capture without CUDA."""
-
-    def _warm_up(self) -> None:
-        pass
-
-    def _graph(self, length: int) -> Any:
-        return Replay(self, length)
 
 
 class Pair(dz.State):
@@ -66,21 +43,29 @@ MODELS = [
 ]
 
 
+@pytest.mark.parametrize("least", [8, 10**9], ids=["rows", "whole"])
 @pytest.mark.parametrize("replicates", [1, 3])
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_chunks_equal_steps(model: dz.Model, replicates: int) -> None:
+def test_chunks_equal_steps(model: dz.Model, replicates: int, least: int) -> None:
     whole = dz.simulate(model, 42, replicates=replicates, seed=2)
     begun = dz.simulate(model, 3, replicates=replicates, seed=2)
-    capture = Plain(begun._stepper, begun._carry, 8, "eager")
-    carry, first = capture.run(begun._carry, 13)
-    kept = carry.clone()
-    carry, second = capture.run(carry, 26)
+    program = build(trace(begun._stepper, begun._carry), begun._stepper.masks, least)
+    chunks = Chunks(program, begun._carry, 16, lambda module: module)
+
+    def run(*counts: int) -> list[Tensor]:
+        rows = [[record[:count].clone() for record in chunks.steps(count)] for count in counts]
+        return [torch.cat(parts).movedim(0, 1) for parts in zip(*rows, strict=True)]
+
+    first = run(8, 1, 4)
+    kept = chunks.take()
+    second = run(16, 10)
+    carry = chunks.take()
     for name, a, b in zip(whole.series_names, first, second, strict=True):
         assert torch.equal(whole[name][:, 3:], torch.cat([a, b], dim=1)), name
     assert all(torch.equal(x, y) for x, y in zip(carry.leaves, whole._carry.leaves, strict=True))
-    again, repeated = capture.run(kept, 26)  # an earlier carry is as good as the latest
-    assert all(torch.equal(x, y) for x, y in zip(second, repeated, strict=True))
-    assert int(again.step) == int(carry.step) == 42
+    chunks.load(kept)  # an earlier carry is as good as the latest
+    assert all(torch.equal(x, y) for x, y in zip(second, run(16, 10), strict=True))
+    assert int(chunks.take().step) == int(carry.step) == 42
 
 
 @pytest.mark.cuda

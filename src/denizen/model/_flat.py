@@ -62,6 +62,14 @@ class FlatWorld:
         leaves = [tensor for name in state.kinds for tensor in tensors(getattr(state, name))]
         return [*leaves, state.id] if self.setting.custom_ids else leaves
 
+    @property
+    def masks(self) -> list[bool]:
+        """For each leaf whether it holds only 0 and 1: masks do, as every look at the state checks."""
+        masks: list[bool] = []
+        for name, columns, *_ in self._fields:
+            masks += [self._class.kinds[name].name == "mask"] * max(columns, 1)
+        return [*masks, False] if self.setting.custom_ids else masks
+
     def state(self, leaves: list[Tensor], step: Tensor) -> Any:
         """The state with these tensors, after `step` steps."""
         fields: dict[str, Any] = {}

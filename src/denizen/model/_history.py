@@ -133,8 +133,6 @@ class History:
         """Sum of `weigh(table, group)` over agents: float32 0-d, added up in float64 in the hard form."""
         if self.columns is not None:
             return _shares.total(self.columns, self._fitting(table, group), group)
-        if self.value.is_cuda:  # one reduction, which the compiler fuses with its neighbours
-            return self.weigh(table, group).to(torch.float64).sum().to(torch.float32)
         padded = self._padded(table, group)
         rows = padded if group is not None else padded[None]
         return (self._counts(group, *rows.shape) * rows.to(torch.float64)).sum().to(torch.float32)

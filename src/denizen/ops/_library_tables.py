@@ -83,6 +83,10 @@ def histogram(codes: Tensor, group: Tensor | None, num_groups: int, num_codes: i
         from denizen.ops import _cpu_tables
 
         return _cpu_tables.histogram(codes, group, num_groups, num_codes)
+    if variant(codes.device) == "triton":
+        from denizen.ops import _cuda_tables
+
+        return _cuda_tables.histogram(codes, group, num_groups, num_codes)
     return _tables.histogram(codes, group, num_groups, num_codes)
 
 

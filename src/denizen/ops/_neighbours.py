@@ -42,6 +42,14 @@ def sum_fixed(
         float32 `[W, N]`; a world in which a message was NaN or beyond the bound is NaN throughout, so that the fault
         cannot pass for a number.
     """
+    total, bad = fixed_totals(values, where, weight, pointer, index, bits, bound)
+    return from_fixed(total, bad, bits)
+
+
+def fixed_totals(
+    values: Tensor, where: Tensor | None, weight: Tensor | None, pointer: Tensor, index: Tensor, bits: int, bound: float
+) -> tuple[Tensor, Tensor]:
+    """Sums in fixed point int64 `[W, N]`, and int32 `[W]`: 1 where a message was NaN or beyond the bound."""
     message = values.to(torch.float32)[:, index.long()]
     if weight is not None:  # a sender at 0 says nothing, so that not even a NaN weight tells push from pull
         message = torch.where(message == 0, message, message * weight)
@@ -49,9 +57,13 @@ def sum_fixed(
     fixed = torch.round(torch.where(bad, torch.zeros_like(message), message) * 2.0**bits).to(torch.int64)
     total = torch.zeros(values.shape, dtype=torch.int64, device=values.device)
     total.index_add_(1, edge_targets(pointer, index.numel()), fixed)
-    out = (total.to(torch.float64) * 2.0**-bits).to(torch.float32)
-    out = out if where is None else torch.where(where != 0, out, 0.0)
-    return torch.where(bad.any(dim=1, keepdim=True), torch.nan, out)
+    total = total if where is None else total * (where != 0)
+    return total, bad.any(dim=1).to(torch.int32)
+
+
+def from_fixed(total: Tensor, bad: Tensor, bits: int) -> Tensor:
+    """float32 `[W, N]` from fixed point; NaN throughout a world with a bad message."""
+    return torch.where(bad[:, None] != 0, torch.nan, (total.to(torch.float64) * 2.0**-bits).to(torch.float32))
 
 
 def pull(values: Tensor, weight: Tensor | None, pointer: Tensor, index: Tensor) -> Tensor:

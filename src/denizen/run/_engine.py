@@ -76,6 +76,11 @@ class Stepper:
         return self._world.checks
 
     @property
+    def masks(self) -> list[bool]:
+        """For each leaf of the state whether it holds only 0 and 1."""
+        return self._world.masks
+
+    @property
     def worlds(self) -> int:
         """Number of worlds."""
         return self.keys.shape[0]

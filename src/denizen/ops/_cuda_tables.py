@@ -1,0 +1,62 @@
+"""Histograms of codes on CUDA with Triton; the values of `_tables.histogram`."""
+
+import torch
+import triton
+import triton.language as tl
+
+_BLOCK = 1024
+_PROGRAMS = 528  # that share a histogram at most: each ends with an atomic addition for each bin
+_MOST_BINS = 1024  # above, programs add to the counts directly
+
+
+@triton.jit
+def _histogram_kernel(
+    codes, group, counts, n, num_codes, bins, rounds, HAS_GROUP: tl.constexpr, BINS: tl.constexpr, BLOCK: tl.constexpr
+):
+    world = tl.program_id(1).to(tl.int64)
+    found = tl.zeros((BINS,), tl.int32)
+    for k in range(rounds):
+        i = (tl.program_id(0).to(tl.int64) * rounds + k) * BLOCK + tl.arange(0, BLOCK)
+        place = tl.load(codes + world * n + i, mask=i < n, other=0).to(tl.int32)
+        if HAS_GROUP:
+            place += tl.load(group + i, mask=i < n, other=0).to(tl.int32) * num_codes
+        found += tl.histogram(tl.where(i < n, place, BINS - 1), BINS)  # the last bin is spare
+    bin = tl.arange(0, BINS)
+    tl.atomic_add(counts + world * bins + bin, found, mask=(bin < bins) & (found != 0), sem="relaxed")
+
+
+@triton.jit
+def _scatter_kernel(codes, group, counts, n, num_codes, bins, HAS_GROUP: tl.constexpr, BLOCK: tl.constexpr):
+    world = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    place = tl.load(codes + world * n + i, mask=i < n, other=0).to(tl.int64)
+    if HAS_GROUP:
+        place += tl.load(group + i, mask=i < n, other=0).to(tl.int64) * num_codes
+    tl.atomic_add(counts + world * bins + place, 1, mask=i < n, sem="relaxed")
+
+
+def add_histogram(counts: torch.Tensor, codes: torch.Tensor, group: torch.Tensor | None) -> None:
+    """`_accumulate.add_histogram`."""
+    worlds, n = codes.shape
+    bins, num_codes = counts.shape[1] * counts.shape[2], counts.shape[2]
+    if not n * worlds:
+        return
+    codes = codes.contiguous()
+    programs = triton.cdiv(n, _BLOCK)
+    if bins >= _MOST_BINS:
+        _scatter_kernel[(programs, worlds)](
+            codes, group, counts, n, num_codes, bins, HAS_GROUP=group is not None, BLOCK=_BLOCK
+        )
+        return
+    rounds = triton.cdiv(programs, max(1, _PROGRAMS // worlds))
+    _histogram_kernel[(triton.cdiv(programs, rounds), worlds)](
+        codes, group, counts, n, num_codes, bins, rounds, HAS_GROUP=group is not None,
+        BINS=triton.next_power_of_2(bins + 1), BLOCK=_BLOCK,
+    )  # fmt: skip
+
+
+def histogram(codes: torch.Tensor, group: torch.Tensor | None, num_groups: int, num_codes: int) -> torch.Tensor:
+    """`_tables.histogram`."""
+    counts = torch.zeros(codes.shape[0], num_groups, num_codes, dtype=torch.int32, device=codes.device)
+    add_histogram(counts, codes, group)
+    return counts.to(torch.int64)

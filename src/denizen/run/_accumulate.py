@@ -1,0 +1,110 @@
+"""How a sum over neighbours that runs before the compiled body accumulates, and what the body makes of it."""
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from denizen import ops
+from denizen.ops._neighbours import from_fixed
+from denizen.run._trace import Builder, calls, dtype
+
+aten, own = torch.ops.aten, torch.ops.denizen
+VIEWS = (aten.view.default, aten.unsqueeze.default, aten.select.int, aten.permute.default, aten.alias.default)
+COUNTS, FIXED = own.sum_counts.default, own.sum_fixed.default
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum:
+    """A sum over neighbours that runs before the body.
+
+    Attributes:
+        node: the traced call.
+        graph: its tensors of the graph, as the op takes them.
+        width: dtype of the accumulator: uint8 where counts of 0 and 1 fit a byte, int32 or int64 otherwise.
+    """
+
+    node: Node
+    graph: tuple[Tensor | None, ...]
+    width: torch.dtype
+
+    @property
+    def fixed(self) -> bool:
+        """Whether real values are added in fixed point."""
+        return calls(self.node, FIXED)
+
+    @property
+    def arguments(self) -> list[Node]:
+        """Values and, where given, receivers."""
+        return [argument for argument in self.node.args[:2] if isinstance(argument, Node)]
+
+    def cleared(self, builder: Builder, like: Node, place: int) -> Node:
+        """An accumulator of zeros, computed from a tensor of its shape so that it joins the pass that makes that one.
+
+        `place` tells the sums of a step apart: two equal expressions would come out as one tensor.
+        """
+        if dtype_of(like, self.node).is_floating_point:  # the sign of a NaN is no number to start from
+            like = builder.call(aten.gt.Scalar, builder.call(aten.abs.default, like), float("inf"))
+        else:
+            like = builder.call(aten.bitwise_and.Scalar, like, 0)
+        cleared = builder.call(aten._to_copy.default, like, dtype=self.width)
+        return builder.call(aten.mul.Tensor, cleared, place + 1) if place else cleared
+
+    def total(self, builder: Builder) -> Node:
+        """What the op would return, from the accumulator (and the flags of bad values, one for each world)."""
+        total = builder.argument(self.node)
+        if not self.fixed:
+            return builder.call(aten._to_copy.default, total, dtype=dtype(self.node))
+        return builder.call(from_fixed, total, builder.argument(("bad", self.node)), self.node.args[8])
+
+    def run(self, total: Tensor, bad: Tensor | None, values: Tensor, where: Tensor | None) -> None:
+        """Add into the cleared accumulator; `bad` int32 `[worlds]` becomes 1 where a value was."""
+        if self.fixed:
+            bits, bound = self.node.args[8:10]
+            assert bad is not None
+            ops.add_fixed(total, bad, values, where, *self.graph, bits, bound)  # type: ignore[arg-type]
+        else:
+            ops.add_counts(total, values, where, *self.graph)  # type: ignore[arg-type]
+
+
+def dtype_of(copied: Node, sum_node: Node) -> torch.dtype:
+    """Dtype of the copy of a sum's last argument."""
+    last = [argument for argument in sum_node.args[:2] if isinstance(argument, Node)][-1]
+    return dtype(last)
+
+
+def as_sum(node: Node, masks: set[Node], constant: Callable[[Node], Tensor]) -> Sum | None:
+    """The sum of a traced call; None where its graph is not constant.
+
+    Args:
+        node: the call.
+        masks: traced inputs that hold only 0 and 1.
+        constant: the tensor of a constant.
+    """
+    given = node.args[2 : 6 if calls(node, COUNTS) else 8]
+    if any(isinstance(tensor, Node) and tensor.op != "get_attr" for tensor in given):
+        return None
+    graph = tuple(constant(tensor) if isinstance(tensor, Node) else None for tensor in given)
+    if calls(node, FIXED):
+        return Sum(node, graph, torch.int64)
+    values, pointer = node.args[0], graph[0]
+    assert isinstance(values, Node) and pointer is not None
+    most = int((pointer[1:] - pointer[:-1]).max()) if pointer.numel() > 1 else 0
+    narrow = most <= 255 and _is_mask(values, masks)
+    return Sum(node, graph, torch.uint8 if narrow else dtype(node))
+
+
+def _is_mask(node: Node, masks: set[Node]) -> bool:
+    """Whether a node holds only 0 and 1, as far as its making shows."""
+    if node in masks or dtype(node) == torch.bool:
+        return True
+    if calls(node, *VIEWS, aten._to_copy.default, aten.sign.default):
+        source = node.args[0]
+        return isinstance(source, Node) and _is_mask(source, masks)
+    if calls(node, aten.mul.Tensor, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor):
+        return all(isinstance(factor, Node) and _is_mask(factor, masks) for factor in node.args)
+    if calls(node, own.code_range.default):
+        return True
+    return False

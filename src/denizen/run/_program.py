@@ -1,0 +1,199 @@
+"""A traced step taken apart, so that few kernels are left of it: what runs before, in and after the compiled body.
+
+    sums        the step's sums over neighbours that need nothing but the state: each a kernel of its own, which adds into an
+                accumulator that the body has cleared
+    body        everything else, compiled into one pass over the agents: draws, transitions, partial sums of records,
+                and, for the *next* step, the arguments of its sums over neighbours and the cleared accumulators
+    tallies     histograms of codes that only records need: a kernel of their own
+    epilogue    what records and checks make of partial sums and histograms: once for a chunk of steps
+
+The loop is thereby rotated by half a step, which changes no value: `prologue` makes the arguments of the first sums.
+"""
+
+import dataclasses
+import math
+from collections.abc import Hashable
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+from denizen.run._accumulate import Sum, as_sum
+from denizen.run._partial import split_reductions
+from denizen.run._trace import Builder, Traced, ancestors, calls, shape
+
+ops = torch.ops.denizen
+SUMS = (ops.sum_counts.default, ops.sum_fixed.default)
+DRAWS = (ops.draw_mask.default, ops.draw_words.default)
+LEAST = 2048
+OPAQUE = (*SUMS, ops.sum_real.default, ops.pull.default, *DRAWS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A function of tensors that stand for traced nodes.
+
+    Attributes:
+        module: takes `inputs` in order, returns a list.
+        inputs: traced nodes; ("bad", node) for the flags of a sum in fixed point.
+    """
+
+    module: GraphModule
+    inputs: list[Hashable]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A step taken apart; see the head of this module.
+
+    Attributes:
+        traced: the step.
+        sums: sums over neighbours before the body.
+        prologue: state -> arguments of the sums, accumulators.
+        body: -> new leaves, new switches, arguments and accumulators of the next sums, `kept`, codes of the tallies.
+        tallies: histograms after the body.
+        groups: constants -> groups of the tallies, empty for none.
+        kept: traced nodes that the body returns for the epilogue, each step its own.
+        epilogue: -> records, checks of one step.
+    """
+
+    traced: Traced
+    sums: list[Sum]
+    prologue: Function
+    body: Function
+    tallies: list[Node]
+    groups: Function
+    kept: list[Node]
+    epilogue: Function
+
+
+def build(traced: Traced, masks: list[bool], least: int = LEAST) -> Program:
+    """Take a step apart.
+
+    Args:
+        traced: the step; its graph is rewritten.
+        masks: for each leaf whether it holds only 0 and 1.
+        least: entries that make a reduction worth two stages.
+    """
+    split_reductions(traced, least)
+    order = {node: place for place, node in enumerate(traced.module.graph.nodes)}
+    sums = _leading_sums(traced, {leaf for leaf, mask in zip(traced.leaves, masks, strict=True) if mask})
+    late, kept, tallies = _after(traced, order)
+    return Program(
+        traced=traced,
+        sums=sums,
+        prologue=_prologue(traced, order, sums),
+        body=_body(traced, order, sums, kept, tallies),
+        tallies=tallies,
+        groups=_groups(order, tallies),
+        kept=kept,
+        epilogue=_epilogue(traced, order, late, tallies),
+    )
+
+
+# --- what goes where --------------------------------------------------------------------------------------------------
+
+
+def _leading_sums(traced: Traced, masks: set[Node]) -> list[Sum]:
+    """Sums whose arguments need no other sum and no draw."""
+    sums = []
+    for node in traced.module.graph.nodes:
+        if calls(node, *SUMS):
+            found = as_sum(node, masks, traced.constant)
+            if found is not None and not any(calls(other, *OPAQUE) for other in ancestors(found.arguments)):
+                sums.append(found)
+    return sums
+
+
+def _after(traced: Traced, order: dict[Node, int]) -> tuple[set[Node], list[Node], list[Node]]:
+    """(nodes of the epilogue, those that the body keeps for it, histograms that become tallies)."""
+    needed = ancestors([*traced.new_leaves, traced.new_switches])
+    wanted = ancestors([*traced.records, traced.bad])
+    most = max((math.prod(shape(leaf)) for leaf in traced.leaves), default=1) // 8
+    nodes = [node for node in traced.module.graph.nodes if node in wanted and node not in needed and not _source(node)]
+    late = {node for node in nodes if _is_small(node, most) and all(_is_small(i, most) for i in node.all_input_nodes)}
+    tallies = [node for node in nodes if calls(node, ops.histogram.default) and node not in late]
+    for node in reversed(list(traced.module.graph.nodes)):  # what something early needs is early, too
+        if node in late and any(user not in late and user in wanted and user.op != "output" for user in node.users):
+            late.discard(node)
+    tallies = [node for node in tallies if all(user in late for user in node.users) and _constant_group(node)]
+    outputs = [node for node in dict.fromkeys([*traced.records, traced.bad]) if node not in late]
+    used = dict.fromkeys([*(i for node in late for i in node.all_input_nodes), *outputs])
+    kept = [node for node in used if node not in late and node not in tallies and _varies(traced, node)]
+    return late, sorted(kept, key=order.__getitem__), tallies
+
+
+def _constant_group(histogram: Node) -> bool:
+    group = histogram.args[1]
+    return not isinstance(group, Node) or all(node.op in ("get_attr", "call_function") for node in ancestors([group]))
+
+
+def _is_small(node: Node, most: int) -> bool:
+    """Whether a node's tensors have far fewer entries than a field of the agents."""
+    value = node.meta.get("val")
+    parts = value if isinstance(value, tuple | list) else (value,)
+    return all(not isinstance(part, Tensor) or part.numel() <= most for part in parts)
+
+
+def _varies(traced: Traced, node: Node) -> bool:
+    """Whether a node may differ from step to step."""
+    return node.op != "get_attr" and node not in traced.invariants
+
+
+# --- the functions ----------------------------------------------------------------------------------------------------
+
+
+def _source(node: Node) -> bool:
+    return node.op in ("placeholder", "get_attr")
+
+
+def _arguments(builder: Builder, sums: list[Sum], known: dict[Node, Node]) -> list[Node]:
+    """Values, receivers and cleared accumulator of each sum."""
+    out = []
+    for place, one in enumerate(sums):
+        copied = builder.copy(one.arguments, known, _source)
+        out += [*copied, one.cleared(builder, copied[-1], place)]
+    return out
+
+
+def _prologue(traced: Traced, order: dict[Node, int], sums: list[Sum]) -> Function:
+    builder = Builder(order)
+    return Function(builder.finish(_arguments(builder, sums, {})), builder.inputs)
+
+
+def _body(traced: Traced, order: dict[Node, int], sums: list[Sum], kept: list[Node], tallies: list[Node]) -> Function:
+    builder, known = Builder(order), {}
+    for one in sums:
+        known[one.node] = one.total(builder)
+    codes: list[Node] = [node.args[0] for node in tallies]  # type: ignore[misc]
+    wanted = [*traced.new_leaves, traced.new_switches, *kept, *codes]
+    copied = builder.copy(wanted, known, _source)
+    count = len(traced.leaves)
+    # The next step's head: the same nodes once more, over the new state.
+    after = dict(zip(traced.leaves, copied[:count], strict=True))
+    after[traced.switches] = copied[count]
+    after[traced.step] = builder.call(torch.ops.aten.add.Tensor, builder.argument(traced.step), 1)
+    ahead = _arguments(builder, sums, after)
+    return Function(builder.finish([*copied[: count + 1], *ahead, *copied[count + 1 :]]), builder.inputs)
+
+
+def _groups(order: dict[Node, int], tallies: list[Node]) -> Function:
+    builder = Builder(order)
+    known: dict[Node, Node] = {}
+    groups = []
+    for node in tallies:
+        if isinstance(node.args[1], Node):
+            groups += builder.copy([node.args[1]], known, _source)
+        else:
+            groups.append(builder.call(torch.zeros, 0))
+    return Function(builder.finish(groups), builder.inputs)
+
+
+def _epilogue(traced: Traced, order: dict[Node, int], late: set[Node], tallies: list[Node]) -> Function:
+    builder = Builder(order)
+    known = {
+        node: builder.call(torch.ops.aten._to_copy.default, builder.argument(node), dtype=torch.int64)
+        for node in tallies
+    }
+    outputs = builder.copy([*traced.records, traced.bad], known, lambda node: node not in late)
+    return Function(builder.finish(outputs), builder.inputs)

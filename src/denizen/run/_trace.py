@@ -1,0 +1,180 @@
+"""One step of all worlds as a flat graph of torch operations, the form in which the engine rearranges it.
+
+`trace` records the author's step once; what it reads of the model becomes a constant. Nodes carry shape and dtype in
+`node.meta["val"]`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from denizen.run._engine import Carry, Stepper
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """A recorded step; its nodes belong to one graph.
+
+    Attributes:
+        module: holds the graph and the constants.
+        leaves: state before the step, each `[worlds, …]`.
+        switches: int8 `[worlds, interventions]` before the step.
+        step: int64 `[]`.
+        invariants: keys and parameters, in the order in which `values` gives them.
+        values: tensors of the invariants.
+    """
+
+    module: GraphModule
+    leaves: list[Node]
+    switches: Node
+    step: Node
+    invariants: list[Node]
+    values: list[Tensor]
+
+    @property
+    def new_leaves(self) -> list[Node]:
+        """State after the step."""
+        return self._outputs[: len(self.leaves)]
+
+    @property
+    def new_switches(self) -> Node:
+        """Switches after the step."""
+        return self._outputs[len(self.leaves)]
+
+    @property
+    def records(self) -> list[Node]:
+        """One for each series, `[worlds, …]`."""
+        return self._outputs[len(self.leaves) + 1 : -1]
+
+    @property
+    def bad(self) -> Node:
+        """int8 `[worlds, checks]`."""
+        return self._outputs[-1]
+
+    @property
+    def _outputs(self) -> list[Any]:
+        return list(self.module.graph.output_node().args[0])  # type: ignore[arg-type]
+
+    def constant(self, node: Node) -> Tensor:
+        """The tensor of a constant."""
+        return getattr(self.module, str(node.target))
+
+
+def trace(stepper: Stepper, carry: Carry) -> Traced:
+    """Record a step of all worlds; runs it once, without effect on the carry."""
+    names = list(stepper.values)
+    count = len(carry.leaves)
+
+    def flat(*args: Tensor) -> list[Tensor]:
+        leaves, (switches, step, keys, *values) = list(args[:count]), args[count:]
+        given = dict(zip(names, values, strict=True))
+        new, after, records, bad = stepper.batched_step(leaves, switches, keys, given, step, {})
+        return [*new, after, *records, bad]
+
+    invariants = [stepper.keys, *stepper.values.values()]
+    with torch.no_grad():
+        module = make_fx(flat)(*carry.leaves, carry.switches, carry.step, *invariants)
+    module.graph.eliminate_dead_code()
+    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    return Traced(
+        module=module,
+        leaves=inputs[:count],
+        switches=inputs[count],
+        step=inputs[count + 1],
+        invariants=inputs[count + 2 :],
+        values=invariants,
+    )
+
+
+def ancestors(nodes: Iterable[Node]) -> set[Node]:
+    """The nodes and everything that they are computed from."""
+    found: set[Node] = set()
+    todo = list(nodes)
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo.extend(node.all_input_nodes)
+    return found
+
+
+def calls(node: Node, *targets: Any) -> bool:
+    """Whether a node calls one of these operations."""
+    return node.op == "call_function" and node.target in targets
+
+
+def shape(node: Node) -> tuple[int, ...]:
+    """Shape of a node's tensor."""
+    return tuple(node.meta["val"].shape)
+
+
+def dtype(node: Node) -> torch.dtype:
+    """Dtype of a node's tensor."""
+    return node.meta["val"].dtype
+
+
+class Builder:
+    """Builds a function out of parts of traced graphs; its inputs are made as they are needed.
+
+    Attributes:
+        graph: the graph so far.
+        inputs: what the function's arguments stand for, traced nodes mostly, in order.
+    """
+
+    def __init__(self, order: Mapping[Node, int]) -> None:
+        """Args:
+        order: place of each traced node in its graph.
+        """
+        self.graph = Graph()
+        self.inputs: list[Hashable] = []
+        self._order = order
+        self._given: dict[Hashable, Node] = {}
+
+    def argument(self, key: Hashable) -> Node:
+        """The input that stands for a traced node, or for whatever else the caller knows by `key`; made once."""
+        if key not in self._given:
+            first = next((node for node in self.graph.nodes if node.op != "placeholder"), None)
+            with nullcontext() if first is None else self.graph.inserting_before(first):
+                self._given[key] = self.graph.placeholder(f"arg{len(self.inputs)}")
+            self.inputs.append(key)
+        return self._given[key]
+
+    def copy(self, wanted: Sequence[Node], known: dict[Node, Node], source: Callable[[Node], bool]) -> list[Node]:
+        """Copy what is needed to compute `wanted`.
+
+        Args:
+            wanted: traced nodes.
+            known: what traced nodes are in this graph already; filled by this call.
+            source: whether a traced node comes in as an argument.
+        """
+        missing: set[Node] = set()
+        todo = [node for node in wanted if node not in known]
+        while todo:
+            node = todo.pop()
+            if node in missing or node in known:
+                continue
+            if source(node):
+                known[node] = self.argument(node)
+                continue
+            missing.add(node)
+            todo.extend(node.all_input_nodes)
+        for node in sorted(missing, key=self._order.__getitem__):
+            known[node] = self.graph.node_copy(node, known.__getitem__)
+        return [known[node] for node in wanted]
+
+    def call(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> Node:
+        """Append a call."""
+        return self.graph.call_function(target, args, kwargs)
+
+    def finish(self, outputs: Sequence[Node]) -> GraphModule:
+        """The function that returns `outputs` as a list."""
+        self.graph.output(list(outputs))
+        self.graph.eliminate_dead_code()
+        self.graph.lint()
+        return GraphModule(torch.nn.Module(), self.graph)
