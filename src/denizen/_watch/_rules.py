@@ -1,0 +1,116 @@
+"""Which torch operations make the host wait for a device, or carry data across; rules as data.
+
+Rules of the performance kit, section 3.4, for torch 2.11 to 2.13. Anything not listed is no finding. A tensor's device
+decides, never a method's name.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+OnDevice = Callable[[Tensor], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """An operation that makes the host wait where its first argument is on the device.
+
+    Attributes:
+        op: schema name, such as ``"aten::nonzero"``; with ``".overload"`` where only that one waits.
+        when: decides by the arguments; None: always.
+    """
+
+    op: str
+    when: Callable[[Sequence[Any], Mapping[str, Any]], bool] | None = None
+
+
+def _no_output_size(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    return kwargs.get("output_size") is None
+
+
+def _mask_index(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """A mask as index needs its count on the host, unless one mask is filled with one value (`masked_fill`)."""
+    indices = [index for index in args[1] if index is not None]
+    masks = [index for index in indices if index.dtype in (torch.bool, torch.uint8)]
+    value = args[2] if len(args) > 2 else kwargs.get("values")
+    accumulate = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
+    filled = isinstance(value, Tensor) and value.numel() == 1 and len(indices) == 1 and not accumulate
+    return bool(masks) and not filled
+
+
+READS = (
+    Rule("aten::_local_scalar_dense"),
+    Rule("aten::nonzero"),
+    Rule("aten::masked_select"),
+    Rule("aten::_unique2"),
+    Rule("aten::unique_dim"),
+    Rule("aten::unique_consecutive"),
+    Rule("aten::bincount"),
+    Rule("aten::equal"),
+    Rule("aten::repeat_interleave.Tensor", _no_output_size),
+    Rule("aten::index.Tensor", _mask_index),
+    Rule("aten::index_put", _mask_index),
+    Rule("aten::index_put_", _mask_index),
+)
+# Methods that leave torch for Python or NumPy without an operation where the tensor is on the CPU.
+PYTHON_READS = ("tolist", "numpy", "__array__", "__dlpack__")
+COPIES = ("aten::_to_copy", "aten::copy_")
+_BY_OP = {rule.op: rule for rule in READS}
+
+
+def name(func: Any) -> str:
+    """Schema name of an operation, with its overload: ``"aten::add.Tensor"``, ``"aten::nonzero"``."""
+    schema = func._schema
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+
+
+def reads_host(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], on_device: OnDevice) -> bool:
+    """Whether an operation makes the host wait for the device, copies aside."""
+    rule = _BY_OP.get(name(func)) or _BY_OP.get(func._schema.name)
+    if rule is None or not args or not isinstance(args[0], Tensor) or not on_device(args[0]):
+        return False
+    return rule.when is None or rule.when(args, kwargs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Crossing:
+    """Data that crosses between host and device.
+
+    Attributes:
+        to_host: else to the device.
+        bytes: how many.
+        waits: whether the host waits for it.
+    """
+
+    to_host: bool
+    bytes: int
+    waits: bool
+
+
+def crossing(func: Any, args: Sequence[Any], out: Any) -> Crossing | None:
+    """What an operation carries across; None where it stays on one side.
+
+    A single value from the host is passed with the launch and is not reported.
+    """
+    op = func._schema.name
+    if op == "aten::_local_scalar_dense" and args[0].device.type != "cpu":
+        return Crossing(True, args[0].element_size(), True)
+    if op in COPIES and isinstance(out, Tensor):
+        source = args[1] if op == "aten::copy_" else args[0]
+        if not isinstance(source, Tensor) or source.device == out.device or "cpu" not in _types(source, out):
+            return None
+        to_host = out.device.type == "cpu"
+        if not to_host and source.dim() == 0:
+            return None
+        return Crossing(to_host, out.numel() * out.element_size(), to_host and not out.is_pinned())
+    if op in ("aten::index", "aten::index_put", "aten::index_put_") and args[0].device.type != "cpu":
+        hosts = [index for index in args[1] if index is not None and index.device.type == "cpu" and index.dim() > 0]
+        return Crossing(False, sum(i.numel() * i.element_size() for i in hosts), False) if hosts else None
+    return None
+
+
+def _types(*tensors: Tensor) -> set[str]:
+    return {tensor.device.type for tensor in tensors}
