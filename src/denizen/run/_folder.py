@@ -13,6 +13,7 @@ leaves the previous save or this one.
 
 import contextlib
 import dataclasses
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ from denizen.run._manifest import Manifest, Part, Taken
 
 if TYPE_CHECKING:
     from denizen.run._run import Run
+    from denizen.run._snapshots import SnapshotStore
 
 SECONDS = 2.0  # between saves, at least
 RESERVE, RESERVED = f".reserve{TEMPORARY}", 16 << 10  # a file, and its bytes
@@ -42,19 +44,29 @@ def check_free(path: Path) -> None:
         raise StorageError(f"run folder {path} is not empty; choose another folder, or resume the run in it")
 
 
+def _no_folder(path: Path, error: OSError) -> str:
+    return f"run folder {path} cannot be written: {error.strerror or error}"
+
+
 class RunFolder:
     """A folder and the manifest that was last written to it.
 
     Attributes:
         path: the folder.
         manifest: what is safe on disk.
+        sink: where snapshots are written; None where none are kept.
     """
+
+    sink: _zarr.ZarrSnapshots | None
 
     def __init__(self, path: Path, manifest: Manifest, data: bytes) -> None:
         self.path, self.manifest = path, manifest
         self._known = digest(data)
         self._opened = self._saved = time.monotonic()
         self._cost = 0.0  # seconds that the last save took
+        taken = manifest.snapshots
+        forms = dict(zip(taken.fields, taken.forms, strict=True)) if taken else {}
+        self.sink = _zarr.ZarrSnapshots(path, forms, self._explain, taken.digests) if taken else None
         self._tidy = False  # whether nothing lies in the folder that the manifest does not name
 
     @classmethod
@@ -79,22 +91,43 @@ class RunFolder:
         if run._snapshots is not None:
             need("zarr", "storage", _zarr.PURPOSE)
         check_free(path)
+        made: list[Path] = []
         try:
             path.mkdir(parents=True, exist_ok=True)
             with locked(path):
-                for name in ("metrics", "checkpoints"):
-                    (path / name).mkdir()
-                inputs = write(path, "inputs.safetensors", 0, 0, _facts.inputs(run))
-                checkpoint = Part("", 0, 0, 0, "")  # replaced by the save below
-                manifest = _facts.first_manifest(run, wanted, inputs, checkpoint, settings)
-                folder = cls(path, manifest, b"")
-                folder._tidy = True
-                folder._log(f"created: {manifest.model['class']}, {manifest.model['agents']} agents")
-                folder._save(run, "running" if run.steps == 0 else "finished", None, forced=True)
-        except OSError as error:
-            if isinstance(error, StorageError):
-                raise
-            raise StorageError(f"run folder {path} cannot be written: {error.strerror or error}") from error
+                return cls._create(path, run, settings, wanted, made)
+        except BaseException as error:
+            for what in made:  # so that another attempt finds the folder empty
+                shutil.rmtree(what, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    what.unlink()
+            if isinstance(error, OSError) and not isinstance(error, StorageError):
+                raise StorageError(_no_folder(path, error)) from error
+            raise
+
+    @classmethod
+    def _create(
+        cls, path: Path, run: "Run", settings: Mapping[str, Any] | None, wanted: int, made: list[Path]
+    ) -> "RunFolder":
+        for name in ("metrics", "checkpoints"):
+            (path / name).mkdir()
+            made.append(path / name)
+        made.extend(path / name for name in ("inputs.safetensors", _zarr.FOLDER, "log.txt", _manifest.NAME))
+        inputs = write(path, "inputs.safetensors", 0, 0, _facts.inputs(run))
+        checkpoint = Part("", 0, 0, 0, "")  # replaced by the save below
+        manifest = _facts.first_manifest(run, wanted, inputs, checkpoint, settings)
+        folder = cls(path, manifest, b"")
+        folder._tidy = True
+        folder._log(f"created: {manifest.model['class']}, {manifest.model['agents']} agents")
+        store = run._snapshots
+        if store is not None:
+            folder.sink = _zarr.ZarrSnapshots(path, store.forms, lambda error: _no_folder(path, error))
+            store.copy_to(folder.sink, run.steps)
+            folder.sink.explain = folder._explain
+        folder._save(run, "running" if run.steps == 0 else "finished", None, forced=True)
+        made.clear()
+        if store is not None and folder.sink is not None:
+            store.keep_in(folder.sink)
         return folder
 
     def _remove_leftovers(self) -> None:
@@ -106,8 +139,8 @@ class RunFolder:
                     path.unlink()
             for path in [*self.path.glob(f".*{TEMPORARY}"), *self.path.glob("snapshots/**/*.partial")]:
                 path.unlink()
-        if self.manifest.snapshots is not None:
-            _zarr.trim(self.path, self.manifest.snapshots)
+        if self.sink is not None and self.manifest.snapshots is not None:
+            self.sink.trim(len(self.manifest.snapshots.steps))
         self._log(f"resumed after step {self.manifest.steps}")
 
     @contextlib.contextmanager
@@ -217,7 +250,7 @@ class RunFolder:
             changes["metrics"] = (*old.metrics, write(self.path, file, old.steps + 1, steps, _metrics.encode(table)))
             changes["series"] = _facts.series(run)
         if run._snapshots is not None:
-            changes["snapshots"] = self._save_snapshots(run._snapshots)
+            changes["snapshots"] = self._save_snapshots(run._snapshots, steps)
         changes |= {"status": status, "error": error, "updated": _facts.now(), "steps": steps}
         self._commit(dataclasses.replace(old, **changes, wanted=max(old.wanted, steps)))
         if old.checkpoint.file not in ("", self.manifest.checkpoint.file):
@@ -226,13 +259,15 @@ class RunFolder:
         if steps > old.steps or status != "running":
             self._log(f"{status}, {steps} steps safe{f': {error}' if error else ''}")
 
-    def _save_snapshots(self, store: Any) -> Taken:
-        old = self.manifest.snapshots or Taken(store.every, tuple(store.names), (), ())
-        new = store.taken[len(old.steps) :]
-        if not new:
-            return old
-        digests = _zarr.append(self.path, len(old.steps), new)
-        return Taken(old.every, old.fields, (*old.steps, *(step for step, _ in new)), (*old.digests, *digests))
+    def _save_snapshots(self, store: "SnapshotStore", steps: int) -> Taken:
+        """Wait until the snapshots are on the disk; what counts of them."""
+        assert self.sink is not None
+        if store.sink is self.sink:  # else all of them have just been copied there
+            store.flush()
+        taken = tuple(range(0, steps + 1, store.every))
+        return Taken(
+            store.every, tuple(store.forms), tuple(store.forms.values()), taken, tuple(self.sink.digests[: len(taken)])
+        )
 
     def _commit(self, manifest: Manifest) -> None:
         """Replace the manifest: from here on what it names counts."""

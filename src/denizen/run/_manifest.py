@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from denizen.errors import DataError
+from denizen.run._narrow import Form, checked_form
 
 FORMAT = "denizen run 1"
 NAME = "manifest.json"
@@ -54,10 +55,19 @@ class Series:
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """The snapshots on disk: every so many steps, of which fields, after which steps, with a digest for each."""
+    """The snapshots on disk.
+
+    Attributes:
+        every: steps between them.
+        fields: names.
+        forms: how each field is stored.
+        steps: after which they were taken.
+        digests: one text for each snapshot, with a word for each field.
+    """
 
     every: int
     fields: tuple[str, ...]
+    forms: tuple[Form, ...]
     steps: tuple[int, ...]
     digests: tuple[str, ...]
 
@@ -251,9 +261,15 @@ def _taken(entry: "_Entry") -> Taken:
     fields = tuple(e.as_text() for e in entry.items("fields"))
     if not fields or len(set(fields)) != len(fields) or not all(NAME_LIKE.fullmatch(field) for field in fields):
         entry.wrong("fields", "different names of fields")
+    forms = tuple(
+        checked_form(e.text("dtype"), e.text("stored"), e.whole("size"), e.where) for e in entry.items("forms")
+    )
+    if len(forms) != len(fields):
+        entry.wrong("forms", "one for each field")
     return Taken(
         every=entry.whole("every", low=1),
         fields=fields,
+        forms=forms,
         steps=tuple(e.as_whole() for e in entry.items("steps")),
         digests=tuple(e.as_text() for e in entry.items("digests")),
     )

@@ -82,7 +82,7 @@ def _memory(run: "Run") -> dict[str, int]:
         "series so far": sum(_bytes(chunk) for chunks in run._chunks.values() for chunk in chunks),
     }
     if run._snapshots:
-        memory["snapshots so far"] = sum(_bytes(t) for _, fields in run._snapshots.taken for t in fields.values())
+        memory["snapshots"] = run._snapshots.nbytes
     return memory
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Intervention, Model, Setting
 from denizen.rng import Relax
-from denizen.run import _facts, _manifest, _saved, _simulate, _zarr
+from denizen.run import _facts, _manifest, _saved, _simulate
 from denizen.run._engine import Carry
 from denizen.run._files import content
 from denizen.run._fingerprint import differences, fingerprint
@@ -18,6 +18,7 @@ from denizen.run._folder import RunFolder
 from denizen.run._manifest import Manifest, Setup
 from denizen.run._run import Run
 from denizen.run._snapshots import Snapshots
+from denizen.run._zarr import StoredSnapshots
 
 
 def resume(
@@ -76,10 +77,11 @@ def resume(
     keys = torch.tensor([[setup.seed, world] for world in setup.worlds], dtype=torch.int64, device=target)
     params = {name.removeprefix("param."): value for name, value in inputs.items() if name != "ids"}
     taken = manifest.snapshots
+    fields = {name: form.wanted for name, form in zip(taken.fields, taken.forms, strict=True)} if taken else {}
     run = Run._begin(
         model, setting, keys, _simulate._ids(inputs.get("ids"), model, target),
         _simulate._values(params, model, len(keys), target),
-        Snapshots(taken.every, taken.fields) if taken else None, compile, None,
+        Snapshots(taken.every, fields) if taken else None, compile, None,
     )  # fmt: skip
     _same_setup(path, setup, _facts.setup(run))
     _warn_of_versions(path, manifest)
@@ -101,10 +103,10 @@ def _restore(run: Run, folder: RunFolder) -> None:
     if names and names != run.series_names:
         raise DataError(f"{path}: the manifest lists the series {names}, the model records {run.series_names}")
     series = {name: values.to(run.device) for name, values in _saved.series(path, manifest).items()}
-    kept = _zarr.load(path, manifest.snapshots, len(run.worlds)) if manifest.snapshots else []
-    taken = [(step, {name: values.to(run.device) for name, values in fields.items()}) for step, fields in kept]
+    if manifest.snapshots is not None:
+        StoredSnapshots(path, manifest.snapshots, len(run.worlds)).verify()
     try:
-        run._restore(carry, series, taken, folder)
+        run._restore(carry, series, folder)
     except ModelError as error:
         raise DataError(f"{where} holds a state that the model cannot have: {error}") from error
 

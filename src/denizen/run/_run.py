@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 
 from denizen._watch import graphs_compiled
-from denizen.errors import CapacityError, InputError, ModelError, nearest
-from denizen.model import Intervention, Model, Setting, faults, series_names
+from denizen.errors import InputError, nearest
+from denizen.model import Intervention, Model, Setting, series_names
 from denizen.model import guard as first_step_guard
 from denizen.run._atomic import uninterrupted
 from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
 from denizen.run._engine import Carry, Stepper
+from denizen.run._looks import look, when
 from denizen.run._progress import progress_bar
 from denizen.run._results import Results
-from denizen.run._snapshots import Snapshots, SnapshotStore
+from denizen.run._snapshots import Snapshots, SnapshotStore, SnapshotView
 from denizen.run._threads import calm_threads
 
 if TYPE_CHECKING:
@@ -27,15 +28,6 @@ if TYPE_CHECKING:
     from denizen.run._folder import RunFolder
     from denizen.run._stats import Counted
     from denizen.run._summary import Shown
-
-EXPECTED = {
-    "event": "hazards that are not negative",
-    "bernoulli": "probabilities from 0 to 1",
-    "categorical": "weights that are finite, not negative and not all 0",
-    "exponential": "rates that are not negative",
-    "gamma": "shapes that are finite and above 0",
-    "poisson": "means from 0 to 2**31",
-}
 
 CHUNK = 32  # steps between looks at the device's checks, at most
 CAPTURED_CHUNK = 512  # a look takes as long as several captured steps
@@ -103,6 +95,8 @@ class Run(Results):
         run._chunks = {name: [] for name in run.series_names}
         run._steps, run._timed_steps = 0, 0  # done; done by this process
         run._snapshots = SnapshotStore(snapshots, run._stepper.state(run._carry)) if snapshots else None
+        if run._snapshots is not None:
+            run._snapshots.check(lambda: "in init")
         run._times["init"] = time.perf_counter() - loaded
         return run
 
@@ -170,11 +164,15 @@ class Run(Results):
         return chunks[0]
 
     @property
-    def snapshots(self) -> dict[str, Tensor]:
-        """Kept fields `[replicates, snapshots, …]` by name, and ``"step"`` `[snapshots]`."""
+    def snapshots(self) -> SnapshotView:
+        """Kept fields `[replicates, snapshots, …]` by name, on the CPU, and ``"step"`` `[snapshots]`.
+
+        A field is read when it is asked for: a run with a folder keeps no snapshots in memory. `run.snapshots.at(step)`
+        reads one snapshot.
+        """
         if self._snapshots is None:
             raise InputError("run.snapshots: none were asked for; pass snapshots=Snapshots(every=…) to simulate")
-        return self._snapshots.tensors()
+        return self._snapshots.view(self._steps)
 
     # --- going on -----------------------------------------------------------------------------------------------------
 
@@ -191,7 +189,8 @@ class Run(Results):
 
             self._folder, self._out = RunFolder.create(self._out, self, wanted=steps), None
         saving = self._folder.session(self, self._steps + steps) if self._folder else contextlib.nullcontext()
-        with saving, progress_bar(steps, progress, type(self.model).__name__, len(self.worlds)) as advance_bar:
+        writing = self._snapshots.at_work() if self._snapshots else contextlib.nullcontext()
+        with saving, writing, progress_bar(steps, progress, type(self.model).__name__, len(self.worlds)) as advance_bar:
             for count in self._chunk_sizes(steps):
                 self._run_chunk(count)
                 advance_bar(count)
@@ -260,22 +259,24 @@ class Run(Results):
 
     def _run_chunk(self, count: int) -> None:
         began, graphs = time.perf_counter(), graphs_compiled()
-        carry, rows, kept = self._carry, [], []
-        with calm_threads(self._stepper.ids.numel() * len(self.worlds)):
+        carry, rows, store = self._carry, [], self._snapshots
+        with self._whole_or_dropped(), calm_threads(self._stepper.ids.numel() * len(self.worlds)):
             for start, stop in self._pieces(count):
                 carry, records = self._take(carry, start, stop)
                 rows.append(records)
-                if self._snapshots is not None and self._snapshots.due(stop):
-                    kept.append((stop, self._snapshots.copy(self._stepper.state(carry))))
+                if store is not None and store.due(stop):
+                    put = time.perf_counter()
+                    store.put(stop, self._stepper.state(carry))
+                    self._times["snapshot"] += time.perf_counter() - put
             self._look(carry, self._steps)
+            if store is not None:
+                store.check(lambda: when(self._steps, carry))
         stacked = [torch.cat(column, dim=1) for column in zip(*rows, strict=True)]
         with uninterrupted():  # Ctrl-C finds a run with this chunk or without it, never with half of it
             self._carry = carry
             self._steps += count
             for name, values in zip(self.series_names, stacked, strict=True):
                 self._chunks[name].append(values)
-            if self._snapshots is not None:
-                self._snapshots.extend(kept)
         compiled = graphs_compiled() - graphs
         self._graphs += compiled
         self._recompiles += compiled if self._timed_steps else 0
@@ -283,6 +284,16 @@ class Run(Results):
         self._times["steps"] += seconds
         self._times["later"] += seconds if self._timed_steps else 0.0
         self._timed_steps += count
+
+    @contextlib.contextmanager
+    def _whole_or_dropped(self) -> Iterator[None]:
+        """Take back the snapshots of a chunk that did not come to its end."""
+        try:
+            yield
+        except BaseException:
+            if self._snapshots is not None:
+                self._snapshots.drop(self._steps)
+            raise
 
     def _pieces(self, count: int) -> Iterator[tuple[int, int]]:
         """(first step, step after the last) of the pieces of a chunk; a piece ends where a snapshot is due."""
@@ -316,35 +327,15 @@ class Run(Results):
     def _look(self, carry: Carry, step: int) -> None:
         """Read the checks made on the device since the last look; raise where one failed."""
         self._looks += 1
-        if carry.bad is not None and carry.bad.numel():
-            failed = carry.bad.any(dim=0).tolist()
-            for label, bad in zip(self._stepper.checks, failed, strict=True):
-                if bad:
-                    kind = CapacityError if label.startswith("births") else ModelError
-                    raise kind(self._explain(label, carry, step))
-        for name, fault in faults(self._stepper.state(carry)):
-            if bool(fault):
-                raise ModelError(f"{name} is out of range (or NaN) {_when(step, carry)}")
+        look(carry, self._stepper.state(carry), self._stepper.checks, step)
 
-    def _explain(self, label: str, carry: Carry, step: int) -> str:
-        when = _when(step, carry)
-        if label.startswith("births"):
-            return f"{label} ({when})"
-        wanted = EXPECTED[label.removeprefix("rng.").partition("(")[0]]
-        return (
-            f"{label} got a value that is negative, NaN or out of range {when}; expected {wanted}. A NaN may come from "
-            f"a sum over neighbours whose values exceeded its max=, or from a parameter"
-        )
-
-    def _restore(
-        self, carry: Carry, series: dict[str, Tensor], taken: "list[tuple[int, dict[str, Tensor]]]", folder: "RunFolder"
-    ) -> None:
+    def _restore(self, carry: Carry, series: dict[str, Tensor], folder: "RunFolder") -> None:
         """Go on from what a folder holds."""
         self._look(carry, int(carry.step))
         self._carry, self._steps, self._folder = carry, int(carry.step), folder
         self._chunks = {name: [series[name]] if name in series else [] for name in self.series_names}
-        if self._snapshots is not None:
-            self._snapshots.taken = taken
+        if self._snapshots is not None and folder.sink is not None:
+            self._snapshots.keep_in(folder.sink)
 
     def __repr__(self) -> str:
         worlds = f"{len(self.worlds)} replicate{'s' if len(self.worlds) > 1 else ''}"
@@ -376,8 +367,3 @@ class Run(Results):
         from denizen.run._stats import stats
 
         return stats(self, count)
-
-
-def _when(step: int, carry: Carry) -> str:
-    """What was checked by a look that follows one at `step`."""
-    return "in init" if int(carry.step) == 0 else f"between steps {step} and {int(carry.step)}"

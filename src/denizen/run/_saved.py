@@ -6,11 +6,13 @@ import torch
 from torch import Tensor
 
 from denizen.errors import DataError, InputError, nearest
-from denizen.run import _manifest, _metrics, _zarr
+from denizen.run import _manifest, _metrics
 from denizen.run._atomic import is_locked
 from denizen.run._files import content
 from denizen.run._manifest import Manifest
 from denizen.run._results import Results
+from denizen.run._snapshots import SnapshotView
+from denizen.run._zarr import StoredSnapshots
 
 
 class SavedRun(Results):
@@ -72,14 +74,13 @@ class SavedRun(Results):
         return self._series[name]
 
     @property
-    def snapshots(self) -> dict[str, Tensor]:
-        """Kept fields `[replicates, snapshots, …]` by name, and ``"step"`` `[snapshots]`; read now."""
+    def snapshots(self) -> SnapshotView:
+        """Kept fields `[replicates, snapshots, …]` by name, and ``"step"`` `[snapshots]`; read when asked for."""
         taken = self.manifest.snapshots
         if taken is None:
             raise InputError("run.snapshots: this run kept none")
-        kept = _zarr.load(self.path, taken, len(self.worlds))
-        out = {name: torch.stack([fields[name] for _, fields in kept], dim=1) for name in taken.fields}
-        return {**out, "step": torch.tensor([step for step, _ in kept])}
+        stored = StoredSnapshots(self.path, taken, len(self.worlds))
+        return SnapshotView(stored.forms, taken.steps, stored)
 
     def __repr__(self) -> str:
         facts = self.manifest

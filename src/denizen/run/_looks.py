@@ -1,0 +1,48 @@
+"""Reading the checks that steps made on the device, and saying what failed."""
+
+from typing import Any
+
+from denizen.errors import CapacityError, ModelError
+from denizen.model import faults
+from denizen.run._engine import Carry
+
+EXPECTED = {
+    "event": "hazards that are not negative",
+    "bernoulli": "probabilities from 0 to 1",
+    "categorical": "weights that are finite, not negative and not all 0",
+    "exponential": "rates that are not negative",
+    "gamma": "shapes that are finite and above 0",
+    "poisson": "means from 0 to 2**31",
+}
+
+
+def look(carry: Carry, state: Any, checks: list[str], step: int) -> None:
+    """Read the checks made since the last look, which followed step `step`; raise where one failed.
+
+    Raises:
+        CapacityError: births beyond the capacity.
+        ModelError: a draw from values out of range, or a field that is out of range.
+    """
+    if carry.bad is not None and carry.bad.numel():
+        failed = carry.bad.any(dim=0).tolist()
+        for label, bad in zip(checks, failed, strict=True):
+            if bad:
+                raise (CapacityError if label.startswith("births") else ModelError)(_explain(label, carry, step))
+    for name, fault in faults(state):
+        if bool(fault):
+            raise ModelError(f"{name} is out of range (or NaN) {when(step, carry)}")
+
+
+def _explain(label: str, carry: Carry, step: int) -> str:
+    if label.startswith("births"):
+        return f"{label} ({when(step, carry)})"
+    wanted = EXPECTED[label.removeprefix("rng.").partition("(")[0]]
+    return (
+        f"{label} got a value that is negative, NaN or out of range {when(step, carry)}; expected {wanted}. A NaN may "
+        f"come from a sum over neighbours whose values exceeded its max=, or from a parameter"
+    )
+
+
+def when(step: int, carry: Carry) -> str:
+    """What was checked by a look that follows one at `step`."""
+    return "in init" if int(carry.step) == 0 else f"between steps {step} and {int(carry.step)}"

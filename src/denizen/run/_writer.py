@@ -1,0 +1,185 @@
+"""The thread that takes snapshots out of a ring and brings them to where they are kept, while the simulation runs."""
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import numpy as np
+
+from denizen.run._atomic import uninterrupted
+from denizen.run._ring import Ring, Slot
+
+
+class Sink(Protocol):
+    """Where snapshots are kept, by their place: 0 for the first."""
+
+    def write(self, place: int, arrays: list[np.ndarray]) -> None:
+        """Keep a snapshot; `arrays` are only lent. Places at or behind `place` that were written before are void."""
+        ...
+
+    def sync(self) -> None:
+        """Make what was written safe."""
+        ...
+
+    def trim(self, count: int) -> None:
+        """Forget all but the first `count`."""
+        ...
+
+    def read(self, place: int, field: int) -> np.ndarray:
+        """A field of a snapshot, as it was written."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Of host memory that is taken."""
+        ...
+
+
+class Writer:
+    """Writes what is put into a ring.
+
+    A buffer is handed back when its snapshot is safe: what is not safe yet is in memory, and can be written again
+    after an error, to the same sink or to another one.
+
+    Attributes:
+        ring: where snapshots come from.
+        sink: where they go.
+        error: what ended the thread, if anything; reset by the next start.
+    """
+
+    def __init__(self, ring: Ring, sink: Sink) -> None:
+        self.ring, self.sink = ring, sink
+        self.error: BaseException | None = None
+        self._written: deque[Slot] = deque()  # not safe yet
+        self._thread: threading.Thread | None = None
+        self._busy = self._stopping = self._hurry = False
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread is at work."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """The thread runs while the block does; at a good end everything is written, at a bad one it just stops."""
+        self.error, self._stopping = None, False
+        self._thread = threading.Thread(target=self._loop, name="denizen-snapshots", daemon=True)
+        self._thread.start()
+        try:
+            yield
+            self.flush()
+        finally:
+            self._stop()
+
+    def flush(self) -> None:
+        """Return when all that was put is safe; raises what writing raised."""
+        if not self.running:
+            self.error = None
+            while self.ring.filled or self._written:
+                self._advance()
+            return
+        with self.ring.changed:
+            self._hurry = True
+            self.ring.changed.notify_all()
+            try:
+                self.ring.changed.wait_for(lambda: self.error is not None or self._idle())
+            finally:
+                self._hurry = False
+        self.raise_error()
+
+    def raise_error(self) -> None:
+        """Raise what ended the thread."""
+        if self.error is not None:
+            raise self.error
+
+    def failed(self) -> bool:
+        """Whether nobody will free a buffer any more."""
+        return self.error is not None or not self.running
+
+    def drop(self, count: int) -> None:
+        """Take back all but the first `count` snapshots."""
+        with self.ring.changed:
+            self._drop_from(self.ring.filled, count)
+            self.ring.changed.wait_for(lambda: not self._busy)
+            self._drop_from(self.ring.filled, count)  # an error has put back what was being written
+            self._drop_from(self._written, count)
+            self.sink.trim(count)
+
+    def pending(self) -> list[Slot]:
+        """Slots that are not safe yet, in order; for a thread that is not at work."""
+        return [*self._written, *self.ring.filled]
+
+    def hand_over(self, sink: Sink) -> None:
+        """From now on write to another sink, which has all that was put so far; for a thread that is not at work."""
+        self.drop_all()
+        self.sink = sink
+
+    def drop_all(self) -> None:
+        """Free every slot."""
+        with self.ring.changed:
+            self._drop_from(self.ring.filled, -1)
+            self._drop_from(self._written, -1)
+
+    # --- in the thread --------------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        changed = self.ring.changed
+        while True:
+            with changed:
+                changed.wait_for(lambda: self._stopping or self.ring.filled or (self._hurry and self._written))
+                if self._stopping:
+                    return
+                self._busy = True
+            try:
+                self._advance()
+            except BaseException as error:
+                self.error = error
+                return
+            finally:
+                with changed:
+                    self._busy = False
+                    changed.notify_all()
+
+    def _advance(self) -> None:
+        """Write the oldest snapshot; make those written safe where none is left or half of the buffers wait."""
+        ring = self.ring
+        try:
+            if ring.filled:
+                with ring.changed:
+                    slot = ring.filled.popleft()
+                    self._written.append(slot)
+                ring.wait(slot)
+                self.sink.write(slot.place, arrays(slot))
+            if not ring.filled or len(self._written) >= max(1, ring.slots // 2):
+                self.sink.sync()
+                with ring.changed:
+                    self._drop_from(self._written, -1)
+        except BaseException:
+            with ring.changed:  # to be written again
+                ring.filled.extendleft(reversed(self._written))
+                self._written.clear()
+            raise
+
+    def _idle(self) -> bool:
+        return not (self.ring.filled or self._written or self._busy)
+
+    def _drop_from(self, slots: deque[Slot], count: int) -> None:
+        for slot in [slot for slot in slots if slot.place >= count]:
+            slots.remove(slot)
+            self.ring.hand_back(slot)
+
+    def _stop(self) -> None:
+        with uninterrupted():  # a second Ctrl-C waits for the snapshot that is being written
+            with self.ring.changed:
+                self._stopping = True
+                self.ring.changed.notify_all()
+            assert self._thread is not None
+            self._thread.join()
+            self._thread = None
+
+
+def arrays(slot: Slot) -> list[np.ndarray]:
+    """The tensors of a slot for NumPy; they share its memory."""
+    return [tensor.numpy() for tensor in slot.tensors]
