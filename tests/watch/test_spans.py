@@ -48,7 +48,10 @@ names = st.lists(st.sampled_from("abc"), min_size=1, max_size=6)
 
 
 @given(
-    names, st.integers(2, 9), st.lists(st.sampled_from("xy"), max_size=5), st.lists(st.sampled_from("uv"), max_size=5)
+    names,
+    st.integers(2, 9),
+    st.lists(st.sampled_from("xyz"), unique=True),
+    st.lists(st.sampled_from("uvw"), unique=True),
 )
 def test_the_step_is_found_between_loading_and_storing(step, count, before, after):
     found = repeating([*before, *step * count, *after], count)

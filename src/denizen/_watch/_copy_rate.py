@@ -26,7 +26,7 @@ def copy_rate(device: torch.device) -> float:
 
 @functools.cache
 def _measured(kind: str, index: int | None, threads: int) -> float:
-    device = torch.device(kind, index) if kind == "cuda" else torch.device(kind)
+    device = torch.device(kind) if index is None else torch.device(kind, index)
     size = CACHES * last_level_cache(device)
     if kind == "cuda":
         size = min(size, torch.cuda.mem_get_info(device)[0] // 4)
