@@ -1,5 +1,11 @@
-"""Shared means of the op tests: random graphs, both variants of an op, comparison of bits."""
+"""Shared means of the op tests: a device, random graphs, both variants of an op, comparison of bits.
 
+Tests that use `tools` run on the CPU and, marked `cuda`, on a GPU: whatever they make with torch is made there. With
+`TRITON_INTERPRET=1` the Triton kernels take the place of the CPU's own (see test_interpreter.py).
+"""
+
+import os
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,51 +15,122 @@ import torch
 from torch import Tensor
 
 from denizen import ops
+from denizen.ops import _library
 from denizen.space import Graph
 
-
-def random_graph(agents: int, edges: int, *, weighted: bool = False, seed: int = 0) -> Graph:
-    """A graph with self-loops and repeated edges whose last third of agents has no contact."""
-    gen = np.random.default_rng(seed)
-    reach = max(1, agents - agents // 3)
-    source, target = gen.integers(0, reach, edges), gen.integers(0, reach, edges)
-    weight = gen.random(edges, dtype=np.float32) if weighted else None
-    return Graph.from_edges(source, target, agents, weight=weight, self_loops="keep")
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+HOST = torch.device("cpu")
 
 
-def assert_same_bits(left: Any, right: Any) -> None:
-    """Equal dtype, shape and bits (any NaN equals any NaN; zero differs from minus zero)."""
-    if isinstance(left, tuple | list):
-        for a, b in zip(left, right, strict=True):
-            assert_same_bits(a, b)
-        return
-    assert (left.dtype, left.shape) == (right.dtype, right.shape)
-    if left.dtype.is_floating_point:
-        assert torch.equal(left.isnan(), right.isnan())
-        assert torch.equal(left.signbit() & ~left.isnan(), right.signbit() & ~right.isnan())
-        left, right = left.nan_to_num(nan=7.0), right.nan_to_num(nan=7.0)
-    assert torch.equal(left, right)
+class Tools:
+    """What the tests of ops share; `device` is where tensors are made by default."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.empty = torch.empty(0, dtype=torch.int64, device=device)  # ids left out
+        self.step = torch.tensor(5, device=device)
+
+    def random_graph(self, agents: int, edges: int, *, weighted: bool = False, seed: int = 0) -> Graph:
+        """A graph with self-loops and repeated edges whose last third of agents has no contact."""
+        gen = np.random.default_rng(seed)
+        reach = max(1, agents - agents // 3)
+        source, target = gen.integers(0, reach, edges), gen.integers(0, reach, edges)
+        weight = gen.random(edges, dtype=np.float32) if weighted else None
+        return self.graph(source, target, agents, weight)
+
+    def graph(self, source: Any, target: Any, agents: int, weight: Any = None) -> Graph:
+        """The graph of an edge list."""
+        with HOST:
+            return Graph.from_edges(source, target, agents, weight=weight, self_loops="keep").to(self.device)
+
+    def hub(self, degree: int, *, outwards: bool, weighted: bool = False) -> Graph:
+        """A star of `degree` contacts around agent 1, every third of them with another contact."""
+        spokes, middle = np.arange(2, degree + 2), np.full(degree, 1)
+        ends = (middle, spokes) if outwards else (spokes, middle)
+        source, target = np.append(ends[0], spokes[::3]), np.append(ends[1], np.roll(spokes[::3], 1))
+        weight = np.random.default_rng(0).random(source.size, dtype=np.float32) if weighted else None
+        return self.graph(source, target, degree + 3, weight)
+
+    def assert_same_bits(self, left: Any, right: Any) -> None:
+        """Equal dtype, shape and bits (any NaN equals any NaN; zero differs from minus zero)."""
+        if isinstance(left, tuple | list):
+            for a, b in zip(left, right, strict=True):
+                self.assert_same_bits(a, b)
+            return
+        assert (left.dtype, left.shape) == (right.dtype, right.shape)
+        if left.dtype.is_floating_point:
+            assert torch.equal(left.isnan(), right.isnan())
+            assert torch.equal(left.signbit() & ~left.isnan(), right.signbit() & ~right.isnan())
+            left, right = left.nan_to_num(nan=7.0), right.nan_to_num(nan=7.0)
+        assert torch.equal(left, right)
+
+    def both(self, op: Callable[..., Any], *args: Any) -> Any:
+        """The result of an op, after checking that its variants agree in every bit: on this device and the CPU's."""
+        fast = op(*args)
+        with ops.reference_only():
+            self.assert_same_bits(fast, op(*args))
+            if self.device != HOST:
+                with HOST:
+                    self.assert_same_bits(moved(fast, HOST), op(*moved(args, HOST)))
+        return fast
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """One graph: without inductor on the CPU, with it, its fused draws included, on CUDA."""
+        torch._dynamo.reset()
+        backend = "aot_eager" if self.device == HOST else "inductor"
+        if backend == "inductor":
+            assert ops.fuse_draws()
+        made = torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
+
+        def call(*args: Any) -> Any:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's own, about itself
+                return made(*args)
+
+        return call
 
 
-def both(op: Callable[..., Any], *args: Any) -> Any:
-    """The result of an op, after checking that its two variants agree in every bit."""
-    fast = op(*args)
-    with ops.reference_only():
-        slow = op(*args)
-    assert_same_bits(fast, slow)
-    return fast
+def moved(value: Any, device: torch.device) -> Any:
+    """Tensors, also within tuples, on a device."""
+    if isinstance(value, tuple | list):
+        return tuple(moved(v, device) for v in value)
+    return value.to(device) if isinstance(value, Tensor) else value
 
 
 @pytest.fixture
-def tools() -> Any:
-    """`random_graph`, `assert_same_bits` and `both`."""
-    return type("Tools", (), {f.__name__: staticmethod(f) for f in (random_graph, assert_same_bits, both)})
+def tools(device: torch.device) -> Iterator[Tools]:
+    """`Tools` of a device, which also is where torch makes tensors during the test."""
+    torch.manual_seed(0)
+    if device == HOST:  # without torch's function mode, which costs time in each call
+        yield Tools(device)
+        return
+    torch.set_default_device(device)
+    yield Tools(device)
+    torch.set_default_device(None)
+
+
+@pytest.fixture(autouse=INTERPRETED)
+def _triton_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the interpreter the ops take CPU tensors to the Triton kernels."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def with_indices(tensor: Any, scope: Any) -> None:
+        """Triton 3.6 makes int() of arrays of one element, which NumPy refuses since 2.4."""
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", with_indices)
+    monkeypatch.setattr(_library, "variant", lambda device: "reference" if _library._reference_only else "triton")
 
 
 @pytest.fixture(params=["auto", "push", "pull"])
-def direction(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def direction(request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> str:
     """Runs a test as it comes, pushing always and pulling always."""
     if request.param != "auto":
+        if device != HOST or INTERPRETED:
+            pytest.skip("sums on CUDA always push")
         monkeypatch.setattr(
             "denizen.ops._cpu_neighbours._PUSH_UP_TO", {"push": float("inf"), "pull": -1.0}[request.param]
         )
@@ -61,15 +138,15 @@ def direction(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture(params=[1, 2])
-def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def threads(request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """One and two threads, with the work split at once instead of from 200,000 elements on."""
+    if device != HOST or INTERPRETED:
+        if request.param > 1:
+            pytest.skip("threads are the CPU's")
+        yield 1
+        return
     monkeypatch.setattr("denizen.ops._cpu._PARALLEL_FROM", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield request.param
     torch.set_num_threads(before)
-
-
-def active(shape: tuple[int, ...], share: float, seed: int) -> Tensor:
-    """A random mask int8."""
-    return (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < share).to(torch.int8)

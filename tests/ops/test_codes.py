@@ -5,6 +5,7 @@ import torch
 
 from denizen import ops
 
+pytestmark = pytest.mark.usefixtures("tools")
 SHAPES = [(0,), (1,), (7,), (1000,), (3, 50)]
 
 

@@ -1,4 +1,4 @@
-"""Every op within a compiled graph: one graph, the bits and the gradients of the eager run (aot_eager, no inductor)."""
+"""Every op within a compiled graph: one graph, the bits and the gradients of the eager run; inductor only on CUDA."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +9,7 @@ from torch import Tensor
 
 from denizen import ops
 
-EMPTY, AGENTS = torch.empty(0, dtype=torch.int64), 33
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    torch._dynamo.reset()
-    return torch.compile(function, fullgraph=True, dynamic=False, backend="aot_eager")
+AGENTS = 33
 
 
 def cases(tools: Any) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
@@ -27,10 +22,10 @@ def cases(tools: Any) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
     group = torch.randint(0, 2, (1, AGENTS)).to(torch.uint8)
     ids = torch.stack([torch.randperm(AGENTS) for _ in range(4)])
     return {
-        "words": (lambda k: ops.draw_words(EMPTY, AGENTS, k[None], step, 1)[0], (key,)),
+        "words": (lambda k: ops.draw_words(tools.empty, AGENTS, k[None], step, 1)[0], (key,)),
         "words with ids": (lambda k, i: ops.draw_words(i[None], AGENTS, k[None], step, 1)[0], (key, ids)),
-        "event": (lambda k, v: ops.draw_mask(v[None], True, EMPTY, k[None], step, 1)[0][0], (key, real)),
-        "bernoulli": (lambda k, v: ops.draw_mask(v[None], False, EMPTY, k[None], step, 1)[0][0], (key, real)),
+        "event": (lambda k, v: ops.draw_mask(v[None], True, tools.empty, k[None], step, 1)[0][0], (key, real)),
+        "bernoulli": (lambda k, v: ops.draw_mask(v[None], False, tools.empty, k[None], step, 1)[0][0], (key, real)),
         "counts": (lambda v, w: ops.sum_counts(v[None], w[None], *arrays)[0], (mask, mask.flip(0))),
         "fixed": (
             lambda v, w: ops.sum_fixed(v[None], w[None], g.weight, *arrays, g.out_edge, 38, 4.0)[0], (real, mask)
@@ -48,8 +43,8 @@ NAMES = ["words", "words with ids", "event", "bernoulli", "counts", "fixed", "re
 def test_compiled_equals_eager(tools: Any, name: str) -> None:
     function, args = cases(tools)[name]
     alone = tuple(a[1] for a in args)
-    tools.assert_same_bits(compiled(function)(*alone), function(*alone))
-    tools.assert_same_bits(compiled(torch.vmap(function))(*args), torch.vmap(function)(*args))
+    tools.assert_same_bits(tools.compiled(function)(*alone), function(*alone))
+    tools.assert_same_bits(tools.compiled(torch.vmap(function))(*args), torch.vmap(function)(*args))
 
 
 @pytest.mark.parametrize("name", ["fixed", "real", "lookup"])
@@ -65,7 +60,7 @@ def test_compiled_gradients_equal_eager_ones(tools: Any, name: str, batched: boo
         return (function(v, other) ** 2).sum()
 
     grads = []
-    for run in (loss, compiled(loss)):
+    for run in (loss, tools.compiled(loss)):
         v = variable.clone().requires_grad_()
         run(v).backward()
         grads.append(v.grad)
@@ -75,7 +70,7 @@ def test_compiled_gradients_equal_eager_ones(tools: Any, name: str, batched: boo
 def test_the_reference_is_opaque_too(tools: Any) -> None:
     with ops.reference_only():
         function, args = cases(tools)["event"]
-        tools.assert_same_bits(compiled(torch.vmap(function))(*args), torch.vmap(function)(*args))
+        tools.assert_same_bits(tools.compiled(torch.vmap(function))(*args), torch.vmap(function)(*args))
 
 
 @pytest.mark.parametrize("name", ["draw_words", "draw_mask", "sum_counts", "pull", "histogram", "lookup"])
@@ -86,10 +81,10 @@ def test_registration(tools: Any, name: str) -> None:
     key, step = torch.tensor([[3, 1], [3, 2]]), torch.tensor(6)
     codes = torch.randint(0, 5, (2, AGENTS)).to(torch.int8)
     args = {
-        "draw_words": (EMPTY, AGENTS, key, step, 1),
-        "draw_mask": (torch.rand(2, AGENTS), True, EMPTY, key, step, 1),
+        "draw_words": (tools.empty, AGENTS, key, step, 1),
+        "draw_mask": (torch.rand(2, AGENTS), True, tools.empty, key, step, 1),
         "sum_counts": (codes, None, *arrays),
-        "pull": (torch.rand(2, AGENTS), None, *arrays[:2], EMPTY.int()),
+        "pull": (torch.rand(2, AGENTS), None, *arrays[:2], tools.empty.int()),
         "histogram": (codes, None, 1, 5),
         "lookup": (torch.rand(2, 1, 5, requires_grad=True), codes, None),
     }[name]

@@ -109,7 +109,7 @@ def test_sums_under_vmap_have_the_gradients_of_a_loop(tools: Any, op: str) -> No
 
 @pytest.mark.parametrize(("tables", "coded"), [(1, 1), (1, 4), (4, 1), (4, 4)])
 @pytest.mark.parametrize("grouped", [False, True])
-def test_lookup(tables: int, coded: int, grouped: bool) -> None:
+def test_lookup(tools: Any, tables: int, coded: int, grouped: bool) -> None:
     table = torch.randn(tables, 3 if grouped else 1, 5, requires_grad=True)
     codes = torch.randint(0, 5, (coded, AGENTS)).to(torch.int8)
     group = torch.randint(0, 3, (1, AGENTS)).to(torch.uint8) if grouped else None
@@ -122,7 +122,7 @@ def test_lookup(tables: int, coded: int, grouped: bool) -> None:
     torch.testing.assert_close(table.grad.double(), plain.grad, rtol=1e-5, atol=1e-6)
 
 
-def test_lookup_under_vmap_has_the_gradients_of_a_loop() -> None:
+def test_lookup_under_vmap_has_the_gradients_of_a_loop(tools: Any) -> None:
     table, codes = torch.randn(4, 3, 5), torch.randint(0, 5, (4, AGENTS)).to(torch.int8)
     group = torch.randint(0, 3, (4, AGENTS)).to(torch.uint8)
 

@@ -7,10 +7,8 @@ import torch
 
 from denizen import ops
 from denizen.errors import ModelError
-from denizen.ops import _cpu
 
-EMPTY = torch.empty(0, dtype=torch.int64)
-STEP, STREAM = torch.tensor(5), 77
+STREAM = 77
 SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 1001]
 
 
@@ -18,9 +16,9 @@ def keys(worlds: int) -> torch.Tensor:
     return torch.tensor([[9, world] for world in range(worlds)])
 
 
-def make_ids(kind: str, num: int, worlds: int) -> torch.Tensor:
-    if kind == "none":
-        return EMPTY
+def make_ids(tools: Any, kind: str, num: int, worlds: int) -> torch.Tensor:
+    if kind == "none" or num == 0:
+        return tools.empty
     if kind == "permuted":
         return torch.randperm(num)[None]
     return torch.stack([torch.randperm(num) + 2**40 * w for w in range(worlds)])  # each world its own
@@ -41,8 +39,8 @@ def hazards(worlds: int, num: int) -> torch.Tensor:
 @pytest.mark.parametrize("kind", ["none", "permuted", "worlds"])
 def test_words(tools: Any, threads: int, worlds: int, kind: str) -> None:
     for num in SIZES:
-        ids = make_ids(kind, num, worlds)
-        tools.both(ops.draw_words, ids if ids.numel() else EMPTY, num, keys(worlds), STEP, STREAM)
+        ids = make_ids(tools, kind, num, worlds)
+        tools.both(ops.draw_words, ids, num, keys(worlds), tools.step, STREAM)
 
 
 @pytest.mark.parametrize("worlds", [1, 2, 5])
@@ -51,10 +49,8 @@ def test_words(tools: Any, threads: int, worlds: int, kind: str) -> None:
 def test_masks(tools: Any, threads: int, worlds: int, kind: str, hazard: bool) -> None:
     for num in SIZES:
         values = hazards(worlds, num) if hazard else torch.rand(worlds, num).round(decimals=1)
-        ids = make_ids(kind, num, worlds)
-        drawn, bad = tools.both(
-            ops.draw_mask, values, hazard, ids if ids.numel() else EMPTY, keys(worlds), STEP, STREAM
-        )
+        ids = make_ids(tools, kind, num, worlds)
+        drawn, bad = tools.both(ops.draw_mask, values, hazard, ids, keys(worlds), tools.step, STREAM)
         assert drawn.dtype == torch.int8
         assert bad.tolist() == [0] * worlds
 
@@ -63,9 +59,9 @@ def test_masks(tools: Any, threads: int, worlds: int, kind: str, hazard: bool) -
 @pytest.mark.parametrize("wrong", [-1e-9, -1.0, float("nan"), -float("inf"), 1.0000001, float("inf")])
 def test_a_bad_value_is_flagged_in_its_world_and_draws_nothing(tools: Any, hazard: bool, wrong: float) -> None:
     values = torch.full((3, 50), 0.5)
-    clean, _ = ops.draw_mask(values, hazard, EMPTY, keys(3), STEP, STREAM)
+    clean, _ = ops.draw_mask(values, hazard, tools.empty, keys(3), tools.step, STREAM)
     values[1, 13] = wrong
-    drawn, bad = tools.both(ops.draw_mask, values, hazard, EMPTY, keys(3), STEP, STREAM)
+    drawn, bad = tools.both(ops.draw_mask, values, hazard, tools.empty, keys(3), tools.step, STREAM)
     if hazard and wrong > 0:
         assert bad.tolist() == [0, 0, 0]  # a hazard may be as large as it likes
         return
@@ -76,14 +72,16 @@ def test_a_bad_value_is_flagged_in_its_world_and_draws_nothing(tools: Any, hazar
 
 
 @pytest.mark.parametrize("hazard", [True, False])
+@pytest.mark.parametrize("device", ["cpu"], indirect=True)
 def test_the_threshold_of_threads_changes_no_bit(tools: Any, hazard: bool) -> None:
+    _cpu = pytest.importorskip("denizen.ops._cpu", exc_type=ImportError)
     before = torch.get_num_threads()
     for extra in (-1, 0, 5):
         values = torch.rand(1, _cpu._PARALLEL_FROM + extra)
         results = []
         for count in (1, 2):
             torch.set_num_threads(count)
-            results.append(tools.both(ops.draw_mask, values, hazard, EMPTY, keys(1), STEP, STREAM))
+            results.append(tools.both(ops.draw_mask, values, hazard, tools.empty, keys(1), tools.step, STREAM))
         torch.set_num_threads(before)
         tools.assert_same_bits(*results)
 
@@ -216,7 +214,8 @@ def test_histogram(tools: Any, threads: int, code_dtype: torch.dtype, worlds: in
 
 
 @pytest.mark.parametrize("code", [-1, 6, 100])
-def test_codes_out_of_range_are_refused_by_both_variants(code: int) -> None:
+@pytest.mark.parametrize("device", ["cpu"], indirect=True)  # a check on CUDA would read the device
+def test_codes_out_of_range_are_refused_by_both_variants(tools: Any, code: int) -> None:
     codes = torch.zeros(1, 20, dtype=torch.int8)
     codes[0, 7] = code
     for context in (torch.no_grad, ops.reference_only):

@@ -11,8 +11,7 @@ from torch import Tensor
 from denizen import ops
 from denizen.errors import ModelError
 
-EMPTY = torch.empty(0, dtype=torch.int64)
-STEP, WORLDS, AGENTS = torch.tensor(5), 3, 41
+WORLDS, AGENTS = 3, 41
 
 
 def over_worlds(tools: Any, function: Callable[..., Any], batched: tuple[Any, ...], shared: tuple[Any, ...]) -> None:
@@ -53,16 +52,16 @@ def test_draws(tools: Any, with_ids: bool) -> None:
     values = many(lambda: torch.rand(AGENTS))
     if with_ids:
         over_worlds(
-            tools, lambda i, k: ops.draw_words(i[None], AGENTS, k[None], STEP, 3)[0], *zip(ids, key, strict=True)
+            tools, lambda i, k: ops.draw_words(i[None], AGENTS, k[None], tools.step, 3)[0], *zip(ids, key, strict=True)
         )
     else:
         over_worlds(
-            tools, lambda k: ops.draw_words(EMPTY, AGENTS, k[None], STEP, 3)[0], *zip(key, strict=True)
+            tools, lambda k: ops.draw_words(tools.empty, AGENTS, k[None], tools.step, 3)[0], *zip(key, strict=True)
         )  # fmt: skip
     for hazard in (True, False):
 
         def draw(v: Tensor, k: Tensor, i: Tensor, hazard: bool = hazard) -> tuple[Tensor, Tensor]:
-            drawn, bad = ops.draw_mask(v[None], hazard, i[None] if with_ids else EMPTY, k[None], STEP, 3)
+            drawn, bad = ops.draw_mask(v[None], hazard, i[None] if with_ids else tools.empty, k[None], tools.step, 3)
             return drawn[0], bad[0]
 
         over_worlds(tools, draw, *zip(values, key, ids, strict=True))
@@ -119,7 +118,7 @@ def test_worlds_within_worlds(tools: Any) -> None:
     values, ids = torch.rand(2, AGENTS), torch.stack([torch.randperm(AGENTS) for _ in range(2)])
 
     def draw(k: Tensor, v: Tensor, i: Tensor) -> Tensor:
-        return ops.draw_mask(v[None], True, i[None], k[None], STEP, 3)[0][0]
+        return ops.draw_mask(v[None], True, i[None], k[None], tools.step, 3)[0][0]
 
     together = torch.vmap(torch.vmap(draw, in_dims=(0, None, None)))(keys, values, ids)
     for a, b in itertools.product(range(2), range(3)):
