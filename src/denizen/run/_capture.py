@@ -1,5 +1,7 @@
 """Chunks of a program's steps as CUDA graphs: one launch from Python for each chunk."""
 
+import time
+
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
@@ -18,6 +20,9 @@ class Capture:
     Graphs are captured when a length is first asked for; any number of steps is made up of powers of two, so that a
     run needs few of them. All share one memory pool, and parameters and step counter live in device memory: a replay
     draws fresh numbers and follows parameters that changed in place.
+
+    Attributes:
+        seconds: spent on recording graphs.
     """
 
     def __init__(self, stepper: Stepper, carry: Carry, longest: int, backend: str) -> None:
@@ -33,7 +38,7 @@ class Capture:
         def compile(module: GraphModule) -> Call:
             return torch.compile(module, fullgraph=True, dynamic=False, backend=backend)  # type: ignore[return-value]
 
-        self._longest = longest
+        self._longest, self.seconds = longest, 0.0
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
         self._pool = None  # made with the first graph, shared by all
         with torch.no_grad():
@@ -68,11 +73,13 @@ class Capture:
     def _replay(self, length: int) -> list[Tensor]:
         """Each record of `length` further steps: the graph's own buffers."""
         if length not in self._graphs:
+            began = time.perf_counter()
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
             with torch.no_grad(), torch.cuda.graph(graph, pool=self._pool):
                 records = self._chunks.steps(length)
             self._graphs[length] = graph, records
+            self.seconds += time.perf_counter() - began
         graph, records = self._graphs[length]
         graph.replay()
         return records

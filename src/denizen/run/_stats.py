@@ -1,26 +1,80 @@
 """What a run did, and, where asked, what a few of its steps do when counted on a copy."""
 
+import contextlib
 import dataclasses
+import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from denizen import ops
+from denizen._watch import (
+    Allocations,
+    Counts,
+    Span,
+    allocations,
+    busy,
+    collapsed,
+    copy_rate,
+    counting,
+    distinct_bytes,
+    profiled,
+    repeating,
+    sync_warnings,
+)
 from denizen.model import per_agent_fallbacks
+from denizen.run._engine import Carry
+from denizen.run._reads import Neighbours
+from denizen.run._run import CAPTURED_CHUNK, CHUNK_SECONDS
+from denizen.run._threads import calm_threads
 
 if TYPE_CHECKING:
     from denizen.run._run import Run
 
+STEPS = {"cpu": 4, "cuda": 16}  # counted
+PLAIN = 2  # of these also stepped in plain torch, where every operation is seen
+ROUNDS = 3  # timings, of which the quickest counts
+
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
-    """What steps were counted to do."""
+    """What steps were counted to do; None where the device or the path cannot say. See docs/guides/counters.md."""
+
+    counted_after: int | None = None
+    counted_steps: int | None = None
+    launches_per_step: float | None = None
+    torch_ops_per_step: float | None = None
+    vectorised_ops_per_step: float | None = None
+    fallback_ops_per_step: float | None = None
+    host_reads: int | None = None
+    transfers_to_device: int | None = None
+    transfers_to_host: int | None = None
+    bytes_to_device: int | None = None
+    bytes_to_host: int | None = None
+    allocations_per_step: float | None = None
+    device_mallocs: int | None = None
+    pool_reuse: float | None = None
+    active_fraction: float | None = None
+    at_risk_fraction: float | None = None
+    changed_fraction: float | None = None
+    busy_share: float | None = None
+    bytes_moved_per_step: float | None = None
+    bytes_needed_per_step: float | None = None
+    copy_bytes_per_second: float | None = None
+    copy_share: float | None = None
 
 
 def stats(run: "Run", count: bool) -> dict[str, Any]:
     """See `Run.stats`."""
-    return _cheap(run)
+    if count and run._timed_steps and (run._counted is None or run._counted.counted_after != run._steps):
+        run._counted = _count(run)
+    return _facts(run) | dataclasses.asdict(run._counted or Counted())
 
 
-def _cheap(run: "Run") -> dict[str, Any]:
+def _facts(run: "Run") -> dict[str, Any]:
+    """What is known without counting."""
     agents, worlds, times = run._stepper.ids.numel(), len(run.worlds), run._times
     seconds = times["steps"]
     return {
@@ -34,7 +88,7 @@ def _cheap(run: "Run") -> dict[str, Any]:
         "seconds_init": times["init"],
         "seconds_compile": times["compile"],
         "seconds_capture": times["capture"],
-        "seconds_steps": seconds,
+        "seconds_steps": seconds - times["snapshot"] - times["capture"],
         "seconds_snapshot": times["snapshot"],
         "seconds_per_step": run._step_cost() or seconds,
         "agent_steps_per_second": agents * worlds * run._timed_steps / seconds if seconds else 0.0,
@@ -44,3 +98,249 @@ def _cheap(run: "Run") -> dict[str, Any]:
         "graphs": run._graphs,
         "recompiles": run._recompiles,
     }
+
+
+# --- counting ---------------------------------------------------------------------------------------------------------
+
+
+def _count(run: "Run") -> Counted:
+    cuda, count = run.device.type == "cuda", STEPS[run.device.type]
+    with calm_threads(run._stepper.ids.numel() * len(run.worlds)):
+        _take(run, _copy(run._carry), count)  # warm: what is set up at a first call is no part of a step
+        seconds = _seconds(run)
+        plain = _plain(run)
+        kernels = step_spans(run)
+        rate = copy_rate(run.device)
+        host = _watched(run) if cuda else _HostSide.of_plain(run, plain, count)
+    reached = plain.needed / seconds
+    return Counted(
+        counted_after=run._steps,
+        counted_steps=count,
+        launches_per_step=_launches(run, plain, kernels),
+        torch_ops_per_step=plain.mean(lambda counts: sum(not own(name) for name in counts.ops)),
+        vectorised_ops_per_step=0.0 if plain.reference else plain.own_ops,
+        fallback_ops_per_step=plain.loops + (plain.own_ops if plain.reference else 0.0),
+        **dataclasses.asdict(host),
+        active_fraction=_mean(plain.neighbours.sending),
+        at_risk_fraction=_mean(plain.neighbours.at_risk),
+        changed_fraction=plain.changed,
+        busy_share=None if kernels is None else _busy_share(run, kernels, seconds),
+        bytes_moved_per_step=plain.mean(lambda counts: counts.moved_bytes) if run._path == "eager" else None,
+        bytes_needed_per_step=plain.needed,
+        copy_bytes_per_second=rate,
+        copy_share=reached / rate,
+    )
+
+
+def own(name: str) -> bool:
+    """Whether an operation is one of denizen's."""
+    return name.startswith("denizen::")
+
+
+def _mean(values: list[Tensor]) -> float | None:
+    return float(torch.stack(values).mean()) if values else None
+
+
+def _copy(carry: Carry) -> Carry:
+    """A carry that steps like the given one, gradients included, and shares no memory with it."""
+
+    def copy(tensor: Tensor) -> Tensor:
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+    return dataclasses.replace(
+        carry, leaves=[copy(leaf) for leaf in carry.leaves], step=copy(carry.step), switches=copy(carry.switches),
+        bad=None if carry.bad is None else copy(carry.bad),
+    )  # fmt: skip
+
+
+def _take(run: "Run", carry: Carry, count: int) -> Carry:
+    """Steps from the run's present place, as the run itself would take them; who answers on the host is not asked."""
+    if run._path == "captured":
+        return run._take(carry, run._steps, run._steps + count)[0]
+    for _ in range(count):
+        carry, _records = run._stepper.advance(carry, run._answered[1])
+    return carry
+
+
+def _seconds(run: "Run") -> float:
+    """Seconds of a step, without instruments."""
+    count = STEPS[run.device.type]
+    if run._path == "captured":  # as many at once as the run takes
+        cost = run._step_cost() or CHUNK_SECONDS
+        count = max(count, min(CAPTURED_CHUNK, int(CHUNK_SECONDS / cost)))
+        _take(run, _copy(run._carry), count)  # graphs of new lengths are captured here
+    best = float("inf")
+    for _ in range(ROUNDS):
+        carry = _copy(run._carry)
+        _wait(run)
+        began = time.perf_counter()
+        _take(run, carry, count)
+        _wait(run)
+        best = min(best, time.perf_counter() - began)
+    return best / count
+
+
+def _wait(run: "Run") -> None:
+    if run.device.type == "cuda":
+        torch.cuda.synchronize(run.device)
+
+
+# --- steps in plain torch ---------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class _Plain:
+    """Steps in plain torch, seen by the dispatcher one by one."""
+
+    counts: list[Counts]
+    neighbours: Neighbours
+    reference: bool
+    loops: float
+    needed: float
+    changed: float
+
+    def mean(self, what: Any) -> float:
+        return sum(what(counts) for counts in self.counts) / len(self.counts)
+
+    @property
+    def own_ops(self) -> float:
+        return self.mean(lambda counts: sum(own(name) for name in counts.ops))
+
+
+def _plain(run: "Run") -> _Plain:
+    neighbours, counted, needed, changed = Neighbours(), [], 0, []
+    loops, carry = per_agent_fallbacks(), _copy(run._carry)
+    with _uncompiled(run):
+        for _ in range(PLAIN):
+            with counting(run.device, neighbours) as counts:
+                after, records = run._stepper.advance(carry, run._answered[1])
+            counted.append(counts)
+            held = {leaf.untyped_storage()._cdata for leaf in carry.leaves}
+            new = [leaf for leaf in after.leaves if leaf.untyped_storage()._cdata not in held]
+            needed += sum(counts.inputs.values()) + sum(distinct_bytes(tensor) for tensor in (*new, *records))
+            changed.append(_changed(carry, after, run._stepper.ids.numel()))
+            carry = after
+    return _Plain(
+        counts=counted, neighbours=neighbours, reference=ops.variant(run.device) == "reference",
+        loops=(per_agent_fallbacks() - loops) / PLAIN, needed=needed / PLAIN, changed=_mean(changed) or 0.0,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _uncompiled(run: "Run") -> Iterator[None]:
+    """Steps run in plain torch within, which no compiled function does under a dispatch mode."""
+    with torch.compiler.set_stance("force_eager") if run._path == "compiled" else contextlib.nullcontext():
+        yield
+
+
+def _changed(before: Carry, after: Carry, agents: int) -> Tensor:
+    """Share of agents of all worlds whose state differs after a step, 0-d."""
+    differs = torch.zeros(after.switches.shape[0], agents, dtype=torch.bool, device=after.step.device)
+    for old, new in zip(before.leaves, after.leaves, strict=True):
+        axis = next((axis for axis in range(1, new.dim()) if new.shape[axis] == agents), None)
+        if axis is not None and new is not old:
+            differs |= (new != old).movedim(axis, 1).reshape(*differs.shape, -1).any(dim=2)
+    return differs.to(torch.float32).mean()
+
+
+# --- steps as they run ------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _HostSide:
+    """What the host had to do for the counted steps."""
+
+    host_reads: int
+    transfers_to_device: int
+    transfers_to_host: int
+    bytes_to_device: int
+    bytes_to_host: int
+    allocations_per_step: float | None
+    device_mallocs: int | None
+    pool_reuse: float | None
+
+    @classmethod
+    def of_plain(cls, run: "Run", plain: _Plain, count: int) -> "_HostSide":
+        """On the CPU: what would wait for a GPU; nothing crosses, and there is no pool."""
+        reads = round(count * plain.mean(lambda counts: counts.host_reads.total()))
+        new = plain.mean(lambda counts: counts.allocations) if run._path == "eager" else None
+        return cls(reads, 0, 0, 0, 0, new, None, None)
+
+
+def _watched(run: "Run") -> _HostSide:
+    """On CUDA: by the dispatcher, torch's warnings of waits, and the allocator, twice to tell a step from a chunk."""
+    count = STEPS["cuda"]
+    _, half, _ = _watch(run, count // 2)
+    counts, whole, waits = _watch(run, count)
+    return _HostSide(
+        host_reads=max(len(waits), counts.host_reads.total()),
+        transfers_to_device=counts.to_device.count,
+        transfers_to_host=counts.to_host.count,
+        bytes_to_device=counts.to_device.bytes,
+        bytes_to_host=counts.to_host.bytes,
+        allocations_per_step=(whole.count - half.count) / (count - count // 2),
+        device_mallocs=whole.device_mallocs,
+        pool_reuse=1.0 if whole.reuse is None else whole.reuse,
+    )
+
+
+def _watch(run: "Run", count: int) -> tuple[Counts, Allocations, list[str]]:
+    _take(run, _copy(run._carry), count)  # the graph of this length exists, the pool has its blocks
+    carry = _copy(run._carry)
+    dispatched = counting(run.device) if run._path != "compiled" else contextlib.nullcontext(Counts())
+    with dispatched as counts, sync_warnings() as waits, allocations(run.device) as memory:
+        _take(run, carry, count)
+    return counts, memory, waits
+
+
+def step_spans(run: "Run") -> tuple[list[Span], int] | None:
+    """Kernels of whole steps, in order, and how many steps they are; None where they cannot be seen.
+
+    What surrounds the steps of a chunk, loading and storing, is left out where the steps can be told from it.
+    """
+    if run.device.type == "cpu" and run._path != "eager":
+        return None
+    count, carry = STEPS[run.device.type], _copy(run._carry)
+    _take(run, _copy(run._carry), count)
+    with profiled(run.device) as profile:
+        _take(run, carry, count)
+    block = repeating([span.name for span in profile.kernels], count)
+    if block is None:
+        return profile.kernels, count
+    start, length = block
+    return profile.kernels[start : start + length * count], count
+
+
+def _busy_share(run: "Run", kernels: tuple[list[Span], int], seconds: float) -> float | None:
+    spans, count = kernels
+    if not spans:
+        return None
+    if run.device.type == "cpu":  # both from one pass: on a busy machine two passes differ several times over
+        return busy(spans) / (max(span.end for span in spans) - min(span.start for span in spans))
+    return busy(spans) / count / 1e9 / seconds
+
+
+def _launches(run: "Run", plain: _Plain, kernels: tuple[list[Span], int] | None) -> float | None:
+    if kernels is None:
+        return None
+    if run.device.type == "cpu":  # views take time and launch nothing
+        return plain.mean(lambda counts: len(counts.ops))
+    return len(kernels[0]) / kernels[1]
+
+
+def step_kernels(run: "Run") -> list[tuple[str, int, float | None]]:
+    """What a step launches, in order: name, how often in a row, microseconds of one (None on the CPU)."""
+    if not run._timed_steps:
+        return []
+    if run.device.type == "cpu":
+        return [(name, times, None) for name, times in collapsed(_plain(run).counts[0].ops)]
+    found = step_spans(run)
+    assert found is not None
+    spans, count = found
+    length = len(spans) // count if len(spans) % count == 0 else len(spans)
+    repeats, rows, place = len(spans) // max(length, 1), list[tuple[str, int, float | None]](), 0
+    for name, times in collapsed(span.name for span in spans[:length]):
+        same = [spans[k * length + place + i] for k in range(repeats) for i in range(times)]
+        rows.append((name, times, sum(span.end - span.start for span in same) / len(same) / 1e3))
+        place += times
+    return rows
