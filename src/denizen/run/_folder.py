@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from denizen.errors import StorageError, need
 from denizen.run import _facts, _manifest, _metrics, _zarr
 from denizen.run._atomic import TEMPORARY, digest, locked, uninterrupted, write_atomic
+from denizen.run._device import device_failed
 from denizen.run._files import write
 from denizen.run._manifest import Manifest, Part, Taken
 
@@ -42,6 +43,12 @@ def check_free(path: Path) -> None:
         raise StorageError(f"run folder {path} cannot be written: {error.strerror or error}") from error
     if taken:
         raise StorageError(f"run folder {path} is not empty; choose another folder, or resume the run in it")
+
+
+def _reason(error: OSError) -> str:
+    """What the system said."""
+    cause = error.__cause__ if isinstance(error, StorageError) and isinstance(error.__cause__, OSError) else error
+    return f"{cause.strerror or cause}"
 
 
 def _no_folder(path: Path, error: OSError) -> str:
@@ -155,16 +162,33 @@ class RunFolder:
             try:
                 with self._reserve():
                     yield
-            except StorageError:
+                self.save(run, "finished")
+            except StorageError as error:
+                if self.manifest.status == "running":  # a snapshot could not be written; a save has said so itself
+                    self._mark("failed", _reason(error))
                 raise
             except BaseException as error:
-                status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-                try:
-                    self.save(run, status, f"{type(error).__name__}: {error}".strip(": "))
-                except StorageError as failure:
-                    error.add_note(str(failure))
+                self._save_at_last(run, error)
                 raise
-            self.save(run, "finished")
+
+    def _save_at_last(self, run: "Run", error: BaseException) -> None:
+        """Save what can be saved of a run that ends with an error, which stays the one that is raised."""
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        message = f"{type(error).__name__}: {error}".strip(": ")
+        lost: BaseException | None = error if device_failed(error) else None
+        if lost is None:
+            try:
+                self.save(run, status, message)
+            except StorageError as failure:
+                error.add_note(str(failure))
+            except Exception as failure:  # the state cannot be read: the device is gone
+                lost = failure
+        if lost is not None:  # nothing on the device can be read any more
+            self._mark(status, message)
+            why = "" if lost is error else f" (what came after them could not be read: {str(lost)[:200]})"
+            error.add_note(
+                f"{self._safe()}{why}. Go on in a new process: denizen.run.resume({str(self.path)!r}, model)"
+            )
 
     @contextlib.contextmanager
     def _reserve(self) -> Iterator[None]:
@@ -178,12 +202,12 @@ class RunFolder:
             with contextlib.suppress(OSError):
                 path.unlink()
 
-    def _mark_failed(self, status: str, error: OSError) -> None:
-        """Say in the manifest that a save failed, where the disk still takes that little."""
-        status = "interrupted" if status == "interrupted" else "failed"
+    def _mark(self, status: str, message: str) -> None:
+        """Say in the manifest what ended the run, where the disk still takes that little; nothing else is saved."""
         with contextlib.suppress(OSError):
             (self.path / RESERVE).unlink(missing_ok=True)
-            self._commit(dataclasses.replace(self.manifest, status=status, error=f"{error.strerror or error}"))
+            self._commit(dataclasses.replace(self.manifest, status=status, error=message))
+        self._log(f"{status}, {self.manifest.steps} steps safe: {message}")
 
     def save_if_due(self, run: "Run") -> None:
         """Save where the last save is a while ago; called after every chunk of steps."""
@@ -205,7 +229,7 @@ class RunFolder:
             try:
                 self._save(run, status, error)
             except OSError as failure:
-                self._mark_failed(status, failure)
+                self._mark("interrupted" if status == "interrupted" else "failed", _reason(failure))
                 raise
         self._saved = time.monotonic()
         self._cost = self._saved - began
@@ -286,10 +310,15 @@ class RunFolder:
             file.write(f"{_facts.now()} {message}\n")  # a line of the log is not worth a run
 
     def _explain(self, error: OSError) -> str:
-        safe, path = self.manifest, self.path
+        kept = " (snapshots that are safe are not kept in memory: leave them there)" if self.sink is not None else ""
+        return (
+            f"run folder {self.path} could not be written: {error.strerror or error}. {self._safe()}. Nothing is lost "
+            f"in memory{kept}: make room and call run.save(), or call run.save('another folder')"
+        )
+
+    def _safe(self) -> str:
+        """What counts by now."""
+        safe = self.manifest
         taken = f", {len(safe.snapshots.steps)} snapshots" if safe.snapshots else ""
         what = f"every series up to step {safe.steps}, the state after it{taken}" if safe.steps else "the initial state"
-        return (
-            f"run folder {path} could not be written: {error.strerror or error}. Safe on disk: {what}. Nothing is lost "
-            f"in memory: make room and call run.save(), or call run.save('another folder')"
-        )
+        return f"Safe on disk: {what}"

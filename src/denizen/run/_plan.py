@@ -26,7 +26,25 @@ def plan(run: "Run", kernels: bool) -> Shown:
         fields.add_column(head, justify="right" if head.startswith("bytes") else "left")
     for row in _fields(run):
         fields.add_row(*row)
-    return Shown(Group(facts, fields), _memory(run))
+    tables = [facts, fields, *([_kernels(run)] if kernels else [])]
+    return Shown(Group(*tables), _memory(run))
+
+
+def _kernels(run: "Run") -> Any:
+    from rich.table import Table
+
+    from denizen.run._stats import step_kernels
+
+    what = "operations of a step" if run.device.type == "cpu" else "kernels of a step"
+    note = ", as it was before it was compiled" if run.device.type == "cpu" and run._path == "compiled" else ""
+    title = f"{what}, in order{note}" if run._timed_steps else f"{what}: run.extend(1) first, there is none to look at"
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="")
+    table.add_column("name", overflow="fold")
+    table.add_column("times", justify="right")
+    table.add_column("µs each", justify="right")
+    for name, times, micros in step_kernels(run):
+        table.add_row(name, str(times), "" if micros is None else f"{micros:.2f}")
+    return table
 
 
 def _facts(run: "Run") -> dict[str, str]:
@@ -36,7 +54,7 @@ def _facts(run: "Run") -> dict[str, str]:
     return {
         "model": f"{run.name}: {agents:,} agents × {worlds} replicate{'s' if worlds > 1 else ''}, seed {run.seed}",
         "time": f"{run.steps} steps done, each {run.dt:g} {run.time_unit}",
-        "device": f"{run.device}, ops: {ops.variant(run.device)}",
+        "device": f"{run.device} ({run._device_reason}), ops: {ops.variant(run.device)}",
         "path": _path(run),
         "draws": "hard" if setting.relax is None else f"relaxed by {describe(setting.relax)}",
         "series": ", ".join(f"{name} ({run.kinds[name]})" for name in run.series_names) or "none",

@@ -1,5 +1,6 @@
 """`resume`: go on with the run of a folder, bit for bit as if it had never stopped."""
 
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Intervention, Model, Setting
 from denizen.rng import Relax
 from denizen.run import _facts, _manifest, _saved, _simulate
+from denizen.run._device import VARIABLE, choose
 from denizen.run._engine import Carry
 from denizen.run._files import content
 from denizen.run._fingerprint import differences, fingerprint
@@ -35,7 +37,8 @@ def resume(
 ) -> Run:
     """Go on with the run of a folder, from the last state that was saved.
 
-    Series, state and snapshots equal those of a run that was never stopped, bit for bit on the same kind of device.
+    Series, state and snapshots equal those of a run that was never stopped, bit for bit on the same kind of device, and
+    for models whose draws go through `rng.event`, on another kind, too.
     Seed, replicates, dt, snapshots and parameters per replicate are read from the folder; what is code is given again
     and compared with what the run was begun with.
 
@@ -43,7 +46,8 @@ def resume(
         path: the folder.
         model: the model that the run was begun with.
         steps: further steps; None runs those that are missing from what was asked for, 0 only loads.
-        device: where to run; default: the kind of device of the run so far.
+        device: where to run, also another kind of device than before; default: what ``DENIZEN_DEVICE`` says, else the
+            kind of device of the run so far.
         record: as it was given to `simulate`.
         interventions: as they were given to `simulate`.
         relax: as it was given to `simulate`.
@@ -65,7 +69,7 @@ def resume(
     _same_model(path, manifest, model)
     setup = manifest.setup
     _simulate._options(relax, compile, progress, None)
-    target = _simulate._device(device or setup.device)
+    target, reason = _choose(device, setup.device)
     inputs = _facts.decode(content(path, manifest.inputs), str(path / manifest.inputs.file))
     setting = Setting(
         dt=setup.dt,
@@ -81,12 +85,23 @@ def resume(
     run = Run._begin(
         model, setting, keys, _simulate._ids(inputs.get("ids"), model, target),
         _simulate._values(params, model, len(keys), target),
-        Snapshots(taken.every, fields) if taken else None, compile, None,
+        Snapshots(taken.every, fields) if taken else None, compile, None, reason,
     )  # fmt: skip
     _same_setup(path, setup, _facts.setup(run))
     _warn_of_versions(path, manifest)
     _restore(run, RunFolder(path, manifest, data))
     return run.extend(_missing(manifest, steps), progress=progress) if steps != 0 else run
+
+
+def _choose(device: torch.device | str | None, before: str) -> tuple[torch.device, str]:
+    if device is not None or os.environ.get(VARIABLE, "").strip():
+        return choose(device, "resume")
+    if before == "cuda" and not torch.cuda.is_available():
+        raise InputError(
+            "resume: the run was made on CUDA, and torch sees no CUDA device here; device='cpu' goes on on the CPU, "
+            "with the same bits for models whose draws go through rng.event"
+        )
+    return choose(before, "resume")[0], "as before"
 
 
 def _missing(manifest: Manifest, steps: int | None) -> int:

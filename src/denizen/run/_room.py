@@ -1,28 +1,141 @@
-"""Whether a run fits into memory, asked before anything is allocated."""
+"""Whether a run fits into memory, asked before anything is allocated; and what to say where it did not."""
 
+import contextlib
 import os
+import re
+import traceback
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from denizen.errors import InputError
+from denizen import _tree
+from denizen.errors import CapacityError, InputError
+
+if TYPE_CHECKING:
+    from denizen.run._run import Run
 
 BYTES = 12  # for each agent and world: the old and the new state at a byte a field, and two float32 at a time
+UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50, "EiB": 1 << 60}
+ASKED = re.compile(r"allocate ([\d.]+) (bytes|[KMGTPE]iB)")  # in the words of torch and of NumPy
 
 
-def check_room(agents: int, worlds: int, device: torch.device) -> None:
+def check_room(model: Any, worlds: int, device: torch.device) -> None:
     """Raise `InputError` where even a small model could not run; says how much is needed and what to lower."""
-    needed, free = BYTES * agents * worlds, _free(device)
+    agents, free = model.num_agents, _free(device)
+    moved = sum(leaf.nbytes for leaf in _tensors(model) if leaf.device.type != device.type)
+    needed = BYTES * agents * worlds + moved
     if free is not None and needed > free:
+        graphs = f" and {moved / 2**30:,.1f} GiB for the model's own data" if moved > needed // 10 else ""
         raise InputError(
-            f"simulate: {agents:,} agents × {worlds:,} replicates need at least {needed / 2**30:,.1f} GiB, and "
+            f"simulate: {agents:,} agents × {worlds:,} replicates need at least {needed / 2**30:,.1f} GiB{graphs}, and "
             f"{free / 2**30:,.1f} GiB are free on {device}; lower replicates "
-            f"(about {max(1, free // (BYTES * agents)):,} fit) and run the others later with worlds="
+            f"(about {max(1, (free - moved) // max(BYTES * agents, 1)):,} fit) and run the others later with worlds="
         )
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, says that memory ran out."""
+    while error is not None:
+        words = str(error).lower() if isinstance(error, RuntimeError) else ""
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "out of memory" in words:
+            return True
+        if "allocate memory" in words:  # of the CPU
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@contextlib.contextmanager
+def explained_room(run: "Run", doing: str) -> Iterator[None]:
+    """Turn an error of memory into a `CapacityError` that says what takes it and what to lower.
+
+    What the failed work held is let go, so that the run can go on with what it has.
+    """
+    try:
+        yield
+    except CapacityError:
+        raise
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        message = _message(run, doing, error)  # before anything is freed
+        traceback.clear_frames(error.__traceback__)
+        if run.device.type == "cuda":
+            torch.cuda.empty_cache()
+        raise CapacityError(message) from error
+
+
+def _message(run: "Run", doing: str, error: BaseException) -> str:
+    from denizen.run._plan import size
+
+    memory, device, worlds = _memory(run), run.device, len(run.worlds)
+    asked, free = _asked(error), _free(device)
+    held = torch.cuda.memory_allocated(device) if device.type == "cuda" else sum(memory.values())
+    more = f": {size(asked)} more were asked for" if asked else ""
+    left = f", {size(free)} are free" if free is not None else ""
+    takes = ", ".join(f"{name} {size(count)}" for name, count in memory.items() if count)
+    return (
+        f"{run.name}: out of memory on {device} {doing}{more}{left}. It needs about {size(held + asked)}: {takes}. "
+        f"{_advice(run, memory, worlds, _fitting(worlds, memory['model'], held, asked, free))}"
+    )
+
+
+def _memory(run: "Run") -> dict[str, int]:
+    from denizen.run import _plan
+
+    if _started(run):
+        return _plan._memory(run)
+    agents, worlds = run.model.num_agents, len(run.worlds)
+    return {"model": sum(leaf.nbytes for leaf in _tensors(run.model)), "state (guessed)": BYTES * agents * worlds}
+
+
+def _fitting(worlds: int, fixed: int, held: int, asked: int, free: int | None) -> int:
+    """Replicates that would fit: what one takes, by what was held and asked for, into what there is; a tenth spare."""
+    if not asked or free is None:
+        return worlds // 2
+    each = max(held + asked - fixed, 1) / worlds
+    return max(0, min(worlds - 1, int(0.9 * (free + held - fixed) / each)))
+
+
+def _advice(run: "Run", memory: dict[str, int], worlds: int, fit: int) -> str:
+    lower = []
+    if worlds > 1:
+        number = f"replicates={fit} may fit" if fit else "fewer"
+        lower.append(f"lower replicates ({number}) and run the others later with worlds=")
+    if memory.get("snapshots") and run.device.type == "cpu":
+        lower.append("keep fewer or narrower snapshots (every=, fields=, slots=), or write them to a folder (out=)")
+    if run._relaxed:
+        lower.append("run fewer steps, since a relaxed run keeps what the backward pass needs of each")
+    lower.append("store fields in a narrower precision")
+    if worlds == 1:
+        lower.append("run fewer agents, or on a device with more memory")
+    safe = f" The {run.steps} steps before it are kept, and the run can go on" if _started(run) else ""
+    return f"What helps: {'; '.join(lower)}.{safe}"
+
+
+def _started(run: "Run") -> bool:
+    return hasattr(run, "_snapshots")  # the last that is set up
+
+
+def _asked(error: BaseException | None) -> int:
+    while error is not None:
+        found = ASKED.search(str(error))
+        if found:
+            return int(float(found[1]) * UNITS[found[2]])
+        error = error.__cause__ or error.__context__
+    return 0
+
+
+def _tensors(model: Any) -> list[Tensor]:
+    return [leaf for leaf in _tree.flatten(model)[0] if isinstance(leaf, Tensor)]
 
 
 def _free(device: torch.device) -> int | None:
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for later
+        return torch.cuda.mem_get_info(device)[0] + kept
     try:
         with open("/proc/meminfo", encoding="ascii") as file:  # MemAvailable counts what caches would give back
             lines = dict(line.split(":", 1) for line in file)

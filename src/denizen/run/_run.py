@@ -20,6 +20,7 @@ from denizen.run._engine import Carry, Stepper
 from denizen.run._looks import look, when
 from denizen.run._progress import progress_bar
 from denizen.run._results import Results
+from denizen.run._room import explained_room
 from denizen.run._snapshots import Snapshots, SnapshotStore, SnapshotView
 from denizen.run._threads import calm_threads
 
@@ -59,6 +60,9 @@ class Run(Results):
     _capture: "Capture | None" = None
     _custom_ids: bool
     _answered: tuple[int, dict[str, Tensor]]
+    _keys: Tensor
+    _device_reason: str
+    _relaxed: bool
     _compile: bool | None
     _times: dict[str, float]
     _timed_steps: int
@@ -70,7 +74,7 @@ class Run(Results):
     @classmethod
     def _begin(
         cls, model: Model, setting: Setting, keys: Tensor, ids: Tensor, values: dict[str, Tensor],
-        snapshots: Snapshots | None, compile: bool | None, out: "Path | str | None",
+        snapshots: Snapshots | None, compile: bool | None, out: "Path | str | None", reason: str,
     ) -> "Run":  # fmt: skip
         run = cls()
         run._folder, run._out = None, out  # the folder is made by `extend`, which knows how many steps are wanted
@@ -78,27 +82,37 @@ class Run(Results):
             from denizen.run._folder import check_free
 
             check_free(Path(out))  # before any work
-        began = time.perf_counter()
-        run.model, run._compile = model.to(keys.device), compile
-        loaded = time.perf_counter()
+        run.model, run._compile = model, compile
+        run._keys, run._device_reason, run._relaxed = keys, reason, setting.relax is not None
         run.seed, run.worlds = int(keys[0, 0]), keys[:, 1].tolist()
-        run._times = dict.fromkeys(PHASES, 0.0) | {"load": loaded - began}
+        run._times = dict.fromkeys(PHASES, 0.0)
         run._looks = run._graphs = run._recompiles = 0
         run._counted = None
         run._path, run._custom_ids = "eager", setting.custom_ids
         run._answered = (-1, {})
-        run._stepper = Stepper(run.model, setting, keys, ids, values)
-        with first_step_guard(run.model, "init"):
-            run._carry = run._stepper.start()
-        run._look(run._carry, 0)
-        run._carry.bad = None
-        run._chunks = {name: [] for name in run.series_names}
         run._steps, run._timed_steps = 0, 0  # done; done by this process
-        run._snapshots = SnapshotStore(snapshots, run._stepper.state(run._carry)) if snapshots else None
-        if run._snapshots is not None:
-            run._snapshots.check(lambda: "in init")
-        run._times["init"] = time.perf_counter() - loaded
+        with explained_room(run, "in init"):
+            run._draw(setting, keys, ids, values, snapshots)
         return run
+
+    def _draw(
+        self, setting: Setting, keys: Tensor, ids: Tensor, values: dict[str, Tensor], snapshots: Snapshots | None
+    ) -> None:
+        """Move the model to the device and draw the initial state."""
+        began = time.perf_counter()
+        self.model = self.model.to(self.device)
+        loaded = time.perf_counter()
+        self._stepper = Stepper(self.model, setting, keys, ids, values)
+        with first_step_guard(self.model, "init"):
+            self._carry = self._stepper.start()
+        self._look(self._carry, 0)
+        self._carry.bad = None
+        self._chunks = {name: [] for name in self.series_names}
+        store = SnapshotStore(snapshots, self._stepper.state(self._carry)) if snapshots else None
+        if store is not None:
+            store.check(lambda: "in init")
+        self._snapshots = store
+        self._times |= {"load": loaded - began, "init": time.perf_counter() - loaded}
 
     # --- results ------------------------------------------------------------------------------------------------------
 
@@ -145,7 +159,7 @@ class Run(Results):
     @property
     def device(self) -> torch.device:
         """Where the run lives."""
-        return self._stepper.keys.device
+        return self._keys.device
 
     @property
     def state(self) -> Any:
@@ -181,6 +195,8 @@ class Run(Results):
 
         Raises:
             ModelError: where a check on the device failed. Chunks before it are kept.
+            CapacityError: memory ran out; says what takes it. Chunks before it are kept, and the run can go on.
+            StorageError: the folder could not be written; says what is safe.
         """
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
             raise InputError(f"extend: steps={steps!r}, expected a whole number, at least 0")
@@ -192,7 +208,8 @@ class Run(Results):
         writing = self._snapshots.at_work() if self._snapshots else contextlib.nullcontext()
         with saving, writing, progress_bar(steps, progress, type(self.model).__name__, len(self.worlds)) as advance_bar:
             for count in self._chunk_sizes(steps):
-                self._run_chunk(count)
+                with explained_room(self, "in its steps"):
+                    self._run_chunk(count)
                 advance_bar(count)
                 if self._folder is not None:
                     self._folder.save_if_due(self)
@@ -207,7 +224,8 @@ class Run(Results):
             asked = self._compile is True and self._timed_steps > 0  # the first step is eager: it is watched
             long = asked or (cost is not None and (steps - done) * cost > worth)
             if long and self._path == "eager" and self._compile is not False:
-                self._compile_now()
+                with explained_room(self, "while its step was compiled"):
+                    self._compile_now()
             # The first step is a chunk of its own: it is watched, and it includes what is set up once.
             most = CHUNK if self._capture is None else CAPTURED_CHUNK
             size = TRIAL if cost is None else min(most, int(CHUNK_SECONDS / cost) + 1)
@@ -259,6 +277,7 @@ class Run(Results):
 
     def _run_chunk(self, count: int) -> None:
         began, graphs = time.perf_counter(), graphs_compiled()
+        captured = self._capture.seconds if self._capture else 0.0
         carry, rows, store = self._carry, [], self._snapshots
         with self._whole_or_dropped(), calm_threads(self._stepper.ids.numel() * len(self.worlds)):
             for start, stop in self._pieces(count):
@@ -280,6 +299,7 @@ class Run(Results):
         compiled = graphs_compiled() - graphs
         self._graphs += compiled
         self._recompiles += compiled if self._timed_steps else 0
+        self._times["capture"] += self._capture.seconds - captured if self._capture else 0.0
         seconds = time.perf_counter() - began
         self._times["steps"] += seconds
         self._times["later"] += seconds if self._timed_steps else 0.0

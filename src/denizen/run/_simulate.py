@@ -14,6 +14,7 @@ from torch import Tensor
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model import Intervention, Model, Setting
 from denizen.rng import MAX_SEED, Relax
+from denizen.run._device import choose
 from denizen.run._room import check_room
 from denizen.run._run import Run
 from denizen.run._snapshots import Snapshots
@@ -26,7 +27,7 @@ def simulate(
     replicates: int = 1,
     worlds: Sequence[int] | None = None,
     seed: int = 0,
-    device: torch.device | str = "cpu",
+    device: torch.device | str | None = None,
     dt: float = 1.0,
     params: Mapping[str, Any] | None = None,
     record: Mapping[str, Callable[..., Tensor]] | None = None,
@@ -46,7 +47,8 @@ def simulate(
         replicates: independent worlds, numbered 0 … replicates - 1; they differ in their random numbers.
         worlds: run exactly these world numbers instead. World i gives the same bits in any batch.
         seed: 0 … 2**32 - 1.
-        device: where to run.
+        device: where to run; None takes the environment variable ``DENIZEN_DEVICE`` where it is set, else CUDA where
+            torch sees a device that works, else the CPU. `run.plan()` says which, and why.
         dt: length of a step in the model's `time_unit`; hazards are per unit of time.
         params: parameter values for each replicate: arrays with a leading axis of replicates, for example
             ``{"infect_rate": [0.02, 0.05, 0.1]}``.
@@ -65,6 +67,7 @@ def simulate(
     Raises:
         InputError: for an argument that does not fit.
         ModelError: where the model breaks a rule, or a check on the device failed.
+        CapacityError: memory ran out; says what takes it and what to lower.
     """
     if not isinstance(model, Model):
         raise InputError(f"simulate: model is {type(model).__name__}, expected an instance of a dz.Model")
@@ -74,7 +77,7 @@ def simulate(
         raise InputError(f"simulate: dt={dt!r}, expected a positive number")
     _options(relax, compile, progress, out)
     model.fits(float(dt))
-    target = _device(device)
+    target, reason = choose(device)
     setting = Setting(
         dt=float(dt),
         relax=relax,
@@ -83,11 +86,11 @@ def simulate(
         custom_ids=ids is not None,
     )
     identities = _ids(ids, model, target)
-    check_room(identities.numel(), len(numbers), target)
+    check_room(model, len(numbers), target)
     keys = torch.tensor([[seed, world] for world in numbers], dtype=torch.int64, device=target)
     run = Run._begin(
         model, setting, keys, identities, _values(params or {}, model, len(numbers), target),
-        _snapshots(snapshots), compile, out,
+        _snapshots(snapshots), compile, out, reason,
     )  # fmt: skip
     return run.extend(steps, progress=progress)
 
@@ -126,22 +129,6 @@ def _world_numbers(replicates: int, worlds: Sequence[int] | None) -> Sequence[in
     if replicates not in (1, len(numbers)):
         raise InputError(f"simulate: replicates={replicates} and {len(numbers)} worlds: give one of the two")
     return numbers
-
-
-def _device(device: torch.device | str) -> torch.device:
-    try:
-        target = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise InputError(f"simulate: device={device!r} is not a device; expected 'cpu' or 'cuda'") from error
-    if target.type not in ("cpu", "cuda"):
-        raise InputError(f"simulate: device={device!r}, expected 'cpu' or 'cuda'")
-    if target.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("simulate: device='cuda', but torch sees no CUDA device here; use device='cpu'")
-    if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():
-        raise InputError(
-            f"simulate: device={device!r}, but torch sees {torch.cuda.device_count()} CUDA devices, from 0"
-        )
-    return target
 
 
 def _ids(ids: Tensor | None, model: Model, device: torch.device) -> Tensor:
@@ -219,4 +206,6 @@ def _snapshots(snapshots: Snapshots | None) -> Snapshots | None:
         if not isinstance(snapshots, Snapshots):
             raise InputError(f"simulate: snapshots={snapshots!r}, expected Snapshots(every=…)")
         _whole("snapshots.every", snapshots.every, 1)
+        if snapshots.slots is not None:
+            _whole("snapshots.slots", snapshots.slots, 1)
     return snapshots

@@ -120,8 +120,8 @@ class SnapshotStore:
             if bad:
                 form = self.forms[name]
                 raise CapacityError(
-                    f"snapshots: field {name!r} has {form.dtype} values that {form.stored} cannot hold, {when()}; store "
-                    f"it in a wider dtype, or as it is: Snapshots(every={self.every}, fields={{{name!r}: None}})"
+                    f"snapshots: field {name!r} has {form.dtype} values that {form.stored} cannot hold, {when()}; "
+                    f"store it in a wider dtype, or as it is: Snapshots(every={self.every}, fields={{{name!r}: None}})"
                 )
 
     def drop(self, steps: int) -> None:

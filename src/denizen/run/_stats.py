@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -227,7 +227,7 @@ def _plain(run: "Run") -> _Plain:
 
 
 @contextlib.contextmanager
-def _uncompiled(run: "Run") -> Iterator[None]:
+def _uncompiled(run: "Run") -> Generator[None]:
     """Steps run in plain torch within, which no compiled function does under a dispatch mode."""
     with torch.compiler.set_stance("force_eager") if run._path == "compiled" else contextlib.nullcontext():
         yield

@@ -1,0 +1,69 @@
+"""Which device a run takes, and how a device that failed is told from other errors."""
+
+import functools
+import os
+import warnings
+
+import torch
+
+from denizen.errors import InputError
+from denizen.run._room import out_of_memory
+
+VARIABLE = "DENIZEN_DEVICE"
+FAILURES = ("CUDA error", "CUDA driver error", "device-side assert", "CUBLAS_STATUS", "CUSPARSE_STATUS", "cuDNN error")
+
+
+def choose(device: torch.device | str | None, who: str = "simulate") -> tuple[torch.device, str]:
+    """The device to run on, and why.
+
+    Args:
+        device: as the caller gave it; None takes `DENIZEN_DEVICE` of the environment where it is set, else CUDA where
+            torch sees a device that works, else the CPU.
+        who: the function that messages name.
+
+    Raises:
+        InputError: no such device here.
+    """
+    if device is not None:
+        return _checked(device, f"{who}: device={device!r}"), "as asked"
+    named = os.environ.get(VARIABLE, "").strip()
+    if named:
+        return _checked(named, f"{who}: the environment variable {VARIABLE}={named!r}"), f"{VARIABLE} says so"
+    if not torch.cuda.is_available():
+        return torch.device("cpu"), "torch sees no CUDA device"
+    fault = _fault()
+    if fault is None:
+        return torch.device("cuda"), "torch sees it"
+    warnings.warn(f"{who}: the CUDA device does not work, so the run takes the CPU: {fault}", stacklevel=3)
+    return torch.device("cpu"), f"the CUDA device does not work: {fault}"
+
+
+def _checked(device: torch.device | str, told: str) -> torch.device:
+    try:
+        target = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise InputError(f"{told} is not a device; expected 'cpu' or 'cuda'") from error
+    if target.type not in ("cpu", "cuda"):
+        raise InputError(f"{told}, expected 'cpu' or 'cuda'")
+    if target.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"{told}, but torch sees no CUDA device here; use device='cpu'")
+    if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"{told}, but torch sees {torch.cuda.device_count()} CUDA devices, from 0")
+    return target
+
+
+@functools.cache
+def _fault() -> str | None:
+    """What goes wrong when the first CUDA device is used; None where nothing does."""
+    try:
+        torch.ones(1, device="cuda").add_(1).item()
+    except RuntimeError as error:
+        return str(error).strip().partition("\n")[0]
+    return None
+
+
+def device_failed(error: BaseException) -> bool:
+    """Whether an error means that nothing on the device can be read any more."""
+    if not isinstance(error, RuntimeError) or out_of_memory(error):
+        return False
+    return isinstance(error, torch.AcceleratorError) or any(words in str(error) for words in FAILURES)
