@@ -37,13 +37,15 @@ def _kernels(run: "Run") -> Any:
 
     what = "operations of a step" if run.device.type == "cpu" else "kernels of a step"
     note = ", as it was before it was compiled" if run.device.type == "cpu" and run._path == "compiled" else ""
-    title = f"{what}, in order{note}" if run._timed_steps else f"{what}: run.extend(1) first, there is none to look at"
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="")
+    if not run._timed_steps:
+        return f"{what}: none was run; call run.extend(1) first"
+    table = Table(title=f"{what}, in order{note}", title_justify="left", title_style="bold", header_style="")
+    timed = run.device.type != "cpu"
     table.add_column("name", overflow="fold")
-    table.add_column("times", justify="right")
-    table.add_column("µs each", justify="right")
+    for head in ("times", "µs each") if timed else ("times",):
+        table.add_column(head, justify="right")
     for name, times, micros in step_kernels(run):
-        table.add_row(name, str(times), "" if micros is None else f"{micros:.2f}")
+        table.add_row(name, str(times), *([f"{micros:.2f}"] if timed and micros is not None else []))
     return table
 
 

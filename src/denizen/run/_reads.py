@@ -29,7 +29,7 @@ class Neighbours:
         places = _places(func)
         if not {"values", "where", "in_ptr", "in_idx", "out_ptr", "out_idx"} <= places.keys():
             return {}
-        given = {name: args[place] if place < len(args) else None for name, place in places.items()}
+        given: dict[str, Any] = {name: args[place] if place < len(args) else None for name, place in places.items()}
         values, where = given["values"], given["where"]
         listening = torch.ones_like(values[:1], dtype=torch.bool) if where is None else where != 0
         self.sending.append((values != 0).to(torch.float32).mean())

@@ -1,0 +1,292 @@
+"""Counts of steps, taken on copies: what they say of each model, and that the run does not notice."""
+
+import gc
+
+import pytest
+import torch
+from torch import Tensor
+
+import denizen as dz
+from denizen._watch import Span
+from denizen.model import Ask, During
+from denizen.relax import MeanField
+from denizen.run import _compile, _stats
+from denizen.zoo.covid import covid
+from denizen.zoo.seir import seir
+from denizen.zoo.sir import sir
+
+PEOPLE = dz.population.synthetic("astoria", 601)
+GRAPH = dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 8.0, seed=1))
+ZOO = {
+    "seir": seir(GRAPH, seed_share=0.1),
+    "sir": sir(GRAPH, seed_share=0.1),
+    "covid": covid(PEOPLE, symmetrize=True, R=20.0),
+    "covid-deaths": covid(PEOPLE, symmetrize=True, sample_deaths=True, isolation=0.2, R=20.0),
+}
+# Kernels of a step on a GPU, at most.
+LAUNCHES = {"seir": 5, "sir": 5, "covid": 8, "covid-deaths": 10}
+models = pytest.mark.parametrize("name", ZOO)
+
+
+def bits(run: dz.run.Run) -> list[Tensor]:
+    return [*(tensor.clone() for tensor in run._carry.tensors()), *(run[name].clone() for name in run.series_names)]
+
+
+def same(a: list[Tensor], b: list[Tensor]) -> bool:
+    return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@models
+@pytest.mark.parametrize("replicates", [1, 3])
+def test_counts_of_the_zoo(name, replicates):
+    run = dz.simulate(ZOO[name], 8, replicates=replicates, seed=3)
+    stats = run.stats(count=True)
+    assert stats["host_reads"] == stats["transfers_to_device"] == stats["transfers_to_host"] == 0
+    assert stats["graphs"] == stats["recompiles"] == 0
+    assert (stats["counted_after"], stats["counted_steps"]) == (8, 4)
+    assert stats["launches_per_step"] == stats["torch_ops_per_step"] + stats["vectorised_ops_per_step"]
+    assert stats["launches_per_step"] < 90
+    assert stats["fallback_ops_per_step"] == 0
+    assert stats["vectorised_ops_per_step"] >= 5
+    assert 0 < stats["busy_share"] <= 1
+    assert 0 < stats["active_fraction"] < 1
+    assert 0 < stats["at_risk_fraction"] < 1
+    assert 0 < stats["changed_fraction"] < 1
+    assert 2 * stats["state_bytes"] <= stats["bytes_needed_per_step"] < stats["bytes_moved_per_step"]
+    assert stats["copy_share"] > 0
+    assert stats["device_mallocs"] is stats["pool_reuse"] is None
+
+
+@models
+def test_counting_changes_no_bit(name):
+    plain = dz.simulate(ZOO[name], 12, replicates=2, seed=5)
+    counted = dz.simulate(ZOO[name], 5, replicates=2, seed=5)
+    before = bits(counted)
+    counted.stats(count=True)
+    counted.plan(kernels=True)
+    assert same(before, bits(counted))
+    assert counted.steps == 5
+    assert same(bits(plain), bits(counted.extend(7)))
+
+
+def test_nothing_is_counted_unless_asked(monkeypatch):
+    monkeypatch.setattr(_stats, "_count", None)
+    run = dz.simulate(ZOO["sir"], 3)
+    facts = run.stats()
+    assert {key for key, value in facts.items() if value is None} == set(_stats.Counted.__dataclass_fields__)
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert torch.overrides._len_torch_function_stack() == 0
+    assert dz.simulate(ZOO["sir"], 0).stats(count=True)["host_reads"] is None  # there is no step to count
+
+
+@pytest.mark.parametrize("broken", ["profiled", "counting", "copy_rate"])
+def test_no_mode_stays_after_an_exception(monkeypatch, broken):
+    run = dz.simulate(ZOO["sir"], 3)
+    before = bits(run)
+
+    def fails(*args):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(_stats, broken, fails)
+    with pytest.raises(ZeroDivisionError):
+        run.stats(count=True)
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert torch.overrides._len_torch_function_stack() == 0
+    assert same(before, bits(run))
+
+
+def test_results_are_kept_until_the_run_goes_on(monkeypatch):
+    counted = []
+    monkeypatch.setattr(_stats, "_count", lambda run, count=_stats._count: counted.append(run.steps) or count(run))
+    run = dz.simulate(ZOO["sir"], 3)
+    first = run.stats(count=True)
+    assert run.stats(count=True)["launches_per_step"] == run.stats()["launches_per_step"] == first["launches_per_step"]
+    run.extend(2)
+    assert run.stats()["counted_after"] == 3
+    assert run.stats(count=True)["counted_after"] == 5
+    assert counted == [3, 5]
+
+
+def test_the_same_keys_always():
+    run = dz.simulate(ZOO["seir"], 2, relax=MeanField())
+    keys = list(run.stats())
+    assert keys == list(run.stats(count=True)) == list(dz.simulate(ZOO["sir"], 0).stats())
+
+
+def test_phases_and_looks():
+    run = dz.simulate(ZOO["sir"], 40, snapshots=dz.run.Snapshots(every=10))
+    stats = run.stats()
+    phases = ["load", "init", "compile", "capture", "steps", "snapshot"]
+    assert all(stats[f"seconds_{phase}"] >= 0 for phase in phases)
+    assert stats["seconds_snapshot"] > 0
+    assert stats["looks"] >= 3  # after init, after the first step, after each chunk
+
+
+# --- what counts as what ----------------------------------------------------------------------------------------------
+
+
+class Reader(dz.Model):
+    """Reads on the host in every step, which an eager run survives."""
+
+    num_agents: int = 6
+
+    class State(dz.State):
+        value: Tensor = dz.count("agents")
+
+    def init(self, rng: dz.rng.Rng) -> "Reader.State":
+        return Reader.State(value=torch.arange(6, dtype=torch.int32))
+
+    def step(self, now: "Reader.State", rng: dz.rng.Rng) -> "Reader.State":
+        more = 1 if int(now.value.sum()) > 0 else 0
+        last = now.value[-1:]
+        return now.replace(value=torch.cat([now.value[:-1], last + more]))
+
+
+def test_a_host_read_in_each_step_is_counted_and_one_of_six_agents_changes():
+    stats = dz.simulate(Reader(), 3).stats(count=True)
+    assert stats["host_reads"] == stats["counted_steps"]
+    assert stats["changed_fraction"] == pytest.approx(1 / 6)
+    assert stats["active_fraction"] is stats["at_risk_fraction"] is None  # no contacts
+    assert stats["vectorised_ops_per_step"] == 0
+
+
+def test_reference_ops_are_fallbacks():
+    with dz.ops.reference_only():
+        stats = dz.simulate(ZOO["sir"], 3).stats(count=True)
+    assert stats["vectorised_ops_per_step"] == 0
+    assert stats["fallback_ops_per_step"] >= 5
+
+
+def test_active_and_at_risk_are_the_shares_of_senders_and_receivers():
+    run = dz.simulate(ZOO["sir"], 6, replicates=2, seed=1)
+    stage = run.state.stage
+    shares = [float(stage.is_(level).float().mean()) for level in ("infected", "susceptible")]
+    stats = run.stats(count=True)  # over two steps from here
+    assert stats["active_fraction"] == pytest.approx(shares[0], abs=0.1)
+    assert stats["at_risk_fraction"] == pytest.approx(shares[1], abs=0.15)
+
+
+def test_needed_bytes_of_a_graph_are_those_of_its_active_rows():
+    from denizen.run._reads import Neighbours
+
+    graph = dz.Graph.from_edges([0, 0, 1, 2], [1, 2, 2, 3], 5)
+    pointers = (graph.in_ptr, graph.in_idx, graph.out_ptr, graph.out_idx)
+    func, seen = torch.ops.denizen.sum_counts.default, Neighbours()
+    names = [argument.name for argument in func._schema.arguments]
+    values = torch.tensor([[1, 0, 0, 0, 0], [0, 0, 1, 0, 0]], dtype=torch.int8)
+    read = seen(func, (values, None, *pointers))
+    assert read[names.index("out_idx")] == 4 * 3  # both edges of 0, the one of 2
+    assert read[names.index("in_idx")] == read[names.index("in_ptr")] == 0
+    assert read[names.index("out_ptr")] == 2 * 2 * graph.out_ptr.element_size()
+    listens = torch.tensor([[0, 1, 0, 0, 0]], dtype=torch.int8)
+    read = seen(func, (values, listens, *pointers))
+    assert read[names.index("in_idx")] == 4
+    assert read[names.index("out_idx")] == 0
+    assert [float(share) for share in seen.sending] == pytest.approx([0.2, 0.2])
+    assert [float(share) for share in seen.at_risk] == pytest.approx([1.0, 0.2])
+
+
+def test_who_answers_on_the_host_is_not_asked_for_counting():
+    asked = []
+    ask = Ask(
+        target="isolation", groups=tuple("abcdef"), answer=lambda group, step: asked.append(step) or 0.1, when=During(2)
+    )
+    run = dz.simulate(ZOO["covid"], 4, interventions=[ask])
+    before = list(asked)
+    run.stats(count=True)
+    assert asked == before
+
+
+def test_a_relaxed_run_keeps_its_graph():
+    rate = torch.tensor(0.3, requires_grad=True)
+    run = dz.simulate(ZOO["sir"].replace(infect_rate=rate), 5, relax=MeanField())
+    stats = run.stats(count=True)
+    assert stats["host_reads"] == 0
+    run.extend(2)
+    run["cases"].sum().backward()
+    assert rate.grad is not None
+    assert float(rate.grad) != 0
+
+
+def test_no_copy_is_held():
+    run = dz.simulate(ZOO["sir"], 3)
+    run.stats(count=True)
+    gc.collect()
+    held = [x for x in gc.get_objects() if type(x) is _stats._Plain]
+    assert held == []
+
+
+# --- compiled ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compile
+@models
+def test_one_graph_and_no_recompiles(monkeypatch, name):
+    monkeypatch.setattr(_compile, "BACKEND", "eager")  # graphs are the same, without the C++ compiler's minutes
+    run = dz.simulate(ZOO[name], 10, replicates=2, compile=True)
+    stats = run.stats(count=True)
+    assert stats["path"] == "compiled"
+    assert (stats["graphs"], stats["recompiles"], stats["host_reads"]) == (1, 0, 0)
+    assert stats["launches_per_step"] is stats["busy_share"] is stats["allocations_per_step"] is None
+    assert stats["vectorised_ops_per_step"] >= 5
+    run.extend(20)
+    stats = run.stats(count=True)
+    assert (stats["graphs"], stats["recompiles"]) == (1, 0)
+    assert "before it was compiled" in str(run.plan(kernels=True))
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_lists_a_step_in_order():
+    run = dz.simulate(ZOO["sir"], 3)
+    text = str(run.plan(kernels=True))
+    assert "operations of a step, in order" in text
+    assert text.index("denizen::sum_counts") < text.index("denizen::draw_mask")
+    assert "operations of a step" not in str(run.plan())
+    assert "run.extend(1) first" in str(dz.simulate(ZOO["sir"], 0).plan(kernels=True))
+
+
+def test_kernels_of_a_gpu_are_told_from_the_chunk_around_them(monkeypatch):
+    run = dz.simulate(ZOO["sir"], 3)
+    names = ["load", "load", *["agents", "push", "push"] * 2, "store"]
+    spans = [Span(10 * k, 10 * k + 4 + (name == "push"), name) for k, name in enumerate(names)]
+    monkeypatch.setattr(_stats, "step_spans", lambda run: (spans[2:8], 2))
+    monkeypatch.setattr(type(run), "device", torch.device("cuda"))
+    assert _stats.step_kernels(run) == [("agents", 1, 0.004), ("push", 2, 0.005)]
+
+
+# --- on a GPU ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cuda
+@models
+def test_counts_of_the_zoo_on_a_gpu(name):
+    run = dz.simulate(ZOO[name], 80, replicates=1, seed=3, device="cuda", compile=True)
+    stats = run.stats(count=True)
+    print(name, stats)
+    print(run.plan(kernels=True))
+    assert stats["path"] == "captured"
+    assert stats["host_reads"] == 0
+    assert stats["transfers_to_host"] == stats["transfers_to_device"] == 0
+    assert stats["allocations_per_step"] == 0
+    assert stats["device_mallocs"] == 0
+    assert stats["recompiles"] == 0
+    assert stats["graphs"] == 1
+    assert stats["launches_per_step"] <= LAUNCHES[name]
+    assert 0 < stats["busy_share"] < 1.2
+    assert torch.cuda.get_sync_debug_mode() == 0
+
+
+@pytest.mark.cuda
+@models
+@pytest.mark.parametrize("compiled", [False, True])
+def test_counting_changes_no_bit_on_a_gpu(name, compiled):
+    plain = dz.simulate(ZOO[name], 60, replicates=2, seed=5, device="cuda", compile=compiled)
+    counted = dz.simulate(ZOO[name], 25, replicates=2, seed=5, device="cuda", compile=compiled)
+    before = bits(counted)
+    keys = list(counted.stats(count=True))
+    counted.plan(kernels=True)
+    assert same(before, bits(counted))
+    assert same(bits(plain), bits(counted.extend(35)))
+    assert keys == list(dz.simulate(ZOO[name], 1).stats())
