@@ -41,7 +41,7 @@ def add_histogram(counts: torch.Tensor, codes: torch.Tensor, group: torch.Tensor
     bins, num_codes = counts.shape[1] * counts.shape[2], counts.shape[2]
     if not n * worlds:
         return
-    codes = codes.contiguous()
+    codes, group = codes.contiguous(), None if group is None else group.contiguous()
     programs = triton.cdiv(n, _BLOCK)
     if bins >= _MOST_BINS:
         _scatter_kernel[(programs, worlds)](
