@@ -1,0 +1,350 @@
+"""`Gradient`: a loss of a relaxed run and its slopes, computed whole: forward, backward and, if wanted, an update.
+
+On CUDA everything is one CUDA graph. Parameters, seed and results stay on the device; nothing is read on the host.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.errors import CapacityError, InputError, nearest
+from denizen.model import Intervention, Model, Setting, guard, series_names
+from denizen.rng import MAX_SEED, Relax
+from denizen.run import _compile, _simulate
+from denizen.run._device import choose as choose_device
+from denizen.run._engine import Carry, Stepper
+from denizen.run._looks import look
+from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, free_bytes, model_tensors
+
+SHARE = 0.8  # of the free memory that a gradient may plan with
+
+
+class Gradient:
+    """The gradient of a loss of a run with respect to parameters, and optionally a step of an optimiser.
+
+    Each call runs all steps from `init` on, differentiates, and updates the parameters if there is an optimiser. The
+    first call compiles, the second captures (on CUDA); neither does anything else than a call does.
+
+    Attributes:
+        params: parameters by name, leaf tensors on the device without an axis of replicates. Overwrite them in place
+            (``with torch.no_grad(): gradient.params["R"].copy_(…)``): the next call uses the new values. Bounds are not
+            checked on the device.
+        gradients: the slopes of the last call by name, the same tensors in every call; also `.grad` of the parameters.
+        seed: int64 0-d on the device. Every call draws the same numbers (common random numbers); for fresh ones set it
+            between calls: ``gradient.seed.add_(1)``.
+        series: what the loss reads, `[replicates, steps, …]` by name, of the last call.
+        optimizer: what `optimizer` made, or None.
+        checkpoint: steps recomputed together in the backward pass, or None where nothing is recomputed.
+        bytes: what the choice of `checkpoint` rests on: `step` kept for the backward pass by each step, `state` of it
+            the new state, `needed` in all, `free` before.
+        path: ``"eager"``, ``"compiled"`` or ``"captured"``.
+
+    Examples:
+        >>> import denizen as dz
+        >>> graph = dz.Graph.from_edges(dz.space.generators.erdos_renyi(100, 6.0, seed=1))
+        >>> model = dz.zoo.sir.SIR(graph, seed_share=0.1)
+        >>> gradient = dz.run.Gradient(
+        ...     model, lambda series: series["cases"].sum(), 10, wrt=["infect_rate"], relax=dz.relax.StraightThrough()
+        ... )
+        >>> loss = gradient()
+        >>> bool(gradient.gradients["infect_rate"] > 0)
+        True
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        loss: Callable[[Mapping[str, Tensor]], Tensor],
+        steps: int,
+        *,
+        wrt: Sequence[str],
+        relax: Relax,
+        replicates: int = 1,
+        seed: int = 0,
+        device: torch.device | str | None = None,
+        dt: float = 1.0,
+        interventions: Sequence[Intervention] = (),
+        checkpoint: int | None = None,
+        compile: bool | None = None,
+        optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None,
+    ) -> None:
+        """Args:
+        model: what to run.
+        loss: function of the series, `[replicates, steps, …]` by name, that returns a 0-d tensor. Only the series that
+            it reads are recorded. Its own tensors must be on the device.
+        steps: number of steps, at least 1.
+        wrt: names of parameters, or of fields that hold a torch module (then all its parameters, which stay those of
+            the module, so that an optimiser trains it in place).
+        relax: how draws become differentiable, see `denizen.relax`.
+        replicates: independent worlds.
+        seed: 0 … 2**32 - 1.
+        device: where to run, as for `simulate`.
+        dt: length of a step.
+        interventions: as for `simulate`; none that ask the host.
+        checkpoint: steps to recompute together in the backward pass: less memory for one more forward pass, the same
+            bits. None chooses from the free memory: no recomputation where everything fits.
+        compile: True compiles, False never does, None does on CUDA.
+        optimizer: makes an optimiser of a list of parameters, for example
+            ``lambda params: torch.optim.Adam(params, lr=0.05)``.
+
+        Raises:
+            InputError: for an argument that does not fit.
+            ModelError: where the model breaks a rule, or a check of its first step failed.
+            CapacityError: where no choice of `checkpoint` fits into memory; says what is needed.
+        """
+        if not isinstance(model, Model):
+            raise InputError(f"Gradient: model is {type(model).__name__}, expected an instance of a dz.Model")
+        self._steps, self._loss = _whole("steps", steps, 1), loss
+        replicates, seed = _whole("replicates", replicates, 1), _whole("seed", seed, 0, MAX_SEED)
+        block = None if checkpoint is None else min(_whole("checkpoint", checkpoint, 1), self._steps)
+        if compile is not None and not isinstance(compile, bool):
+            raise InputError(f"Gradient: compile={compile!r}, expected True, False or None")
+        target = choose_device(device, "Gradient")[0]
+        if not callable(getattr(relax, "draw", None)) or isinstance(relax, type):
+            raise InputError(f"Gradient: relax={relax!r}, expected an object such as dz.relax.StraightThrough()")
+        model.fits(float(dt))
+        acting = _simulate._interventions(model, interventions)
+        for intervention in acting:
+            if type(intervention).answers is not Intervention.answers:
+                raise InputError(f"Gradient: intervention {intervention.name!r} asks the host, which stops the device")
+        self.params, self._model = _leaves(model.to(target), wrt)
+        self.gradients = {name: torch.zeros_like(value) for name, value in self.params.items()}
+        self.seed = torch.tensor(seed, device=target)
+        self._worlds = torch.arange(replicates, device=target)
+        setting = Setting(dt=float(dt), relax=relax, interventions=acting)
+        ids = _simulate._ids(None, model, target)
+        self._stepper = Stepper(self._model, setting, self._keys(), ids, {})
+        self.series: dict[str, Tensor] = {}
+        self._first_step()
+        self._compiles = target.type == "cuda" if compile is None else compile
+        self.path, self._calls, self._graph = "eager", 0, None
+        self._plan(block)
+        self._captures = target.type == "cuda" and self._compiles
+        self.optimizer = None if optimizer is None else _optimizer(optimizer, self.params, target)
+        for name, value in self.params.items():
+            value.grad = self.gradients[name]
+
+    # --- using it -----------------------------------------------------------------------------------------------------
+
+    def __call__(self) -> Tensor:
+        """Loss, gradients and update.
+
+        Returns:
+            The loss, 0-d on the device, not read. NaN where a check on the device failed; `check` says which.
+        """
+        self._calls += 1
+        if self._graph is not None:
+            self._graph.replay()
+        elif self._captures and self._calls == 1:
+            aside(self._compute)
+        elif self._captures:
+            self._graph = record(self._compute)
+            self._graph.replay()
+            self.path = "captured"
+        else:
+            self._compute()
+        return self._value.clone()
+
+    def check(self) -> None:
+        """Read the checks that the last call made on the device.
+
+        Raises:
+            ModelError: where one failed; says which.
+        """
+        if self._calls == 0:
+            return
+        ends, (init_labels, labels) = self._ends, self._labels
+        state = self._stepper.state(ends.carry)
+        look(ends.carry, state, labels, 0)
+        beginning = Carry([], torch.zeros_like(ends.carry.step), ends.carry.switches, ends.start)
+        look(beginning, state, init_labels, 0)
+
+    def __repr__(self) -> str:
+        recomputed = "nothing recomputed" if self.checkpoint is None else f"{self.checkpoint} steps recomputed together"
+        sizes = ", ".join(f"{name} {_mib(count)}" for name, count in self.bytes.items())
+        return (
+            f"Gradient({type(self._model).__name__}: {len(self._worlds)} × {self._steps} steps by "
+            f"{', '.join(self.params)}, {self._device}, {self.path}, pieces of {self._rollout.schedule.piece} steps, "
+            f"{recomputed}; {sizes})"
+        )
+
+    # --- making it ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _device(self) -> torch.device:
+        return self.seed.device
+
+    def _keys(self) -> Tensor:
+        return torch.stack([self.seed.expand_as(self._worlds), self._worlds], dim=1)
+
+    def _first_step(self) -> None:
+        """One eager, watched step: tells the author's errors with their lines, and what the loss reads."""
+        stepper = self._stepper
+        with torch.no_grad():
+            with guard(self._model, "init"):
+                carry = stepper.start()
+            init_labels, carry.bad = list(stepper.checks), None
+        with guard(self._model):
+            carry, records = stepper.advance(carry, {})
+        self._labels = (init_labels, list(stepper.checks))
+        names = series_names(self._model, stepper.setting)
+        rows = {
+            n: r.detach().unsqueeze(1).expand(-1, self._steps, *r.shape[1:])
+            for n, r in zip(names, records, strict=True)
+        }
+        reading = _Read(rows)
+        self._check_loss(self._loss(reading))
+        if not reading.used:
+            raise InputError(f"Gradient: loss reads no series; {nearest('', names)}")
+        self._names, self._used = names, tuple(name for name in names if name in reading.used)
+
+    def _check_loss(self, value: Any) -> None:
+        if not isinstance(value, Tensor) or value.dim() != 0 or not value.is_floating_point():
+            shown = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+            raise InputError(
+                f"Gradient: loss returned {shown}, expected a floating 0-d tensor; end it with .mean() or .sum()"
+            )
+
+    def _plan(self, block: int | None) -> None:
+        """Measure what a step keeps, choose `checkpoint`, and set up the rollout."""
+        self._set_up(block)
+        cost, free = self._measured(), free_bytes(self._device)
+        self.checkpoint = block if block is not None else choose(self._steps, cost, int(free * SHARE))
+        self.bytes = {
+            "step": cost.step,
+            "state": cost.fresh,
+            "needed": cost.of(self._steps, self.checkpoint),
+            "free": free,
+        }
+        if block is None and self.bytes["needed"] > free:
+            raise CapacityError(
+                f"Gradient: {self._steps} steps need about {_mib(self.bytes['needed'])} even with checkpoint="
+                f"{self.checkpoint}, and {_mib(free)} are free on {self._device}; lower replicates or steps"
+            )
+        if self.checkpoint != block:
+            self._set_up(self.checkpoint)
+
+    def _set_up(self, block: int | None) -> None:
+        backend = _compile.BACKEND if self._compiles else None
+        places = [self._names.index(name) for name in self._used]
+        schedule, checks = Schedule.of(self._steps, block), len(self._labels[1])
+        self._rollout = Rollout(self._stepper, checks, places, self._used, schedule, backend)
+
+    def _measured(self) -> Cost:
+        known = model_tensors(self._model)
+        if self._compiles:
+            _compile.fuse_draws()
+            try:
+                with _compile._quiet():
+                    cost = self._rollout.cost(self._keys(), known)
+                self.path = "compiled"
+                return cost
+            except Exception as error:  # torch raises many types here; all mean: this machine cannot compile
+                _compile._say(error)
+                self._compiles = False
+                self._set_up(self._rollout.schedule.block)
+        return self._rollout.cost(self._keys(), known)
+
+    def _compute(self) -> None:
+        with _compile._quiet(), torch.enable_grad():
+            ends = self._rollout.run(self._keys())
+            value = self._loss(_Read(ends.series))
+            self._check_loss(value)
+            slopes = torch.autograd.grad(value, list(self.params.values()), allow_unused=True)
+        assert self._rollout.graphs <= 2, "a gradient has at most two graphs: all pieces but the last have one length"
+        with torch.no_grad():
+            for name, slope in zip(self.params, slopes, strict=True):
+                self.gradients[name].zero_() if slope is None else self.gradients[name].copy_(slope)
+            flags = [flag.any() for flag in (ends.start, ends.carry.bad) if flag is not None and flag.numel()]
+            bad = torch.stack(flags).any() if flags else torch.zeros((), dtype=torch.bool, device=self._device)
+            self._value = torch.where(bad, torch.nan, value.detach())
+            if self.optimizer is not None:
+                self.optimizer.step()
+        self.series = {name: values.detach() for name, values in ends.series.items()}
+        last = ends.carry
+        self._ends = Ends({}, Carry([t.detach() for t in last.leaves], last.step, last.switches, last.bad), ends.start)
+
+
+class _Read(Mapping[str, Tensor]):
+    """Series by name; notes which are read."""
+
+    def __init__(self, series: Mapping[str, Tensor]) -> None:
+        self._series, self.used = series, set[str]()
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._series:
+            raise InputError(f"Gradient: loss reads series[{name!r}]; {nearest(name, self._series)}")
+        self.used.add(name)
+        return self._series[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._series)
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+
+def aside(function: Callable[[], None]) -> None:
+    """Call a function on a stream of its own: the first call, which has to come before a capture."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        function()
+    torch.cuda.current_stream().wait_stream(side)
+
+
+def record(function: Callable[[], None]) -> Any:
+    """A CUDA graph of what a function launches, which is not run; `aside` ran it before."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()  # the graph's memory is its own: give back what the runs before it used
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph
+
+
+def _leaves(model: Model, wrt: Sequence[str]) -> tuple[dict[str, Tensor], Model]:
+    """Parameters as leaf tensors by name, and the model that holds them."""
+    if isinstance(wrt, str) or not isinstance(wrt, Sequence) or not wrt:
+        raise InputError(f"Gradient: wrt={wrt!r}, expected a list of names, such as ['R']")
+    modules = [name for name in model.field_names if isinstance(getattr(model, name), torch.nn.Module)]
+    leaves: dict[str, Tensor] = {}
+    values: dict[str, Tensor] = {}
+    for name in wrt:
+        if name in modules:
+            leaves.update(
+                {f"{name}.{part}": p for part, p in getattr(model, name).named_parameters() if p.requires_grad}
+            )
+        elif name in model.params:
+            values[name] = getattr(model, name).detach().clone().requires_grad_()
+        else:
+            raise InputError(f"Gradient: wrt has {name!r}; {nearest(name, [*model.params, *modules])}")
+    return {**values, **leaves}, model.with_values(values)
+
+
+def _optimizer(
+    make: Callable[[list[Tensor]], torch.optim.Optimizer], params: Mapping[str, Tensor], device: torch.device
+) -> torch.optim.Optimizer:
+    made = make(list(params.values())) if callable(make) else None
+    if not isinstance(made, torch.optim.Optimizer):
+        raise InputError(
+            f"Gradient: optimizer={make!r}, expected a function of a list of parameters that returns a "
+            f"torch.optim.Optimizer, such as lambda params: torch.optim.Adam(params, lr=0.05)"
+        )
+    for group in made.param_groups:
+        if device.type == "cuda" and "capturable" in group:
+            group["capturable"] = True
+    return made
+
+
+def _whole(name: str, value: Any, low: int, high: int | None = None) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
+        limit = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise InputError(f"Gradient: {name}={value!r}, expected a whole number {limit}")
+    return value
+
+
+def _mib(count: int) -> str:
+    return f"{count / 2**30:.3g} GiB" if count >= 2**30 else f"{count / 2**20:.3g} MiB"

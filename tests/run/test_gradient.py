@@ -1,0 +1,369 @@
+"""Gradients computed whole: equal to a run and `backward`; with recomputation, compiled, captured, with updates."""
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import denizen as dz
+from denizen.errors import InputError, ModelError
+from denizen.model import Ask, During, Scale
+from denizen.relax import MeanField, StraightThrough
+from denizen.run import Gradient, _gradient, _rollout
+from denizen.run._rollout import Cost, Schedule, choose
+from denizen.space import Graph
+from denizen.zoo.covid import covid
+from denizen.zoo.seir import SEIR
+from denizen.zoo.sir import SIR
+
+AGENTS = 60
+
+
+def contacts() -> Graph:
+    return Graph.from_edges(*np.random.default_rng(0).integers(0, AGENTS, (2, 300)), AGENTS)
+
+
+def little_covid() -> Any:
+    population = dz.population.synthetic("astoria", size=300)
+    origin = torch.from_numpy(np.random.default_rng(1).choice(3, 300, p=[0.7, 0.15, 0.15]).astype(np.uint8))
+    return covid(population, R=[9.0, 6.0, 3.0]).replace(origin=origin)
+
+
+MODELS: dict[str, tuple[Callable[[], Any], str, list[str]]] = {
+    "sir": (lambda: SIR(contacts(), seed_share=0.2), "cases", ["infect_rate", "infectious_days"]),
+    "seir": (lambda: SEIR(contacts(), seed_share=0.2), "cases", ["infect_rate"]),
+    "covid": (little_covid, "daily_infected", ["R", "infector"]),
+}
+
+
+def made(name: str, steps: int = 11, relax: Any = None, **options: Any) -> Gradient:
+    build, series, wrt = MODELS[name]
+    chosen = relax if relax is not None else StraightThrough()
+    return Gradient(
+        build(), lambda s: s[series].sum(dim=1).mean(), steps, wrt=wrt, relax=chosen, device="cpu", **options
+    )
+
+
+def by_hand(name: str, steps: int, relax: Any, replicates: int, seed: int) -> tuple[Tensor, list[Tensor]]:
+    build, series, wrt = MODELS[name]
+    model = build()
+    leaves = {n: getattr(model, n).clone().requires_grad_() for n in wrt}
+    run = dz.simulate(model.replace(**leaves), steps, relax=relax, replicates=replicates, seed=seed, device="cpu")
+    loss = run[series].sum(dim=1).mean()
+    return loss.detach(), list(torch.autograd.grad(loss, list(leaves.values())))
+
+
+@pytest.mark.parametrize("relax", [StraightThrough(), MeanField()])
+@pytest.mark.parametrize("replicates", [1, 3])
+@pytest.mark.parametrize("name", MODELS)
+def test_equals_a_run_and_backward(name: str, replicates: int, relax: Any) -> None:
+    loss, slopes = by_hand(name, 11, relax, replicates, seed=3)
+    gradient = made(name, relax=relax, replicates=replicates, seed=3)
+    assert torch.equal(gradient(), loss)
+    for mine, slope in zip(gradient.gradients.values(), slopes, strict=True):
+        assert mine.any()
+        torch.testing.assert_close(mine, slope, rtol=1e-6, atol=0.0)
+    gradient.check()
+    assert all(value.grad is gradient.gradients[n] for n, value in gradient.params.items())
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 8, 11, 40])
+@pytest.mark.parametrize("name", MODELS)
+def test_recomputation_changes_no_bit(name: str, block: int) -> None:
+    plain, recomputed = made(name, replicates=2), made(name, replicates=2, checkpoint=block)
+    assert (plain.checkpoint, recomputed.checkpoint) == (None, min(block, 11))
+    assert torch.equal(plain(), recomputed())
+    for mine, other in zip(plain.gradients.values(), recomputed.gradients.values(), strict=True):
+        assert torch.equal(mine, other)
+
+
+class Live(TorchDispatchMode):
+    """Counts the bytes of storages that are alive, and the most there were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._seen: set[int] = set()
+
+    def _drop(self, where: int, size: int) -> None:
+        self.now -= size
+        self._seen.discard(where)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(tensor, Tensor):
+                storage = tensor.untyped_storage()
+                if storage._cdata not in self._seen:
+                    self._seen.add(storage._cdata)
+                    self.now += storage.nbytes()
+                    self.peak = max(self.peak, self.now)
+                    weakref.finalize(storage, self._drop, storage._cdata, storage.nbytes())
+        return out
+
+
+def test_recomputation_lowers_the_peak() -> None:
+    peaks = {}
+    for block in (None, 4, 1):
+        gradient = made("covid", 24, checkpoint=block)
+        with Live() as live:
+            gradient()
+        peaks[block] = live.peak
+    assert peaks[1] < peaks[4] < 0.5 * peaks[None]
+
+
+def test_what_a_step_keeps_is_measured() -> None:
+    """Without recomputation the peak is what `bytes` says, within its allowance for what a step works with."""
+    for steps in (10, 20):
+        gradient = made("covid", steps)
+        with Live() as live:
+            gradient()
+        kept = gradient.bytes["step"] * steps
+        assert 0.8 * kept < live.peak < 1.2 * gradient.bytes["needed"]
+
+
+def test_the_choice_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    cost = Cost(step=100, fresh=10, state=60)
+    assert cost.of(20, None) == 20 * 100 + 180
+    assert cost.of(20, 5) == 4 * 50 + 5 * 100 + 180
+    assert cost.of(20, 10) == 2 * 60 + 10 * 100 + 180
+    assert choose(20, cost, 2180) is None
+    assert choose(20, cost, 2179) == 8
+    assert choose(20, cost, 700) == 3
+    assert choose(20, cost, 10) == 1  # nothing fits: what needs least
+    whole = made("covid", 24)
+    assert "nothing recomputed" in repr(whole)
+    monkeypatch.setattr(_gradient, "free_bytes", lambda device: whole.bytes["needed"])
+    tight = made("covid", 24)
+    assert tight.checkpoint == 12
+    assert "12 steps recomputed together" in repr(tight)
+    assert torch.equal(whole(), tight())
+    monkeypatch.setattr(_gradient, "free_bytes", lambda device: 1000)
+    with pytest.raises(dz.errors.CapacityError, match=r"24 steps need about .* free on cpu; lower replicates or steps"):
+        made("covid", 24)
+
+
+@pytest.mark.parametrize(("steps", "block"), [(23, None), (23, 8), (23, 5), (3, None), (8, 8), (9, 6), (1, 1)])
+def test_pieces_have_at_most_two_lengths(steps: int, block: int | None) -> None:
+    blocks = list(Schedule.of(steps, block).blocks())
+    assert sum(map(sum, blocks)) == steps
+    assert all(sum(lengths) == block for lengths in blocks[:-1])
+    assert len({length for lengths in blocks for length in lengths}) <= 2
+
+
+# --- values that change between calls ---------------------------------------------------------------------------------
+
+
+class Replay:
+    """Stands in for a CUDA graph: runs what would have been recorded."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.replay = function
+
+
+@pytest.fixture(params=[False, True])
+def captured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Gradient], Gradient]:
+    """Turns a gradient into one that is captured, with the graph replaced by plain calls; or leaves it as it is."""
+    monkeypatch.setattr(_gradient, "aside", lambda function: function())
+    monkeypatch.setattr(_gradient, "record", Replay)
+
+    def turn(gradient: Gradient) -> Gradient:
+        gradient._captures = request.param
+        return gradient
+
+    return turn
+
+
+def test_seed_and_parameters_are_read_at_every_call(captured: Any) -> None:
+    gradient = captured(made("sir"))
+    losses = [gradient() for _ in range(3)]
+    assert losses[0] == losses[1] == losses[2]  # common random numbers
+    slopes = gradient.gradients["infect_rate"].clone()
+    for seed in (1, 2, 0):
+        gradient.seed.fill_(seed)
+        loss, (slope, _) = by_hand("sir", 11, StraightThrough(), 1, seed)
+        assert torch.equal(gradient(), loss)
+        torch.testing.assert_close(gradient.gradients["infect_rate"], slope, rtol=1e-6, atol=0.0)
+    assert torch.equal(gradient.gradients["infect_rate"], slopes)
+    with torch.no_grad():
+        gradient.params["infect_rate"].fill_(0.0)
+    assert gradient() == 0
+    assert torch.equal(gradient.series["cases"], torch.zeros(1, 11))
+
+
+def test_updates_are_those_of_the_optimiser_alone(captured: Any) -> None:
+    """No call does more or less than one step, the first ones included."""
+    gradient = captured(made("sir", optimizer=lambda params: torch.optim.Adam(params, lr=0.01)))
+    rate, days = torch.tensor(0.05, requires_grad=True), torch.tensor(6.0, requires_grad=True)
+    start = SIR(contacts(), seed_share=0.2)
+    rate, days = (getattr(start, n).clone().requires_grad_() for n in ("infect_rate", "infectious_days"))
+    adam = torch.optim.Adam([rate, days], lr=0.01)
+    for _ in range(4):
+        model = start.with_values({"infect_rate": rate, "infectious_days": days})
+        loss = dz.simulate(model, 11, relax=StraightThrough(), device="cpu")["cases"].sum()
+        assert torch.equal(gradient(), loss.detach())
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        torch.testing.assert_close(gradient.params["infect_rate"], rate, rtol=1e-6, atol=0.0)
+        torch.testing.assert_close(gradient.params["infectious_days"], days, rtol=1e-6, atol=0.0)
+
+
+def test_a_module_is_trained_in_place() -> None:
+    policy = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Sigmoid())
+    model = little_covid().replace(policy=policy)
+    before = policy[0].weight.detach().clone()
+    gradient = Gradient(
+        model, lambda s: s["daily_infected"].sum(), 9, wrt=["policy", "R"], relax=StraightThrough(), device="cpu",
+        optimizer=lambda params: torch.optim.SGD(params, lr=1e-3),
+    )  # fmt: skip
+    assert list(gradient.params) == ["R", "policy.0.weight", "policy.0.bias"]
+    gradient()
+    assert not torch.equal(policy[0].weight, before)
+    assert policy[0].weight is gradient.params["policy.0.weight"]
+
+
+def test_interventions_take_part() -> None:
+    acts = [Scale(target="infect_rate", factor=0.0, when=During(3))]
+    gradient = Gradient(
+        SIR(contacts(), seed_share=0.2), lambda s: s["cases"].sum(), 9, wrt=["infect_rate"], relax=MeanField(),
+        interventions=acts, device="cpu",
+    )  # fmt: skip
+    gradient()
+    assert gradient.series["cases"][:, 3:].abs().max() < 1e-4
+    assert gradient.series["cases"][:, :3].min() > 0.1
+
+
+# --- compiled ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("replicates", "block"), [(1, None), (3, 4)])
+def test_pieces_are_compiled_into_at_most_two_graphs(
+    replicates: int, block: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
+    monkeypatch.setattr(_rollout, "PIECE", 2)
+    torch._dynamo.reset()
+    plain = made("seir", 9, replicates=replicates)
+    whole = made("seir", 9, replicates=replicates, checkpoint=block, compile=True)
+    for seed in (0, 1, 2):
+        plain.seed.fill_(seed)
+        whole.seed.fill_(seed)
+        assert torch.equal(plain(), whole())
+        torch.testing.assert_close(plain.gradients, whole.gradients, rtol=1e-5, atol=1e-5)
+    assert whole._rollout.graphs == 2
+    assert whole.path == "compiled"
+
+
+@pytest.mark.compile
+@pytest.mark.slow
+def test_inductor_gives_the_eager_gradient() -> None:
+    plain, whole = made("covid"), made("covid", compile=True)
+    assert torch.equal(plain(), whole())
+    torch.testing.assert_close(plain.gradients, whole.gradients, rtol=1e-5, atol=1e-4)
+    assert whole.bytes["step"] < 0.5 * plain.bytes["step"]
+
+
+def test_what_cannot_be_compiled_stays_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(graph: Any, inputs: Any) -> Any:
+        raise RuntimeError("no compiler here")
+
+    monkeypatch.setattr("denizen.run._compile.BACKEND", broken)
+    torch._dynamo.reset()
+    with pytest.warns(UserWarning, match="could not be compiled"):
+        gradient = made("sir", compile=True)
+    assert gradient.path == "eager"
+    assert torch.equal(gradient(), made("sir")())
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("replicates", "block"), [(1, None), (3, 4)])
+@pytest.mark.parametrize("name", MODELS)
+def test_captured_on_cuda(name: str, replicates: int, block: int | None) -> None:
+    build, series, wrt = MODELS[name]
+
+    def on(device: str, **options: Any) -> Gradient:
+        return Gradient(
+            build(), lambda s: s[series].sum(dim=1).mean(), 11, wrt=wrt, relax=StraightThrough(), device=device,
+            replicates=replicates, optimizer=lambda params: torch.optim.Adam(params, lr=1e-3), **options,
+        )  # fmt: skip
+
+    plain, whole = on("cuda", compile=False), on("cuda", checkpoint=block)
+    host = on("cpu")
+    for call in range(4):
+        losses = [gradient().cpu() for gradient in (plain, whole, host)]
+        torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-3)
+        torch.testing.assert_close(losses[2], losses[0], rtol=1e-5, atol=1e-3)
+        torch.testing.assert_close(whole.gradients, plain.gradients, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(whole.params, plain.params, rtol=1e-3, atol=1e-3)
+        assert whole.path == ("compiled" if call == 0 else "captured")
+    assert whole._rollout.graphs <= 2
+    again = on("cuda", checkpoint=block)
+    for _ in range(4):
+        again()
+    for mine, other in zip(again.gradients.values(), whole.gradients.values(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.cuda
+def test_replays_follow_the_seed() -> None:
+    gradient = Gradient(
+        SIR(contacts(), seed_share=0.2), lambda s: s["cases"].sum(), 9, wrt=["infect_rate"], relax=StraightThrough(),
+        device="cuda",
+    )  # fmt: skip
+    losses = []
+    for seed in (0, 1, 2, 3, 4, 0):
+        gradient.seed.fill_(seed)
+        losses.append(float(gradient()))
+    assert gradient.path == "captured"
+    assert losses[0] == losses[-1]
+    assert len(set(losses)) > 2
+    gradient.check()
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": 3}, "model is int"),
+        ({"steps": 0}, "steps=0, expected a whole number at least 1"),
+        ({"seed": -1}, "seed=-1"),
+        ({"checkpoint": 0}, "checkpoint=0"),
+        ({"compile": 1}, "compile=1"),
+        ({"wrt": "infect_rate"}, "expected a list of names"),
+        ({"wrt": ["infect_rat"]}, "infect_rate"),
+        ({"relax": StraightThrough}, "expected an object such as"),
+        ({"loss": lambda s: s["cases"]}, r"loss returned torch.float32 \(1, 5\)"),
+        ({"loss": lambda s: s["case"].sum()}, "cases"),
+        ({"loss": lambda s: torch.tensor(1.0)}, "loss reads no series"),
+        ({"optimizer": lambda params: 3}, "expected a function of a list of parameters"),
+        (
+            {"interventions": [Ask(target="infect_rate", groups=["all"], answer=lambda g, s: 0.1)]},
+            "asks the host",
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_arguments(changes: dict[str, Any], message: str) -> None:
+    usual: dict[str, Any] = {
+        "model": SIR(contacts()), "loss": lambda s: s["cases"].sum(), "steps": 5, "wrt": ["infect_rate"],
+        "relax": MeanField(), "device": "cpu",
+    }  # fmt: skip
+    given = {**usual, **changes}
+    with pytest.raises(InputError, match=message):
+        Gradient(given.pop("model"), given.pop("loss"), given.pop("steps"), **given)
+
+
+def test_failed_checks_make_the_loss_nan() -> None:
+    gradient = made("sir")
+    with torch.no_grad():
+        gradient.params["infect_rate"].fill_(-1.0)
+    assert torch.isnan(gradient())
+    with pytest.raises(ModelError, match=r"rng.event\('catch'\)|rng.bernoulli"):
+        gradient.check()
