@@ -5,6 +5,7 @@ Tests that use `tools` run on the CPU and, marked `cuda`, on a GPU: whatever the
 """
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -109,20 +110,33 @@ def tools(device: torch.device) -> Iterator[Tools]:
     torch.set_default_device(None)
 
 
+@pytest.fixture(scope="session")
+def launched() -> set[str]:
+    """Names of the kernels that the interpreter has run."""
+    return set()
+
+
 @pytest.fixture(autouse=INTERPRETED)
-def _triton_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def _triton_on_the_cpu(launched: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Under the interpreter the ops take CPU tensors to the Triton kernels."""
     from triton.runtime import interpreter
 
-    patch = interpreter._patch_lang_tensor
+    patch, run = interpreter._patch_lang_tensor, interpreter.InterpretedFunction.run
+
+    def noted(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        launched.add(kernel.fn.__name__)
+        return run(kernel, *args, **kwargs)
 
     def with_indices(tensor: Any, scope: Any) -> None:
         """Triton 3.6 makes int() of arrays of one element, which NumPy refuses since 2.4."""
         patch(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
 
+    monkeypatch.setattr(interpreter.InterpretedFunction, "run", noted)
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", with_indices)
-    monkeypatch.setattr(_library, "variant", lambda device: "reference" if _library._reference_only else "triton")
+    for name, module in list(sys.modules.items()):
+        if name.startswith("denizen.ops.") and hasattr(module, "variant"):
+            monkeypatch.setattr(module, "variant", lambda device: "reference" if _library._reference_only else "triton")
 
 
 @pytest.fixture(params=["auto", "push", "pull"])

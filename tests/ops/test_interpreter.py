@@ -1,0 +1,68 @@
+"""The Triton kernels on the CPU, by Triton's interpreter: other tests of this folder, in a process of their own.
+
+Triton decides at import whether it interprets, hence the process. The interpreter is a Python loop over programs: few
+tests in the default run, all that take less than minutes in the slow one.
+"""
+
+import importlib
+import importlib.util
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from denizen import ops
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+HERE = Path(__file__).parent
+FEW = (
+    "worlds-5 or published_vectors or frozen or each-5 or poisons or hardly or few_and_many or strides"
+    " or weights_of_a_hub or against_a_matrix and 3-True"
+)
+ALL = "not threads and not hub and not number_of and not repeats and not any_graph"
+
+
+def interpret(expression: str) -> None:
+    """Run tests of ops under the interpreter; `expression` picks them by name."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", "--color=no"]
+    files = ["test_philox", "test_pairs", "test_edges", "test_gradients", "test_interpreter"]
+    command += ["-o", "addopts=", "-m", "not cuda", "-k", f"({expression}) or every_kernel"]
+    # NumPy warns where lanes that are masked out compute inf * 0.
+    command += ["-W", "ignore::RuntimeWarning", *(str(HERE / f"{name}.py") for name in files)]
+    done = subprocess.run(
+        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=1000, check=False
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+
+
+missing = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+
+
+@missing
+@pytest.mark.skipif(INTERPRETED, reason="the interpreter runs already")
+def test_kernels_by_the_interpreter() -> None:
+    interpret(FEW)
+
+
+@missing
+@pytest.mark.slow
+@pytest.mark.timeout(1100)
+@pytest.mark.skipif(INTERPRETED, reason="the interpreter runs already")
+def test_kernels_by_the_interpreter_at_length() -> None:
+    interpret(ALL)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="runs last in the interpreter's process")
+def test_every_kernel_was_launched(launched: set[str]) -> None:
+    kernels = {
+        name
+        for module in pkgutil.iter_modules(ops.__path__)
+        if module.name.startswith("_cuda")
+        for name in vars(importlib.import_module(f"denizen.ops.{module.name}"))
+        if name.endswith("_kernel")
+    }
+    assert launched
+    assert launched == kernels
