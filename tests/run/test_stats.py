@@ -272,7 +272,7 @@ def test_counts_of_the_zoo_on_a_gpu(name):
     assert stats["allocations_per_step"] == 0
     assert stats["device_mallocs"] == 0
     assert stats["recompiles"] == 0
-    assert stats["graphs"] == 1
+    assert stats["graphs"] <= 2  # the step, and what a chunk makes of its records
     assert stats["launches_per_step"] <= LAUNCHES[name]
     assert 0 < stats["busy_share"] < 1.2
     assert torch.cuda.get_sync_debug_mode() == 0

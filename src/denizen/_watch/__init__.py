@@ -11,6 +11,7 @@ from denizen._watch._counting import Counts as Counts
 from denizen._watch._counting import counting as counting
 from denizen._watch._counting import distinct_bytes as distinct_bytes
 from denizen._watch._profile import Profile as Profile
+from denizen._watch._profile import is_copy as is_copy
 from denizen._watch._profile import profiled as profiled
 from denizen._watch._spans import Span as Span
 from denizen._watch._spans import busy as busy

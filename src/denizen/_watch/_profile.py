@@ -12,8 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from denizen._watch import _rules
 from denizen._watch._spans import Span
 
-COPY = ("Memcpy", "Memset")
-
 
 @dataclasses.dataclass
 class Profile:
@@ -38,8 +36,13 @@ def profiled(device: torch.device) -> Generator[Profile]:
     with _cuda(device) if device.type == "cuda" else _cpu() as seen:
         yield found
     spans = seen()
-    found.copies = [span for span in spans if span.name.startswith(COPY)]
-    found.kernels = [span for span in spans if not span.name.startswith(COPY)]
+    found.copies = [span for span in spans if is_copy(span)]
+    found.kernels = [span for span in spans if not is_copy(span)]
+
+
+def is_copy(span: Span) -> bool:
+    """Whether it is a copy or a fill by the device's copy engine, as CUPTI names them."""
+    return span.name.startswith(("Memcpy", "Memset"))
 
 
 @contextmanager

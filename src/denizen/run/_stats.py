@@ -20,6 +20,7 @@ from denizen._watch import (
     copy_rate,
     counting,
     distinct_bytes,
+    is_copy,
     profiled,
     repeating,
     sync_warnings,
@@ -294,7 +295,7 @@ def _watch(run: "Run", count: int) -> tuple[Counts, Allocations, list[str]]:
 
 
 def step_spans(run: "Run") -> tuple[list[Span], int] | None:
-    """Kernels of whole steps, in order, and how many steps they are; None where they cannot be seen.
+    """Kernels and copies of whole steps, in order, and how many steps they are; None where they cannot be seen.
 
     What surrounds the steps of a chunk, loading and storing, is left out where the steps can be told from it.
     """
@@ -304,11 +305,12 @@ def step_spans(run: "Run") -> tuple[list[Span], int] | None:
     _take(run, _copy(run._carry), count)
     with profiled(run.device) as profile:
         _take(run, carry, count)
-    block = repeating([span.name for span in profile.kernels], count)
+    launched = sorted([*profile.kernels, *profile.copies])
+    block = repeating([span.name for span in launched], count)
     if block is None:
-        return profile.kernels, count
+        return launched, count
     start, length = block
-    return profile.kernels[start : start + length * count], count
+    return launched[start : start + length * count], count
 
 
 def _busy_share(run: "Run", kernels: tuple[list[Span], int], seconds: float) -> float | None:
@@ -317,7 +319,7 @@ def _busy_share(run: "Run", kernels: tuple[list[Span], int], seconds: float) -> 
         return None
     if run.device.type == "cpu":  # both from one pass: on a busy machine two passes differ several times over
         return busy(spans) / (max(span.end for span in spans) - min(span.start for span in spans))
-    return busy(spans) / count / 1e9 / seconds
+    return busy(span for span in spans if not is_copy(span)) / count / 1e9 / seconds
 
 
 def _launches(run: "Run", plain: _Plain, kernels: tuple[list[Span], int] | None) -> float | None:

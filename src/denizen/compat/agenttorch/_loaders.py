@@ -1,5 +1,6 @@
 """`LoadPopulation` and `DataLoader`: a population, and a model bound to it. Nothing is written, nothing is global."""
 
+import time
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,7 @@ class DataLoader:
     Attributes:
         binding: says how the model is built and what its parameters are called.
         population: what it is bound to.
+        seconds: spent on reading the population and building the model, so far.
     """
 
     def __init__(self, model: Binding, population: "LoadPopulation | Any", **options: Any) -> None:
@@ -89,10 +91,13 @@ class DataLoader:
         self.population = population if isinstance(population, LoadPopulation) else LoadPopulation(population)
         self._options = options
         self._model: Model | None = None
+        self.seconds = 0.0
 
     @property
     def model(self) -> Model:
         """The bound model, built when first asked for; simulations share it."""
         if self._model is None:
+            began = time.perf_counter()
             self._model = self.binding.build(self.population.population, **self._options)
+            self.seconds += time.perf_counter() - began
         return self._model

@@ -1,6 +1,5 @@
 """`Executor` and `Runner`: AgentTorch's calls, carried out by `denizen.simulate`; no simulation loop of its own."""
 
-import dataclasses
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from torch import Tensor
 from denizen import _tree
 from denizen.compat.agenttorch._loaders import DataLoader
 from denizen.compat.agenttorch._parameters import Parameters
-from denizen.compat.agenttorch._stats import SUBSTEPS, WATCHED_STEPS, Clock, Watched, rates, watch
+from denizen.compat.agenttorch._stats import SUBSTEPS, Clock, rates
 from denizen.compat.agenttorch._views import Trajectory, View, constant_view, padded
 from denizen.compat.agenttorch.models import Binding
 from denizen.errors import InputError, nearest
@@ -134,21 +133,17 @@ class Runner:
 
     def _begin(self, relaxed: bool) -> None:
         self._relaxed = relaxed
-        self._watched: Watched | None = None
         self._clock = Clock(self.device)
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
-        self._run = self._start()
+        self._run = simulate(
+            self._model, 0, seed=self._seed, device=self.device, relax=self._relax if relaxed else None,
+            interventions=(self._parameters.bind,),
+        )  # fmt: skip
         self._fields = self._binding.follow(self._model)
         self._fields.look(self._run.state, 0)
         self._trajectory = Trajectory()
         self._record(0, 0, None)
-
-    def _start(self) -> Run:
-        return simulate(
-            self._model, 0, seed=self._seed, device=self.device, relax=self._relax if self._relaxed else None,
-            interventions=(self._parameters.bind,),
-        )  # fmt: skip
 
     def _advance(self, n: int) -> None:
         """Run, and record after every `every`-th step and after the last one."""
@@ -245,25 +240,25 @@ class Runner:
         return constant_view("config", {"simulation_metadata": metadata})
 
     def get_performance_stats(self) -> dict[str, Any]:
-        """Times, rates, bytes and host traffic since the last reset; the same keys on every device.
+        """Times, rates, bytes and counts since the last reset; the same keys on every device.
 
-        Host traffic and launches are counted in a repetition of the first 21 steps at most, apart from the run, made
-        at the first call after a reset. docs/guides/agenttorch.md says what each key means.
+        Those of `Run.stats`, counted, and those that are named after AgentTorch's: docs/guides/agenttorch.md and
+        docs/guides/counters.md say what each means. What is counted is None before the first step.
         """
-        run = self.run
-        if self._watched is None or self._watched.watched_steps < min(run.steps, WATCHED_STEPS):
-            self._watched = watch(self._start, run.steps)
-        facts, cuda = run.stats(), self.device.type == "cuda"
+        run, cuda = self.run, self.device.type == "cuda"
+        peak = torch.cuda.max_memory_allocated(self.device) if cuda else None  # before counting, which needs copies
+        facts = run.stats(count=True)
         series = sum(run[name].numel() * run[name].element_size() for name in run.series_names)
         edges = sum(value.num_edges for value in vars(self._model).values() if isinstance(value, Graph))
+        across = (facts["bytes_to_device"], facts["bytes_to_host"])
         return {
+            **facts,
             **rates(self._clock, agents=self._model.num_agents, edges=edges),
-            "state_bytes": facts["state_bytes"],
+            "seconds_load": self._loader.seconds + facts["seconds_load"],
             "trajectory_bytes": series + self._trajectory.kept_bytes,
-            "peak_allocated_bytes": torch.cuda.max_memory_allocated(self.device) if cuda else None,
-            **dataclasses.asdict(self._watched),
+            "peak_allocated_bytes": peak,
+            "host_device_bytes": None if None in across else sum(across),
             "path": f"{facts['path']}, {facts['ops']} ops, {type(self._relax).__name__ if self._relaxed else 'hard'}",
-            "device": str(self.device),
         }
 
 
