@@ -23,7 +23,7 @@ from denizen.run import Snapshots, _run, load, resume
 from denizen.run._folder import RunFolder
 from denizen.zoo.sir import SIR
 
-STEPS = 120
+STEPS = 400
 RunFolder._pause = lambda self: 0.0  # save after every chunk, so that kills meet saves
 _run.CHUNK = 3
 
@@ -38,11 +38,11 @@ def attempt(folder: Path) -> None:
         load(folder)  # whatever the manifest names is there and whole
         resume(folder, model())
     else:
-        dz.simulate(model(), STEPS, replicates=2, snapshots=Snapshots(5), out=folder)
+        dz.simulate(model(), STEPS, replicates=2, snapshots=Snapshots(2), out=folder)
 
 
 def compare(folder: Path) -> None:
-    whole = dz.simulate(model(), STEPS, replicates=2, snapshots=Snapshots(5))
+    whole = dz.simulate(model(), STEPS, replicates=2, snapshots=Snapshots(2))
     saved, resumed = load(folder), resume(folder, model(), 0)
     for name in whole.series_names:
         assert torch.equal(whole[name], saved[name]), name

@@ -113,6 +113,8 @@ def narrow(form: Form, tensor: Tensor) -> tuple[Tensor, Tensor | None]:
 
 def _bits(mask: Tensor) -> Tensor:
     """uint8 `[…, ceil(n / 8)]` from int8 `[…, n]` of 0 and 1; bit k of byte j is entry 8 j + k."""
+    if mask.numel() == 0:
+        return mask.new_zeros(*mask.shape[:-1], -(-mask.shape[-1] // 8), dtype=torch.uint8)
     eights = torch.nn.functional.pad(mask, (0, -mask.shape[-1] % 8)).contiguous()
     if eights.storage_offset() % 8:
         eights = eights.clone()

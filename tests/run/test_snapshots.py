@@ -1,0 +1,407 @@
+"""Snapshots along a run equal those taken one at a time; they are narrow, bounded in memory and survive faults."""
+
+import dataclasses
+import errno
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+
+import denizen as dz
+from denizen.errors import CapacityError, DataError, InputError, StorageError
+from denizen.model import plain
+from denizen.run import Snapshots, _narrow, load, resume
+from denizen.run._folder import RunFolder
+from denizen.run._snapshots import Kept
+from denizen.run._zarr import ZarrSnapshots
+from denizen.zoo.sir import SIR
+
+
+class Herd(dz.State):
+    """Every kind of field; sizes that are no multiples of 8."""
+
+    alive: torch.Tensor = dz.mask("agents")
+    seen: torch.Tensor = dz.mask("agents", "signs")
+    any_seen: torch.Tensor = dz.mask()
+    age: torch.Tensor = dz.count("agents")
+    weight: torch.Tensor = dz.real("agents")
+    fed: torch.Tensor = dz.history("agents", length=200)
+    place: torch.Tensor = dz.stage("agents", levels=("barn", "field", "road"))
+    grass: torch.Tensor = dz.real("cells")
+
+
+class Farm(dz.Model):
+    """Something of each kind changes in every step."""
+
+    num_agents: int = 37
+    growth: float = 0.1
+
+    def init(self, rng):
+        """Half of them alive."""
+        zero = torch.zeros(self.num_agents, dtype=torch.int8)
+        return Herd(
+            alive=rng.bernoulli("alive", 0.5), seen=torch.zeros(self.num_agents, 11, dtype=torch.int8),
+            any_seen=torch.zeros((), dtype=torch.int8), age=zero, weight=rng.normal("weight"), fed=zero, place=zero,
+            grass=torch.ones(5),
+        )  # fmt: skip
+
+    def step(self, now, rng):
+        """Age, eat, move, see."""
+        fed = now.fed.record(now.fed.never() * rng.bernoulli("eat", 0.3))
+        place = now.place.move(rng.bernoulli("go", 0.2), "field", source="barn")
+        signs = torch.stack([rng["sign", k].bernoulli("see", 0.3) for k in range(11)], dim=-1)
+        return now.replace(
+            alive=now.alive * (1 - rng.bernoulli("death", 0.02)), seen=signs, any_seen=signs.sum().clamp(max=1),
+            age=now.age + now.alive, fed=fed, weight=now.weight * (1 + self.growth), place=place, grass=now.grass * 0.9,
+        )  # fmt: skip
+
+    @dz.series
+    def living(self, now):
+        """Animals."""
+        return now.alive.sum()
+
+
+def synchronous(steps, every, model=None, **options):
+    """Snapshots by hand: the run stands still for each."""
+    run = dz.simulate(model or Farm(), 0, **options)
+    taken, at = [], []
+    for step in range(steps + 1):
+        if step:
+            run.extend(1)
+        if step % every == 0:
+            taken.append({name: plain(getattr(run.state, name)).clone() for name in run.state.kinds})
+            at.append(step)
+    stacked = {name: torch.stack([fields[name] for fields in taken], dim=1) for name in taken[0]}
+    return {**stacked, "step": torch.tensor(at)}
+
+
+def equal(view, reference):
+    for name in view:
+        assert view[name].dtype == reference[name].dtype, name
+        assert torch.equal(view[name], reference[name].cpu()), name
+    for place, step in enumerate(reference["step"].tolist()):
+        assert all(torch.equal(field, reference[name][:, place].cpu()) for name, field in view.at(step).items())
+
+
+def no_threads():
+    return not any(thread.name == "denizen-snapshots" for thread in threading.enumerate())
+
+
+# --- equal to snapshots by hand ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("worlds", "slots"), [(1, 1), (3, 2), (1, None)])
+def test_equal_to_synchronous_snapshots(tmp_path, worlds, slots):
+    reference = synchronous(20, 3, replicates=worlds, seed=5)
+    wanted = Snapshots(3, slots=slots)
+    equal(dz.simulate(Farm(), 20, replicates=worlds, seed=5, snapshots=wanted).snapshots, reference)
+    run = dz.simulate(Farm(), 11, replicates=worlds, seed=5, snapshots=wanted, out=tmp_path / "r")
+    equal(run.extend(9).snapshots, reference)
+    equal(load(tmp_path / "r").snapshots, reference)
+    dz.simulate(Farm(), 8, replicates=worlds, seed=5, snapshots=wanted, out=tmp_path / "s")
+    equal(resume(tmp_path / "s", Farm(), 12).snapshots, reference)
+    assert no_threads()
+
+
+def test_every_step_and_chosen_fields(tmp_path):
+    reference = synchronous(9, 1)
+    run = dz.simulate(Farm(), 9, snapshots=Snapshots(1, ["place", "alive"]), out=tmp_path / "r")
+    assert list(run.snapshots) == ["place", "alive", "step"]
+    equal(run.snapshots, reference)
+
+
+def test_relaxed_shares_are_stored_as_they_are(tmp_path):
+    relaxed = {"relax": dz.relax.MeanField()}
+    model = SIR(dz.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 0], 4), seed_share=0.5)
+    reference = synchronous(6, 2, model, **relaxed)
+    run = dz.simulate(model, 6, snapshots=Snapshots(2), out=tmp_path / "r", **relaxed)
+    equal(run.snapshots, reference)
+    equal(load(tmp_path / "r").snapshots, reference)
+
+
+def test_snapshots_of_nobody(tmp_path):
+    run = dz.simulate(Farm(num_agents=0), 3, snapshots=Snapshots(1), out=tmp_path / "r")
+    assert run.snapshots["alive"].shape == (1, 4, 0)
+    assert run.snapshots["grass"].shape == (1, 4, 5)
+
+
+# --- narrow -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.integers(0, 2**32))
+def test_bits_give_back_the_mask(shape, seed):
+    mask = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.int8)
+    form = _narrow.Form("int8", _narrow.BITS, shape[-1])
+    bits, bad = _narrow.narrow(form, mask)
+    assert bad is None
+    assert tuple(bits.shape) == form.shape(tuple(shape))
+    assert torch.equal(bits, torch.from_numpy(np.packbits(mask.numpy(), axis=-1, bitorder="little")))
+    assert torch.equal(_narrow.widen(form, bits.numpy()), mask)
+
+
+def test_bits_of_a_slice():
+    mask = torch.randint(0, 2, (3, 17), dtype=torch.int8)
+    for part in (mask[:, 1:9], mask[1:], mask.flatten()[3:11], mask.T):
+        bits, _ = _narrow.narrow(_narrow.Form("int8", _narrow.BITS, part.shape[-1]), part)
+        assert torch.equal(bits, torch.from_numpy(np.packbits(part.numpy(), axis=-1, bitorder="little")))
+
+
+NARROW = {"alive": None, "seen": torch.int8, "age": torch.uint8, "weight": torch.float16, "grass": torch.bfloat16}
+NARROW |= {"fed": torch.int8}
+
+
+def test_narrower_dtypes_come_back_in_the_dtypes_of_the_state(tmp_path):
+    reference = synchronous(12, 4, replicates=2)
+    run = dz.simulate(Farm(), 4, replicates=2, snapshots=Snapshots(4, NARROW), out=tmp_path / "r")
+    run.extend(4)
+    for view in (resume(tmp_path / "r", Farm(), 4).snapshots, load(tmp_path / "r").snapshots):
+        assert list(view) == [*NARROW, "step"]
+        for name, dtype in NARROW.items():
+            exact = reference[name]
+            assert view[name].dtype == exact.dtype
+            assert torch.equal(view[name], exact if dtype is None else exact.to(dtype).to(exact.dtype)), name
+    stored = zarr.open_group(tmp_path / "r" / "snapshots", mode="r")
+    assert {name: (str(stored[name].dtype), stored[name].shape) for name in NARROW} == {
+        "alive": ("uint8", (2, 4, 5)), "seen": ("int8", (2, 4, 37, 11)), "age": ("uint8", (2, 4, 37)),
+        "weight": ("float16", (2, 4, 37)), "grass": ("int16", (2, 4, 5)), "fed": ("int8", (2, 4, 37)),
+    }  # fmt: skip
+    assert stored["alive"].attrs["denizen"] == {"dtype": "int8", "stored": "bits", "size": 37}
+    half = (stored["grass"][:].astype("uint32") << 16).view("float32")  # as the guide says
+    assert np.array_equal(half, load(tmp_path / "r").snapshots["grass"].numpy())
+
+
+def test_floats_that_do_not_fit_end_the_run_at_the_chunk(tmp_path):
+    wanted = Snapshots(1, {"weight": torch.float16})
+    with pytest.raises(CapacityError, match="'weight' has float32 values that float16 cannot hold, between steps"):
+        dz.simulate(Farm(growth=3.0), 60, snapshots=wanted, out=tmp_path / "r")
+    saved = load(tmp_path / "r")
+    assert saved.status == "failed"
+    exact = synchronous(saved.steps, 1, Farm(growth=3.0))["weight"]
+    assert torch.equal(saved.snapshots["weight"], exact.to(torch.float16).to(torch.float32))
+    assert zarr.open_group(tmp_path / "r" / "snapshots", mode="r")["weight"].shape[1] == saved.steps + 1
+
+
+@pytest.mark.parametrize(("value", "bad"), [(3.0e38, False), (3.4e38, True), (float("inf"), False)])
+def test_bfloat16_ends_a_little_before_float32(value, bad):
+    assert bool(_narrow.narrow(_narrow.Form("float32", "bfloat16"), torch.tensor([1.0, value]))[1]) is bad
+
+
+def test_whole_numbers_that_do_not_fit():
+    with pytest.raises(CapacityError, match=r"'age' has int32 values that int8 cannot hold.*fields=\{'age': None\}"):
+        dz.simulate(Farm(), 140, snapshots=Snapshots(70, {"age": torch.int8}))
+    negative = torch.tensor([-1], dtype=torch.int8)
+    assert _narrow.narrow(_narrow.Form("int8", "uint8"), negative)[1]
+    assert not _narrow.narrow(_narrow.Form("int8", "int16"), negative)[1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ("alive", r"such as \['alive'\]"),
+        ([], "at least one"),
+        (["alive", "alive"], "different names"),
+        ({"alve": None}, "did you mean 'alive'"),
+        ({"age": torch.float16}, r"int32 values and cannot be stored as torch.float16; expected None \(as it is\)"),
+        ({"weight": torch.int8}, "one of torch.float16, torch.bfloat16, torch.float32"),
+        ({"alive": torch.int32}, "masks as bits"),
+        ({"age": "uint8"}, "torch.uint8"),
+    ],
+)
+def test_fields_that_cannot_be_meant(fields, words):
+    with pytest.raises(InputError, match=words):
+        dz.simulate(Farm(), 1, snapshots=Snapshots(1, fields))
+
+
+def test_slots_that_cannot_be_meant():
+    for slots in (0, -1, 1.5, True):
+        with pytest.raises(InputError, match=r"snapshots\.slots"):
+            dz.simulate(Farm(), 1, snapshots=Snapshots(1, slots=slots))
+
+
+# --- bounded ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sink", [Kept, ZarrSnapshots])
+def test_the_simulation_waits_where_all_buffers_are_full(tmp_path, monkeypatch, sink):
+    real, rings = sink.write, []
+
+    def slow(self, place, arrays):
+        while rings and place == 1 and rings[0].waits == 0:
+            time.sleep(0.001)  # until the simulation has filled the ring and waits
+        real(self, place, arrays)
+
+    monkeypatch.setattr(sink, "write", slow)
+    out = None if sink is Kept else tmp_path / "r"
+    run = dz.simulate(Farm(), 0, snapshots=Snapshots(1, slots=3), out=out)
+    rings.append(run._snapshots.ring)
+    equal(run.extend(20).snapshots, synchronous(20, 1))
+    assert run._snapshots.ring.waits >= 1
+    assert run._snapshots.ring.seconds_waited > 0
+    assert run._snapshots.ring.puts == 21
+
+
+def test_a_folder_leaves_nothing_in_memory(tmp_path):
+    run = dz.simulate(Farm(), 30, snapshots=Snapshots(1), out=tmp_path / "r")
+    assert run._snapshots.nbytes == run._snapshots.ring.nbytes
+    kept = dz.simulate(Farm(), 30, snapshots=Snapshots(1))
+    assert kept._snapshots.nbytes > run._snapshots.nbytes
+    kept.save(tmp_path / "k")
+    assert kept._snapshots.nbytes == run._snapshots.nbytes
+    equal(kept.snapshots, dict(run.snapshots.items()))
+
+
+def test_a_view_stays_while_the_run_goes_on(tmp_path):
+    run = dz.simulate(Farm(), 4, snapshots=Snapshots(2), out=tmp_path / "r")
+    view, before = run.snapshots, dict(run.snapshots.items())
+    run.extend(4)
+    equal(view, before)
+    assert repr(run.snapshots).endswith("place, grass after steps 0, 2, 4, 6, 8")
+    with pytest.raises(InputError, match="after steps 0, 2, 4"):
+        view.at(3)
+    with pytest.raises(InputError, match="did you mean 'alive'"):
+        view["alve"]
+    assert "alve" not in view
+
+
+def test_a_damaged_field_leaves_the_others(tmp_path):
+    run = dz.simulate(Farm(), 2, snapshots=Snapshots(1), out=tmp_path / "r")
+    path = next((tmp_path / "r" / "snapshots" / "weight" / "c" / "0").glob("1/*"))
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    for view in (run.snapshots, load(tmp_path / "r").snapshots):
+        assert torch.equal(view["age"], synchronous(2, 1)["age"])
+        with pytest.raises(DataError, match=r"snapshot|cannot be read"):
+            view["weight"]
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+class Faulty:
+    """Writing fails from a place on, until it is repaired."""
+
+    def __init__(self, monkeypatch, place, error):
+        self.place, self.error, self.real = place, error, ZarrSnapshots._array
+        monkeypatch.setattr(ZarrSnapshots, "_array", lambda sink, *args: self.array(sink, *args))
+
+    def array(self, sink, name, values):
+        if self.place is not None and len(sink.digests) >= self.place and name == "age":
+            raise self.error
+        return self.real(sink, name, values)
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("place", [1, 4])
+@pytest.mark.parametrize("error", [FULL, RuntimeError("codec")], ids=["system", "zarr"])
+@pytest.mark.parametrize("slots", [1, 8])
+def test_what_cannot_be_written_surfaces_and_can_be_tried_again(tmp_path, monkeypatch, place, error, slots):
+    monkeypatch.setattr(RunFolder, "_pause", lambda self: 0.0)
+    run = dz.simulate(Farm(), 0, snapshots=Snapshots(2, slots=slots), out=tmp_path / "r")
+    fault = Faulty(monkeypatch, place, error)
+    with pytest.raises(StorageError, match=r"(No space left|codec).*Safe on disk: .*make room") as failure:
+        run.extend(20)
+    assert no_threads()
+    part = load(tmp_path / "r")
+    assert part.status == "failed"
+    assert f"{len(part.snapshots['step'])} snapshots" in str(failure.value) or part.steps == 0
+    equal(part.snapshots, synchronous(part.steps, 2))
+    reference = synchronous(20, 2)
+    fault.place = None
+    run.extend(20 - run.steps)
+    equal(run.snapshots, reference)
+    equal(load(tmp_path / "r").snapshots, reference)
+
+
+def test_what_could_not_be_written_can_be_saved_elsewhere(tmp_path, monkeypatch):
+    run = dz.simulate(Farm(), 6, snapshots=Snapshots(2, slots=8), out=tmp_path / "r")
+    fault = Faulty(monkeypatch, 4, FULL)
+    with pytest.raises(StorageError, match="No space left"):
+        run.extend(9)
+    fault.place = None
+    reference = synchronous(run.steps, 2)
+    run.save(tmp_path / "elsewhere")
+    equal(load(tmp_path / "elsewhere").snapshots, reference)
+    equal(run.snapshots, reference)
+    equal(resume(tmp_path / "elsewhere", Farm(), 15 - run.steps).snapshots, synchronous(15, 2))
+    equal(resume(tmp_path / "r", Farm()).snapshots, synchronous(15, 2))
+
+
+def test_a_folder_that_cannot_be_made_leaves_the_run_with_the_old_one(tmp_path, monkeypatch):
+    run = dz.simulate(Farm(), 6, snapshots=Snapshots(2), out=tmp_path / "r")
+    fault = Faulty(monkeypatch, 2, FULL)
+    with pytest.raises(StorageError, match="cannot be written: No space left"):
+        run.save(tmp_path / "elsewhere")
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == [".lock"]
+    fault.place = None
+    equal(run.extend(6).snapshots, synchronous(12, 2))
+    equal(load(tmp_path / "r").snapshots, synchronous(12, 2))
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_an_interrupt_between_snapshots(tmp_path, folder):
+    left = [13]
+
+    def stop(now):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return now.time.value
+
+    run = dz.simulate(Farm(), 0, snapshots=Snapshots(1), record={"c": stop}, out=tmp_path / "r" if folder else None)
+    with pytest.raises(KeyboardInterrupt):
+        run.extend(30)
+    assert no_threads()
+    assert 0 < run.steps < 13
+    equal(run.snapshots, synchronous(run.steps, 1))
+    if folder:
+        saved = load(tmp_path / "r")
+        assert (saved.status, saved.steps) == ("interrupted", run.steps)
+        assert zarr.open_group(tmp_path / "r" / "snapshots", mode="r")["age"].shape[1] == run.steps + 1
+        equal(resume(tmp_path / "r", Farm(), record={"c": stop}).snapshots, synchronous(30, 1))
+    else:
+        equal(run.extend(30 - run.steps).snapshots, synchronous(30, 1))
+
+
+def test_more_than_counts_is_cut_off_by_a_resume(tmp_path):
+    """As a kill leaves it: snapshots of steps that no save counts."""
+    run = dz.simulate(Farm(), 6, snapshots=Snapshots(2), out=tmp_path / "r")
+    sink = run._folder.sink
+    for place in (4, 5):
+        sink.write(place, [sink.read(1, field) for field in range(8)])
+    sink.sync()
+    assert zarr.open_group(tmp_path / "r" / "snapshots", mode="r")["age"].shape[1] == 6
+    equal(load(tmp_path / "r").snapshots, synchronous(6, 2))
+    equal(resume(tmp_path / "r", Farm(), 1).snapshots, synchronous(7, 2))
+    assert zarr.open_group(tmp_path / "r" / "snapshots", mode="r")["age"].shape[1] == 4
+
+
+def test_a_form_that_the_store_does_not_have_is_refused(tmp_path):
+    dz.simulate(Farm(), 1, snapshots=Snapshots(1), out=tmp_path / "r")
+    saved = load(tmp_path / "r")
+    taken = saved.manifest.snapshots
+    for form, words in (
+        (_narrow.Form("int8", "bits", 10**15), "does not hold"),
+        (_narrow.Form("int8", "int8"), "uint8"),
+    ):
+        changed = dataclasses.replace(taken, forms=(form, *taken.forms[1:]))
+        saved.manifest = dataclasses.replace(saved.manifest, snapshots=changed)
+        with pytest.raises(DataError, match=words):
+            saved.snapshots  # noqa: B018 - a property
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("compiled", [False, True])
+def test_snapshots_of_cuda_equal_those_by_hand(compiled):
+    reference = synchronous(70, 3, device="cuda", compile=compiled)
+    run = dz.simulate(Farm(), 70, snapshots=Snapshots(3, slots=2), device="cuda", compile=compiled)
+    equal(run.snapshots, reference)
+    sir = SIR(dz.Graph.from_edges(dz.space.generators.erdos_renyi(20_001, 8.0, seed=1)))
+    host = dz.simulate(sir, 60, replicates=3, snapshots=Snapshots(1))
+    device = dz.simulate(sir, 60, replicates=3, snapshots=Snapshots(1), device="cuda", compile=compiled)
+    assert torch.equal(host.snapshots["stage"], device.snapshots["stage"])
