@@ -71,10 +71,13 @@ def find_data_root() -> tuple[Path | None, str]:
     return None, f"no real data: {root} is absent (set {DATA_VARIABLE} to a folder with astoria/, sample/, nyc/)"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine cannot run, and say why."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what this machine cannot run, and say why; `-m cuda` leaves slow tests to `-m "cuda and slow"`."""
     root, reason = find_data_root()
+    only_quick = "cuda" in config.option.markexpr and "slow" not in config.option.markexpr
     for item in items:
+        if only_quick and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason='slow: run with -m "cuda and slow"'))
         if root is None and item.get_closest_marker("real"):
             item.add_marker(pytest.mark.skip(reason=reason))
         if item.get_closest_marker("cuda") and not torch.cuda.is_available():

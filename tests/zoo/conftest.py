@@ -1,14 +1,20 @@
 """Comparison with theory, as z-tests whose numbers also make the table of docs/guides/theory.md.
 
-`DENIZEN_THEORY=1 python -m pytest tests/zoo` (without xdist) rewrites that table from what the tests found.
+`DENIZEN_THEORY=1 python -m pytest tests/zoo` (without xdist) rewrites that table from what the tests found on the CPU.
+With `-m cuda` the same tests run on a GPU, to the same tolerances.
 """
 
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
+import denizen as dz
+from denizen import _tree
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "theory.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
@@ -20,6 +26,20 @@ def _number(value: float) -> str:
     return f"{value:.6f}" if 1e-3 < abs(value) < 10 else f"{value:.5g}"
 
 
+class OnHost:
+    """Series and state of a run, brought to the CPU."""
+
+    def __init__(self, run: dz.run.Run) -> None:
+        self.run = run
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.run[name].cpu()
+
+    @property
+    def state(self) -> Any:
+        return _tree.tree_map(lambda tensor: tensor.cpu(), self.run.state)
+
+
 class Theory:
     """Asserts that something is what a formula says, and notes it for the table.
 
@@ -27,8 +47,12 @@ class Theory:
     value. `value` tests a number against a stated tolerance, `share` a count of independent trials.
     """
 
-    def __init__(self, place: int, group: str) -> None:
-        self.place, self.group = place, group
+    def __init__(self, device: torch.device, place: int, group: str) -> None:
+        self.device, self.place, self.group = device, place, group
+
+    def simulate(self, model: dz.Model, steps: int, **options: Any) -> OnHost:
+        """`dz.simulate` on the test's device."""
+        return OnHost(dz.simulate(model, steps, device=self.device, **options))
 
     def mean(self, what: str, sample, expected: float, sigmas: float = 4.0, bias: float = 0.0) -> None:
         """`bias` is a known error of finite size or step, added to the tolerance."""
@@ -51,16 +75,17 @@ class Theory:
 
     def _note(self, what: str, expected: float, got: float, tolerance: float, basis: str) -> None:
         numbers = (_number(expected), _number(got), f"{tolerance:.2g}")
-        _rows.append((self.place, [self.group, what, *numbers, basis]))
+        if self.device.type == "cpu":
+            _rows.append((self.place, [self.group, what, *numbers, basis]))
         assert abs(got - expected) <= tolerance, f"{what}: expected {expected}, got {got}, {tolerance=} ({basis})"
 
 
 @pytest.fixture
-def theory(request: pytest.FixtureRequest) -> Theory:
+def theory(request: pytest.FixtureRequest, device: torch.device) -> Theory:
     """Comparison with theory; rows of the table are grouped by the test's name."""
     name = request.node.originalname.removeprefix("test_").replace("_", " ")
     name = name.replace("covid", "COVID").replace("astoria", "Astoria")
-    return Theory(ORDER.index(request.path.stem), name[0].upper() + name[1:])
+    return Theory(device, ORDER.index(request.path.stem), name[0].upper() + name[1:])
 
 
 def pytest_sessionfinish() -> None:

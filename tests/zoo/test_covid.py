@@ -120,7 +120,7 @@ def test_covid_one_contact(theory, code, R, reference, hazard):
     """A star: one exposed seed in the middle, many contacts of one age around it. Adults at R 4.75: 0.5580."""
     leaves = 30_000
     star = people([code] * (leaves + 1), [1] + [0] * leaves, np.zeros(leaves), np.arange(1, leaves + 1))
-    run = dz.simulate(covid(star, R=[R] * 3, reference=reference), 14, seed=1)
+    run = theory.simulate(covid(star, R=[R] * 3, reference=reference), 14, seed=1)
     expected = 1 - np.exp(-hazard)
     if (code, R) == (1, 4.75):
         assert expected == pytest.approx(0.5580, abs=1e-4)
@@ -212,8 +212,8 @@ def test_longer_courses_than_three_weeks():
 
 
 def test_covid_sampled_deaths(theory):
-    expected = dz.simulate(covid(small()), 40, replicates=30)
-    sampled = dz.simulate(covid(small(), sample_deaths=True), 40, replicates=30)
+    expected = theory.simulate(covid(small()), 40, replicates=30)
+    sampled = theory.simulate(covid(small(), sample_deaths=True), 40, replicates=30)
     assert torch.equal(expected["daily_infected"], sampled["daily_infected"])
     gap = sampled["daily_deaths"].double().sum(dim=1) - expected["daily_deaths"].double().sum(dim=1)
     theory.mean("sampled less expected deaths", gap, 0.0)
@@ -244,7 +244,7 @@ def test_covid_isolation_thins_infections(theory):
     beta, missed = 4.75 * 1.03 / 3 * (model.infector[model.stage] * model.kernel)[1].double(), 1.0
     for hazard in beta.tolist():
         missed *= 1 - (1 - np.exp(-hazard)) * 0.6
-    theory.share("isolation 0.4", int(dz.simulate(model, 14)["daily_infected"].sum()), leaves, 1 - missed)
+    theory.share("isolation 0.4", int(theory.simulate(model, 14)["daily_infected"].sum()), leaves, 1 - missed)
 
 
 def test_a_callable_is_asked_once_for_each_group_and_day():

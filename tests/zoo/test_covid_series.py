@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-import denizen as dz
 from denizen.population import Population, load, synthetic
 from denizen.zoo.covid import covid, gamma_kernel
 
@@ -67,7 +66,7 @@ def test_covid_against_its_equations_written_out(theory, reference, stage, R, q)
     population = crowd(1200, 40, stage)
     worlds = 40
     model = covid(population, R=R, reference=reference, isolation=q)
-    ours = dz.simulate(model, DAYS, replicates=worlds)["daily_infected"].double()
+    ours = theory.simulate(model, DAYS, replicates=worlds)["daily_infected"].double()
     theirs = torch.from_numpy(written_out(population, R, reference, q, worlds, 7))
     setting = f"{'reference' if reference else 'intended'}, seeds in stage {stage}, R {R}, isolation {q}"
     one, two = ours.sum(dim=1), theirs.sum(dim=1)
@@ -84,19 +83,19 @@ SERIES = {
 SUMS = {"reference": (4733, 1350), "intended": (511, 123), "symmetrize": (6811, 431)}
 
 
-def by_graph(graphs: int, **options) -> torch.Tensor:
+def by_graph(theory, graphs: int, **options) -> torch.Tensor:
     """Mean D `[graphs, days]` over 8 seeds on each of several stand-ins."""
     rows = []
     for seed in range(graphs):
         model = covid(synthetic("astoria", networks=["0"], seed=seed), **options)
-        rows.append(dz.simulate(model, DAYS, replicates=8, seed=seed)["daily_infected"].double().mean(dim=0))
+        rows.append(theory.simulate(model, DAYS, replicates=8, seed=seed)["daily_infected"].double().mean(dim=0))
     return torch.stack(rows)
 
 
 def check_series(theory, profile: str, graphs: int) -> None:
     """Means over graphs, whose scatter, theirs over 5 graphs and ours, is the error."""
     options = {} if profile == "intended" else {profile: True}
-    ours, theirs = by_graph(graphs, **options), numbers(SERIES[profile])
+    ours, theirs = by_graph(theory, graphs, **options), numbers(SERIES[profile])
     mean, spread = SUMS[profile]
     total = ours.sum(dim=1)
     setting = f"{profile}, {graphs} graphs x 8 seeds: infections in 21 days"
@@ -118,7 +117,7 @@ def test_covid_series_of_stand_ins_at_length(theory, profile):
 @pytest.mark.slow
 @pytest.mark.parametrize(("R", "expected"), [(2.0, 130), (9.5, 1633)])
 def test_covid_at_other_reproduction_numbers(theory, R, expected):
-    ours = by_graph(20, R=[R] * 3).sum(dim=1)
+    ours = by_graph(theory, 20, R=[R] * 3).sum(dim=1)
     setting = f"intended, R {R}, 20 graphs x 8 seeds: infections in 21 days"
     theory.compare(setting, float(ours.mean()), expected, ours.var() * (1 / 5 + 1 / 20))
 
@@ -128,7 +127,7 @@ def test_covid_on_astoria(theory, data_root):
     """One run of the original with seed 0, and means of three seeds at other R: sums of D over 21 days."""
     astoria = load(data_root / "astoria")
     R = torch.tensor([14.25, 12.825, 15.675]) / 3
-    run = dz.simulate(
+    run = theory.simulate(
         covid(astoria, reference=True, R=[1.0] * 3), DAYS, replicates=24,
         params={"R": (R.repeat(8) * 3)[:, None].expand(24, 3)},
     )  # fmt: skip
@@ -140,10 +139,10 @@ def test_covid_on_astoria(theory, data_root):
 
 
 @pytest.mark.real
-def test_astoria_day_by_day(data_root):
+def test_astoria_day_by_day(theory, data_root):
     """The original's one run lies among ours, each day and in its final stages."""
     one = numbers("0 1 8 24 59 39 35 51 105 134 120 168 186 256 307 324 425 448 523 561 715")
-    run = dz.simulate(covid(load(data_root / "astoria"), reference=True), DAYS, replicates=64)
+    run = theory.simulate(covid(load(data_root / "astoria"), reference=True), DAYS, replicates=64)
     ours = run["daily_infected"].double()
     assert ((one - ours.mean(dim=0)).abs() <= 4 * ours.std(dim=0) * (1 + 1 / 64) ** 0.5).all()
     for name, expected in (("susceptible", 32984), ("exposed", 2996), ("infected", 1037), ("recovered", 501)):

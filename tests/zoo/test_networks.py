@@ -55,9 +55,9 @@ def test_the_formulae_give_the_listed_numbers(degree, expected):
     assert attack(degrees, T, 0.01) == pytest.approx(directed_attack(10, T, 0.01), abs=2e-3)
 
 
-def attacked(model, steps: int, seed: int, worlds: int = 1) -> torch.Tensor:
+def attacked(theory, model, steps: int, seed: int, worlds: int = 1) -> torch.Tensor:
     """Share ever infected, of an epidemic that is over."""
-    run = dz.simulate(model, steps, replicates=worlds, seed=seed)
+    run = theory.simulate(model, steps, replicates=worlds, seed=seed)
     stage = run.state.stage
     last = len(stage.levels) - 1
     assert float(((stage.value > 0) & (stage.value < last)).float().mean(dim=1).max()) < 0.001
@@ -92,7 +92,7 @@ def check_directed(theory, degree, b, latent, ticks, fixed, steps, num, graphs):
             random_in_neighbours(num, degree, seed=seed), infect_rate=per_step(b), latent_days=latent,
             infectious_days=ticks, latent_phases=latent, infectious_phases=ticks if fixed else 1,
         )  # fmt: skip
-        sample.append(attacked(model, steps, seed))
+        sample.append(attacked(theory, model, steps, seed))
     expected = directed_attack(degree, transmissibility(b, ticks, fixed), 0.01)
     law = "fixed" if fixed else "geometric"
     setting = f"{num:,} agents, {degree:g} in-neighbours, b {b}, latent {latent}, infectious {ticks} {law}"
@@ -126,7 +126,7 @@ def test_attack_rate_by_generating_functions(theory, law, b, ticks, fixed):
             infectious_phases=ticks if fixed else 1, seed_share=0.02,
         )  # fmt: skip
         expected.append(attack(degrees, T, 0.02))
-        errors.append(float(attacked(model, 130, seed)) - expected[-1])
+        errors.append(float(attacked(theory, model, 130, seed)) - expected[-1])
     middle = sum(expected) / len(expected)
     setting = f"degrees {law}, T {T:.4f} ({'fixed' if fixed else 'geometric'} {ticks})"
     theory.mean(setting, torch.tensor(errors) + middle, middle, bias=10 / num)
@@ -143,7 +143,7 @@ def test_threshold(theory, factor):
         configuration_model(degrees, seed=3), infect_rate=per_step(1 - (1 - T) ** (1 / ticks)), infectious_days=ticks,
         infectious_phases=ticks, seed_share=seeds,
     )  # fmt: skip
-    sample = attacked(model, 110, 1, worlds=12)
+    sample = attacked(theory, model, 110, 1, worlds=12)
     assert float(sample.max()) < 0.02 if factor < 1 else float(sample.min()) > 0.1
     theory.mean(f"T {factor} T_c, T_c {threshold:.4f}", sample, attack(degrees, T, seeds), bias=10 / num)
 
@@ -162,7 +162,7 @@ def test_transmissibility(theory, b, ticks, phases):
     half = 40_000
     graph = dz.Graph.from_edges(np.arange(half), np.arange(half, 2 * half), 2 * half)
     model = Pairs(graph, infect_rate=per_step(b), infectious_days=float(ticks), infectious_phases=phases)
-    run = dz.simulate(model, 8 * ticks + 20, seed=9)
+    run = theory.simulate(model, 8 * ticks + 20, seed=9)
     hits = int((run.state.stage.value[0, half:] != 0).sum())
     law = "fixed" if phases > 1 else "geometric"
     theory.share(f"b {b}, {ticks} steps {law}", hits, half, transmissibility(b, ticks, fixed=phases > 1))
@@ -186,9 +186,9 @@ def test_static_against_redrawn_contacts(theory):
     static, redrawn = [], []
     for seed in range(10):
         values = {"infect_rate": per_step(b), "infectious_days": ticks, "seed_share": seeds, "infectious_phases": ticks}
-        static.append(attacked(sir(random_in_neighbours(num, degree, seed=seed), **values), 90, seed))
+        static.append(attacked(theory, sir(random_in_neighbours(num, degree, seed=seed), **values), 90, seed))
         empty = dz.Graph.from_edges([0], [1], num)
-        redrawn.append(attacked(Redrawn(empty, **{**values, "infectious_days": float(ticks)}), 90, seed))
+        redrawn.append(attacked(theory, Redrawn(empty, **{**values, "infectious_days": float(ticks)}), 90, seed))
     kept, anew = torch.cat(static), torch.cat(redrawn)
     theory.mean("kept", kept, directed_attack(degree, transmissibility(b, ticks, True), seeds))
     theory.mean("redrawn", anew, directed_attack(degree, b * ticks, seeds), bias=1e-3)  # of the same agent met twice
@@ -201,12 +201,12 @@ def test_giant_component_of_a_random_graph(theory):
     degree, sample = 1.7, []
     for seed in range(8):
         model = sir(erdos_renyi(10_000, degree, seed=seed), infect_rate=60.0, infectious_days=1, seed_share=0.01)
-        sample.append(attacked(model, 60, seed))
+        sample.append(attacked(theory, model, 60, seed))
     theory.mean(f"mean degree {degree}, 1 % seeds", torch.cat(sample), directed_attack(degree, 1.0, 0.01))
 
 
 @pytest.mark.parametrize(("T", "large"), [(0.42, False), (0.58, True)])
-def test_bond_percolation_on_the_square_lattice(T, large):
+def test_bond_percolation_on_the_square_lattice(theory, T, large):
     """The threshold is 1/2: one row of seeds reaches the far side above it and not below."""
     side = 100
     edges = grid(side, side)
@@ -217,7 +217,7 @@ def test_bond_percolation_on_the_square_lattice(T, large):
             return type(super().init(rng))(stage=seeds)
 
     model = Row(dz.Graph.from_edges(edges), infect_rate=per_step(T), infectious_days=1.0)
-    run = dz.simulate(model, 260, replicates=6, seed=2)
+    run = theory.simulate(model, 260, replicates=6, seed=2)
     far = (run.state.stage.value[:, -side:] == 2).sum(dim=1)
     assert (far > 0.3 * side).all() if large else (far == 0).all()
 
@@ -246,14 +246,14 @@ def test_layers_share_escape_and_attribution(theory):
             return Blame(hit=nobody, layer=nobody)
 
         def step(self, now, rng):
-            everybody = torch.ones(num, dtype=torch.int8)
+            everybody = torch.ones_like(now.hit)
             each = [LAYERS[name] * self.layers[name].sum(everybody) for name in LAYERS]
             hit = rng.event("catch", self.layers.sum(everybody))
             return now.replace(hit=hit, layer=hit * rng.categorical("blame", torch.stack(each, dim=1)))
 
     for order in (tuple(LAYERS), tuple(reversed(LAYERS))):
         layers = dz.space.Layers({name: graphs[name] for name in order}, strength={n: LAYERS[n] for n in order})
-        state = dz.simulate(Caught(layers), 1, seed=6).state
+        state = theory.simulate(Caught(layers), 1, seed=6).state
         hit, layer = state.hit[0] == 1, state.layer[0]
         escape = math.prod(math.exp(-h) for h in hazards.values())
         theory.share(f"infected through {', '.join(order)}", int(hit.sum()), num, 1 - escape)

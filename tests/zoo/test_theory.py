@@ -40,7 +40,7 @@ class Mixing(dz.Model):
         return tuple(f"infected {k}" for k in range(self.phases))
 
     def init(self, rng) -> People:
-        first = (torch.arange(self.num_agents) < self.seeds).to(torch.int8)
+        first = (torch.arange(self.num_agents, device=self.seeds.device) < self.seeds).to(torch.int8)
         return People(stage=dz.model.Stage(first, ("susceptible", *self.sick, "recovered")))
 
     def step(self, now: People, rng) -> People:
@@ -90,7 +90,7 @@ def test_the_formulae_give_the_listed_numbers(R0, z):
 def test_final_size(theory, R0, phases, days, dt):
     """Holds for any infectious period and any step: escaping is exp(-R0 z), as each case brings R0 in all."""
     num = 10_000
-    run = dz.simulate(mixing(num, R0=R0, days=days, seeds=200.0, phases=phases), 110, replicates=24, dt=dt, seed=1)
+    run = theory.simulate(mixing(num, R0=R0, days=days, seeds=200.0, phases=phases), 110, replicates=24, dt=dt, seed=1)
     assert run["infected"][:, -1].sum() <= 2
     sample = run["ever"][:, -1] / num
     theory.mean(f"R0 {R0}, {days} days in {phases} phases, dt {dt}, 2 % seeds", sample, final_size(R0, 0.02))
@@ -107,7 +107,7 @@ def test_peak_and_invariant_of_the_equations(theory, R0):
     """I + S - ln(S) / R0 stands still in every step, whatever its length; the peak needs short steps."""
     num, days, dt, seeds = 5, 1.0, 0.03, 1e-3
     model = sir(complete(num), infect_rate=R0 / days / (num - 1), infectious_days=days, seed_share=seeds)
-    run = dz.simulate(model, 1500, dt=dt, relax=MeanField())
+    run = theory.simulate(model, 1500, dt=dt, relax=MeanField())
     infected, recovered = run["infected"][0].double() / num, run["recovered"][0].double() / num
     susceptible = 1 - infected - recovered
     invariant = infected + susceptible - susceptible.log() / R0
@@ -145,14 +145,14 @@ def test_growth_formula_agrees_with_the_listed_number():
     assert growth(1.8, 3, 4, 5000, 5000) == pytest.approx(fixed, rel=1e-3)
 
 
-def measured_growth(R0, latent, sick, m, n, dt) -> float:
+def measured_growth(theory, R0, latent, sick, m, n, dt) -> float:
     """From day 100 to day 130 of an epidemic so small that nobody is missing yet."""
     num = 4
     model = seir(
         complete(num), infect_rate=R0 / sick / (num - 1), latent_days=latent, infectious_days=sick,
         latent_phases=m, infectious_phases=n, seed_share=1e-14,
     )  # fmt: skip
-    run = dz.simulate(model, round(130 / dt), dt=dt, relax=MeanField())
+    run = theory.simulate(model, round(130 / dt), dt=dt, relax=MeanField())
     cases = run["infectious"][0].double()
     return float((cases[-1] / cases[round(100 / dt) - 1]).log() / 30)
 
@@ -160,9 +160,9 @@ def measured_growth(R0, latent, sick, m, n, dt) -> float:
 @pytest.mark.parametrize(("R0", "latent", "sick", "m", "n"), [(2.5, 5, 7, 1, 1), (1.8, 3, 4, 2, 3), (1.5, 4, 6, 4, 6)])
 def test_growth_rate(theory, R0, latent, sick, m, n):
     setting = f"R0 {R0}, latent {latent} d in {m}, infectious {sick} d in {n} phases"
-    daily = measured_growth(R0, latent, sick, m, n, 1.0)
+    daily = measured_growth(theory, R0, latent, sick, m, n, 1.0)
     theory.value(f"{setting}, dt 1, per day", daily, growth(R0, latent, sick, m, n, 1.0), 2e-5)
-    coarse, fine = (measured_growth(R0, latent, sick, m, n, dt) for dt in (0.5, 0.25))
+    coarse, fine = (measured_growth(theory, R0, latent, sick, m, n, dt) for dt in (0.5, 0.25))
     limit = 2 * fine - coarse  # the error is first order in dt
     theory.value(f"{setting}, dt to 0", limit, growth(R0, latent, sick, m, n), 0.01 * limit, "second order in dt")
     theory.value(f"{setting}, doubling, days", math.log(2) / limit, math.log(2) / growth(R0, latent, sick, m, n), 0.07)
@@ -192,7 +192,7 @@ def test_extinction_formula_has_the_two_known_limits():
 def test_extinction(theory, R0, ticks, phases, seeds):
     num, worlds = 1_000, 500
     model = mixing(num, R0=R0, days=float(ticks), seeds=float(seeds), phases=phases)
-    run = dz.simulate(model, 20 * ticks if ticks < 10 else 9 * ticks, replicates=worlds, seed=5)
+    run = theory.simulate(model, 20 * ticks if ticks < 10 else 9 * ticks, replicates=worlds, seed=5)
     ever, ill = run["ever"][:, -1], run["infected"][:, -1]
     extinct = (ill == 0) & (ever < 0.15 * num)
     law = "fixed" if phases == ticks else f"{phases} phase(s)"
@@ -204,7 +204,9 @@ def test_extinction(theory, R0, ticks, phases, seeds):
 def test_endemic_share_without_immunity(theory, R0):
     """SIS: 1 - 1/R0 for short steps; in steps of dt the share that balances infections and recoveries."""
     num, days, dt = 4_000, 4.0, 0.5
-    run = dz.simulate(mixing(num, R0=R0, days=days, seeds=num / 2, immunity=False), 300, replicates=16, dt=dt, seed=2)
+    run = theory.simulate(
+        mixing(num, R0=R0, days=days, seeds=num / 2, immunity=False), 300, replicates=16, dt=dt, seed=2
+    )
     share = root(lambda i: (1 - i) * -math.expm1(-R0 / days * dt * i) - i * dt / days, 1e-3, 1.0)
     assert share == pytest.approx(1 - 1 / R0, abs=0.1)
     # The variance of i lowers its mean by var / i, here below 2 / num.
@@ -234,7 +236,7 @@ def test_constant_hazard(theory, hazard, dt):
         "risk": lambda before, now: before.stage.is_("susceptible").sum(),
         "events": lambda before, now: (before.stage.is_("susceptible") - now.stage.is_("susceptible")).sum(),
     }
-    run = dz.simulate(Risk(torch.zeros(20_000), rate=hazard), 12, replicates=4, dt=dt, seed=3, record=record)
+    run = theory.simulate(Risk(torch.zeros(20_000), rate=hazard), 12, replicates=4, dt=dt, seed=3, record=record)
     events, risk = int(run["events"].sum()), int(run["risk"].sum())
     theory.share(f"hazard {hazard}, dt {dt}", events, risk, -math.expm1(-hazard * dt))
 
@@ -280,7 +282,7 @@ def test_durations(theory, days, phases, dt):
         "latent": lambda before, now: before.stage.is_(*model.latent),
         "sick": lambda before, now: before.stage.is_(*model.sick),
     }
-    run = dz.simulate(model, steps, dt=dt, seed=4, record=record)
+    run = theory.simulate(model, steps, dt=dt, seed=4, record=record)
     assert run["exposed"][0, -1] + run["infectious"][0, -1] == 0
     seeds = run["sick"][0, 0] == 1
     ticks, p = {name: run[name][0].sum(dim=0).double() for name in record}, phases * dt / days
