@@ -1,13 +1,15 @@
 """Counts of steps, taken on copies: what they say of each model, and that the run does not notice."""
 
+import contextlib
 import gc
+import warnings
 
 import pytest
 import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen._watch import Span
+from denizen._watch import Profile, Span, is_copy
 from denizen.model import Ask, During
 from denizen.relax import MeanField
 from denizen.run import _compile, _stats
@@ -245,6 +247,87 @@ def test_the_plan_lists_a_step_in_order():
     assert text.index("denizen::sum_counts") < text.index("denizen::draw_mask")
     assert "operations of a step" not in str(run.plan())
     assert "run.extend(1) first" in str(dz.simulate(ZOO["sir"], 0).plan(kernels=True))
+
+
+def test_the_step_is_found_in_what_a_device_ran(monkeypatch):
+    run = dz.simulate(ZOO["sir"], 3)
+
+    @contextlib.contextmanager
+    def profiled(device):
+        names = ["load", "Memcpy DtoD", *["agents", "Memset", "push"] * 4, "store"]
+        spans = [Span(10 * k, 10 * k + 5, name, k) for k, name in enumerate(names)]
+        yield Profile([s for s in spans if not is_copy(s)], [s for s in spans if is_copy(s)])
+
+    monkeypatch.setattr(_stats, "profiled", profiled)
+    spans, count = _stats.step_spans(run)
+    assert [span.name for span in spans] == ["agents", "Memset", "push"] * 4
+    assert count == 4
+    monkeypatch.setattr(type(run), "device", torch.device("cuda"))
+    assert _stats._busy_share(run, (spans, count), seconds=20e-9) == pytest.approx(0.5)  # fills are no computing
+    assert _stats._launches(run, None, (spans, count)) == 3
+
+
+def test_a_chunk_on_cuda_is_told_from_a_step_by_substitution(monkeypatch):
+    run = dz.simulate(ZOO["sir"], 3)
+    asked = {"mode": 0, "blocks": 0, "segments": 0}
+
+    def take(run, carry, count):
+        asked["blocks"] += 5 + 2 * count  # of the chunk, of each step
+        asked["segments"] += 1
+        if asked["mode"]:
+            warnings.warn("called a synchronizing CUDA operation (Triggered internally at …)", stacklevel=1)
+        torch.ones(2) + 1
+        return carry
+
+    def set_mode(mode):
+        asked["mode"] = {"warn": 1}.get(mode, mode)
+
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: asked["mode"])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", set_mode)
+    facts = lambda device: {
+        "allocation.all.allocated": asked["blocks"], "segment.all.allocated": asked["segments"]
+    }  # fmt: skip
+    monkeypatch.setattr(torch.cuda, "memory_stats", facts)
+    monkeypatch.setattr(_stats, "_take", take)
+    host = _stats._watched(run)
+    assert (host.host_reads, host.allocations_per_step, host.device_mallocs) == (1, 2.0, 1)
+    assert host.pool_reuse == pytest.approx(1 - 1 / (5 + 2 * 16))
+    assert asked["mode"] == 0
+    monkeypatch.setattr(_stats, "_take", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        _stats._watched(run)
+    assert asked["mode"] == 0
+
+
+class Replayed:
+    """Stands in for a capture."""
+
+    seconds = 0.0
+
+    def __init__(self, run):
+        self.stepper = run._stepper
+
+    def run(self, carry, count):
+        rows = []
+        for _ in range(count):
+            carry, records = self.stepper.advance(carry, {})
+            rows.append(records)
+        return carry.clone(), [torch.stack(column, dim=1) for column in zip(*rows, strict=True)]
+
+
+@models
+def test_a_captured_run_is_counted_without_a_gpu(name, monkeypatch):
+    monkeypatch.setattr(_stats, "CAPTURED_CHUNK", 8)
+    plain = dz.simulate(ZOO[name], 30, replicates=2, seed=5)
+    run = dz.simulate(ZOO[name], 5, replicates=2, seed=5)
+    run._capture, run._path = Replayed(run), "captured"
+    before = bits(run)
+    stats = run.stats(count=True)
+    assert same(before, bits(run))
+    assert stats["launches_per_step"] is stats["busy_share"] is stats["bytes_moved_per_step"] is None
+    assert stats["bytes_needed_per_step"] > 0
+    run.extend(25)
+    assert same(bits(run), bits(plain))
 
 
 def test_kernels_of_a_gpu_are_told_from_the_chunk_around_them(monkeypatch):

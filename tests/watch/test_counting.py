@@ -120,6 +120,17 @@ def test_custom_operations_and_sparse_tensors_pass():
     assert counts.ops
 
 
+@pytest.mark.compile
+def test_operations_that_take_functions_pass():
+    def step(x):
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    with counting(CPU) as counts, profiled(CPU) as profile:
+        assert torch.equal(step(torch.ones(3)), 2 * torch.ones(3))
+    assert "higher_order::cond" in counts.ops
+    assert "higher_order::cond" in [span.name for span in profile.kernels]
+
+
 @pytest.mark.parametrize("fail", [False, True])
 def test_nothing_stays_behind(fail):
     with pytest.raises(ZeroDivisionError) if fail else counting(CPU), counting(CPU), profiled(CPU):

@@ -97,6 +97,8 @@ class _Python(TorchFunctionMode):
 
 
 class _Dispatch(TorchDispatchMode):
+    supports_higher_order_operators = True
+
     def __init__(self, counts: Counts, device: torch.device, weigh: Weigh | None) -> None:
         super().__init__()
         self._counts, self._weigh = counts, weigh
@@ -106,6 +108,9 @@ class _Dispatch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         counts = self._counts
+        if _rules.is_higher_order(func):  # torch.cond and its like: one operation, whose inside stays unseen
+            counts.ops.append(_rules.name(func))
+            return func(*args, **kwargs)
         if _rules.reads_host(func, args, kwargs, self._on_device):
             counts.host_reads[_rules.name(func)] += 1
         before = {_storage(tensor) for tensor in _tensors((args, kwargs))}
@@ -152,7 +157,7 @@ def _mutated(func: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:
     """Arguments that an operation writes to."""
     if func._schema.is_mutable:
         for place, argument in enumerate(func._schema.arguments):
-            if argument.is_write:
+            if argument.alias_info is not None and argument.alias_info.is_write:
                 yield from _tensors(args[place] if place < len(args) else kwargs.get(argument.name))
 
 

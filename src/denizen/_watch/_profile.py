@@ -65,6 +65,8 @@ def _cpu() -> Generator[Any]:
 class _Clock(TorchDispatchMode):
     """Start and end of every operation of this thread; what the mode itself costs lies between them."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()
         self.spans: list[Span] = []

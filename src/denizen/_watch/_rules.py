@@ -61,8 +61,15 @@ COPIES = ("aten::_to_copy", "aten::copy_")
 _BY_OP = {rule.op: rule for rule in READS}
 
 
+def is_higher_order(func: Any) -> bool:
+    """Whether an operation takes functions, such as `torch.cond`; it has no schema."""
+    return isinstance(func, torch._ops.HigherOrderOperator)
+
+
 def name(func: Any) -> str:
     """Schema name of an operation, with its overload: ``"aten::add.Tensor"``, ``"aten::nonzero"``."""
+    if is_higher_order(func):
+        return f"higher_order::{func}"
     schema = func._schema
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
 
