@@ -5,7 +5,7 @@ engine batches it with vmap, compiles it and loops over it; `dz.check` watches i
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from denizen import _tree
 from denizen.errors import ModelError
 from denizen.model._interventions import Intervention
 from denizen.model._model import Model
+from denizen.model._precision import narrowed, widened
 from denizen.model._state import Time, form, own
 from denizen.rng import Relax, Rng
 
@@ -29,6 +30,7 @@ class Setting:
         interventions: act before each step, in order.
         record: further series, functions of (now) or (before, now) by name, with their kind.
         custom_ids: whether identities differ from 0 … n - 1.
+        precision: fields that are stored in float16 or bfloat16.
     """
 
     dt: float = 1.0
@@ -36,6 +38,7 @@ class Setting:
     interventions: tuple[Intervention, ...] = ()
     record: tuple[tuple[str, str, Callable[..., Tensor]], ...] = ()
     custom_ids: bool = False
+    precision: Mapping[str, torch.dtype] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +101,8 @@ def advance(
         seen, now, switches = _intervene(model, now, switches, rng, setting)
     returned = seen.step(now, rng)
     new = form(returned, now, {}, type(before), setting.relax is not None)
+    if setting.precision:  # series see what the next step will see
+        new = widened(narrowed(new, setting.precision), setting.precision)
     time = now.time
     new = own(new, Time(time.step + 1, time.dt, time.unit), getattr(returned, "id", now.id))
     records = [_recorded(seen, name, kind, before, new) for name, kind in model.all_series.items()]

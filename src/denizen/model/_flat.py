@@ -9,6 +9,7 @@ from torch import Tensor
 from denizen.model._apply import Setting, advance, start
 from denizen.model._history import History
 from denizen.model._model import Model
+from denizen.model._precision import check, narrowed, widened
 from denizen.model._stage import Stage
 from denizen.model._state import State, Time, make, tensors
 
@@ -42,6 +43,8 @@ class FlatWorld:
             values: parameters.
         """
         state, bad = start(self.model.with_values(values), key, self.ids, self.setting)
+        check(self.setting.precision, state, self.setting.relax is not None)
+        state = narrowed(state, self.setting.precision)
         if "alive" in state.kinds:  # births make identities differ between worlds
             self.setting = dataclasses.replace(self.setting, custom_ids=True)
         self._class = type(state)
@@ -54,8 +57,14 @@ class FlatWorld:
     ) -> tuple[list[Tensor], Tensor, list[Tensor], Tensor]:  # fmt: skip
         """(leaves, switches, records, checks) one step on; arguments as those of `init` and `advance`."""
         model = self.model.with_values(values) if values else self.model
-        out = advance(model, self.state(leaves, step), switches, key, answers, self.setting)
-        return self.leaves(out.state), out.switches, out.records, self._stack(out.bad, key)
+        now = widened(self.state(leaves, step), self.setting.precision)
+        out = advance(model, now, switches, key, answers, self.setting)
+        return (
+            self.leaves(narrowed(out.state, self.setting.precision)),
+            out.switches,
+            out.records,
+            self._stack(out.bad, key),
+        )
 
     def leaves(self, state: Any) -> list[Tensor]:
         """The tensors of a state, in the order of its fields; identities last where they differ from 0 … n - 1."""

@@ -105,7 +105,9 @@ class Real(Kind):
         return self._tensor(value, where).to(torch.float32)
 
     def fault(self, value: Tensor) -> Tensor:
-        return ~(value.abs() <= (self.max if self.max is not None else torch.finfo(torch.float32).max)).all()
+        return ~(
+            value.to(torch.float32).abs() <= (self.max if self.max is not None else torch.finfo(torch.float32).max)
+        ).all()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -159,6 +161,7 @@ class HistoryKind(Kind):
 def _outside(value: Tensor, high: float) -> Tensor:
     """Whether a value lies outside 0 … high; shares may exceed it by rounding."""
     slack = 1e-3 if value.is_floating_point() else 0
+    value = value.to(torch.float32) if slack else value  # float16 cannot be compared with a bound beyond its own
     return ~((value >= -slack) & (value <= high + slack)).all()
 
 

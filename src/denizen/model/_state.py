@@ -195,7 +195,7 @@ def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[Stat
                 raise ModelError(f"{where} has {size} entries on axis {axis!r}, others have {sizes[axis]}")
         old = None if before is None else getattr(before, name)
         old_tensor = None if old is None else tensors(old)[0]
-        if old_tensor is not None and (old_tensor.shape, old_tensor.dtype) != (tensor.shape, tensor.dtype):
+        if old_tensor is not None and not _same_form(old_tensor, tensor):
             raise ModelError(
                 f"{where} changed from {_shape(old_tensor)} to {_shape(tensor)} within a run; "
                 f"a field keeps its shape and dtype"
@@ -206,6 +206,12 @@ def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[Stat
                 f"and its length"
             )
     return make(type(state), formed)
+
+
+def _same_form(old: Tensor, new: Tensor) -> bool:
+    """One shape and one dtype, float16 and float32 being one: columns are narrowed at the end of a step."""
+    both_real = old.dtype.is_floating_point and new.dtype.is_floating_point
+    return old.shape == new.shape and (both_real or old.dtype == new.dtype)
 
 
 def _described(value: Any) -> Any:

@@ -1,6 +1,8 @@
 """Running models: simulate, runs, snapshots, run folders."""
 
 from denizen.run._gradient import Gradient as Gradient
+from denizen.run._precision import Precision as Precision
+from denizen.run._precision import check_precision as check_precision
 from denizen.run._resume import resume as resume
 from denizen.run._run import Run as Run
 from denizen.run._saved import SavedRun as SavedRun

@@ -1,6 +1,7 @@
 """What a run folder keeps of a `Run`: tensors as safetensors, series as a table, facts for the manifest."""
 
 import datetime
+import json
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -116,6 +117,17 @@ def leaf_names(run: "Run") -> list[str]:
         parts = tensors(getattr(state, field))
         names += [f"state.{field}"] if len(parts) == 1 else [f"state.{field}.{k}" for k in range(len(parts))]
     return [*names, "state.id"] if run._stepper.setting.custom_ids else names
+
+
+def narrow_fields(data: bytes) -> dict[str, torch.dtype]:
+    """Fields that a checkpoint holds in float16 or bfloat16; a damaged one is found when it is decoded."""
+    dtypes = {"F16": torch.float16, "BF16": torch.bfloat16}
+    try:
+        entries = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        found = {name: dtypes.get(entry.get("dtype")) for name, entry in entries.items()}
+    except (ValueError, AttributeError):
+        return {}
+    return {name.split(".")[1]: dtype for name, dtype in found.items() if dtype and name.startswith("state.")}
 
 
 def _encode(tensors: Mapping[str, Tensor]) -> bytes:

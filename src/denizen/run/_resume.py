@@ -1,5 +1,6 @@
 """`resume`: go on with the run of a folder, bit for bit as if it had never stopped."""
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -77,6 +78,7 @@ def resume(
         interventions=_simulate._interventions(model, interventions),
         record=_simulate._records(record or {}, model),
         custom_ids="ids" in inputs,
+        precision=_facts.narrow_fields(content(path, manifest.checkpoint)),
     )
     keys = torch.tensor([[setup.seed, world] for world in setup.worlds], dtype=torch.int64, device=target)
     params = {name.removeprefix("param."): value for name, value in inputs.items() if name != "ids"}
@@ -89,7 +91,8 @@ def resume(
     )  # fmt: skip
     _same_setup(path, setup, _facts.setup(run))
     _warn_of_versions(path, manifest)
-    _restore(run, RunFolder(path, manifest, data))
+    moved = dataclasses.replace(manifest, setup=dataclasses.replace(setup, device=run.device.type))
+    _restore(run, RunFolder(path, moved, data))
     return run.extend(_missing(manifest, steps), progress=progress) if steps != 0 else run
 
 

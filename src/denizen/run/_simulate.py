@@ -15,6 +15,7 @@ from denizen.errors import InputError, ModelError, nearest
 from denizen.model import Intervention, Model, Setting
 from denizen.rng import MAX_SEED, Relax
 from denizen.run._device import choose
+from denizen.run._precision import Precision, approved
 from denizen.run._room import check_room
 from denizen.run._run import Run
 from denizen.run._snapshots import Snapshots
@@ -34,6 +35,7 @@ def simulate(
     interventions: Sequence[Intervention] = (),
     snapshots: Snapshots | None = None,
     relax: Relax | None = None,
+    precision: Mapping[str, torch.dtype] | Precision | None = None,
     ids: Tensor | None = None,
     compile: bool | None = None,
     progress: bool = False,
@@ -56,6 +58,9 @@ def simulate(
         interventions: what switches on and off; see `denizen.model`.
         snapshots: which states to keep.
         relax: makes the run differentiable; see `denizen.relax`.
+        precision: fields to store in 16 bits, computed with in float32, for example ``{"wealth": torch.bfloat16}``:
+            curves are compared first (`denizen.run.check_precision`), which costs 32 worlds, and the run is refused
+            where one moves. Pass the result of that function to check once for many runs.
         ids: int64 `[agents]` identities, for agents laid out in another order; default 0, 1, ….
         compile: True compiles the step, False never does, None does where the run is long enough to pay.
         progress: show a progress bar.
@@ -78,12 +83,15 @@ def simulate(
     _options(relax, compile, progress, out)
     model.fits(float(dt))
     target, reason = choose(device)
+    compared = {"seed": seed, "device": target, "dt": dt, "record": record, "interventions": interventions}
+    fields = approved(precision, model, steps, {**compared, "relax": relax, "compile": compile})
     setting = Setting(
         dt=float(dt),
         relax=relax,
         interventions=_interventions(model, interventions),
         record=_records(record or {}, model),
         custom_ids=ids is not None,
+        precision=fields,
     )
     identities = _ids(ids, model, target)
     check_room(model, len(numbers), target)

@@ -1,0 +1,158 @@
+"""Fields in 16 bits: stored narrow, computed with in float32, and only where curves do not move."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import denizen as dz
+from denizen.errors import InputError
+from denizen.relax import MeanField, StraightThrough
+from denizen.run import Precision, check_precision
+from denizen.zoo.covid import covid
+from denizen.zoo.sir import SIR
+
+HALVES = [torch.float16, torch.bfloat16]
+
+
+class Households(dz.State):
+    wealth: Tensor = dz.real("agents")
+    poor: Tensor = dz.mask("agents")
+
+
+class Economy(dz.Model):
+    """Wealth walks at random; whoever falls below 1 counts as poor."""
+
+    num_agents: int = 400
+    drift: Tensor = dz.param(0.0)
+    start: Tensor = dz.param(2.0)
+    luck: Tensor = dz.param(0.05)
+
+    def init(self, rng: dz.rng.Rng) -> Households:
+        wealth = self.start * rng.uniform("wealth", 0.5, 1.5)
+        return Households(wealth=wealth, poor=torch.zeros_like(wealth, dtype=torch.int8))
+
+    def step(self, now: Households, rng: dz.rng.Rng) -> Households:
+        assert now.wealth.dtype == torch.float32
+        wealth = now.wealth * (1 + rng.normal("luck", 0.0, self.luck)) + self.drift
+        return now.replace(wealth=wealth, poor=(wealth < 1).to(torch.int8))
+
+    @dz.series
+    def poor(self, now: Households) -> Tensor:
+        return now.poor.sum()
+
+    @dz.series
+    def total(self, now: Households) -> Tensor:
+        return now.wealth.sum()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_both_types_are_stored_and_shown(dtype: torch.dtype) -> None:
+    run = dz.simulate(Economy(), 12, replicates=2, precision={"wealth": dtype}, device="cpu")
+    assert run.state.wealth.dtype == dtype
+    assert run.state.poor.dtype == torch.int8
+    assert str(dtype).removeprefix("torch.") in str(run.plan())
+    wide = dz.simulate(Economy(), 12, replicates=2, device="cpu")
+    assert wide.state.wealth.dtype == torch.float32
+    assert not torch.equal(wide["total"], run["total"])
+    torch.testing.assert_close(wide["total"], run["total"], rtol=2e-3, atol=0.0)
+    assert torch.equal(run["total"][:, -1], run.state.wealth.float().sum(dim=1))  # series see what is stored
+
+
+def test_what_moves_a_curve_is_refused() -> None:
+    """From 300 on a bfloat16 cannot grow by 0.5 a step: its neighbours are 2 apart."""
+    growing = Economy(drift=0.5, start=300.0, luck=0.0)
+    with pytest.raises(InputError, match=r"the mean curve of 'total' moves by .* at step \d+, and 16 pairs of worlds"):
+        dz.simulate(growing, 40, precision={"wealth": torch.bfloat16}, device="cpu", record={"spread": spread})
+    found = check_precision(growing, {"wealth": torch.float16}, 10, device="cpu")
+    assert found.shifts["total"][0] <= found.shifts["total"][1]
+    assert "wealth: float16" in repr(found)
+
+
+def spread(now: Any) -> Tensor:
+    return now.wealth.std()
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(InputError, match=r"is refused: .*wealth \(real\) is out of range"):
+        dz.simulate(Economy(start=70_000.0), 3, precision={"wealth": torch.float16}, device="cpu")
+
+
+def test_checked_once_for_many_runs() -> None:
+    found = check_precision(Economy(), {"wealth": torch.float16}, 8, replicates=4, device="cpu")
+    run = dz.simulate(Economy(drift=0.01), 8, precision=found, seed=7, device="cpu")
+    assert run.state.wealth.dtype == torch.float16
+    with pytest.raises(InputError, match="checked over 8 steps and steps=9"):
+        dz.simulate(Economy(), 9, precision=found, device="cpu")
+    with pytest.raises(InputError, match=r"was checked for Economy with relax=None"):
+        dz.simulate(Economy(), 8, precision=found, relax=MeanField(), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("precision", "message"),
+    [
+        ({"weal": torch.float16}, "'wealth'"),
+        ({"poor": torch.float16}, "'poor' is a mask, stored in 8 bits already"),
+        ({"wealth": torch.float64}, r"expected torch.float16 or torch.bfloat16"),
+        ({"wealth": "half"}, r"expected torch.float16 or torch.bfloat16"),
+        ({}, "expected dtypes by field"),
+        ("half", "expected dtypes by field"),
+    ],
+)  # fmt: skip
+def test_wrong_choices(precision: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        dz.simulate(Economy(), 2, precision=precision, device="cpu")
+    with pytest.raises(InputError, match="replicates=1"):
+        check_precision(Economy(), {"wealth": torch.float16}, 2, replicates=1)
+
+
+def sir() -> SIR:
+    return SIR(dz.Graph.from_edges(dz.space.generators.erdos_renyi(200, 8.0, seed=1)), seed_share=0.1)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_shares_of_a_relaxed_run(dtype: torch.dtype) -> None:
+    """0 and 1 are exact in 16 bits, and a history's columns that only grow older are handed on as they are."""
+    model = covid(dz.population.synthetic("astoria", 600), R=30.0)
+    plain = dz.simulate(model, 8, relax=StraightThrough(), device="cpu")
+    found = Precision({"exposed": dtype}, type(model), StraightThrough(), 8)
+    run = dz.simulate(model, 8, relax=StraightThrough(), precision=found, device="cpu")
+    assert torch.equal(plain["daily_infected"], run["daily_infected"])
+    assert {column.dtype for column in run.state.exposed.tensors()} == {dtype}
+    before = run.state.exposed.tensors()
+    after = run.extend(1).state.exposed.tensors()
+    assert after[3].data_ptr() == before[2].data_ptr()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_gradients_pass_through_narrow_stages(dtype: torch.dtype) -> None:
+    slopes = []
+    for precision in (None, Precision({"stage": dtype}, SIR, MeanField(), 8)):
+        rate = torch.tensor(0.05, requires_grad=True)
+        run = dz.simulate(
+            sir().with_values({"infect_rate": rate}), 8, relax=MeanField(), precision=precision, device="cpu"
+        )
+        slopes.append(torch.autograd.grad(run["cases"].sum(), rate)[0])
+    torch.testing.assert_close(slopes[1], slopes[0], rtol=0.02, atol=0.0)
+    assert slopes[0] != slopes[1]
+
+
+def test_narrow_runs_resume_in_their_precision(tmp_path: Path) -> None:
+    found = Precision({"wealth": torch.bfloat16}, Economy, None, 9)
+    whole = dz.simulate(Economy(), 9, replicates=2, precision=found, device="cpu")
+    dz.simulate(Economy(), 4, replicates=2, precision=found, device="cpu", out=tmp_path / "run")
+    again = dz.run.resume(tmp_path / "run", Economy(), 5)
+    assert again.state.wealth.dtype == torch.bfloat16
+    assert torch.equal(whole["total"], again["total"])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", HALVES)
+def test_on_cuda(dtype: torch.dtype) -> None:
+    found = Precision({"wealth": dtype}, Economy, None, 40)
+    host = dz.simulate(Economy(), 40, replicates=2, precision=found, device="cpu")
+    run = dz.simulate(Economy(), 40, replicates=2, precision=found, device="cuda", compile=True)
+    assert run.state.wealth.dtype == dtype
+    torch.testing.assert_close(run["total"].cpu(), host["total"], rtol=1e-2, atol=0.0)
