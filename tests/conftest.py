@@ -48,6 +48,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 def pytest_configure(config: pytest.Config) -> None:
     """Test files of one name in several folders need this mode, also where `addopts` is overridden."""
     config.option.importmode = "importlib"
+    if not config.pluginmanager.hasplugin("timeout"):
+        config.addinivalue_line("markers", "timeout(seconds): a longer limit; needs pytest-timeout")
 
 
 @pytest.hookimpl(wrapper=True)
