@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen._watch import Profile, Span, is_copy
+from denizen._watch import Profile, Span, allocations, counting, is_copy, sync_warnings
 from denizen.model import Ask, During
 from denizen.relax import MeanField
-from denizen.run import _compile, _stats
+from denizen.run import _compile, _run, _stats
 from denizen.zoo.covid import covid
 from denizen.zoo.seir import seir
 from denizen.zoo.sir import sir
@@ -122,6 +122,21 @@ def test_phases_and_looks():
     assert all(stats[f"seconds_{phase}"] >= 0 for phase in phases)
     assert stats["seconds_snapshot"] > 0
     assert stats["looks"] >= 3  # after init, after the first step, after each chunk
+
+
+@models
+def test_longer_chunks_read_no_more(name, monkeypatch):
+    """Beside the steps there is the look at the end of a chunk, the same for any length."""
+    monkeypatch.setattr(_run, "CHUNK_SECONDS", 1e9)  # chunks of 32 steps, however slow the machine
+    run = dz.simulate(ZOO[name], 6, seed=3)
+    reads = []
+    for steps in (4, 16):
+        looks = run.stats()["looks"]
+        with counting(torch.device("cpu")) as counts:
+            run.extend(steps)
+        assert run.stats()["looks"] == looks + 1
+        reads.append(counts.host_reads.total())
+    assert reads[0] == reads[1]
 
 
 # --- what counts as what ----------------------------------------------------------------------------------------------
@@ -373,3 +388,18 @@ def test_counting_changes_no_bit_on_a_gpu(name, compiled):
     assert same(before, bits(counted))
     assert same(bits(plain), bits(counted.extend(35)))
     assert keys == list(dz.simulate(ZOO[name], 1).stats())
+
+
+@pytest.mark.cuda
+@models
+def test_longer_chunks_wait_and_allocate_no_more_on_a_gpu(name):
+    run = dz.simulate(ZOO[name], 80, seed=3, device="cuda", compile=True)
+    seen = []
+    for steps in (64, 256):
+        run.extend(steps)  # graphs are captured, blocks are in the pool
+        torch.cuda.synchronize()
+        with sync_warnings() as waits, allocations(run.device) as memory:
+            run.extend(steps)
+        seen.append((len(waits), memory.device_mallocs))
+    assert seen[0] == seen[1]
+    assert seen[1][1] == 0
