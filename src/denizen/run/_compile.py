@@ -8,6 +8,7 @@ from typing import Any
 from denizen.ops import fuse_draws
 from denizen.run._capture import Capture
 from denizen.run._engine import Carry, Stepper
+from denizen.run._room import out_of_memory
 
 # Eager time left from which compiling is worth its start: it takes 12-90 s on a CPU and 3-7 s on a GPU.
 AUTO_COMPILE_SECONDS = {"cpu": 180.0, "cuda": 15.0}
@@ -28,6 +29,8 @@ def try_compile(stepper: Stepper, carry: Carry, answers: dict[str, Any]) -> str:
             stepper.advance(carry, answers)
     except Exception as error:  # torch raises many types here; all mean: this machine cannot compile
         stepper.eager()
+        if out_of_memory(error):  # eager steps need more of it, not less
+            raise
         _say(error)
         return "eager"
     return "compiled"
@@ -40,6 +43,8 @@ def try_capture(stepper: Stepper, carry: Carry) -> Capture | None:
         with _quiet():
             return Capture(stepper, carry, GRAPH_STEPS, BACKEND)
     except Exception as error:  # as above
+        if out_of_memory(error):
+            raise
         _say(error)
         return None
 

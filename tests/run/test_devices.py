@@ -1,0 +1,125 @@
+"""Which device a run takes and says so; a run that stops on one device goes on on another."""
+
+import json
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen.errors import InputError
+from denizen.run import Snapshots, _device, _resume, resume
+from denizen.run._device import choose
+from denizen.zoo.sir import SIR
+
+
+def model():
+    ring = torch.arange(200)
+    return SIR(dz.Graph.from_edges(ring, (ring + 1) % 200, 200, directed=False), infect_rate=0.3, seed_share=0.05)
+
+
+@pytest.fixture
+def no_cuda(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """A machine with CUDA, as far as choosing goes."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(_device, "_fault", lambda: None)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(monkeypatch):
+    monkeypatch.delenv(_device.VARIABLE, raising=False)
+
+
+def test_without_cuda_it_is_the_cpu(no_cuda):
+    run = dz.simulate(model(), 1)
+    assert run.device == torch.device("cpu")
+    assert run.stats()["device_reason"] == "torch sees no CUDA device"
+    assert "cpu (torch sees no CUDA device)" in str(run.plan())
+    assert "cpu (as asked)" in str(dz.simulate(model(), 0, device="cpu").plan())
+
+
+def test_cuda_is_taken_where_it_works(cuda, monkeypatch):
+    assert choose(None) == (torch.device("cuda"), "torch sees it")
+    monkeypatch.setattr(_device, "_fault", lambda: "no kernel image is available")
+    with pytest.warns(UserWarning, match="takes the CPU: no kernel image"):
+        target, reason = choose(None)
+    assert (target.type, "no kernel image" in reason) == ("cpu", True)
+
+
+def test_the_environment_decides_where_nothing_is_asked(cuda, monkeypatch):
+    monkeypatch.setenv(_device.VARIABLE, "cpu")
+    assert choose(None) == (torch.device("cpu"), "DENIZEN_DEVICE says so")
+    monkeypatch.setenv(_device.VARIABLE, "cuda:1")
+    assert choose(None)[0] == torch.device("cuda:1")
+    assert choose("cpu") == (torch.device("cpu"), "as asked")
+    monkeypatch.setenv(_device.VARIABLE, " ")
+    assert choose(None)[1] == "torch sees it"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [("gpu", "is not a device"), ("mps", "expected 'cpu' or 'cuda'"), ("cuda", "sees no CUDA device here")],
+)
+def test_a_wrong_environment_is_named(no_cuda, monkeypatch, value, words):
+    monkeypatch.setenv(_device.VARIABLE, value)
+    with pytest.raises(InputError, match=f"environment variable DENIZEN_DEVICE='{value}'.*{words}"):
+        dz.simulate(model(), 1)
+    assert dz.simulate(model(), 1, device="cpu").steps == 1
+
+
+def test_a_device_that_is_not_there(cuda):
+    with pytest.raises(InputError, match="device='cuda:2', but torch sees 2 CUDA devices"):
+        choose("cuda:2")
+
+
+def made_on_cuda(path):
+    """A folder of a run on the CPU that says it was made on CUDA: the files are the same."""
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["setup"]["device"] = "cuda"
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_a_run_made_on_cuda_goes_on_on_the_cpu(tmp_path, no_cuda, monkeypatch):
+    whole = dz.simulate(model(), 20, replicates=2, snapshots=Snapshots(4))
+    dz.simulate(model(), 9, replicates=2, snapshots=Snapshots(4), out=tmp_path / "r")
+    made_on_cuda(tmp_path / "r")
+    with pytest.raises(InputError, match="device='cpu' goes on on the CPU"):
+        resume(tmp_path / "r", model(), 4)
+    resume(tmp_path / "r", model(), 4, device="cpu")
+    assert json.loads((tmp_path / "r" / "manifest.json").read_text())["setup"]["device"] == "cpu"
+    made_on_cuda(tmp_path / "r")
+    monkeypatch.setenv(_device.VARIABLE, "cpu")
+    resumed = resume(tmp_path / "r", model(), 7)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole.series_names)
+    assert all(torch.equal(whole.snapshots[name], resumed.snapshots[name]) for name in whole.snapshots)
+
+
+def test_a_run_stays_on_its_kind_of_device(cuda, monkeypatch):
+    assert _resume._choose(None, "cpu") == (torch.device("cpu"), "as before")
+    assert _resume._choose(None, "cuda") == (torch.device("cuda"), "as before")
+    assert _resume._choose("cuda:1", "cpu") == (torch.device("cuda:1"), "as asked")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("first", "second"), [("cuda", "cpu"), ("cpu", "cuda")])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_from_one_device_to_another(tmp_path, first, second, compiled):
+    whole = dz.simulate(model(), 60, replicates=2, snapshots=Snapshots(4), device="cpu")
+    options = {"compile": compiled or None}
+    dz.simulate(model(), 31, replicates=2, snapshots=Snapshots(4), out=tmp_path / "r", device=first, **options)
+    resumed = resume(tmp_path / "r", model(), 29, device=second, **options)
+    assert resumed.device.type == second
+    assert all(torch.equal(whole[name], resumed[name].cpu()) for name in whole.series_names)
+    assert all(torch.equal(whole.snapshots[name], resumed.snapshots[name]) for name in whole.snapshots)
+    assert all(torch.equal(a, b.cpu()) for a, b in zip(whole._carry.leaves, resumed._carry.leaves, strict=True))
+
+
+@pytest.mark.cuda
+def test_cuda_by_itself():
+    run = dz.simulate(model(), 2)
+    assert (run.device.type, run.stats()["device_reason"]) == ("cuda", "torch sees it")
