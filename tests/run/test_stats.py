@@ -392,7 +392,8 @@ def test_counting_changes_no_bit_on_a_gpu(name, compiled):
 
 @pytest.mark.cuda
 @models
-def test_longer_chunks_wait_and_allocate_no_more_on_a_gpu(name):
+def test_longer_chunks_wait_and_allocate_no_more_on_a_gpu(name, monkeypatch):
+    monkeypatch.setattr(_run, "CHUNK_SECONDS", 1e9)
     run = dz.simulate(ZOO[name], 80, seed=3, device="cuda", compile=True)
     seen = []
     for steps in (64, 256):

@@ -299,10 +299,11 @@ class Run(Results):
         compiled = graphs_compiled() - graphs
         self._graphs += compiled
         self._recompiles += compiled if self._timed_steps else 0
-        self._times["capture"] += self._capture.seconds - captured if self._capture else 0.0
+        captured = self._capture.seconds - captured if self._capture else 0.0
+        self._times["capture"] += captured
         seconds = time.perf_counter() - began
         self._times["steps"] += seconds
-        self._times["later"] += seconds if self._timed_steps else 0.0
+        self._times["later"] += seconds - captured if self._timed_steps else 0.0  # by this chunks are sized
         self._timed_steps += count
 
     @contextlib.contextmanager
