@@ -188,8 +188,19 @@ INDEX = torch.ops.aten.index.Tensor
     ],
 )
 def test_what_crosses(func, args, out, expected):
-    crossed = _rules.crossing(func, args, out)
+    crossed = _rules.crossing(func, args, {}, out)
     assert crossed == (None if expected is None else _rules.Crossing(*expected))
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("pinned", [False, True])
+def test_only_a_late_copy_to_pinned_memory_waits_for_nothing(late, pinned, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda self: pinned)
+    host = torch.ones(5)
+    for args, kwargs in (((host, Fake(5)), {"non_blocking": late}), ((host, Fake(5), late), {})):
+        assert _rules.crossing(COPY, args, kwargs, host).waits == (not (late and pinned))
+    assert _rules.crossing(TO, (Fake(5),), {"non_blocking": late}, host).waits == (not (late and pinned))
+    assert not _rules.crossing(COPY, (Fake(5), host), {"non_blocking": late}, Fake(5)).waits
 
 
 def test_reads_of_host_tensors_are_none():

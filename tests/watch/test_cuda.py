@@ -109,6 +109,10 @@ def test_on_a_gpu():
     assert (counts.to_host.count, counts.to_host.bytes) == (2, 16)
     assert (counts.to_device.count, counts.to_device.bytes) == (1, 16)
     assert memory.count >= 2
+    pinned = torch.empty(1000, pin_memory=True)
+    with counting(device) as counts:
+        pinned.copy_(x, non_blocking=True)
+    assert (counts.host_reads.total(), counts.to_host.count) == (0, 1)
     assert torch.cuda.get_sync_debug_mode() == 0
     with profiled(device) as profile:
         y = x * 2 + 1

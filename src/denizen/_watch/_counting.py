@@ -115,7 +115,7 @@ class _Dispatch(TorchDispatchMode):
             counts.host_reads[_rules.name(func)] += 1
         before = {_storage(tensor) for tensor in _tensors((args, kwargs))}
         out = func(*args, **kwargs)
-        crossed = _rules.crossing(func, args, out)
+        crossed = _rules.crossing(func, args, kwargs, out)
         if crossed is not None:
             traffic = counts.to_host if crossed.to_host else counts.to_device
             traffic.count += 1

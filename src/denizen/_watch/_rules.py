@@ -97,10 +97,11 @@ class Crossing:
     waits: bool
 
 
-def crossing(func: Any, args: Sequence[Any], out: Any) -> Crossing | None:
+def crossing(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Crossing | None:
     """What an operation carries across; None where it stays on one side.
 
-    A single value from the host is passed with the launch and is not reported.
+    A single value from the host is passed with the launch and is not reported. A copy to the host waits, unless it is
+    told not to and goes to pinned memory.
     """
     op = func._schema.name
     if op == "aten::_local_scalar_dense" and args[0].device.type != "cpu":
@@ -112,7 +113,8 @@ def crossing(func: Any, args: Sequence[Any], out: Any) -> Crossing | None:
         to_host = out.device.type == "cpu"
         if not to_host and source.dim() == 0:
             return None
-        return Crossing(to_host, out.numel() * out.element_size(), to_host and not out.is_pinned())
+        late = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking", False)) and to_host and out.is_pinned()
+        return Crossing(to_host, out.numel() * out.element_size(), to_host and not late)
     if op in ("aten::index", "aten::index_put", "aten::index_put_") and args[0].device.type != "cpu":
         hosts = [index for index in args[1] if index is not None and index.device.type == "cpu" and index.dim() > 0]
         return Crossing(False, sum(i.numel() * i.element_size() for i in hosts), False) if hosts else None
