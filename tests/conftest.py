@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is first imported
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("DENIZEN_DEVICE", "cpu")  # also where there is a GPU: tests of it say device="cuda"
 
 import random
 from pathlib import Path
