@@ -233,7 +233,7 @@ def _plain(run: "Run") -> _Plain:
 @contextlib.contextmanager
 def _uncompiled(run: "Run") -> Generator[None]:
     """Steps run in plain torch within, which no compiled function does under a dispatch mode."""
-    with torch.compiler.set_stance("force_eager") if run._path == "compiled" else contextlib.nullcontext():
+    with torch.compiler.set_stance("force_eager") if run._path != "eager" else contextlib.nullcontext():
         yield
 
 
@@ -274,8 +274,11 @@ class _HostSide:
 def _watched(run: "Run") -> _HostSide:
     """On CUDA: by the dispatcher, torch's warnings of waits, and the allocator, twice to tell a step from a chunk."""
     count = STEPS["cuda"]
-    _, half, _ = _watch(run, count // 2)
-    counts, whole, waits = _watch(run, count)
+    half, _ = _asked(run, count // 2)
+    whole, waits = _asked(run, count)
+    carry = _copy(run._carry)
+    with _uncompiled(run), counting(run.device) as counts:
+        _take(run, carry, count)
     return _HostSide(
         host_reads=max(len(waits), counts.host_reads.total()),
         transfers_to_device=counts.to_device.count,
@@ -288,13 +291,13 @@ def _watched(run: "Run") -> _HostSide:
     )
 
 
-def _watch(run: "Run", count: int) -> tuple[Counts, Allocations, list[str]]:
+def _asked(run: "Run", count: int) -> tuple[Allocations, list[str]]:
+    """What steps ask of the allocator, and where they wait."""
     _take(run, _copy(run._carry), count)  # the graph of this length exists, the pool has its blocks
     carry = _copy(run._carry)
-    dispatched = counting(run.device) if run._path != "compiled" else contextlib.nullcontext(Counts())
-    with dispatched as counts, sync_warnings() as waits, allocations(run.device) as memory:
+    with sync_warnings() as waits, allocations(run.device) as memory:
         _take(run, carry, count)
-    return counts, memory, waits
+    return memory, waits
 
 
 def step_spans(run: "Run") -> tuple[list[Span], int] | None:
