@@ -298,6 +298,42 @@ def test_interrupted_runs_are_saved(tmp_path, number):
     assert (saved.manifest.status, saved.manifest.wanted) == ("interrupted", 100000)
 
 
+def test_chosen_fields_of_snapshots(denizen):
+    assert denizen("run", *SMALL, "--out", "r", "--snapshots-every", "4", "--snapshot-fields", "stage:uint8")[0] == 0
+    taken = load("r").manifest.snapshots
+    assert (taken.fields, taken.forms[0].stored, taken.forms[0].dtype) == (("stage",), "uint8", "int8")
+    assert denizen("resume", "r", "--steps", "4", "--device", "cpu")[0] == 0
+    assert load("r").snapshots["stage"].shape == (2, 5, 300)
+    assert str(load("r").snapshots["stage"].dtype) == "torch.int8"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--snapshot-fields", "stage"], "give --snapshots-every N too"),
+        (["--snapshots-every", "2", "--snapshot-fields", "stage:tiny"], "DTYPE one of int8"),
+        (["--snapshots-every", "2", "--snapshot-fields", "stage,stage"], "different NAMEs"),
+        (["--snapshots-every", "2", "--snapshot-fields", ""], "got ''"),
+        (["--snapshots-every", "2", "--snapshot-fields", "stag"], "did you mean 'stage'"),
+        (["--snapshots-every", "2", "--snapshot-fields", "stage:float16"], "cannot be stored as torch.float16"),
+    ],
+)
+def test_fields_of_snapshots_that_cannot_be_meant(denizen, words, message):
+    code, _, err = denizen("run", *SMALL, *words)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_the_environment_names_the_device(denizen, monkeypatch):
+    monkeypatch.setenv("DENIZEN_DEVICE", "abacus")
+    code, _, err = denizen("run", *SMALL)
+    assert (code, "DENIZEN_DEVICE='abacus'" in err) == (2, True)
+    monkeypatch.setenv("DENIZEN_DEVICE", "cpu")
+    code, out, _ = denizen("run", *SMALL)
+    assert (code, "on cpu (DENIZEN_DEVICE says so; ops:" in out) == (0, True)
+
+
 def test_the_manifest_tells_the_whole_configuration(denizen):
     denizen("run", *SMALL, "--out", "r", "--set", "infect_rate=0.1", "infectious_days=3")
     kept = json.loads(Path("r/manifest.json").read_text())["settings"]

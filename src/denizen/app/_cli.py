@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from tyro.conf import Positional, arg, subcommand
@@ -67,6 +67,8 @@ class Resume:
     """Run folder."""
     steps: Annotated[int | None, arg(metavar="MORE", help_behavior_hint="(default: those missing)")] = None
     """Further steps."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to go on, also on the other kind; auto takes what DENIZEN_DEVICE says, else the kind as before."""
     quiet: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print nothing but the run folder."""
 

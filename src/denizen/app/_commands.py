@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -18,7 +17,8 @@ from denizen.app._config import RunConfig, from_mapping
 from denizen.app._models import MODELS, entry, notes, settings, shown
 from denizen.app._source import Source, fits, found_again, source
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
-from denizen.run import Run, SavedRun, Snapshots
+from denizen.run import Run, SavedRun
+from denizen.run._device import choose
 from denizen.run._folder import check_free
 
 PLOT = "plot.png"
@@ -38,14 +38,16 @@ def run_model(config: RunConfig, console: Console) -> None:
     config = _complete(config)
     out = _folder(config)
     check_free(out)
+    device = None if config.device == "auto" else config.device
+    choose(device, "denizen run")  # one that is not there is refused before anything is read
     with console.status(f"reading {config.population or 'a random graph'} …"):
         made = source(config)
         model = chosen.build(made.contacts, **made.arguments, **pairs)
         started = run.simulate(
-            model, 0, replicates=config.replicates, seed=config.seed, device=config.device,
-            snapshots=Snapshots(config.snapshots_every) if config.snapshots_every else None,
+            model, 0, replicates=config.replicates, seed=config.seed, device=device, snapshots=config.snapshots(),
             compile=True if config.compile else False if config.no_compile else None,
         )  # fmt: skip
+    config = dataclasses.replace(config, device="cuda" if started.device.type == "cuda" else "cpu")
     started.save(out, settings={"config": config.to_json(), "source": made.facts})
     steps = config.steps or 0
     _introduce(config, made, started, steps, console)
@@ -71,8 +73,9 @@ def resume(command: Resume, console: Console) -> None:
         fits(made, facts, str(command.run))
         model = entry(config.model).build(made.contacts, **made.arguments, **settings(config.model, config.pairs()))
         resumed = run.resume(
-            command.run, model, 0, compile=True if config.compile else False if config.no_compile else None
-        )
+            command.run, model, 0, device=None if command.device == "auto" else command.device,
+            compile=True if config.compile else False if config.no_compile else None,
+        )  # fmt: skip
     console.print(f"{command.run}: going on after step {resumed.steps} with {missing} more")
     _go(resumed, missing, console)
     _report(resumed, command.run, console)
@@ -105,14 +108,12 @@ def models(console: Console) -> None:
 
 
 def _complete(config: RunConfig) -> RunConfig:
-    """With the defaults that depend on the model and on the machine."""
+    """With the defaults that depend on the model."""
     chosen = entry(config.model)
-    cuda = torch.cuda.is_available()
     return dataclasses.replace(
         config,
         population=config.population or chosen.population,
         steps=chosen.steps if config.steps is None else config.steps,
-        device=("cuda" if cuda else "cpu") if config.device == "auto" else config.device,
     )
 
 
@@ -174,7 +175,7 @@ def _introduce(config: RunConfig, made: Source, started: Run, steps: int, consol
     console.print(f"[bold]{name}[/]: {stats['agents']:,} agents, {made.edges:,} contacts", highlight=False)
     console.print(
         f"{steps} {started.time_unit}s × {config.replicates} replicates, seed {config.seed}, on {stats['device']} "
-        f"(ops: {stats['ops']})",
+        f"({stats['device_reason']}; ops: {stats['ops']})",
         highlight=False,
     )
     for note in (*made.notes, *notes(config.model, started.model, steps)):

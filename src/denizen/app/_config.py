@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from denizen.app._models import MODELS, entry
 from denizen.errors import ConfigError, nearest
+from denizen.run import Snapshots
 
 MAX_WHOLE = 2**32 - 1
+DTYPES = ("int8", "uint8", "int16", "int32", "float16", "bfloat16", "float32")
 Set = tuple[tuple[str, ...], ...]
 
 
@@ -46,7 +49,7 @@ class RunConfig:
     seed: Annotated[int, arg(metavar="N")] = 0
     """0 to 4294967295; the same seed gives the same numbers."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to run; auto takes CUDA where there is one."""
+    """Where to run; auto takes what DENIZEN_DEVICE says, else CUDA where there is one that works."""
     set: Annotated[UseAppendAction[Set], arg(metavar="NAME=VALUE", help_behavior_hint="(repeatable)")] = ()
     """Parameters and options of the model, for example R=3.5,4.2,5.6 reference=true."""
     config: Annotated[Path | None, arg(metavar="FILE.toml", help_behavior_hint="")] = None
@@ -55,6 +58,10 @@ class RunConfig:
     """Run folder to write; new or empty."""
     snapshots_every: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: none)")] = None
     """Keep the state of all agents every so many steps."""
+    snapshot_fields: Annotated[
+        str | None, arg(metavar="NAME[:DTYPE],…", help_behavior_hint="(default: all fields as they are)")
+    ] = None
+    """Fields to keep in snapshots, where wished in a narrower dtype, for example stage,wealth:float16."""
     compile: FlagCreatePairsOff[bool] = False
     """Compile the step at once (by default only where a run is long enough to pay)."""
     no_compile: FlagCreatePairsOff[bool] = False
@@ -76,6 +83,25 @@ class RunConfig:
             found[name.strip()] = value.strip()
         return found
 
+    def snapshots(self) -> Snapshots | None:
+        """What snapshots are asked for.
+
+        Raises:
+            ConfigError: a field that is named twice, or something that is no dtype.
+        """
+        if self.snapshots_every is None:
+            return None
+        fields: dict[str, Any] = {}
+        for text in (self.snapshot_fields or "").split(",") if self.snapshot_fields is not None else ():
+            name, colon, dtype = (part.strip() for part in text.partition(":"))
+            if not name or name in fields or (colon and dtype not in DTYPES):
+                raise ConfigError(
+                    f"--snapshot-fields {self.snapshot_fields}: expected different NAMEs or NAME:DTYPEs with commas "
+                    f"between, DTYPE one of {', '.join(DTYPES)}; got {text.strip()!r}"
+                )
+            fields[name] = getattr(torch, dtype) if colon else None
+        return Snapshots(self.snapshots_every, fields or None)
+
     def check(self) -> None:
         """Raise `ConfigError` where a value cannot be meant; the message names the flag."""
         chosen = entry(self.model)
@@ -86,6 +112,9 @@ class RunConfig:
         for name in ("population", "network", "out"):  # such as "$CITY" of a shell that knows no CITY
             if getattr(self, name) == "":
                 raise ConfigError(f"{flag(name)} is empty; leave it out, or give a value")
+        if self.snapshot_fields is not None and self.snapshots_every is None:
+            raise ConfigError("--snapshot-fields chooses what snapshots keep; give --snapshots-every N too")
+        self.snapshots()
         if self.compile and self.no_compile:
             raise ConfigError("--compile and --no-compile: give one of the two")
         graph = [flag(name) for name in ("agents", "mean_degree") if getattr(self, name) is not None]
