@@ -78,7 +78,9 @@ def test_mean_field_gradients_are_those_of_differences(name: str) -> None:
     names = [n for n in learnable(model) if bool((getattr(model, n) > 0).any())]
     live = model.replace(**{n: getattr(model, n).clone().requires_grad_() for n in names})
     out = recorded(live, series, steps, MeanField())
-    (out * torch.arange(1, steps + 1)).sum().backward()
+    total = (out * torch.arange(1, steps + 1)).sum()
+    total.backward()
+    noise = 1e-6 * float(total.detach())  # of the differences, see slope
     reached = 0
     for n in names:
         gradient, value = getattr(live, n).grad, getattr(model, n)
@@ -86,7 +88,7 @@ def test_mean_field_gradients_are_those_of_differences(name: str) -> None:
             continue  # a parameter that this series does not depend on
         reached += 1
         expected = slope(model, n, value, series, steps)
-        assert float((gradient * value).sum()) == pytest.approx(expected, rel=1e-3), n
+        assert float((gradient * value).sum()) == pytest.approx(expected, rel=1e-3, abs=noise), n
     assert reached >= 2
 
 

@@ -132,15 +132,22 @@ class History:
     def total(self, table: Tensor, group: Tensor | None = None) -> Tensor:
         """Sum of `weigh(table, group)` over agents: float32 0-d, added up in float64 in the hard form."""
         if self.columns is not None:
-            return _shares.total(self.columns, self._fitting(table, group), group)
+            table = self._fitting(table, group)
+            if self.columns[0].is_cuda:  # one pass, as below
+                return _shares.weigh(self.columns, table, group).sum()
+            rows = table if group is not None else table[None]
+            return (self._counts(group, rows.shape[0], self.length)[:, : rows.shape[1]] * rows).sum()
         padded = self._padded(table, group)
         rows = padded if group is not None else padded[None]
         return (self._counts(group, *rows.shape) * rows.to(torch.float64)).sum().to(torch.float32)
 
     def _counts(self, group: Tensor | None, num_groups: int, num_codes: int) -> Tensor:
-        """Number of agents by group and code."""
+        """Number of agents by group and code; relaxed, by group and age."""
         kept = self._kept
         if kept is None or kept[0] is not group or kept[1].shape != (num_groups, num_codes):
+            if self.columns is not None:
+                kept = self._kept = (group, _shares.counts(self.columns, group, num_groups))
+                return kept[1]
             row = None if group is None else group[None]
             kept = self._kept = (group, ops.histogram(self.value[None], row, num_groups, num_codes)[0])
         return kept[1]

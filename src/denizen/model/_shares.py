@@ -73,16 +73,14 @@ def weigh(columns: Columns, table: Tensor, group: Tensor | None) -> Tensor:
     return out
 
 
-def total(columns: Columns, table: Tensor, group: Tensor | None) -> Tensor:
-    """float32 0-d: the sum over agents of `weigh`."""
-    if columns[0].is_cuda or table.shape[-1] == 0:  # one pass, which the compiler fuses with its neighbours
-        return weigh(columns, table, group).sum()
-    ages = [column.to(torch.float32) for column in columns[1 : table.shape[-1] + 1]]
+def counts(columns: Columns, group: Tensor | None, num_groups: int) -> Tensor:
+    """float32 `[G, length]`: the sum of each age's shares over the agents of each group."""
+    ages = [column.to(torch.float32) for column in columns[1:]]
     if group is None:
-        return (torch.stack([age.sum() for age in ages]) * table).sum()
-    rows = torch.arange(table.shape[0], device=group.device)
+        return torch.stack([age.sum() for age in ages])[None]
+    rows = torch.arange(num_groups, dtype=group.dtype, device=group.device)
     member = (group == rows[:, None]).to(torch.float32)  # [G, N]
-    return (torch.stack([member @ age for age in ages], dim=-1) * table).sum()
+    return torch.stack([member @ age for age in ages], dim=-1)
 
 
 def fault(columns: Columns) -> Tensor:
@@ -94,7 +92,10 @@ def fault(columns: Columns) -> Tensor:
 
 def _combined(ages: Sequence[Tensor], row: Tensor) -> Tensor:
     """Sum of ages times the entries of a row; keeps nothing of their size for the backward pass but the columns."""
-    return _summed([age * row[k] for k, age in enumerate(ages)])
+    out = ages[0] * row[0]
+    for k, age in enumerate(ages[1:], 1):
+        out = torch.addcmul(out, age, row[k])
+    return out
 
 
 def _summed(parts: Sequence[Tensor]) -> Tensor:
