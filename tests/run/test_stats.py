@@ -377,7 +377,7 @@ def test_counts_of_the_zoo_on_a_gpu(name):
 
 
 @pytest.mark.cuda
-@models
+@pytest.mark.parametrize("name", ["seir", "covid-deaths"])  # each compiles, and time on a GPU is dear
 @pytest.mark.parametrize("compiled", [False, True])
 def test_counting_changes_no_bit_on_a_gpu(name, compiled):
     plain = dz.simulate(ZOO[name], 60, replicates=2, seed=5, device="cuda", compile=compiled)
@@ -391,7 +391,7 @@ def test_counting_changes_no_bit_on_a_gpu(name, compiled):
 
 
 @pytest.mark.cuda
-@models
+@pytest.mark.parametrize("name", ["seir", "covid-deaths"])  # each compiles, and time on a GPU is dear
 def test_longer_chunks_wait_and_allocate_no_more_on_a_gpu(name, monkeypatch):
     monkeypatch.setattr(_run, "CHUNK_SECONDS", 1e9)
     run = dz.simulate(ZOO[name], 80, seed=3, device="cuda", compile=True)
