@@ -71,5 +71,5 @@ def pull(values: Tensor, weight: Tensor | None, pointer: Tensor, index: Tensor) 
     message = values.to(torch.float32)[:, index.long()]
     if weight is not None:
         message = message * weight
-    out = torch.zeros(values.shape, dtype=torch.float32, device=values.device)
-    return out.index_add_(1, edge_targets(pointer, index.numel()), message)
+    # One after the other within a segment on every device; `index_add_` on CUDA would add in any order.
+    return torch.segment_reduce(message.T.contiguous(), "sum", offsets=pointer, axis=0, unsafe=True).T.contiguous()
