@@ -18,6 +18,7 @@ from denizen.errors import InputError, nearest
 from denizen.relax import StraightThrough
 from denizen.rng import Relax
 from denizen.run import Run, simulate
+from denizen.run._device import choose
 from denizen.space import Graph
 
 DAYS_PER_WEEK = 7
@@ -38,7 +39,7 @@ class Runner:
         record: Sequence[str], every: int,
     ) -> None:  # fmt: skip
         """Args as of `Executor`."""
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = choose(device or None, "Executor")[0]
         self.num_steps, self._every = _whole("steps", steps, 1), _whole("every", every, 1)
         self._seed, self._relax, self._loader = seed, relax, loader
         self._binding: Binding = loader.binding
@@ -306,7 +307,7 @@ class Executor:
         data_loader: a `DataLoader` of the same model; give one of the two.
         steps: steps of an episode; decides the number of weeks. More can be run.
         seed: 0 … 2**32 - 1; the same seed gives the same run.
-        device: default: CUDA where there is one.
+        device: default: what ``DENIZEN_DEVICE`` of the environment says, else CUDA where there is one that works.
         relax: how gradients pass the draws; None never carries a gradient.
         record: what `state_trajectory` keeps: outputs (``"daily_infected"``, ``"daily_deaths"``) and fields of the
             agents (``"disease_stage"``, ``"infected_time"``, ``"next_stage_time"``).
