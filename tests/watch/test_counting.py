@@ -80,7 +80,7 @@ def test_operations_allocations_and_bytes():
     assert counts.ops == ["aten::mul.Tensor", "aten::add_.Tensor", "aten::sum"]
     assert counts.allocations == 3
     assert counts.allocated_bytes == 4000 + 20 + 4
-    assert counts.moved_bytes == 12_000 + 8_000 + 2_004
+    assert counts.moved == {"aten::mul.Tensor": 12_000, "aten::add_.Tensor": 8_000, "aten::sum": 2_004}
     assert sorted(counts.inputs.values()) == [4000, 4000]
     assert (counts.to_device.count, counts.to_host.count) == (0, 0)
 
@@ -93,7 +93,7 @@ def test_a_gather_reads_what_it_gives_and_a_weight_corrects():
     with counting(CPU, lambda func, args: {0: 12}) as counts:
         table + 1
     assert list(counts.inputs.values()) == [12]
-    assert counts.moved_bytes == 4012
+    assert counts.moved.total() == 4012
 
 
 @given(st.lists(st.integers(0, 4), max_size=4), st.lists(st.integers(0, 3), max_size=4))

@@ -48,7 +48,7 @@ class Counts:
         to_host: copies to the host.
         allocations: new storages.
         allocated_bytes: their size.
-        moved_bytes: read and written by all operations, each argument and result of each once.
+        moved: bytes read and written, by operation; each argument and result of each call once.
         inputs: bytes read of each storage that is older than the region (its largest part that an operation took).
     """
 
@@ -58,7 +58,7 @@ class Counts:
     to_host: Traffic = dataclasses.field(default_factory=Traffic)
     allocations: int = 0
     allocated_bytes: int = 0
-    moved_bytes: int = 0
+    moved: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     inputs: dict[int, int] = dataclasses.field(default_factory=dict)
 
 
@@ -138,8 +138,9 @@ class _Dispatch(TorchDispatchMode):
         written = [*new, *_mutated(func, args, kwargs)]
         if (results and not written) or func._schema.name in _NOTHING:
             return  # a view, or memory without content
-        counts.ops.append(_rules.name(func))
-        counts.moved_bytes += sum(distinct_bytes(tensor) for tensor in written)
+        name = _rules.name(func)
+        counts.ops.append(name)
+        counts.moved[name] += sum(distinct_bytes(tensor) for tensor in written)
         known = self._weigh(func, args) if self._weigh is not None else {}
         given = [*enumerate(args), *((-1, value) for value in kwargs.values())]
         for place, argument in given:
@@ -147,7 +148,7 @@ class _Dispatch(TorchDispatchMode):
                 read = known.get(place, distinct_bytes(tensor))
                 if place == 0 and func._schema.name in _GATHERS and results:
                     read = min(read, sum(distinct_bytes(result) for result in results))
-                counts.moved_bytes += read
+                counts.moved[name] += read
                 storage = _storage(tensor)
                 if storage not in self._made:
                     counts.inputs[storage] = max(counts.inputs.get(storage, 0), read)

@@ -1,10 +1,19 @@
-"""What a step must read of its graphs, and which agents take part in it; from the arguments of its sums."""
+"""What a step reads and writes: of its graphs, by the arguments of its sums; and in its compiled part."""
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from denizen._watch import distinct_bytes
+from denizen.run._engine import Carry
+
+if TYPE_CHECKING:
+    from denizen.run._chunks import Chunks
+
+# What a captured step runs beside its compiled part.
+APART = ("denizen::sum_counts", "denizen::sum_fixed", "denizen::sum_real", "denizen::histogram")
 
 
 class Neighbours:
@@ -60,3 +69,28 @@ def _places(func: Any) -> dict[str, int]:
 def _edges(pointer: Tensor, rows: Tensor) -> int:
     """Number of edges in rows of a graph."""
     return int(((pointer[1:] - pointer[:-1]) * rows).sum())
+
+
+def body_bytes(chunks: "Chunks", carry: Carry) -> int:
+    """Bytes that the compiled part of a captured step reads and writes, each tensor once; the carry is left alone."""
+    body, moved = chunks._body, 0
+
+    def noted(*given: Tensor) -> list[Tensor]:
+        nonlocal moved
+        out = body(*given)
+        moved = sum({_place(tensor): distinct_bytes(tensor) for tensor in (*given, *out)}.values())
+        return out
+
+    chunks.load(carry)
+    try:
+        chunks._body = noted
+        with torch.no_grad():
+            chunks.steps(1)
+    finally:
+        chunks._body = body
+        chunks.forget()
+    return moved
+
+
+def _place(tensor: Tensor) -> tuple[int, int]:
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset())

@@ -27,7 +27,7 @@ from denizen._watch import (
 )
 from denizen.model import per_agent_fallbacks
 from denizen.run._engine import Carry
-from denizen.run._reads import Neighbours
+from denizen.run._reads import APART, Neighbours, body_bytes
 from denizen.run._run import CAPTURED_CHUNK, CHUNK_SECONDS
 from denizen.run._threads import calm_threads
 
@@ -129,11 +129,20 @@ def _count(run: "Run") -> Counted:
         at_risk_fraction=_mean(plain.neighbours.at_risk),
         changed_fraction=plain.changed,
         busy_share=None if kernels is None else _busy_share(run, kernels, seconds),
-        bytes_moved_per_step=plain.mean(lambda counts: counts.moved_bytes) if run._path == "eager" else None,
+        bytes_moved_per_step=_moved(run, plain),
         bytes_needed_per_step=plain.needed,
         copy_bytes_per_second=rate,
         copy_share=reached / rate,
     )
+
+
+def _moved(run: "Run", plain: "_Plain") -> float | None:
+    """Bytes that the pieces of a step read and write; None where torch fuses them out of sight."""
+    if run._path == "captured":
+        assert run._capture is not None
+        apart = plain.mean(lambda counts: sum(counts.moved[name] for name in APART))
+        return body_bytes(run._capture._chunks, _copy(run._carry)) + apart
+    return plain.mean(lambda counts: counts.moved.total()) if run._path == "eager" else None
 
 
 def own(name: str) -> bool:
