@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from denizen.ops import fuse_draws
+import torch
+
+from denizen.ops import fuse_draws, variant
 from denizen.run._capture import Capture
 from denizen.run._engine import Carry, Stepper
 from denizen.run._room import out_of_memory
@@ -22,6 +24,8 @@ def try_compile(stepper: Stepper, carry: Carry, answers: dict[str, Any]) -> str:
     A machine without a C++ compiler, or one that torch cannot use, gives one warning and the eager path, whose results
     are the same.
     """
+    if not _compiles(carry.step.device):
+        return "eager"
     stepper.compile(BACKEND)
     fuse_draws()
     try:
@@ -38,6 +42,8 @@ def try_compile(stepper: Stepper, carry: Carry, answers: dict[str, Any]) -> str:
 
 def try_capture(stepper: Stepper, carry: Carry) -> Capture | None:
     """Compile the step on CUDA and make it ready for CUDA graphs; None, with one warning, where that fails."""
+    if not _compiles(carry.step.device):
+        return None
     fuse_draws()
     try:
         with _quiet():
@@ -49,6 +55,11 @@ def try_capture(stepper: Stepper, carry: Carry) -> Capture | None:
         return None
 
 
+def _compiles(device: torch.device) -> bool:
+    """Whether to try: on a GPU the compiler needs what the ops need, and those have said it where it is missing."""
+    return device.type != "cuda" or variant(device) == "triton"
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without the warnings that torch gives about itself while it compiles; as errors they would end the compile."""
@@ -58,5 +69,6 @@ def _quiet() -> Iterator[None]:
 
 
 def _say(error: Exception) -> None:
+    error = getattr(error, "inner_exception", error)  # what torch wraps when a backend fails
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     warnings.warn(f"the step could not be compiled and runs eagerly, with equal results: {reason}", stacklevel=3)

@@ -107,6 +107,10 @@ class Stepper:
             except OneWorldAtATimeError:
                 self._take_turns()
                 leaves, switches, records, bad = self._advance(*arguments)
+            except Exception:
+                if self._advance is not self.batched_step:
+                    self.batched_step(*arguments)  # the model's own error; torch.compile's lacks its message
+                raise
         bad = bad if carry.bad is None else torch.maximum(carry.bad, bad)
         return Carry(list(leaves), carry.step + 1, switches, bad), list(records)
 
