@@ -92,10 +92,7 @@ def fault(columns: Columns) -> Tensor:
 
 def _combined(ages: Sequence[Tensor], row: Tensor) -> Tensor:
     """Sum of ages times the entries of a row; keeps nothing of their size for the backward pass but the columns."""
-    out = ages[0] * row[0]
-    for k, age in enumerate(ages[1:], 1):
-        out = torch.addcmul(out, age, row[k])
-    return out
+    return _summed([age * row[k] for k, age in enumerate(ages)])  # addcmul makes inductor store every row[k] * 1
 
 
 def _summed(parts: Sequence[Tensor]) -> Tensor:
