@@ -226,6 +226,20 @@ def test_compiled_by_inductor(name: str) -> None:
     assert torch.equal(everything(eager)[f"series {eager.series_names[0]}"], compiled[eager.series_names[0]])
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("replicates", [1, 3])
+def test_on_cuda(model: Any, replicates: int) -> None:
+    """What comes of events has the bits of the CPU; the village's wealth, made of logarithms, is as near as these are."""
+    host = dz.simulate(model, STEPS, replicates=replicates, device="cpu")
+    there = dz.simulate(model, STEPS, replicates=replicates, device="cuda", compile=False)
+    assert there.stats()["ops"] == "triton"
+    for name in host.series_names:
+        if name == "wealth_sum":
+            torch.testing.assert_close(there[name].cpu().double(), host[name].double(), rtol=1e-5, atol=1.0)
+        else:
+            assert torch.equal(there[name].cpu(), host[name]), name
+
+
 @pytest.mark.parametrize("replicates", [1, 3])
 def test_agents_in_another_order(replicates: int) -> None:
     order = torch.from_numpy(np.random.default_rng(5).permutation(AGENTS))

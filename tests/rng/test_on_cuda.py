@@ -1,0 +1,46 @@
+"""Draws on CUDA: words, masks and whole numbers have the bits of the CPU, real numbers its values up to rounding."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from denizen.rng import Rng
+
+pytestmark = pytest.mark.cuda
+NUM = 1003
+WEIGHTS = torch.tensor([0.2, 0.0, 0.3, 0.5])
+EXACT = {
+    "event": (0.7,), "bernoulli": (0.5,), "uniform": (), "integers": (-5, 1000), "permutation": (),
+    "categorical": (WEIGHTS,),
+}  # fmt: skip
+ROUNDED = {"normal": (1.0, 2.0), "exponential": (2.0,), "gamma": (2.5, 0.5), "poisson": (7.0,)}
+
+
+def drawn(name: str, device: str, ids: bool, worlds: int) -> Tensor:
+    key = torch.tensor([[42, world] for world in range(worlds)], device=device)
+    step = torch.tensor(5, device=device)
+    own = torch.arange(NUM, device=device).flip(0) * 3 if ids else None
+
+    def draw(one: Tensor) -> Tensor:
+        args = (a.to(device) if isinstance(a, Tensor) else a for a in {**EXACT, **ROUNDED}[name])
+        return getattr(Rng(one, step, num=NUM, ids=own), name)("name", *args)
+
+    return torch.vmap(draw)(key).cpu() if worlds > 1 else draw(key[0]).cpu()
+
+
+@pytest.mark.parametrize("worlds", [1, 3])
+@pytest.mark.parametrize("ids", [False, True])
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_laws(name: str, ids: bool, worlds: int) -> None:
+    assert torch.equal(drawn(name, "cuda", ids, worlds), drawn(name, "cpu", ids, worlds))
+
+
+@pytest.mark.parametrize("worlds", [1, 3])
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounded_laws(name: str, worlds: int) -> None:
+    there, here = drawn(name, "cuda", False, worlds), drawn(name, "cpu", False, worlds)
+    if here.dtype.is_floating_point:
+        torch.testing.assert_close(there, here, rtol=1e-5, atol=1e-5)
+    else:  # by inversion: a probability in the last bit may tell one number from the next
+        assert ((there - here).abs() <= 1).all()
+        assert (there != here).float().mean() < 0.01
