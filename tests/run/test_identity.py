@@ -229,7 +229,7 @@ def test_compiled_by_inductor(name: str) -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("replicates", [1, 3])
 def test_on_cuda(model: Any, replicates: int) -> None:
-    """What comes of events has the bits of the CPU; the village's wealth, made of logarithms, is as near as these are."""
+    """What comes of events has the bits of the CPU; wealth, made of logarithms, is as near as they are."""
     host = dz.simulate(model, STEPS, replicates=replicates, device="cpu")
     there = dz.simulate(model, STEPS, replicates=replicates, device="cuda", compile=False)
     assert there.stats()["ops"] == "triton"
