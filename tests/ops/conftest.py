@@ -28,6 +28,7 @@ class Tools:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self.examples = 60 if device == HOST and not INTERPRETED else 15  # of a property
         self.empty = torch.empty(0, dtype=torch.int64, device=device)  # ids left out
         self.step = torch.tensor(5, device=device)
 

@@ -22,16 +22,16 @@ FEW = (
     "worlds-5 or published_vectors or frozen or each-5 or poisons or hardly or few_and_many or strides"
     " or weights_of_a_hub or against_a_matrix and 3-True"
 )
-ALL = "not threads and not hub and not number_of and not repeats and not any_graph"
+ALL = "not threads and not hub and not number_of and not repeats"
 
 
 def interpret(expression: str) -> None:
     """Run tests of ops under the interpreter; `expression` picks them by name."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", "--color=no"]
-    files = ["test_philox", "test_pairs", "test_edges", "test_gradients", "test_interpreter"]
+    files = ["philox", "pairs", "edges", "gradients", "worlds", "properties", "interpreter"]
     command += ["-o", "addopts=", "-m", "not cuda", "-k", f"({expression}) or every_kernel"]
     # NumPy warns where lanes that are masked out compute inf * 0.
-    command += ["-W", "ignore::RuntimeWarning", *(str(HERE / f"{name}.py") for name in files)]
+    command += ["-W", "ignore::RuntimeWarning", *(str(HERE / f"test_{name}.py") for name in files)]
     done = subprocess.run(
         command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=1000, check=False
     )

@@ -18,8 +18,7 @@ SEED = st.integers(0, 2**32 - 1)
 
 def holds(tools: Any, check: Callable[..., None], **strategies: Any) -> None:
     """Try a property on examples."""
-    few = 60 if tools.device.type == "cpu" else 20
-    given(**strategies)(settings(max_examples=few, deadline=None)(check))()
+    given(**strategies)(settings(max_examples=tools.examples, deadline=None)(check))()
 
 
 @st.composite
