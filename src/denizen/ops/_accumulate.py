@@ -1,6 +1,7 @@
 """Sums over neighbours into an accumulator that is zero already: what captured runs call between compiled pieces.
 
-The values are those of `sum_counts` and `sum_fixed`; the caller clears the accumulator and reads it.
+The values are those of `sum_counts` and `sum_fixed` for all receivers; the caller clears the accumulator, reads it, and
+drops what is not wanted.
 """
 
 from torch import Tensor
@@ -9,29 +10,25 @@ from denizen.ops import _neighbours
 from denizen.ops._library import variant
 
 
-def add_counts(
-    total: Tensor, values: Tensor, where: Tensor | None, in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor,
-    out_idx: Tensor,
-) -> None:  # fmt: skip
+def add_counts(total: Tensor, values: Tensor, in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor, out_idx: Tensor) -> None:
     """Add integer sums over in-neighbours.
 
     Args:
         total: zeros `[W, N]`: uint8 (sums up to 255 of values 0 and 1), int32 or int64.
         values: `[W, N]`.
-        where: int8 `[W or 1, N]`; receivers with 0 are left alone.
         in_ptr, in_idx, out_ptr, out_idx: the graph.
     """
     if variant(total.device) == "triton":
         from denizen.ops import _cuda_neighbours
 
-        _cuda_neighbours.add_counts(total, values, where, out_ptr, out_idx)
+        _cuda_neighbours.add_counts(total, values, out_ptr, out_idx)
     else:
-        total.copy_(_neighbours.sum_counts(values, where, in_ptr, in_idx))
+        total.copy_(_neighbours.sum_counts(values, None, in_ptr, in_idx))
 
 
 def add_fixed(
-    total: Tensor, bad: Tensor, values: Tensor, where: Tensor | None, weight: Tensor | None, in_ptr: Tensor,
-    in_idx: Tensor, out_ptr: Tensor, out_idx: Tensor, out_edge: Tensor, bits: int, bound: float,
+    total: Tensor, bad: Tensor, values: Tensor, weight: Tensor | None, in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor,
+    out_idx: Tensor, out_edge: Tensor, bits: int, bound: float,
 ) -> None:  # fmt: skip
     """Add sums in fixed point.
 
@@ -39,7 +36,6 @@ def add_fixed(
         total: zeros int64 `[W, N]`.
         bad: int32 `[W]`; becomes 1 where a message is NaN or beyond the bound.
         values: `[W, N]`.
-        where: int8 `[W or 1, N]`.
         weight: float32 `[E]` in canonical order.
         in_ptr, in_idx, out_ptr, out_idx, out_edge: the graph.
         bits: binary digits after the point.
@@ -48,9 +44,9 @@ def add_fixed(
     if variant(total.device) == "triton":
         from denizen.ops import _cuda_neighbours
 
-        _cuda_neighbours.add_fixed(total, bad, values, where, weight, out_ptr, out_idx, out_edge, bits, bound)
+        _cuda_neighbours.add_fixed(total, bad, values, weight, out_ptr, out_idx, out_edge, bits, bound)
     else:
-        sums, flags = _neighbours.fixed_totals(values, where, weight, in_ptr, in_idx, bits, bound)
+        sums, flags = _neighbours.fixed_totals(values, None, weight, in_ptr, in_idx, bits, bound)
         total.copy_(sums)
         bad.copy_(flags)
 

@@ -1,11 +1,12 @@
 """Draws inside compiled kernels on CUDA: tells inductor how to fuse `denizen::draw_mask` into its neighbours.
 
 Without this a draw is a kernel of its own, and the hazards before it and the transitions after it go through memory.
-The arithmetic is written as PTX with explicit rounding, so that no fused multiply-add changes a bit; four neighbouring
-agents share a Philox block where they sit in one thread. Rests on inductor's lowering registry, which is private to
-torch: `fuse_draws` returns False where it is not as expected, and draws stay kernels of their own.
+The arithmetic is written as PTX with explicit rounding, so that no fused multiply-add changes a bit. Rests on the
+registry of lowerings, which is private to inductor: `fuse_draws` returns False where it is not as expected, and draws
+stay kernels of their own.
 """
 
+import hashlib
 import struct
 from typing import Any
 
@@ -14,17 +15,15 @@ import torch
 from denizen.ops._philox import MULTIPLIERS, ROUNDS, WEYL
 from denizen.ops._threshold import COEFFICIENTS, LN2_HIGH, LN2_LOW, LOG2E, MAX_EXPONENT, TWO32
 
-PACK = 4  # agents for each invocation
-
 
 def _f32(value: float) -> str:
     return f"0f{struct.unpack('>I', struct.pack('>f', value))[0]:08X}"
 
 
-def _philox(block: str, stream: int, key: tuple[str, str]) -> list[str]:
-    """Words of a block into w0 … w3; `st` holds the step."""
-    lines = [f"mov.u32 w0, {block};", "mov.u32 w1, 0;", "mov.u32 w2, st;", f"mov.u32 w3, {stream};"]
-    lines += [f"mov.u32 k0, {key[0]};", f"mov.u32 k1, {key[1]};"]
+def _philox(stream: int) -> list[str]:
+    """Words of the agent's block into w0 … w3."""
+    lines = ["shr.u32 w0, $2, 2;", "mov.u32 w1, 0;", "mov.u32 w2, $3;", f"mov.u32 w3, {stream};"]
+    lines += ["mov.u32 k0, $4;", "mov.u32 k1, $5;"]
     for _ in range(ROUNDS):
         lines += [
             f"mul.wide.u32 p0, w0, {MULTIPLIERS[0]};", f"mul.wide.u32 p1, w2, {MULTIPLIERS[1]};",
@@ -35,71 +34,51 @@ def _philox(block: str, stream: int, key: tuple[str, str]) -> list[str]:
     return lines
 
 
-def _hit(j: int, value: str, agent: str, hazard: bool) -> list[str]:
-    """r{j} = whether the word of `agent` lies below the threshold of `value`."""
+def _hazard() -> list[str]:
+    """The probability of an event with hazard $1 into y; see `_threshold.hazard_threshold`."""
     lines = [
-        f"and.b32 lane, {agent}, 3;",
-        "setp.eq.u32 q, lane, 0;", "selp.u32 word, w0, w3, q;",
-        "setp.eq.u32 q, lane, 1;", "selp.u32 word, w1, word, q;",
-        "setp.eq.u32 q, lane, 2;", "selp.u32 word, w2, word, q;",
+        f"min.f32 x, $1, {_f32(MAX_EXPONENT)};",
+        f"mul.rn.f32 n, x, {_f32(LOG2E)};", f"add.rn.f32 n, n, {_f32(0.5)};", "cvt.rmi.f32.f32 n, n;",
+        f"mul.rn.f32 y, n, {_f32(LN2_HIGH)};", "sub.rn.f32 y, y, x;",
+        f"mul.rn.f32 z, n, {_f32(LN2_LOW)};", "add.rn.f32 y, y, z;", f"mov.f32 e, {_f32(COEFFICIENTS[0])};",
     ]  # fmt: skip
-    if hazard:
-        lines += [
-            f"min.f32 x, {value}, {_f32(MAX_EXPONENT)};",
-            f"mul.rn.f32 n, x, {_f32(LOG2E)};", f"add.rn.f32 n, n, {_f32(0.5)};", "cvt.rmi.f32.f32 n, n;",
-            f"mul.rn.f32 y, n, {_f32(LN2_HIGH)};", "sub.rn.f32 y, y, x;",
-            f"mul.rn.f32 z, n, {_f32(LN2_LOW)};", "add.rn.f32 y, y, z;", f"mov.f32 e, {_f32(COEFFICIENTS[0])};",
-        ]  # fmt: skip
-        for c in COEFFICIENTS[1:]:
-            lines += ["mul.rn.f32 e, e, y;", f"add.rn.f32 e, e, {_f32(c)};"]
-        lines += [
-            "mul.rn.f32 e, e, y;", "mul.rn.f32 e, e, y;", "add.rn.f32 e, e, y;",
-            "cvt.rzi.s32.f32 i, n;", "sub.s32 i, 127, i;", "shl.b32 i, i, 23;", "mov.b32 z, i;",
-            f"sub.rn.f32 y, {_f32(1.0)}, z;", "mul.rn.f32 e, z, e;", "sub.rn.f32 y, y, e;",
-        ]  # fmt: skip
-    else:
-        lines += [f"mov.f32 y, {value};"]
-    limit = [] if hazard else [f"setp.le.and.f32 q, {value}, {_f32(1.0)}, q;"]
+    for c in COEFFICIENTS[1:]:
+        lines += ["mul.rn.f32 e, e, y;", f"add.rn.f32 e, e, {_f32(c)};"]
     return [
         *lines,
-        f"mul.rn.f32 y, y, {_f32(TWO32)};", "cvt.rzi.u64.f32 p0, y;", "cvt.u64.u32 p1, word;",
-        "setp.lt.u64 q, p1, p0;", f"setp.gt.and.f32 q, {value}, {_f32(0.0)}, q;", *limit, f"selp.u32 r{j}, 1, 0, q;",
+        "mul.rn.f32 e, e, y;", "mul.rn.f32 e, e, y;", "add.rn.f32 e, e, y;",
+        "cvt.rzi.s32.f32 i, n;", "sub.s32 i, 127, i;", "shl.b32 i, i, 23;", "mov.b32 z, i;",
+        f"sub.rn.f32 y, {_f32(1.0)}, z;", "mul.rn.f32 e, z, e;", "sub.rn.f32 y, y, e;",
     ]  # fmt: skip
 
 
 def ptx(stream: int, hazard: bool) -> str:
-    """PTX of a draw for four agents: outputs $0-$3; values $4-$7, ids $8-$11, step $12, key words $16-$19, $20-$23.
+    """PTX of a draw for one agent: 0 or 1 into $0 from value $1, id $2, step $3 and key words $4, $5.
 
-    Which four agents come together is the compiler's choice: they may belong to several blocks and worlds.
+    An agent to whom nothing can happen draws nothing.
     """
-    values, agents = [f"${4 + j}" for j in range(PACK)], [f"${8 + j}" for j in range(PACK)]
-    keys = [(f"${16 + j}", f"${20 + j}") for j in range(PACK)]
     lines = [
-        ".reg .pred q, some, same;", ".reg .b32 w0, w1, w2, w3, k0, k1, l0, h0, l1, h1, st, lane, word, i;",
-        ".reg .b32 b0, bj, r0, r1, r2, r3;", ".reg .b64 p0, p1;", ".reg .f32 x, y, z, e, n;",
-        "mov.u32 r0, 0;", "mov.u32 r1, 0;", "mov.u32 r2, 0;", "mov.u32 r3, 0;",
-        "mov.u32 st, $12;", f"setp.gt.f32 some, {values[0]}, {_f32(0.0)};",
+        ".reg .pred q;", ".reg .b32 w0, w1, w2, w3, k0, k1, l0, h0, l1, h1, lane, i;", ".reg .b64 p0, p1;",
+        ".reg .f32 x, y, z, e, n;", "mov.u32 $0, 0;", f"setp.gt.f32 q, $1, {_f32(0.0)};",
+        *([] if hazard else [f"setp.le.and.f32 q, $1, {_f32(1.0)}, q;"]), "@!q bra DONE;",
+        *_philox(stream),
+        "and.b32 lane, $2, 3;", "setp.eq.u32 q, lane, 0;", "selp.u32 i, w0, w3, q;",
+        "setp.eq.u32 q, lane, 1;", "selp.u32 i, w1, i, q;", "setp.eq.u32 q, lane, 2;", "selp.u32 i, w2, i, q;",
+        "cvt.u64.u32 p1, i;",
+        *(_hazard() if hazard else ["mov.f32 y, $1;"]),
+        f"mul.rn.f32 y, y, {_f32(TWO32)};", "cvt.rzi.u64.f32 p0, y;", "setp.lt.u64 q, p1, p0;",
+        "selp.u32 $0, 1, 0, q;", "DONE:",
     ]  # fmt: skip
-    lines += [f"setp.gt.or.f32 some, {value}, {_f32(0.0)}, some;" for value in values[1:]]
-    lines += ["@!some bra DONE;", f"shr.u32 b0, {agents[0]}, 2;", "setp.eq.u32 same, b0, b0;"]
-    for agent, key in zip(agents[1:], keys[1:], strict=True):
-        lines += [f"shr.u32 bj, {agent}, 2;", "setp.eq.and.u32 same, bj, b0, same;"]
-        lines += [f"setp.eq.and.u32 same, {mine}, {first}, same;" for mine, first in zip(key, keys[0], strict=True)]
-    lines += _philox("b0", stream, keys[0]) + _hit(0, values[0], agents[0], hazard)
-    for j in range(1, PACK):
-        again = [f"shr.u32 bj, {agents[j]}, 2;", *_philox("bj", stream, keys[j])]
-        lines += [f"@same bra SAME{j};", *again, f"SAME{j}:", *_hit(j, values[j], agents[j], hazard)]
-    lines += ["DONE:", *(f"mov.u32 ${j}, r{j};" for j in range(PACK))]
     return "{ " + " ".join(lines) + " }"  # one line: inductor puts it between quotes
 
 
-CONSTRAINTS = ",".join(["=&r"] * PACK + ["f"] * PACK + ["r"] * (4 * PACK))
+CONSTRAINTS = "=&r,f,r,r,r,r"
 
 
 def fuse_draws() -> bool:
     """Teach inductor the op, once for a process; whether that worked."""
     try:
-        from torch._inductor import ir, lowering
+        from torch._inductor import config, ir, lowering
         from torch._inductor.virtualized import ops as inner
     except ImportError:
         return False
@@ -120,7 +99,7 @@ def fuse_draws() -> bool:
                 inner.to_dtype(load_key([world, 0]), torch.int32), inner.to_dtype(load_key([world, 1]), torch.int32),
             ]  # fmt: skip
             hit = inner.inline_asm_elementwise(
-                *operands, asm=ptx(stream, hazard), constraints=CONSTRAINTS, dtype=torch.int32, is_pure=True, pack=PACK
+                *operands, asm=ptx(stream, hazard), constraints=CONSTRAINTS, dtype=torch.int32, is_pure=True, pack=1
             )
             return inner.to_dtype(hit, torch.int8)
 
@@ -138,4 +117,7 @@ def fuse_draws() -> bool:
         return drawn, lowering.to_dtype(flags, torch.int8)
 
     lowering.lowerings[target] = lower
+    # Compiled graphs are cached on disk by what they compute, which does not show how a draw is written.
+    written = "".join(ptx(0, hazard) for hazard in (True, False)) + CONSTRAINTS
+    config.unsafe_marked_cacheable_functions["denizen.draw_mask"] = hashlib.sha256(written.encode()).hexdigest()
     return True

@@ -70,7 +70,7 @@ torch.library.register_autograd("denizen::lookup", _lookup_backward, setup_conte
 
 def fused_lookup(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
     """`lookup`, on CUDA as plain torch: the compiler then fuses it with what uses it."""
-    return _tables.lookup(table, codes, group) if codes.is_cuda else lookup(table, codes, group)
+    return _tables.lookup_narrow(table, codes, group) if codes.is_cuda else lookup(table, codes, group)
 
 
 @register

@@ -36,43 +36,42 @@ class Sum:
         return calls(self.node, FIXED)
 
     @property
-    def arguments(self) -> list[Node]:
-        """Values and, where given, receivers."""
-        return [argument for argument in self.node.args[:2] if isinstance(argument, Node)]
+    def values(self) -> Node:
+        """What is summed."""
+        return self.node.args[0]  # type: ignore[return-value]
 
     def cleared(self, builder: Builder, like: Node, place: int) -> Node:
         """An accumulator of zeros, computed from a tensor of its shape so that it joins the pass that makes that one.
 
         `place` tells the sums of a step apart: two equal expressions would come out as one tensor.
         """
-        if dtype_of(like, self.node).is_floating_point:  # the sign of a NaN is no number to start from
-            like = builder.call(aten.gt.Scalar, builder.call(aten.abs.default, like), float("inf"))
+        if dtype(self.values).is_floating_point:  # there is no bit to mask; a NaN is not above anything
+            like = builder.call(aten.gt.Scalar, like, float("inf"))
         else:
             like = builder.call(aten.bitwise_and.Scalar, like, 0)
         cleared = builder.call(aten._to_copy.default, like, dtype=self.width)
         return builder.call(aten.mul.Tensor, cleared, place + 1) if place else cleared
 
-    def total(self, builder: Builder) -> Node:
+    def total(self, builder: Builder, known: dict[Node, Node], source: Callable[[Node], bool]) -> Node:
         """What the op would return, from the accumulator (and the flags of bad values, one for each world)."""
-        total = builder.argument(self.node)
+        total, where = builder.argument(self.node), self.node.args[1]
         if not self.fixed:
-            return builder.call(aten._to_copy.default, total, dtype=dtype(self.node))
+            total = builder.call(aten._to_copy.default, total, dtype=dtype(self.node))
+        if isinstance(where, Node):
+            (receives,) = builder.copy([where], known, source)
+            total = builder.call(aten.mul.Tensor, total, builder.call(aten.ne.Scalar, receives, 0))
+        if not self.fixed:
+            return total
         return builder.call(from_fixed, total, builder.argument(("bad", self.node)), self.node.args[8])
 
-    def run(self, total: Tensor, bad: Tensor | None, values: Tensor, where: Tensor | None) -> None:
+    def run(self, total: Tensor, bad: Tensor | None, values: Tensor) -> None:
         """Add into the cleared accumulator; `bad` int32 `[worlds]` becomes 1 where a value was."""
         if self.fixed:
             bits, bound = self.node.args[8:10]
             assert bad is not None
-            ops.add_fixed(total, bad, values, where, *self.graph, bits, bound)  # type: ignore[arg-type]
+            ops.add_fixed(total, bad, values, *self.graph, bits, bound)  # type: ignore[arg-type]
         else:
-            ops.add_counts(total, values, where, *self.graph)  # type: ignore[arg-type]
-
-
-def dtype_of(copied: Node, sum_node: Node) -> torch.dtype:
-    """Dtype of the copy of a sum's last argument."""
-    last = [argument for argument in sum_node.args[:2] if isinstance(argument, Node)][-1]
-    return dtype(last)
+            ops.add_counts(total, values, *self.graph)  # type: ignore[arg-type]
 
 
 def as_sum(node: Node, masks: set[Node], constant: Callable[[Node], Tensor]) -> Sum | None:
@@ -90,7 +89,8 @@ def as_sum(node: Node, masks: set[Node], constant: Callable[[Node], Tensor]) -> 
     if calls(node, FIXED):
         return Sum(node, graph, torch.int64)
     values, pointer = node.args[0], graph[0]
-    assert isinstance(values, Node) and pointer is not None
+    assert isinstance(values, Node)
+    assert pointer is not None
     most = int((pointer[1:] - pointer[:-1]).max()) if pointer.numel() > 1 else 0
     narrow = most <= 255 and _is_mask(values, masks)
     return Sum(node, graph, torch.uint8 if narrow else dtype(node))
@@ -105,6 +105,4 @@ def _is_mask(node: Node, masks: set[Node]) -> bool:
         return isinstance(source, Node) and _is_mask(source, masks)
     if calls(node, aten.mul.Tensor, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor):
         return all(isinstance(factor, Node) and _is_mask(factor, masks) for factor in node.args)
-    if calls(node, own.code_range.default):
-        return True
-    return False
+    return calls(node, own.code_range.default)

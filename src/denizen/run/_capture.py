@@ -11,15 +11,16 @@ from denizen.run._engine import Carry, Stepper
 from denizen.run._program import build
 from denizen.run._trace import trace
 
+GRAPHS = 8  # kept; a run asks for few lengths
 WARM_UP = 2  # chunks before capture: compilation, autotuning and lazy initialisation happen there
 
 
 class Capture:
     """Replayable chunks of a stepper's steps.
 
-    Graphs are captured when a length is first asked for; any number of steps is made up of powers of two, so that a
-    run needs few of them. All share one memory pool, and parameters and step counter live in device memory: a replay
-    draws fresh numbers and follows parameters that changed in place.
+    Graphs are captured when a length is first asked for: the longest, and what remains after it. All share one memory
+    pool, and parameters and step counter live in device memory: a replay draws fresh numbers and follows parameters
+    that changed in place.
 
     Attributes:
         seconds: spent on recording graphs.
@@ -31,7 +32,7 @@ class Capture:
         Args:
             stepper: on a CUDA device, without interventions that ask the host.
             carry: after at least one step, so that every buffer's shape is known.
-            longest: most steps in one graph, a power of two.
+            longest: most steps in one graph.
             backend: of torch.compile.
         """
 
@@ -50,16 +51,15 @@ class Capture:
     def run(self, carry: Carry, count: int) -> tuple[Carry, list[Tensor]]:
         """`count` steps: the carry after them, and each record `[worlds, count, …]`; copies, not the buffers."""
         self._chunks.load(carry)
-        rows: list[list[Tensor]] = []
-        for length in self._lengths(count):
-            records = self._replay(length)
-            rows.append([record[:length].movedim(0, 1).clone() for record in records])
-        return self._chunks.take(), [torch.cat(parts, dim=1) for parts in zip(*rows, strict=True)]
-
-    def _lengths(self, count: int) -> list[int]:
-        lengths = [self._longest] * (count // self._longest)
-        rest = count % self._longest
-        return lengths + [1 << bit for bit in reversed(range(rest.bit_length())) if rest >> bit & 1]
+        rows: list[Tensor] = []
+        for start in range(0, count, self._longest):
+            length = min(self._longest, count - start)
+            records = [record[:length].movedim(0, 1) for record in self._replay(length)]
+            if not rows:
+                rows = [one.new_empty(one.shape[0], count, *one.shape[2:]) for one in records]
+            for row, one in zip(rows, records, strict=True):
+                row[:, start : start + length].copy_(one)
+        return self._chunks.take(), rows
 
     def _warm_up(self) -> None:
         side = torch.cuda.Stream()
@@ -78,6 +78,8 @@ class Capture:
             graph = torch.cuda.CUDAGraph()
             with torch.no_grad(), torch.cuda.graph(graph, pool=self._pool):
                 records = self._chunks.steps(length)
+            if len(self._graphs) == GRAPHS:
+                del self._graphs[next(old for old in self._graphs if old != self._longest)]
             self._graphs[length] = graph, records
             self.seconds += time.perf_counter() - began
         graph, records = self._graphs[length]

@@ -3,8 +3,8 @@
     for each step    the sums over neighbours, the compiled body, the tallies
     at the end       the epilogue over all steps at once; the state goes back to where the next chunk starts
 
-A step's new state is written where there is room and read by the next step, so nothing is copied between steps. The step
-counter lives on the device, so a replayed chunk draws fresh numbers.
+A step's new state is written where there is room and read by the next step, so nothing is copied between steps. The
+step counter lives on the device, so a replayed chunk draws fresh numbers.
 """
 
 from collections.abc import Callable, Hashable
@@ -47,13 +47,15 @@ class Chunks:
         self._counts = [_count_buffer(node, longest, worlds, device) for node in program.tallies]
         self._groups = program.groups.module(*self._resolve(program.groups, {}))
         self._body = compile(program.body.module)
+        self._tables = self._make_tables()
         self._arguments = self._heads()
         self._rings = self._make_rings()
-        self._epilogue, self._late = self._make_epilogue(compile)
+        self._epilogue = self._make_epilogue(compile)
 
     def load(self, carry: Carry) -> None:
         """Start from a carry."""
         if carry is not self._at:
+            self._tables = self._make_tables()
             for old, new in zip(self._static.tensors(), carry.tensors(), strict=True):
                 old.copy_(new)
             _copy(self._arguments, self._heads())
@@ -69,12 +71,13 @@ class Chunks:
         return self._at
 
     def steps(self, count: int) -> list[Tensor]:
-        """`count` steps from where the buffers are, each record `[longest, worlds, …]`; no value is read on the host."""
+        """`count` steps from where the buffers are: each record `[longest, worlds, …]`. Reads no value on the host."""
         static = self._static
         assert static.bad is not None
         torch.add(self._ahead, static.step, out=self._steps[:, :1])
         for buffer in (*self._bad, *self._counts):
             buffer.zero_()
+        self._tables = self._make_tables()
         leaves, switches, arguments = static.leaves, static.switches, self._arguments
         rows = []
         for k in range(count):
@@ -82,7 +85,7 @@ class Chunks:
             rows.append(kept)
         for ring, column in zip(self._rings, zip(*rows, strict=True), strict=True):
             torch.stack(column, out=ring[:count])
-        *records, bad = self._epilogue(*self._late)
+        *records, bad = self._epilogue(*self._late())
         if bad.numel():
             torch.maximum(static.bad, bad[:count].amax(dim=0), out=static.bad)
         _copy([*static.leaves, static.switches, *self._arguments], [*leaves, switches, *arguments])
@@ -106,11 +109,10 @@ class Chunks:
         return out[: ends[0]], out[ends[0]], out[ends[1] : ends[2]], out[ends[2] : ends[3]]
 
     def _sum(self, k: int, now: dict[Hashable, Tensor], arguments: list[Tensor]) -> None:
-        flags, given = iter(self._bad), iter(arguments)
-        for one in self._program.sums:
-            *what, total = (next(given) for _ in range(len(one.arguments) + 1))
+        flags = iter(self._bad)
+        for one, values, total in zip(self._program.sums, arguments[::2], arguments[1::2], strict=True):
             bad = next(flags)[k] if one.fixed else None
-            one.run(total, bad, what[0], what[1] if len(what) > 1 else None)
+            one.run(total, bad, values)
             now[one.node] = total
             if bad is not None:
                 now["bad", one.node] = bad
@@ -123,19 +125,33 @@ class Chunks:
 
     # --- setting up ---------------------------------------------------------------------------------------------------
 
+    def _make_tables(self) -> dict[Hashable, Tensor]:
+        """What parameters and constants determine, from their present values."""
+        program = self._program
+        now = self._now(self._static.leaves, self._static.switches, self._static.step, tables=False)
+        made = program.tables.module(*self._resolve(program.tables, now))
+        return dict(zip(program.fixed, made, strict=True))
+
     def _make_rings(self) -> list[Tensor]:
         """A place for what each step keeps, of the shapes that a step on copies shows."""
         arguments = [argument.clone() for argument in self._arguments]
         *_, kept = self._step(0, self._static.leaves, self._static.switches, arguments)
         return [one.new_zeros(self.longest, *one.shape) for one in kept]
 
-    def _make_epilogue(self, compile: Callable[[GraphModule], Call]) -> tuple[Call, list[Tensor]]:
-        """The epilogue over all steps of a chunk, and its arguments."""
-        program, static = self._program, self._static
+    def _late(self) -> list[Tensor]:
+        """Arguments of the epilogue."""
+        static = self._static
         now = self._now(static.leaves, static.switches, static.step)
-        each: dict[Hashable, Tensor] = dict(zip(program.kept, self._rings, strict=True))
-        each.update(zip(program.tallies, self._counts, strict=True))
-        arguments = self._resolve(program.epilogue, {**now, **each})
+        return self._resolve(self._program.epilogue, {**now, **self._each()})
+
+    def _each(self) -> dict[Hashable, Tensor]:
+        """What differs from step to step, `[longest, …]` each."""
+        kept: dict[Hashable, Tensor] = dict(zip(self._program.kept, self._rings, strict=True))
+        return {**kept, **dict(zip(self._program.tallies, self._counts, strict=True))}
+
+    def _make_epilogue(self, compile: Callable[[GraphModule], Call]) -> Call:
+        """The epilogue over all steps of a chunk."""
+        program, each, arguments = self._program, self._each(), self._late()
         dims = tuple(0 if key in each else None for key in program.epilogue.inputs)
         late = program.epilogue.module
 
@@ -144,14 +160,16 @@ class Chunks:
             return list(torch.vmap(lambda row, *rest: late(*rest), in_dims=(0, *dims))(rows, *args))
 
         with torch.no_grad():
-            return compile(make_fx(over_steps)(*arguments)), arguments
+            return compile(make_fx(over_steps)(*arguments))
 
-    def _now(self, leaves: list[Tensor], switches: Tensor, step: Tensor) -> dict[Hashable, Tensor]:
+    def _now(self, leaves: list[Tensor], switches: Tensor, step: Tensor, tables: bool = True) -> dict[Hashable, Tensor]:
         """What traced nodes stand for in a step."""
         traced = self._program.traced
         now: dict[Hashable, Tensor] = dict(zip(traced.leaves, leaves, strict=True))
         now.update({traced.switches: switches, traced.step: step})
         now.update(zip(traced.invariants, traced.values, strict=True))
+        if tables:
+            now.update(self._tables)
         return now
 
     def _resolve(self, function: Function, now: dict[Hashable, Tensor]) -> list[Tensor]:

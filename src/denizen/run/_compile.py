@@ -15,7 +15,7 @@ from denizen.run._room import out_of_memory
 # Eager time left from which compiling is worth its start: it takes 12-90 s on a CPU and 3-7 s on a GPU.
 AUTO_COMPILE_SECONDS = {"cpu": 180.0, "cuda": 15.0}
 BACKEND = "inductor"
-GRAPH_STEPS = 32  # steps in the longest CUDA graph
+GRAPH_STEPS = 64  # steps in the longest CUDA graph
 
 
 def try_compile(stepper: Stepper, carry: Carry, answers: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Reductions over agents in two stages: the first fuses with the pass over the agents, the second can wait.
 
-A sum over all agents would end in a kernel of its own each step, for each record. Here the agents are cut into rows; the
-pass returns a partial sum for each row, and the epilogue of a chunk adds the rows up. Integers only: the order of a
+A sum over all agents would end in a kernel of its own each step, for each record. Here the agents are cut into rows;
+the pass returns a partial sum for each row, and the epilogue of a chunk adds the rows up. Integers only: the order of a
 float sum is left as it is.
 """
 

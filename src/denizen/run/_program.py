@@ -1,7 +1,8 @@
 """A traced step taken apart, so that few kernels are left of it: what runs before, in and after the compiled body.
 
-    sums        the step's sums over neighbours that need nothing but the state: each a kernel of its own, which adds into an
-                accumulator that the body has cleared
+    tables      what parameters and constants alone determine: once for a chunk of steps
+    sums        the step's sums over neighbours that need nothing but the state: each a kernel of its own, which adds
+                into an accumulator that the body has cleared
     body        everything else, compiled into one pass over the agents: draws, transitions, partial sums of records,
                 and, for the *next* step, the arguments of its sums over neighbours and the cleared accumulators
     tallies     histograms of codes that only records need: a kernel of their own
@@ -12,13 +13,13 @@ The loop is thereby rotated by half a step, which changes no value: `prologue` m
 
 import dataclasses
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-from denizen.run._accumulate import Sum, as_sum
+from denizen.run._accumulate import VIEWS, Sum, as_sum
 from denizen.run._partial import split_reductions
 from denizen.run._trace import Builder, Traced, ancestors, calls, shape
 
@@ -26,6 +27,8 @@ ops = torch.ops.denizen
 SUMS = (ops.sum_counts.default, ops.sum_fixed.default)
 DRAWS = (ops.draw_mask.default, ops.draw_words.default)
 LEAST = 2048
+TABLE = 1 << 16  # entries of the largest tensor that is worth keeping for a chunk
+Source = Callable[[Node], bool]
 OPAQUE = (*SUMS, ops.sum_real.default, ops.pull.default, *DRAWS)
 
 
@@ -48,6 +51,8 @@ class Program:
 
     Attributes:
         traced: the step.
+        tables: parameters, constants -> `fixed`.
+        fixed: traced nodes that are the same in every step.
         sums: sums over neighbours before the body.
         prologue: state -> arguments of the sums, accumulators.
         body: -> new leaves, new switches, arguments and accumulators of the next sums, `kept`, codes of the tallies.
@@ -58,6 +63,8 @@ class Program:
     """
 
     traced: Traced
+    tables: Function
+    fixed: list[Node]
     sums: list[Sum]
     prologue: Function
     body: Function
@@ -78,12 +85,19 @@ def build(traced: Traced, masks: list[bool], least: int = LEAST) -> Program:
     split_reductions(traced, least)
     order = {node: place for place, node in enumerate(traced.module.graph.nodes)}
     sums = _leading_sums(traced, {leaf for leaf, mask in zip(traced.leaves, masks, strict=True) if mask})
-    late, kept, tallies = _after(traced, order)
+    fixed = _fixed(traced)
+    late, kept, tallies = _after(traced, order, set(fixed))
+
+    def source(node: Node) -> bool:
+        return _is_input(node) or node in fixed
+
     return Program(
         traced=traced,
+        tables=_tables(order, fixed),
+        fixed=fixed,
         sums=sums,
-        prologue=_prologue(traced, order, sums),
-        body=_body(traced, order, sums, kept, tallies),
+        prologue=_prologue(order, sums, source),
+        body=_body(traced, order, sums, kept, tallies, source),
         tallies=tallies,
         groups=_groups(order, tallies),
         kept=kept,
@@ -100,17 +114,19 @@ def _leading_sums(traced: Traced, masks: set[Node]) -> list[Sum]:
     for node in traced.module.graph.nodes:
         if calls(node, *SUMS):
             found = as_sum(node, masks, traced.constant)
-            if found is not None and not any(calls(other, *OPAQUE) for other in ancestors(found.arguments)):
+            if found is not None and not any(calls(other, *OPAQUE) for other in ancestors([found.values])):
                 sums.append(found)
     return sums
 
 
-def _after(traced: Traced, order: dict[Node, int]) -> tuple[set[Node], list[Node], list[Node]]:
+def _after(traced: Traced, order: dict[Node, int], fixed: set[Node]) -> tuple[set[Node], list[Node], list[Node]]:
     """(nodes of the epilogue, those that the body keeps for it, histograms that become tallies)."""
     needed = ancestors([*traced.new_leaves, traced.new_switches])
     wanted = ancestors([*traced.records, traced.bad])
     most = max((math.prod(shape(leaf)) for leaf in traced.leaves), default=1) // 8
-    nodes = [node for node in traced.module.graph.nodes if node in wanted and node not in needed and not _source(node)]
+    nodes = [
+        node for node in traced.module.graph.nodes if node in wanted and node not in needed and not _is_input(node)
+    ]
     late = {node for node in nodes if _is_small(node, most) and all(_is_small(i, most) for i in node.all_input_nodes)}
     tallies = [node for node in nodes if calls(node, ops.histogram.default) and node not in late]
     for node in reversed(list(traced.module.graph.nodes)):  # what something early needs is early, too
@@ -119,8 +135,33 @@ def _after(traced: Traced, order: dict[Node, int]) -> tuple[set[Node], list[Node
     tallies = [node for node in tallies if all(user in late for user in node.users) and _constant_group(node)]
     outputs = [node for node in dict.fromkeys([*traced.records, traced.bad]) if node not in late]
     used = dict.fromkeys([*(i for node in late for i in node.all_input_nodes), *outputs])
-    kept = [node for node in used if node not in late and node not in tallies and _varies(traced, node)]
+    kept = [
+        node
+        for node in used
+        if node not in late and node not in tallies and node not in fixed and _varies(traced, node)
+    ]
     return late, sorted(kept, key=order.__getitem__), tallies
+
+
+def _fixed(traced: Traced) -> list[Node]:
+    """Small tensors that parameters and constants determine and that steps use; mere views are left where they are."""
+    steady: set[Node] = set()
+    made: set[Node] = set()  # by more than a change of shape
+    for node in traced.module.graph.nodes:
+        if _is_input(node):
+            if not _varies(traced, node):
+                steady.add(node)
+        elif node.op == "output" or not _is_small(node, TABLE) or calls(node, *OPAQUE):
+            continue
+        elif all(source in steady for source in node.all_input_nodes):
+            steady.add(node)
+            if not calls(node, *VIEWS) or any(source in made for source in node.all_input_nodes):
+                made.add(node)
+    return [
+        node
+        for node in traced.module.graph.nodes
+        if node in made and isinstance(node.meta["val"], Tensor) and any(user not in steady for user in node.users)
+    ]
 
 
 def _constant_group(histogram: Node) -> bool:
@@ -143,37 +184,45 @@ def _varies(traced: Traced, node: Node) -> bool:
 # --- the functions ----------------------------------------------------------------------------------------------------
 
 
-def _source(node: Node) -> bool:
+def _is_input(node: Node) -> bool:
     return node.op in ("placeholder", "get_attr")
 
 
-def _arguments(builder: Builder, sums: list[Sum], known: dict[Node, Node]) -> list[Node]:
-    """Values, receivers and cleared accumulator of each sum."""
+def _arguments(builder: Builder, sums: list[Sum], known: dict[Node, Node], source: Source) -> list[Node]:
+    """Values and cleared accumulator of each sum."""
     out = []
     for place, one in enumerate(sums):
-        copied = builder.copy(one.arguments, known, _source)
-        out += [*copied, one.cleared(builder, copied[-1], place)]
+        (values,) = builder.copy([one.values], known, source)
+        out += [values, one.cleared(builder, values, place)]
     return out
 
 
-def _prologue(traced: Traced, order: dict[Node, int], sums: list[Sum]) -> Function:
+def _tables(order: dict[Node, int], fixed: list[Node]) -> Function:
     builder = Builder(order)
-    return Function(builder.finish(_arguments(builder, sums, {})), builder.inputs)
+    return Function(builder.finish(builder.copy(fixed, {}, _is_input)), builder.inputs)
 
 
-def _body(traced: Traced, order: dict[Node, int], sums: list[Sum], kept: list[Node], tallies: list[Node]) -> Function:
-    builder, known = Builder(order), {}
+def _prologue(order: dict[Node, int], sums: list[Sum], source: Source) -> Function:
+    builder = Builder(order)
+    return Function(builder.finish(_arguments(builder, sums, {}, source)), builder.inputs)
+
+
+def _body(
+    traced: Traced, order: dict[Node, int], sums: list[Sum], kept: list[Node], tallies: list[Node], source: Source
+) -> Function:
+    builder = Builder(order)
+    known: dict[Node, Node] = {}
     for one in sums:
-        known[one.node] = one.total(builder)
+        known[one.node] = one.total(builder, known, source)
     codes: list[Node] = [node.args[0] for node in tallies]  # type: ignore[misc]
     wanted = [*traced.new_leaves, traced.new_switches, *kept, *codes]
-    copied = builder.copy(wanted, known, _source)
+    copied = builder.copy(wanted, known, source)
     count = len(traced.leaves)
     # The next step's head: the same nodes once more, over the new state.
     after = dict(zip(traced.leaves, copied[:count], strict=True))
     after[traced.switches] = copied[count]
     after[traced.step] = builder.call(torch.ops.aten.add.Tensor, builder.argument(traced.step), 1)
-    ahead = _arguments(builder, sums, after)
+    ahead = _arguments(builder, sums, after, source)
     return Function(builder.finish([*copied[: count + 1], *ahead, *copied[count + 1 :]]), builder.inputs)
 
 
@@ -183,7 +232,7 @@ def _groups(order: dict[Node, int], tallies: list[Node]) -> Function:
     groups = []
     for node in tallies:
         if isinstance(node.args[1], Node):
-            groups += builder.copy([node.args[1]], known, _source)
+            groups += builder.copy([node.args[1]], known, _is_input)
         else:
             groups.append(builder.call(torch.zeros, 0))
     return Function(builder.finish(groups), builder.inputs)
