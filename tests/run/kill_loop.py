@@ -19,13 +19,14 @@ import zarr  # noqa: F401
 
 import denizen as dz
 from denizen import ops
-from denizen.run import Snapshots, _run, load, resume
+from denizen.run import Snapshots, _run, _zarr, load, resume
 from denizen.run._folder import RunFolder
 from denizen.zoo.sir import SIR
 
 STEPS = 400
 RunFolder._pause = lambda self: 0.0  # save after every chunk, so that kills meet saves
 _run.CHUNK = 3
+_zarr.EACH = 7  # snapshots to a chunk, so that chunks that count are replaced by longer ones
 
 
 def model() -> SIR:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import denizen as dz
 from denizen.errors import CapacityError, DataError, InputError, StorageError
 from denizen.model import plain
-from denizen.run import Snapshots, _narrow, load, resume
+from denizen.run import Snapshots, _narrow, _zarr, load, resume
+from denizen.run._blocks import Blocks
 from denizen.run._folder import RunFolder
 from denizen.run._snapshots import Kept
 from denizen.run._zarr import ZarrSnapshots
@@ -95,8 +96,14 @@ def no_threads():
 # --- equal to snapshots by hand ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("worlds", "slots"), [(1, 1), (3, 2), (1, None)])
-def test_equal_to_synchronous_snapshots(tmp_path, worlds, slots):
+@pytest.fixture(params=[1, 3, 64])
+def each(request, monkeypatch):
+    """Snapshots to a chunk, at most."""
+    monkeypatch.setattr(_zarr, "EACH", request.param)
+
+
+@pytest.mark.parametrize(("worlds", "slots"), [(1, 1), (3, None)])
+def test_equal_to_synchronous_snapshots(tmp_path, each, worlds, slots):
     reference = synchronous(20, 3, replicates=worlds, seed=5)
     wanted = Snapshots(3, slots=slots)
     equal(dz.simulate(Farm(), 20, replicates=worlds, seed=5, snapshots=wanted).snapshots, reference)
@@ -247,11 +254,12 @@ def test_the_simulation_waits_where_all_buffers_are_full(tmp_path, monkeypatch, 
 
 def test_a_folder_leaves_nothing_in_memory(tmp_path):
     run = dz.simulate(Farm(), 30, snapshots=Snapshots(1), out=tmp_path / "r")
-    assert run._snapshots.nbytes == run._snapshots.ring.nbytes
+    assert run._snapshots.nbytes == run._snapshots.ring.nbytes + run._snapshots.sink.nbytes
+    assert run._snapshots.sink.nbytes < 4 << 20
     kept = dz.simulate(Farm(), 30, snapshots=Snapshots(1))
-    assert kept._snapshots.nbytes > run._snapshots.nbytes
+    assert kept._snapshots.sink.nbytes > 31 * 500
     kept.save(tmp_path / "k")
-    assert kept._snapshots.nbytes == run._snapshots.nbytes
+    assert kept._snapshots.sink.nbytes <= run._snapshots.sink.nbytes
     equal(kept.snapshots, dict(run.snapshots.items()))
 
 
@@ -268,7 +276,8 @@ def test_a_view_stays_while_the_run_goes_on(tmp_path):
     assert "alve" not in view
 
 
-def test_a_damaged_field_leaves_the_others(tmp_path):
+def test_a_damaged_field_leaves_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(_zarr, "EACH", 1)
     run = dz.simulate(Farm(), 2, snapshots=Snapshots(1), out=tmp_path / "r")
     path = next((tmp_path / "r" / "snapshots" / "weight" / "c" / "0").glob("1/*"))
     path.write_bytes(path.read_bytes()[:-1] + b"x")
@@ -285,13 +294,13 @@ class Faulty:
     """Writing fails from a place on, until it is repaired."""
 
     def __init__(self, monkeypatch, place, error):
-        self.place, self.error, self.real = place, error, ZarrSnapshots._array
-        monkeypatch.setattr(ZarrSnapshots, "_array", lambda sink, *args: self.array(sink, *args))
+        self.place, self.error, self.real = place, error, Blocks.write
+        monkeypatch.setattr(Blocks, "write", lambda block, *args: self.write(block, *args))
 
-    def array(self, sink, name, values):
-        if self.place is not None and len(sink.digests) >= self.place and name == "age":
+    def write(self, block, group, values):
+        if self.place is not None and group * block.each + values.shape[1] > self.place and block.path.name == "age":
             raise self.error
-        return self.real(sink, name, values)
+        self.real(block, group, values)
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -300,6 +309,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 @pytest.mark.parametrize("place", [1, 4])
 @pytest.mark.parametrize("error", [FULL, RuntimeError("codec")], ids=["system", "zarr"])
 @pytest.mark.parametrize("slots", [1, 8])
+@pytest.mark.usefixtures("each")
 def test_what_cannot_be_written_surfaces_and_can_be_tried_again(tmp_path, monkeypatch, place, error, slots):
     monkeypatch.setattr(RunFolder, "_pause", lambda self: 0.0)
     run = dz.simulate(Farm(), 0, snapshots=Snapshots(2, slots=slots), out=tmp_path / "r")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from denizen.errors import StorageError, need
 from denizen.run import _facts, _manifest, _metrics, _zarr
 from denizen.run._atomic import TEMPORARY, digest, locked, uninterrupted, write_atomic
+from denizen.run._blocks import PURPOSE
 from denizen.run._device import device_failed
 from denizen.run._files import write
 from denizen.run._manifest import Manifest, Part, Taken
@@ -96,7 +97,7 @@ class RunFolder:
         need("polars", "tables", _metrics.PURPOSE)
         _metrics.check_names(run.series_names)
         if run._snapshots is not None:
-            need("zarr", "storage", _zarr.PURPOSE)
+            need("zarr", "storage", PURPOSE)
         check_free(path)
         made: list[Path] = []
         try:

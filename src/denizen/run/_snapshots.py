@@ -147,7 +147,7 @@ class SnapshotStore:
 
     def copy_to(self, sink: Sink, steps: int) -> None:
         """Write all snapshots of so many steps to another sink and make them safe there; nothing changes here."""
-        pending = {slot.place: slot for slot in self._writer.pending()}
+        pending = {slot.place: slot for slot in self.ring.filled}
         for place in range(self.count(steps)):
             if place in pending:
                 self.ring.wait(pending[place])

@@ -1,7 +1,6 @@
 """The thread that takes snapshots out of a ring and brings them to where they are kept, while the simulation runs."""
 
 import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -16,7 +15,7 @@ class Sink(Protocol):
     """Where snapshots are kept, by their place: 0 for the first."""
 
     def write(self, place: int, arrays: list[np.ndarray]) -> None:
-        """Keep a snapshot; `arrays` are only lent. Places at or behind `place` that were written before are void."""
+        """Take a snapshot over; `arrays` are only lent. What was written at or behind `place` before is void."""
         ...
 
     def sync(self) -> None:
@@ -40,8 +39,8 @@ class Sink(Protocol):
 class Writer:
     """Writes what is put into a ring.
 
-    A buffer is handed back when its snapshot is safe: what is not safe yet is in memory, and can be written again
-    after an error, to the same sink or to another one.
+    A buffer is handed back when the sink has taken its snapshot over; one that could not be written stays, and can be
+    written again, to the same sink or to another one.
 
     Attributes:
         ring: where snapshots come from.
@@ -52,9 +51,8 @@ class Writer:
     def __init__(self, ring: Ring, sink: Sink) -> None:
         self.ring, self.sink = ring, sink
         self.error: BaseException | None = None
-        self._written: deque[Slot] = deque()  # not safe yet
         self._thread: threading.Thread | None = None
-        self._busy = self._stopping = self._hurry = False
+        self._busy = self._stopping = self._flushing = False
 
     @property
     def running(self) -> bool:
@@ -64,7 +62,7 @@ class Writer:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """The thread runs while the block does; at a good end everything is written, at a bad one it just stops."""
-        self.error, self._stopping = None, False
+        self.error, self._stopping, self._flushing = None, False, False
         self._thread = threading.Thread(target=self._loop, name="denizen-snapshots", daemon=True)
         self._thread.start()
         try:
@@ -77,16 +75,14 @@ class Writer:
         """Return when all that was put is safe; raises what writing raised."""
         if not self.running:
             self.error = None
-            while self.ring.filled or self._written:
-                self._advance()
+            while self.ring.filled:
+                self._write_oldest()
+            self.sink.sync()
             return
         with self.ring.changed:
-            self._hurry = True
+            self._flushing = True
             self.ring.changed.notify_all()
-            try:
-                self.ring.changed.wait_for(lambda: self.error is not None or self._idle())
-            finally:
-                self._hurry = False
+            self.ring.changed.wait_for(lambda: self.error is not None or not self._flushing)
         self.raise_error()
 
     def raise_error(self) -> None:
@@ -101,26 +97,15 @@ class Writer:
     def drop(self, count: int) -> None:
         """Take back all but the first `count` snapshots."""
         with self.ring.changed:
-            self._drop_from(self.ring.filled, count)
+            self._hand_back(count)
             self.ring.changed.wait_for(lambda: not self._busy)
-            self._drop_from(self.ring.filled, count)  # an error has put back what was being written
-            self._drop_from(self._written, count)
+            self._hand_back(count)  # an error has put back what was being written
             self.sink.trim(count)
-
-    def pending(self) -> list[Slot]:
-        """Slots that are not safe yet, in order; for a thread that is not at work."""
-        return [*self._written, *self.ring.filled]
 
     def hand_over(self, sink: Sink) -> None:
         """From now on write to another sink, which has all that was put so far; for a thread that is not at work."""
-        self.drop_all()
+        self._hand_back(0)
         self.sink = sink
-
-    def drop_all(self) -> None:
-        """Free every slot."""
-        with self.ring.changed:
-            self._drop_from(self.ring.filled, -1)
-            self._drop_from(self._written, -1)
 
     # --- in the thread --------------------------------------------------------------------------------------------
 
@@ -128,12 +113,16 @@ class Writer:
         changed = self.ring.changed
         while True:
             with changed:
-                changed.wait_for(lambda: self._stopping or self.ring.filled or (self._hurry and self._written))
+                changed.wait_for(lambda: self._stopping or self.ring.filled or self._flushing)
                 if self._stopping:
                     return
                 self._busy = True
             try:
-                self._advance()
+                if self.ring.filled:
+                    self._write_oldest()
+                else:
+                    self.sink.sync()
+                    self._flushing = False
             except BaseException as error:
                 self.error = error
                 return
@@ -142,33 +131,26 @@ class Writer:
                     self._busy = False
                     changed.notify_all()
 
-    def _advance(self) -> None:
-        """Write the oldest snapshot; make those written safe where none is left or half of the buffers wait."""
+    def _write_oldest(self) -> None:
         ring = self.ring
+        with ring.changed:
+            slot = ring.filled.popleft()
         try:
-            if ring.filled:
-                with ring.changed:
-                    slot = ring.filled.popleft()
-                    self._written.append(slot)
-                ring.wait(slot)
-                self.sink.write(slot.place, arrays(slot))
-            if not ring.filled or len(self._written) >= max(1, ring.slots // 2):
-                self.sink.sync()
-                with ring.changed:
-                    self._drop_from(self._written, -1)
+            ring.wait(slot)
+            self.sink.write(slot.place, arrays(slot))
         except BaseException:
             with ring.changed:  # to be written again
-                ring.filled.extendleft(reversed(self._written))
-                self._written.clear()
+                ring.filled.appendleft(slot)
             raise
+        ring.hand_back(slot)
 
-    def _idle(self) -> bool:
-        return not (self.ring.filled or self._written or self._busy)
-
-    def _drop_from(self, slots: deque[Slot], count: int) -> None:
-        for slot in [slot for slot in slots if slot.place >= count]:
-            slots.remove(slot)
-            self.ring.hand_back(slot)
+    def _hand_back(self, count: int) -> None:
+        """Free the slots of all but the first `count` snapshots."""
+        filled = self.ring.filled
+        with self.ring.changed:
+            for slot in [slot for slot in filled if slot.place >= count]:
+                filled.remove(slot)
+                self.ring.hand_back(slot)
 
     def _stop(self) -> None:
         with uninterrupted():  # a second Ctrl-C waits for the snapshot that is being written

@@ -1,6 +1,6 @@
-"""Snapshots as Zarr: one array `[replicates, snapshots, …]` for each field, a chunk never spans two snapshots.
+"""Snapshots as Zarr: one array `[replicates, snapshots, …]` for each field.
 
-What counts is not touched again; only the arrays' length, a line of metadata, grows. The manifest says how many
+A chunk that counts is at most replaced, in one piece, by one with more snapshots in it. The manifest says how many
 snapshots count, with a digest for each field of each. Only format 3 is opened: format 2 knows a codec that unpickles.
 """
 
@@ -8,29 +8,29 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from denizen.errors import DataError, StorageError, need
-from denizen.run._atomic import digest, sync
+from denizen.errors import DataError, DenizenError, StorageError, need
+from denizen.run._atomic import digest
+from denizen.run._blocks import META, PURPOSE, Blocks, create_group
 from denizen.run._manifest import Taken
 from denizen.run._narrow import BITS, Form
 
 FOLDER = "snapshots"
-CHUNK_BYTES = 1 << 26
-PURPOSE = "store snapshots"
+EACH, GATHERED = 64, 4 << 20  # snapshots to a chunk at most, and their bytes
 
 
 class ZarrSnapshots:
     """The snapshots in a run folder, to write to; see `denizen.run._writer.Sink`.
 
+    Small snapshots are gathered and written several to a chunk. What has not been written yet is in memory: a sync that
+    failed can be tried again.
+
     Attributes:
         digests: one text for each snapshot, with a word for each field.
         explain: the message for what the system says; tells what is safe.
     """
-
-    nbytes = 0  # of host memory
 
     def __init__(
         self,
@@ -47,84 +47,116 @@ class ZarrSnapshots:
         """
         self._root, self._forms, self.explain = folder / FOLDER, dict(forms), explain
         self.digests = list(digests)
-        self._arrays: dict[str, Any] = {}
-        self._group: Any = None
-        self._unsafe: list[int] = []
+        self._blocks: list[Blocks] = []
+        self._group, self._gathered = -1, []  # the group of snapshots in memory, `[replicates, each, …]` of each field
+        self._unsaved = False  # whether it holds some that are not on the disk
+        self._lent: tuple[tuple[int, int], np.ndarray] | None = None  # the block that was read last
 
     def write(self, place: int, arrays: list[np.ndarray]) -> None:
-        """Write a snapshot, not yet safe.
+        """Gather or write a snapshot, not yet safe.
 
         Raises:
             StorageError: what counts is intact.
         """
         with self._explained():
-            words = []
-            for name, values in zip(self._forms, arrays, strict=True):
-                array = self._array(name, values)
-                if array.shape[1] <= place:
-                    array.resize((values.shape[0], place + 1, *values.shape[1:]))
-                array[:, place] = values
-                words.append(_digest(values))
-            self._unsafe.append(place)
-            self.digests[place:] = [" ".join(words)]
+            blocks = self._opened(arrays)
+            group, within = divmod(place, blocks[0].each)
+            if blocks[0].each == 1:
+                for block, values in zip(blocks, arrays, strict=True):
+                    block.write(group, values[:, None])
+            else:
+                self._enter(group, within)
+                for whole, values in zip(self._gathered, arrays, strict=True):
+                    whole[:, within] = values
+                self._unsaved = True
+                if within == blocks[0].each - 1:
+                    self._write_group(blocks[0].each)
+            self._lent = None
+            self.digests[place:] = [" ".join(map(_digest, arrays))]
 
     def sync(self) -> None:
-        """Bring what was written to the disk: Zarr leaves that to the system."""
+        """Bring what was gathered to the disk, and let readers see all of it."""
         with self._explained():
-            _sync(self._root, self._unsafe)
-            self._unsafe = []
+            if self._unsaved:
+                self._write_group(len(self.digests) - self._group * self._blocks[0].each)
+            for block in self._blocks:
+                block.resize(len(self.digests))
 
     def trim(self, count: int) -> None:
         """Remove all but the first `count`: a chunk that failed or a killed process left them."""
-        self._unsafe = [place for place in self._unsafe if place < count]
         with self._explained():
-            for name in self._forms:
-                array = self._existing(name)
-                if array is not None and array.shape[1] > count:
-                    array.resize((array.shape[0], count, *array.shape[2:]))
             del self.digests[count:]
+            self._lent = None
+            for block in self._opened(None):
+                if self._group * block.each >= count:
+                    self._group, self._unsaved = -1, False
+                block.resize(min(block.length(), count))
+                block.remove(-(-count // block.each))
 
     def read(self, place: int, field: int) -> np.ndarray:
         """A field of a snapshot."""
         with _readable(self._root):
-            name = list(self._forms)[field]
-            return _read(self._existing(name), place, self.digests[place].split(" ")[field], self._root)
+            block = self._opened(None)[field]
+            group, within = divmod(place, block.each)
+            if group == self._group:
+                values = self._gathered[field]
+            elif self._lent is not None and self._lent[0] == (field, group):
+                values = self._lent[1]
+            else:
+                values = block.read(group)
+                self._lent = (field, group), values
+            return _checked(values[:, within], self.digests[place].split(" ")[field], place, block.path)
 
-    def _existing(self, name: str) -> Any:
-        if name not in self._arrays:
-            if self._group is None:
-                zarr = need("zarr", "storage", PURPOSE)
-                self._group = zarr.open_group(self._root, mode="a", zarr_format=3)
-            if name in self._group:
-                self._arrays[name] = self._group[name]
-        return self._arrays.get(name)
+    @property
+    def nbytes(self) -> int:
+        """Of host memory."""
+        return sum(values.nbytes for values in self._gathered)
 
-    def _array(self, name: str, values: np.ndarray) -> Any:
-        array = self._existing(name)
-        if array is not None:
-            return array
-        one = max(values.nbytes // max(values.shape[0], 1), 1)
-        agents = [max(1, size if one <= CHUNK_BYTES else size * CHUNK_BYTES // one) for size in values.shape[1:2]]
-        rows = max(1, min(values.shape[0], CHUNK_BYTES // one))
-        form = self._forms[name]
-        self._arrays[name] = self._group.create_array(
-            name,
-            shape=(values.shape[0], 0, *values.shape[1:]),
-            chunks=(rows, 1, *agents, *(max(1, size) for size in values.shape[2:])),
-            dtype=values.dtype,
-            attributes={"denizen": dataclasses.asdict(form)} if form.stored != form.dtype else {},
-        )
-        return self._arrays[name]
+    def _opened(self, arrays: list[np.ndarray] | None) -> list[Blocks]:
+        """Where each field goes; made by the first snapshot that is written."""
+        if self._blocks:
+            return self._blocks
+        if self.digests or (self._root / META).exists():
+            self._blocks = [Blocks.opened(self._root / name) for name in self._forms]
+            if len({block.each for block in self._blocks}) != 1:
+                raise DataError(f"{self._root}: its arrays have different numbers of snapshots to a chunk")
+        elif arrays is not None:
+            each = max(1, min(EACH, GATHERED // max(sum(values.nbytes for values in arrays), 1)))
+            create_group(self._root)
+            blocks = [
+                Blocks.planned(self._root / name, values.shape, values.dtype, each)
+                for name, values in zip(self._forms, arrays, strict=True)
+            ]
+            for block, form in zip(blocks, self._forms.values(), strict=True):
+                block.create({"denizen": dataclasses.asdict(form)} if form.stored != form.dtype else {})
+            self._blocks = blocks
+        return self._blocks
+
+    def _enter(self, group: int, within: int) -> None:
+        """Gather a group from its place `within` on; what comes before was written earlier."""
+        if group == self._group:
+            return
+        if within:
+            self._gathered = [block.read(group) for block in self._blocks]
+        else:
+            self._gathered = [
+                np.zeros((block.shape[0], block.each, *block.shape[1:]), block.dtype) for block in self._blocks
+            ]
+        self._group = group
+
+    def _write_group(self, count: int) -> None:
+        for block, whole in zip(self._blocks, self._gathered, strict=True):
+            block.write(self._group, whole[:, :count])
+        self._unsaved = False
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         """Whatever fails while writing is a `StorageError` that says what is safe."""
         try:
             yield
-        except StorageError:
+        except DenizenError:
             raise
         except Exception as error:
-            self._arrays, self._group = {}, None  # they may know lengths that did not reach the disk
             told = error if isinstance(error, OSError) else OSError(f"{type(error).__name__}: {str(error)[:200]}")
             raise StorageError(self.explain(told)) from error
 
@@ -140,6 +172,7 @@ class StoredSnapshots:
         """
         zarr = need("zarr", "storage", PURPOSE)
         self._root, self._taken = folder / FOLDER, taken
+        self._lent: tuple[tuple[int, int], np.ndarray] | None = None  # the block that was read last
         with _readable(self._root):
             group = zarr.open_group(self._root, mode="r", zarr_format=3)
             self._arrays = [group[name] for name in taken.fields]
@@ -168,9 +201,14 @@ class StoredSnapshots:
         Raises:
             DataError: it differs from what was written.
         """
-        words = self._taken.digests[place].split(" ")
+        words, array = self._taken.digests[place].split(" "), self._arrays[field]
         with _readable(self._root):
-            return _read(self._arrays[field], place, words[field] if field < len(words) else "", self._root)
+            each = min(array.chunks[1], EACH)
+            group = place // each
+            if self._lent is None or self._lent[0] != (field, group):
+                self._lent = (field, group), np.asarray(array[:, group * each : (group + 1) * each])
+            values = self._lent[1][:, place - group * each]
+            return _checked(values, words[field] if field < len(words) else "", place, self._root / array.basename)
 
     def verify(self) -> None:
         """Read everything once, a field of a snapshot at a time.
@@ -178,15 +216,14 @@ class StoredSnapshots:
         Raises:
             DataError: something differs from what was written.
         """
-        for place in range(len(self._taken.steps)):
-            for field in range(len(self._arrays)):
+        for field in range(len(self._arrays)):
+            for place in range(len(self._taken.steps)):
                 self.read(place, field)
 
 
-def _read(array: Any, place: int, expected: str, where: Path) -> np.ndarray:
-    values = np.asarray(array[:, place])
+def _checked(values: np.ndarray, expected: str, place: int, where: Path) -> np.ndarray:
     if _digest(values) != expected:
-        raise DataError(f"{where}: snapshot {place} of {array.basename} differs from what was written")
+        raise DataError(f"{where}: snapshot {place} differs from what was written")
     return values
 
 
@@ -205,16 +242,3 @@ def _readable(where: Path) -> Iterator[None]:
 def _digest(values: np.ndarray) -> str:
     whole = np.ascontiguousarray(values)
     return digest(f"{whole.dtype} {whole.shape} {digest(whole.reshape(-1).view(np.uint8).data)}".encode())
-
-
-def _sync(root: Path, places: list[int]) -> None:
-    """Bring metadata and the chunks of some snapshots to the disk, and the names of both."""
-    for path in (root / "zarr.json", *root.glob("*/zarr.json")):
-        sync(path)
-        sync(path.parent)
-    for row in root.glob("*/c/*"):
-        sync(row)
-        for chunk in (row / str(place) for place in places):
-            if chunk.exists():  # chunks of zeros are not written
-                for path in (chunk, *chunk.rglob("*")):
-                    sync(path)
