@@ -196,6 +196,21 @@ def test_seed_and_parameters_are_read_at_every_call(captured: Any) -> None:
     assert torch.equal(gradient.series["cases"], torch.zeros(1, 11))
 
 
+def test_what_cannot_be_captured_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(function: Callable[[], None]) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(_gradient, "aside", lambda function: function())
+    monkeypatch.setattr(_gradient, "record", refuse)
+    gradient = made("sir")
+    gradient._captures = True
+    first = gradient()
+    with pytest.warns(UserWarning, match="not captured in a CUDA graph, with equal results: operation not permitted"):
+        assert gradient() == first
+    assert gradient() == first
+    assert gradient.path == "eager"
+
+
 def test_updates_are_those_of_the_optimiser_alone(captured: Any) -> None:
     """No call does more or less than one step, the first ones included."""
     gradient = captured(made("sir", optimizer=lambda params: torch.optim.Adam(params, lr=0.01)))

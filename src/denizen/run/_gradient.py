@@ -3,6 +3,7 @@
 On CUDA everything is one CUDA graph. Parameters, seed and results stay on the device; nothing is read on the host.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -135,17 +136,23 @@ class Gradient:
             The loss, 0-d on the device, not read. NaN where a check on the device failed; `check` says which.
         """
         self._calls += 1
+        if self._captures and self._calls == 2:
+            self._capture()
         if self._graph is not None:
             self._graph.replay()
         elif self._captures and self._calls == 1:
             aside(self._compute)
-        elif self._captures:
-            self._graph = record(self._compute)
-            self._graph.replay()
-            self.path = "captured"
         else:
             self._compute()
         return self._value.clone()
+
+    def _capture(self) -> None:
+        try:
+            self._graph = record(self._compute)
+            self.path = "captured"
+        except RuntimeError as error:  # init, step or loss does what no graph can hold, such as a copy from the host
+            reason = str(error).strip().splitlines()[0]
+            warnings.warn(f"the gradient is not captured in a CUDA graph, with equal results: {reason}", stacklevel=3)
 
     def check(self) -> None:
         """Read the checks that the last call made on the device.

@@ -85,9 +85,10 @@ def _path(run: "Run") -> str:
 def _fields(run: "Run") -> list[tuple[str, ...]]:
     rows, state = [], run.state
     for name, kind in state.kinds.items():
-        for leaf in _tree.flatten(state.__dict__[name])[0]:
-            dtype = str(leaf.dtype).removeprefix("torch.")
-            rows.append((name, kind.name, ", ".join(kind.axes), dtype, str(list(leaf.shape[1:])), size(_bytes(leaf))))
+        parts = _tree.flatten(state.__dict__[name])[0]  # a relaxed history has one for never and one for each age
+        dtype, shape = str(parts[0].dtype).removeprefix("torch."), str(list(parts[0].shape[1:]))
+        shape = shape if len(parts) == 1 else f"{len(parts)} × {shape}"
+        rows.append((name, kind.name, ", ".join(kind.axes), dtype, shape, size(sum(map(_bytes, parts)))))
     return rows
 
 
