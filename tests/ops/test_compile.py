@@ -64,7 +64,10 @@ def test_compiled_gradients_equal_eager_ones(tools: Any, name: str, batched: boo
         v = variable.clone().requires_grad_()
         run(v).backward()
         grads.append(v.grad)
-    tools.assert_same_bits(*grads)
+    if tools.device.type == "cpu":
+        tools.assert_same_bits(*grads)
+    else:  # tables of floats are added up in an order of the compiler's choice
+        torch.testing.assert_close(*grads, rtol=1e-5, atol=1e-5)
 
 
 def test_the_reference_is_opaque_too(tools: Any) -> None:

@@ -14,20 +14,26 @@ BITS, BOUND = 30, 200.0  # of fixed point
 
 
 def sums(tools: Any, graph: Any, values: Tensor, where: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Integer, fixed-point and real sums, each equal to its references and its accumulator; weights are below 1."""
+    """Integer, fixed-point and real sums, each equal to its references; weights are below 1."""
     arrays = (graph.in_ptr, graph.in_idx, graph.out_ptr, graph.out_idx)
     fixed_args = (graph.weight, *arrays, graph.out_edge, BITS, BOUND)
     counts = tools.both(ops.sum_counts, values, where, *arrays)
     fixed = tools.both(ops.sum_fixed, values, where, *fixed_args)
+    if where is None:
+        accumulators(tools, values, arrays, fixed_args, counts, fixed)
+    return counts, fixed, tools.both(ops.sum_real, values.float(), where, graph.weight, *arrays, graph.out_edge)
+
+
+def accumulators(tools: Any, values: Tensor, arrays: Any, fixed_args: Any, counts: Tensor, fixed: Tensor) -> None:
+    """Sums into buffers of every width that holds them."""
     narrow = bool(((values == 0) | (values == 1)).all()) and (not counts.numel() or int(counts.max()) <= 255)
     for dtype in (torch.int32, torch.int64, *([torch.uint8] if narrow else [])):
         total = torch.zeros(counts.shape, dtype=dtype)
-        ops.add_counts(total, values, where, *arrays)
+        ops.add_counts(total, values, *arrays)
         assert torch.equal(total.to(counts.dtype), counts)
     total, bad = torch.zeros(counts.shape, dtype=torch.int64), torch.zeros(counts.shape[0], dtype=torch.int32)
-    ops.add_fixed(total, bad, values, where, *fixed_args)
+    ops.add_fixed(total, bad, values, *fixed_args)
     tools.assert_same_bits(from_fixed(total, bad, BITS), fixed)
-    return counts, fixed, tools.both(ops.sum_real, values.float(), where, graph.weight, *arrays, graph.out_edge)
 
 
 def mask(*shape: int) -> Tensor:
