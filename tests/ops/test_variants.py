@@ -67,3 +67,11 @@ def test_the_cpu_asks_for_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ops.variant(torch.device("cpu")) in ("numba", "reference")
     with ops.reference_only():
         assert ops.variant(CUDA) == ops.variant(torch.device("cpu")) == "reference"
+
+
+def test_amd_takes_triton_but_no_ptx(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ROCm goes by the name of CUDA in torch; draws stay kernels of their own there."""
+    machine((9, 4))
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert ops.variant(CUDA) == "triton"
+    assert ops.fuse_draws() is False

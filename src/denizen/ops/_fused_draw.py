@@ -77,6 +77,8 @@ CONSTRAINTS = "=&r,f,r,r,r,r"
 
 def fuse_draws() -> bool:
     """Teach inductor the op, once for a process; whether that worked."""
+    if torch.version.hip is not None:  # AMD's compilers know no PTX
+        return False
     try:
         from torch._inductor import config, ir, lowering
         from torch._inductor.virtualized import ops as inner
