@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import denizen as dz
+from denizen._watch import counting, sync_warnings
 from denizen.errors import InputError, ModelError
 from denizen.model import Ask, During, Scale
 from denizen.relax import MeanField, StraightThrough
@@ -156,6 +157,15 @@ def test_pieces_have_at_most_two_lengths(steps: int, block: int | None) -> None:
     assert len({length for lengths in blocks for length in lengths}) <= 2
 
 
+@pytest.mark.parametrize("block", [None, 4])
+@pytest.mark.parametrize("name", MODELS)
+def test_no_value_is_read_on_the_host(name: str, block: int | None) -> None:
+    gradient = made(name, checkpoint=block, optimizer=lambda params: torch.optim.SGD(params, lr=1e-4))
+    with counting(torch.device("cpu")) as counts:
+        gradient()
+    assert counts.host_reads.total() == 0
+
+
 # --- values that change between calls ---------------------------------------------------------------------------------
 
 
@@ -257,20 +267,20 @@ def test_interventions_take_part() -> None:
 # --- compiled ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("replicates", "block"), [(1, None), (3, 4)])
+@pytest.mark.parametrize(("name", "replicates", "block"), [("sir", 1, None), ("covid", 1, None), ("seir", 3, 4)])
 def test_pieces_are_compiled_into_at_most_two_graphs(
-    replicates: int, block: int | None, monkeypatch: pytest.MonkeyPatch
+    name: str, replicates: int, block: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
     monkeypatch.setattr(_rollout, "PIECE", 2)
     torch._dynamo.reset()
-    plain = made("seir", 9, replicates=replicates)
-    whole = made("seir", 9, replicates=replicates, checkpoint=block, compile=True)
+    plain = made(name, 9, replicates=replicates)
+    whole = made(name, 9, replicates=replicates, checkpoint=block, compile=True)
     for seed in (0, 1, 2):
         plain.seed.fill_(seed)
         whole.seed.fill_(seed)
         assert torch.equal(plain(), whole())
-        torch.testing.assert_close(plain.gradients, whole.gradients, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(plain.gradients, whole.gradients, rtol=1e-5, atol=1e-4)
     assert whole._rollout.graphs == 2
     assert whole.path == "compiled"
 
@@ -331,10 +341,13 @@ def test_replays_follow_the_seed() -> None:
         SIR(contacts(), seed_share=0.2), lambda s: s["cases"].sum(), 9, wrt=["infect_rate"], relax=StraightThrough(),
         device="cuda",
     )  # fmt: skip
-    losses = []
+    kept = []
     for seed in (0, 1, 2, 3, 4, 0):
         gradient.seed.fill_(seed)
-        losses.append(float(gradient()))
+        with sync_warnings() as waits:
+            kept.append(gradient())
+        assert not waits or len(kept) < 3  # compiling and capturing wait for the device, replays do not
+    losses = [float(loss) for loss in kept]
     assert gradient.path == "captured"
     assert losses[0] == losses[-1]
     assert len(set(losses)) > 2
