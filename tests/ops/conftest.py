@@ -53,6 +53,13 @@ class Tools:
         weight = np.random.default_rng(0).random(source.size, dtype=np.float32) if weighted else None
         return self.graph(source, target, degree + 3, weight)
 
+    def hazards(self, worlds: int, num: int) -> Tensor:
+        """Ordinary values mixed with every special one."""
+        special = torch.tensor([0.0, -0.0, 1e-45, 1e-38, 1e-12, 1e-6, 0.5, 1.0, 20.0, 40.0, 41.0, 1e3, float("inf")])
+        values = torch.rand(worlds, num) * 3
+        where = torch.randint(0, 4, values.shape) == 0
+        return torch.where(where, special[torch.randint(0, special.numel(), values.shape)], values)
+
     def assert_same_bits(self, left: Any, right: Any) -> None:
         """Equal dtype, shape and bits (any NaN equals any NaN; zero differs from minus zero)."""
         if isinstance(left, tuple | list):
@@ -81,7 +88,7 @@ class Tools:
         torch._dynamo.reset()
         backend = "aot_eager" if self.device == HOST else "inductor"
         if backend == "inductor":
-            assert ops.fuse_draws()
+            assert ops.fuse_draws() or torch.version.hip
         made = torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
 
         def call(*args: Any) -> Any:

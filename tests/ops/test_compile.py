@@ -47,6 +47,29 @@ def test_compiled_equals_eager(tools: Any, name: str) -> None:
     tools.assert_same_bits(tools.compiled(torch.vmap(function))(*args), torch.vmap(function)(*args))
 
 
+@pytest.mark.parametrize("hazard", [True, False])
+@pytest.mark.parametrize(("worlds", "num"), [(1, 1), (1, 1001), (3, 35), (2, 4096), (5, 1023)])
+def test_draws_fused_with_their_neighbours(tools: Any, hazard: bool, worlds: int, num: int) -> None:
+    """Between arithmetic before and after, on CUDA within its kernel; bad values are flagged in their world."""
+    key = torch.stack([torch.full((worlds,), 9), torch.arange(worlds)], dim=1)
+    values = tools.hazards(worlds, num) if hazard else torch.rand(worlds, num)
+    state = torch.randint(0, 3, (worlds, num)).to(torch.int8)
+
+    def step(state: Tensor, values: Tensor, at: Tensor) -> tuple[Tensor, ...]:
+        drawn, bad = ops.draw_mask(values * (state == 1), hazard, tools.empty, key, at, 3)
+        again, worse = ops.draw_mask(values - values * (state == 2), hazard, tools.empty, key, at + 1, 4)
+        return state + drawn + 2 * again, drawn.sum(dim=1), bad, worse
+
+    fused = tools.compiled(step)
+    for at in (0, 7, 2**32 - 2):
+        expected = step(state, values.nan_to_num(posinf=1e9), torch.tensor(at))
+        tools.assert_same_bits(fused(state, values.nan_to_num(posinf=1e9), torch.tensor(at)), expected)
+    if num > 5:
+        values[-1, 5], state[-1, 5] = -1.0, 1
+        *_, bad, worse = fused(state, values.nan_to_num(posinf=1e9), torch.tensor(1))
+        assert bad.tolist() == worse.tolist() == [0] * (worlds - 1) + [1]
+
+
 @pytest.mark.parametrize("name", ["fixed", "real", "lookup"])
 @pytest.mark.parametrize("batched", [False, True])
 def test_compiled_gradients_equal_eager_ones(tools: Any, name: str, batched: bool) -> None:

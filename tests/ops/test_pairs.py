@@ -24,14 +24,6 @@ def make_ids(tools: Any, kind: str, num: int, worlds: int) -> torch.Tensor:
     return torch.stack([torch.randperm(num) + 2**40 * w for w in range(worlds)])  # each world its own
 
 
-def hazards(worlds: int, num: int) -> torch.Tensor:
-    """Ordinary values mixed with every special one."""
-    special = torch.tensor([0.0, -0.0, 1e-45, 1e-38, 1e-12, 1e-6, 0.5, 1.0, 20.0, 40.0, 41.0, 1e3, float("inf")])
-    values = torch.rand(worlds, num) * 3
-    where = torch.randint(0, 4, values.shape) == 0
-    return torch.where(where, special[torch.randint(0, special.numel(), values.shape)], values)
-
-
 # --- words and masks --------------------------------------------------------------------------------------------------
 
 
@@ -48,7 +40,7 @@ def test_words(tools: Any, threads: int, worlds: int, kind: str) -> None:
 @pytest.mark.parametrize("hazard", [True, False])
 def test_masks(tools: Any, threads: int, worlds: int, kind: str, hazard: bool) -> None:
     for num in SIZES:
-        values = hazards(worlds, num) if hazard else torch.rand(worlds, num).round(decimals=1)
+        values = tools.hazards(worlds, num) if hazard else torch.rand(worlds, num).round(decimals=1)
         ids = make_ids(tools, kind, num, worlds)
         drawn, bad = tools.both(ops.draw_mask, values, hazard, ids, keys(worlds), tools.step, STREAM)
         assert drawn.dtype == torch.int8
