@@ -17,6 +17,7 @@ from denizen.run import _compile, _simulate
 from denizen.run._device import choose as choose_device
 from denizen.run._engine import Carry, Stepper
 from denizen.run._looks import look
+from denizen.run._precision import Precision, approved
 from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, free_bytes, model_tensors
 
 SHARE = 0.8  # of the free memory that a gradient may plan with
@@ -67,6 +68,7 @@ class Gradient:
         device: torch.device | str | None = None,
         dt: float = 1.0,
         interventions: Sequence[Intervention] = (),
+        precision: Mapping[str, torch.dtype] | Precision | None = None,
         checkpoint: int | None = None,
         compile: bool | None = None,
         optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None,
@@ -84,6 +86,7 @@ class Gradient:
         device: where to run, as for `simulate`.
         dt: length of a step.
         interventions: as for `simulate`; none that ask the host.
+        precision: fields to store in 16 bits, as for `simulate`; curves are compared, gradients are not.
         checkpoint: steps to recompute together in the backward pass: less memory for one more forward pass, the same
             bits. None chooses from the free memory: no recomputation where everything fits.
         compile: True compiles, False never does, None does on CUDA.
@@ -114,7 +117,9 @@ class Gradient:
         self.gradients = {name: torch.zeros_like(value) for name, value in self.params.items()}
         self.seed = torch.tensor(seed, device=target)
         self._worlds = torch.arange(replicates, device=target)
-        setting = Setting(dt=float(dt), relax=relax, interventions=acting)
+        options = {"seed": seed, "device": target, "dt": dt, "interventions": interventions, "relax": relax}
+        narrow = approved(precision, model, self._steps, options)
+        setting = Setting(dt=float(dt), relax=relax, interventions=acting, precision=narrow)
         ids = _simulate._ids(None, model, target)
         self._stepper = Stepper(self._model, setting, self._keys(), ids, {})
         self.series: dict[str, Tensor] = {}
