@@ -60,12 +60,15 @@ def check(model: Covid, device: str, compiled: bool) -> dict[str, Any]:
     return found
 
 
-def check_recomputation(model: Covid, device: str, compiled: bool) -> None:
-    """The same bits with and without recomputation, over pieces of one length."""
-    plain, again = (made(model, device, compile=compiled, checkpoint=block) for block in (STEPS, 8))
+def check_recomputation(model: Covid, device: str, compiled: bool) -> bool:
+    """Whether recomputation gives the same bits; it must give the same slopes to 1e-6."""
+    plain, again = (made(model, device, compile=compiled, checkpoint=block) for block in (None, 8))
+    same = True
     for _ in range(3):
-        assert torch.equal(plain(), again())
-        torch.testing.assert_close(plain.gradients["R"], again.gradients["R"], rtol=0.0, atol=0.0)
+        torch.testing.assert_close(plain(), again(), rtol=1e-6, atol=0.0)
+        torch.testing.assert_close(plain.gradients["R"], again.gradients["R"], rtol=1e-6, atol=1e-6)
+        same = same and torch.equal(plain.gradients["R"], again.gradients["R"])
+    return same
 
 
 def timed(function: Callable[[], Any], device: str) -> dict[str, float]:
@@ -157,14 +160,16 @@ def main() -> None:
     _rollout.PIECE = arguments.piece
     device, compiled = arguments.device, arguments.device == "cuda" and not arguments.eager
     small = covid(dz.population.synthetic("astoria", 5_003, networks=["0"]), R=[9.0, 9.0, 9.0])
-    check_recomputation(small, device, compiled)
+    same = check_recomputation(small, device, compiled)
+    print(f"recomputation gives the same {'bits' if same else 'slopes, but for rounding'}", flush=True)
     rows = {}
     for agents in arguments.agents:
         rows[f"{agents:,}"] = measure(agents, device, compiled)
         print(agents, json.dumps(rows[f"{agents:,}"]), flush=True)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
     card = torch.cuda.get_device_name() if device == "cuda" else "CPU, one thread" * (torch.get_num_threads() == 1)
-    result = {"device": card, "torch": torch.__version__, "commit": commit.strip(), "steps": STEPS, "rows": rows}
+    result = {"device": card, "torch": torch.__version__, "commit": commit.strip(), "steps": STEPS}
+    result |= {"recomputation_equal": same, "rows": rows}
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=1))
     print(

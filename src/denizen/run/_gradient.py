@@ -266,7 +266,7 @@ class Gradient:
             self._check_loss(value)
             slopes = torch.autograd.grad(value, list(self.params.values()), allow_unused=True)
         assert self._rollout.graphs <= 2, "a gradient has at most two graphs: all pieces but the last have one length"
-        with torch.no_grad():
+        with _compile._quiet(), torch.no_grad():  # an optimiser made capturable warns before it is captured
             for name, slope in zip(self.params, slopes, strict=True):
                 self.gradients[name].zero_() if slope is None else self.gradients[name].copy_(slope)
             flags = [flag.any() for flag in (ends.start, ends.carry.bad) if flag is not None and flag.numel()]
