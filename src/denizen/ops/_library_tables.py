@@ -33,6 +33,8 @@ def lookup(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
         from denizen.ops import _cpu_tables
 
         return _cpu_tables.lookup(table, codes, group)
+    if codes.is_cuda:
+        return _tables.lookup_narrow(table, codes, group)
     return _tables.lookup(table, codes, group)
 
 
@@ -66,11 +68,6 @@ def _lookup_backward(ctx, grad):
 
 
 torch.library.register_autograd("denizen::lookup", _lookup_backward, setup_context=_lookup_context)
-
-
-def fused_lookup(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
-    """`lookup`, on CUDA as plain torch: the compiler then fuses it with what uses it."""
-    return _tables.lookup_narrow(table, codes, group) if codes.is_cuda else lookup(table, codes, group)
 
 
 @register

@@ -23,6 +23,6 @@ def _reverse_only(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return call
 
 
-lookup = _reverse_only(_library_tables.fused_lookup)
+lookup = _reverse_only(_library_tables.lookup)
 sum_fixed = _reverse_only(_library.sum_fixed)
 sum_real = _reverse_only(_library.sum_real)

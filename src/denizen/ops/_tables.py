@@ -27,9 +27,9 @@ def lookup(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
 
 
 def lookup_narrow(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
-    """`lookup` in a form that compiles to little: 32-bit places, which need no test that would end the process.
+    """`lookup` in a form that compiles to little: 32-bit places, without the test that would end the process.
 
-    A place beyond the table gives NaN, which the next event refuses.
+    A place beyond the table gives NaN, which the next event refuses. Not for use under vmap, which puts the test back.
     """
     worlds, size = max(table.shape[0], codes.shape[0]), table.shape[1] * table.shape[2]
     where = codes.to(torch.int32)
@@ -38,7 +38,7 @@ def lookup_narrow(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
     place = where.clamp(0, max(size - 1, 0))
     if table.shape[0] > 1:
         place = place + size * torch.arange(worlds, dtype=torch.int32, device=codes.device)[:, None]
-    return torch.where(inside, table.flatten()[place], torch.nan)
+    return torch.where(inside, torch.ops.aten._unsafe_index(table.flatten(), [place]), torch.nan)
 
 
 def histogram(codes: Tensor, group: Tensor | None, num_groups: int, num_codes: int) -> Tensor:

@@ -42,7 +42,9 @@ class Chunks:
         self._steps = torch.zeros(longest + 1, 2, dtype=torch.int64, device=device)
         self._ahead = torch.arange(longest + 1, device=device)[:, None]
         self._bad = [
-            torch.zeros(longest, worlds, dtype=torch.int32, device=device) for one in program.sums if one.fixed
+            torch.zeros(longest, -(-worlds // 4) * 4, dtype=torch.int32, device=device)[:, :worlds]
+            for one in program.sums
+            if one.fixed
         ]
         self._counts = [_count_buffer(node, longest, worlds, device) for node in program.tallies]
         self._groups = program.groups.module(*self._resolve(program.groups, {}))

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+from denizen.ops._tables import lookup_narrow
 from denizen.run._accumulate import VIEWS, Sum, as_sum
 from denizen.run._partial import split_reductions
 from denizen.run._trace import Builder, Traced, ancestors, calls, shape
@@ -82,6 +83,9 @@ def build(traced: Traced, masks: list[bool], least: int = LEAST) -> Program:
         masks: for each leaf whether it holds only 0 and 1.
         least: entries that make a reduction worth two stages.
     """
+    for node in traced.module.graph.nodes:
+        if calls(node, ops.lookup.default):
+            node.target = lookup_narrow
     split_reductions(traced, least)
     order = {node: place for place, node in enumerate(traced.module.graph.nodes)}
     sums = _leading_sums(traced, {leaf for leaf, mask in zip(traced.leaves, masks, strict=True) if mask})
