@@ -357,7 +357,7 @@ def test_fuzzed_manifests_end_in_an_error_of_ours(finished, tmp_path_factory, da
 def test_damaged_files_are_named(copy, pattern, damage):
     path = next(copy.glob(pattern))
     data = bytearray(path.read_bytes())
-    data[-1] ^= 1
+    data[-1 if "snapshots" not in pattern else 40] ^= 1  # the end of a chunk is room for further snapshots
     if damage == "remove":
         path.unlink()
     else:
@@ -373,7 +373,7 @@ def test_snapshots_of_a_format_that_can_unpickle_are_not_opened(copy):
     array = {"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "filters": [{"id": "pickle"}]}
     array |= {"compressor": None, "fill_value": None, "order": "C"}
     (copy / "snapshots" / "stage" / ".zarray").write_text(json.dumps(array))
-    with pytest.raises(DataError, match="No group found"):
+    with pytest.raises(DataError, match="cannot be read"):
         load(copy).snapshots  # noqa: B018
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import json
 import shutil
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,14 +53,16 @@ class Blocks:
         """An array that was written before.
 
         Raises:
-            DataError: it was written by something else, so that blocks must not be added.
+            DataError: it was written by something else; no other codec is ever run.
         """
         meta = _read(path)
+        if meta.get("zarr_format") != 3 or meta.get("node_type") != "array":
+            raise DataError(f"{path} is no Zarr array of format 3")
         shape, chunks = tuple(meta["shape"]), tuple(meta["chunk_grid"]["configuration"]["chunk_shape"])
         found = cls(path, (shape[0], *shape[2:]), np.dtype(meta["data_type"]), chunks)
         expected = found._meta(shape[1], meta["attributes"])
         if any(meta.get(key) != expected[key] for key in ("codecs", "chunk_key_encoding", "fill_value")):
-            raise DataError(f"{path} was not written by this version of denizen, which cannot add to it")
+            raise DataError(f"{path} was not written by this version of denizen")
         return found
 
     @property
@@ -97,13 +100,21 @@ class Blocks:
             write_atomic(path, codec.encode(np.ascontiguousarray(part).reshape(-1)))
 
     def read(self, group: int) -> np.ndarray:
-        """A group `[replicates, each, …]`, also what readers do not see yet."""
+        """A group `[replicates, each, …]`, also what readers do not see yet.
+
+        Raises:
+            DataError: a file was damaged.
+        """
         codec = _codec()
+        size = int(np.prod(self.chunks)) * self.dtype.itemsize
         values = np.zeros((self.shape[0], self.each, *self.shape[1:]), self.dtype)
         for key, region in self._regions():
-            data = codec.decode(self._file(group, key).read_bytes())
-            target = values[region]
-            part = np.frombuffer(data, self.dtype).reshape(self.chunks)
+            path, target = self._file(group, key), values[region]
+            data = path.read_bytes()
+            # Blosc believes its header (bytes 4 to 8: size decoded, 12 to 16: encoded), so that is compared first.
+            if len(data) < 16 or struct.unpack_from("<IxxxxI", data, 4) != (size, len(data)):
+                raise DataError(f"{path} of the snapshots was damaged: it is not as long as it says")
+            part = np.frombuffer(codec.decode(data), self.dtype).reshape(self.chunks)
             target[...] = part[tuple(slice(size) for size in target.shape)]
         return values
 

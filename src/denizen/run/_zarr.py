@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from denizen.errors import DataError, DenizenError, StorageError, need
+from denizen.errors import DataError, DenizenError, StorageError
 from denizen.run._atomic import digest
-from denizen.run._blocks import META, PURPOSE, Blocks, create_group
+from denizen.run._blocks import META, Blocks, create_group
 from denizen.run._manifest import Taken
 from denizen.run._narrow import BITS, Form
 
@@ -170,20 +170,16 @@ class StoredSnapshots:
         Raises:
             DataError: they are missing or have another form.
         """
-        zarr = need("zarr", "storage", PURPOSE)
         self._root, self._taken = folder / FOLDER, taken
         self._lent: tuple[tuple[int, int], np.ndarray] | None = None  # the block that was read last
         with _readable(self._root):
-            group = zarr.open_group(self._root, mode="r", zarr_format=3)
-            self._arrays = [group[name] for name in taken.fields]
-            for name, form, array in zip(taken.fields, taken.forms, self._arrays, strict=True):
-                packed = form.stored == BITS and array.shape[-1] != -(-form.size // 8)
-                if array.shape[0] != worlds or array.shape[1] < len(taken.steps) or packed:
-                    raise DataError(
-                        f"{self._root} does not hold {worlds} replicates × {len(taken.steps)} snapshots of each field"
-                    )
-                if str(array.dtype) != form.hosted:
-                    raise DataError(f"{self._root}/{name} holds {array.dtype}, the manifest says {form.hosted}")
+            self._blocks = [Blocks.opened(self._root / name) for name in taken.fields]
+            for form, block in zip(taken.forms, self._blocks, strict=True):
+                packed = form.stored == BITS and block.shape[-1] != -(-form.size // 8)
+                if block.shape[0] != worlds or block.length() < len(taken.steps) or packed:
+                    raise DataError(f"{block.path} does not hold {worlds} replicates × {len(taken.steps)} snapshots")
+                if block.dtype.name != form.hosted:
+                    raise DataError(f"{block.path} holds {block.dtype}, the manifest says {form.hosted}")
 
     @property
     def forms(self) -> dict[str, Form]:
@@ -201,14 +197,12 @@ class StoredSnapshots:
         Raises:
             DataError: it differs from what was written.
         """
-        words, array = self._taken.digests[place].split(" "), self._arrays[field]
+        words, block = self._taken.digests[place].split(" "), self._blocks[field]
         with _readable(self._root):
-            each = min(array.chunks[1], EACH)
-            group = place // each
+            group, within = divmod(place, block.each)
             if self._lent is None or self._lent[0] != (field, group):
-                self._lent = (field, group), np.asarray(array[:, group * each : (group + 1) * each])
-            values = self._lent[1][:, place - group * each]
-            return _checked(values, words[field] if field < len(words) else "", place, self._root / array.basename)
+                self._lent = (field, group), block.read(group)
+            return _checked(self._lent[1][:, within], words[field] if field < len(words) else "", place, block.path)
 
     def verify(self) -> None:
         """Read everything once, a field of a snapshot at a time.
@@ -216,7 +210,7 @@ class StoredSnapshots:
         Raises:
             DataError: something differs from what was written.
         """
-        for field in range(len(self._arrays)):
+        for field in range(len(self._blocks)):
             for place in range(len(self._taken.steps)):
                 self.read(place, field)
 
@@ -231,11 +225,9 @@ def _checked(values: np.ndarray, expected: str, place: int, where: Path) -> np.n
 def _readable(where: Path) -> Iterator[None]:
     try:
         yield
-    except DataError:
+    except DenizenError:
         raise
-    except ImportError:
-        raise
-    except Exception as error:  # zarr raises many types for a damaged store
+    except Exception as error:  # whatever a damaged store leads to
         raise DataError(f"{where} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
 
 

@@ -1,0 +1,64 @@
+"""Arrays written block by block: Zarr reads the same, sizes are bounded, what others wrote or damaged is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import zarr
+
+from denizen.errors import DataError
+from denizen.run import _blocks
+from denizen.run._blocks import Blocks, create_group
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 300, 1 << 26])
+@pytest.mark.parametrize("each", [1, 4])
+@pytest.mark.parametrize("shape", [(3,), (3, 7), (1, 10, 2), (2, 0), (3, 5, 2, 3)])
+@pytest.mark.parametrize("dtype", ["int8", "float16", "int64"])
+def test_zarr_reads_what_is_written(tmp_path, monkeypatch, chunk_bytes, each, shape, dtype):
+    monkeypatch.setattr(_blocks, "CHUNK_BYTES", chunk_bytes)
+    values = np.random.default_rng(1).integers(-2, 3, (shape[0], 6, *shape[1:])).astype(dtype)
+    create_group(tmp_path / "s")
+    made = Blocks.planned(tmp_path / "s" / "a", shape, np.dtype(dtype), each)
+    made.create({"unit": "1"})
+    for group in range(-(-6 // each)):
+        for count in range(1, each + 1):  # a group grows
+            made.write(group, values[:, group * each :][:, :count])
+    assert made.length() == 0
+    made.resize(6)
+    array = zarr.open_group(tmp_path / "s", mode="r", zarr_format=3)["a"]
+    assert (array.dtype, array.attrs["unit"]) == (values.dtype, "1")
+    assert array.metadata.dimension_names[:2] == ("replicates", "snapshots")
+    assert np.array_equal(array[:], values)
+    opened = Blocks.opened(tmp_path / "s" / "a")
+    assert opened == made
+    assert np.array_equal(opened.read(0)[:, : min(each, 6)], values[:, :each])
+    made.remove(1)
+    made.resize(each)
+    assert np.array_equal(zarr.open_array(tmp_path / "s" / "a", mode="r")[:], values[:, :each])
+
+
+def test_what_others_wrote_is_refused(tmp_path):
+    zarr.create_array(tmp_path / "a", shape=(1, 2, 3), chunks=(1, 1, 3), dtype="int8")
+    with pytest.raises(DataError, match="not written by this version"):
+        Blocks.opened(tmp_path / "a")
+    made = Blocks.planned(tmp_path / "b", (1, 3), np.dtype("int8"), 2)
+    made.create({})
+    for key, value in (("zarr_format", 2), ("node_type", "group")):
+        meta = json.loads((tmp_path / "b" / "zarr.json").read_text()) | {key: value}
+        (tmp_path / "b" / "zarr.json").write_text(json.dumps(meta))
+        with pytest.raises(DataError, match="no Zarr array of format 3"):
+            Blocks.opened(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    "change", [lambda d: d[:-1], lambda d: d[:9], lambda d: d + b"x", lambda d: d[:4] + bytes(4) + d[8:]]
+)
+def test_what_blosc_would_believe_is_compared_first(tmp_path, change):
+    made = Blocks.planned(tmp_path / "a", (1, 1000), np.dtype("int8"), 2)
+    made.create({})
+    made.write(0, np.random.default_rng(1).integers(0, 9, (1, 2, 1000)).astype("int8"))
+    path = tmp_path / "a" / "c" / "0" / "0" / "0"
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(DataError, match="not as long as it says"):
+        made.read(0)
