@@ -9,3 +9,4 @@ from denizen.run._saved import SavedRun as SavedRun
 from denizen.run._saved import load as load
 from denizen.run._simulate import simulate as simulate
 from denizen.run._snapshots import Snapshots as Snapshots
+from denizen.run._snapshots import SnapshotView as SnapshotView
