@@ -87,14 +87,19 @@ class Tools:
         """One graph: without inductor on the CPU, with it, its fused draws included, on CUDA."""
         torch._dynamo.reset()
         backend = "aot_eager" if self.device == HOST else "inductor"
-        if backend == "inductor":
-            assert ops.fuse_draws() or torch.version.hip
-        made = torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own, about itself
+            if backend == "inductor":
+                assert ops.fuse_draws() or torch.version.hip
+            made = torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
 
         def call(*args: Any) -> Any:
+            torch.set_default_device(None)  # which torch.compile would have to trace
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch's own, about itself
-                return made(*args)
+                warnings.simplefilter("ignore")
+                out = made(*args)
+            torch.set_default_device(None if self.device == HOST else self.device)
+            return out
 
         return call
 

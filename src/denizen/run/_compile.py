@@ -26,10 +26,10 @@ def try_compile(stepper: Stepper, carry: Carry, answers: dict[str, Any]) -> str:
     """
     if not _compiles(carry.step.device):
         return "eager"
-    stepper.compile(BACKEND)
-    fuse_draws()
     try:
         with _quiet():
+            stepper.compile(BACKEND)
+            fuse_draws()
             stepper.advance(carry, answers)
     except Exception as error:  # torch raises many types here; all mean: this machine cannot compile
         stepper.eager()
@@ -44,9 +44,9 @@ def try_capture(stepper: Stepper, carry: Carry) -> Capture | None:
     """Compile the step on CUDA and make it ready for CUDA graphs; None, with one warning, where that fails."""
     if not _compiles(carry.step.device):
         return None
-    fuse_draws()
     try:
         with _quiet():
+            fuse_draws()
             return Capture(stepper, carry, GRAPH_STEPS, BACKEND)
     except Exception as error:  # as above
         if out_of_memory(error):
