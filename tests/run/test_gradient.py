@@ -139,7 +139,7 @@ def test_the_choice_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> 
     assert choose(20, cost, 10) == 1  # nothing fits: what needs least
     whole = made("covid", 24)
     assert "nothing recomputed" in repr(whole)
-    monkeypatch.setattr(_gradient, "free_bytes", lambda device: whole.bytes["needed"])
+    monkeypatch.setattr(_gradient, "free_bytes", lambda device: 3.2 * whole.bytes["needed"])
     tight = made("covid", 24)
     assert tight.checkpoint == 12
     assert "12 steps recomputed together" in repr(tight)

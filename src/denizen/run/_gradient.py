@@ -18,9 +18,11 @@ from denizen.run._device import choose as choose_device
 from denizen.run._engine import Carry, Stepper
 from denizen.run._looks import look
 from denizen.run._precision import Precision, approved
-from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, free_bytes, model_tensors
+from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, model_tensors
+from denizen.run._room import _free as free_bytes
 
-SHARE = 0.8  # of the free memory that a gradient may plan with
+# Of the free memory that a gradient may plan with; glibc holds up to four times what lives in tensors (docs/log.md).
+SHARE = {"cuda": 0.8, "cpu": 0.25}
 
 
 class Gradient:
@@ -40,7 +42,7 @@ class Gradient:
         optimizer: what `optimizer` made, or None.
         checkpoint: steps recomputed together in the backward pass, or None where nothing is recomputed.
         bytes: what the choice of `checkpoint` rests on: `step` kept for the backward pass by each step, `state` of it
-            the new state, `needed` in all, `free` before.
+            the new state, `needed` in all, `free` before (0 where unknown).
         path: ``"eager"``, ``"compiled"`` or ``"captured"``.
 
     Examples:
@@ -76,7 +78,8 @@ class Gradient:
         """Args:
         model: what to run.
         loss: function of the series, `[replicates, steps, …]` by name, that returns a 0-d tensor. Only the series that
-            it reads are recorded. Its own tensors must be on the device.
+            it reads are recorded: it is called once with the first step repeated to see which. Its own tensors must
+            be on the device.
         steps: number of steps, at least 1.
         wrt: names of parameters, or of fields that hold a torch module (then all its parameters, which stay those of
             the module, so that an optimiser trains it in place).
@@ -223,17 +226,14 @@ class Gradient:
         """Measure what a step keeps, choose `checkpoint`, and set up the rollout."""
         self._set_up(block)
         cost, free = self._measured(), free_bytes(self._device)
-        self.checkpoint = block if block is not None else choose(self._steps, cost, int(free * SHARE))
-        self.bytes = {
-            "step": cost.step,
-            "state": cost.fresh,
-            "needed": cost.of(self._steps, self.checkpoint),
-            "free": free,
-        }
-        if block is None and self.bytes["needed"] > free:
+        chosen = None if free is None else choose(self._steps, cost, int(free * SHARE[self._device.type]))
+        self.checkpoint = chosen if block is None else block
+        needed = cost.of(self._steps, self.checkpoint)
+        self.bytes = {"step": cost.step, "state": cost.fresh, "needed": needed, "free": free or 0}
+        if block is None and free is not None and needed > free:
             raise CapacityError(
-                f"Gradient: {self._steps} steps need about {_mib(self.bytes['needed'])} even with checkpoint="
-                f"{self.checkpoint}, and {_mib(free)} are free on {self._device}; lower replicates or steps"
+                f"Gradient: {self._steps} steps need about {_mib(needed)} even with checkpoint={self.checkpoint}, and "
+                f"{_mib(free)} are free on {self._device}; lower replicates or steps"
             )
         if self.checkpoint != block:
             self._set_up(self.checkpoint)

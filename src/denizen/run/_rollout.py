@@ -18,7 +18,6 @@ from torch.utils.checkpoint import checkpoint
 
 from denizen import _tree
 from denizen.run._engine import Carry, Stepper, own_code
-from denizen.run._room import _free
 
 PIECE = 4  # steps compiled together, at most
 
@@ -91,14 +90,6 @@ def choose(steps: int, cost: Cost, budget: int) -> int | None:
     half = max(steps // 2, 1)
     sizes = [*range(half // PIECE * PIECE, 0, -PIECE), *range(min(PIECE - 1, half), 0, -1)]
     return next((k for k in sizes if cost.of(steps, k) <= budget), min(sizes, key=lambda k: cost.of(steps, k)))
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory that is free, what torch keeps for later among it; 0 where the system does not say."""
-    if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + kept
-    return _free(device) or 0
 
 
 @dataclasses.dataclass
