@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from denizen import ops
+from denizen.errors import InputError
 from denizen.ops._neighbours import from_fixed
 
 BITS, BOUND = 30, 200.0  # of fixed point
@@ -29,8 +30,10 @@ def accumulators(tools: Any, values: Tensor, arrays: Any, fixed_args: Any, count
     narrow = bool(((values == 0) | (values == 1)).all()) and (not counts.numel() or int(counts.max()) <= 255)
     for dtype in (torch.int32, torch.int64, *([torch.uint8] if narrow else [])):
         total = torch.zeros(counts.shape, dtype=dtype)
-        ops.add_counts(total, values, *arrays)
-        assert torch.equal(total.to(counts.dtype), counts)
+        for forced in ("push", "pull"):
+            with ops.direction(forced):
+                ops.add_counts(total.zero_(), values, None, None, *arrays)
+            assert torch.equal(total.to(counts.dtype), counts)
     total, bad = torch.zeros(counts.shape, dtype=torch.int64), torch.zeros(counts.shape[0], dtype=torch.int32)
     ops.add_fixed(total, bad, values, *fixed_args)
     tools.assert_same_bits(from_fixed(total, bad, BITS), fixed)
@@ -195,3 +198,27 @@ def test_repeats_have_the_same_bits(tools: Any, worlds: int) -> None:
     first = [call() for call in calls]
     for _ in range(3):
         tools.assert_same_bits([call() for call in reversed(calls)], first[::-1])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+@pytest.mark.parametrize("chosen", ["push", "pull", 0.0, 1e9, None])
+def test_the_way_changes_no_bit(tools: Any, chosen: str | float | None, dtype: torch.dtype) -> None:
+    graph, worlds = tools.random_graph(300, 900), 3
+    arrays = (graph.in_ptr, graph.in_idx, graph.out_ptr, graph.out_idx)
+    values, where = mask(worlds, 300), mask(worlds, 300)
+    total = torch.zeros(worlds, 300, dtype=dtype)
+    seen, seeing = (torch.zeros(worlds, 4, dtype=torch.int32) for _ in range(2))
+    seen[:, 0], seen[:, 1] = 5, 7
+    with ops.direction(chosen):
+        ops.add_counts(total, values, where, ops.Traffic(seen, seeing, 0.5), *arrays)
+    expected = tools.both(ops.sum_counts, values, where, *arrays)
+    assert torch.equal(total.to(torch.int32) * where, expected)
+    if ops.variant(values.device) == "triton" and chosen not in ("push", "pull"):
+        sampled = 128  # the first block of agents
+        assert torch.equal(seeing[:, 0], values[:, :sampled].sum(dim=1, dtype=torch.int32))
+        assert torch.equal(seeing[:, 1], where[:, :sampled].sum(dim=1, dtype=torch.int32))
+
+
+def test_a_direction_that_is_none() -> None:
+    with pytest.raises(InputError, match="'sideways', expected 'push'"), ops.direction("sideways"):
+        pass

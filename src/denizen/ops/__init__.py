@@ -8,6 +8,8 @@ compilation.
 from denizen.ops._accumulate import add_counts as add_counts
 from denizen.ops._accumulate import add_fixed as add_fixed
 from denizen.ops._accumulate import add_histogram as add_histogram
+from denizen.ops._direction import Traffic as Traffic
+from denizen.ops._direction import direction as direction
 from denizen.ops._fused_draw import fuse_draws as fuse_draws
 from denizen.ops._library import draw_mask as draw_mask
 from denizen.ops._library import draw_words as draw_words

@@ -1,27 +1,36 @@
 """Sums over neighbours into an accumulator that is zero already: what captured runs call between compiled pieces.
 
 The values are those of `sum_counts` and `sum_fixed` for all receivers; the caller clears the accumulator, reads it, and
-drops what is not wanted.
+drops what is not wanted. Graphs come as `Graph` holds them.
 """
 
 from torch import Tensor
 
-from denizen.ops import _neighbours
+from denizen.ops import _neighbours, _tables
+from denizen.ops._direction import Traffic
 from denizen.ops._library import variant
 
 
-def add_counts(total: Tensor, values: Tensor, in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor, out_idx: Tensor) -> None:
+def add_counts(
+    total: Tensor, values: Tensor, where: Tensor | None, traffic: Traffic | None, in_ptr: Tensor, in_idx: Tensor,
+    out_ptr: Tensor, out_idx: Tensor,
+) -> None:  # fmt: skip
     """Add integer sums over in-neighbours.
 
     Args:
         total: zeros `[W, N]`: uint8 (sums up to 255 of values 0 and 1), int32 or int64.
         values: `[W, N]`.
-        in_ptr, in_idx, out_ptr, out_idx: the graph.
+        where: int8 `[W or 1, N]`: receivers with 0 may be left out.
+        traffic: decides which way to go; None pushes.
+        in_ptr: int64 `[N+1]`.
+        in_idx: int32 `[E]`.
+        out_ptr: int64 `[N+1]`.
+        out_idx: int32 `[E]`.
     """
     if variant(total.device) == "triton":
         from denizen.ops import _cuda_neighbours
 
-        _cuda_neighbours.add_counts(total, values, out_ptr, out_idx)
+        _cuda_neighbours.add_counts(total, values, where, traffic, in_ptr, in_idx, out_ptr, out_idx)
     else:
         total.copy_(_neighbours.sum_counts(values, None, in_ptr, in_idx))
 
@@ -37,7 +46,11 @@ def add_fixed(
         bad: int32 `[W]`; becomes 1 where a message is NaN or beyond the bound.
         values: `[W, N]`.
         weight: float32 `[E]` in canonical order.
-        in_ptr, in_idx, out_ptr, out_idx, out_edge: the graph.
+        in_ptr: int64 `[N+1]`.
+        in_idx: int32 `[E]`.
+        out_ptr: int64 `[N+1]`.
+        out_idx: int32 `[E]`.
+        out_edge: int32 `[E]`.
         bits: binary digits after the point.
         bound: largest |value * weight|.
     """
@@ -64,6 +77,4 @@ def add_histogram(counts: Tensor, codes: Tensor, group: Tensor | None) -> None:
 
         _cuda_tables.add_histogram(counts, codes, group)
     else:
-        from denizen.ops import _tables
-
         counts.add_(_tables.histogram(codes, group, counts.shape[1], counts.shape[2]))

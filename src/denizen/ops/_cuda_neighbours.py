@@ -1,66 +1,105 @@
-"""Sums over neighbours on CUDA with Triton: push from active senders with integer atomics; the bits of `_neighbours`.
+"""Sums over neighbours on CUDA with Triton, bits as `_neighbours`: push from active senders or pull to receivers.
 
-A program looks at a block of senders, notes those that are active and reads their lists, several senders and edges at
-once; no list of all active senders is made and no number reaches the host. Integer sums have no order, so atomics leave
-no trace. `pull` adds in canonical order, one lane an agent.
+A program looks at a block of agents, notes those that are active (push) or eligible (pull) and reads their lists,
+several agents and edges at once; no list of all of them is made and no number reaches the host. Which way is decided on
+the device, from how many were active and eligible in a sample of blocks the time before. Integer sums have no order, so
+neither atomics nor the way leave a trace. `pull` adds reals in canonical order, one lane an agent.
 """
 
 import torch
 import triton
 import triton.language as tl
 
-_LANES, _EDGES = 8, 16  # senders and edges at once; one warp
+from denizen.ops._direction import SAMPLE, Traffic, way
+
+_LANES, _EDGES = 8, 16  # agents and edges at once; one warp
 _FEW = 300_000  # agents up to which smaller blocks, of which there are more, were measured to be faster
 
 
 @triton.jit
-def _note_active(active, notes, SENDERS: tl.constexpr):
-    """Write the lanes of active senders to the front of `notes`; returns their number."""
-    rank = tl.cumsum(active.to(tl.int32), 0)
-    tl.store(notes + rank - 1, tl.arange(0, SENDERS).to(tl.int16), mask=active)
+def _note(chosen, notes, SIZE: tl.constexpr):
+    """Write the lanes of chosen agents to the front of `notes`; returns their number."""
+    rank = tl.cumsum(chosen.to(tl.int32), 0)
+    tl.store(notes + rank - 1, tl.arange(0, SIZE).to(tl.int16), mask=chosen)
     tl.debug_barrier()  # the notes are read by other threads of the program
     return tl.max(rank)
 
 
 @triton.jit
+def _goes_by_pull(seen, switch, WAY: tl.constexpr):
+    """Whether pulling costs less: `switch` is what an eligible receiver costs against an active sender."""
+    if WAY == 0:
+        by_pull = False
+    elif WAY == 1:
+        by_pull = True
+    else:
+        by_pull = tl.load(seen) > switch * tl.load(seen + 1)
+    return by_pull
+
+
+@triton.jit
 def _add_counts_kernel(
-    values, notes, out_ptr, out_idx, total, n, BYTES: tl.constexpr, SENDERS: tl.constexpr, LANES: tl.constexpr,
-    EDGES: tl.constexpr,
+    values, where, where_stride, notes, in_ptr, in_idx, out_ptr, out_idx, total, n, seen, seeing, switch,
+    WAY: tl.constexpr, EVERY: tl.constexpr, HAS_WHERE: tl.constexpr, BYTES: tl.constexpr, SIZE: tl.constexpr,
+    LANES: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(1).to(tl.int64) * n
-    first = tl.program_id(0).to(tl.int64) * SENDERS
-    j = first + tl.arange(0, SENDERS)
-    active = tl.load(values + row + j, mask=j < n, other=0) != 0
-    if tl.max(active.to(tl.int32)) > 0:
-        num = _note_active(active, notes + row + first, SENDERS)
+    world = tl.program_id(1).to(tl.int64)
+    row, block = world * n, tl.program_id(0)
+    first = block.to(tl.int64) * SIZE
+    j = first + tl.arange(0, SIZE)
+    by_pull = _goes_by_pull(seen + 4 * world, switch, WAY)
+    chosen = j < n
+    if by_pull:
+        if HAS_WHERE:
+            chosen = tl.load(where + world * where_stride + j, mask=j < n, other=0) != 0
+    else:
+        chosen = tl.load(values + row + j, mask=j < n, other=0) != 0
+    if WAY == 2:  # noqa: SIM102  # the outer test is made when the kernel is compiled
+        if block % EVERY == 0:  # a sample for the next time
+            active = tl.load(values + row + j, mask=j < n, other=0) != 0
+            eligible = j < n
+            if HAS_WHERE:
+                eligible = tl.load(where + world * where_stride + j, mask=j < n, other=0) != 0
+            tl.atomic_add(seeing + 4 * world, tl.sum(active.to(tl.int32)), sem="relaxed")
+            tl.atomic_add(seeing + 4 * world + 1, tl.sum(eligible.to(tl.int32)), sem="relaxed")
+    if tl.max(chosen.to(tl.int32)) > 0:
+        num = _note(chosen, notes + row + first, SIZE)
+        pointer, index = out_ptr, out_idx
+        if by_pull:
+            pointer, index = in_ptr, in_idx
         for c in range(0, num, LANES):
             lane = c + tl.arange(0, LANES)
-            sender = first + tl.load(notes + row + first + lane, mask=lane < num, other=0).to(tl.int64)
-            start = tl.load(out_ptr + sender, mask=lane < num, other=0)
-            stop = tl.load(out_ptr + sender + 1, mask=lane < num, other=0)
+            agent = first + tl.load(notes + row + first + lane, mask=lane < num, other=0).to(tl.int64)
+            start = tl.load(pointer + agent, mask=lane < num, other=0)
+            stop = tl.load(pointer + agent + 1, mask=lane < num, other=0)
+            pulled = tl.zeros((LANES,), tl.int64)
             for k in range(0, tl.max((stop - start).to(tl.int32)), EDGES):
                 edge = start[:, None] + k + tl.arange(0, EDGES)[None, :]
                 use = edge < stop[:, None]
-                place = row + tl.load(out_idx + edge, mask=use, other=0).to(tl.int64)
-                if BYTES:  # four counters to a word; none exceeds 255, so none runs into the next
+                place = row + tl.load(index + edge, mask=use, other=0).to(tl.int64)
+                if by_pull:
+                    pulled += tl.sum(tl.load(values + place, mask=use, other=0).to(tl.int64), 1)
+                elif BYTES:  # four counters to a word; none exceeds 255, so none runs into the next
                     words = total.to(tl.pointer_type(tl.int32))
                     tl.atomic_add(words + (place >> 2), 1 << (8 * (place & 3)).to(tl.int32), mask=use, sem="relaxed")
                 else:
-                    v = tl.load(values + row + sender, mask=lane < num, other=0).to(total.dtype.element_ty)
+                    v = tl.load(values + row + agent, mask=lane < num, other=0).to(total.dtype.element_ty)
                     tl.atomic_add(total + place, tl.broadcast_to(v[:, None], (LANES, EDGES)), mask=use, sem="relaxed")
+            if by_pull:
+                tl.store(total + row + agent, pulled.to(total.dtype.element_ty), mask=lane < num)
 
 
 @triton.jit
 def _add_fixed_kernel(
     values, weight, notes, out_ptr, out_idx, out_edge, total, bad, n, scale, bound, HAS_WEIGHT: tl.constexpr,
-    SENDERS: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
+    SIZE: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(1).to(tl.int64) * n
-    first = tl.program_id(0).to(tl.int64) * SENDERS
-    j = first + tl.arange(0, SENDERS)
+    first = tl.program_id(0).to(tl.int64) * SIZE
+    j = first + tl.arange(0, SIZE)
     active = tl.load(values + row + j, mask=j < n, other=0).to(tl.float32) != 0  # holds for NaN too
     if tl.max(active.to(tl.int32)) > 0:
-        num = _note_active(active, notes + row + first, SENDERS)
+        num = _note(active, notes + row + first, SIZE)
         for c in range(0, num, LANES):
             lane = c + tl.arange(0, LANES)
             sender = first + tl.load(notes + row + first + lane, mask=lane < num, other=0).to(tl.int64)
@@ -127,22 +166,29 @@ def _pull_kernel(
 
 
 def _launch(values: torch.Tensor) -> tuple[tuple[int, int], torch.Tensor, dict[str, int]]:
-    """(grid, room for notes, constants) of a push."""
+    """(grid, room for notes, constants) of a kernel that notes agents."""
     worlds, n = values.shape
-    senders = 128 if n <= _FEW else 256
+    size = 128 if n <= _FEW else 256
     notes = torch.empty(worlds, n, dtype=torch.int16, device=values.device)
-    constants = {"SENDERS": senders, "LANES": _LANES, "EDGES": _EDGES, "num_warps": 1}
-    return (triton.cdiv(n, senders), worlds), notes, constants
+    return (triton.cdiv(n, size), worlds), notes, {"SIZE": size, "LANES": _LANES, "EDGES": _EDGES, "num_warps": 1}
 
 
-def add_counts(total: torch.Tensor, values: torch.Tensor, out_ptr: torch.Tensor, out_idx: torch.Tensor) -> None:
-    """`_accumulate.add_counts`; a uint8 total is written to in words of four."""
-    if total.numel():
-        values = values.contiguous()
-        grid, notes, constants = _launch(values)
-        _add_counts_kernel[grid](
-            values, notes, out_ptr, out_idx, total, values.shape[1], BYTES=total.dtype == torch.uint8, **constants
-        )
+def add_counts(
+    total: torch.Tensor, values: torch.Tensor, where: torch.Tensor | None, traffic: Traffic | None,
+    in_ptr: torch.Tensor, in_idx: torch.Tensor, out_ptr: torch.Tensor, out_idx: torch.Tensor,
+) -> None:  # fmt: skip
+    """`_accumulate.add_counts`; a uint8 total is pushed to in words of four."""
+    if not total.numel():
+        return
+    values, where = values.contiguous(), None if where is None else where.contiguous()
+    grid, notes, constants = _launch(values)
+    which, switch = way(traffic)
+    seen, seeing = (total, total) if traffic is None else traffic[:2]  # an address for what is not used
+    stride = where.shape[1] if where is not None and where.shape[0] > 1 else 0
+    _add_counts_kernel[grid](
+        values, where, stride, notes, in_ptr, in_idx, out_ptr, out_idx, total, values.shape[1], seen, seeing, switch,
+        WAY=which, EVERY=SAMPLE, HAS_WHERE=where is not None, BYTES=total.dtype == torch.uint8, **constants,
+    )  # fmt: skip
 
 
 def add_fixed(
@@ -160,12 +206,13 @@ def add_fixed(
 
 
 def sum_counts(
-    values: torch.Tensor, where: torch.Tensor | None, out_ptr: torch.Tensor, out_idx: torch.Tensor
-) -> torch.Tensor:
+    values: torch.Tensor, where: torch.Tensor | None, in_ptr: torch.Tensor, in_idx: torch.Tensor,
+    out_ptr: torch.Tensor, out_idx: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
     """`_neighbours.sum_counts`."""
     dtype = torch.int32 if values.dtype == torch.int8 else torch.int64
     total = torch.zeros(values.shape, dtype=dtype, device=values.device)
-    add_counts(total, values, out_ptr, out_idx)
+    add_counts(total, values, where, None, in_ptr, in_idx, out_ptr, out_idx)
     return total if where is None else total.mul_(where != 0)
 
 

@@ -190,7 +190,7 @@ def sum_counts(
     if variant(values.device) == "triton":
         from denizen.ops import _cuda_neighbours
 
-        return _cuda_neighbours.sum_counts(values, where, out_ptr, out_idx)
+        return _cuda_neighbours.sum_counts(values, where, in_ptr, in_idx, out_ptr, out_idx)
     return _neighbours.sum_counts(values, where, in_ptr, in_idx)
 
 

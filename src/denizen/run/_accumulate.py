@@ -8,11 +8,13 @@ from torch import Tensor
 from torch.fx import Node
 
 from denizen import ops
+from denizen.ops._direction import SWITCH
 from denizen.ops._neighbours import from_fixed
 from denizen.run._trace import Builder, calls, dtype
 
 aten, own = torch.ops.aten, torch.ops.denizen
 VIEWS = (aten.view.default, aten.unsqueeze.default, aten.select.int, aten.permute.default, aten.alias.default)
+LARGE = 1 << 18  # agents below which a launch costs more than either way
 COUNTS, FIXED = own.sum_counts.default, own.sum_fixed.default
 
 
@@ -24,11 +26,13 @@ class Sum:
         node: the traced call.
         graph: its tensors of the graph, as the op takes them.
         width: dtype of the accumulator: uint8 where counts of 0 and 1 fit a byte, int32 or int64 otherwise.
+        switch: from how many active senders for each eligible receiver on counts are pulled.
     """
 
     node: Node
     graph: tuple[Tensor | None, ...]
     width: torch.dtype
+    switch: float = SWITCH
 
     @property
     def fixed(self) -> bool:
@@ -39,6 +43,12 @@ class Sum:
     def values(self) -> Node:
         """What is summed."""
         return self.node.args[0]  # type: ignore[return-value]
+
+    @property
+    def arguments(self) -> list[Node]:
+        """What the kernel reads: values and, where it may go by receivers, whether they are eligible."""
+        where = self.node.args[1]
+        return [self.values, where] if isinstance(where, Node) and not self.fixed else [self.values]
 
     def cleared(self, builder: Builder, like: Node, place: int) -> Node:
         """An accumulator of zeros, computed from a tensor of its shape so that it joins the pass that makes that one.
@@ -64,14 +74,49 @@ class Sum:
             return total
         return builder.call(from_fixed, total, builder.argument(("bad", self.node)), self.node.args[8])
 
-    def run(self, total: Tensor, bad: Tensor | None, values: Tensor) -> None:
-        """Add into the cleared accumulator; `bad` int32 `[worlds]` becomes 1 where a value was."""
+    def measured(self) -> "Sum":
+        """The sum with its switch measured on this device and graph, where that is large enough to tell."""
+        pointer = self.graph[0]
+        assert pointer is not None
+        agents = pointer.numel() - 1
+        if self.fixed or not pointer.is_cuda or agents < LARGE:
+            return self
+        every = torch.arange(agents, device=pointer.device)[None]
+        eighth, half = ((every % k == 0).to(torch.int8) for k in (8, 2))
+        total = torch.zeros(1, agents, dtype=self.width, device=pointer.device)
+        push = _milliseconds("push", lambda: ops.add_counts(total, eighth, half, None, *self.graph))  # type: ignore[arg-type]
+        pull = _milliseconds("pull", lambda: ops.add_counts(total, eighth, half, None, *self.graph))  # type: ignore[arg-type]
+        return dataclasses.replace(self, switch=2 * pull / (8 * push))
+
+    def run(self, arguments: list[Tensor], total: Tensor, small: Tensor | ops.Traffic) -> None:
+        """Add into the cleared accumulator.
+
+        Args:
+            arguments: of the kernel.
+            total: the accumulator.
+            small: int32 `[worlds]` that becomes 1 where a value was bad, for fixed point; the traffic for counts.
+        """
         if self.fixed:
             bits, bound = self.node.args[8:10]
-            assert bad is not None
-            ops.add_fixed(total, bad, values, *self.graph, bits, bound)  # type: ignore[arg-type]
+            ops.add_fixed(total, small, arguments[0], *self.graph, bits, bound)  # type: ignore[arg-type]
         else:
-            ops.add_counts(total, values, *self.graph)  # type: ignore[arg-type]
+            where = arguments[1] if len(arguments) > 1 else None
+            ops.add_counts(total, arguments[0], where, small, *self.graph)  # type: ignore[arg-type]
+
+
+def _milliseconds(way: str, call: Callable[[], None]) -> float:
+    """Device time of a call that goes one way: the best of three after one that compiles."""
+    best = float("inf")
+    with ops.direction(way):
+        call()
+        for _ in range(3):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            call()
+            end.record()
+            end.synchronize()
+            best = min(best, start.elapsed_time(end))
+    return best
 
 
 def as_sum(node: Node, masks: set[Node], constant: Callable[[Node], Tensor]) -> Sum | None:

@@ -1,5 +1,6 @@
 """Chunks of a program's steps as CUDA graphs: one launch from Python for each chunk."""
 
+import dataclasses
 import time
 
 import torch
@@ -44,6 +45,7 @@ class Capture:
         self._pool = None  # made with the first graph, shared by all
         with torch.no_grad():
             program = build(trace(stepper, carry), stepper.masks)
+            program = dataclasses.replace(program, sums=[one.measured() for one in program.sums])
             self._chunks = Chunks(program, carry, longest, compile)
             self._warm_up()
         self._chunks.load(carry)

@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from denizen import ops
+from denizen.run._accumulate import Sum
 from denizen.run._engine import Carry
 from denizen.run._program import Function, Program
 
@@ -41,11 +42,7 @@ class Chunks:
         # A step's counter every 16 bytes: what a compiled function is promised about addresses.
         self._steps = torch.zeros(longest + 1, 2, dtype=torch.int64, device=device)
         self._ahead = torch.arange(longest + 1, device=device)[:, None]
-        self._bad = [
-            torch.zeros(longest, -(-worlds // 4) * 4, dtype=torch.int32, device=device)[:, :worlds]
-            for one in program.sums
-            if one.fixed
-        ]
+        self._small = [_small_buffer(one, longest, worlds, device) for one in program.sums]
         self._counts = [_count_buffer(node, longest, worlds, device) for node in program.tallies]
         self._groups = program.groups.module(*self._resolve(program.groups, {}))
         self._body = compile(program.body.module)
@@ -77,7 +74,9 @@ class Chunks:
         static = self._static
         assert static.bad is not None
         torch.add(self._ahead, static.step, out=self._steps[:, :1])
-        for buffer in (*self._bad, *self._counts):
+        for one, small in zip(self._program.sums, self._small, strict=True):
+            small[0 if one.fixed else 1 :].zero_()
+        for buffer in self._counts:
             buffer.zero_()
         self._tables = self._make_tables()
         leaves, switches, arguments = static.leaves, static.switches, self._arguments
@@ -91,6 +90,9 @@ class Chunks:
         if bad.numel():
             torch.maximum(static.bad, bad[:count].amax(dim=0), out=static.bad)
         _copy([*static.leaves, static.switches, *self._arguments], [*leaves, switches, *arguments])
+        for one, small in zip(self._program.sums, self._small, strict=True):
+            if not one.fixed:
+                small[0].copy_(small[count])  # what the last step saw decides the way of the next
         static.step.copy_(self._steps[count, 0])
         return records
 
@@ -110,14 +112,17 @@ class Chunks:
             ops.add_histogram(buffer[k], code, group if group.numel() else None)
         return out[: ends[0]], out[ends[0]], out[ends[1] : ends[2]], out[ends[2] : ends[3]]
 
-    def _sum(self, k: int, now: dict[Hashable, Tensor], arguments: list[Tensor]) -> None:
-        flags = iter(self._bad)
-        for one, values, total in zip(self._program.sums, arguments[::2], arguments[1::2], strict=True):
-            bad = next(flags)[k] if one.fixed else None
-            one.run(total, bad, values)
-            now[one.node] = total
-            if bad is not None:
-                now["bad", one.node] = bad
+    def _sum(self, k: int, now: dict[Hashable, Tensor], given: list[Tensor]) -> None:
+        place = 0
+        for one, small in zip(self._program.sums, self._small, strict=True):
+            end = place + len(one.arguments)
+            now[one.node] = given[end]
+            if one.fixed:
+                now["bad", one.node] = small[k]
+                one.run(given[place:end], given[end], small[k])
+            else:
+                one.run(given[place:end], given[end], ops.Traffic(small[k], small[k + 1], one.switch))
+            place = end + 1
 
     def _heads(self) -> list[Tensor]:
         """The arguments of the first sums."""
@@ -177,6 +182,13 @@ class Chunks:
     def _resolve(self, function: Function, now: dict[Hashable, Tensor]) -> list[Tensor]:
         constant = self._program.traced.constant
         return [now[key] if key in now else constant(key) for key in function.inputs]  # type: ignore[arg-type]
+
+
+def _small_buffer(one: Sum, longest: int, worlds: int, device: torch.device) -> Tensor:
+    """For each step the flags of bad values `[worlds]`, or how many agents are active and eligible `[worlds, 4]`."""
+    if not one.fixed:
+        return torch.zeros(longest + 1, worlds, 4, dtype=torch.int32, device=device)
+    return torch.zeros(longest, -(-worlds // 4) * 4, dtype=torch.int32, device=device)[:, :worlds]
 
 
 def _count_buffer(node: Node, longest: int, worlds: int, device: torch.device) -> Tensor:

@@ -193,11 +193,11 @@ def _is_input(node: Node) -> bool:
 
 
 def _arguments(builder: Builder, sums: list[Sum], known: dict[Node, Node], source: Source) -> list[Node]:
-    """Values and cleared accumulator of each sum."""
+    """Arguments and cleared accumulator of each sum."""
     out = []
     for place, one in enumerate(sums):
-        (values,) = builder.copy([one.values], known, source)
-        out += [values, one.cleared(builder, values, place)]
+        arguments = builder.copy(one.arguments, known, source)
+        out += [*arguments, one.cleared(builder, arguments[0], place)]
     return out
 
 
