@@ -305,7 +305,7 @@ def test_graphs_count_before_anything_is_moved(monkeypatch):
 
 
 @pytest.mark.cuda
-def test_memory_that_runs_out_on_cuda(tmp_path):
+def test_memory_that_runs_out_on_cuda():
     whole = dz.simulate(model(), 40, replicates=3, device="cuda")
     hog = []
 
@@ -314,11 +314,10 @@ def test_memory_that_runs_out_on_cuda(tmp_path):
             hog[0] = torch.empty(1 << 45, dtype=torch.uint8, device="cuda")
         return now.time.value
 
-    run = dz.simulate(model(), 10, replicates=3, device="cuda", record={"eat": eat}, out=tmp_path / "r", compile=False)
+    run = dz.simulate(model(), 10, replicates=3, device="cuda", record={"eat": eat}, compile=False)
     hog.append(None)
     with pytest.raises(CapacityError, match=r"out of memory on cuda:0 in its steps: .*GiB more were asked for, .*free"):
         run.extend(30)
     gc.collect()
     hog.clear()
     assert torch.equal(run.extend(40 - run.steps)["cases"], whole["cases"])
-    assert load(tmp_path / "r").steps == 40

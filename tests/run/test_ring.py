@@ -6,6 +6,7 @@ import threading
 import pytest
 import torch
 
+from denizen.errors import CapacityError
 from denizen.run._ring import Ring
 
 LAYOUT = [((2, 5), torch.int8), ((3,), torch.float32)]
@@ -68,6 +69,11 @@ def test_a_failed_copy_frees_its_buffer():
 def test_number_of_buffers_by_size(monkeypatch, one, slots):
     monkeypatch.setattr(torch, "empty", lambda size, **kind: torch.zeros(1, dtype=torch.uint8).expand(size))
     assert Ring(torch.device("cpu"), [((one,), torch.uint8)]).slots == slots
+
+
+def test_buffers_that_the_host_cannot_hold():
+    with pytest.raises(CapacityError, match=r"8 buffers of 931,322\.57 GiB do not fit .*slots="):
+        Ring(torch.device("cpu"), [((10**15,), torch.uint8)], 8)
 
 
 class Fake:

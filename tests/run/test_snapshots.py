@@ -2,6 +2,8 @@
 
 import dataclasses
 import errno
+import os
+import signal
 import threading
 import time
 
@@ -405,13 +407,22 @@ def test_a_form_that_the_store_does_not_have_is_refused(tmp_path):
             saved.snapshots  # noqa: B018 - a property
 
 
-@pytest.mark.cuda
-@pytest.mark.parametrize("compiled", [False, True])
-def test_snapshots_of_cuda_equal_those_by_hand(compiled):
-    reference = synchronous(70, 3, device="cuda", compile=compiled)
-    run = dz.simulate(Farm(), 70, snapshots=Snapshots(3, slots=2), device="cuda", compile=compiled)
-    equal(run.snapshots, reference)
-    sir = SIR(dz.Graph.from_edges(dz.space.generators.erdos_renyi(20_001, 8.0, seed=1)))
-    host = dz.simulate(sir, 60, replicates=3, snapshots=Snapshots(1))
-    device = dz.simulate(sir, 60, replicates=3, snapshots=Snapshots(1), device="cuda", compile=compiled)
-    assert torch.equal(host.snapshots["stage"], device.snapshots["stage"])
+def test_an_interrupt_while_the_simulation_waits_for_a_buffer(monkeypatch):
+    real, rings = Kept.write, []
+
+    def slow(self, place, arrays):
+        if rings and place == 1:
+            while rings[0].waits == 0:
+                time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)  # it is the simulation that is interrupted, not this
+        real(self, place, arrays)
+
+    monkeypatch.setattr(Kept, "write", slow)
+    run = dz.simulate(Farm(), 0, snapshots=Snapshots(1, slots=1))
+    rings.append(run._snapshots.ring)
+    with pytest.raises(KeyboardInterrupt):
+        run.extend(20)
+    assert no_threads()
+    rings.clear()
+    equal(run.extend(20 - run.steps).snapshots, synchronous(20, 1))

@@ -13,6 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen.errors import CapacityError
+from denizen.run._room import out_of_memory
+
 BYTES = 128 << 20  # of buffers, unless two snapshots take more
 MOST = 8
 ALIGN = 64
@@ -71,12 +74,23 @@ class Ring:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._free: deque[Slot] = deque()
         for _ in range(self.slots):
-            buffer = torch.empty(one, dtype=torch.uint8, pin_memory=self._stream is not None)
+            buffer = self._buffer(one)
             views = [
                 buffer[start : start + size].view(dtype).view(shape)
                 for (start, size), (shape, dtype) in zip(places, layout, strict=True)
             ]
             self._free.append(Slot(views))
+
+    def _buffer(self, size: int) -> Tensor:
+        try:
+            return torch.empty(size, dtype=torch.uint8, pin_memory=self._stream is not None)
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            raise CapacityError(
+                f"snapshots: {self.slots} buffers of {size / 2**30:,.2f} GiB do not fit into the host's memory; keep "
+                f"fewer fields or narrower ones (fields=), or set fewer buffers (slots=)"
+            ) from error
 
     @property
     def full(self) -> bool:

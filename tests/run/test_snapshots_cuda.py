@@ -1,0 +1,100 @@
+"""Snapshots that leave a GPU while it goes on equal those of a run that stands still; needs torch and pytest alone."""
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen.errors import CapacityError
+from denizen.model import plain
+from denizen.run import Run, Snapshots
+from denizen.zoo.covid import covid
+from denizen.zoo.sir import SIR
+
+pytestmark = pytest.mark.cuda
+MODELS = {
+    "sir": SIR(dz.Graph.from_edges(dz.space.generators.erdos_renyi(20_001, 8.0, seed=1)), seed_share=0.01),
+    "covid": covid(dz.population.synthetic("astoria", 601), symmetrize=True, sample_deaths=True, isolation=0.2, R=20.0),
+}
+STEPS = 70
+
+
+def by_hand(model: dz.Model, every: int, worlds: int) -> dict[int, dict[str, torch.Tensor]]:
+    """Of a run on the CPU that is halted for each."""
+    run, taken = dz.simulate(model, 0, replicates=worlds, seed=3), {}
+    for step in range(STEPS + 1):
+        if step:
+            run.extend(1)
+        if step % every == 0:
+            taken[step] = {name: plain(getattr(run.state, name)).clone() for name in run.state.kinds}
+    return taken
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("every", "slots"), [(1, 1), (3, 2), (33, None)])
+def test_along_the_run_equals_by_hand(name: str, compiled: bool, every: int, slots: int | None) -> None:
+    wanted = Snapshots(every, slots=slots)
+    run: Run = dz.simulate(
+        MODELS[name], STEPS, replicates=2, seed=3, snapshots=wanted, device="cuda", compile=compiled
+    )  # fmt: skip
+    assert run.stats()["path"] == ("captured" if compiled else "eager")
+    for step, fields in by_hand(MODELS[name], every, 2).items():
+        taken = run.snapshots.at(step)
+        for field, values in fields.items():
+            assert taken[field].device.type == "cpu"
+            assert torch.equal(taken[field], values), (step, field)
+
+
+class Herd(dz.State):
+    """A mask, a count and a real number."""
+
+    alive: torch.Tensor = dz.mask("agents")
+    age: torch.Tensor = dz.count("agents")
+    weight: torch.Tensor = dz.real("agents")
+
+
+class Farm(dz.Model):
+    """Grows older and heavier."""
+
+    num_agents: int = 10_001
+    growth: torch.Tensor = dz.param(0.01)
+
+    def init(self, rng: dz.rng.Rng) -> Herd:
+        """Half of them alive."""
+        alive = rng.bernoulli("alive", 0.5)
+        return Herd(alive=alive, age=0 * alive, weight=rng.uniform("weight", 1.0, 2.0))
+
+    def step(self, now: Herd, rng: dz.rng.Rng) -> Herd:
+        """One step."""
+        alive = now.alive * (1 - rng.event("death", 0.02))
+        return now.replace(alive=alive, age=now.age + alive, weight=now.weight * (1 + self.growth))
+
+
+NARROW = {"alive": None, "age": torch.uint8, "weight": torch.bfloat16}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_narrow_on_the_device_as_on_the_host(compiled: bool) -> None:
+    options = {"replicates": 2, "snapshots": Snapshots(7, NARROW)}
+    host = dz.simulate(Farm(), STEPS, **options)
+    device = dz.simulate(Farm(), STEPS, device="cuda", compile=compiled, **options)
+    for name in ("alive", "age"):
+        assert torch.equal(host.snapshots[name], device.snapshots[name])
+    torch.testing.assert_close(host.snapshots["weight"], device.snapshots["weight"], rtol=2**-7, atol=0)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_does_not_fit(compiled: bool) -> None:
+    with pytest.raises(CapacityError, match="'age' has int32 values that int8 cannot hold"):
+        dz.simulate(Farm(), 200, snapshots=Snapshots(50, {"age": torch.int8}), device="cuda", compile=compiled)
+
+
+def test_buffers_are_pinned_and_steps_do_not_wait() -> None:
+    run = dz.simulate(MODELS["sir"], 40, snapshots=Snapshots(8), device="cuda", compile=True)
+    assert all(tensor.is_pinned() for slot in run._snapshots.ring._free for tensor in slot.tensors)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run._snapshots.put(48, run.state)  # copies, events, streams: nothing that waits for the device
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    run._snapshots.drop(run.steps)
