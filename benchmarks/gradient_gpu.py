@@ -23,7 +23,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import denizen as dz
-from denizen.run import Gradient, _compile, _gradient, _rollout
+from denizen.run import Gradient, Precision, _compile, _gradient, _rollout
 from denizen.run._rollout import Rollout, Schedule
 from denizen.zoo.covid import Covid, covid
 
@@ -123,7 +123,14 @@ def hard_alone(model: Covid, device: str, compiled: bool) -> Callable[[], Any]:
     return lambda: run._capture.run(start, STEPS)
 
 
-def measure(agents: int, device: str, compiled: bool) -> dict[str, Any]:
+def twice(gradient: Gradient) -> Gradient:
+    """The gradient, called as often as it takes to compile and capture it."""
+    for _ in range(2):
+        gradient()
+    return gradient
+
+
+def measure(agents: int, device: str, compiled: bool, narrow: torch.dtype | None) -> dict[str, Any]:
     """One size: check, then times."""
     began = time.perf_counter()
     model = covid(dz.population.synthetic("astoria", agents, networks=["0"]))
@@ -132,13 +139,14 @@ def measure(agents: int, device: str, compiled: bool) -> dict[str, Any]:
     row["hard"] = timed(hard_alone(model, device, compiled), device)
     _fresh(device)
     began = time.perf_counter()
-    gradient = made(model, device, compile=compiled)
-    for _ in range(2):
-        gradient()
+    gradient = twice(made(model, device, compile=compiled))
     row["ready_s"] = time.perf_counter() - began
     row["choice"] = {"checkpoint": gradient.checkpoint, "piece": gradient._rollout.schedule.piece, **gradient.bytes}
     row["gradient"] = timed(gradient, device)
     row["forward"] = timed(forward_alone(gradient), device)
+    if narrow is not None:
+        found = Precision({"exposed": narrow}, Covid, dz.relax.StraightThrough(), STEPS)
+        row["narrow"] = timed(twice(made(model, device, compile=compiled, precision=found)), device)
     row["ratio"] = row["gradient"]["ms"] / row["forward"]["ms"]
     return row
 
@@ -154,6 +162,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--agents", type=int, nargs="*", default=[37_518, 8_400_000])
     parser.add_argument("--piece", type=int, default=_rollout.PIECE, help="steps compiled together")
+    parser.add_argument("--narrow", choices=["float16", "bfloat16"], help="also with the history's columns in 16 bits")
     parser.add_argument("--eager", action="store_true", help="compile nothing; the default on the CPU")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
@@ -162,9 +171,10 @@ def main() -> None:
     small = covid(dz.population.synthetic("astoria", 5_003, networks=["0"]), R=[9.0, 9.0, 9.0])
     same = check_recomputation(small, device, compiled)
     print(f"recomputation gives the same {'bits' if same else 'slopes, but for rounding'}", flush=True)
+    narrow = getattr(torch, arguments.narrow) if arguments.narrow else None
     rows = {}
     for agents in arguments.agents:
-        rows[f"{agents:,}"] = measure(agents, device, compiled)
+        rows[f"{agents:,}"] = measure(agents, device, compiled, narrow)
         print(agents, json.dumps(rows[f"{agents:,}"]), flush=True)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
     card = torch.cuda.get_device_name() if device == "cuda" else "CPU, one thread" * (torch.get_num_threads() == 1)
@@ -176,7 +186,7 @@ def main() -> None:
         f"{'agents':>10s}{'what':>10s}{'ms':>10s}{'of forward':>12s}{'GiB':>8s}{'kernels a step':>16s}{'busy ms':>9s}"
     )
     for name, row in rows.items():
-        for what in ("hard", "forward", "gradient"):
+        for what in ("hard", "forward", "gradient", *(["narrow"] if "narrow" in row else [])):
             now = row[what]
             print(
                 f"{name:>10s}{what:>10s}{now['ms']:10.3f}{now['ms'] / row['forward']['ms']:12.2f}"

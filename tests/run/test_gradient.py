@@ -275,6 +275,20 @@ def test_interventions_take_part() -> None:
     assert gradient.series["cases"][:, :3].min() > 0.1
 
 
+def test_losses_of_further_series() -> None:
+    def ill(now: Any) -> Tensor:
+        return now.stage.is_("infected").sum()
+
+    model = SIR(contacts(), seed_share=0.2)
+    gradient = Gradient(
+        model, lambda s: s["ill"][:, -1].mean(), 9, wrt=["infect_rate"], relax=MeanField(), record={"ill": ill},
+        device="cpu",
+    )  # fmt: skip
+    value = dz.simulate(model, 9, relax=MeanField(), device="cpu")["infected"][:, -1].mean()
+    assert gradient() == value
+    assert gradient.gradients["infect_rate"].any()
+
+
 # --- compiled ---------------------------------------------------------------------------------------------------------
 
 

@@ -69,6 +69,7 @@ class Gradient:
         seed: int = 0,
         device: torch.device | str | None = None,
         dt: float = 1.0,
+        record: Mapping[str, Callable[..., Tensor]] | None = None,
         interventions: Sequence[Intervention] = (),
         precision: Mapping[str, torch.dtype] | Precision | None = None,
         checkpoint: int | None = None,
@@ -88,6 +89,7 @@ class Gradient:
         seed: 0 … 2**32 - 1.
         device: where to run, as for `simulate`.
         dt: length of a step.
+        record: further series for the loss, as for `simulate`.
         interventions: as for `simulate`; none that ask the host.
         precision: fields to store in 16 bits, as for `simulate`; curves are compared, gradients are not.
         checkpoint: steps to recompute together in the backward pass: less memory for one more forward pass, the same
@@ -120,9 +122,10 @@ class Gradient:
         self.gradients = {name: torch.zeros_like(value) for name, value in self.params.items()}
         self.seed = torch.tensor(seed, device=target)
         self._worlds = torch.arange(replicates, device=target)
-        options = {"seed": seed, "device": target, "dt": dt, "interventions": interventions, "relax": relax}
-        narrow = approved(precision, model, self._steps, options)
-        setting = Setting(dt=float(dt), relax=relax, interventions=acting, precision=narrow)
+        options = {"seed": seed, "device": target, "dt": dt, "record": record, "interventions": interventions}
+        narrow = approved(precision, model, self._steps, {**options, "relax": relax})
+        kept = _simulate._records(record or {}, model)
+        setting = Setting(dt=float(dt), relax=relax, interventions=acting, record=kept, precision=narrow)
         ids = _simulate._ids(None, model, target)
         self._stepper = Stepper(self._model, setting, self._keys(), ids, {})
         self.series: dict[str, Tensor] = {}
