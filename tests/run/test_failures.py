@@ -9,11 +9,15 @@ import torch
 import denizen as dz
 from denizen.errors import CapacityError, InputError
 from denizen.run import Snapshots, _ring, _room, _run, load, resume
+from denizen.run._capture import Capture
+from denizen.run._chunks import Chunks
 from denizen.run._device import device_failed
 from denizen.run._engine import Stepper
 from denizen.run._folder import RunFolder
+from denizen.run._program import build
 from denizen.run._room import ASKED, _asked, out_of_memory
 from denizen.run._snapshots import Kept
+from denizen.run._trace import trace
 from denizen.zoo.sir import SIR
 
 WORDS = "CUDA error: an illegal memory access was encountered"
@@ -182,6 +186,33 @@ def test_what_counts_as_a_failed_device():
     assert not device_failed(torch.AcceleratorError("CUDA error: out of memory"))
     assert not device_failed(RuntimeError("The size of tensor a (3) must match"))
     assert not device_failed(KeyboardInterrupt())
+
+
+class Plain(Capture):
+    """A capture without CUDA: chunks by plain calls; the first ends half-way."""
+
+    def __init__(self, run):
+        self._longest, self.seconds, self.fails = 8, 0.0, True
+        program = build(trace(run._stepper, run._carry), run._stepper.masks, 10**9)
+        self._chunks = Chunks(program, run._carry, 8, lambda module: module)
+
+    def _replay(self, length):
+        records = [record.clone() for record in self._chunks.steps(length)]
+        if self.fails:
+            self.fails = False
+            raise KeyboardInterrupt
+        return records
+
+
+def test_a_captured_chunk_that_ends_half_way_is_run_again_from_its_start():
+    run = dz.simulate(model(), 3, replicates=2, snapshots=Snapshots(5))
+    run._capture = Plain(run)
+    with pytest.raises(KeyboardInterrupt):
+        run.extend(4)
+    whole = dz.simulate(model(), 30, replicates=2, snapshots=Snapshots(5))
+    run.extend(27)
+    assert torch.equal(run["cases"], whole["cases"])
+    assert torch.equal(run.snapshots["stage"], whole.snapshots["stage"])
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ class Capture:
     def run(self, carry: Carry, count: int) -> tuple[Carry, list[Tensor]]:
         """`count` steps: the carry after them, and each record `[worlds, count, …]`; copies, not the buffers."""
         self._chunks.load(carry)
+        self._chunks.forget()  # should something end this half-way, the next call starts from its carry
         rows: list[Tensor] = []
         for start in range(0, count, self._longest):
             length = min(self._longest, count - start)

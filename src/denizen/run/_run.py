@@ -290,7 +290,7 @@ class Run(Results):
             self._look(carry, self._steps)
             if store is not None:
                 store.check(lambda: when(self._steps, carry))
-        stacked = [torch.cat(column, dim=1) for column in zip(*rows, strict=True)]
+            stacked = [torch.cat(column, dim=1) for column in zip(*rows, strict=True)]
         with uninterrupted():  # Ctrl-C finds a run with this chunk or without it, never with half of it
             self._carry = carry
             self._steps += count
