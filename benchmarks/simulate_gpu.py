@@ -1,31 +1,37 @@
-"""SEIR and COVID on one GPU: checks against the CPU, then times, several sizes in one call.
+"""The device engine on one GPU: checks against the CPU, then times.
 
-    python benchmarks/simulate_gpu.py [--out RESULT.json]
+    python benchmarks/simulate_gpu.py [--parts check sizes …] [--out RESULT.json] [--show]
 
-Times are milliseconds a step of captured chunks, over a whole SEIR epidemic of 100 steps (start to end, as the CPU
-benchmark has it) and over 23 days of COVID; the best of five. Kernels are counted with torch's profiler.
+Parts: check (bits), sizes (the goals), scaling (10^4 to 10^8 agents), active (cost against the share that is active),
+host (the same work on this machine's CPU), cold (a process from import to the first steps, without and with a cache).
+Times are milliseconds a step; SEIR over a whole epidemic of 100 steps, COVID over its first 23 days.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import _cuda
 import torch
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 
 import denizen as dz
-from denizen.run import Run
+from denizen import ops
 from denizen.space.generators import random_in_neighbours
 from denizen.zoo.covid import covid
+from denizen.zoo.seir import seir
+from denizen.zoo.sir import sir
 
-STEPS = 100
-SHOW = False
+STEPS, DAYS = 100, 23
 
 
 class People(dz.State):
@@ -39,10 +45,11 @@ class SEIR(dz.Model):
 
     contacts: dz.Graph
     infect_rate: Tensor = dz.param(0.030459207, low=0.0)
+    share: Tensor = dz.param(0.01, low=0.0, high=1.0)
 
     def init(self, rng: dz.rng.Rng) -> People:
-        """1 % infectious."""
-        seeds = rng.bernoulli("seed", 0.01).to(torch.int16)
+        """A share infectious."""
+        seeds = rng.bernoulli("seed", self.share).to(torch.int16)
         return People(exposed=dz.model.History.start(seeds * 6, length=12))
 
     def step(self, now: People, rng: dz.rng.Rng) -> People:
@@ -56,92 +63,180 @@ class SEIR(dz.Model):
         return now.exposed.count_never()
 
 
-def captured(model: dz.Model, worlds: int) -> Run:
-    """A run that has made its first step and is compiled and captured."""
-    return dz.simulate(model, 6, seed=1, replicates=worlds, device="cuda", compile=True)
+def check(show: bool) -> dict[str, Any]:
+    """A captured run equals an eager one on the CPU bit for bit, whichever way its sums go."""
+    graph = dz.Graph.from_edges(random_in_neighbours(20_001, 10, seed=2))
+    people = dz.population.synthetic("astoria", 5_003)
+    models = (SEIR(graph), sir(graph), seir(graph), covid(people, symmetrize=True, sample_deaths=True, isolation=0.2))
+    for model in models:
+        for worlds, way in ((1, None), (3, "push"), (3, "pull"), (1, 0.3)):
+            host = dz.simulate(model, 75, seed=4, replicates=worlds, device="cpu")
+            with ops.direction(way):
+                device = dz.simulate(model, 75, seed=4, replicates=worlds, device="cuda", compile=True)
+            assert device.stats()["path"] == "captured"
+            for name in host.series_names:
+                assert torch.equal(host[name], device[name].cpu()), (type(model).__name__, worlds, way, name)
+    print("captured on CUDA = eager on the CPU, bit for bit, by push and by pull", flush=True)
+    return {"models": len(models), "equal": True}
 
 
-def measure(model: dz.Model, steps: int, worlds: int = 1) -> dict[str, float]:
-    """Milliseconds a step over `steps` steps from the start, kernels a step, GiB at the peak."""
+def row(model: dz.Model, steps: int, worlds: int, show: bool) -> dict[str, Any]:
+    """One line of the table of sizes."""
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     began = time.perf_counter()
-    run = captured(model, worlds)
-    assert run.stats()["path"] == "captured", run.stats()
+    run = _cuda.captured(model, worlds)
     ready = time.perf_counter() - began
-    capture, start = run._capture, run._stepper.start()
-    assert capture is not None
-    start.bad = torch.zeros_like(run._carry.bad)
-    times = []
-    for _ in range(6):
-        capture._chunks.forget()
-        capture._chunks.load(start)
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        capture.run(start, steps)
-        torch.cuda.synchronize()
-        times.append((time.perf_counter() - began) / steps * 1e3)
-    later, _ = capture.run(start, 64)
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        capture.run(later, 64)
-        torch.cuda.synchronize()
-    events = [e for e in seen.key_averages() if e.device_time_total > 0]
-    if SHOW:
-        for e in sorted(events, key=lambda e: -e.device_time_total)[:9]:
-            print(f"    {e.key[:70]:70s} {e.count / 64:6.2f} {e.device_time_total / 64:9.2f} us")
-    kernels = sum(e.count for e in events) / 64
-    busy = sum(e.device_time_total for e in events) / 64e3
+    peak = torch.cuda.max_memory_allocated() / 2**30
+    long = _cuda.replay_ms(run, 512) if steps == DAYS else None
+    launches, busy, top = _cuda.kernels(run)
+    if show:
+        print("\n".join(f"    {line}" for line in top))
     return {
-        "ms_per_step": min(times[1:]), "kernels_per_step": kernels, "kernel_ms_per_step": busy,
-        "seconds_to_ready": ready, "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+        "ms": _cuda.replay_ms(run, steps), "ms_512": long, "launches": launches, "busy_ms": busy, "ready_s": ready,
+        "peak_gib": peak, "before_gib": before / 2**30,
     }  # fmt: skip
 
 
-def check() -> None:
-    """A captured run equals an eager one on the CPU bit for bit."""
-    graph = dz.Graph.from_edges(random_in_neighbours(20_001, 10, seed=2))
-    people = dz.population.synthetic("astoria", 5_003)
-    for model in (SEIR(graph), covid(people, symmetrize=True, sample_deaths=True, isolation=0.2)):
-        for worlds in (1, 3):
-            host = dz.simulate(model, 75, seed=4, replicates=worlds, device="cpu")
-            device = dz.simulate(model, 75, seed=4, replicates=worlds, device="cuda", compile=True)
-            assert device.stats()["path"] == "captured"
-            for name in host.series_names:
-                assert torch.equal(host[name], device[name].cpu()), (type(model).__name__, worlds, name)
-    print("captured on CUDA = eager on the CPU, bit for bit")
-
-
-def main() -> None:
-    """Check, time, print, save."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--show", action="store_true", help="kernels and their times")
-    parser.add_argument("--sizes", type=int, nargs="*", default=[37_518, 1_000_000, 8_400_000])
-    arguments = parser.parse_args()
-    global SHOW
-    SHOW = arguments.show
-    check()
+def sizes(show: bool) -> dict[str, Any]:
+    """The goals of the device engine."""
     rows = {}
-    for n in arguments.sizes:
-        graph = dz.Graph.from_edges(random_in_neighbours(n, 10, seed=1)).to("cuda")
-        rows[f"SEIR {n:,}"] = measure(SEIR(graph), STEPS)
+    for n in (37_518, 1_000_000, 8_400_000):
+        rows[f"SEIR {n:,}"] = row(SEIR(_cuda.random_graph(n, 10)), STEPS, 1, show)
         print(f"SEIR {n:,}", rows[f"SEIR {n:,}"], flush=True)
     for n, worlds in ((37_518, 1), (37_518, 64), (8_400_000, 1)):
         people = dz.population.synthetic("astoria", n, networks=["0"])
+        began = time.perf_counter()
+        model = covid(people).to("cuda")
+        torch.cuda.synchronize()
+        init = time.perf_counter() - began
         name = f"COVID {n:,} x {worlds}"
-        rows[name] = measure(covid(people), 23, worlds)
+        rows[name] = {**row(model, DAYS, worlds, show), "init_s": init}
         print(name, rows[name], flush=True)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
-    result = {
-        "card": torch.cuda.get_device_name(), "torch": torch.__version__, "commit": commit.strip(), "rows": rows,
-    }  # fmt: skip
-    if arguments.out:
-        arguments.out.write_text(json.dumps(result, indent=1))
-    print(f"{'case':26s}{'ms/step':>10s}{'kernels':>9s}{'busy ms':>9s}{'ready s':>9s}{'GiB':>7s}")
-    for name, row in rows.items():
+    rows["copy rate TB/s"] = _cuda.copy_rate() / 1e12
+    print(f"{'case':24s}{'ms/step':>9s}{'512 steps':>10s}{'launches':>9s}{'busy ms':>9s}{'ready s':>9s}{'GiB':>6s}")
+    for name, r in rows.items():
+        if isinstance(r, dict):
+            long = f"{r['ms_512']:10.4f}" if r["ms_512"] else " " * 10
+            print(
+                f"{name:24s}{r['ms']:9.4f}{long}{r['launches']:9.2f}{r['busy_ms']:9.4f}{r['ready_s']:9.1f}"
+                f"{r['peak_gib']:6.2f}"
+            )
+    return rows
+
+
+def scaling(show: bool) -> dict[str, Any]:
+    """SEIR from 10^4 to 10^8 agents: milliseconds a step, nanoseconds an agent-step, memory at the peak."""
+    rows = {}
+    for n in (10_000, 100_000, 1_000_000, 10_000_000, 30_000_000, 100_000_000):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        run = _cuda.captured(SEIR(_cuda.random_graph(n, 10)))
+        ms = _cuda.replay_ms(run, STEPS, times=2)
+        rows[f"{n:,}"] = {"ms": ms, "ns_per_agent": ms * 1e6 / n, "gib": torch.cuda.max_memory_allocated() / 2**30}
+        print(f"{n:>12,} {ms:9.4f} ms/step {ms * 1e6 / n:8.4f} ns/agent", flush=True)
+        del run
+    return rows
+
+
+def active(show: bool) -> dict[str, Any]:
+    """One sum over neighbours, 10 each, against the share that is active and the share that is eligible."""
+    rows: dict[str, Any] = {}
+    n = 8_400_000
+    graph = _cuda.random_graph(n, 10)
+    arrays = (graph.in_ptr, graph.in_idx, graph.out_ptr, graph.out_idx)
+    total = torch.zeros(1, n, dtype=torch.uint8, device="cuda")
+    for share in (0.0, 0.001, 0.01, 0.03, 0.1, 0.3, 1.0):
+        values = (torch.rand(1, n, device="cuda") < share).to(torch.int8)
+        where = (torch.rand(1, n, device="cuda") < 0.5).to(torch.int8)
+        times = {}
+        for way in ("push", "pull"):
+            with ops.direction(way):
+                call = lambda: ops.add_counts(total, values, where, None, *arrays)  # noqa: E731, B023
+                call()
+                times[way] = _cuda.event_us(call, 5)
+        rows[f"{share:g}"] = times
         print(
-            f"{name:26s}{row['ms_per_step']:10.4f}{row['kernels_per_step']:9.1f}{row['kernel_ms_per_step']:9.4f}"
-            f"{row['seconds_to_ready']:9.1f}{row['peak_gib']:7.2f}"
+            f"active {share:6.1%}, half eligible: push {times['push']:8.1f} us, pull {times['pull']:8.1f} us",
+            flush=True,
         )
+    rows["switch"] = [one.switch for one in _cuda.captured(SEIR(graph))._capture._chunks._program.sums]
+    print(f"switch measured: {rows['switch']} active senders for each eligible receiver")
+    return rows
+
+
+def host(show: bool) -> dict[str, Any]:
+    """COVID on a population of Astoria's size: this machine's CPU against its GPU, a step and a whole run of 180 days."""
+    rows = {}
+    model = covid(dz.population.synthetic("astoria", 37_518, networks=["0"]))
+    for device, threads in (("cpu", 2), ("cpu", os.cpu_count() or 1), ("cuda", 1)):
+        torch.set_num_threads(threads)
+        dz.simulate(model, 20, seed=1, device=device, compile=device == "cuda")
+        began = time.perf_counter()
+        run = dz.simulate(model, 180, seed=1, device=device, compile=device == "cuda")
+        float(run["infected"].sum())
+        whole = time.perf_counter() - began
+        began = time.perf_counter()
+        float(run.extend(1000)["infected"].sum())
+        step = (time.perf_counter() - began) / 1000
+        rows[f"{device} x {threads}"] = {"run_s": whole, "step_ms": step * 1e3}
+        print(f"{device} {threads:3d} threads: 180 days {whole:.3f} s, a step {step * 1e3:.4f} ms", flush=True)
+    return rows
+
+
+COLD = """
+import sys, time, torch
+began = time.perf_counter()
+sys.path[:0] = ["src", "benchmarks"]
+import denizen as dz
+from simulate_gpu import SEIR
+from denizen.zoo.covid import covid
+import _cuda
+model = SEIR(_cuda.random_graph(37_518, 10)) if sys.argv[1] == "seir" else covid(
+    dz.population.synthetic("astoria", 37_518, networks=["0"]))
+run = dz.simulate(model, 1, device="cuda")
+torch.cuda.synchronize()
+first = time.perf_counter() - began
+run = dz.simulate(model, 10, device="cuda", compile=True)
+torch.cuda.synchronize()
+print(first, time.perf_counter() - began)
+"""
+
+
+def cold(show: bool) -> dict[str, Any]:
+    """Seconds from `import torch` on to the first step and to ten captured ones, with an empty and with a warm cache."""
+    rows = {}
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": f"{cache}/triton"}
+        for case in ("seir", "covid"):
+            for state in ("fresh", "warm"):
+                command = [sys.executable, "-c", COLD, case]
+                done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+                first, ready = map(float, done.stdout.split()[-2:])
+                rows[f"{case} {state}"] = {"first_step_s": first, "captured_s": ready}
+                print(
+                    f"{case}, {state} cache: first step after {first:.1f} s, captured after {ready:.1f} s", flush=True
+                )
+    return rows
+
+
+PARTS = {"check": check, "sizes": sizes, "scaling": scaling, "active": active, "host": host, "cold": cold}
+
+
+def main() -> None:
+    """Run the parts, save."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--show", action="store_true", help="kernels and their times")
+    arguments = parser.parse_args()
+    result: dict[str, Any] = _cuda.facts()
+    for part in arguments.parts:
+        print(f"--- {part}", flush=True)
+        result[part] = PARTS[part](arguments.show)
+        if arguments.out:
+            arguments.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
