@@ -61,9 +61,7 @@ def _facts(run: "Run") -> dict[str, str]:
         "draws": "hard" if setting.relax is None else f"relaxed by {describe(setting.relax)}",
         "series": ", ".join(f"{name} ({run.kinds[name]})" for name in run.series_names) or "none",
         "interventions": "; ".join(describe(i) for i in setting.interventions) or "none",
-        "snapshots": f"every {run._snapshots.every} steps of {', '.join(run._snapshots.names)}"
-        if run._snapshots
-        else "none",
+        "snapshots": str(run._snapshots) if run._snapshots else "none",
         "folder": str(run.folder) if run.folder else "none; pass out= to simulate or call run.save(path)",
         "memory": f"about {size(sum(memory.values()))}: {sizes}",
     }
@@ -103,7 +101,7 @@ def _memory(run: "Run") -> dict[str, int]:
         "series so far": sum(_bytes(chunk) for chunks in run._chunks.values() for chunk in chunks),
     }
     if run._snapshots:
-        memory["snapshots"] = run._snapshots.nbytes
+        memory["snapshots" if run.device.type == "cpu" else "snapshots (on the host)"] = run._snapshots.nbytes
     return memory
 
 

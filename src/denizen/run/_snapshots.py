@@ -64,11 +64,6 @@ class SnapshotStore:
         self.put(0, state)
 
     @property
-    def names(self) -> list[str]:
-        """Names of the fields."""
-        return list(self.forms)
-
-    @property
     def sink(self) -> Sink:
         """Where snapshots are kept."""
         return self._writer.sink
@@ -159,6 +154,10 @@ class SnapshotStore:
     def keep_in(self, sink: Sink) -> None:
         """From now on keep snapshots in a sink that has all that were taken so far."""
         self._writer.hand_over(sink)
+
+    def __str__(self) -> str:
+        named = [f"{name} as {form.stored}" if form.stored != form.dtype else name for name, form in self.forms.items()]
+        return f"every {self.every} steps of {', '.join(named)}; {self.ring.slots} buffers"
 
     def view(self, steps: int) -> "SnapshotView":
         """The snapshots of so many steps, to read from."""
