@@ -153,15 +153,17 @@ def _triton_on_the_cpu(launched: set[str], monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture(params=["auto", "push", "pull"])
-def direction(request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> str:
+def direction(request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Runs a test as it comes, pushing always and pulling always."""
-    if request.param != "auto":
-        if device != HOST or INTERPRETED:
-            pytest.skip("sums on CUDA always push")
-        monkeypatch.setattr(
-            "denizen.ops._cpu_neighbours._PUSH_UP_TO", {"push": float("inf"), "pull": -1.0}[request.param]
-        )
-    return request.param
+    if request.param == "auto":
+        yield "auto"
+    elif device != HOST or INTERPRETED:
+        with ops.direction(request.param):
+            yield request.param
+    else:
+        at = {"push": float("inf"), "pull": -1.0}[request.param]
+        monkeypatch.setattr("denizen.ops._cpu_neighbours._PUSH_UP_TO", at)
+        yield request.param
 
 
 @pytest.fixture(params=[1, 2])
