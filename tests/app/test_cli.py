@@ -298,6 +298,27 @@ def test_interrupted_runs_are_saved(tmp_path, number):
     assert (saved.manifest.status, saved.manifest.wanted) == ("interrupted", 100000)
 
 
+def test_a_device_that_fails(denizen, monkeypatch):
+    from denizen.run._engine import Stepper
+
+    real = Stepper.advance
+
+    def advance(stepper, carry, answers):
+        if int(carry.step) == 7:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore words")
+        return real(stepper, carry, answers)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Stepper, "advance", advance)
+        code, _, err = denizen("run", *SMALL, "--out", "r")
+    assert code == 2
+    assert "the device failed: CUDA error: an illegal memory access was encountered\n0 steps are safe" in err
+    assert "denizen resume r" in err
+    assert "Traceback" not in err
+    assert denizen("resume", "r")[0] == 0
+    assert load("r").steps == 12
+
+
 def test_chosen_fields_of_snapshots(denizen):
     assert denizen("run", *SMALL, "--out", "r", "--snapshots-every", "4", "--snapshot-fields", "stage:uint8")[0] == 0
     taken = load("r").manifest.snapshots

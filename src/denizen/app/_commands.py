@@ -18,7 +18,7 @@ from denizen.app._models import MODELS, entry, notes, settings, shown
 from denizen.app._source import Source, fits, found_again, source
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
 from denizen.run import Run, SavedRun
-from denizen.run._device import choose
+from denizen.run._device import choose, device_failed
 from denizen.run._folder import check_free
 
 PLOT = "plot.png"
@@ -142,6 +142,14 @@ def _go(current: Run, steps: int, console: Console) -> None:
     except DenizenError as error:
         error.add_note(f"{current.folder} holds the {current.steps} steps before it")
         raise
+    except RuntimeError as error:
+        if not device_failed(error):
+            raise
+        first = str(error).partition("\n")[0]
+        raise DenizenError(
+            f"the device failed: {first}\n{run.load(current.folder).steps} steps are safe, go on with: "
+            f"{resume_command(current.folder)}"
+        ) from error
 
 
 def _rescue(current: Run) -> str:
