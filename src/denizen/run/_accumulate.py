@@ -77,10 +77,9 @@ class Sum:
     def measured(self) -> "Sum":
         """The sum with its switch measured on this device and graph, where that is large enough to tell."""
         pointer = self.graph[0]
-        assert pointer is not None
-        agents = pointer.numel() - 1
-        if self.fixed or not pointer.is_cuda or agents < LARGE:
+        if self.fixed or pointer is None or not pointer.is_cuda or pointer.numel() <= LARGE:  # fixed point only pushes
             return self
+        agents = pointer.numel() - 1
         every = torch.arange(agents, device=pointer.device)[None]
         eighth, half = ((every % k == 0).to(torch.int8) for k in (8, 2))
         total = torch.zeros(1, agents, dtype=self.width, device=pointer.device)
