@@ -43,6 +43,7 @@ from denizen.space.generators import random_in_neighbours
 from denizen.zoo.seir import seir
 
 ROUNDS = 3
+ROW_BYTES = 2e9  # of snapshots in a round at most: disks end
 
 
 class Nothing(Kept):
@@ -173,6 +174,7 @@ def measure(
     with scratch() as folder:
         run = started(model, device, every, sink, folder, worlds)
         ring = run._snapshots.ring
+        steps = max(2 * every, min(steps, every * int(ROW_BYTES * ring.slots / ring.nbytes)))
         ratios, times, puts, waits, waited = [], [], ring.puts, ring.waits, ring.seconds_waited
         for _ in range(ROUNDS):
             without, along = seconds(bare, steps), seconds(run, steps)
@@ -235,9 +237,9 @@ def size(
         probe = started(model, device, 10**6, "ring", folder, worlds)
     one = probe._snapshots.ring.nbytes // probe._snapshots.ring.slots
     disk, bus = disk_rate(one), bus_rate(device, one)
-    steps = max(100, int(arguments.seconds / (seconds(bare, 100) / 100)) // 100 * 100)
+    steps = min(20_000, max(100, int(arguments.seconds / (seconds(bare, 100) / 100)) // 100 * 100))
     print(
-        f"\nSEIR, {n:,} agents × {worlds}, {one / 1e6:.3g} MB a snapshot, {steps} steps a round, {device}; "
+        f"\nSEIR, {n:,} agents × {worlds}, {one / 1e6:.3g} MB a snapshot, up to {steps} steps a round, {device}; "
         f"disk {disk / 1e6:,.0f} MB/s, ring {bus / 1e6:,.0f} MB/s"
     )
     print(
