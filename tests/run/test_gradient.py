@@ -413,6 +413,22 @@ def test_wrong_arguments(changes: dict[str, Any], message: str) -> None:
         Gradient(given.pop("model"), given.pop("loss"), given.pop("steps"), **given)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_parameters_that_cannot_matter_are_refused(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
+    gradient = Gradient(
+        SIR(contacts()), lambda s: s["cases"].sum(), 3, wrt=["infect_rate", "seed_share"], relax=StraightThrough(),
+        device="cpu", compile=compiled,
+    )  # fmt: skip
+    gradient()  # who is ill at the start matters
+
+    with pytest.raises(InputError, match="the loss does not depend on 'mortality'; leave it out of wrt"):
+        Gradient(
+            little_covid(), lambda s: s["daily_infected"].sum(), 3, wrt=["R", "mortality"], relax=StraightThrough(),
+            device="cpu", compile=compiled,
+        )()  # fmt: skip
+
+
 def test_failed_checks_make_the_loss_nan() -> None:
     gradient = made("sir")
     with torch.no_grad():

@@ -271,7 +271,9 @@ class Gradient:
         assert self._rollout.graphs <= 2, "a gradient has at most two graphs: all pieces but the last have one length"
         with _compile._quiet(), torch.no_grad():  # an optimiser made capturable warns before it is captured
             for name, slope in zip(self.params, slopes, strict=True):
-                self.gradients[name].zero_() if slope is None else self.gradients[name].copy_(slope)
+                if slope is None:
+                    raise InputError(f"Gradient: the loss does not depend on {name!r}; leave it out of wrt")
+                self.gradients[name].copy_(slope)
             flags = [flag.any() for flag in (ends.start, ends.carry.bad) if flag is not None and flag.numel()]
             bad = torch.stack(flags).any() if flags else torch.zeros((), dtype=torch.bool, device=self._device)
             self._value = torch.where(bad, torch.nan, value.detach())
