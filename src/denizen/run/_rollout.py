@@ -176,12 +176,11 @@ class Rollout:
         return Cost(-(-kept // steps), -(-fresh // steps), sum(state.values()))
 
     def _start(self) -> tuple[Carry, Tensor]:
+        """The state before the first step, and the checks of init."""
         carry = self._stepper.start()
-        start, carry.bad = (
-            carry.bad,
-            torch.zeros(len(carry.switches), self._checks, dtype=torch.int8, device=carry.step.device),
-        )
+        start = carry.bad
         assert start is not None
+        carry.bad = start.new_zeros(len(start), self._checks)
         return carry, start
 
     def _block(self, carry: Carry, keys: Tensor, lengths: list[int], again: bool = True) -> tuple[Carry, list[Tensor]]:
