@@ -80,7 +80,7 @@ class Fake:
     """Stands for CUDA: notes in which order streams and events are used."""
 
     def __init__(self, monkeypatch):
-        self.calls, fake, real = [], self, torch.empty
+        self.calls, self.done, fake, real = [], False, self, torch.empty
         stream = type("Stream", (), {})
 
         class Side(stream):
@@ -99,6 +99,9 @@ class Fake:
 
             def record(self, stream):
                 fake.calls.append(("recorded", self.number, "side" if isinstance(stream, Side) else "compute"))
+
+            def query(self):
+                return fake.done
 
             def synchronize(self):
                 fake.calls.append(("host waits", self.number, threading.current_thread().name, self.blocking))
@@ -129,6 +132,17 @@ def test_streams_and_events_in_order(monkeypatch):
     slot = taken(ring)
     assert fake.calls == [("host waits", 1, "MainThread", True)]
     assert slot.held == ()
+
+
+def test_a_slow_writer_holds_no_memory_of_the_device(monkeypatch):
+    fake = Fake(monkeypatch)
+    ring = Ring(torch.device("cuda"), LAYOUT, 3)
+    ring.put(sources(0), 0)
+    ring.put(sources(1), 1)
+    assert [len(slot.held) for slot in ring.filled] == [2, 2]
+    fake.done = True  # the copies, while the writer has not come to them
+    ring.put(sources(2), 2)
+    assert [len(slot.held) for slot in ring.filled] == [0, 0, 2]
 
 
 @pytest.mark.cuda

@@ -108,6 +108,7 @@ class Ring:
         Returns:
             False where `give_up` said so.
         """
+        self._let_go()
         slot = self._next_free(give_up)
         if slot is None:
             return False
@@ -138,6 +139,13 @@ class Ring:
             slot.held = ()
             self._free.append(slot)
             self.changed.notify_all()
+
+    def _let_go(self) -> None:
+        """Give up sources whose copy is done, so that a slow disk holds no memory of the device."""
+        with self.changed:
+            for slot in self.filled:
+                if slot.held and slot.done.query():
+                    slot.held = ()
 
     def _next_free(self, give_up: Callable[[], bool]) -> Slot | None:
         with self.changed:

@@ -104,8 +104,9 @@ def _advice(run: "Run", memory: dict[str, int], worlds: int, fit: int) -> str:
     if worlds > 1:
         number = f"replicates={fit} may fit" if fit else "fewer"
         lower.append(f"lower replicates ({number}) and run the others later with worlds=")
-    if memory.get("snapshots") and run.device.type == "cpu":
-        lower.append("keep fewer or narrower snapshots (every=, fields=, slots=), or write them to a folder (out=)")
+    if any(name.startswith("snapshots") for name in memory):
+        kept = ", or write them to a folder (out=)" if run.folder is None and run.device.type == "cpu" else ""
+        lower.append(f"keep fewer or narrower snapshots (every=, fields=, slots=){kept}")
     if run._relaxed:
         lower.append("run fewer steps, since a relaxed run keeps what the backward pass needs of each")
     lower.append("store fields in a narrower precision")
