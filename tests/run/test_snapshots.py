@@ -226,6 +226,17 @@ def test_fields_that_cannot_be_meant(fields, words):
         dz.simulate(Farm(), 1, snapshots=Snapshots(1, fields))
 
 
+def test_what_a_stream_copies_later_is_private_and_dense():
+    from denizen.run._snapshots import _private
+
+    field = torch.arange(12).reshape(3, 4)
+    for stored in (field, field.T, field[:, 1:], field.T.to(torch.int8)):
+        mine = _private(stored, field)
+        assert torch.equal(mine, stored)
+        assert mine.is_contiguous()
+        assert mine.untyped_storage().data_ptr() != field.untyped_storage().data_ptr()
+
+
 def test_slots_that_cannot_be_meant():
     for slots in (0, -1, 1.5, True):
         with pytest.raises(InputError, match=r"snapshots\.slots"):

@@ -92,8 +92,7 @@ class SnapshotStore:
         for name, form in self.forms.items():
             field = plain(getattr(state, name)).detach()
             stored, bad = narrow(form, field)
-            aliased = stored.untyped_storage().data_ptr() == field.untyped_storage().data_ptr()
-            sources.append(stored.clone() if aliased and not self._copied else stored)
+            sources.append(stored if self._copied else _private(stored, field))
             if bad is not None:
                 self._misfits[name] = bad if name not in self._misfits else self._misfits[name] | bad
         while not self.ring.put(sources, step // self.every, writer.failed):
@@ -163,6 +162,13 @@ class SnapshotStore:
         """The snapshots of so many steps, to read from."""
         self.flush()
         return SnapshotView(self.forms, [place * self.every for place in range(self.count(steps))], self.sink)
+
+
+def _private(stored: Tensor, field: Tensor) -> Tensor:
+    """What is stored, dense and in memory of its own: it is copied while later steps write to the field's."""
+    if stored.untyped_storage().data_ptr() == field.untyped_storage().data_ptr():
+        return stored.clone(memory_format=torch.contiguous_format)
+    return stored.contiguous()
 
 
 class Kept:
