@@ -230,6 +230,8 @@ class Run(Results):
             most = CHUNK if self._capture is None else CAPTURED_CHUNK
             size = TRIAL if cost is None else min(most, int(CHUNK_SECONDS / cost) + 1)
             size = min(size if self._timed_steps else 1, steps - done)
+            if self._capture is not None and self._snapshots is not None:
+                size = self._snapshots.whole_pieces(self._steps, size)
             yield size
             done += size
 

@@ -81,6 +81,14 @@ class SnapshotStore:
         """Snapshots of a run of so many steps."""
         return steps // self.every + 1
 
+    def whole_pieces(self, start: int, size: int) -> int:
+        """The size of a chunk from step `start` on, cut at its last snapshot.
+
+        Captured pieces between snapshots then have one length, or two, and each length is a graph of its own.
+        """
+        last = (start + size) // self.every * self.every
+        return last - start if last > start else size
+
     def put(self, step: int, state: State) -> None:
         """Take a snapshot; waits where all buffers are full.
 
