@@ -10,7 +10,7 @@ from denizen.ops._accumulate import add_fixed as add_fixed
 from denizen.ops._accumulate import add_histogram as add_histogram
 from denizen.ops._direction import Traffic as Traffic
 from denizen.ops._direction import direction as direction
-from denizen.ops._fused_draw import fuse_draws as fuse_draws
+from denizen.ops._inductor import fuse_draws as fuse_draws
 from denizen.ops._library import draw_mask as draw_mask
 from denizen.ops._library import draw_words as draw_words
 from denizen.ops._library import reference_only as reference_only

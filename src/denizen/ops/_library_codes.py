@@ -65,3 +65,19 @@ def grow(codes: Tensor, event: Tensor, last: int) -> Tensor:
 
 def _as_op(codes: Tensor) -> bool:
     return codes.device.type == "cpu" and codes.dtype in _NARROW
+
+
+@register
+def wrap(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """int32 values as narrow integers would hold them; inside compiled kernels a wall that keeps them 32 bits wide."""
+    return values.to(dtype).to(torch.int32, copy=True)
+
+
+@torch.library.register_fake("denizen::wrap")
+def _(values, dtype):
+    return values.new_empty(values.shape, dtype=torch.int32)
+
+
+@vmap_rule("wrap")
+def _(info, in_dims, values, dtype):
+    return wrap(values, dtype), in_dims[0]

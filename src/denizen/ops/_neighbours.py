@@ -63,7 +63,7 @@ def fixed_totals(
 
 def from_fixed(total: Tensor, bad: Tensor, bits: int) -> Tensor:
     """float32 `[W, N]` from fixed point; NaN throughout a world with a bad message."""
-    return torch.where(bad[:, None] != 0, torch.nan, (total.to(torch.float64) * 2.0**-bits).to(torch.float32))
+    return torch.where(bad.unsqueeze(1) != 0, torch.nan, (total.to(torch.float64) * 2.0**-bits).to(torch.float32))
 
 
 def pull(values: Tensor, weight: Tensor | None, pointer: Tensor, index: Tensor) -> Tensor:

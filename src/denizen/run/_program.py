@@ -23,6 +23,7 @@ from denizen.ops._tables import lookup_narrow
 from denizen.run._accumulate import VIEWS, Sum, as_sum
 from denizen.run._partial import split_reductions
 from denizen.run._trace import Builder, Traced, ancestors, calls, shape
+from denizen.run._widen import widen
 
 ops = torch.ops.denizen
 SUMS = (ops.sum_counts.default, ops.sum_fixed.default)
@@ -87,6 +88,7 @@ def build(traced: Traced, masks: list[bool], least: int = LEAST) -> Program:
         if calls(node, ops.lookup.default):
             node.target = lookup_narrow
     split_reductions(traced, least)
+    widen(traced)
     order = {node: place for place, node in enumerate(traced.module.graph.nodes)}
     sums = _leading_sums(traced, {leaf for leaf, mask in zip(traced.leaves, masks, strict=True) if mask})
     fixed = _fixed(traced)

@@ -1,9 +1,9 @@
-"""Draws inside compiled kernels on CUDA: tells inductor how to fuse `denizen::draw_mask` into its neighbours.
+"""Draws inside compiled kernels on CUDA: tells inductor how to fuse denizen's own operations into their neighbours.
 
 Without this a draw is a kernel of its own, and the hazards before it and the transitions after it go through memory.
-The arithmetic is written as PTX with explicit rounding, so that no fused multiply-add changes a bit. Rests on the
-registry of lowerings, which is private to inductor: `fuse_draws` returns False where it is not as expected, and draws
-stay kernels of their own.
+The arithmetic is written as PTX with explicit rounding, so that no fused multiply-add changes a bit. `wrap` becomes one
+instruction that no compiler sees through. Rests on the registry of lowerings, which is private to inductor:
+`fuse_draws` returns False where it is not as expected, and each operation stays a kernel of its own.
 """
 
 import hashlib
@@ -73,10 +73,11 @@ def ptx(stream: int, hazard: bool) -> str:
 
 
 CONSTRAINTS = "=&r,f,r,r,r,r"
+WRAPS = {torch.int8: "cvt.s32.s8 $0, $1;", torch.uint8: "cvt.u32.u8 $0, $1;", torch.int16: "cvt.s32.s16 $0, $1;"}
 
 
 def fuse_draws() -> bool:
-    """Teach inductor the op, once for a process; whether that worked."""
+    """Teach inductor draws and `wrap`, once for a process; whether that worked."""
     if torch.version.hip is not None:  # AMD's compilers know no PTX
         return False
     try:
@@ -84,9 +85,18 @@ def fuse_draws() -> bool:
         from torch._inductor.virtualized import ops as inner
     except ImportError:
         return False
-    target = torch.ops.denizen.draw_mask.default
-    if target in lowering.lowerings:
+    if torch.ops.denizen.draw_mask.default in lowering.lowerings:
         return True
+    _teach_draw_mask(ir, lowering, inner)
+    _teach_wrap(ir, lowering, inner)
+    # Compiled graphs are cached on disk by what they compute, which does not show how these are written.
+    written = "".join(ptx(0, hazard) for hazard in (True, False)) + CONSTRAINTS + str(WRAPS)
+    config.unsafe_marked_cacheable_functions["denizen.lowerings"] = hashlib.sha256(written.encode()).hexdigest()
+    return True
+
+
+def _teach_draw_mask(ir: Any, lowering: Any, inner: Any) -> None:
+    target = torch.ops.denizen.draw_mask.default
     unfused = lowering.fallback_handler(target, add_to_fallback_set=False)
 
     def lower(values: Any, hazard: bool, ids: Any, key: Any, step: Any, stream: int) -> Any:
@@ -119,7 +129,24 @@ def fuse_draws() -> bool:
         return drawn, lowering.to_dtype(flags, torch.int8)
 
     lowering.lowerings[target] = lower
-    # Compiled graphs are cached on disk by what they compute, which does not show how a draw is written.
-    written = "".join(ptx(0, hazard) for hazard in (True, False)) + CONSTRAINTS
-    config.unsafe_marked_cacheable_functions["denizen.draw_mask"] = hashlib.sha256(written.encode()).hexdigest()
-    return True
+
+
+def _teach_wrap(ir: Any, lowering: Any, inner: Any) -> None:
+    target = torch.ops.denizen.wrap.default
+    unfused = lowering.fallback_handler(target, add_to_fallback_set=False)
+
+    def lower(values: Any, dtype: torch.dtype) -> Any:
+        if values.get_device().type != "cuda":
+            return unfused(values, dtype)
+        load = values.make_loader()
+
+        def wrapped(index: Any) -> Any:
+            return inner.inline_asm_elementwise(
+                load(index), asm=WRAPS[dtype], constraints="=r,r", dtype=torch.int32, is_pure=True, pack=1
+            )
+
+        return ir.Pointwise.create(
+            device=values.get_device(), dtype=torch.int32, inner_fn=wrapped, ranges=values.get_size()
+        )
+
+    lowering.lowerings[target] = lower
