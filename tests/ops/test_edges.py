@@ -32,10 +32,10 @@ def accumulators(tools: Any, values: Tensor, arrays: Any, fixed_args: Any, count
         total = torch.zeros(counts.shape, dtype=dtype)
         for forced in ("push", "pull"):
             with ops.direction(forced):
-                ops.add_counts(total.zero_(), values, None, None, *arrays)
+                ops.add_counts(total.zero_(), None, values, None, None, *arrays)
             assert torch.equal(total.to(counts.dtype), counts)
     total, bad = torch.zeros(counts.shape, dtype=torch.int64), torch.zeros(counts.shape[0], dtype=torch.int32)
-    ops.add_fixed(total, bad, values, *fixed_args)
+    ops.add_fixed(total, None, bad, values, *fixed_args)
     tools.assert_same_bits(from_fixed(total, bad, BITS), fixed)
 
 
@@ -209,8 +209,10 @@ def test_the_way_changes_no_bit(tools: Any, chosen: str | float | None, dtype: t
     total = torch.zeros(worlds, 300, dtype=dtype)
     seen, seeing = (torch.zeros(worlds, 4, dtype=torch.int32) for _ in range(2))
     seen[:, 0], seen[:, 1] = 5, 7
+    clear = torch.ones_like(total)
     with ops.direction(chosen):
-        ops.add_counts(total, values, where, ops.Traffic(seen, seeing, 0.5), *arrays)
+        ops.add_counts(total, clear, values, where, ops.Traffic(seen, seeing, 0.5), *arrays)
+    assert not clear.any()
     expected = tools.both(ops.sum_counts, values, where, *arrays)
     assert torch.equal(total.to(torch.int32) * where, expected)
     if ops.variant(values.device) == "triton" and chosen not in ("push", "pull"):

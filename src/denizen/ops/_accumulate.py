@@ -12,13 +12,14 @@ from denizen.ops._library import variant
 
 
 def add_counts(
-    total: Tensor, values: Tensor, where: Tensor | None, traffic: Traffic | None, in_ptr: Tensor, in_idx: Tensor,
-    out_ptr: Tensor, out_idx: Tensor,
+    total: Tensor, clear: Tensor | None, values: Tensor, where: Tensor | None, traffic: Traffic | None, in_ptr: Tensor,
+    in_idx: Tensor, out_ptr: Tensor, out_idx: Tensor,
 ) -> None:  # fmt: skip
     """Add integer sums over in-neighbours.
 
     Args:
         total: zeros `[W, N]`: uint8 (sums up to 255 of values 0 and 1), int32 or int64.
+        clear: another accumulator to fill with zeros by the way, for the next sum.
         values: `[W, N]`.
         where: int8 `[W or 1, N]`: receivers with 0 may be left out.
         traffic: decides which way to go; None pushes.
@@ -30,20 +31,22 @@ def add_counts(
     if variant(total.device) == "triton":
         from denizen.ops import _cuda_neighbours
 
-        _cuda_neighbours.add_counts(total, values, where, traffic, in_ptr, in_idx, out_ptr, out_idx)
+        _cuda_neighbours.add_counts(total, clear, values, where, traffic, in_ptr, in_idx, out_ptr, out_idx)
     else:
         total.copy_(_neighbours.sum_counts(values, None, in_ptr, in_idx))
+        _zero(clear)
 
 
 def add_fixed(
-    total: Tensor, bad: Tensor, values: Tensor, weight: Tensor | None, in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor,
-    out_idx: Tensor, out_edge: Tensor, bits: int, bound: float,
+    total: Tensor, clear: Tensor | None, bad: Tensor, values: Tensor, weight: Tensor | None, in_ptr: Tensor,
+    in_idx: Tensor, out_ptr: Tensor, out_idx: Tensor, out_edge: Tensor, bits: int, bound: float,
 ) -> None:  # fmt: skip
     """Add sums in fixed point.
 
     Args:
         total: zeros int64 `[W, N]`.
         bad: int32 `[W]`; becomes 1 where a message is NaN or beyond the bound.
+        clear: another accumulator to fill with zeros by the way, for the next sum.
         values: `[W, N]`.
         weight: float32 `[E]` in canonical order.
         in_ptr: int64 `[N+1]`.
@@ -57,11 +60,12 @@ def add_fixed(
     if variant(total.device) == "triton":
         from denizen.ops import _cuda_neighbours
 
-        _cuda_neighbours.add_fixed(total, bad, values, weight, out_ptr, out_idx, out_edge, bits, bound)
+        _cuda_neighbours.add_fixed(total, clear, bad, values, weight, out_ptr, out_idx, out_edge, bits, bound)
     else:
         sums, flags = _neighbours.fixed_totals(values, None, weight, in_ptr, in_idx, bits, bound)
         total.copy_(sums)
         bad.copy_(flags)
+        _zero(clear)
 
 
 def add_histogram(counts: Tensor, codes: Tensor, group: Tensor | None) -> None:
@@ -78,3 +82,8 @@ def add_histogram(counts: Tensor, codes: Tensor, group: Tensor | None) -> None:
         _cuda_tables.add_histogram(counts, codes, group)
     else:
         counts.add_(_tables.histogram(codes, group, counts.shape[1], counts.shape[2]))
+
+
+def _zero(clear: Tensor | None) -> None:
+    if clear is not None:
+        clear.zero_()

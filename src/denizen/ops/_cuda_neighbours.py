@@ -39,14 +39,16 @@ def _goes_by_pull(seen, switch, WAY: tl.constexpr):
 
 @triton.jit
 def _add_counts_kernel(
-    values, where, where_stride, notes, in_ptr, in_idx, out_ptr, out_idx, total, n, seen, seeing, switch,
-    WAY: tl.constexpr, EVERY: tl.constexpr, HAS_WHERE: tl.constexpr, BYTES: tl.constexpr, SIZE: tl.constexpr,
-    LANES: tl.constexpr, EDGES: tl.constexpr,
+    values, where, where_stride, notes, in_ptr, in_idx, out_ptr, out_idx, total, clear, n, seen, seeing, switch,
+    WAY: tl.constexpr, EVERY: tl.constexpr, HAS_WHERE: tl.constexpr, HAS_CLEAR: tl.constexpr, BYTES: tl.constexpr,
+    SIZE: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
     world = tl.program_id(1).to(tl.int64)
     row, block = world * n, tl.program_id(0)
     first = block.to(tl.int64) * SIZE
     j = first + tl.arange(0, SIZE)
+    if HAS_CLEAR:
+        tl.store(clear + row + j, tl.zeros((SIZE,), clear.dtype.element_ty), mask=j < n)
     by_pull = _goes_by_pull(seen + 4 * world, switch, WAY)
     chosen = j < n
     if by_pull:
@@ -91,12 +93,14 @@ def _add_counts_kernel(
 
 @triton.jit
 def _add_fixed_kernel(
-    values, weight, notes, out_ptr, out_idx, out_edge, total, bad, n, scale, bound, HAS_WEIGHT: tl.constexpr,
-    SIZE: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
+    values, weight, notes, out_ptr, out_idx, out_edge, total, clear, bad, n, scale, bound, HAS_WEIGHT: tl.constexpr,
+    HAS_CLEAR: tl.constexpr, SIZE: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(1).to(tl.int64) * n
     first = tl.program_id(0).to(tl.int64) * SIZE
     j = first + tl.arange(0, SIZE)
+    if HAS_CLEAR:
+        tl.store(clear + row + j, tl.zeros((SIZE,), clear.dtype.element_ty), mask=j < n)
     active = tl.load(values + row + j, mask=j < n, other=0).to(tl.float32) != 0  # holds for NaN too
     if tl.max(active.to(tl.int32)) > 0:
         num = _note(active, notes + row + first, SIZE)
@@ -174,8 +178,8 @@ def _launch(values: torch.Tensor) -> tuple[tuple[int, int], torch.Tensor, dict[s
 
 
 def add_counts(
-    total: torch.Tensor, values: torch.Tensor, where: torch.Tensor | None, traffic: Traffic | None,
-    in_ptr: torch.Tensor, in_idx: torch.Tensor, out_ptr: torch.Tensor, out_idx: torch.Tensor,
+    total: torch.Tensor, clear: torch.Tensor | None, values: torch.Tensor, where: torch.Tensor | None,
+    traffic: Traffic | None, in_ptr: torch.Tensor, in_idx: torch.Tensor, out_ptr: torch.Tensor, out_idx: torch.Tensor,
 ) -> None:  # fmt: skip
     """`_accumulate.add_counts`; a uint8 total is pushed to in words of four."""
     if not total.numel():
@@ -186,22 +190,24 @@ def add_counts(
     seen, seeing = (total, total) if traffic is None else traffic[:2]  # an address for what is not used
     stride = where.shape[1] if where is not None and where.shape[0] > 1 else 0
     _add_counts_kernel[grid](
-        values, where, stride, notes, in_ptr, in_idx, out_ptr, out_idx, total, values.shape[1], seen, seeing, switch,
-        WAY=which, EVERY=SAMPLE, HAS_WHERE=where is not None, BYTES=total.dtype == torch.uint8, **constants,
+        values, where, stride, notes, in_ptr, in_idx, out_ptr, out_idx, total, clear, values.shape[1], seen, seeing,
+        switch, WAY=which, EVERY=SAMPLE, HAS_WHERE=where is not None, HAS_CLEAR=clear is not None,
+        BYTES=total.dtype == torch.uint8, **constants,
     )  # fmt: skip
 
 
 def add_fixed(
-    total: torch.Tensor, bad: torch.Tensor, values: torch.Tensor, weight: torch.Tensor | None, out_ptr: torch.Tensor,
-    out_idx: torch.Tensor, out_edge: torch.Tensor, bits: int, bound: float,
+    total: torch.Tensor, clear: torch.Tensor | None, bad: torch.Tensor, values: torch.Tensor,
+    weight: torch.Tensor | None, out_ptr: torch.Tensor, out_idx: torch.Tensor, out_edge: torch.Tensor, bits: int,
+    bound: float,
 ) -> None:  # fmt: skip
     """`_accumulate.add_fixed`."""
     if total.numel():
         values = values.contiguous()
         grid, notes, constants = _launch(values)
         _add_fixed_kernel[grid](
-            values, weight, notes, out_ptr, out_idx, out_edge, total, bad, values.shape[1], 2.0**bits, bound,
-            HAS_WEIGHT=weight is not None, enable_fp_fusion=False, **constants,
+            values, weight, notes, out_ptr, out_idx, out_edge, total, clear, bad, values.shape[1], 2.0**bits, bound,
+            HAS_WEIGHT=weight is not None, HAS_CLEAR=clear is not None, enable_fp_fusion=False, **constants,
         )  # fmt: skip
 
 
@@ -212,7 +218,7 @@ def sum_counts(
     """`_neighbours.sum_counts`."""
     dtype = torch.int32 if values.dtype == torch.int8 else torch.int64
     total = torch.zeros(values.shape, dtype=dtype, device=values.device)
-    add_counts(total, values, where, None, in_ptr, in_idx, out_ptr, out_idx)
+    add_counts(total, None, values, where, None, in_ptr, in_idx, out_ptr, out_idx)
     return total if where is None else total.mul_(where != 0)
 
 
@@ -223,7 +229,7 @@ def sum_fixed(
     """`_neighbours.sum_fixed`."""
     total = torch.zeros(values.shape, dtype=torch.int64, device=values.device)
     bad = torch.zeros(values.shape[0], dtype=torch.int32, device=values.device)
-    add_fixed(total, bad, values, weight, out_ptr, out_idx, out_edge, bits, bound)
+    add_fixed(total, None, bad, values, weight, out_ptr, out_idx, out_edge, bits, bound)
     out = torch.empty(values.shape, dtype=torch.float32, device=values.device)
     worlds, n = values.shape
     if out.numel():

@@ -26,6 +26,9 @@ def lookup(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
     return table.flatten(1).expand(worlds, -1).gather(1, where)
 
 
+FEW = 8  # entries among which choosing costs less than reading from a place of its own for each agent
+
+
 def lookup_narrow(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
     """`lookup` in a form that compiles to little: 32-bit places, without the test that would end the process.
 
@@ -34,11 +37,17 @@ def lookup_narrow(table: Tensor, codes: Tensor, group: Tensor | None) -> Tensor:
     worlds, size = max(table.shape[0], codes.shape[0]), table.shape[1] * table.shape[2]
     where = codes.to(torch.int32)
     where = where if group is None else where + group.to(torch.int32) * table.shape[2]
+    rows = table.flatten(1)
+    if size <= FEW:
+        out = rows.new_full((worlds, where.shape[1]), torch.nan)
+        for place in range(size):
+            out = torch.where(where == place, rows[:, place : place + 1], out)
+        return out
     inside = (where >= 0) & (where < size)
     place = where.clamp(0, max(size - 1, 0))
     if table.shape[0] > 1:
         place = place + size * torch.arange(worlds, dtype=torch.int32, device=codes.device)[:, None]
-    return torch.where(inside, torch.ops.aten._unsafe_index(table.flatten(), [place]), torch.nan)
+    return torch.where(inside, torch.ops.aten._unsafe_index(rows.flatten(), [place]), torch.nan)
 
 
 def histogram(codes: Tensor, group: Tensor | None, num_groups: int, num_codes: int) -> Tensor:

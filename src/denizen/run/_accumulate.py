@@ -50,18 +50,6 @@ class Sum:
         where = self.node.args[1]
         return [self.values, where] if isinstance(where, Node) and not self.fixed else [self.values]
 
-    def cleared(self, builder: Builder, like: Node, place: int) -> Node:
-        """An accumulator of zeros, computed from a tensor of its shape so that it joins the pass that makes that one.
-
-        `place` tells the sums of a step apart: two equal expressions would come out as one tensor.
-        """
-        if dtype(self.values).is_floating_point:  # there is no bit to mask; a NaN is not above anything
-            like = builder.call(aten.gt.Scalar, like, float("inf"))
-        else:
-            like = builder.call(aten.bitwise_and.Scalar, like, 0)
-        cleared = builder.call(aten._to_copy.default, like, dtype=self.width)
-        return builder.call(aten.mul.Tensor, cleared, place + 1) if place else cleared
-
     def total(self, builder: Builder, known: dict[Node, Node], source: Callable[[Node], bool]) -> Node:
         """What the op would return, from the accumulator (and the flags of bad values, one for each world)."""
         total, where = builder.argument(self.node), self.node.args[1]
@@ -83,24 +71,25 @@ class Sum:
         every = torch.arange(agents, device=pointer.device)[None]
         eighth, half = ((every % k == 0).to(torch.int8) for k in (8, 2))
         total = torch.zeros(1, agents, dtype=self.width, device=pointer.device)
-        push = _milliseconds("push", lambda: ops.add_counts(total, eighth, half, None, *self.graph))  # type: ignore[arg-type]
-        pull = _milliseconds("pull", lambda: ops.add_counts(total, eighth, half, None, *self.graph))  # type: ignore[arg-type]
+        push = _milliseconds("push", lambda: ops.add_counts(total, None, eighth, half, None, *self.graph))  # type: ignore[arg-type]
+        pull = _milliseconds("pull", lambda: ops.add_counts(total, None, eighth, half, None, *self.graph))  # type: ignore[arg-type]
         return dataclasses.replace(self, switch=2 * pull / (8 * push))
 
-    def run(self, arguments: list[Tensor], total: Tensor, small: Tensor | ops.Traffic) -> None:
-        """Add into the cleared accumulator.
+    def run(self, arguments: list[Tensor], total: Tensor, clear: Tensor, small: Tensor | ops.Traffic) -> None:
+        """Add into an accumulator.
 
         Args:
             arguments: of the kernel.
-            total: the accumulator.
+            total: the accumulator, zeros.
+            clear: that of the next step, to be filled with zeros.
             small: int32 `[worlds]` that becomes 1 where a value was bad, for fixed point; the traffic for counts.
         """
         if self.fixed:
             bits, bound = self.node.args[8:10]
-            ops.add_fixed(total, small, arguments[0], *self.graph, bits, bound)  # type: ignore[arg-type]
+            ops.add_fixed(total, clear, small, arguments[0], *self.graph, bits, bound)  # type: ignore[arg-type]
         else:
             where = arguments[1] if len(arguments) > 1 else None
-            ops.add_counts(total, arguments[0], where, small, *self.graph)  # type: ignore[arg-type]
+            ops.add_counts(total, clear, arguments[0], where, small, *self.graph)  # type: ignore[arg-type]
 
 
 def _milliseconds(way: str, call: Callable[[], None]) -> float:

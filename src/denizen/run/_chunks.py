@@ -18,6 +18,7 @@ from denizen import ops
 from denizen.run._accumulate import Sum
 from denizen.run._engine import Carry
 from denizen.run._program import Function, Program
+from denizen.run._trace import shape
 
 Call = Callable[..., list[Tensor]]
 
@@ -42,6 +43,9 @@ class Chunks:
         # A step's counter every 16 bytes: what a compiled function is promised about addresses.
         self._steps = torch.zeros(longest + 1, 2, dtype=torch.int64, device=device)
         self._ahead = torch.arange(longest + 1, device=device)[:, None]
+        self._totals = [
+            [torch.zeros(shape(one.node), dtype=one.width, device=device) for _ in range(2)] for one in program.sums
+        ]
         self._small = [_small_buffer(one, longest, worlds, device) for one in program.sums]
         self._counts = [_count_buffer(node, longest, worlds, device) for node in program.tallies]
         self._groups = program.groups.module(*self._resolve(program.groups, {}))
@@ -76,7 +80,7 @@ class Chunks:
         torch.add(self._ahead, static.step, out=self._steps[:, :1])
         for one, small in zip(self._program.sums, self._small, strict=True):
             small[0 if one.fixed else 1 :].zero_()
-        for buffer in self._counts:
+        for buffer in (*self._counts, *(totals[0] for totals in self._totals)):
             buffer.zero_()
         self._tables = self._make_tables()
         leaves, switches, arguments = static.leaves, static.switches, self._arguments
@@ -114,15 +118,16 @@ class Chunks:
 
     def _sum(self, k: int, now: dict[Hashable, Tensor], given: list[Tensor]) -> None:
         place = 0
-        for one, small in zip(self._program.sums, self._small, strict=True):
-            end = place + len(one.arguments)
-            now[one.node] = given[end]
+        for one, small, totals in zip(self._program.sums, self._small, self._totals, strict=True):
+            arguments = given[place : place + len(one.arguments)]
+            place += len(arguments)
+            total, clear = totals[k % 2], totals[(k + 1) % 2]
+            now[one.node] = total
             if one.fixed:
                 now["bad", one.node] = small[k]
-                one.run(given[place:end], given[end], small[k])
+                one.run(arguments, total, clear, small[k])
             else:
-                one.run(given[place:end], given[end], ops.Traffic(small[k], small[k + 1], one.switch))
-            place = end + 1
+                one.run(arguments, total, clear, ops.Traffic(small[k], small[k + 1], one.switch))
 
     def _heads(self) -> list[Tensor]:
         """The arguments of the first sums."""

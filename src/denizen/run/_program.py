@@ -2,9 +2,9 @@
 
     tables      what parameters and constants alone determine: once for a chunk of steps
     sums        the step's sums over neighbours that need nothing but the state: each a kernel of its own, which adds
-                into an accumulator that the body has cleared
+                into an accumulator that the one of the step before has cleared
     body        everything else, compiled into one pass over the agents: draws, transitions, partial sums of records,
-                and, for the *next* step, the arguments of its sums over neighbours and the cleared accumulators
+                and, for the *next* step, the arguments of its sums over neighbours
     tallies     histograms of codes that only records need: a kernel of their own
     epilogue    what records and checks make of partial sums and histograms: once for a chunk of steps
 
@@ -56,8 +56,8 @@ class Program:
         tables: parameters, constants -> `fixed`.
         fixed: traced nodes that are the same in every step.
         sums: sums over neighbours before the body.
-        prologue: state -> arguments of the sums, accumulators.
-        body: -> new leaves, new switches, arguments and accumulators of the next sums, `kept`, codes of the tallies.
+        prologue: state -> arguments of the sums.
+        body: -> new leaves, new switches, arguments of the next sums, `kept`, codes of the tallies.
         tallies: histograms after the body.
         groups: constants -> groups of the tallies, empty for none.
         kept: traced nodes that the body returns for the epilogue, each step its own.
@@ -195,11 +195,10 @@ def _is_input(node: Node) -> bool:
 
 
 def _arguments(builder: Builder, sums: list[Sum], known: dict[Node, Node], source: Source) -> list[Node]:
-    """Arguments and cleared accumulator of each sum."""
+    """The arguments of every sum."""
     out = []
-    for place, one in enumerate(sums):
-        arguments = builder.copy(one.arguments, known, source)
-        out += [*arguments, one.cleared(builder, arguments[0], place)]
+    for one in sums:
+        out += builder.copy(one.arguments, known, source)
     return out
 
 
