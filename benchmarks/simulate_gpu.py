@@ -167,7 +167,7 @@ def active(show: bool) -> dict[str, Any]:
 
 
 def host(show: bool) -> dict[str, Any]:
-    """COVID on a population of Astoria's size: this machine's CPU against its GPU, a step and a whole run of 180 days."""
+    """COVID on a population of Astoria's size: this machine's CPU against its GPU, a step and 180 days."""
     rows = {}
     model = covid(dz.population.synthetic("astoria", 37_518, networks=["0"]))
     for device, threads in (("cpu", 2), ("cpu", os.cpu_count() or 1), ("cuda", 1)):
@@ -205,7 +205,7 @@ print(first, time.perf_counter() - began)
 
 
 def cold(show: bool) -> dict[str, Any]:
-    """Seconds from `import torch` on to the first step and to ten captured ones, with an empty and with a warm cache."""
+    """Seconds from `import torch` on to the first step and to ten captured ones, by empty and by warm cache."""
     rows = {}
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": f"{cache}/triton"}

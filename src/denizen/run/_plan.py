@@ -75,7 +75,7 @@ def _path(run: "Run") -> str:
     if run._compile:
         return "eager for the first steps, then compiled, as asked"
     if run._compile is False:
-        return "eager, as asked or because compiling failed"
+        return "eager: as asked, because compiling failed, or, on CUDA, because an intervention asks the host"
     worth = AUTO_COMPILE_SECONDS.get(run.device.type, AUTO_COMPILE_SECONDS["cpu"])
     return f"eager; compiled where more than {worth:.0f} s of stepping lie ahead"
 

@@ -267,8 +267,10 @@ class Run(Results):
         answers = self._answers(self._steps)
         setting = self._stepper.setting
         asks = any(type(i).answers is not Intervention.answers for i in setting.interventions)
-        if self.device.type == "cuda" and not asks and setting.relax is None:
-            self._capture = try_capture(self._stepper, self._carry)
+        if self.device.type == "cuda" and setting.relax is None:
+            # What asks the host cannot be captured, and hard steps are safe to compile only as `Capture` does it: see
+            # run/_widen.py.
+            self._capture = None if asks else try_capture(self._stepper, self._carry)
             self._path = "eager" if self._capture is None else "captured"
         else:
             self._path = try_compile(self._stepper, self._carry, answers)
