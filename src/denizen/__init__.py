@@ -1,5 +1,9 @@
 """denizen: agents that live on the device. Simulate large populations in plain PyTorch, fit them, train inside them."""
 
+import importlib
+import types
+import typing
+
 from denizen import model as model
 from denizen import population as population
 from denizen import relax as relax
@@ -19,6 +23,18 @@ from denizen.model import series as series
 from denizen.model import stage as stage
 from denizen.run import simulate as simulate
 from denizen.space import Graph as Graph
+
+if typing.TYPE_CHECKING:
+    from denizen import tools as tools
+
+_LATE = ("tools",)  # namespaces that cost their import only where they are used
+
+
+def __getattr__(name: str) -> types.ModuleType:
+    if name in _LATE:
+        return importlib.import_module(f"denizen.{name}")
+    raise AttributeError(f"module 'denizen' has no attribute {name!r}")
+
 
 __all__ = [
     "Graph",

@@ -1,0 +1,17 @@
+"""Helpers for any PyTorch training loop: data, precision, metrics, timers. Each works without the others.
+
+No trainer, no base class, no callbacks: a helper is a function or a small object that your loop calls.
+"""
+
+from denizen.tools._amp import Amp as Amp
+from denizen.tools._defaults import FastDefaults as FastDefaults
+from denizen.tools._defaults import set_fast_defaults as set_fast_defaults
+from denizen.tools._memory import Held as Held
+from denizen.tools._memory import MemoryReport as MemoryReport
+from denizen.tools._memory import memory_report as memory_report
+from denizen.tools._metrics import MetricsWriter as MetricsWriter
+from denizen.tools._sinks import JsonLines as JsonLines
+from denizen.tools._sinks import Parquet as Parquet
+from denizen.tools._sinks import Sink as Sink
+from denizen.tools._timers import Timers as Timers
+from denizen.tools._timers import Timing as Timing
