@@ -1,5 +1,7 @@
 """Captured chunks equal plain steps: on a GPU as they are, elsewhere with the graph replaced by plain calls."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -66,6 +68,21 @@ def test_chunks_equal_steps(model: dz.Model, replicates: int, least: int) -> Non
     chunks.load(kept)  # an earlier carry is as good as the latest
     assert all(torch.equal(x, y) for x, y in zip(second, run(16, 10), strict=True))
     assert int(chunks.take().step) == int(carry.step) == 42
+
+
+def test_a_step_is_one_graph_and_what_a_chunk_records_another() -> None:
+    whole = dz.simulate(MODELS[2], 15, seed=2)
+    begun = dz.simulate(MODELS[2], 3, seed=2)
+    program = build(trace(begun._stepper, begun._carry), begun._stepper.masks, 8)
+    counters = torch._dynamo.utils.counters["stats"]
+    before = counters["unique_graphs"]
+    with torch.no_grad():
+        chunks = Chunks(program, begun._carry, 12, partial(torch.compile, fullgraph=True, backend="aot_eager"))
+        records = [*chunks.steps(12)]
+        chunks.steps(12)
+    assert counters["unique_graphs"] - before == 2
+    for name, record in zip(whole.series_names, records, strict=True):
+        assert torch.equal(whole[name][:, 3:], record.movedim(0, 1)), name
 
 
 @pytest.mark.cuda

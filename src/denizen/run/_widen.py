@@ -1,8 +1,8 @@
 """Narrow integers as 32 bits inside a compiled step, with the values that the narrow ones would have.
 
 Compiled as they are, bytes are paired in 16-bit registers, and the assembler of CUDA 12.8 (V12.8.93, sm_90) then drops
-the constant of an addition whose other half is masked out: `code > 0 & code < 13` came out true for code 0 in persistent
-reductions (docs/log.md). State is stored narrow all the same: widened where it is loaded and cut where it is stored.
+the constant of an addition whose other half is masked out: `code > 0 & code < 13` came out true for code 0 in some
+persistent reductions (docs/log.md). State is stored narrow all the same: widened where it is loaded, cut where stored.
 """
 
 from typing import Any
