@@ -79,7 +79,11 @@ def trace(stepper: Stepper, carry: Carry) -> Traced:
 
     invariants = [stepper.keys, *stepper.values.values()]
     with torch.no_grad():
-        module = make_fx(flat)(*carry.leaves, carry.switches, carry.step, *invariants)
+        arguments = [*carry.leaves, carry.switches, carry.step, *invariants]
+        module = make_fx(flat)(*arguments)
+        if any(_writes(node) for node in module.graph.nodes):  # `hazard[:10] = 1.0`: what it changes is not its result
+            pure = torch.func.functionalize(module, remove="mutations")
+            module = make_fx(pure, {torch.ops.aten.copy.default: _copied})(*arguments)
     module.graph.eliminate_dead_code()
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
     return Traced(
@@ -90,6 +94,16 @@ def trace(stepper: Stepper, carry: Carry) -> Traced:
         invariants=inputs[count + 2 :],
         values=invariants,
     )
+
+
+def _writes(node: Node) -> bool:
+    """Whether a node writes into one of its arguments, as a step may do with tensors that it has made."""
+    return node.op == "call_function" and getattr(getattr(node.target, "_schema", None), "is_mutable", False)
+
+
+def _copied(old: Tensor, new: Tensor, non_blocking: bool = False) -> Tensor:
+    """What `copy` returns, which has no rule for vmap."""
+    return new.to(old.device, old.dtype).expand(old.shape)
 
 
 def ancestors(nodes: Iterable[Node]) -> set[Node]:
