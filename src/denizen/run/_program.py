@@ -133,11 +133,16 @@ def _after(traced: Traced, order: dict[Node, int], fixed: set[Node]) -> tuple[se
     nodes = [
         node for node in traced.module.graph.nodes if node in wanted and node not in needed and not _is_input(node)
     ]
-    late = {node for node in nodes if _is_small(node, most) and all(_is_small(i, most) for i in node.all_input_nodes)}
+    late = {  # draws follow the step's counter, which an epilogue over all steps has no single value of
+        node
+        for node in nodes
+        if not calls(node, *OPAQUE) and all(_is_small(n, most) for n in (node, *node.all_input_nodes))
+    }
     tallies = [node for node in nodes if calls(node, ops.histogram.default) and node not in late]
     for node in reversed(list(traced.module.graph.nodes)):  # what something early needs is early, too
         if node in late and any(user not in late and user in wanted and user.op != "output" for user in node.users):
             late.discard(node)
+    late -= {node for node in late if any(_is_several(i) and i not in late for i in node.all_input_nodes)}
     tallies = [node for node in tallies if all(user in late for user in node.users) and _constant_group(node)]
     outputs = [node for node in dict.fromkeys([*traced.records, traced.bad]) if node not in late]
     used = dict.fromkeys([*(i for node in late for i in node.all_input_nodes), *outputs])
@@ -173,6 +178,11 @@ def _fixed(traced: Traced) -> list[Node]:
 def _constant_group(histogram: Node) -> bool:
     group = histogram.args[1]
     return not isinstance(group, Node) or all(node.op in ("get_attr", "call_function") for node in ancestors([group]))
+
+
+def _is_several(node: Node) -> bool:
+    """Whether a node returns several tensors, which only its parts can be kept of."""
+    return isinstance(node.meta.get("val"), tuple | list)
 
 
 def _is_small(node: Node, most: int) -> bool:
