@@ -204,7 +204,12 @@ def _count_buffer(node: Node, longest: int, worlds: int, device: torch.device) -
 def _copy(old: list[Tensor], new: list[Tensor]) -> None:
     """Copy each into its place, also where one of the new tensors lies in another one's place."""
     held = {tensor.untyped_storage().data_ptr() for tensor in old}
-    pairs = [(a, b) for a, b in zip(old, new, strict=True) if a.data_ptr() != b.data_ptr() or a.shape != b.shape]
+    pairs = [(a, b) for a, b in zip(old, new, strict=True) if _place(a) != _place(b)]
     apart = [(a, b.clone() if b.untyped_storage().data_ptr() in held else b) for a, b in pairs]
     for a, b in apart:
         a.copy_(b)
+
+
+def _place(tensor: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
+    """Where a tensor's entries lie; those of a transposed one lie in another order."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
