@@ -69,7 +69,7 @@ class Capture:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
-                self._chunks.steps(1)
+                self._chunks.steps(2)  # the second may find the state laid out in another way
         torch.cuda.current_stream().wait_stream(side)
         self._chunks.forget()
 
