@@ -39,6 +39,7 @@ class Chunks:
         self._program, self.longest = program, longest
         self._static = carry.clone()
         self._at: Carry | None = carry  # what the buffers hold
+        self._seen = self._versions()
         device, worlds = carry.step.device, carry.bad.shape[0]
         # A step's counter every 16 bytes: what a compiled function is promised about addresses.
         self._steps = torch.zeros(longest + 1, 2, dtype=torch.int64, device=device)
@@ -56,8 +57,10 @@ class Chunks:
         self._epilogue = self._make_epilogue(compile)
 
     def load(self, carry: Carry) -> None:
-        """Start from a carry."""
-        if carry is not self._at:
+        """Start from a carry, and from the parameters as they are: those that changed in place count from here on."""
+        versions = self._versions()
+        if carry is not self._at or versions != self._seen:
+            self._seen = versions
             self._tables = self._make_tables()
             for old, new in zip(self._static.tensors(), carry.tensors(), strict=True):
                 old.copy_(new)
@@ -136,6 +139,10 @@ class Chunks:
         return [argument.clone() for argument in prologue.module(*self._resolve(prologue, now))]
 
     # --- setting up ---------------------------------------------------------------------------------------------------
+
+    def _versions(self) -> list[int]:
+        """How often each parameter was written to; the arguments of the first sums were made of one of these states."""
+        return [value._version for value in self._program.traced.values]
 
     def _make_tables(self) -> dict[Hashable, Tensor]:
         """What parameters and constants determine, from their present values."""
