@@ -142,7 +142,7 @@ class Chunks:
 
     def _versions(self) -> list[int]:
         """How often each parameter was written to; the arguments of the first sums were made of one of these states."""
-        return [value._version for value in self._program.traced.values]
+        return [0 if value.is_inference() else value._version for value in self._program.traced.values]
 
     def _make_tables(self) -> dict[Hashable, Tensor]:
         """What parameters and constants determine, from their present values."""
