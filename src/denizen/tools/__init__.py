@@ -6,6 +6,9 @@ No trainer, no base class, no callbacks: a helper is a function or a small objec
 from denizen.tools._amp import Amp as Amp
 from denizen.tools._defaults import FastDefaults as FastDefaults
 from denizen.tools._defaults import set_fast_defaults as set_fast_defaults
+from denizen.tools._loader import PrefetchLoader as PrefetchLoader
+from denizen.tools._mapped import MappedDataset as MappedDataset
+from denizen.tools._mapped import WindowSampler as WindowSampler
 from denizen.tools._memory import Held as Held
 from denizen.tools._memory import MemoryReport as MemoryReport
 from denizen.tools._memory import memory_report as memory_report
@@ -15,3 +18,7 @@ from denizen.tools._sinks import Parquet as Parquet
 from denizen.tools._sinks import Sink as Sink
 from denizen.tools._timers import Timers as Timers
 from denizen.tools._timers import Timing as Timing
+from denizen.tools._tune import Trial as Trial
+from denizen.tools._tune import TunedLoader as TunedLoader
+from denizen.tools._tune import tune_workers as tune_workers
+from denizen.tools._waiting import Waiting as Waiting

@@ -1,6 +1,7 @@
 """Where rows of metrics go: JSON lines, a Parquet file, or any callable."""
 
 import contextlib
+import io
 import json
 import os
 from collections.abc import Callable
@@ -49,32 +50,32 @@ class JsonLines:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not append and self.path.exists() and self.path.stat().st_size:
             raise InputError(f"{self.path} exists already; pass JsonLines(path, append=True) to go on, or another path")
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        self.path.touch()
+        self._file = open(self.path, "rb+", buffering=0)  # noqa: SIM115 - as long as the sink
         self._end = _complete(self._file)
-        os.ftruncate(self._file, self._end)
+        self._file.truncate(self._end)
 
     def write(self, row: Row) -> None:
         """See `Sink`."""
         data = memoryview(json.dumps(row).encode() + b"\n")
         done = 0
+        self._file.seek(self._end)
         try:
             while done < len(data):
-                done += os.pwrite(self._file, data[done:], self._end + done)
+                done += self._file.write(data[done:]) or 0
         except BaseException:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._file, self._end)  # no part of a row stays, so it can be written again
+                self._file.truncate(self._end)  # no part of a row stays, so it can be written again
             raise
         self._end += done
 
     def sync(self) -> None:
         """See `Sink`."""
-        os.fsync(self._file)
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """See `Sink`."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._file.close()
 
 
 class Parquet:
@@ -178,12 +179,13 @@ def as_sink(what: Any) -> Sink:
     )
 
 
-def _complete(file: int) -> int:
+def _complete(file: io.FileIO) -> int:
     """Bytes up to the end of the last complete line."""
-    end = os.fstat(file).st_size
+    end = file.seek(0, os.SEEK_END)
     while end:
         start = max(0, end - 65536)
-        found = os.pread(file, end - start, start).rfind(b"\n")
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
         if found >= 0:
             return start + found + 1
         end = start
