@@ -207,6 +207,8 @@ def _produce(batches: Iterator[Any], stager: Stager, slot: Slot) -> Staged:
         batch = next(batches)
         loaded = time.perf_counter()
         staged = stager.stage(slot, batch)
+    except StopIteration:
+        return Staged(error=StopIteration())  # without frames, which would keep the loader's workers alive
     except BaseException as error:  # raised again by whoever takes it
         return Staged(error=error)
     staged.copied = copied

@@ -1,0 +1,116 @@
+"""Mixed precision: which dtype is chosen, that a step is right with and without a scaler, and that a state fits."""
+
+import pytest
+import torch
+
+from denizen import tools
+from denizen.errors import InputError
+from denizen.tools import _amp
+
+
+def net():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+
+
+def train(amp, steps=3, max_norm=None, scale=1.0):
+    model, x = net(), torch.randn(32, 8, generator=torch.Generator().manual_seed(2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    norms = []
+    for _ in range(steps):
+        with amp.autocast():
+            loss = model(x).square().mean() * scale
+        amp.backward(loss)
+        norms.append(amp.step(optimizer, max_norm=max_norm))
+        optimizer.zero_grad(set_to_none=True)
+    return torch.cat([weight.detach().reshape(-1) for weight in model.parameters()]), norms
+
+
+def test_float32_is_a_plain_step():
+    model, x = net(), torch.randn(32, 8, generator=torch.Generator().manual_seed(2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    plain = torch.cat([weight.detach().reshape(-1) for weight in model.parameters()])
+    amp = tools.Amp("cpu", torch.float32)
+    assert train(amp)[0].equal(plain)
+    assert amp.scaler is None
+    assert amp.state_dict() == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("max_norm", [None, 0.01])
+def test_low_precision_is_near(dtype, max_norm):
+    amp = tools.Amp("cpu", dtype, init_scale=256.0)  # none of the steps overflows
+    weights, norms = train(amp, max_norm=max_norm)
+    exact, exact_norms = train(tools.Amp("cpu", torch.float32), max_norm=max_norm)
+    torch.testing.assert_close(weights, exact, rtol=0.02, atol=2e-3)
+    assert (amp.scaler is not None) == (dtype is torch.float16)
+    if max_norm is not None:  # unscaled before it is clipped
+        torch.testing.assert_close(torch.stack(norms), torch.stack(exact_norms), rtol=0.05, atol=1e-3)
+    with amp.autocast():
+        assert net()(torch.ones(2, 8)).dtype is dtype
+
+
+def test_an_overflow_is_left_out():
+    amp = tools.Amp("cpu", torch.float16)
+    before = train(amp, steps=0)[0]
+    weights, _ = train(amp, steps=1, scale=float("inf"))
+    assert weights.equal(before)
+    assert amp.scaler.get_scale() == 32768.0
+
+
+def test_two_optimizers_share_a_step():
+    amp, model = tools.Amp("cpu", torch.float16), net()
+    first, second = (torch.optim.SGD(model[k].parameters(), lr=0.1) for k in (0, 2))
+    amp.backward(model(torch.ones(4, 8)).square().mean())
+    norm = amp.step(first, second, max_norm=1.0)
+    both = torch.cat([weight.grad.reshape(-1) for weight in model.parameters()])
+    torch.testing.assert_close(both.norm(), norm.clamp(max=1.0), rtol=1e-4, atol=1e-5)
+
+
+def test_choice_by_device(monkeypatch):
+    monkeypatch.setattr(_amp, "_cpu_bfloat16", lambda: False)
+    assert tools.Amp("cpu").dtype is torch.float32
+    monkeypatch.setattr(_amp, "_cpu_bfloat16", lambda: True)
+    assert tools.Amp("cpu").dtype is torch.bfloat16
+    monkeypatch.setattr(torch.cuda, "device", lambda device: torch.no_grad())
+    for has, dtype in ((True, torch.bfloat16), (False, torch.float16)):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True, has=has: has)
+        monkeypatch.setattr(torch.amp, "GradScaler", lambda device, init_scale: ("scaler", device))
+        amp = tools.Amp("cuda:0")
+        assert amp.dtype is dtype
+        assert amp.scaler == (None if has else ("scaler", "cuda"))
+        assert "bfloat16" in repr(amp)
+
+
+def test_states():
+    amp = tools.Amp("cpu", torch.float16, init_scale=8.0)
+    other = tools.Amp("cpu", torch.float16)
+    other.load_state_dict(amp.state_dict())
+    assert other.scaler.get_scale() == 8.0
+    with pytest.raises(InputError, match="works without a gradient scaler"):
+        tools.Amp("cpu", torch.float32).load_state_dict(amp.state_dict())
+    with pytest.raises(InputError, match="works with a gradient scaler"):
+        amp.load_state_dict({})
+
+
+def test_errors():
+    with pytest.raises(InputError, match=r"dtype=torch\.int8: expected"):
+        tools.Amp("cpu", torch.int8)
+    with pytest.raises(InputError, match="needs an optimizer"):
+        tools.Amp("cpu", torch.float32).step()
+
+
+@pytest.mark.cuda
+def test_on_a_gpu():
+    amp = tools.Amp("cuda")
+    model = net().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with amp.autocast():
+        loss = model(torch.ones(4, 8, device="cuda")).square().mean()
+    amp.backward(loss)
+    assert amp.step(optimizer, max_norm=1.0).is_cuda
+    assert (amp.dtype is torch.bfloat16) == torch.cuda.is_bf16_supported(including_emulation=False)
