@@ -56,7 +56,7 @@ def test_the_smallest_near_the_best_rate(measured):
     measured(lambda workers, factor: 1.0 - 0.1 * (workers == 2 and factor == 4), cores=2)
     assert tools.tune_workers(loader()).chosen.num_workers == 0
     measured(lambda workers, factor: 1.0)
-    assert "nothing keeps up" in tools.tune_workers(loader(), step_seconds=0.5).reason
+    assert "none waits for less than 5% of a step" in tools.tune_workers(loader(), step_seconds=0.5).reason
 
 
 def test_deeper_prefetching_where_it_pays(measured):

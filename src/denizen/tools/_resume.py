@@ -146,13 +146,12 @@ def _rest(loader: DataLoader, order: dict[str, Any], skip: int) -> Iterator[Any]
     first = next(chosen, None)  # of the rest; samplers may draw as late as this
     if first is None:
         return iter(())
-    later = {name: generator.get_state() for name, generator in _generators(loader).items()}
-    _set(loader, order)  # the workers' seed comes from the same place as before
     length = len(sampler) - skip if hasattr(sampler, "__len__") else None  # pyrefly: ignore
-    batches = iter(rebuilt(loader, **{name: _Rest(first, chosen, length)}, persistent_workers=False))
-    for key, generator in _generators(loader).items():
-        generator.set_state(later[key])
-    return batches
+    # The workers' seed comes from the same place as before, while the sampler's own numbers go on.
+    seeds = torch.Generator()
+    seeds.set_state(_bytes(order["generators"].get("loader", order["torch"])))
+    changes = {name: _Rest(first, chosen, length), "generator": seeds, "persistent_workers": False}
+    return iter(rebuilt(loader, **changes))
 
 
 def _set(loader: Any, order: dict[str, Any]) -> None:

@@ -168,7 +168,7 @@ def _reason(chosen: Trial, trials: list[Trial], step_seconds: float, cores: int)
     else:
         why = "the smallest within 5 % of the best rate"
         if step_seconds:
-            why += f"; nothing keeps up with a step of {step_seconds * 1e3:.1f} ms"
+            why += f"; none waits for less than {KEEPS_UP:.0%} of a step of {step_seconds * 1e3:.1f} ms"
     return f"{chosen.num_workers} workers: {why} ({cores} cores)"
 
 

@@ -73,7 +73,7 @@ class Waiting:
         verdict = "loader-bound" if self.loader_bound else "the loader keeps up"
         lines = [
             f"waiting for batches: {self.share:.1%} of {self.seconds:.2f} s, {mean:.2f} ms a batch: {verdict}",
-            "  of it " + ", ".join(f"{name} {self._part(part)}" for name, part in self.waited_for.items()),
+            "  of it " + ", ".join(f"{name} {self._part(part)}" for name, part in self.waited_for.items() if part),
         ]
         if self.first_batches:
             lines.append(f"  first batch of a pass: {self.seconds_first / self.first_batches:.2f} s")
