@@ -1,0 +1,192 @@
+"""Gradient accumulation whose step is that of the one large batch."""
+
+import contextlib
+import itertools
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils import _pytree
+
+from denizen.errors import InputError
+from denizen.tools._amp import Amp
+
+
+def windows(batches: Iterable[Any], size: int | None = None, *, rows: int | None = None) -> Iterator[list[Any]]:
+    """Micro-batches in lists, one list for each step of the optimizer; the last one may be shorter.
+
+    Args:
+        batches: a loader, or any iterable.
+        size: micro-batches in a window.
+        rows: instead of `size`: samples in a window at least; the number of micro-batches is ``ceil(rows / batch)``
+            where batches are equal.
+
+    Raises:
+        InputError: neither or both of `size` and `rows`, or one below 1.
+    """
+    if (size is None) == (rows is None):
+        raise InputError(f"windows(size={size}, rows={rows}): expected one of them, for example windows(loader, 4)")
+    if (size if size is not None else rows or 0) < 1:
+        raise InputError(f"windows(size={size}, rows={rows}): expected at least 1")
+    return _windows(iter(batches), size, rows)
+
+
+def _windows(batches: Iterator[Any], size: int | None, rows: int | None) -> Iterator[list[Any]]:
+    if size is not None:
+        while window := list(itertools.islice(batches, size)):
+            yield window
+        return
+    assert rows is not None
+    window, gathered = [], 0
+    for batch in batches:
+        window.append(batch)
+        gathered += length(batch)
+        if gathered >= rows:
+            yield window
+            window, gathered = [], 0
+    if window:
+        yield window
+
+
+def length(batch: Any) -> int:
+    """Samples in a batch: the first axis of the first tensor in it.
+
+    Raises:
+        InputError: there is no tensor in it that has an axis.
+    """
+    for leaf in _pytree.tree_leaves(batch):
+        if isinstance(leaf, Tensor) and leaf.ndim:
+            return leaf.shape[0]
+    raise InputError(f"a batch of type {type(batch).__name__} has no tensor to count samples by: pass count=")
+
+
+class Accumulate:
+    """Makes one step of a window of micro-batches, equal to the step of one batch of all their samples.
+
+    ```python
+    accumulate = Accumulate(model, optimizer, scheduler=scheduler, max_norm=1.0)
+    for window in windows(loader, 4):
+        loss = accumulate(window, lambda batch: cross_entropy(model(batch[0]), batch[1], reduction="sum"))
+    ```
+
+    The loss function returns a **sum**; the sums are divided by the number of terms in the whole window, which is right
+    also where micro-batches differ in length, losses are masked or the last window is short (a mean of means is not).
+    Gradients are cleared, unscaled and clipped, the optimizer and the scheduler stepped, once for each window. Under
+    `DistributedDataParallel` gradients are exchanged at the last micro-batch alone, and the number of terms is that of
+    all processes.
+
+    Batch norm computes its statistics from each micro-batch, so with it the steps differ from the large batch's; that
+    is warned of. So does whatever else looks at the whole batch, such as the normalisation of advantages: compute it
+    over the window first.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        scheduler: Any = None,
+        amp: Amp | None = None,
+        max_norm: float | None = None,
+    ) -> None:
+        """Args:
+        model: the outermost module, for example the `DistributedDataParallel` one.
+        optimizer: stepped once for each window.
+        scheduler: stepped after it; None for none.
+        amp: precision; the loss function then runs under its autocast. None for none.
+        max_norm: clip the norm of all gradients of the window to this.
+        """
+        self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
+        self.amp = amp or Amp("cpu", torch.float32)
+        self.max_norm = max_norm
+        self._warned = False
+
+    def __call__(
+        self,
+        window: Sequence[Any],
+        loss_sum: Callable[[Any], Tensor],
+        count: Callable[[Any], int | Tensor] = length,
+    ) -> Tensor:
+        """One step of the optimizer.
+
+        Args:
+            window: micro-batches, in any form that `loss_sum` takes.
+            loss_sum: sum, not mean, of the losses of a micro-batch, 0-d.
+            count: number of terms in that sum: samples, or for a masked loss ``lambda batch: batch["mask"].sum()``. A
+                tensor stays on its device. A window without terms makes a step with gradients of zero.
+
+        Returns:
+            Mean loss of the window (in this process), 0-d, detached, on the device; reading it waits.
+
+        Raises:
+            InputError: an empty window, a loss that is not 0-d, or a count that is no number.
+        """
+        if not isinstance(window, Sequence) or isinstance(window, (str, Mapping)) or not window:
+            raise InputError(
+                f"window is {type(window).__name__} of length {len(window) if hasattr(window, '__len__') else '?'}: "
+                "expected a list of micro-batches with at least one, as windows(loader, 4) gives them"
+            )
+        self._warn_of_batch_norm()
+        counts = [_number(count(batch)) for batch in window]
+        local, (divisor, exchanging) = sum(counts), self._divisor(sum(counts))
+        self.optimizer.zero_grad(set_to_none=True)
+        total: Any = 0.0
+        for number, batch in enumerate(window):
+            with self._exchange(number == len(window) - 1):
+                with self.amp.autocast() if self.amp.dtype is not torch.float32 else contextlib.nullcontext():
+                    loss = loss_sum(batch)
+                if not isinstance(loss, Tensor) or loss.ndim:
+                    what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"{loss!r}"
+                    raise InputError(f'loss_sum returned {what}: expected a 0-d sum, for example with reduction="sum"')
+                self.amp.backward(loss * exchanging / divisor)
+            total = total + loss.detach()
+            del loss  # its graph, before the next one is built
+        self.amp.step(self.optimizer, max_norm=self.max_norm)
+        if self.scheduler is not None:
+            self.scheduler.step()
+        return total / _not_zero(local)
+
+    def _divisor(self, count: int | Tensor) -> tuple[int | Tensor, int]:
+        """Terms of the window in all processes, and what undoes the mean over processes that DDP takes."""
+        if not isinstance(self.model, nn.parallel.DistributedDataParallel):
+            return _not_zero(count), 1
+        device = next(self.model.parameters()).device
+        everywhere = torch.as_tensor(count, dtype=torch.float64, device=device).clone()
+        group = getattr(self.model, "process_group", None)
+        torch.distributed.all_reduce(everywhere, group=group)
+        return _not_zero(everywhere).float(), torch.distributed.get_world_size(group)
+
+    @contextlib.contextmanager
+    def _exchange(self, last: bool) -> Generator[None]:
+        """Exchange gradients between processes after the last micro-batch only."""
+        no_sync: Any = getattr(self.model, "no_sync", None)
+        with contextlib.nullcontext() if last or no_sync is None else no_sync():
+            yield
+
+    def _warn_of_batch_norm(self) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        for name, module in self.model.named_modules():
+            if isinstance(module, _BatchNorm) and module.training:
+                warnings.warn(
+                    f"batch norm {name!r} takes its statistics from each micro-batch, so the step differs from that of "
+                    "the large batch; use group norm or layer norm, or put it into eval mode",
+                    stacklevel=3,
+                )
+                return
+
+
+def _number(count: Any) -> int | Tensor:
+    if isinstance(count, Tensor) and count.ndim == 0:
+        return count.detach()
+    if isinstance(count, (int, float)) and count >= 0:
+        return count  # pyrefly: ignore
+    raise InputError(f"count returned {count!r}: expected a number of terms, at least 0, or a 0-d tensor of it")
+
+
+def _not_zero(count: int | Tensor) -> Any:
+    return torch.where(count == 0, 1, count) if isinstance(count, Tensor) else count or 1
