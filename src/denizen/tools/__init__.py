@@ -6,6 +6,9 @@ No trainer, no base class, no callbacks: a helper is a function or a small objec
 from denizen.tools._accumulate import Accumulate as Accumulate
 from denizen.tools._accumulate import windows as windows
 from denizen.tools._amp import Amp as Amp
+from denizen.tools._batch_size import BatchSizes as BatchSizes
+from denizen.tools._batch_size import SizeTrial as SizeTrial
+from denizen.tools._batch_size import find_batch_size as find_batch_size
 from denizen.tools._defaults import FastDefaults as FastDefaults
 from denizen.tools._defaults import set_fast_defaults as set_fast_defaults
 from denizen.tools._loader import PrefetchLoader as PrefetchLoader

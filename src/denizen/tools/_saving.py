@@ -41,7 +41,11 @@ class Keeper:
         covered: ids of what was met; nothing is kept twice.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, drop_fresh: bool = False) -> None:
+        """Args:
+        drop_fresh: remove what an optimizer makes in its first step, where it could be set back in place.
+        """
+        self.drop_fresh = drop_fresh
         self.restores: list[Restore] = []
         self.covered: set[int] = set()
         self._alive: list[Any] = []  # an id is only good while its owner lives
@@ -172,7 +176,7 @@ class Keeper:
 
         def restore() -> None:
             for parameter in [key for key in optimizer.state if key not in kept]:
-                if not _set_to_zeros(optimizer, optimizer.state[parameter]):
+                if self.drop_fresh or not _set_to_zeros(optimizer, optimizer.state[parameter]):
                     del optimizer.state[parameter]
             optimizer.state.update(kept)
 

@@ -75,13 +75,17 @@ class TrainingState:
             return cls(**{str(key): part for key, part in state.items()})
         return cls(*state) if isinstance(state, Sequence) and not isinstance(state, nn.Module) else cls(state)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, drop_fresh: bool = False) -> Snapshot:
         """Keep all of it, in the host's memory.
+
+        Args:
+            drop_fresh: remove what an optimizer made in its first step, instead of setting it back in place: frees its
+                memory, but a graph captured meanwhile cannot be replayed.
 
         Raises:
             InputError: a part is of a kind that cannot be kept.
         """
-        keeper = Keeper()
+        keeper = Keeper(drop_fresh)
         for name, part in self.parts.items():
             if part is not None and isinstance(part, IMMUTABLE):
                 raise InputError(f"{name}={part!r} cannot be put back: pass the object or dictionary that holds it")
@@ -89,9 +93,9 @@ class TrainingState:
         return Snapshot([*keeper.restores, _global_generators()], keeper)
 
     @contextlib.contextmanager
-    def kept(self) -> Generator[Snapshot]:
-        """A snapshot that is put back at the end of the block, also after an error."""
-        snapshot = self.snapshot()
+    def kept(self, drop_fresh: bool = False) -> Generator[Snapshot]:
+        """A snapshot that is put back at the end of the block, also after an error; `drop_fresh` as in `snapshot`."""
+        snapshot = self.snapshot(drop_fresh)
         try:
             yield snapshot
         finally:
