@@ -9,6 +9,11 @@ from denizen.tools._amp import Amp as Amp
 from denizen.tools._batch_size import BatchSizes as BatchSizes
 from denizen.tools._batch_size import SizeTrial as SizeTrial
 from denizen.tools._batch_size import find_batch_size as find_batch_size
+from denizen.tools._checkpoint import Checkpointing as Checkpointing
+from denizen.tools._checkpoint import MemoryFit as MemoryFit
+from denizen.tools._checkpoint import checkpoint_blocks as checkpoint_blocks
+from denizen.tools._checkpoint import fit_memory as fit_memory
+from denizen.tools._checkpoint_measure import BlockCost as BlockCost
 from denizen.tools._defaults import FastDefaults as FastDefaults
 from denizen.tools._defaults import set_fast_defaults as set_fast_defaults
 from denizen.tools._loader import PrefetchLoader as PrefetchLoader

@@ -1,17 +1,16 @@
 """Which batch size: the largest that fits and the smallest of the fastest, each of them tried on the real step."""
 
 import dataclasses
-import gc
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from denizen.errors import InputError
-from denizen.tools._memory import _free_on_host, size
+from denizen.tools._device import clean, free, out_of_memory, place_of, wait, without_frames
+from denizen.tools._memory import size
 from denizen.tools._peak import peak_bytes
 from denizen.tools._training_state import Snapshot, TrainingState
 from denizen.tools._warm_up import warn_of_forgotten
@@ -155,7 +154,7 @@ def find_batch_size(
     if not callable(make_step):
         raise InputError(f"make_step is a {type(make_step).__name__}: expected a function of the batch size")
     training = TrainingState.of(state)
-    place = torch.device(device) if device is not None else _place(training)
+    place = torch.device(device) if device is not None else place_of(training)
     with training.kept(drop_fresh=True) as snapshot:
         warn_of_forgotten(make_step, snapshot, "find_batch_size")
         search = _Search(make_step, snapshot, place, headroom, steps)
@@ -188,9 +187,9 @@ class _Search:
         self.make_step, self.snapshot, self.device, self.steps = make_step, snapshot, device, steps
         self.trials: dict[int, SizeTrial] = {}
         self._failure: BaseException | None = None
-        _clean(device)
-        free = _free(device)
-        self.room = None if free is None else int((1 - headroom) * free)
+        clean(device)
+        available = free(device)
+        self.room = None if available is None else int((1 - headroom) * available)
 
     def fitting(self) -> list[int]:
         return sorted(number for number, trial in self.trials.items() if trial.outcome == FITS)
@@ -253,15 +252,15 @@ class _Search:
         try:
             trial = self._measured(number, longer)
         except Exception as error:
-            if not _out_of_memory(error):
+            if not out_of_memory(error):
                 raise
-            failure = _without_frames(error)
+            failure = without_frames(error)
             trial = SizeTrial(number, NO_MEMORY)
         # Out here the error has let go of the frames of the step, and with them of its tensors.
         if failure is not None:
             self._failure = failure
             self.snapshot.restore()
-            _clean(self.device)
+            clean(self.device)
         self.trials[number] = trial
         return trial.outcome == FITS
 
@@ -269,7 +268,7 @@ class _Search:
         self.snapshot.restore()
         on_device = self.device.type == "cuda"
         if on_device:
-            _clean(self.device)  # so that what is reserved belongs to this trial
+            clean(self.device)  # so that what is reserved belongs to this trial
         seconds = 0.0
         with peak_bytes(self.device) as peak:
             step = self.make_step(number)
@@ -293,11 +292,11 @@ class _Search:
         """Of a step: the host may run ahead within a round, as in training."""
         rounds = []
         for _ in range(ROUNDS):
-            _wait(self.device)
+            wait(self.device)
             began = time.perf_counter()
             for _ in range(self.steps * longer):
                 step()
-            _wait(self.device)
+            wait(self.device)
             rounds.append((time.perf_counter() - began) / (self.steps * longer))
         return max(sorted(rounds)[ROUNDS // 2], 1e-9)
 
@@ -320,59 +319,3 @@ class _Search:
             f"floor={number}: not even this batch size fits ({found}); use a smaller floor, lower precision, a smaller "
             "model, or activation checkpointing (dz.tools.fit_memory)"
         ) from self._failure
-
-
-# --- devices and errors -----------------------------------------------------------------------------------------------
-
-
-def _place(training: TrainingState) -> torch.device:
-    """Where the tensors of the parts are."""
-    for tensor in _tensors(training):
-        if tensor.device.type != "cpu":
-            return tensor.device
-    return torch.device("cpu")
-
-
-def _tensors(training: TrainingState) -> Iterator[Tensor]:
-    for part in training.parts.values():
-        if isinstance(part, nn.Module):
-            yield from part.parameters()
-        elif isinstance(part, torch.optim.Optimizer):
-            yield from (weight for group in part.param_groups for weight in group["params"])
-        elif isinstance(part, Tensor):
-            yield part
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def _clean(device: torch.device) -> None:
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
-def _free(device: torch.device) -> int | None:
-    """Bytes that a step could take."""
-    if device.type != "cuda":
-        return _free_on_host() if device.type == "cpu" else None
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + unused
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    signs = ("out of memory", "not enough memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
-
-
-def _without_frames(error: BaseException) -> BaseException:
-    """The error without tracebacks: they hold the frames of the step, and these its tensors."""
-    link: BaseException | None = error
-    while link is not None:
-        link.__traceback__ = None
-        link = link.__cause__ or link.__context__
-    return error
