@@ -172,6 +172,16 @@ def test_a_size_that_fails_when_verified_is_not_returned():
     assert by_size(found)[found.largest].verified
 
 
+def test_a_rate_that_rises_when_verified_counts():
+    job = Job()
+    slow = iter([1.0] * 5)  # another program ran during the trial of the largest size
+    job.seconds = lambda size: 0.01 * size if size < 4 else next(slow, 0.005 * size)
+    found = find(job, steps=1, ceiling=4)
+    rates = {trial.batch_size: trial.samples_per_second for trial in found.trials}
+    assert rates[4] == pytest.approx(200)
+    assert found.fastest == found.largest == 4
+
+
 def test_reasons():
     assert find(Job(), ceiling=6, steps=1).reason == "ceiling=6 is reached"
     found = find(Job(), ceiling=64, dataset_length=5, steps=1)

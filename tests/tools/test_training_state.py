@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import random
+import types
 from collections import deque
 
 import numpy as np
@@ -334,6 +335,17 @@ def test_states_of_something_else_are_refused():
         tools.TrainingState(log={}).state_dict()
 
 
+a_global = nn.Linear(1, 1)
+
+
+def attributes_only(thing):
+    return thing.a_global
+
+
+def nested():
+    return (lambda: a_global(torch.ones(1)))()
+
+
 def test_warm_up_warns_of_what_it_was_not_told():
     loop, criterion = Loop(OPTIMIZERS["sgd"]), nn.MSELoss()
     model, optimizer = loop.model, loop.optimizer
@@ -346,6 +358,9 @@ def test_warm_up_warns_of_what_it_was_not_told():
     with pytest.warns(UserWarning, match="the step uses model, optimizer, which will not be put back"):
         tools.warm_up(lambda: inner(), state=loop.own, steps=1)
     tools.warm_up(inner, state=[optimizer, model], steps=1)
+    tools.warm_up(attributes_only, types.SimpleNamespace(a_global=3), state=loop.own, steps=1)
+    with pytest.warns(UserWarning, match="the step uses a_global, which"):
+        tools.warm_up(nested, state=loop.own, steps=1)
     with pytest.raises(InputError, match="steps=0"):
         tools.warm_up(inner, state=[optimizer, model], steps=0)
 

@@ -16,7 +16,7 @@ from denizen.tools._training_state import Snapshot, TrainingState
 from denizen.tools._warm_up import warn_of_forgotten
 
 AS_FAST = 0.97  # of the best rate: a smaller batch at this rate is the better one
-WARM, ROUNDS = 2, 3  # steps before timing; rounds of steps, of which the median counts
+WARM, ROUNDS = 2, 3  # steps before timing; rounds of steps, of which the best counts: other programs only add time
 TOP = 1 << 24  # where nothing else ends the search
 FITS, NO_MEMORY, NO_ROOM, NOT_TRIED = "fits", "out of memory", "over the headroom", "not tried: needs too much memory"
 
@@ -30,7 +30,7 @@ class SizeTrial:
         outcome: ``"fits"``, ``"out of memory"``, ``"over the headroom"``, or that it was not tried (on a CPU, which
             kills a process rather than raise an error).
         samples_per_second: None unless it fits.
-        step_ms: milliseconds of a step, the median of rounds.
+        step_ms: milliseconds of a step, in the best round.
         peak_bytes: the most that a step held at once beyond what was held before; an estimate if it was not tried.
         reserved_bytes: what torch's allocator took from the device for it; None on a CPU.
         verified: whether it ran a second time, longer.
@@ -120,8 +120,8 @@ def find_batch_size(
 
     Sizes double from `floor` until memory, `ceiling` or the dataset ends; then the last that fits is found by halving,
     then sizes below the fastest are tried. Each trial begins at the same state, runs past the first allocations and is
-    timed; the answers run once more, three times as long. Weights, optimizer, loaders and random numbers are put back
-    in place in the end, also after an error.
+    timed in rounds, of which the best counts; the answers run once more, three times as long. Weights, optimizer,
+    loaders and random numbers are put back in place in the end, also after an error.
 
     Args:
         make_step: gets a batch size and returns a function that runs one step.
@@ -160,10 +160,7 @@ def find_batch_size(
         search = _Search(make_step, snapshot, place, headroom, steps)
         reason = search.grow(floor, limits)
         search.refine()
-        fastest = search.verified(search.fastest)
-        largest = search.verified(search.largest)
-        if fastest not in search.fitting():
-            fastest = search.verified(search.fastest)
+        fastest, largest = search.answers()
         trials = [search.trials[number] for number in sorted(search.trials)]
     return BatchSizes(largest, fastest, trials, reason, search.room, place)
 
@@ -232,6 +229,13 @@ class _Search:
                 return
             self._try((chosen + smaller[-1]) // 2)
 
+    def answers(self) -> tuple[int, int]:
+        """The fastest and the largest, both verified; what one longer run shows may change the other choice."""
+        while True:
+            largest, fastest = self.verified(self.largest), self.verified(self.fastest)
+            if largest == self.largest() and fastest == self.fastest():
+                return fastest, largest
+
     def verified(self, choose: Callable[[], int]) -> int:
         """Run the choice once more, longer; choose again until it stands."""
         while True:
@@ -298,7 +302,7 @@ class _Search:
                 step()
             wait(self.device)
             rounds.append((time.perf_counter() - began) / (self.steps * longer))
-        return max(sorted(rounds)[ROUNDS // 2], 1e-9)
+        return max(min(rounds), 1e-9)
 
     def _expected(self, number: int) -> int | None:
         """Bytes that a size would need, if that is too much to be tried: a CPU does not raise an error in time."""

@@ -41,7 +41,7 @@ class Run:
 
     Attributes:
         peak_bytes: the most that it held at once beyond what was held before, when the optimizer has its state.
-        milliseconds: its time, the median of several.
+        milliseconds: its time, the best of several.
         values: gradients, loss and buffers of the first step, on the CPU, by name.
     """
 
@@ -59,7 +59,7 @@ def run(model: nn.Module, step: Callable[[], object], snapshot: Snapshot, device
         with peak_bytes(device) as peak:
             step()
         times = [_timed(step, device) for _ in range(ROUNDS)]
-        result = Run(peak.nbytes, sorted(times)[ROUNDS // 2], values)
+        result = Run(peak.nbytes, min(times), values)
     except Exception as error:
         if not out_of_memory(error):
             raise

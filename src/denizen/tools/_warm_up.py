@@ -1,7 +1,10 @@
 """Run a few steps for what they compile and allocate, and undo everything else."""
 
+import contextlib
+import dis
 import inspect
 import time
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -76,15 +79,26 @@ def _used(step: Any, depth: int) -> Iterator[tuple[str, Any]]:
     if owner is not None and not isinstance(owner, nn.Module):
         yield from ((f"self.{name}", thing) for name, thing in getattr(owner, "__dict__", {}).items())
     function = getattr(step, "__func__", step)
-    if not inspect.isfunction(function) or depth > DEPTH or function.__module__.partition(".")[0] in FOREIGN:
+    if not inspect.isfunction(function) or depth > DEPTH or (function.__module__ or "").partition(".")[0] in FOREIGN:
         return
-    try:
-        found = inspect.getclosurevars(function)
-    except ValueError:  # a variable that is not filled yet
-        return
-    for name, thing in (dict(found.globals) | dict(found.nonlocals)).items():
+    for name, thing in _outside(function).items():
         yield name, thing
         yield from _used(thing, depth + 1)
+
+
+def _outside(function: types.FunctionType) -> dict[str, Any]:
+    """Globals and variables of enclosing functions that a function reads, functions defined inside it included."""
+    found: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # not filled yet
+            found[name] = cell.cell_contents
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+        names = {it.argval for it in dis.get_instructions(code) if it.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+        found |= {name: function.__globals__[name] for name in names if name in function.__globals__}
+    return found
 
 
 def _covered(snapshot: Snapshot, thing: Any) -> bool:
