@@ -267,6 +267,39 @@ def test_what_was_not_named_is_warned_of():
         tools.find_batch_size(make, state=[model], ceiling=1)
 
 
+def test_with_a_stand_in_for_cuda(monkeypatch):
+    """Memory by the allocator's counters, what is reserved but unused counted as free; the device is waited for."""
+    job, calls, peak = Job(), [], {"now": 100}
+    stand_ins = {
+        "synchronize": lambda device=None: calls.append("wait"), "empty_cache": lambda: calls.append("empty"),
+        "reset_peak_memory_stats": lambda device=None: peak.update(now=100),
+        "memory_allocated": lambda device=None: 100, "memory_reserved": lambda device=None: 200,
+        "max_memory_allocated": lambda device=None: peak["now"],
+        "max_memory_reserved": lambda device=None: peak["now"] + 100,
+        "mem_get_info": lambda device=None: (900, 2000),
+    }  # fmt: skip
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+
+    def make(size):
+        def step():
+            peak["now"] = 100 + 10 * size
+            if size > 95:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            job.now += 0.01
+
+        return step
+
+    job.make = make
+    found = find(job, steps=1, device="cuda")
+    trials = by_size(found)
+    assert found.room_bytes == 900
+    assert (found.largest, trials[90].peak_bytes, trials[90].reserved_bytes) == (90, 900, 900)
+    assert trials[91].outcome == "over the headroom"
+    assert trials[96].outcome == trials[128].outcome == "out of memory"
+    assert calls.count("wait") > 2 * len(found.trials)
+
+
 @pytest.mark.cuda
 def test_on_cuda(monkeypatch):
     monkeypatch.undo()

@@ -35,7 +35,7 @@ class Net(nn.Module):
         self.calls += 1
         self.replaced = self.replaced + 1  # another tensor, not the same one changed
         h = self.drop(F.relu(self.norm(self.first(x))))
-        self.hidden += h.detach().mean(0)
+        self.hidden += h.detach().mean(0).cpu()
         self.seen.append(self.calls)
         if not hasattr(self, "cache"):
             self.cache = torch.zeros(2)
@@ -55,7 +55,13 @@ class Loop:
             self.model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn()
         )
         self.own, self.numpy, self.python = torch.Generator().manual_seed(2), np.random.default_rng(3), random.Random(4)
-        self.log = {"steps": 0, "losses": [], "last": deque(maxlen=3), "total": torch.zeros(()), "kinds": set()}
+        self.log = {
+            "steps": 0,
+            "losses": [],
+            "last": deque(maxlen=3),
+            "total": torch.zeros((), device=device),
+            "kinds": set(),
+        }
         data = torch.randn(40, 6)
         loader = DataLoader(TensorDataset(data, data.sum(1, keepdim=True)), 8, shuffle=True)
         self.loader = tools.PrefetchLoader(loader, device)
@@ -330,7 +336,7 @@ def test_states_of_something_else_are_refused():
     with pytest.raises(InputError, match="the saved state has no part 'net'"):
         tools.TrainingState(net=nn.Linear(2, 2)).load_state_dict(state.state_dict() | {"parts": {}})
     with pytest.raises(InputError, match="this TrainingState has no part 'model'; did you mean"):
-        tools.TrainingState(modle=nn.Linear(2, 2)).load_state_dict(state.state_dict())
+        tools.TrainingState(mode1=nn.Linear(2, 2)).load_state_dict(state.state_dict())
     with pytest.raises(InputError, match="without state_dict"):
         tools.TrainingState(log={}).state_dict()
 

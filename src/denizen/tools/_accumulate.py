@@ -189,4 +189,4 @@ def _number(count: Any) -> int | Tensor:
 
 
 def _not_zero(count: int | Tensor) -> Any:
-    return torch.where(count == 0, 1, count) if isinstance(count, Tensor) else count or 1
+    return count + (count == 0) if isinstance(count, Tensor) else count or 1
