@@ -3,8 +3,8 @@
     python benchmarks/snapshots_gpu.py [--device cpu] [--agents 8400000] [--out RESULT.json] [--folder DIR]
 
 For several intervals between snapshots: milliseconds a step, slow-down against a run without snapshots (the median over
-rounds in which both take turns), bytes a second that the snapshots demand, their share of the disk's measured rate, and
-how often and how long the simulation waited for a free buffer. Three writers:
+rounds in which both take turns), bytes a second that the snapshots demand, their share of the disk's measured rate, how
+many leave the device in one copy, and how often and how long the simulation waited for a free buffer. Three writers:
 
     ring    buffers are handed back as soon as the copy is done: what leaving the device alone costs
     raw     buffers are written to one file as they are, and brought to the disk
@@ -156,11 +156,10 @@ def disk_rate(size: int) -> float:
 def bus_rate(device: str, size: int) -> float:
     """Bytes a second of a ring whose buffers are handed back at once: nothing else runs."""
     ring = Ring(torch.device(device), [((size,), torch.uint8)], 4)
-    source = torch.zeros(size, dtype=torch.uint8, device=device)
     count = max(8, min(200, (1 << 30) // size))
     began = time.perf_counter()
     for k in range(count):
-        ring.put([source], k)
+        ring.put(lambda pack: pack.buffer.zero_(), k)
         slot = ring.filled.popleft()
         ring.wait(slot)
         ring.hand_back(slot)
@@ -174,14 +173,15 @@ def measure(
     with scratch() as folder:
         run = started(model, device, every, sink, folder, worlds)
         ring = run._snapshots.ring
-        steps = max(2 * every, min(steps, every * int(ROW_BYTES * ring.slots / ring.nbytes)))
-        ratios, times, puts, waits, waited = [], [], ring.puts, ring.waits, ring.seconds_waited
+        steps = max(2 * every, min(steps, every * int(ROW_BYTES / ring.size(1))))
+        ratios, times = [], []
+        puts, entries, waits, waited = ring.puts, ring.entries, ring.waits, ring.seconds_waited
         for _ in range(ROUNDS):
             without, along = seconds(bare, steps), seconds(run, steps)
             ratios.append(along / without)
             times.append((along, without))
-        snapshots, total = ring.puts - puts, sum(along for along, _ in times)
-        bytes_of_one = ring.nbytes / ring.slots
+        snapshots, total = ring.entries - entries, sum(along for along, _ in times)
+        bytes_of_one = ring.size(1)
         free = min(without for _, without in times)  # what the simulation alone would demand
         demanded = snapshots / ROUNDS * bytes_of_one / free
         return {
@@ -189,7 +189,7 @@ def measure(
             "bare_ms_per_step": free / steps * 1e3, "slower_percent": (statistics.median(ratios) - 1) * 100,
             "demanded_bytes_per_second": demanded, "share_of_disk": demanded / disk if sink != "ring" else None,
             "written_bytes_per_second": snapshots * bytes_of_one / total,
-            "waits": ring.waits - waits, "waited_share": (ring.seconds_waited - waited) / total,
+            "snapshots": snapshots, "puts": ring.puts - puts, "waits": ring.waits - waits, "waited_share": (ring.seconds_waited - waited) / total,
         }  # fmt: skip
 
 
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu"))
     parser.add_argument("--agents", type=int, nargs="*", default=None)
     parser.add_argument("--worlds", type=int, default=1)
-    parser.add_argument("--every", type=int, nargs="*", default=[1, 10, 30, 100])
+    parser.add_argument("--every", type=int, nargs="*", default=[1, 2, 5, 10, 30, 100])
     parser.add_argument("--seconds", type=float, default=1.0, help="of stepping in a round")
     parser.add_argument("--folder", type=Path, help="on the disk to measure; default: the present folder")
     parser.add_argument("--out", type=Path)
@@ -235,7 +235,7 @@ def size(
     with scratch() as folder:
         bare = started(model, device, None, "", folder, worlds)
         probe = started(model, device, 10**6, "ring", folder, worlds)
-    one = probe._snapshots.ring.nbytes // probe._snapshots.ring.slots
+    one = probe._snapshots.ring.size(1)
     disk, bus = disk_rate(one), bus_rate(device, one)
     steps = min(20_000, max(100, int(arguments.seconds / (seconds(bare, 100) / 100)) // 100 * 100))
     print(
@@ -244,7 +244,7 @@ def size(
     )
     print(
         f"{'writer':8s}{'every':>6s}{'ms/step':>10s}{'bare':>10s}{'slower %':>10s}"
-        f"{'MB/s':>10s}{'of disk':>9s}{'waits':>7s}"
+        f"{'MB/s':>10s}{'of disk':>9s}{'a put':>7s}{'waits':>7s}"
     )
     rows = {}
     for sink in sinks:
@@ -254,7 +254,8 @@ def size(
             share = "" if row["share_of_disk"] is None else f"{row['share_of_disk']:.2f}"
             print(
                 f"{sink:8s}{every:6d}{row['ms_per_step']:10.4f}{row['bare_ms_per_step']:10.4f}{row['slower_percent']:10.1f}"
-                f"{row['demanded_bytes_per_second'] / 1e6:10.1f}{share:>9s}{row['waits']:7.0f}",
+                f"{row['demanded_bytes_per_second'] / 1e6:10.1f}{share:>9s}"
+                f"{row['snapshots'] / row['puts']:7.1f}{row['waits']:7.0f}",
                 flush=True,
             )
             calm = every if row["waits"] == 0 and calm is None else calm if row["waits"] == 0 else None

@@ -192,16 +192,17 @@ class Plain(Capture):
     """A capture without CUDA: chunks by plain calls; the first ends half-way."""
 
     def __init__(self, run):
-        self._longest, self.seconds, self.fails = 8, 0.0, True
+        self.longest, self.seconds, self.fails = 8, 0.0, True
+        self._stepper = run._stepper
         program = build(trace(run._stepper, run._carry), run._stepper.masks, 10**9)
         self._chunks = Chunks(program, run._carry, 8, lambda module: module)
 
-    def _replay(self, length):
-        records = [record.clone() for record in self._chunks.steps(length)]
+    def _replay(self, length, due, store):
+        records, group = self._plain(length, due, store)
         if self.fails:
             self.fails = False
             raise KeyboardInterrupt
-        return records
+        return records, group
 
 
 def test_a_captured_chunk_that_ends_half_way_is_run_again_from_its_start():

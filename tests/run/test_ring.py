@@ -16,6 +16,24 @@ def sources(k, device="cpu"):
     return [torch.full((2, 5), k, dtype=torch.int8, device=device), torch.arange(3.0, device=device) + k]
 
 
+def filling(*ks):
+    """Fills a pack with these entries."""
+
+    def fill(pack):
+        for entry, k in enumerate(ks):
+            for target, source in zip(pack.tensors, sources(k, pack.buffer.device), strict=True):
+                target[entry] = source
+
+    return fill
+
+
+def holds(tensors, *ks):
+    """Whether tensors hold these entries and no others."""
+    return all(
+        torch.equal(a, torch.stack(b)) for a, b in zip(tensors, zip(*map(sources, ks), strict=True), strict=True)
+    )
+
+
 def taken(ring):
     """The oldest filled slot."""
     with ring.changed:
@@ -28,13 +46,13 @@ def taken(ring):
 def test_first_in_first_out():
     ring = Ring(torch.device("cpu"), LAYOUT, 3)
     for k in range(3):
-        assert ring.put(sources(k), k)
+        assert ring.put(filling(k), k)
     assert ring.full
-    assert not ring.put(sources(3), 3, give_up=lambda: True)
+    assert not ring.put(filling(3), 3, give_up=lambda: True)
     for k in range(3):
         slot = taken(ring)
         assert slot.place == k
-        assert all(torch.equal(a, b) for a, b in zip(slot.tensors, sources(k), strict=True))
+        assert holds(slot.pack.tensors, k)
         ring.hand_back(slot)
     assert (ring.puts, ring.waits, ring.slots, ring.nbytes) == (3, 1, 3, 3 * 128)
 
@@ -45,24 +63,41 @@ def test_two_threads():
     def consume():
         for _ in range(200):
             slot = taken(ring)
-            seen.append((slot.place, [tensor.clone() for tensor in slot.tensors]))
+            seen.append((slot.place, [tensor.clone() for tensor in slot.pack.tensors]))
             ring.hand_back(slot)
 
     thread = threading.Thread(target=consume)
     thread.start()
     for k in range(200):
-        ring.put(sources(k % 100), k)
+        ring.put(filling(k % 100), k)
     thread.join()
     assert [place for place, _ in seen] == list(range(200))
-    assert all(torch.equal(a, b) for k, tensors in seen for a, b in zip(tensors, sources(k % 100), strict=True))
+    assert all(holds(tensors, k % 100) for k, tensors in seen)
 
 
 def test_a_failed_copy_frees_its_buffer():
     ring = Ring(torch.device("cpu"), LAYOUT, 1)
-    with pytest.raises(ValueError, match="shorter"):
-        ring.put(sources(0)[:1], 0)
+    with pytest.raises(ZeroDivisionError):
+        ring.put(lambda pack: 1 / 0, 0)
     assert not ring.full
-    assert ring.put(sources(1), 1)
+    assert ring.put(filling(1), 1)
+
+
+def test_several_entries_side_by_side():
+    ring = Ring(torch.device("cpu"), LAYOUT, 2)
+    assert ring.room() == (64 << 20) // 128
+    ring.regroup(5)
+    assert (ring.most, ring.size(5), ring.nbytes) == (5, 128, 2 * 128)
+    ring.put(filling(1, 2, 3, 4, 5), 10, 5)
+    ring.put(filling(6, 7), 15, 2)
+    assert (ring.puts, ring.entries) == (2, 7)
+    for place, entries in ((10, (1, 2, 3, 4, 5)), (15, (6, 7))):
+        slot = taken(ring)
+        assert (slot.place, slot.count) == (place, len(entries))
+        assert holds(slot.pack.tensors, *entries)
+        ring.hand_back(slot)
+    ring.put(filling(8), 17)  # a buffer is laid out anew
+    assert holds(taken(ring).pack.tensors, 8)
 
 
 @pytest.mark.parametrize(("one", "slots"), [(10, 8), (40 << 20, 3), (1 << 30, 2)])
@@ -116,33 +151,35 @@ class Fake:
         monkeypatch.setattr(torch.cuda, "Event", Event)
         monkeypatch.setattr(torch.cuda, "stream", on)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream())
-        monkeypatch.setattr(torch, "empty", lambda *args, pin_memory, **kinds: real(*args, **kinds))
+        monkeypatch.setattr(torch, "empty", lambda *args, dtype, **where: real(*args, dtype=dtype))
 
 
 def test_streams_and_events_in_order(monkeypatch):
     fake = Fake(monkeypatch)
     ring = Ring(torch.device("cuda"), LAYOUT, 2)
-    given = sources(4)
-    ring.put(given, 0)
+    given = []
+    ring.regroup(3)
+    ring.put(lambda pack: (given.append(pack.buffer), filling(4, 5, 6)(pack), fake.calls.append("filled")), 0, 3)
     assert fake.calls == [
-        ("recorded", 0, "compute"), "on side", ("side waits", 0), ("recorded", 1, "side"), "off side"
+        "filled", ("recorded", 0, "compute"), "on side", ("side waits", 0), ("recorded", 1, "side"), "off side"
     ]  # fmt: skip
-    assert ring.filled[0].held == tuple(given)  # alive until the copy is done
+    assert ring.filled[0].held is given[0]  # alive until the copy is done
     del fake.calls[:]
     slot = taken(ring)
     assert fake.calls == [("host waits", 1, "MainThread", True)]
-    assert slot.held == ()
+    assert slot.held is None
+    assert holds(slot.pack.tensors, 4, 5, 6)
 
 
 def test_a_slow_writer_holds_no_memory_of_the_device(monkeypatch):
     fake = Fake(monkeypatch)
     ring = Ring(torch.device("cuda"), LAYOUT, 3)
-    ring.put(sources(0), 0)
-    ring.put(sources(1), 1)
-    assert [len(slot.held) for slot in ring.filled] == [2, 2]
+    ring.put(filling(0), 0)
+    ring.put(filling(1), 1)
+    assert [slot.held is None for slot in ring.filled] == [False, False]
     fake.done = True  # the copies, while the writer has not come to them
-    ring.put(sources(2), 2)
-    assert [len(slot.held) for slot in ring.filled] == [0, 0, 2]
+    ring.put(filling(2), 2)
+    assert [slot.held is None for slot in ring.filled] == [True, True, False]
 
 
 @pytest.mark.cuda
@@ -152,16 +189,16 @@ def test_copies_from_the_device_while_it_goes_on():
     def consume():
         for _ in range(50):
             slot = taken(ring)
-            seen.append((slot.place, [tensor.clone() for tensor in slot.tensors]))
+            seen.append((slot.place, [tensor.clone() for tensor in slot.pack.tensors]))
             ring.hand_back(slot)
 
     thread = threading.Thread(target=consume)
     thread.start()
     busy = torch.ones(1 << 22, device="cuda")
     for k in range(50):
-        ring.put(sources(k, "cuda"), k)
+        ring.put(filling(k), k)
         for _ in range(20):
             busy = busy * 1.0001  # takes over memory that is free by now
     thread.join()
-    assert all(torch.equal(a, b) for k, tensors in seen for a, b in zip(tensors, sources(k), strict=True))
-    assert all(tensor.is_pinned() for tensor in ring._free[0].tensors)
+    assert all(holds(tensors, k) for k, tensors in seen)
+    assert ring._free[0].buffer.is_pinned()

@@ -226,44 +226,6 @@ def test_fields_that_cannot_be_meant(fields, words):
         dz.simulate(Farm(), 1, snapshots=Snapshots(1, fields))
 
 
-class Counting:
-    """Stands for captured chunks: plain steps, and the lengths that were asked for."""
-
-    seconds = 0.0
-
-    def __init__(self, run):
-        self.run_, self.lengths = run, []
-
-    def run(self, carry, count):
-        self.lengths.append(count)
-        self.run_._capture = None
-        taken = self.run_._take(carry, int(carry.step), int(carry.step) + count)
-        self.run_._capture = self
-        return taken
-
-
-@pytest.mark.parametrize(("every", "lengths"), [(10, {4, 10, 7}), (7, {1, 7, 2}), (600, {512, 82, 88, 297})])
-def test_pieces_of_captured_chunks_have_few_lengths(every, lengths):
-    model = SIR(dz.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 0], 4), seed_share=0.5)
-    run = dz.simulate(model, 6, snapshots=Snapshots(every), compile=False)
-    run._capture = Counting(run)
-    run._times["later"] = 1e-9  # so quick that chunks are as long as they may be
-    run.extend({10: 571, 7: 500, 600: 1491}[every])
-    assert set(run._capture.lengths) <= lengths
-    assert run.snapshots["step"].tolist() == list(range(0, run.steps + 1, every))
-
-
-def test_what_a_stream_copies_later_is_private_and_dense():
-    from denizen.run._snapshots import _private
-
-    field = torch.arange(12).reshape(3, 4)
-    for stored in (field, field.T, field[:, 1:], field.T.to(torch.int8)):
-        mine = _private(stored, field)
-        assert torch.equal(mine, stored)
-        assert mine.is_contiguous()
-        assert mine.untyped_storage().data_ptr() != field.untyped_storage().data_ptr()
-
-
 def test_slots_that_cannot_be_meant():
     for slots in (0, -1, 1.5, True):
         with pytest.raises(InputError, match=r"snapshots\.slots"):

@@ -31,7 +31,7 @@ def by_hand(model: dz.Model, every: int, worlds: int) -> dict[int, dict[str, tor
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize(("every", "slots"), [(1, 1), (3, 2), (33, None)])
+@pytest.mark.parametrize(("every", "slots"), [(1, 1), (2, None), (3, 2), (33, None)])
 def test_along_the_run_equals_by_hand(name: str, compiled: bool, every: int, slots: int | None) -> None:
     wanted = Snapshots(every, slots=slots)
     run: Run = dz.simulate(
@@ -91,10 +91,33 @@ def test_what_does_not_fit(compiled: bool) -> None:
 
 def test_buffers_are_pinned_and_steps_do_not_wait() -> None:
     run = dz.simulate(MODELS["sir"], 40, snapshots=Snapshots(8), device="cuda", compile=True)
-    assert all(tensor.is_pinned() for slot in run._snapshots.ring._free for tensor in slot.tensors)
+    run.extend(64)
+    store, capture, carry = run._snapshots, run._capture, run._carry.clone()
+    assert all(slot.buffer.is_pinned() for slot in run._snapshots.ring._free)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        run._snapshots.put(48, run.state)  # copies, events, streams: nothing that waits for the device
+        capture.run(carry, 64, run.steps, store)  # copies, events, streams: nothing that waits for the device
+        store.put(run.steps + 72, run.state)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    run._snapshots.drop(run.steps)
+    store.drop(run.steps)
+
+
+def test_a_graph_puts_once_and_leaves_the_carry_as_it_was() -> None:
+    run = dz.simulate(MODELS["sir"], 8, snapshots=Snapshots(2), device="cuda", compile=True)
+    ring = run._snapshots.ring
+    assert ring.most == 32
+    for steps, puts in ((64, 1), (128, 2), (20, 2)):  # 20: eight snapshots and two
+        before = ring.puts, ring.entries
+        run.extend(steps)
+        assert (ring.puts - before[0], ring.entries - before[1]) == (puts, steps // 2)
+    for step, fields in by_hand(MODELS["sir"], 20, 1).items():
+        assert torch.equal(run.snapshots.at(step)["stage"], fields["stage"]), step
+
+
+def test_graphs_are_captured_while_another_thread_waits_for_snapshots() -> None:
+    run = dz.simulate(MODELS["sir"], 8, snapshots=Snapshots(1, slots=1), device="cuda", compile=True)
+    for steps in (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31):  # new lengths, and small buffers
+        run.extend(steps)
+    whole = dz.simulate(MODELS["sir"], run.steps, snapshots=Snapshots(1), device="cuda", compile=False)
+    assert torch.equal(run.snapshots["stage"], whole.snapshots["stage"])

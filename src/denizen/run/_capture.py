@@ -2,6 +2,8 @@
 
 import dataclasses
 import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,7 +14,10 @@ from denizen.run._engine import Carry, Stepper
 from denizen.run._program import build
 from denizen.run._trace import trace
 
-GRAPHS = 8  # kept; a run asks for few lengths
+if TYPE_CHECKING:
+    from denizen.run._snapshots import Group, SnapshotStore
+
+GRAPHS = 12  # kept; a run asks for few lengths
 WARM_UP = 2  # chunks before capture: compilation, autotuning and lazy initialisation happen there
 
 
@@ -21,9 +26,10 @@ class Capture:
 
     Graphs are captured when a length is first asked for: the longest, and what remains after it. All share one memory
     pool, and parameters and step counter live in device memory: a replay draws fresh numbers and follows parameters
-    that changed in place.
+    that changed in place. Snapshots that are due within a graph are gathered by its last kernels.
 
     Attributes:
+        longest: most steps in one graph.
         seconds: spent on recording graphs.
     """
 
@@ -40,9 +46,11 @@ class Capture:
         def compile(module: GraphModule) -> Call:
             return torch.compile(module, fullgraph=True, dynamic=False, backend=backend)  # type: ignore[return-value]
 
-        self._longest, self.seconds = longest, 0.0
-        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
+        self.longest, self.seconds = longest, 0.0
+        # By length and the steps within it after which a snapshot is due.
+        self._graphs: dict[tuple[int, range], tuple[torch.cuda.CUDAGraph, list[Tensor], Group | None]] = {}
         self._pool = None  # made with the first graph, shared by all
+        self._stepper = stepper
         with torch.no_grad():
             program = build(trace(stepper, carry), stepper.masks)
             program = dataclasses.replace(program, sums=[one.measured() for one in program.sums])
@@ -50,18 +58,32 @@ class Capture:
             self._warm_up()
         self._chunks.load(carry)
 
-    def run(self, carry: Carry, count: int) -> tuple[Carry, list[Tensor]]:
-        """`count` steps: the carry after them, and each record `[worlds, count, …]`; copies, not the buffers."""
+    def run(
+        self, carry: Carry, count: int, start: int = 0, store: "SnapshotStore | None" = None
+    ) -> tuple[Carry, list[Tensor]]:
+        """`count` steps: the carry after them, and each record `[worlds, count, …]`; copies, not the buffers.
+
+        Args:
+            carry: after `start` steps.
+            count: of steps.
+            start: matters for snapshots alone.
+            store: gets the snapshots that are due.
+        """
         self._chunks.load(carry)
         self._chunks.forget()  # should something end this half-way, the next call starts from its carry
         rows: list[Tensor] = []
-        for start in range(0, count, self._longest):
-            length = min(self._longest, count - start)
-            records = [record[:length].movedim(0, 1) for record in self._replay(length)]
+        every, most = (store.every, store.ring.most) if store is not None else (0, 0)
+        for begin, end in pieces(start, start + count, self.longest, every, most):
+            length = end - begin
+            due = range(every - begin % every, length + 1, every) if every else range(0)
+            whole, group = self._replay(length, due, store)
+            if store is not None and group is not None:
+                store.put_group(begin + due[0], group)
+            records = [record[:length].movedim(0, 1) for record in whole]
             if not rows:
                 rows = [one.new_empty(one.shape[0], count, *one.shape[2:]) for one in records]
             for row, one in zip(rows, records, strict=True):
-                row[:, start : start + length].copy_(one)
+                row[:, begin - start : end - start].copy_(one)
         return self._chunks.take(), rows
 
     def _warm_up(self) -> None:
@@ -73,18 +95,77 @@ class Capture:
         torch.cuda.current_stream().wait_stream(side)
         self._chunks.forget()
 
-    def _replay(self, length: int) -> list[Tensor]:
-        """Each record of `length` further steps: the graph's own buffers."""
-        if length not in self._graphs:
+    def _replay(self, length: int, due: range, store: "SnapshotStore | None") -> "tuple[list[Tensor], Group | None]":
+        """Each record of `length` further steps, and the snapshots within them: the graph's own buffers."""
+        key = length, due
+        if key not in self._graphs:
             began = time.perf_counter()
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
-            with torch.no_grad(), torch.cuda.graph(graph, pool=self._pool):
-                records = self._chunks.steps(length)
+            # Only this thread's calls must keep to the rules: another one waits for snapshots meanwhile.
+            with torch.no_grad(), torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                records, group = self._plain(length, due, store)
             if len(self._graphs) == GRAPHS:
-                del self._graphs[next(old for old in self._graphs if old != self._longest)]
-            self._graphs[length] = graph, records
+                del self._graphs[min(self._graphs, key=lambda old: old[0])]  # the one that is captured again soonest
+            self._graphs[key] = graph, records, group
             self.seconds += time.perf_counter() - began
-        graph, records = self._graphs[length]
+        graph, records, group = self._graphs[key]
         graph.replay()
-        return records
+        return records, group
+
+    def _plain(self, length: int, due: range, store: "SnapshotStore | None") -> "tuple[list[Tensor], Group | None]":
+        """What a graph records, by plain calls."""
+        if store is None or not due:
+            return self._chunks.steps(length), None
+        taking = Taking(store, self._stepper, due)
+        return self._chunks.steps(length, taking), taking.group
+
+
+class Taking:
+    """Snapshots within a chunk: references until its end, then one group.
+
+    Attributes:
+        group: once the chunk is finished.
+    """
+
+    def __init__(self, store: "SnapshotStore", stepper: Stepper, due: range) -> None:
+        """Args:
+        store: knows the fields and narrows them.
+        stepper: makes states of leaves.
+        due: steps of the chunk after which a snapshot is taken.
+        """
+        self._store, self._stepper, self._due = store, stepper, due
+        self._taken: list[list[Tensor]] = []
+        self.group: Group | None = None
+
+    def see(self, count: int, carry: Carry) -> None:
+        """See `Watch`; fields that are not kept are let go."""
+        if count in self._due:
+            self._taken.append(self._store.fields(self._stepper.state(carry)))
+
+    def finish(self) -> None:
+        """See `Watch`."""
+        self.group = self._store.group(self._taken)
+        self._taken.clear()
+
+
+def pieces(start: int, stop: int, longest: int, every: int = 0, most: int = 1) -> Iterator[tuple[int, int]]:
+    """(first step, step after the last) of one graph after the other; of few kinds, since each is captured once.
+
+    Args:
+        start: first step.
+        stop: step after the last.
+        longest: most steps in a graph.
+        every: steps between snapshots; 0 for none. A piece begins at a snapshot or ends at the next one, and holds a
+            power of two of them where it does not hold as many as it may.
+        most: snapshots in a graph.
+    """
+    while start < stop:
+        left = min(longest, stop - start)
+        if every and start % every:
+            left = min(left, every - start % every)
+        elif every and every <= left:
+            whole, count = min(most, longest // every), min(most, left // every)
+            left = every * (count if count == whole else 1 << (count.bit_length() - 1))
+        yield start, start + left
+        start += left

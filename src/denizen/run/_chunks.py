@@ -8,6 +8,7 @@ step counter lives on the device, so a replayed chunk draws fresh numbers.
 """
 
 from collections.abc import Callable, Hashable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,6 +22,18 @@ from denizen.run._program import Function, Program
 from denizen.run._trace import shape
 
 Call = Callable[..., list[Tensor]]
+
+
+class Watch(Protocol):
+    """Sees the states along a chunk."""
+
+    def see(self, count: int, carry: Carry) -> None:
+        """What holds after so many steps of the chunk; nothing writes to its leaves before `finish`."""
+        ...
+
+    def finish(self) -> None:
+        """The steps are done; what was seen is written over from now on."""
+        ...
 
 
 class Chunks:
@@ -76,8 +89,13 @@ class Chunks:
         self._at = self._static.clone()
         return self._at
 
-    def steps(self, count: int) -> list[Tensor]:
-        """`count` steps from where the buffers are: each record `[longest, worlds, …]`. Reads no value on the host."""
+    def steps(self, count: int, watch: Watch | None = None) -> list[Tensor]:
+        """`count` steps from where the buffers are: each record `[longest, worlds, …]`. Reads no value on the host.
+
+        Args:
+            count: up to `longest`.
+            watch: is shown the state after each step.
+        """
         static = self._static
         assert static.bad is not None
         torch.add(self._ahead, static.step, out=self._steps[:, :1])
@@ -91,6 +109,10 @@ class Chunks:
         for k in range(count):
             leaves, switches, arguments, kept = self._step(k, leaves, switches, arguments)
             rows.append(kept)
+            if watch is not None:
+                watch.see(k + 1, Carry(leaves, self._steps[k + 1, 0], switches, static.bad))
+        if watch is not None:
+            watch.finish()
         for ring, column in zip(self._rings, zip(*rows, strict=True), strict=True):
             torch.stack(column, out=ring[:count])
         *records, bad = self._epilogue(*self._late())

@@ -115,10 +115,11 @@ def _bits(mask: Tensor) -> Tensor:
     """uint8 `[…, ceil(n / 8)]` from int8 `[…, n]` of 0 and 1; bit k of byte j is entry 8 j + k."""
     if mask.numel() == 0:
         return mask.new_zeros(*mask.shape[:-1], -(-mask.shape[-1] // 8), dtype=torch.uint8)
-    eights = torch.nn.functional.pad(mask, (0, -mask.shape[-1] % 8)).contiguous()
+    eights = torch.nn.functional.pad(mask, (0, -mask.shape[-1] % 8)) if mask.shape[-1] % 8 else mask
+    eights = eights.contiguous()
     if eights.storage_offset() % 8:
         eights = eights.clone()
-    return ((eights.view(torch.int64) * GATHER) >> 56).to(torch.uint8)
+    return (eights.view(torch.int64) * GATHER).view(torch.uint8)[..., 7::8]
 
 
 def _misfit(tensor: Tensor, stored: Tensor) -> Tensor:

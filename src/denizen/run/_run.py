@@ -229,9 +229,10 @@ class Run(Results):
             # The first step is a chunk of its own: it is watched, and it includes what is set up once.
             most = CHUNK if self._capture is None else CAPTURED_CHUNK
             size = TRIAL if cost is None else min(most, int(CHUNK_SECONDS / cost) + 1)
-            size = min(size if self._timed_steps else 1, steps - done)
-            if self._capture is not None and self._snapshots is not None:
-                size = self._snapshots.whole_pieces(self._steps, size)
+            size = size if self._timed_steps else 1
+            if self._capture is not None and self._snapshots is not None and size < steps - done:
+                size = self._snapshots.whole_groups(self._steps, size)
+            size = min(size, steps - done)
             yield size
             done += size
 
@@ -272,6 +273,8 @@ class Run(Results):
             # run/_widen.py.
             self._capture = None if asks else try_capture(self._stepper, self._carry)
             self._path = "eager" if self._capture is None else "captured"
+            if self._capture is not None and self._snapshots is not None:
+                self._snapshots.gather(self._capture.longest)
         else:
             self._path = try_compile(self._stepper, self._carry, answers)
         if self._path == "eager":
@@ -282,29 +285,24 @@ class Run(Results):
     def _run_chunk(self, count: int) -> None:
         began, graphs = time.perf_counter(), graphs_compiled()
         captured = self._capture.seconds if self._capture else 0.0
-        carry, rows, store = self._carry, [], self._snapshots
+        store = self._snapshots
+        putting = store.seconds if store else 0.0
         with self._whole_or_dropped(), calm_threads(self._stepper.ids.numel() * len(self.worlds)):
-            for start, stop in self._pieces(count):
-                carry, records = self._take(carry, start, stop)
-                rows.append(records)
-                if store is not None and store.due(stop):
-                    put = time.perf_counter()
-                    store.put(stop, self._stepper.state(carry))
-                    self._times["snapshot"] += time.perf_counter() - put
+            carry, records = self._take(self._carry, self._steps, self._steps + count, store)
             self._look(carry, self._steps)
             if store is not None:
                 store.check(lambda: when(self._steps, carry))
-            stacked = [torch.cat(column, dim=1) for column in zip(*rows, strict=True)]
         with uninterrupted():  # Ctrl-C finds a run with this chunk or without it, never with half of it
             self._carry = carry
             self._steps += count
-            for name, values in zip(self.series_names, stacked, strict=True):
+            for name, values in zip(self.series_names, records, strict=True):
                 self._chunks[name].append(values)
         compiled = graphs_compiled() - graphs
         self._graphs += compiled
         self._recompiles += compiled if self._timed_steps else 0
         captured = self._capture.seconds - captured if self._capture else 0.0
         self._times["capture"] += captured
+        self._times["snapshot"] += store.seconds - putting if store else 0.0
         seconds = time.perf_counter() - began
         self._times["steps"] += seconds
         self._times["later"] += seconds - captured if self._timed_steps else 0.0  # by this chunks are sized
@@ -320,24 +318,19 @@ class Run(Results):
                 self._snapshots.drop(self._steps)
             raise
 
-    def _pieces(self, count: int) -> Iterator[tuple[int, int]]:
-        """(first step, step after the last) of the pieces of a chunk; a piece ends where a snapshot is due."""
-        start, end = self._steps, self._steps + count
-        while start < end:
-            every = self._snapshots.every if self._snapshots is not None else count
-            stop = min(end, (start // every + 1) * every if self._snapshots is not None else end)
-            yield start, stop
-            start = stop
-
-    def _take(self, carry: Carry, start: int, stop: int) -> tuple[Carry, list[Tensor]]:
-        """Steps `start` to `stop`: the carry after them and each record `[worlds, steps, …]`."""
+    def _take(
+        self, carry: Carry, start: int, stop: int, store: SnapshotStore | None = None
+    ) -> tuple[Carry, list[Tensor]]:
+        """Steps `start` to `stop`: the carry after them and each record `[worlds, steps, …]`; snapshots to a store."""
         if self._capture is not None:
-            return self._capture.run(carry, stop - start)
+            return self._capture.run(carry, stop - start, start, store)
         rows = []
         for step in range(start, stop):
             with first_step_guard(self.model) if step == 0 else contextlib.nullcontext():
                 carry, records = self._stepper.advance(carry, self._answers(step))
             rows.append(records)
+            if store is not None and store.due(step + 1):
+                store.put(step + 1, self._stepper.state(carry))
         return carry, [torch.stack(column, dim=1) for column in zip(*rows, strict=True)]
 
     def _answers(self, step: int) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -13,8 +14,10 @@ from denizen.errors import CapacityError, InputError, nearest
 from denizen.model import State, plain
 from denizen.run._atomic import uninterrupted
 from denizen.run._narrow import Form, chosen, narrow, widen
-from denizen.run._ring import Ring
-from denizen.run._writer import Sink, Writer, arrays
+from denizen.run._ring import Pack, Ring
+from denizen.run._writer import Sink, Writer, snapshots
+
+GROUP_BYTES = 64 << 20  # of fields that a group of snapshots keeps on the device, before they are narrowed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +42,19 @@ class Snapshots:
     slots: int | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Snapshots that leave the device together.
+
+    Attributes:
+        pack: what is stored of them, side by side.
+        bad: bool `[checked fields]`, whether a value did not fit; None where all must.
+    """
+
+    pack: Pack
+    bad: Tensor | None
+
+
 class SnapshotStore:
     """The snapshots of a run: what leaves the device at due steps, and where it is kept.
 
@@ -46,6 +62,7 @@ class SnapshotStore:
         every: steps between snapshots.
         forms: how each field is stored.
         ring: buffers between the device and the writer; counts how often and how long the simulation waited.
+        seconds: that handing snapshots over took the simulation.
     """
 
     def __init__(self, wanted: Snapshots, state: State) -> None:
@@ -56,11 +73,11 @@ class SnapshotStore:
         layout = [
             (form.shape(tuple(tensors[name].shape)), getattr(torch, form.hosted)) for name, form in self.forms.items()
         ]
-        device = next(iter(tensors.values())).device
-        self.ring = Ring(device, layout, wanted.slots)
+        self.ring = Ring(next(iter(tensors.values())).device, layout, wanted.slots)
+        self.seconds = 0.0
+        self._bytes = sum(tensors[name].nbytes for name in self.forms)  # of a snapshot, before it is narrowed
         self._writer = Writer(self.ring, Kept())
-        self._copied = device.type == "cpu"  # at once, so that the state may be copied from
-        self._misfits: dict[str, Tensor] = {}
+        self._misfits: Tensor | None = None
         self.put(0, state)
 
     @property
@@ -81,13 +98,27 @@ class SnapshotStore:
         """Snapshots of a run of so many steps."""
         return steps // self.every + 1
 
-    def whole_pieces(self, start: int, size: int) -> int:
-        """The size of a chunk from step `start` on, cut at its last snapshot.
+    def whole_groups(self, start: int, size: int) -> int:
+        """The size of a captured chunk from step `start` on, cut at its last whole group, or at its last snapshot.
 
-        Captured pieces between snapshots then have one length, or two, and each length is a graph of its own.
+        Captured pieces then have few lengths, and each length is a graph of its own.
         """
-        last = (start + size) // self.every * self.every
-        return last - start if last > start else size
+        lead = -start % self.every
+        for unit in (self.ring.most * self.every, self.every):
+            if size >= lead + unit:
+                return lead + (size - lead) // unit * unit
+        return lead if 0 < lead <= size else size
+
+    def gather(self, longest: int) -> None:
+        """From now on have room for groups: all snapshots of up to `longest` steps, within `GROUP_BYTES`.
+
+        Raises:
+            StorageError: an earlier snapshot could not be written.
+        """
+        most = min(longest // self.every, GROUP_BYTES // max(self._bytes, 1), self.ring.room())
+        if most > 1:
+            self.flush()
+            self.ring.regroup(most)
 
     def put(self, step: int, state: State) -> None:
         """Take a snapshot; waits where all buffers are full.
@@ -95,19 +126,52 @@ class SnapshotStore:
         Raises:
             StorageError: an earlier one could not be written.
         """
-        writer, sources = self._writer, []
-        writer.raise_error()
-        for name, form in self.forms.items():
-            field = plain(getattr(state, name)).detach()
-            stored, bad = narrow(form, field)
-            sources.append(stored if self._copied else _private(stored, field))
+        self._put(step, 1, lambda pack: self._note(self._narrow([self.fields(state)], pack)))
+
+    def put_group(self, step: int, group: Group) -> None:
+        """Take over copies of snapshots, of which the first is that after `step` steps; otherwise as `put`."""
+
+        def fill(pack: Pack) -> None:
+            pack.buffer.copy_(group.pack.buffer)
+            self._note(group.bad)
+
+        self._put(step, group.pack.count, fill)
+
+    def fields(self, state: State) -> list[Tensor]:
+        """What is to be kept of a state, as it is."""
+        return [plain(getattr(state, name)).detach() for name in self.forms]
+
+    def group(self, taken: list[list[Tensor]]) -> Group:
+        """Narrow the fields of several states, with few kernels and without a word from the host."""
+        pack = self.ring.pack(len(taken))
+        return Group(pack, self._narrow(taken, pack))
+
+    def _narrow(self, taken: list[list[Tensor]], pack: Pack) -> Tensor | None:
+        """Write fields into a pack as they are stored; whether a value of each checked field did not fit."""
+        misfits = []
+        for form, target, column in zip(self.forms.values(), pack.tensors, zip(*taken, strict=True), strict=True):
+            if form.stored == form.dtype and len(column) > 1:
+                torch.stack(column, out=target)
+                continue
+            stored, bad = narrow(form, torch.stack(column) if len(column) > 1 else column[0][None])
+            target.copy_(stored)
             if bad is not None:
-                self._misfits[name] = bad if name not in self._misfits else self._misfits[name] | bad
-        while not self.ring.put(sources, step // self.every, writer.failed):
+                misfits.append(bad)
+        return torch.stack(misfits) if misfits else None
+
+    def _note(self, bad: Tensor | None) -> None:
+        if bad is not None:
+            self._misfits = bad.clone() if self._misfits is None else self._misfits | bad
+
+    def _put(self, step: int, count: int, fill: Callable[[Pack], None]) -> None:
+        began, writer = time.perf_counter(), self._writer
+        writer.raise_error()
+        while not self.ring.put(fill, step // self.every, count, writer.failed):
             if writer.running:
                 writer.raise_error()
             else:
                 writer.flush()
+        self.seconds += time.perf_counter() - began
 
     def check(self, when: Callable[[], str]) -> None:
         """Read whether all values did fit since the last check; one read on the host, and none where all must.
@@ -115,12 +179,12 @@ class SnapshotStore:
         Raises:
             CapacityError: names the field and the dtype.
         """
-        if not self._misfits:
+        if self._misfits is None:
             return
-        misfits, self._misfits = self._misfits, {}
-        for name, bad in zip(misfits, torch.stack(list(misfits.values())).tolist(), strict=True):
+        misfits, self._misfits = self._misfits.tolist(), None
+        checked = [(name, form) for name, form in self.forms.items() if form.checked]
+        for (name, form), bad in zip(checked, misfits, strict=True):
             if bad:
-                form = self.forms[name]
                 raise CapacityError(
                     f"snapshots: field {name!r} has {form.dtype} values that {form.stored} cannot hold, {when()}; "
                     f"store it in a wider dtype, or as it is: Snapshots(every={self.every}, fields={{{name!r}: None}})"
@@ -128,7 +192,7 @@ class SnapshotStore:
 
     def drop(self, steps: int) -> None:
         """Take back the snapshots behind so many steps: their chunk failed."""
-        self._misfits = {}
+        self._misfits = None
         with (
             uninterrupted(),
             contextlib.suppress(OSError),
@@ -149,13 +213,13 @@ class SnapshotStore:
 
     def copy_to(self, sink: Sink, steps: int) -> None:
         """Write all snapshots of so many steps to another sink and make them safe there; nothing changes here."""
-        pending = {slot.place: slot for slot in self.ring.filled}
+        pending: dict[int, list[np.ndarray]] = {}
+        for slot in self.ring.filled:
+            self.ring.wait(slot)
+            pending |= dict(snapshots(slot))
         for place in range(self.count(steps)):
-            if place in pending:
-                self.ring.wait(pending[place])
-                sink.write(place, arrays(pending[place]))
-            else:
-                sink.write(place, [self.sink.read(place, field) for field in range(len(self.forms))])
+            fields = pending.get(place) or [self.sink.read(place, field) for field in range(len(self.forms))]
+            sink.write(place, fields)
         sink.sync()
 
     def keep_in(self, sink: Sink) -> None:
@@ -170,13 +234,6 @@ class SnapshotStore:
         """The snapshots of so many steps, to read from."""
         self.flush()
         return SnapshotView(self.forms, [place * self.every for place in range(self.count(steps))], self.sink)
-
-
-def _private(stored: Tensor, field: Tensor) -> Tensor:
-    """What is stored, dense and in memory of its own: it is copied while later steps write to the field's."""
-    if stored.untyped_storage().data_ptr() == field.untyped_storage().data_ptr():
-        return stored.clone(memory_format=torch.contiguous_format)
-    return stored.contiguous()
 
 
 class Kept:

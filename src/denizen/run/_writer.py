@@ -39,7 +39,7 @@ class Sink(Protocol):
 class Writer:
     """Writes what is put into a ring.
 
-    A buffer is handed back when the sink has taken its snapshot over; one that could not be written stays, and can be
+    A buffer is handed back when the sink has taken its snapshots over; what could not be written stays, and can be
     written again, to the same sink or to another one.
 
     Attributes:
@@ -137,7 +137,9 @@ class Writer:
             slot = ring.filled.popleft()
         try:
             ring.wait(slot)
-            self.sink.write(slot.place, arrays(slot))
+            for place, values in snapshots(slot):
+                self.sink.write(place, values)
+                slot.taken += 1
         except BaseException:
             with ring.changed:  # to be written again
                 ring.filled.appendleft(slot)
@@ -148,9 +150,11 @@ class Writer:
         """Free the slots of all but the first `count` snapshots."""
         filled = self.ring.filled
         with self.ring.changed:
-            for slot in [slot for slot in filled if slot.place >= count]:
-                filled.remove(slot)
-                self.ring.hand_back(slot)
+            for slot in list(filled):
+                slot.count = min(slot.count, count - slot.place)
+                if slot.count <= slot.taken:
+                    filled.remove(slot)
+                    self.ring.hand_back(slot)
 
     def _stop(self) -> None:
         with uninterrupted():  # a second Ctrl-C waits for the snapshot that is being written
@@ -162,6 +166,9 @@ class Writer:
             self._thread = None
 
 
-def arrays(slot: Slot) -> list[np.ndarray]:
-    """The tensors of a slot for NumPy; they share its memory."""
-    return [tensor.numpy() for tensor in slot.tensors]
+def snapshots(slot: Slot) -> Iterator[tuple[int, list[np.ndarray]]]:
+    """(place, fields) of each snapshot in a slot that is not written yet; they share its memory."""
+    assert slot.pack is not None, "filled"
+    whole = [tensor.numpy() for tensor in slot.pack.tensors]
+    for k in range(slot.taken, slot.count):
+        yield slot.place + k, [values[k] for values in whole]
