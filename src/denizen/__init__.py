@@ -1,7 +1,6 @@
 """denizen: agents that live on the device. Simulate large populations in plain PyTorch, fit them, train inside them."""
 
 import importlib
-import types
 import typing
 
 from denizen import model as model
@@ -25,14 +24,19 @@ from denizen.run import simulate as simulate
 from denizen.space import Graph as Graph
 
 if typing.TYPE_CHECKING:
+    from denizen import perf as perf
     from denizen import tools as tools
+    from denizen.perf import budget as budget
 
-_LATE = ("tools",)  # namespaces that cost their import only where they are used
+_LATE = ("perf", "tools")  # namespaces that cost their import only where they are used
+_LATE_NAMES = {"budget": "perf"}  # names from these
 
 
-def __getattr__(name: str) -> types.ModuleType:
+def __getattr__(name: str) -> typing.Any:
     if name in _LATE:
         return importlib.import_module(f"denizen.{name}")
+    if name in _LATE_NAMES:
+        return getattr(importlib.import_module(f"denizen.{_LATE_NAMES[name]}"), name)
     raise AttributeError(f"module 'denizen' has no attribute {name!r}")
 
 
@@ -41,6 +45,7 @@ __all__ = [
     "Model",
     "State",
     "__version__",
+    "budget",
     "check",
     "count",
     "history",

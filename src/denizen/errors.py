@@ -6,6 +6,7 @@
     │   └── ConfigError                  a configuration file or flag is wrong
     ├── ModelError (ValueError)          a model breaks a rule of authoring; names the line
     │   └── CapacityError                a declared bound or capacity was exceeded on the device
+    ├── BudgetError (AssertionError)     a region did more than `dz.budget` allows; names the lines
     ├── StorageError (OSError)           a file could not be written or read; says what is safe on disk
     └── MissingExtra (ImportError)       an optional package is absent; names the extra to install
 
@@ -16,6 +17,7 @@ import difflib
 import importlib
 from collections.abc import Iterable
 from types import ModuleType
+from typing import Any
 
 
 class DenizenError(Exception):
@@ -40,6 +42,18 @@ class ModelError(DenizenError, ValueError):
 
 class CapacityError(ModelError):
     """A declared bound or capacity was exceeded while running."""
+
+
+class BudgetError(DenizenError, AssertionError):
+    """A region did more than its budget allows.
+
+    Attributes:
+        report: what was counted (`denizen.perf.BudgetReport`).
+    """
+
+    def __init__(self, message: str, report: Any = None) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class StorageError(DenizenError, OSError):

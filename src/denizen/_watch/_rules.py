@@ -59,6 +59,7 @@ READS = (
 PYTHON_READS = ("tolist", "numpy", "__array__", "__dlpack__")
 COPIES = ("aten::_to_copy", "aten::copy_")
 _BY_OP = {rule.op: rule for rule in READS}
+WAITING = frozenset("::".join((rule.op.split("::")[0], rule.op.split("::")[1].split(".")[0])) for rule in READS)
 
 
 def is_higher_order(func: Any) -> bool:

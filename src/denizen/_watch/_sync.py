@@ -5,12 +5,21 @@ import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 MESSAGE = "called a synchronizing CUDA operation"
-_heard: ContextVar[list[str] | None] = ContextVar("heard", default=None)
+
+
+class Sink(Protocol):
+    """What takes the places of waits, as they happen."""
+
+    def append(self, place: str, /) -> object:
+        """Called in the thread that waited, under the line that made it wait."""
+
+
+heard: ContextVar[Sink | None] = ContextVar("denizen_heard", default=None)
 _lock = threading.Lock()
 _open: list[Any] = []  # guards that are open, in this process: the mode belongs to it, not to a thread
 _before: tuple[int, Any] = (0, None)  # torch's mode, and what restores Python's warnings
@@ -24,13 +33,21 @@ def sync_warnings() -> Generator[list[str]]:
     memory are unseen. Guards may be nested and may be open in several threads; mode and warnings are restored when the
     last one closes, also after an exception. Waits of threads without a guard are told as the mode before wants it.
     """
-    guard, places = object(), list[str]()
-    _enter(guard)
-    token = _heard.set(places)
-    try:
+    places = list[str]()
+    with sync_warnings_to(places):
         yield places
+
+
+@contextmanager
+def sync_warnings_to(sink: Sink) -> Generator[None]:
+    """As `sync_warnings`, telling each wait while it happens."""
+    guard = object()
+    _enter(guard)
+    token = heard.set(sink)
+    try:
+        yield
     finally:
-        _heard.reset(token)
+        heard.reset(token)
         _leave(guard)
 
 
@@ -66,9 +83,9 @@ def _hook(show: Any, silent: bool) -> Any:
     def showwarning(
         message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: str | None = None
     ) -> None:
-        heard = _heard.get() if MESSAGE in str(message) else None
-        if heard is not None:
-            heard.append(f"{filename}:{lineno}")
+        sink = heard.get() if MESSAGE in str(message) else None
+        if sink is not None:
+            sink.append(f"{filename}:{lineno}")
         elif not (silent and MESSAGE in str(message)):  # without us it would not have been said
             show(message, category, filename, lineno, file, line)
 

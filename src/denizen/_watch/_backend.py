@@ -1,0 +1,148 @@
+"""Registering the simulated device with torch, once per process. All use of what torch calls experimental is here.
+
+Tried with torch 2.11 and 2.13: `tests/perf/test_budget_device.py` fails where a newer torch changes what this needs.
+"""
+
+import contextlib
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._C._dynamo import eval_frame
+from torch.utils import backend_registration
+
+from denizen._watch import _dynamo, _pinned
+from denizen._watch._simulated import NAME, SimulatedTensor, fallback, frames_of_the_device
+from denizen.errors import DenizenError
+
+_kept: list[Any] = []  # libraries end their registrations when they are collected
+
+
+def simulated_device() -> torch.device:
+    """The simulated accelerator; registered with torch at the first call, which takes about a second.
+
+    Raises:
+        DenizenError: the process has another device of torch's kind "private use" already, or this torch lacks what the
+            registration needs.
+    """
+    _register()
+    return torch.device(NAME, 0)
+
+
+@functools.cache
+def _register() -> None:
+    taken = torch._C._get_privateuse1_backend_name()
+    if taken != "privateuseone":
+        raise DenizenError(
+            f"the simulated device needs torch's slot for other devices, which {taken!r} has taken in this process; "
+            "run the budget in a process of its own, or on a GPU: dz.budget(device='cuda')"
+        )
+    if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
+        raise DenizenError(f"torch {torch.__version__} cannot register a device from Python; 2.11 to 2.13 can")
+    backend_registration._setup_privateuseone_for_python_backend(rename=NAME, backend_module=_Backend())
+    torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(list, device=...) makes it on the host and copies
+    every, aten = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
+    _kept.extend((every, aten))
+    every.fallback(fallback, "PrivateUse1")
+    every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    _recurrent(aten)
+    skip = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
+    for function in frames_of_the_device():
+        with contextlib.suppress(AttributeError):
+            eval_frame.set_code_exec_strategy(function.__code__, skip)
+    _dynamo.install()
+    _dynamo.teach(SimulatedTensor, NAME)
+    if not torch.cuda.is_available():
+        _pinned.install()
+    _like_a_gpu()
+
+
+class _Backend(backend_registration._DummyBackendModule):
+    """What torch asks a device's module for."""
+
+    Event = torch.Event
+    Stream = torch.Stream
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.float16, torch.bfloat16]
+
+    def get_rng_state(self, device: Any = None) -> Tensor:
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: Tensor, device: Any = None) -> None:
+        torch.set_rng_state(state)
+
+    def set_device(self, device: Any) -> None: ...
+
+    def synchronize(self, device: Any = None) -> None: ...
+
+    def empty_cache(self) -> None: ...
+
+
+def _recurrent(aten: torch.library.Library) -> None:
+    """LSTM and GRU have fused kernels for GPUs only: run them from their parts."""
+    from torch._decomp.decompositions import gru_impl, gru_impl_data, lstm_data_impl, lstm_impl
+
+    for key in ("AutogradPrivateUse1", "PrivateUse1"):
+        aten.impl("lstm.input", lstm_impl, key)
+        aten.impl("gru.input", gru_impl, key)
+        aten.impl("lstm.data", lstm_data_impl, key)
+        aten.impl("gru.data", gru_impl_data, key)
+        aten.impl("lstm_cell", _lstm_cell, key)
+        aten.impl("gru_cell", _gru_cell, key)
+        aten.impl("ctc_loss.Tensor", _ctc_loss, key)  # torch has a way of its own for subclasses, with mixed devices
+
+
+def _lstm_cell(x: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Any = None, b_hh: Any = None) -> Any:
+    h, c = hx
+    i, f, g, o = (nn.functional.linear(x, w_ih, b_ih) + nn.functional.linear(h, w_hh, b_hh)).chunk(4, 1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def _gru_cell(x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Any = None, b_hh: Any = None) -> Any:
+    xr, xz, xn = nn.functional.linear(x, w_ih, b_ih).chunk(3, 1)
+    hr, hz, hn = nn.functional.linear(h, w_hh, b_hh).chunk(3, 1)
+    z, n = (xz + hz).sigmoid(), (xn + (xr + hr).sigmoid() * hn).tanh()
+    return n + z * (h - n)
+
+
+def _ctc_loss(scores: Tensor, targets: Tensor, lengths: Tensor, target_lengths: Tensor, *rest: Any) -> Tensor:
+    return torch.ops.aten.ctc_loss.IntList(scores, targets, lengths.tolist(), target_lengths.tolist(), *rest)
+
+
+def _like_a_gpu() -> None:
+    """Where Python asks for a type of tensor or device, answer as for a GPU."""
+    from torch.optim import optimizer
+
+    optimizer._foreach_supported_types.append(SimulatedTensor)
+    torch.Generator = _Generator  # type: ignore[misc]
+    original = nn.Module._apply
+
+    @functools.wraps(original)
+    def _apply(self: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
+        before = dict(self._parameters)
+        done = original(self, fn, recurse)
+        for name, old in before.items():
+            new = self._parameters[name]
+            if old is not None and new is not old and isinstance(new, SimulatedTensor):
+                with contextlib.suppress(RuntimeError):  # a weak reference to it: then it is a new parameter
+                    torch.utils.swap_tensors(old, new)
+                    self._parameters[name] = old  # type: ignore[assignment]  # as on a GPU: optimizers know it
+        return done
+
+    nn.Module._apply = _apply  # type: ignore[method-assign]
+
+
+class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, torch._C.Generator)
+
+
+class _Generator(torch._C.Generator, metaclass=_AnyGenerator):
+    """torch.Generator, which also draws for the simulated device: from the CPU's numbers."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        there = torch.device(device).type == NAME
+        return super().__new__(cls, "cpu" if there else device)  # pyrefly: ignore[bad-argument-count]

@@ -1,0 +1,167 @@
+"""From an operation on a device, real or simulated, to what budgets hear of it: waits, copies, work, memory."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen._watch import _rules
+from denizen._watch._faults import kind_of_copy, kind_of_read
+from denizen._watch._pinned import is_pinned
+from denizen._watch._places import Place, written
+from denizen._watch._recorder import ALLOCATIONS, HOST_READS, TRANSFERS, Event, here, recorders, tell
+
+SIMULATED = "simulated"
+_NOTHING = frozenset(
+    {"aten::empty", "aten::empty_strided", "aten::empty_like", "aten::new_empty", "aten::new_empty_strided"}
+)
+_VIEWS = frozenset({"aten::_unsafe_view", "aten::_reshape_alias", "aten::lift_fresh", "aten::is_pinned", "aten::set_"})
+_INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_"})
+_SELECTING = frozenset({"aten::index_select", "aten::gather", "aten::take", "aten::embedding"})
+# Take tensors of one device only, single values from the host aside.
+_MATRICES = ("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "convolution", "cat", "stack")
+
+
+class Traits:
+    """What an operation's schema tells, looked up once.
+
+    Attributes:
+        name: with its overload; `schema` is without.
+        view: whether it only looks at its argument's memory.
+        computes: whether it launches anything on a device.
+        mutates: whether it writes to arguments.
+        strict: whether it refuses tensors of the host with dimensions beside tensors of the device.
+        may_wait: whether a rule may apply to it, or a copy.
+    """
+
+    __slots__ = ("computes", "may_wait", "mutates", "name", "schema", "strict", "view")
+
+    def __init__(self, func: Any) -> None:
+        self.name, self.schema = _rules.name(func), func._schema.name
+        aliases = [result.alias_info for result in func._schema.returns]
+        self.mutates = func._schema.is_mutable
+        self.view = self.schema in _VIEWS or any(a is not None and not a.is_write for a in aliases)
+        self.computes = not self.view and self.schema not in _NOTHING
+        base = self.schema.removeprefix("aten::")
+        self.strict = torch.Tag.pointwise in func.tags or base in _MATRICES or self.schema in _SELECTING
+        self.strict = self.strict and self.schema != "aten::copy_"
+        self.may_wait = self.schema in {*_rules.WAITING, *_rules.COPIES, *_INDEXING}
+
+
+@functools.cache
+def traits(func: Any) -> Traits:
+    """Of an operation with a schema."""
+    return Traits(func)
+
+
+def work(seen: Traits, blocks: int, size: int, live: int = 0, weights: bool = False) -> None:
+    """Count an operation's work and the memory that it took.
+
+    Args:
+        seen: the operation.
+        blocks: new blocks of device memory among its results.
+        size: bytes of those.
+        live: bytes in use on the device now, where known.
+        weights: whether it copied a parameter.
+    """
+    for recorder in recorders():
+        with recorder.lock:
+            now = recorder.now
+            recorder.ops += seen.computes
+            now.ops += seen.computes
+            now.allocations += blocks
+            now.peak = max(now.peak, live)
+    if blocks and any(recorder.sites for recorder in recorders()):
+        tell("state-copy" if weights else "alloc-churn", seen.name, (ALLOCATIONS,), bytes=size)
+
+
+def waits(
+    func: Any, seen: Traits, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, device: str
+) -> list[Event]:
+    """Record what an operation carried across and whether the host waited for it.
+
+    Args:
+        func: the operation.
+        seen: its traits.
+        args: its positional arguments, as the caller gave them.
+        kwargs: its other arguments.
+        out: its result.
+        device: type of the device, such as ``"cuda"``.
+
+    Returns:
+        What was recorded.
+    """
+    if not seen.may_wait:
+        return []
+    if seen.schema in _rules.COPIES:
+        return _copy(seen, args, kwargs, out, device)
+    if seen.schema in _INDEXING and args[0].device.type == device:
+        _index(seen, args)
+    if _rules.reads_host(func, args, kwargs, lambda tensor: tensor.device.type == device):
+        place, source = _place(device), args[0]
+        scalar = seen.schema == "aten::_local_scalar_dense"
+        kind = kind_of_read(seen.schema, place, scalar and source.dtype == torch.bool)
+        size = source.element_size() if scalar else 0
+        return tell(kind, seen.name, (HOST_READS,), place=place, bytes=size, numel=scalar, to="host" if scalar else "")
+    return []
+
+
+def _copy(seen: Traits, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, device: str) -> list[Event]:
+    into, source = (args[0], args[1]) if seen.schema == "aten::copy_" else (out, args[0])
+    if not isinstance(source, Tensor) or not isinstance(into, Tensor):
+        return []
+    ends = source.device.type, into.device.type
+    if ends not in ((device, "cpu"), ("cpu", device)):
+        return []
+    late = bool(args[2] if len(args) > 2 and seen.schema == "aten::copy_" else kwargs.get("non_blocking", False))
+    size, weights = into.numel() * into.element_size(), _of_parameter(source) or _of_parameter(into)
+    more: dict[str, Any] = {"bytes": size, "numel": into.numel(), "weights": weights}
+    if ends[0] == device:
+        if late and is_pinned(into):
+            return tell("async-copy", seen.name, (), to="host", **more)
+        return _to_host(seen, device, more)
+    if source.dim() == 0:
+        return []
+    if late and is_pinned(source):
+        return tell("async-copy", seen.name, (), to="device", **more)
+    told = tell("h2d-pageable" if late else "h2d-fresh", seen.name, (TRANSFERS,), to="device", **more)
+    if told:
+        into._denizen_origin = told  # type: ignore[attr-defined]  # so that an index made on the spot is known as one
+    return told
+
+
+def _to_host(seen: Traits, device: str, more: dict[str, Any]) -> list[Event]:
+    """A copy that the host waits for. What `tolist` and `print` read comes so from torch's own tensors."""
+    place = _place(device)
+    kind = kind_of_copy(place)
+    limits = (HOST_READS, TRANSFERS) if kind == "host-sync-copy" else (HOST_READS,)
+    return tell(kind, seen.name, limits, place=place, to="host", **more)
+
+
+def _place(device: str) -> Place:
+    """The line to blame, with the method that was called; on real devices from the line's text."""
+    place = here()
+    return place if place.method or device == SIMULATED else dataclasses.replace(place, method=written())
+
+
+def _index(seen: Traits, args: Sequence[Any]) -> None:
+    """Indices that came from the host: with the operation, or just before it on the same line."""
+    for index in args[1]:
+        if index is None:
+            continue
+        if index.device.type == "cpu" and index.dim() > 0:
+            size = index.numel() * index.element_size()
+            tell("h2d-index", seen.name, (TRANSFERS,), bytes=size, numel=index.numel(), to="device")
+            continue
+        told = getattr(index, "_denizen_origin", None)
+        if told and (place := here()).line == told[0].place.line and place.file == told[0].place.file:
+            for event in told:
+                event.kind, event.op = "h2d-index", seen.name
+
+
+def _of_parameter(tensor: Tensor) -> bool:
+    """Whether its memory is a parameter's, as far as is known."""
+    return isinstance(tensor, torch.nn.Parameter) or getattr(tensor, "_of_parameter", False)

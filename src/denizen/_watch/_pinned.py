@@ -1,0 +1,55 @@
+"""Page-locked host memory on a machine that has none: a mark on the storage, which says what a GPU could copy late."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._device import _device_constructors
+
+# Functions that take `pin_memory=`.
+_MAKERS = ("empty", "empty_like", "empty_strided", "full", "ones", "rand", "randn", "zeros", "zeros_like")
+
+
+def mark(tensor: Tensor) -> Tensor:
+    """Say that a host tensor's memory stands for page-locked memory."""
+    tensor.untyped_storage()._denizen_pinned = True  # type: ignore[attr-defined]
+    return tensor
+
+
+def is_pinned(tensor: Tensor) -> bool:
+    """Whether a host tensor lies in page-locked memory, or in memory that stands for it."""
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        return False
+    if getattr(tensor.untyped_storage(), "_denizen_pinned", False):
+        return True
+    return torch.cuda.is_available() and Tensor.is_pinned(tensor)
+
+
+def install() -> None:
+    """Let host memory be asked for as pinned where no accelerator could pin it. Once per process, without CUDA."""
+    _device_constructors()  # torch compares by identity: let it see its own functions first
+    pin = Tensor.pin_memory
+
+    @wraps(pin)
+    def pin_memory(self: Tensor, *args: Any) -> Tensor:
+        if self.device.type != "cpu":
+            return pin(self, *args)  # torch says why not
+        return self if is_pinned(self) else mark(self.clone())
+
+    Tensor.pin_memory = pin_memory  # type: ignore[method-assign]
+    Tensor.is_pinned = lambda self, *_: is_pinned(self)  # type: ignore[method-assign]
+    for name in _MAKERS:
+        setattr(torch, name, _maker(getattr(torch, name)))
+
+
+def _maker(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Tensor:
+        pinned = kwargs.pop("pin_memory", False)
+        made = original(*args, **kwargs)
+        return mark(made) if pinned and made.device.type == "cpu" else made
+
+    torch._dynamo.allow_in_graph(make)
+    return make

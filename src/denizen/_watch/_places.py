@@ -1,0 +1,165 @@
+"""Which line of the user's caused what happens now: the stack above torch, libraries and this package's counting."""
+
+import ast
+import dataclasses
+import dis
+import itertools
+import linecache
+import os
+import sys
+import sysconfig
+import warnings
+from types import FrameType
+
+import torch
+
+KIT, LIBRARY, USER = "kit", "library", "user"
+
+_WATCH = os.path.dirname(__file__) + os.sep
+_BUDGET = os.path.join(os.path.dirname(os.path.dirname(__file__)), "perf", "_budget")
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, sysconfig.get_paths()["stdlib"] + os.sep, _PACKAGE)
+_PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+# Code without a file: torch.fx writes graphs, Python's importer and NumPy have frames of their own.
+_GENERATED = ("<frozen ", "<eval_with_key>", "<__array_function__")
+DEEPEST = 12  # library frames remembered of one event
+
+_roles: dict[str, str] = {}
+_BY_OPCODE = (("FORMAT_", "__format__"), ("POP_JUMP_", "__bool__"), ("JUMP_IF_", "__bool__"), ("UNARY_NOT", "__bool__"))
+_BY_OPCODE += (("TO_BOOL", "__bool__"), ("CONTAINS_OP", "__contains__"))
+_BY_NAME = {"float": "__float__", "int": "__int__", "bool": "__bool__", "complex": "__complex__", "range": "__index__"}
+_BY_NAME |= {"print": "__repr__", "repr": "__repr__", "str": "__repr__", "format": "__format__"}
+_BY_NAME |= {"allclose": "__bool__", "is_nonzero": "__bool__", "array": "numpy", "asarray": "numpy"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where something happened.
+
+    Attributes:
+        file: of the line that is the user's; of the innermost library where no frame is.
+        line: in that file.
+        function: that the line is in.
+        libraries: library functions between that line and the event, innermost first: (file, line, function).
+        method: the tensor method through which a value left (``"__bool__"``, ``"item"``), "" where it is not known.
+    """
+
+    file: str
+    line: int
+    function: str
+    libraries: tuple[tuple[str, int, str], ...] = ()
+    method: str = ""
+
+    @property
+    def code(self) -> str:
+        """The line's text; "" where the file cannot be read."""
+        return linecache.getline(self.file, self.line).strip()
+
+    @property
+    def via(self) -> str:
+        """The library line that did it, as ``file:line in function``; "" where the user's line itself did."""
+        if not self.libraries:
+            return ""
+        file, line, function = self.libraries[0]
+        return f"{short(file)}:{line} in {function}"
+
+    def passes(self, tail: str, function: str = "") -> bool:
+        """Whether a library file that ends so (and such a function of it) lies between."""
+        return any(file.endswith(tail) and function in ("", name) for file, _, name in self.libraries)
+
+
+def short(file: str) -> str:
+    """A library's path from its package on."""
+    for part in _PARTS:
+        if part in file:
+            return file.rsplit(part, 1)[1]
+    return os.path.relpath(file, os.path.dirname(os.path.dirname(_PACKAGE))) if file.startswith(_PACKAGE) else file
+
+
+def locate(methods: frozenset[str] = frozenset(), thread: int | None = None) -> Place:
+    """The line to blame for what the caller does now.
+
+    Args:
+        methods: names of this package's functions that stand for tensor methods.
+        thread: whose stack to look at where this thread has no line of the user's (autograd's threads run backward
+            passes while the thread that asked waits).
+    """
+    place = _walk(sys._getframe(1), methods)
+    if place is None or role(place.file) != USER:
+        other = sys._current_frames().get(thread) if thread is not None else None
+        elsewhere = _walk(other, methods) if other is not None else None
+        if elsewhere is not None and (place is None or role(elsewhere.file) == USER):
+            return elsewhere
+    return place or Place("<unknown>", 0, "")
+
+
+def _walk(start: FrameType | None, methods: frozenset[str]) -> Place | None:
+    libraries: list[tuple[str, int, str]] = []
+    method, frame = "", start
+    while frame is not None:
+        code = frame.f_code
+        kind = role(code.co_filename)
+        if kind == USER:
+            return Place(code.co_filename, frame.f_lineno, code.co_name, tuple(libraries), method)
+        if kind == KIT:
+            if code.co_name in methods:
+                method = code.co_name
+        elif len(libraries) < DEEPEST:
+            libraries.append((code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back
+    return Place(*libraries[0], tuple(libraries), method) if libraries else None
+
+
+def written(depth: int = 1) -> str:
+    """The tensor method that the code of the innermost frame outside of this package calls now, read from its text.
+
+    Where tensors are torch's own, values leave them through methods that have no frame: the position of the running
+    instruction tells `loss.item()` from `float(loss)` and `if loss:`. "" where it does not.
+    """
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None and (role(frame.f_code.co_filename) == KIT or _is_of_warnings(frame)):
+        frame = frame.f_back
+    if frame is None or frame.f_lasti < 0:
+        return ""
+    code = frame.f_code
+    opcode = dis.opname[code.co_code[frame.f_lasti]]
+    for part, method in _BY_OPCODE:
+        if opcode.startswith(part):
+            return method
+    place = next(itertools.islice(code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
+    return _called(code.co_filename, *place)
+
+
+def _is_of_warnings(frame: FrameType) -> bool:
+    return frame.f_code.co_filename == warnings.__file__
+
+
+def _called(file: str, first: int | None, last: int | None, start: int | None, end: int | None) -> str:
+    """Name of what a piece of code calls, as the method that it comes to."""
+    if first is None or last is None or start is None or end is None:
+        return ""
+    lines = [linecache.getline(file, line).encode() for line in range(first, last + 1)]
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][start:]
+    try:
+        call = ast.parse(b"".join(lines).decode().strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return ""
+    if not isinstance(call, ast.Call):
+        return ""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return _BY_NAME.get(name, name)
+
+
+def role(file: str) -> str:
+    """Whose code a file holds: this package's counting, a library's (torch, the standard library), the user's."""
+    known = _roles.get(file)
+    if known is None:
+        if file.startswith((_WATCH, _BUDGET)):
+            known = KIT
+        elif file.startswith((*_LIBRARIES, *_GENERATED)) or any(part in file for part in _PARTS):
+            known = LIBRARY
+        else:
+            known = USER
+        _roles[file] = known
+    return known

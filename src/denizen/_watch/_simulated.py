@@ -1,0 +1,277 @@
+"""Tensors of a simulated accelerator: real values on the CPU behind a device of their own, heard by open budgets.
+
+Every operation runs on the CPU at once. What differs is the device's type, so that torch takes the paths that it takes
+for an accelerator, and that a value which leaves the device can be told from one that never was there.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen._watch._observe import SIMULATED as NAME
+from denizen._watch._observe import Traits, traits, waits, work
+from denizen._watch._pinned import is_pinned, mark
+from denizen._watch._recorder import HOST_READS, recorders, tell
+
+_memory = threading.RLock()  # also taken by the collector, which may run at any allocation
+_live = 0
+_thread = threading.local()
+
+
+def live_bytes() -> int:
+    """Bytes of simulated device memory in use."""
+    return _live
+
+
+class _Block:
+    """A piece of device memory, shared by the views of it; freed with the last of them."""
+
+    __slots__ = ("size", "weights")
+
+    def __init__(self, size: int) -> None:
+        global _live
+        self.size, self.weights = size, False
+        with _memory:
+            _live += size
+
+    def __del__(self) -> None:
+        global _live
+        with _memory:
+            _live -= self.size
+
+
+class SimulatedTensor(Tensor):
+    """A tensor on the simulated device."""
+
+    _real: Tensor
+    _block: _Block
+
+    @staticmethod
+    def __new__(cls: type, real: Tensor, block: _Block | None = None) -> "SimulatedTensor":
+        dense = real.layout is torch.strided
+        made = Tensor._make_wrapper_subclass(
+            cls, real.size(), strides=real.stride() if dense else None,
+            storage_offset=real.storage_offset() if dense else None, dtype=real.dtype, layout=real.layout,
+            device=torch.device(NAME, 0), requires_grad=False,
+        )  # fmt: skip
+        made._real = real
+        made._block = block or _Block(real.numel() * real.element_size())
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyrefly: ignore[bad-override]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # pyrefly: ignore[bad-override]
+        return run(func, args, kwargs or {})
+
+    # How values leave the device through Python. The names tell budgets what was written (see `Place.method`).
+
+    def item(self) -> Any:
+        return super().item()
+
+    def __bool__(self) -> bool:
+        return super().__bool__()
+
+    def __float__(self) -> float:
+        return super().__float__()
+
+    def __int__(self) -> int:
+        return super().__int__()
+
+    def __index__(self) -> int:
+        return super().__index__()
+
+    def __complex__(self) -> complex:
+        return super().__complex__()
+
+    def tolist(self) -> Any:
+        _left(self, "Tensor.tolist", "host-sync-item")
+        return self._real.tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        if self.requires_grad and not force:
+            return self._real.detach().requires_grad_().numpy()  # refused as torch refuses it
+        _left(self, "Tensor.numpy", "host-sync-copy")
+        return self._real.numpy().copy()
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        _left(self, "Tensor.__repr__", "host-sync-print")
+        text = repr(self._real).removesuffix(")")
+        grad = f", grad_fn=<{type(self.grad_fn).__name__}>" if self.grad_fn else ""
+        return f"{text}, device='{self.device}'{grad or (', requires_grad=True' if self.requires_grad else '')})"
+
+    def __format__(self, format_spec: str) -> str:
+        if self.dim() == 0:
+            _left(self, "Tensor.__format__", "host-sync-print")
+            return format(self._real.item(), format_spec)
+        return format(repr(self), format_spec)
+
+    __str__ = __repr__
+
+    def __reduce_ex__(self, proto: Any) -> Any:
+        _left(self, "Tensor.__reduce_ex__", "host-sync-copy")
+        return _rebuild, (self._real, self.requires_grad)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if not self.is_leaf:
+            raise RuntimeError("deepcopy() takes tensors that no operation made (graph leaves); detach() it first")
+        if id(self) not in memo:
+            copied = self.detach().clone().requires_grad_(self.requires_grad)
+            if isinstance(self, torch.nn.Parameter):
+                copied = torch.nn.Parameter(copied, self.requires_grad)
+            if self.grad is not None:
+                copied.grad = self.grad.__deepcopy__(memo)
+            memo[id(self)] = copied
+        return memo[id(self)]
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        _calm()
+        super().backward(*args, **kwargs)
+
+    # torch marks parameters so; their memory is remembered, whichever view of it is looked at.
+
+    @property
+    def _is_param(self) -> bool:
+        return self.__dict__.get("_parameter", False)
+
+    @_is_param.setter
+    def _is_param(self, value: bool) -> None:
+        self.__dict__["_parameter"] = value
+        self._block.weights |= value
+
+    @property
+    def _of_parameter(self) -> bool:
+        return self._block.weights
+
+
+def _left(tensor: SimulatedTensor, op: str, kind: str) -> None:
+    """A tensor's values went to the host in a way that is no operation."""
+    size = tensor.numel() * tensor.element_size()
+    tell(
+        kind, op, (HOST_READS,), bytes=size, numel=tensor.numel(), to="host", weights=tensor._of_parameter,
+    )  # fmt: skip
+
+
+def _rebuild(real: Tensor, requires_grad: bool) -> Tensor:
+    return SimulatedTensor(real).requires_grad_(requires_grad)
+
+
+def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run an operation on the values and wrap what stays on the device. The kernel of every operation there."""
+    _calm()
+    seen, found = traits(func), _Arguments()
+    reals = [found.unwrap(value) for value in args]
+    named = {name: found.unwrap(value) for name, value in kwargs.items()} if kwargs else {}
+    if found.hosts and seen.strict and found.devices:
+        _refuse_mixture(seen, found)
+    if "pin_memory" in named:
+        named["pin_memory"] = None
+    result = func(*reals, **named)
+    if seen.mutates:
+        for tensor in found.devices.values():
+            if tensor._real.shape != tensor.shape or (
+                tensor.layout is torch.strided and tensor._real.stride() != tensor.stride()
+            ):
+                _refit(tensor)
+    told = kwargs.get("device")
+    stays = found.there if told is None else torch.device(told).type == NAME
+    out = _wrap(result, found, seen) if stays else result
+    if seen.schema == "aten::_pack_padded_sequence":
+        out = (out[0], result[1])  # the sizes of its batches are for the host
+    if not stays and seen.schema == "aten::_to_copy" and kwargs.get("non_blocking") and isinstance(out, Tensor):
+        mark(out)  # torch takes pinned memory for such a copy
+    if recorders():
+        if stays or seen.may_wait:
+            weights = seen.schema == "aten::clone" and any(tensor._of_parameter for tensor in found.devices.values())
+            work(seen, found.blocks, found.new_bytes, _live, weights)
+        waits(func, seen, args, kwargs, out, NAME)
+    return out
+
+
+class _Arguments:
+    """What an operation was given, and what it made."""
+
+    __slots__ = ("blocks", "devices", "hosts", "new_bytes", "there")
+
+    def __init__(self) -> None:
+        self.devices: dict[int, SimulatedTensor] = {}  # by the identity of their values
+        self.hosts = False  # whether a tensor of the host with dimensions is among them
+        self.there = False  # whether anything names the simulated device
+        self.blocks = self.new_bytes = 0
+
+    def unwrap(self, value: Any) -> Any:
+        if isinstance(value, SimulatedTensor):
+            self.devices[id(value._real)] = value
+            self.there = True
+            return value._real
+        if isinstance(value, Tensor):
+            self.hosts |= value.dim() > 0 and value.device.type == "cpu"
+        elif isinstance(value, list | tuple):
+            return type(value)([self.unwrap(part) for part in value]) if value else value
+        elif isinstance(value, torch.device) and value.type == NAME:
+            self.there = True
+            return torch.device("cpu")
+        return value
+
+
+def _wrap(value: Any, found: _Arguments, seen: Traits) -> Any:
+    if isinstance(value, Tensor):
+        known = found.devices.get(id(value))
+        if known is not None:
+            return known
+        if value.is_complex() and (value.is_conj() or value.is_neg()):
+            value = value.resolve_conj().resolve_neg()  # bits of the values that the wrapper has not
+        if seen.view and found.devices:
+            return SimulatedTensor(value, next(iter(found.devices.values()))._block)
+        made = SimulatedTensor(value)
+        found.blocks, found.new_bytes = found.blocks + 1, found.new_bytes + made._block.size
+        return made
+    if isinstance(value, list | tuple):
+        return type(value)([_wrap(part, found, seen) for part in value])
+    return value
+
+
+def _refit(tensor: SimulatedTensor) -> None:
+    """An operation changed its argument's shape, as those with `out=` do."""
+    real = tensor._real
+    fresh = SimulatedTensor(real, tensor._block)
+    size = real.untyped_storage().nbytes()
+    if size > tensor._block.size:
+        fresh._block = _Block(size)
+    tensor.data = fresh
+    tensor._real, tensor._block = real, fresh._block
+
+
+def _refuse_mixture(seen: Traits, found: _Arguments) -> None:
+    raise RuntimeError(
+        f"Expected all tensors to be on the same device, but {seen.name} got a tensor of the host (cpu) beside one on "
+        f"{NAME}:0; a GPU refuses it too. Make it there (device=...) or move it once with .to(device)"
+    )
+
+
+def _calm() -> None:
+    """Have backward passes of this thread run in it, where the lines that asked for them can be seen."""
+    if not getattr(_thread, "calm", False):
+        torch._C._set_multithreading_enabled(False)
+        _thread.calm = True
+
+
+def fallback(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """For operations that name the device and have no tensor there yet: factories."""
+    return run(func, args, kwargs)
+
+
+def frames_of_the_device() -> list[Callable[..., Any]]:
+    """Functions that run inside operations, and that no compiler should look into."""
+    return [
+        run, fallback, _wrap, _refit, _calm, _left, _Arguments.unwrap, _Arguments.__init__,
+        SimulatedTensor.__torch_dispatch__.__func__, SimulatedTensor.__new__, is_pinned, mark, waits, work, traits,
+        _Block.__init__, _Block.__del__,
+    ]  # fmt: skip
