@@ -189,7 +189,8 @@ def measure(
             "bare_ms_per_step": free / steps * 1e3, "slower_percent": (statistics.median(ratios) - 1) * 100,
             "demanded_bytes_per_second": demanded, "share_of_disk": demanded / disk if sink != "ring" else None,
             "written_bytes_per_second": snapshots * bytes_of_one / total,
-            "snapshots": snapshots, "puts": ring.puts - puts, "waits": ring.waits - waits, "waited_share": (ring.seconds_waited - waited) / total,
+            "snapshots": snapshots, "puts": ring.puts - puts, "waits": ring.waits - waits,
+            "waited_share": (ring.seconds_waited - waited) / total,
         }  # fmt: skip
 
 
