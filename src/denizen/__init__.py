@@ -10,6 +10,7 @@ from denizen import rng as rng
 from denizen import space as space
 from denizen import zoo as zoo
 from denizen._version import __version__ as __version__
+from denizen.model import Env as Env
 from denizen.model import Model as Model
 from denizen.model import State as State
 from denizen.model import check as check
@@ -25,10 +26,11 @@ from denizen.space import Graph as Graph
 
 if typing.TYPE_CHECKING:
     from denizen import perf as perf
+    from denizen import rl as rl
     from denizen import tools as tools
     from denizen.perf import budget as budget
 
-_LATE = ("perf", "tools")  # namespaces that cost their import only where they are used
+_LATE = ("perf", "rl", "tools")  # namespaces that cost their import only where they are used
 _LATE_NAMES = {"budget": "perf"}  # names from these
 
 
@@ -41,6 +43,7 @@ def __getattr__(name: str) -> typing.Any:
 
 
 __all__ = [
+    "Env",
     "Graph",
     "Model",
     "State",

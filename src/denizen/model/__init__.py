@@ -7,7 +7,11 @@ from denizen.model._births import child_id as child_id
 from denizen.model._check import Report as Report
 from denizen.model._check import check as check
 from denizen.model._check_rules import Finding as Finding
+from denizen.model._env import Env as Env
 from denizen.model._flat import FlatWorld as FlatWorld
+from denizen.model._flat_env import FlatEnv as FlatEnv
+from denizen.model._flat_env import Happened as Happened
+from denizen.model._flat_env import Look as Look
 from denizen.model._guard import guard as guard
 from denizen.model._history import History as History
 from denizen.model._interventions import Act as Act
@@ -29,6 +33,9 @@ from denizen.model._param import param as param
 from denizen.model._per_agent import OneWorldAtATimeError as OneWorldAtATimeError
 from denizen.model._per_agent import per_agent as per_agent
 from denizen.model._per_agent import per_agent_fallbacks as per_agent_fallbacks
+from denizen.model._spaces import Box as Box
+from denizen.model._spaces import Discrete as Discrete
+from denizen.model._spaces import Space as Space
 from denizen.model._stage import Stage as Stage
 from denizen.model._state import State as State
 from denizen.model._state import Time as Time

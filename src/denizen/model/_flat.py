@@ -47,8 +47,7 @@ class FlatWorld:
         state = narrowed(state, self.setting.precision)
         if "alive" in state.kinds:  # births make identities differ between worlds
             self.setting = dataclasses.replace(self.setting, custom_ids=True)
-        self._class = type(state)
-        self._fields = tuple((name, *_structure(getattr(state, name))) for name in state.kinds)
+        self._learn(state)
         return self.leaves(state), self._stack(bad, key)
 
     def step(
@@ -92,6 +91,11 @@ class FlatWorld:
         fields["time"] = Time(step, self.setting.dt, self.model.time_unit)
         fields["id"] = leaves[-1] if self.setting.custom_ids else self.ids
         return make(self._class, fields)
+
+    def _learn(self, state: Any) -> None:
+        """Keep how a state is put together."""
+        self._class = type(state)
+        self._fields = tuple((name, *_structure(getattr(state, name))) for name in state.kinds)
 
     def _stack(self, bad: list[tuple[str, Tensor]], like: Tensor) -> Tensor:
         self.checks = [label for label, _ in bad]

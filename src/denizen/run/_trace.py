@@ -78,13 +78,7 @@ def trace(stepper: Stepper, carry: Carry) -> Traced:
         return [*new, after, *records, bad]
 
     invariants = [stepper.keys, *stepper.values.values()]
-    with torch.no_grad():
-        arguments = [*carry.leaves, carry.switches, carry.step, *invariants]
-        module = make_fx(flat)(*arguments)
-        if any(_writes(node) for node in module.graph.nodes):  # `hazard[:10] = 1.0`: what it changes is not its result
-            pure = torch.func.functionalize(module, remove="mutations")
-            module = make_fx(pure, {torch.ops.aten.copy.default: _copied})(*arguments)
-    module.graph.eliminate_dead_code()
+    module = recorded(flat, [*carry.leaves, carry.switches, carry.step, *invariants])
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
     return Traced(
         module=module,
@@ -94,6 +88,17 @@ def trace(stepper: Stepper, carry: Carry) -> Traced:
         invariants=inputs[count + 2 :],
         values=invariants,
     )
+
+
+def recorded(function: Callable[..., list[Tensor]], arguments: Sequence[Tensor]) -> GraphModule:
+    """A function of tensors as a flat graph without writes; runs it once or twice."""
+    with torch.no_grad():
+        module = make_fx(function)(*arguments)
+        if any(_writes(node) for node in module.graph.nodes):  # `hazard[:10] = 1.0`: what it changes is not its result
+            pure = torch.func.functionalize(module, remove="mutations")
+            module = make_fx(pure, {torch.ops.aten.copy.default: _copied})(*arguments)
+    module.graph.eliminate_dead_code()
+    return module
 
 
 def _writes(node: Node) -> bool:

@@ -1,0 +1,107 @@
+"""Env: a model that takes actions, observes and rewards; written for one world, batched by the engine."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.errors import ModelError
+from denizen.model._model import Model
+from denizen.model._spaces import Box, Space
+from denizen.model._state import State
+from denizen.rng import Rng
+
+
+class Env(Model):
+    """Base of environments. Subclasses write the methods below for one world, by the rule for every model.
+
+    `init(rng)` and `step(now, action, rng)` give states; `observe(now)`, `reward(before, action, now)` and
+    `terminated(now)` look at them. `now.time.step` counts the steps of the present life. A life ends where
+    `terminated` says so, and is cut off (truncated) after `time_limit` steps or where `truncated` says so.
+
+    Several agents may share a world: give `num_actors`, and let actions, observations and rewards have a leading axis
+    of that size; `acting` then masks those that are out.
+    """
+
+    @property
+    def num_agents(self) -> int:
+        """Size of the axis ``"agents"`` and of what `rng` draws: that of a graph if there is one, else `num_actors`."""
+        try:
+            return super().num_agents
+        except ModelError:
+            return self.num_actors or 1
+
+    @property
+    def num_actors(self) -> int | None:
+        """How many agents act in one world; None: one, without an axis of its own."""
+        return None
+
+    @property
+    def time_limit(self) -> int | None:
+        """Steps after which a life is cut off; None: never."""
+        return None
+
+    @property
+    def action_space(self) -> Space:
+        """Of one agent's action."""
+        raise ModelError(f"{type(self).__name__} has no action_space; return a dz.rl.Discrete or dz.rl.Box")
+
+    @property
+    def observation_space(self) -> Box:
+        """Of one agent's observation, as `observe` returns it."""
+        raise ModelError(f"{type(self).__name__} has no observation_space; return a dz.rl.Box")
+
+    def step(self, now: Any, action: Tensor, rng: Rng) -> State:  # type: ignore[override]  # pyrefly: ignore
+        """The state one step on.
+
+        Args:
+            now: the state.
+            action: int64 `[]` for a `Discrete` space, else of the space's shape and dtype; `[actors, …]` for several.
+            rng: random numbers of this step.
+        """
+        raise ModelError(f"{type(self).__name__} has no step(self, now, action, rng)")
+
+    def observe(self, now: Any) -> Tensor:
+        """What an agent sees, in the form that is stored: of the observation space's shape and dtype."""
+        raise ModelError(f"{type(self).__name__} has no observe(self, now)")
+
+    def reward(self, before: Any, action: Tensor, now: Any) -> Tensor:
+        """Reward of the step from `before` to `now`: float32 `[]`, or `[actors]`."""
+        raise ModelError(f"{type(self).__name__} has no reward(self, before, action, now)")
+
+    def terminated(self, now: Any) -> Tensor:
+        """Whether the life is over for good: bool or int8 `[]`."""
+        raise ModelError(f"{type(self).__name__} has no terminated(self, now)")
+
+    def truncated(self, now: Any) -> Tensor | None:
+        """Whether the life is cut off for another reason than the time limit: bool or int8 `[]`; None: never."""
+        return None
+
+    def reset(self, ended: Any, rng: Rng) -> State:
+        """The state in which the next life begins; `ended` is the one in which the last life ended."""
+        return self.init(rng)
+
+    def action_mask(self, now: Any) -> Tensor | None:
+        """Which choices are open: bool `[n]` (`[actors, n]`), at least one of them; None: all."""
+        return None
+
+    def acting(self, now: Any) -> Tensor | None:
+        """Which agents of several act: bool or int8 `[actors]`; None: all."""
+        return None
+
+    def privileged(self, now: Any) -> Tensor | None:
+        """What a critic may see beside the observation: float32 `[k]` (`[actors, k]`); None: nothing."""
+        return None
+
+    def network_input(self, observation: Tensor) -> Tensor:
+        """Stored observations `[batch, …]` as floats for a network; for packed observations, unpack them here."""
+        return observation.to(torch.float32)
+
+    def privileged_input(self, observation: Tensor, privileged: Tensor | None) -> Tensor | None:
+        """What the critic gets beside the features: `[batch, k]`, from what was stored; None: nothing."""
+        return privileged
+
+    def draw(self, now: Any) -> Sequence[str] | Tensor:
+        """A picture of one world for people: lines of text, or uint8 `[height, width, 3]`."""
+        raise ModelError(f"{type(self).__name__} has no draw(self, now), so its worlds cannot be shown")

@@ -1,0 +1,145 @@
+"""One world of an environment over flat tensors: the form that is batched and stored."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from denizen import _tree
+from denizen.errors import ModelError
+from denizen.model._apply import Setting
+from denizen.model._env import Env
+from denizen.model._flat import FlatWorld
+from denizen.model._state import Time, form, own
+from denizen.rng import Rng
+
+
+class Look(NamedTuple):
+    """What is seen of one world, or of a batch with a leading axis.
+
+    Attributes:
+        observation: of the observation space's dtype.
+        action_mask: bool; None: all choices are open.
+        privileged: float32; None: nothing.
+        acting: bool `[actors]`; None: all.
+    """
+
+    observation: Tensor
+    action_mask: Tensor | None
+    privileged: Tensor | None
+    acting: Tensor | None
+
+
+class Happened(NamedTuple):
+    """What one step gave.
+
+    Attributes:
+        leaves: state tensors.
+        reward: float32.
+        terminated: bool `[]`.
+        truncated: bool `[]`.
+        bad: int8 `[checks]`, 1 where a check failed.
+    """
+
+    leaves: list[Tensor]
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    bad: Tensor
+
+
+class FlatEnv(FlatWorld):
+    """Init, step, reset and looks of one world as functions of tensors.
+
+    Attributes:
+        step_checks: labels of what `Happened.bad` tells.
+    """
+
+    def __init__(self, env: Env, ids: Tensor) -> None:
+        super().__init__(env, Setting(), ids)
+        self.env = env
+        self.step_checks: list[str] = []
+
+    def begin(self, key: Tensor, values: dict[str, Tensor], clock: Tensor) -> list[Tensor]:
+        """Leaves of the first state of a world. `clock` is 0 there; it is what tells draws of resets apart."""
+        env = self._bound(values)
+        state = form(env.init(self._rng(key, clock, "init")), None, {"agents": self.ids.numel()}, None, False)
+        state = _tree.tree_map(lambda tensor: tensor.to(key.device), state)
+        self._learn(own(state, Time(clock, 1.0, env.time_unit), self.ids))
+        return self.leaves(state)
+
+    def restart(
+        self, leaves: list[Tensor], age: Tensor, key: Tensor, values: dict[str, Tensor], clock: Tensor
+    ) -> list[Tensor]:
+        """Leaves of the state in which the next life begins, from those in which the last one ended."""
+        env, ended = self._bound(values), self.state(leaves, age)
+        return self.leaves(form(env.reset(ended, self._rng(key, clock, "init")), ended, {}, type(ended), False))
+
+    def act(
+        self, leaves: list[Tensor], age: Tensor, key: Tensor, values: dict[str, Tensor], action: Tensor, clock: Tensor
+    ) -> Happened:
+        """One step with an action.
+
+        Args:
+            leaves: state tensors.
+            age: int64 `[]`: steps of this life so far.
+            key: int64 `[2]`.
+            values: parameters.
+            action: of the action space's shape and dtype.
+            clock: int64 `[]`: steps of the run so far, which random numbers depend on.
+        """
+        env, before = self._bound(values), self.state(leaves, age)
+        rng = self._rng(key, clock, "step")
+        new = form(env.step(before, action, rng), before, {}, type(before), False)
+        new = own(new, Time(age + 1, 1.0, env.time_unit), self.ids)
+        reward = self._number("reward", env.reward(before, action, new)).to(torch.float32)
+        terminated = self._flag("terminated", env.terminated(new))
+        truncated = env.truncated(new)
+        cut = torch.zeros_like(terminated) if truncated is None else self._flag("truncated", truncated)
+        if env.time_limit is not None:
+            cut = cut | (age + 1 >= env.time_limit)
+        wrong = env.action_space.fault(action).any().to(torch.int8)
+        checks = [("an action outside the action space", wrong)]
+        checks += [("a reward that is not finite", (~torch.isfinite(reward)).any().to(torch.int8)), *rng._bad]
+        self.step_checks = [label for label, _ in checks]
+        return Happened(self.leaves(new), reward, terminated, cut, torch.stack([flag for _, flag in checks]))
+
+    def look(self, leaves: list[Tensor], age: Tensor, values: dict[str, Tensor]) -> Look:
+        """What is seen of a state."""
+        env, now = self._bound(values), self.state(leaves, age)
+        observation = env.observe(now)
+        lead = () if env.num_actors is None else (env.num_actors,)
+        space = env.observation_space
+        if not isinstance(observation, Tensor) or observation.shape != (*lead, *space.shape):
+            found = tuple(observation.shape) if isinstance(observation, Tensor) else type(observation).__name__
+            raise ModelError(f"{self._name}.observe gave {found}, its observation_space has {(*lead, *space.shape)}")
+        mask, privileged, acting = env.action_mask(now), env.privileged(now), env.acting(now)
+        return Look(
+            observation.to(space.dtype),
+            None if mask is None else mask.to(torch.bool),
+            None if privileged is None else privileged.to(torch.float32),
+            None if acting is None else acting.to(torch.bool),
+        )
+
+    @property
+    def _name(self) -> str:
+        return type(self.env).__name__
+
+    def _bound(self, values: dict[str, Tensor]) -> Any:
+        return self.env.with_values(values) if values else self.env
+
+    def _rng(self, key: Tensor, clock: Tensor, phase: str) -> Rng:
+        return Rng(key, clock, num=self.ids.numel(), phase=phase)
+
+    def _number(self, what: str, value: Any) -> Tensor:
+        wanted = () if self.env.num_actors is None else (self.env.num_actors,)
+        if not isinstance(value, Tensor) or value.shape != wanted:
+            found = tuple(value.shape) if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"
+            raise ModelError(f"{self._name}.{what} gave {found}; expected a tensor of shape {wanted}")
+        return value
+
+    def _flag(self, what: str, value: Any) -> Tensor:
+        if not isinstance(value, Tensor) or value.shape != ():
+            found = tuple(value.shape) if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"
+            raise ModelError(f"{self._name}.{what} gave {found}; expected one flag for the world, a tensor of shape ()")
+        return value.to(torch.bool)

@@ -1,0 +1,329 @@
+"""Worlds: a batch of an environment's worlds on one device, with episode limits and auto-reset, free of host reads."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from denizen.errors import InputError, ModelError, nearest
+from denizen.model import Discrete, Env, FlatEnv, Look
+from denizen.rl._recorded import Recorded
+from denizen.rng import MAX_SEED
+from denizen.run._device import choose
+
+LEAST_RESETS = 64  # below that many rows a gather saves nothing
+
+
+@dataclasses.dataclass
+class Carry:
+    """What goes from step to step.
+
+    Attributes:
+        leaves: state tensors, each `[worlds, …]`.
+        age: int64 `[worlds]`: steps of the present life.
+        waiting: bool `[worlds]`: life over, not reset yet.
+        clock: int64 `[]`: steps of the run.
+        faults: int32 `[worlds, checks]`: the step at which a check first failed; -1: never.
+        waited: int64 `[]`: steps of worlds spent waiting, in all.
+    """
+
+    leaves: list[Tensor]
+    age: Tensor
+    waiting: Tensor
+    clock: Tensor
+    faults: Tensor
+    waited: Tensor
+
+    def tensors(self) -> list[Tensor]:
+        """Everything, in a fixed order."""
+        return [*self.leaves, self.age, self.waiting, self.clock, self.faults, self.waited]
+
+    def copy_(self, other: "Carry") -> None:
+        """Take another one's values into these tensors."""
+        for mine, new in zip(self.tensors(), other.tensors(), strict=True):
+            mine.copy_(new)
+
+    def clone(self) -> "Carry":
+        """A copy that shares no memory."""
+        leaves = [leaf.clone() for leaf in self.leaves]
+        return Carry(leaves, *[tensor.clone() for tensor in self.tensors()[len(leaves) :]])
+
+
+class Step(NamedTuple):
+    """What a step of all worlds gave.
+
+    Attributes:
+        look: what is seen now; of a world whose life ended, the first look of its next life.
+        reward: float32 `[worlds]` or `[worlds, actors]`; 0 where a world waited.
+        terminated: bool `[worlds]`: this step ended the life for good.
+        truncated: bool `[worlds]`: this step cut the life off; both may hold.
+        valid: bool `[worlds]`: the world acted; False where it waited for its reset.
+        final: the last look of lives that ended, one row for each of `final_index`.
+        final_index: int64 `[rows]`: the worlds of `final`; which of them ended, their flags tell.
+    """
+
+    look: Look
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    valid: Tensor
+    final: Look
+    final_index: Tensor
+
+    @property
+    def ended(self) -> Tensor:
+        """Bool `[worlds]`: this step ended a life, one way or the other."""
+        return self.terminated | self.truncated
+
+
+class Worlds:
+    """A batch of worlds of an environment.
+
+    ```python
+    worlds = dz.rl.Worlds(env, 4096)
+    look = worlds.reset()
+    step = worlds.step(actions)  # int64 [4096]
+    ```
+
+    Attributes:
+        env: the environment, on its device.
+        num_envs: number of worlds.
+        max_resets: worlds that can be reset in one step; others wait, masked, and are reset first come by position.
+        carry: the present states; None before `reset`.
+    """
+
+    def __init__(
+        self, env: Env, num_envs: int, *, seed: int = 0, device: torch.device | str | None = None,
+        max_resets: int | None = None, params: Mapping[str, Any] | None = None, worlds: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
+        """Args:
+        env: the environment.
+        num_envs: number of worlds.
+        seed: of the random numbers.
+        device: None: CUDA where there is a device that works, else the CPU.
+        max_resets: resets in one step at most; None: an eighth of the worlds and at least 64. Only that many fresh
+            worlds are computed in a step.
+        params: parameters that differ between worlds, each with a leading axis of `num_envs`.
+        worlds: numbers of the worlds, which with the seed fix their random numbers; None: 0, 1, … Worlds of one number
+            that get the same actions are the same.
+
+        Raises:
+            InputError: an argument does not fit.
+        """
+        if not isinstance(env, Env):
+            raise InputError(f"Worlds: env is {type(env).__name__}, expected a dz.Env")
+        self._check_numbers(num_envs, seed, max_resets)
+        target, _ = choose(device, "Worlds")
+        self.env: Env = env.to(target)
+        self.num_envs, self.device, self.seed = num_envs, target, seed
+        self.max_resets = min(num_envs, max_resets or max(LEAST_RESETS, -(-num_envs // 8)))
+        numbers = list(range(num_envs)) if worlds is None else [int(number) for number in worlds]
+        if len(numbers) != num_envs or min(numbers) < 0 or max(numbers) > MAX_SEED:
+            raise InputError(f"Worlds: worlds has {len(numbers)} numbers, expected {num_envs} of 0 to {MAX_SEED}")
+        self.keys = torch.tensor([[seed, number] for number in numbers], device=target)
+        self.values = self._values(params or {})
+        self._flat = FlatEnv(self.env, torch.arange(self.env.num_agents, device=target))
+        self._begin, self._advance = Recorded(self._start), Recorded(self._next)
+        self.carry: Carry | None = None
+
+    @staticmethod
+    def _check_numbers(num_envs: Any, seed: Any, max_resets: Any) -> None:
+        for name, value, low, high in (
+            ("num_envs", num_envs, 1, 2**31), ("seed", seed, 0, MAX_SEED), ("max_resets", max_resets, 1, 2**31),
+        ):  # fmt: skip
+            if value is None and name == "max_resets":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                raise InputError(f"Worlds: {name}={value!r}, expected a whole number from {low} to {high}")
+
+    def _values(self, params: Mapping[str, Any]) -> dict[str, Tensor]:
+        values = {}
+        for name, value in params.items():
+            spec = self.env.params.get(name)
+            if spec is None:
+                known = nearest(name, self.env.params)
+                raise InputError(f"Worlds: params has {name!r}, which {type(self.env).__name__} has not; {known}")
+            tensor = torch.as_tensor(value, dtype=torch.float32, device=self.device)
+            if tensor.shape != (self.num_envs, *spec.shape):
+                raise InputError(
+                    f"Worlds: params[{name!r}] has shape {tuple(tensor.shape)}, expected "
+                    f"{(self.num_envs, *spec.shape)}: one for each world"
+                )
+            spec.check(tensor, f"Worlds: params[{name!r}]")
+            values[name] = tensor
+        return values
+
+    # --- use ----------------------------------------------------------------------------------------------------------
+
+    def reset(self) -> Look:
+        """Begin every world anew and look at it; the same each time."""
+        self.carry, look = self.begin()
+        return look
+
+    def step(self, action: Tensor) -> Step:
+        """One step of all worlds.
+
+        Args:
+            action: `[worlds]` for a `Discrete` space (any integer dtype), else `[worlds, …]`; `[worlds, actors, …]` for
+                several actors.
+
+        Raises:
+            InputError: the action has another shape or dtype. Values are looked at by `check`.
+        """
+        if self.carry is None:
+            raise InputError("Worlds.step: the worlds have not begun; call reset() first")
+        self.carry, step = self.advance(self.carry, self.checked(action))
+        return step
+
+    def check(self) -> None:
+        """Raise where a check on the device has failed, naming the first world and step (reads the device).
+
+        Raises:
+            ModelError: an action outside its space, a reward or observation that is not finite, a bad probability.
+        """
+        if self.carry is None or not bool((self.carry.faults >= 0).any()):
+            return
+        at = torch.where(self.carry.faults < 0, 2**31 - 1, self.carry.faults)
+        world, check = divmod(int(at.flatten().argmin()), at.shape[1])
+        labels = [*self._flat.step_checks, "an observation that is not finite"]
+        raise ModelError(
+            f"{type(self.env).__name__}: {labels[check]}, in world {world} at step {int(at[world, check])} "
+            f"(first of {int((self.carry.faults >= 0).any(1).sum())} worlds)"
+        )
+
+    def checked(self, action: Tensor) -> Tensor:
+        """The action in the form that steps take; raises `InputError` for a wrong shape or dtype."""
+        space, actors = self.env.action_space, self.env.num_actors
+        wanted = (self.num_envs, *(() if actors is None else (actors,)), *space.shape)
+        if not isinstance(action, Tensor) or tuple(action.shape) != wanted:
+            found = tuple(action.shape) if isinstance(action, Tensor) else type(action).__name__
+            raise InputError(f"action is {found}, expected a tensor of shape {wanted}")
+        if isinstance(space, Discrete) and (action.is_floating_point() or action.dtype == torch.bool):
+            raise InputError(f"action has dtype {action.dtype}, expected whole numbers from 0 to {space.n - 1}")
+        return action.to(self.device, space.dtype)
+
+    def state(self, world: int | None = None) -> Any:
+        """The author's state of one world, or of all with a leading axis."""
+        if self.carry is None:
+            raise InputError("Worlds.state: the worlds have not begun; call reset() first")
+        if world is None:
+            return self._flat.state(self.carry.leaves, self.carry.age)
+        return self._flat.state([leaf[world] for leaf in self.carry.leaves], self.carry.age[world])
+
+    # --- pure functions, for trainers ---------------------------------------------------------------------------------
+
+    def begin(self) -> tuple[Carry, Look]:
+        """The first states and looks."""
+        leaves, look = self._begin(self.keys, self.values)
+        device, count = self.device, self.num_envs
+        zero = torch.zeros((), dtype=torch.int64, device=device)
+        age, waiting = (
+            torch.zeros(count, dtype=torch.int64, device=device),
+            torch.zeros(count, dtype=torch.bool, device=device),
+        )
+        carry = Carry(leaves, age, waiting, zero, torch.zeros(count, 0, dtype=torch.int32, device=device), zero.clone())
+        checks = self._count_checks(carry)
+        carry.faults = torch.full((count, checks), -1, dtype=torch.int32, device=device)
+        return carry, look
+
+    def advance(self, carry: Carry, action: Tensor) -> tuple[Carry, Step]:
+        """The next states and what happened; a pure function of its arguments."""
+        tensors, step = self._advance(carry.tensors(), self.keys, self.values, action)
+        return self._carry(tensors), step
+
+    def _carry(self, tensors: list[Tensor]) -> Carry:
+        return Carry(tensors[:-5], *tensors[-5:])
+
+    def _count_checks(self, carry: Carry) -> int:
+        """How many checks a step makes, found by a step that leads nowhere."""
+        space, actors = self.env.action_space, self.env.num_actors
+        shape = (self.num_envs, *(() if actors is None else (actors,)), *space.shape)
+        self._act(
+            carry.leaves,
+            carry.age,
+            self.keys,
+            self.values,
+            torch.zeros(shape, dtype=space.dtype, device=self.device),
+            carry.clock,
+        )
+        return len(self._flat.step_checks) + 1
+
+    def _start(self, keys: Tensor, values: dict[str, Tensor]) -> tuple[list[Tensor], Look]:
+        clock = torch.zeros((), dtype=torch.int64, device=keys.device)
+        age = torch.zeros(self.num_envs, dtype=torch.int64, device=keys.device)
+        leaves = torch.vmap(self._flat.begin, in_dims=(0, 0, None))(keys, values, clock)
+        return leaves, self._see(leaves, age, values)
+
+    def _see(self, leaves: list[Tensor], age: Tensor, values: dict[str, Tensor]) -> Look:
+        def one(*args: Any) -> dict[str, Tensor]:  # vmap takes no None
+            return {name: value for name, value in self._flat.look(*args)._asdict().items() if value is not None}
+
+        seen = torch.vmap(one)(leaves, age, values)
+        return Look(*[seen.get(name) for name in Look._fields])
+
+    def _act(self, *args: Any) -> Any:
+        return torch.vmap(self._flat.act, in_dims=(0, 0, 0, 0, 0, None))(*args)
+
+    def _next(self, tensors: list[Tensor], keys: Tensor, values: dict[str, Tensor], action: Tensor) -> Any:
+        carry = self._carry(tensors)
+        valid = ~carry.waiting
+        happened = self._act(carry.leaves, carry.age, keys, values, action, carry.clock)
+        leaves = [
+            torch.where(_like(valid, new), new, old) for new, old in zip(happened.leaves, carry.leaves, strict=True)
+        ]
+        age = torch.where(valid, carry.age + 1, carry.age)
+        terminated, truncated = happened.terminated & valid, happened.truncated & valid
+        over = terminated | truncated | carry.waiting
+        clock = carry.clock + 1
+
+        index, chosen = self._choose(over)
+        rows = [leaf if index is None else leaf[index] for leaf in leaves]
+        row_age, row_keys = (age, keys) if index is None else (age[index], keys[index])
+        row_values = values if index is None else {name: value[index] for name, value in values.items()}
+        final = self._see(rows, row_age, row_values)
+        restart = torch.vmap(self._flat.restart, in_dims=(0, 0, 0, 0, None))
+        fresh = restart(rows, row_age, row_keys, row_values, clock)
+        fresh = [torch.where(_like(chosen, new), new, old) for new, old in zip(fresh, rows, strict=True)]
+        young = torch.where(chosen, 0, row_age)
+        if index is None:
+            leaves, age, waiting = fresh, young, torch.zeros_like(over)
+        else:
+            leaves = [leaf.index_copy(0, index, row) for leaf, row in zip(leaves, fresh, strict=True)]
+            age = age.index_copy(0, index, young)
+            waiting = over.index_copy(0, index, over[index] & ~chosen)
+
+        look = self._see(leaves, age, values)
+        faults = self._faults(carry, happened.bad, look.observation, valid)
+        waited = carry.waited + carry.waiting.sum()
+        reward = torch.where(_like(valid, happened.reward), happened.reward, 0.0)
+        where = torch.arange(self.num_envs, device=keys.device) if index is None else index
+        step = Step(look, reward, terminated, truncated, valid, final, where)
+        return [*leaves, age, waiting, clock, faults, waited], step
+
+    def _choose(self, over: Tensor) -> tuple[Tensor | None, Tensor]:
+        """(rows of worlds, or None for all; which of the rows to reset): distinct rows, those that are over first."""
+        if self.max_resets == self.num_envs:
+            return None, over
+        ones = over.to(torch.int64)
+        behind = ones.sum() + (1 - ones).cumsum(0) - 1
+        place = torch.where(over, ones.cumsum(0) - 1, behind)
+        numbers = torch.arange(self.num_envs, device=over.device)
+        index = torch.zeros_like(numbers).scatter(0, place, numbers)[: self.max_resets]
+        return index, over[index]
+
+    def _faults(self, carry: Carry, bad: Tensor, observation: Tensor, valid: Tensor) -> Tensor:
+        if observation.is_floating_point():
+            blind = (~torch.isfinite(observation)).flatten(1).any(1)
+        else:
+            blind = torch.zeros_like(valid)
+        bad = torch.cat([(bad != 0) & valid[:, None], blind[:, None]], dim=1)
+        if carry.faults.shape[1] == 0:
+            return carry.faults
+        return torch.where((carry.faults < 0) & bad, carry.clock.to(torch.int32), carry.faults)
+
+
+def _like(flags: Tensor, other: Tensor) -> Tensor:
+    """Flags `[worlds]` with further axes of size 1, to go with another tensor."""
+    return flags.reshape(-1, *[1] * (other.dim() - 1))
