@@ -38,6 +38,7 @@ class Happened(NamedTuple):
         reward: float32.
         terminated: bool `[]`.
         truncated: bool `[]`.
+        flows: for each series of (before, now), in the order of `Env.all_series`: float32 `[]`, summed over its axes.
         bad: int8 `[checks]`, 1 where a check failed.
     """
 
@@ -45,6 +46,7 @@ class Happened(NamedTuple):
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
+    flows: dict[str, Tensor]
     bad: Tensor
 
 
@@ -102,7 +104,11 @@ class FlatEnv(FlatWorld):
         checks = [("an action outside the action space", wrong)]
         checks += [("a reward that is not finite", (~torch.isfinite(reward)).any().to(torch.int8)), *rng._bad]
         self.step_checks = [label for label, _ in checks]
-        return Happened(self.leaves(new), reward, terminated, cut, torch.stack([flag for _, flag in checks]))
+        flows = {
+            name: getattr(env, name)(before, new).sum().to(torch.float32)
+            for name, kind in env.all_series.items() if kind == "flow"
+        }  # fmt: skip
+        return Happened(self.leaves(new), reward, terminated, cut, flows, torch.stack([flag for _, flag in checks]))
 
     def look(self, leaves: list[Tensor], age: Tensor, values: dict[str, Tensor]) -> Look:
         """What is seen of a state."""

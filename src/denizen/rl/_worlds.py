@@ -60,6 +60,7 @@ class Step(NamedTuple):
         terminated: bool `[worlds]`: this step ended the life for good.
         truncated: bool `[worlds]`: this step cut the life off; both may hold.
         valid: bool `[worlds]`: the world acted; False where it waited for its reset.
+        flows: for each of the environment's series of (before, now): float32 `[worlds]`, 0 where a world waited.
         final: the last look of lives that ended, one row for each of `final_index`.
         final_index: int64 `[rows]`: the worlds of `final`; which of them ended, their flags tell.
     """
@@ -69,6 +70,7 @@ class Step(NamedTuple):
     terminated: Tensor
     truncated: Tensor
     valid: Tensor
+    flows: dict[str, Tensor]
     final: Look
     final_index: Tensor
 
@@ -119,7 +121,7 @@ class Worlds:
         self.env: Env = env.to(target)
         self.num_envs, self.device, self.seed = num_envs, target, seed
         self.max_resets = min(num_envs, max_resets or max(LEAST_RESETS, -(-num_envs // 8)))
-        numbers = list(range(num_envs)) if worlds is None else [int(number) for number in worlds]
+        numbers = list(range(num_envs)) if worlds is None else list(worlds)
         if len(numbers) != num_envs or min(numbers) < 0 or max(numbers) > MAX_SEED:
             raise InputError(f"Worlds: worlds has {len(numbers)} numbers, expected {num_envs} of 0 to {MAX_SEED}")
         self.keys = torch.tensor([[seed, number] for number in numbers], device=target)
@@ -261,7 +263,7 @@ class Worlds:
             return {name: value for name, value in self._flat.look(*args)._asdict().items() if value is not None}
 
         seen = torch.vmap(one)(leaves, age, values)
-        return Look(*[seen.get(name) for name in Look._fields])
+        return Look(seen["observation"], seen.get("action_mask"), seen.get("privileged"), seen.get("acting"))
 
     def _act(self, *args: Any) -> Any:
         return torch.vmap(self._flat.act, in_dims=(0, 0, 0, 0, 0, None))(*args)
@@ -298,8 +300,9 @@ class Worlds:
         faults = self._faults(carry, happened.bad, look.observation, valid)
         waited = carry.waited + carry.waiting.sum()
         reward = torch.where(_like(valid, happened.reward), happened.reward, 0.0)
+        flows = {name: torch.where(valid, flow, 0.0) for name, flow in happened.flows.items()}
         where = torch.arange(self.num_envs, device=keys.device) if index is None else index
-        step = Step(look, reward, terminated, truncated, valid, final, where)
+        step = Step(look, reward, terminated, truncated, valid, flows, final, where)
         return [*leaves, age, waiting, clock, faults, waited], step
 
     def _choose(self, over: Tensor) -> tuple[Tensor | None, Tensor]:

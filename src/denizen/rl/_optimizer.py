@@ -1,0 +1,124 @@
+"""Flat Adam: all parameters in one buffer, clipped and updated by a few operations, without a host read."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from denizen.errors import InputError
+
+_GROWTH_AFTER = 2000  # good steps after which a loss scale doubles, as torch.amp.GradScaler has it
+
+
+class FlatAdam:
+    """Adam (Kingma and Ba, 2015) over groups of parameters, each clipped by its own norm.
+
+    Parameters become views of one buffer a group, their gradients likewise.
+
+    Attributes:
+        scale: what to multiply the loss by before backward (float16); else 1.
+    """
+
+    def __init__(
+        self, groups: Sequence[Sequence[nn.Parameter]], *, max_norm: float | None, eps: float = 1e-5,
+        scale: float | None = None,
+    ) -> None:  # fmt: skip
+        """Args:
+        groups: parameters, each in one group.
+        max_norm: of a group's gradient; None: no clipping.
+        eps: added to the root of the second moment.
+        scale: first scale of the loss, for float16; None: none, and a gradient that is not finite is applied as it is.
+
+        Raises:
+            InputError: nothing to learn, or parameters of several dtypes.
+        """
+        self.groups = [list(group) for group in groups if group]
+        if not self.groups:
+            raise InputError("the policy has no parameters that need a gradient; nothing could be learnt")
+        self._max_norm = max_norm
+        device = self.groups[0][0].device
+        self.scale = torch.full((), scale or 1.0, device=device)
+        self._scaled, self._good = scale is not None, torch.zeros((), device=device)
+        self.rate = torch.zeros((), device=device)
+        self.flat = [_flatten(group) for group in self.groups]
+        self._adam = [torch.optim.Adam([flat], lr=self.rate, eps=eps, fused=True) for flat in self.flat]
+        for adam, flat in zip(self._adam, self.flat, strict=True):  # the state exists before anything is captured
+            adam.state[flat] = {
+                "step": torch.zeros((), device=device),
+                "exp_avg": torch.zeros_like(flat), "exp_avg_sq": torch.zeros_like(flat),
+            }  # fmt: skip
+
+    def moments(self, parameter: Tensor) -> tuple[Tensor, Tensor]:
+        """First and second moment of a parameter, as views."""
+        for adam, flat, group in zip(self._adam, self.flat, self.groups, strict=True):
+            begin = 0
+            for mine in group:
+                if mine is parameter:
+                    state, end = adam.state[flat], begin + mine.numel()
+                    return state["exp_avg"][begin:end].view_as(mine), state["exp_avg_sq"][begin:end].view_as(mine)
+                begin += mine.numel()
+        raise KeyError("not among the parameters of this optimizer")
+
+    def zero(self) -> None:
+        """Gradients to 0, in place."""
+        for flat in self.flat:
+            assert flat.grad is not None
+            flat.grad.zero_()
+
+    def step(self, rate: Tensor, skip: Tensor) -> Tensor:
+        """Clip and update.
+
+        Args:
+            rate: float32 `[]`: learning rate.
+            skip: bool `[]`: leave everything as it is.
+
+        Returns:
+            Norm of the whole gradient before clipping: float32 `[]`.
+        """
+        self.rate.copy_(rate)
+        grads = [flat.grad for flat in self.flat]
+        if self._scaled:
+            for grad in grads:
+                grad.div_(self.scale)  # type: ignore[union-attr]
+        norms = [torch.linalg.vector_norm(grad) for grad in grads]  # type: ignore[arg-type]
+        total = torch.stack(norms).norm()
+        if self._scaled:
+            skip = skip | ~torch.isfinite(total)
+            self._rescale(torch.isfinite(total))
+        if self._max_norm is not None:
+            for grad, norm in zip(grads, norms, strict=True):
+                grad.mul_((self._max_norm / (norm + 1e-6)).clamp(max=1.0))  # type: ignore[union-attr]
+        stop = skip.to(torch.float32)
+        for adam in self._adam:
+            adam.found_inf = stop  # type: ignore[attr-defined]  # the fused kernel leaves everything where this is 1
+            adam.step()
+        return total
+
+    def _rescale(self, finite: Tensor) -> None:
+        """Halve the scale after an overflow, double it after 2,000 steps without one."""
+        self._good.copy_(torch.where(finite, self._good + 1, 0.0))
+        grow = self._good >= _GROWTH_AFTER
+        self.scale.copy_(torch.where(finite, torch.where(grow, self.scale * 2, self.scale), self.scale * 0.5))
+        self._good.masked_fill_(grow, 0.0)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint needs beside the parameters."""
+        held = {"scale": self.scale, "good": self._good}
+        for number, (adam, flat) in enumerate(zip(self._adam, self.flat, strict=True)):
+            held.update({f"{number}.{name}": tensor for name, tensor in adam.state[flat].items()})
+        return held
+
+
+def _flatten(group: Sequence[nn.Parameter]) -> nn.Parameter:
+    """One parameter of which the given ones become views, values and gradients alike."""
+    if len({(p.dtype, p.device) for p in group}) > 1:
+        raise InputError("the policy's parameters differ in dtype or device; a policy is float32 on one device")
+    flat = nn.Parameter(torch.cat([p.detach().flatten() for p in group]))
+    flat.grad = torch.zeros_like(flat)
+    begin = 0
+    for p in group:
+        end = begin + p.numel()
+        p.data = flat.data[begin:end].view_as(p)
+        p.grad = flat.grad[begin:end].view_as(p)
+        begin = end
+    return flat

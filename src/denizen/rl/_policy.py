@@ -1,0 +1,263 @@
+"""Policies: an actor and a critic over an environment's observations, feed-forward or recurrent."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from denizen.errors import InputError
+from denizen.model import Box, Discrete, Env, Look
+from denizen.rl._distributions import Categorical, Distribution, Gaussian
+from denizen.rl._value import ValueHead
+
+FIRST_LOG_STD = 0.0
+_SQRT2 = math.sqrt(2)
+
+
+class Judged(NamedTuple):
+    """What a policy makes of observations.
+
+    Attributes:
+        actions: the distribution over actions, of `rows`.
+        features: `[rows, …]`, what the value head takes.
+        memory: `[rows, width]` after these observations; width 0 without memory.
+    """
+
+    actions: Distribution
+    features: Tensor
+    memory: Tensor
+
+
+class ActorCritic(nn.Module):
+    """An actor and a critic.
+
+    The body turns inputs into features; the actor is one linear layer on them. The critic sees the same features, or
+    those of a body of its own, and what is privileged beside them. With a memory a GRU cell comes after the body.
+
+    Attributes:
+        head: the value head.
+        memory_size: width of the memory; 0 without one.
+    """
+
+    def __init__(
+        self, env: Env, body: nn.Module, *, critic_body: nn.Module | None = None, critic: nn.Module | None = None,
+        head: Callable[[int], ValueHead] = ValueHead, memory_size: int = 0,
+    ) -> None:  # fmt: skip
+        """Args:
+        env: whose observations and actions the policy is for.
+        body: from `env.network_input` (`[rows, …]` float32) to features `[rows, width]`.
+        critic_body: the same for the critic alone; None: shared, and the critic's gradient flows into the body.
+        critic: from features and what is privileged, side by side, to the features of the value head; None: as is.
+        head: makes the value head from the width of its features.
+        memory_size: width of a GRU cell between the body and the heads; 0: none. The critic then shares the body.
+
+        Raises:
+            InputError: the body does not take the environment's observations, or gives no `[rows, width]`.
+        """
+        super().__init__()
+        self.env, self.memory_size = env, memory_size
+        self.body, self.critic_body = body, critic_body
+        if critic_body is not None and memory_size:
+            raise InputError("ActorCritic: memory_size goes with a shared body; leave critic_body out")
+        width = self._width(body, "body")
+        self.cell = nn.GRUCell(width, memory_size) if memory_size else None
+        shown = memory_size or width
+        space = env.action_space
+        numbers = space.n if isinstance(space, Discrete) else math.prod(space.shape)
+        self.actor = nn.Linear(shown, numbers)
+        nn.init.orthogonal_(self.actor.weight, 0.01)
+        nn.init.zeros_(self.actor.bias)
+        self.log_std = nn.Parameter(torch.full((numbers,), FIRST_LOG_STD)) if isinstance(space, Box) else None
+        seen = (self._width(critic_body, "critic_body") if critic_body is not None else shown) + self._privileged()
+        self.critic = critic
+        if critic is not None:
+            seen = int(critic(torch.zeros(1, seen)).shape[-1])
+        self.head = head(seen)
+
+    def _example(self) -> Tensor:
+        env = self.env
+        space = env.observation_space
+        return torch.zeros(1, *space.shape, dtype=space.dtype)
+
+    def _width(self, body: nn.Module, name: str) -> int:
+        given = self.env.network_input(self._example())
+        try:
+            with torch.no_grad():
+                out = body(given)
+        except RuntimeError as error:
+            raise InputError(
+                f"ActorCritic: {name} does not take inputs of shape {('rows', *given.shape[1:])}, which "
+                f"{type(self.env).__name__} gives: {str(error).splitlines()[0]}"
+            ) from error
+        if out.dim() != 2 or out.shape[0] != 1:
+            raise InputError(f"ActorCritic: {name} gives {tuple(out.shape)} for one row, expected (1, width)")
+        return out.shape[1]
+
+    def _privileged(self) -> int:
+        """Width of what is privileged, by a first look at the environment."""
+        from denizen.rl._worlds import Worlds
+
+        worlds = Worlds(self.env.to("cpu"), 1, device="cpu")
+        look = worlds.reset()
+        extra = None if look.privileged is None else _rows(look.privileged, self.env)
+        given = self.env.privileged_input(_rows(look.observation, self.env), extra)
+        return 0 if given is None else given.shape[-1]
+
+    def first_memory(self, rows: int, device: torch.device) -> Tensor:
+        """Memory at the start of a life: zeros float32 `[rows, memory_size]`."""
+        return torch.zeros(rows, self.memory_size, device=device)
+
+    def forward(
+        self, observation: Tensor, memory: Tensor, action_mask: Tensor | None = None, privileged: Tensor | None = None,
+        first: Tensor | None = None,
+    ) -> Judged:  # fmt: skip
+        """Judge observations of one moment, or of several in a row.
+
+        Args:
+            observation: as stored: `[rows, …]`, or `[steps, rows, …]` flattened to `[steps * rows, …]`, where `memory`
+                tells the number of rows.
+            memory: float32 `[rows, memory_size]` before the first of the observations.
+            action_mask: bool, which choices are open.
+            privileged: what the critic may see beside the observation.
+            first: bool, like the rows of `observation`: a life begins here, so the memory starts anew.
+        """
+        env = self.env
+        given = env.network_input(observation)
+        shown = self.body(given)
+        if self.cell is not None:
+            shown, memory = self._remember(shown, memory, first)
+        space = env.action_space
+        numbers = self.actor(shown)
+        actions: Distribution
+        if isinstance(space, Discrete):
+            actions = Categorical.of(numbers, action_mask)
+        else:
+            assert self.log_std is not None
+            actions = Gaussian(numbers.to(torch.float32), self.log_std, space.shape)
+        seen = shown if self.critic_body is None else self.critic_body(given)
+        extra = env.privileged_input(observation, privileged)
+        if extra is not None:
+            seen = torch.cat([seen, extra.to(seen.dtype)], dim=-1)
+        return Judged(actions, seen if self.critic is None else self.critic(seen), memory)
+
+    def _remember(self, shown: Tensor, memory: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The cell over steps in a row; memory is cleared before a step where a life begins."""
+        assert self.cell is not None
+        rows = memory.shape[0]
+        outputs = []
+        begins = None if first is None else first.reshape(-1, rows)
+        for t, features in enumerate(shown.reshape(-1, rows, shown.shape[-1])):
+            if begins is not None:
+                memory = torch.where(begins[t][:, None], 0.0, memory)
+            memory = self.cell(features, memory.to(features.dtype)).to(torch.float32)
+            outputs.append(memory)
+        return torch.cat(outputs), memory
+
+
+def _rows(tensor: Tensor, env: Env) -> Tensor:
+    """Worlds and actors as one axis."""
+    return tensor if env.num_actors is None else tensor.flatten(0, 1)
+
+
+def rows_of(look: Look, env: Env) -> Look:
+    """A look with worlds and actors as one axis of rows; `acting` becomes bool `[rows]` where there is one."""
+    if env.num_actors is None:
+        return look
+    parts = [None if part is None else part.flatten(0, 1) for part in look]
+    return Look(*parts)  # type: ignore[arg-type]  # pyrefly: ignore
+
+
+def orthogonal(module: nn.Module, gain: float = _SQRT2) -> nn.Module:
+    """Orthogonal weights and zero biases for every linear and convolution layer within; returns the module."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            nn.init.orthogonal_(layer.weight, gain)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return module
+
+
+def _layers(width: int, hidden: Sequence[int], activation: type[nn.Module]) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for size in hidden:
+        layers += [nn.Linear(width, size), activation()]
+        width = size
+    return layers
+
+
+def mlp(
+    env: Env, hidden: Sequence[int] = (64, 64), *, activation: type[nn.Module] = nn.Tanh, shared: bool = False,
+    head: Callable[[int], ValueHead] = ValueHead, memory_size: int = 0, seed: int = 0,
+) -> ActorCritic:  # fmt: skip
+    """A policy of linear layers.
+
+    Args:
+        env: whose observations it takes, flattened.
+        hidden: widths of the hidden layers.
+        activation: after each of them.
+        shared: one body for actor and critic, in place of one for each; always so with a memory.
+        head: makes the value head.
+        memory_size: width of a GRU cell; 0: none.
+        seed: of the first weights.
+    """
+    return _seeded(seed, lambda: ActorCritic(
+        env, orthogonal(nn.Sequential(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))),
+        critic_body=None if shared or memory_size else orthogonal(
+            nn.Sequential(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))
+        ),
+        head=head, memory_size=memory_size,
+    ))  # fmt: skip
+
+
+def conv(
+    env: Env, channels: Sequence[int] = (32, 64, 64), hidden: int = 512, *, critic_hidden: Sequence[int] = (512,),
+    head: Callable[[int], ValueHead] = ValueHead, seed: int = 0,
+) -> ActorCritic:  # fmt: skip
+    """A policy of 3 x 3 convolutions over planes `[channels, height, width]`, one linear layer, and a critic on top.
+
+    Args:
+        env: whose `network_input` gives planes.
+        channels: of the convolutions, each with padding 1 and ReLU.
+        hidden: width of the features that actor and critic share.
+        critic_hidden: hidden layers of the critic, which take features and what is privileged.
+        head: makes the value head.
+        seed: of the first weights.
+    """
+
+    def build() -> ActorCritic:
+        planes = env.network_input(torch.zeros(1, *env.observation_space.shape, dtype=env.observation_space.dtype))
+        if planes.dim() != 4:
+            raise InputError(
+                f"conv: {type(env).__name__} gives inputs {tuple(planes.shape[1:])}, expected (channels, height, width)"
+            )
+        count, layers = planes.shape[1], []
+        for size in channels:
+            layers += [nn.Conv2d(count, size, 3, padding=1), nn.ReLU()]
+            count = size
+        flat = count * planes.shape[2] * planes.shape[3]
+        body = orthogonal(nn.Sequential(*layers, nn.Flatten(), nn.Linear(flat, hidden), nn.ReLU()))
+        critic = None
+        if critic_hidden:
+            critic = nn.Sequential(
+                nn.LazyLinear(critic_hidden[0]), nn.ReLU(), *_layers(critic_hidden[0], critic_hidden[1:], nn.ReLU)
+            )
+        policy = ActorCritic(env, body, critic=critic, head=head)
+        if critic is not None:
+            orthogonal(critic)
+        return policy
+
+    return _seeded(seed, build)
+
+
+def _flat_width(env: Env) -> int:
+    space = env.observation_space
+    return env.network_input(torch.zeros(1, *space.shape, dtype=space.dtype)).flatten(1).shape[1]
+
+
+def _seeded(seed: int, build: Callable[[], Any]) -> Any:
+    """Build with torch's generator seeded, and leave the generator as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build()

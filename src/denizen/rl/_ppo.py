@@ -1,0 +1,323 @@
+"""PPO as a frozen object: `init` makes a training, `update` takes it one iteration further."""
+
+import contextlib
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.errors import InputError
+from denizen.model import Env
+from denizen.rl._draws import Draws, Shuffles
+from denizen.rl._gae import advantages, normalised
+from denizen.rl._optimizer import FlatAdam
+from denizen.rl._policy import ActorCritic
+from denizen.rl._ppo_loss import Coefficients, Loss, ppo_loss
+from denizen.rl._rollout import Collector, Memo, Rollout
+from denizen.rl._schedules import Linear, Schedule, value_at
+from denizen.rl._worlds import Worlds
+from denizen.rng import MAX_SEED
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_FIRST_SCALE = 2.0**16  # of the loss in float16, as torch.amp.GradScaler begins
+_ANNEALED = Linear(2.5e-4, 0.0)
+LOSS_NAMES = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "gradient_norm")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PPO:
+    """Proximal policy optimisation; the defaults are those of CleanRL's ppo.py, its learning rate annealed.
+
+    Attributes:
+        num_envs: worlds.
+        num_steps: steps of a rollout.
+        epochs: passes over a rollout.
+        minibatches: parts of it; `num_envs * num_steps` must divide. With a memory, parts are whole worlds.
+        gamma: discount.
+        gae_lambda: of the advantages.
+        learning_rate: of Adam; a number or a `Linear` over the run.
+        clip: of the probability ratio; a number or a `Linear`.
+        value_clip: of the change of values, in the units in which they are learnt; None: unclipped.
+        value_coefficient: weight of the mean squared error of values.
+        entropy_coefficient: weight of the entropy; a number or a `Linear`.
+        entropy_floor: nats below which entropy is penalised; a number or a `Linear`; 0: no floor.
+        floor_penalty: weight of what is lacking to the floor.
+        normalise_advantages: to mean 0 and standard deviation 1.
+        normalise_minibatches: over each minibatch rather than once over the whole rollout.
+        target_kl: no further change within an update once a minibatch's KL exceeds it; None: never.
+        max_gradient_norm: of the gradient; of actor with body and of the critic apart where `clip_apart`.
+        clip_apart: clip the critic's gradient by itself.
+        adam_eps: of Adam.
+        precision: ``"float32"``, ``"bfloat16"`` or ``"float16"``: in which the policy runs, in rollout and update.
+        max_resets: worlds reset in a step at most; None: an eighth and at least 64.
+    """
+
+    num_envs: int = 64
+    num_steps: int = 128
+    epochs: int = 4
+    minibatches: int = 4
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    learning_rate: Schedule = _ANNEALED
+    clip: Schedule = 0.2
+    value_clip: float | None = 0.2
+    value_coefficient: float = 0.25
+    entropy_coefficient: Schedule = 0.01
+    entropy_floor: Schedule = 0.0
+    floor_penalty: float = 0.0
+    normalise_advantages: bool = True
+    normalise_minibatches: bool = True
+    target_kl: float | None = None
+    max_gradient_norm: float | None = 0.5
+    clip_apart: bool = False
+    adam_eps: float = 1e-5
+    precision: str = "float32"
+    max_resets: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("num_envs", "num_steps", "epochs", "minibatches"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InputError(f"PPO({name}={value!r}): expected a whole number, at least 1")
+        for name in ("gamma", "gae_lambda"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"PPO({name}={getattr(self, name)!r}): expected a number from 0 to 1")
+        for name in ("value_clip", "target_kl", "max_gradient_norm"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError(f"PPO({name}={value!r}): expected a number above 0, or None for none")
+        if self.precision not in PRECISIONS:
+            raise InputError(f"PPO(precision={self.precision!r}): expected one of {', '.join(PRECISIONS)}")
+        if self.num_envs * self.num_steps % self.minibatches:
+            raise InputError(
+                f"PPO: {self.num_envs} worlds x {self.num_steps} steps do not divide into {self.minibatches} "
+                f"minibatches; choose numbers that do, since a ragged minibatch would weigh its samples more"
+            )
+
+    @property
+    def samples(self) -> int:
+        """Steps of worlds in one update."""
+        return self.num_envs * self.num_steps
+
+    def init(
+        self, env: Env, policy: ActorCritic, *, total_steps: int, seed: int = 0,
+        device: torch.device | str | None = None, params: dict[str, Any] | None = None,
+    ) -> "Training":  # fmt: skip
+        """A training before its first update.
+
+        Args:
+            env: the environment.
+            policy: is moved to the device and learns in place.
+            total_steps: steps of worlds to come in all, which schedules go by; rounded up to whole updates.
+            seed: of worlds, actions and shuffles; the policy's first weights are the policy's own.
+            device: None: CUDA where there is a device that works, else the CPU.
+            params: parameters that differ between worlds, as `Worlds` takes them.
+
+        Raises:
+            InputError: an argument does not fit.
+        """
+        if not isinstance(policy, ActorCritic):
+            raise InputError(f"PPO.init: policy is {type(policy).__name__}, expected a dz.rl.ActorCritic (dz.rl.mlp…)")
+        if not isinstance(total_steps, int) or total_steps < 1:
+            raise InputError(f"PPO.init: total_steps={total_steps!r}, expected a whole number, at least 1")
+        if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
+            raise InputError(f"PPO.init: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")
+        if policy.memory_size and self.num_envs * (env.num_actors or 1) % self.minibatches:
+            raise InputError(
+                f"PPO: a policy with a memory learns from whole worlds, and {self.num_envs} worlds do not divide into "
+                f"{self.minibatches} minibatches"
+            )
+        worlds = Worlds(env, self.num_envs, seed=seed, device=device, max_resets=self.max_resets, params=params)
+        return Training(self, worlds, policy, -(-total_steps // self.samples), seed)
+
+    def update(self, training: "Training") -> dict[str, Tensor]:
+        """One iteration: a rollout, advantages, all epochs; no host read.
+
+        Returns:
+            Metrics, float32 `[]` each, on the device.
+        """
+        training.collector.collect(training.memo, training.rollout)
+        return self.learn(training)
+
+    def learn(self, training: "Training") -> dict[str, Tensor]:
+        """Learn from the rollout that the training holds."""
+        fields, memo = training.rollout.fields, training.rollout
+        gained = advantages(
+            fields["reward"], fields["value"], memo.bootstrap, fields["terminated"], fields["truncated"],
+            fields["valid"], self.gamma, self.gae_lambda,
+        )  # fmt: skip
+        weight = fields["valid"].to(torch.float32)
+        head = training.policy.head
+        target, old_value = head.prepare_targets(gained.returns, fields["value"], weight)
+        advantage = gained.advantage
+        if self.normalise_advantages and not self.normalise_minibatches:
+            advantage = normalised(advantage, weight)
+        learned = {"advantage": advantage, "target": target, "old_value": old_value, "weight": weight}
+        progress = training.updates.to(torch.float32) / training.num_updates
+        means = self._epochs(training, learned, progress)
+        training.updates.add_(1)
+        metrics = dict(zip(LOSS_NAMES, means.unbind(), strict=True))
+        metrics.update(self._settings(progress))
+        metrics["explained_variance"] = _explained(gained.returns, fields["value"], weight)
+        metrics.update(training.summary())
+        return metrics
+
+    def _settings(self, progress: Tensor) -> dict[str, Tensor]:
+        names = ("learning_rate", "clip", "entropy_coefficient", "entropy_floor")
+        return {name: value_at(getattr(self, name), progress) for name in names}
+
+    def _coefficients(self, progress: Tensor) -> Coefficients:
+        now = self._settings(progress)
+        number = torch.full_like(progress, 0.0)
+        return Coefficients(
+            clip=now["clip"], entropy=now["entropy_coefficient"], entropy_floor=now["entropy_floor"],
+            value=number + self.value_coefficient,
+            value_clip=None if self.value_clip is None else number + self.value_clip,
+            floor_penalty=number + self.floor_penalty,
+        )  # fmt: skip
+
+    def _epochs(self, training: "Training", learned: dict[str, Tensor], progress: Tensor) -> Tensor:
+        """Every minibatch of every epoch; means of the losses over those that changed the policy: float32 `[6]`."""
+        coefficients, rate = self._coefficients(progress), value_at(self.learning_rate, progress)
+        sums = torch.zeros(len(LOSS_NAMES), device=progress.device)
+        done = torch.zeros((), device=progress.device)
+        stopped = torch.zeros((), dtype=torch.bool, device=progress.device)
+        for epoch in range(self.epochs):
+            for part in self._parts(training, learned, epoch):
+                training.optimizer.zero()
+                loss = self._loss(training, part, coefficients)
+                (loss.total * training.optimizer.scale).backward()
+                if self.target_kl is not None:
+                    stopped = stopped | (loss.kl > self.target_kl)
+                norm = training.optimizer.step(rate, stopped)
+                row = torch.stack([loss.policy, loss.value, loss.entropy, loss.kl, loss.clipped, norm]).detach()
+                counted = (~stopped).to(torch.float32)
+                sums, done = sums + torch.where(stopped, 0.0, row), done + counted
+        return sums / done.clamp(min=1)
+
+    def _parts(self, training: "Training", learned: dict[str, Tensor], epoch: int) -> list[dict[str, Tensor]]:
+        """Minibatches in random order: rows of single steps, or whole worlds where the policy has a memory."""
+        fields = {**training.rollout.fields, **learned}
+        wanted = ("observation", "action", "log_prob", "first", "action_mask", "privileged", *learned)
+        fields = {name: fields[name] for name in wanted if name in fields}
+        recurrent = training.policy.memory_size > 0
+        if recurrent:
+            fields["memory"] = training.rollout.memory[None]
+        else:
+            fields = {name: field.flatten(0, 1) for name, field in fields.items()}
+            fields["memory"] = fields["observation"].new_zeros(1, 0, dtype=torch.float32)
+        if self.minibatches == 1:
+            return [fields]
+        axis = 1 if recurrent else 0
+        num = fields["observation"].shape[axis]
+        order = training.shuffles.order(training.updates * self.epochs + epoch, num)
+        parts = []
+        for index in order.chunk(self.minibatches):
+            part = {
+                name: field.index_select(axis, index) for name, field in fields.items() if name != "memory" or recurrent
+            }
+            part.setdefault("memory", fields["memory"])
+            parts.append(part)
+        return parts
+
+    def _loss(self, training: "Training", part: dict[str, Tensor], coefficients: Coefficients) -> Loss:
+        recurrent = training.policy.memory_size > 0
+        memory = part.pop("memory")[0] if recurrent else part.pop("memory")
+        if recurrent:
+            part = {name: field.flatten(0, 1) for name, field in part.items()}
+        with training.autocast():
+            judged = training.policy(
+                part["observation"], memory, part.get("action_mask"), part.get("privileged"), part["first"]
+            )
+            value = training.policy.head.training_value(judged.features)
+        advantage = part["advantage"]
+        if self.normalise_advantages and self.normalise_minibatches:
+            advantage = normalised(advantage, part["weight"])
+        return ppo_loss(
+            judged.actions.log_prob(part["action"]), judged.actions.entropy(), value, part["log_prob"], advantage,
+            part["target"], part["old_value"], part["weight"], coefficients,
+        )  # fmt: skip
+
+
+class Training:
+    """A training under way; `PPO.update` changes it in place.
+
+    Attributes:
+        algorithm: its settings.
+        worlds: the worlds.
+        policy: the policy, on the device.
+        optimizer: of the policy's parameters.
+        memo: what goes on from rollout to rollout.
+        rollout: the last one.
+        updates: int64 `[]` on the device: updates done.
+        num_updates: updates to come in all, which schedules go by.
+    """
+
+    def __init__(self, algorithm: PPO, worlds: Worlds, policy: ActorCritic, num_updates: int, seed: int) -> None:
+        self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
+        self.policy = policy.to(worlds.device).train()
+        device = worlds.device
+        dtype = PRECISIONS[algorithm.precision]
+        self.optimizer = FlatAdam(
+            self._groups(algorithm.clip_apart), max_norm=algorithm.max_gradient_norm, eps=algorithm.adam_eps,
+            scale=_FIRST_SCALE if dtype == torch.float16 else None,
+        )  # fmt: skip
+        policy.head.bind(self.optimizer.moments)
+        self._dtype, self._device = dtype, device
+        self.memo = Memo(worlds, self.policy)
+        self.rollout = Rollout(self.memo, worlds.env, algorithm.num_steps)
+        replicas = torch.arange(self.memo.rows, device=device)
+        self.collector = Collector(worlds, self.policy, Draws(seed, replicas), self.autocast)
+        self.shuffles = Shuffles(seed, device)
+        self.updates = torch.zeros((), dtype=torch.int64, device=device)
+
+    def _groups(self, apart: bool) -> list[list[torch.nn.Parameter]]:
+        learnable = [p for p in self.policy.parameters() if p.requires_grad]
+        if not apart:
+            return [learnable]
+        parts = (self.policy.critic_body, self.policy.critic, self.policy.head)
+        critic = {id(p) for part in parts if part is not None for p in part.parameters()}
+        return [[p for p in learnable if id(p) not in critic], [p for p in learnable if id(p) in critic]]
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """The precision in which the policy runs."""
+        if self._dtype == torch.float32:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, self._dtype, cache_enabled=False)
+
+    def summary(self) -> dict[str, Tensor]:
+        """Of the last rollout: lives that ended, flows, actions, worlds that waited."""
+        lives, rollout = self.rollout.lives, self.rollout
+        count = lives[0]
+        none = torch.full_like(count, torch.nan)
+        some = count > 0
+        summary = {
+            "episodes": count, "return_mean": torch.where(some, lives[1] / count.clamp(min=1), none),
+            "return_min": torch.where(some, lives[2], none), "return_max": torch.where(some, lives[3], none),
+            "length_mean": torch.where(some, lives[4] / count.clamp(min=1), none),
+            "waited": self.memo.worlds.waited.to(torch.float32),
+        }  # fmt: skip
+        flows = [name for name, kind in self.worlds.env.all_series.items() if kind == "flow"]
+        summary.update({name: rollout.flows[k] for k, name in enumerate(flows)})
+        return summary
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that an update depends on, by name; what a checkpoint holds."""
+        held = {f"policy.{name}": tensor for name, tensor in self.policy.state_dict().items()}
+        held.update({f"optimizer.{name}": tensor for name, tensor in self.optimizer.tensors().items()})
+        held.update({f"memo.{k}": tensor for k, tensor in enumerate(self.memo.tensors())})
+        held["updates"] = self.updates
+        return held
+
+
+def _explained(returns: Tensor, value: Tensor, weight: Tensor) -> Tensor:
+    """Share of the variance of returns that the values explain; NaN where returns do not vary."""
+    count = weight.sum().clamp(min=1)
+
+    def variance(entries: Tensor) -> Tensor:
+        mean = (entries * weight).sum() / count
+        return ((entries - mean).square() * weight).sum() / count
+
+    spread = variance(returns)
+    return torch.where(spread > 0, 1 - variance(returns - value) / spread.clamp(min=1e-30), torch.nan)

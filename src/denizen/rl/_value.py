@@ -1,0 +1,96 @@
+"""Value heads: how values are learnt. A trainer knows only the methods of `ValueHead`."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+Moments = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+class ValueHead(nn.Module):
+    """A linear value; base of other heads."""
+
+    def __init__(self, features: int) -> None:
+        """Args:
+        features: width of what comes in.
+        """
+        super().__init__()
+        self.linear = nn.Linear(features, 1)
+        nn.init.orthogonal_(self.linear.weight, 1.0)
+        nn.init.zeros_(self.linear.bias)
+
+    def training_value(self, features: Tensor) -> Tensor:
+        """Values in the units in which they are learnt: float32 `[rows]`, from `[rows, features]`."""
+        return self.linear(features).squeeze(-1).to(torch.float32)
+
+    def value(self, features: Tensor) -> Tensor:
+        """Values in the units of the reward: float32 `[rows]`."""
+        return self.training_value(features)
+
+    def prepare_targets(self, returns: Tensor, old_values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """(targets, old values) in the units in which values are learnt; called once an update, before the epochs.
+
+        Args:
+            returns: float32, any shape.
+            old_values: of the same shape, as the rollout had them.
+            weight: of the same shape, 1 where an entry counts.
+        """
+        return returns, old_values
+
+    def bind(self, moments: Moments) -> None:
+        """Told once where the optimizer keeps the moments of a parameter, for heads that rescale themselves."""
+
+
+class PopArt(ValueHead):
+    """A value learnt in units that follow the returns, its outputs preserved (van Hasselt et al., 2016; POP and ART).
+
+    Once an update the running mean and standard deviation of the returns move by max(1 / count, `least_rate`), and the
+    last layer with its Adam moments is rescaled so that values stay as they were.
+    """
+
+    def __init__(self, features: int, *, least_rate: float = 1e-3, rescale_weights: bool = True) -> None:
+        """Args:
+        features: width of what comes in.
+        least_rate: by which statistics move, at least.
+        rescale_weights: keep the outputs as they were.
+        """
+        super().__init__(features)
+        self.least_rate, self.rescale_weights = least_rate, rescale_weights
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("std", torch.ones(()))
+        self.register_buffer("count", torch.zeros(()))
+        self._moments: Moments | None = None
+
+    def bind(self, moments: Moments) -> None:
+        """See `ValueHead.bind`."""
+        self._moments = moments
+
+    def value(self, features: Tensor) -> Tensor:
+        """Values in the units of the reward."""
+        return self.mean + self.std * self.training_value(features)
+
+    @torch.no_grad()
+    def prepare_targets(self, returns: Tensor, old_values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Move the statistics, rescale the last layer, and normalise."""
+        total = weight.sum().clamp(min=1)
+        mean = (returns * weight).sum() / total
+        std = (((returns - mean).square() * weight).sum() / total).sqrt().clamp(min=1e-4)
+        self.count.add_(1)
+        rate = (1 / self.count).clamp(min=self.least_rate)
+        old_mean, old_std = self.mean.clone(), self.std.clone()
+        self.mean.lerp_(mean, rate)
+        variance = torch.lerp(old_std.square(), std.square(), rate)
+        self.std.copy_(variance.sqrt().clamp(min=1e-4))
+        if self.rescale_weights:
+            self._rescale(old_std / self.std, (old_mean - self.mean) / self.std)
+        return (returns - self.mean) / self.std, (old_values - self.mean) / self.std
+
+    def _rescale(self, factor: Tensor, shift: Tensor) -> None:
+        self.linear.weight.mul_(factor)
+        self.linear.bias.mul_(factor).add_(shift)
+        if self._moments is not None:
+            for parameter in (self.linear.weight, self.linear.bias):
+                first, second = self._moments(parameter)
+                first.mul_(factor)
+                second.mul_(factor.square())
