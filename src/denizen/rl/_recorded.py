@@ -6,9 +6,11 @@ Running the graph skips the author's Python and vmap's dispatch, which together 
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from denizen import _tree
+from denizen.run._engine import own_code
 from denizen.run._trace import recorded
 
 
@@ -26,6 +28,11 @@ class Recorded:
         self._places: list[int] = []
         self._width = 0
         self.graph: Any = None
+        self._backend: str | None = None
+
+    def compile(self, backend: str) -> None:
+        """Compile the graph when it is next recorded."""
+        self._backend, self.graph = backend, None
 
     def __call__(self, *args: Any) -> Any:
         """What the function returns; nothing but tensors may change from call to call."""
@@ -50,4 +57,9 @@ class Recorded:
             self._width = len(values)
             return [values[place] for place in self._places]
 
-        self.graph = recorded(flat, tensors)
+        graph = recorded(flat, tensors)
+        self.graph = graph
+        if self._backend is not None:
+            self.graph = torch.compile(
+                own_code(lambda *given: graph(*given)), fullgraph=True, dynamic=False, backend=self._backend
+            )

@@ -6,10 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen import _tree
 from denizen.model import Box, Discrete, Env, Look
 from denizen.rl._draws import Draws
-from denizen.rl._policy import ActorCritic, rows_of
-from denizen.rl._worlds import Worlds
+from denizen.rl._policy import ActorCritic, Judged, rows_of
+from denizen.rl._recorded import Recorded
+from denizen.rl._worlds import Step, Worlds
+
+CLOCK = -3  # place of the clock among the tensors of a carry
 
 
 class Memo:
@@ -38,10 +42,22 @@ class Memo:
         """Worlds times actors."""
         return self.first.shape[0]
 
+    def parts(self) -> dict[str, Any]:
+        """Everything, as a step takes it."""
+        return {
+            "worlds": self.worlds.tensors(), "look": self.look, "memory": self.memory, "first": self.first,
+            "returned": self.returned, "length": self.length,
+        }  # fmt: skip
+
     def tensors(self) -> list[Tensor]:
         """Everything, in a fixed order."""
-        looks = [part for part in self.look if part is not None]
-        return [*self.worlds.tensors(), *looks, self.memory, self.first, self.returned, self.length]
+        return [leaf for leaf in _tree.flatten(self.parts())[0] if isinstance(leaf, Tensor)]
+
+    def take(self, parts: dict[str, Any]) -> None:
+        """Copy what a step gave into these buffers."""
+        new = [leaf for leaf in _tree.flatten(parts)[0] if isinstance(leaf, Tensor)]
+        for mine, value in zip(self.tensors(), new, strict=True):
+            mine.copy_(value)
 
 
 class Rollout:
@@ -86,12 +102,22 @@ class Rollout:
         self.lives[2].fill_(torch.inf)
         self.lives[3].fill_(-torch.inf)
 
+    def sums(self) -> dict[str, Tensor]:
+        """Sums over the rollout so far."""
+        return {"flows": self.flows, "lives": self.lives}
+
+    def take(self, sums: dict[str, Tensor]) -> None:
+        """Copy sums into these buffers."""
+        self.flows.copy_(sums["flows"])
+        self.lives.copy_(sums["lives"])
+
 
 class Collector:
     """Fills rollouts.
 
     The policy's draws are keyed by (seed, replica), the worlds' by (seed, world): replicas of one world share its
-    random numbers and differ in their actions only.
+    random numbers and differ in their actions only. One step of everything (policy, draw, worlds, books) is a pure
+    function, recorded once as a flat graph; compiled where asked.
     """
 
     def __init__(self, worlds: Worlds, policy: ActorCritic, draws: Draws, autocast: Any) -> None:
@@ -105,6 +131,11 @@ class Collector:
         env = worlds.env
         self._cuts = env.time_limit is not None or type(env).truncated is not Env.truncated
         self._actors = env.num_actors or 1
+        self._step, self._value = Recorded(self._next), Recorded(self._last_value)
+
+    def compile(self, backend: str = "inductor") -> None:
+        """Compile a step when it is next taken."""
+        self._step.compile(backend)
 
     @torch.no_grad()
     def collect(self, memo: Memo, out: Rollout) -> None:
@@ -112,55 +143,55 @@ class Collector:
         out.memory.copy_(memo.memory)
         out.clear()
         for t in range(out.steps):
-            self._step(memo, out, t)
-        with self._autocast():
-            judged = self._policy(
-                memo.look.observation, memo.memory, memo.look.action_mask, memo.look.privileged, memo.first
-            )
-            last = self._policy.head.value(judged.features)
+            state, row, sums = self._step(memo.parts(), out.sums())
+            memo.take(state)
+            for name, value in row.items():
+                (out.bootstrap if name == "bootstrap" else out.fields[name])[t].copy_(value)
+            out.take(sums)
+        last = self._value(memo.parts())
         following = torch.cat([out.fields["value"][1:], last[None]])
         cut = out.fields["truncated"] & ~out.fields["terminated"]
         out.bootstrap.copy_(torch.where(cut, out.bootstrap, following) if self._cuts else following)
 
-    def _step(self, memo: Memo, out: Rollout, t: int) -> None:
-        look, fields = memo.look, out.fields
+    def _judge(self, memo: dict[str, Any]) -> tuple[Judged, Tensor]:
+        look = memo["look"]
         with self._autocast():
-            judged = self._policy(look.observation, memo.memory, look.action_mask, look.privileged, memo.first)
-            value = self._policy.head.value(judged.features)
-        action = self.sample(judged, memo.worlds.clock)
-        fields["observation"][t].copy_(look.observation)
-        fields["first"][t].copy_(memo.first)
-        for name in ("action_mask", "privileged"):
-            if name in fields:
-                fields[name][t].copy_(getattr(look, name))
-        fields["action"][t].copy_(action)
-        fields["log_prob"][t].copy_(judged.actions.log_prob(action))
-        fields["value"][t].copy_(value)
-        acting = look.acting
+            judged = self._policy(look.observation, memo["memory"], look.action_mask, look.privileged, memo["first"])
+            return judged, self._policy.head.value(judged.features)
 
-        carry, step = self._worlds.advance(memo.worlds, self.for_env(action))
+    def _last_value(self, memo: dict[str, Any]) -> Tensor:
+        return self._judge(memo)[1]
+
+    def _next(self, memo: dict[str, Any], sums: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor], dict[str, Tensor]]:
+        """One step: (what goes on, what is kept, sums over the rollout)."""
+        env, look, judged_value = self._worlds.env, memo["look"], self._judge(memo)
+        judged, value = judged_value
+        action = self.sample(judged, memo["worlds"][CLOCK])
+        tensors, step = self._worlds.next(memo["worlds"], self.for_env(action))
+
         terminated, truncated = self._spread(step.terminated), self._spread(step.truncated)
-        awake = self._spread(step.valid)
-        valid = awake if acting is None else awake & acting
-        reward = step.reward.flatten()
-        fields["reward"][t].copy_(torch.where(valid, reward, 0.0))
-        fields["terminated"][t].copy_(terminated)
-        fields["truncated"][t].copy_(truncated)
-        fields["valid"][t].copy_(valid)
-        if step.flows:
-            out.flows.add_(torch.stack([flow.sum() for flow in step.flows.values()]))
+        awake, ended = self._spread(step.valid), terminated | truncated
+        valid = awake if look.acting is None else awake & look.acting
+        reward = torch.where(valid, step.reward.flatten(), 0.0)
+        row = {
+            "observation": look.observation, "first": memo["first"], "action": action, "value": value,
+            "log_prob": judged.actions.log_prob(action), "reward": reward, "terminated": terminated,
+            "truncated": truncated, "valid": valid,
+        }  # fmt: skip
+        row.update({n: getattr(look, n) for n in ("action_mask", "privileged") if getattr(look, n) is not None})
         if self._cuts:
-            out.bootstrap[t].copy_(self._values_of_ends(step, judged.memory, out.bootstrap[t]))
-        self._count(memo, out, torch.where(valid, reward, 0.0), valid, terminated | truncated)
-        memo.memory.copy_(judged.memory)
-        memo.first.copy_(terminated | truncated | ~awake)
-        for mine, new in zip(memo.look, rows_of(step.look, self._worlds.env), strict=True):
-            if mine is not None:
-                assert new is not None
-                mine.copy_(new)
-        memo.worlds.copy_(carry)
+            row["bootstrap"] = self._values_of_ends(step, judged.memory, torch.zeros_like(value))
+        lives, returned, length = _count(sums["lives"], memo, reward, valid, ended)
+        flows = sums["flows"]
+        if step.flows:
+            flows = flows + torch.stack([flow.sum() for flow in step.flows.values()])
+        state = {
+            "worlds": tensors, "look": rows_of(step.look, env), "memory": judged.memory, "first": ended | ~awake,
+            "returned": returned, "length": length,
+        }  # fmt: skip
+        return state, row, {"flows": flows, "lives": lives}
 
-    def sample(self, judged: Any, clock: Tensor) -> Tensor:
+    def sample(self, judged: Judged, clock: Tensor) -> Tensor:
         """Actions of every row, drawn for this step."""
         space = self._worlds.env.action_space
         num = 1 if isinstance(space, Discrete) else math.prod(space.shape)
@@ -175,13 +206,9 @@ class Collector:
 
     def _spread(self, flags: Tensor) -> Tensor:
         """Flags of worlds for every row."""
-        return (
-            flags
-            if self._actors == 1
-            else flags.repeat_interleave(self._actors, output_size=flags.shape[0] * self._actors)
-        )
+        return flags if self._actors == 1 else flags[:, None].expand(-1, self._actors).flatten()
 
-    def _values_of_ends(self, step: Any, memory: Tensor, into: Tensor) -> Tensor:
+    def _values_of_ends(self, step: Step, memory: Tensor, into: Tensor) -> Tensor:
         """Values of the final looks, at the rows of their worlds."""
         final = rows_of(step.final, self._worlds.env)
         index = step.final_index
@@ -193,14 +220,17 @@ class Collector:
             value = self._policy.head.value(judged.features)
         return into.index_copy(0, index, value)
 
-    @staticmethod
-    def _count(memo: Memo, out: Rollout, reward: Tensor, valid: Tensor, ended: Tensor) -> None:
-        returned, length = memo.returned + reward, memo.length + valid
-        lives, total = out.lives, torch.where(ended, returned, 0.0)
-        lives[0].add_(ended.sum())
-        lives[1].add_(total.sum())
-        lives[2].copy_(torch.minimum(lives[2], torch.where(ended, returned, torch.inf).min()))
-        lives[3].copy_(torch.maximum(lives[3], torch.where(ended, returned, -torch.inf).max()))
-        lives[4].add_(torch.where(ended, length, 0).sum())
-        memo.returned.copy_(torch.where(ended, 0.0, returned))
-        memo.length.copy_(torch.where(ended, 0, length))
+
+def _count(
+    lives: Tensor, memo: dict[str, Any], reward: Tensor, valid: Tensor, ended: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(lives that ended, rewards so far, steps so far) after a step."""
+    returned, length = memo["returned"] + reward, memo["length"] + valid
+    count, total, least, most, steps = lives.unbind()
+    new = [
+        count + ended.sum(), total + torch.where(ended, returned, 0.0).sum(),
+        torch.minimum(least, torch.where(ended, returned, torch.inf).min()),
+        torch.maximum(most, torch.where(ended, returned, -torch.inf).max()),
+        steps + torch.where(ended, length, 0).sum(),
+    ]  # fmt: skip
+    return torch.stack(new), torch.where(ended, 0.0, returned), torch.where(ended, 0, length)

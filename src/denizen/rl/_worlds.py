@@ -235,6 +235,10 @@ class Worlds:
         tensors, step = self._advance(carry.tensors(), self.keys, self.values, action)
         return self._carry(tensors), step
 
+    def next(self, tensors: list[Tensor], action: Tensor) -> tuple[list[Tensor], Step]:
+        """`advance` over the carry's tensors, as part of a larger function that is recorded."""
+        return self._next(tensors, self.keys, self.values, action)
+
     def _carry(self, tensors: list[Tensor]) -> Carry:
         return Carry(tensors[:-5], *tensors[-5:])
 

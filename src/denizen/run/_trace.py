@@ -98,6 +98,7 @@ def recorded(function: Callable[..., list[Tensor]], arguments: Sequence[Tensor])
             pure = torch.func.functionalize(module, remove="mutations")
             module = make_fx(pure, {torch.ops.aten.copy.default: _copied})(*arguments)
     module.graph.eliminate_dead_code()
+    module.recompile()
     return module
 
 
