@@ -29,9 +29,11 @@ if typing.TYPE_CHECKING:
     from denizen import rl as rl
     from denizen import tools as tools
     from denizen.perf import budget as budget
+    from denizen.rl import PPO as PPO
+    from denizen.rl import train as train
 
 _LATE = ("perf", "rl", "tools")  # namespaces that cost their import only where they are used
-_LATE_NAMES = {"budget": "perf"}  # names from these
+_LATE_NAMES = {"PPO": "rl", "budget": "perf", "train": "rl"}  # names from these
 
 
 def __getattr__(name: str) -> typing.Any:
@@ -46,6 +48,7 @@ __all__ = [
     "Env",
     "Graph",
     "Model",
+    "PPO",
     "State",
     "__version__",
     "budget",
@@ -58,4 +61,5 @@ __all__ = [
     "series",
     "simulate",
     "stage",
+    "train",
 ]

@@ -6,6 +6,8 @@ from denizen.model import Env as Env
 from denizen.model import Look as Look
 from denizen.rl._distributions import Categorical as Categorical
 from denizen.rl._distributions import Gaussian as Gaussian
+from denizen.rl._evaluate import Evaluation as Evaluation
+from denizen.rl._evaluate import evaluate as evaluate
 from denizen.rl._gae import advantages as advantages
 from denizen.rl._policy import ActorCritic as ActorCritic
 from denizen.rl._policy import conv as conv
@@ -13,6 +15,9 @@ from denizen.rl._policy import mlp as mlp
 from denizen.rl._ppo import PPO as PPO
 from denizen.rl._ppo import Training as Training
 from denizen.rl._schedules import Linear as Linear
+from denizen.rl._train import Trained as Trained
+from denizen.rl._train import resume as resume
+from denizen.rl._train import train as train
 from denizen.rl._value import PopArt as PopArt
 from denizen.rl._value import ValueHead as ValueHead
 from denizen.rl._worlds import Step as Step

@@ -297,10 +297,15 @@ class Training:
             "return_min": torch.where(some, lives[2], none), "return_max": torch.where(some, lives[3], none),
             "length_mean": torch.where(some, lives[4] / count.clamp(min=1), none),
             "waited": self.memo.worlds.waited.to(torch.float32),
+            "faulty": (self.memo.worlds.faults >= 0).any().to(torch.float32),
         }  # fmt: skip
         flows = [name for name, kind in self.worlds.env.all_series.items() if kind == "flow"]
         summary.update({name: rollout.flows[k] for k, name in enumerate(flows)})
         return summary
+
+    def check(self) -> None:
+        """Raise `ModelError` where a check on the device has failed (reads the device)."""
+        self.worlds.check(self.memo.worlds)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that an update depends on, by name; what a checkpoint holds."""

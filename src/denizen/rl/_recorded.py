@@ -30,8 +30,8 @@ class Recorded:
         self.graph: Any = None
         self._backend: str | None = None
 
-    def compile(self, backend: str) -> None:
-        """Compile the graph when it is next recorded."""
+    def compile(self, backend: str | None) -> None:
+        """Compile the graph when it is next recorded, anew at the next call; None: no longer."""
         self._backend, self.graph = backend, None
 
     def __call__(self, *args: Any) -> Any:

@@ -133,8 +133,8 @@ class Collector:
         self._actors = env.num_actors or 1
         self._step, self._value = Recorded(self._next), Recorded(self._last_value)
 
-    def compile(self, backend: str = "inductor") -> None:
-        """Compile a step when it is next taken."""
+    def compile(self, backend: str | None = "inductor") -> None:
+        """Compile a step when it is next taken; None: no longer."""
         self._step.compile(backend)
 
     @torch.no_grad()

@@ -106,7 +106,7 @@ class Worlds:
         seed: of the random numbers.
         device: None: CUDA where there is a device that works, else the CPU.
         max_resets: resets in one step at most; None: an eighth of the worlds and at least 64. Only that many fresh
-            worlds are computed in a step.
+            worlds are computed in a step. 0: one life in each world, which waits from its end on.
         params: parameters that differ between worlds, each with a leading axis of `num_envs`.
         worlds: numbers of the worlds, which with the seed fix their random numbers; None: 0, 1, … Worlds of one number
             that get the same actions are the same.
@@ -120,7 +120,8 @@ class Worlds:
         target, _ = choose(device, "Worlds")
         self.env: Env = env.to(target)
         self.num_envs, self.device, self.seed = num_envs, target, seed
-        self.max_resets = min(num_envs, max_resets or max(LEAST_RESETS, -(-num_envs // 8)))
+        usual = max(LEAST_RESETS, -(-num_envs // 8))
+        self.max_resets = min(num_envs, usual if max_resets is None else max_resets)
         numbers = list(range(num_envs)) if worlds is None else list(worlds)
         if len(numbers) != num_envs or min(numbers) < 0 or max(numbers) > MAX_SEED:
             raise InputError(f"Worlds: worlds has {len(numbers)} numbers, expected {num_envs} of 0 to {MAX_SEED}")
@@ -128,12 +129,13 @@ class Worlds:
         self.values = self._values(params or {})
         self._flat = FlatEnv(self.env, torch.arange(self.env.num_agents, device=target))
         self._begin, self._advance = Recorded(self._start), Recorded(self._next)
+        self._num_checks: int | None = None
         self.carry: Carry | None = None
 
     @staticmethod
     def _check_numbers(num_envs: Any, seed: Any, max_resets: Any) -> None:
         for name, value, low, high in (
-            ("num_envs", num_envs, 1, 2**31), ("seed", seed, 0, MAX_SEED), ("max_resets", max_resets, 1, 2**31),
+            ("num_envs", num_envs, 1, 2**31), ("seed", seed, 0, MAX_SEED), ("max_resets", max_resets, 0, 2**31),
         ):  # fmt: skip
             if value is None and name == "max_resets":
                 continue
@@ -179,20 +181,24 @@ class Worlds:
         self.carry, step = self.advance(self.carry, self.checked(action))
         return step
 
-    def check(self) -> None:
+    def check(self, carry: Carry | None = None) -> None:
         """Raise where a check on the device has failed, naming the first world and step (reads the device).
+
+        Args:
+            carry: of the worlds; None: the present one.
 
         Raises:
             ModelError: an action outside its space, a reward or observation that is not finite, a bad probability.
         """
-        if self.carry is None or not bool((self.carry.faults >= 0).any()):
+        carry = carry or self.carry
+        if carry is None or not bool((carry.faults >= 0).any()):
             return
-        at = torch.where(self.carry.faults < 0, 2**31 - 1, self.carry.faults)
+        at = torch.where(carry.faults < 0, 2**31 - 1, carry.faults)
         world, check = divmod(int(at.flatten().argmin()), at.shape[1])
         labels = [*self._flat.step_checks, "an observation that is not finite"]
         raise ModelError(
             f"{type(self.env).__name__}: {labels[check]}, in world {world} at step {int(at[world, check])} "
-            f"(first of {int((self.carry.faults >= 0).any(1).sum())} worlds)"
+            f"(first of {int((carry.faults >= 0).any(1).sum())} worlds)"
         )
 
     def checked(self, action: Tensor) -> Tensor:
@@ -216,18 +222,25 @@ class Worlds:
 
     # --- pure functions, for trainers ---------------------------------------------------------------------------------
 
-    def begin(self) -> tuple[Carry, Look]:
-        """The first states and looks."""
-        leaves, look = self._begin(self.keys, self.values)
+    def begin(self, clock: Tensor | None = None) -> tuple[Carry, Look]:
+        """The first states and looks.
+
+        Args:
+            clock: int64 `[]`: steps of the run so far, where worlds begin anew: other starts, and no random number
+                twice; None: 0.
+        """
         device, count = self.device, self.num_envs
         zero = torch.zeros((), dtype=torch.int64, device=device)
+        clock = zero if clock is None else clock
+        leaves, look = self._begin(self.keys, self.values, clock)
         age, waiting = (
             torch.zeros(count, dtype=torch.int64, device=device),
             torch.zeros(count, dtype=torch.bool, device=device),
         )
-        carry = Carry(leaves, age, waiting, zero, torch.zeros(count, 0, dtype=torch.int32, device=device), zero.clone())
-        checks = self._count_checks(carry)
-        carry.faults = torch.full((count, checks), -1, dtype=torch.int32, device=device)
+        carry = Carry(leaves, age, waiting, clock, torch.zeros(count, 0, dtype=torch.int32, device=device), zero.clone())
+        if self._num_checks is None:
+            self._num_checks = self._count_checks(carry)
+        carry.faults = torch.full((count, self._num_checks), -1, dtype=torch.int32, device=device)
         return carry, look
 
     def advance(self, carry: Carry, action: Tensor) -> tuple[Carry, Step]:
@@ -256,8 +269,7 @@ class Worlds:
         )
         return len(self._flat.step_checks) + 1
 
-    def _start(self, keys: Tensor, values: dict[str, Tensor]) -> tuple[list[Tensor], Look]:
-        clock = torch.zeros((), dtype=torch.int64, device=keys.device)
+    def _start(self, keys: Tensor, values: dict[str, Tensor], clock: Tensor) -> tuple[list[Tensor], Look]:
         age = torch.zeros(self.num_envs, dtype=torch.int64, device=keys.device)
         leaves = torch.vmap(self._flat.begin, in_dims=(0, 0, None))(keys, values, clock)
         return leaves, self._see(leaves, age, values)
@@ -284,6 +296,23 @@ class Worlds:
         over = terminated | truncated | carry.waiting
         clock = carry.clock + 1
 
+        if self.max_resets:
+            leaves, age, waiting, final, where = self._renewed(leaves, age, over, keys, values, clock)
+            look = self._see(leaves, age, values)
+        else:
+            waiting, look = over, self._see(leaves, age, values)
+            final, where = look, torch.arange(self.num_envs, device=keys.device)
+        faults = self._faults(carry, happened.bad, look.observation, valid)
+        waited = carry.waited + carry.waiting.sum()
+        reward = torch.where(_like(valid, happened.reward), happened.reward, 0.0)
+        flows = {name: torch.where(valid, flow, 0.0) for name, flow in happened.flows.items()}
+        step = Step(look, reward, terminated, truncated, valid, flows, final, where)
+        return [*leaves, age, waiting, clock, faults, waited], step
+
+    def _renewed(
+        self, leaves: list[Tensor], age: Tensor, over: Tensor, keys: Tensor, values: dict[str, Tensor], clock: Tensor
+    ) -> tuple[list[Tensor], Tensor, Tensor, Look, Tensor]:
+        """(leaves, ages, waiting, final looks, their worlds) after lives that are over began anew, as many as may."""
         index, chosen = self._choose(over)
         rows = [leaf if index is None else leaf[index] for leaf in leaves]
         row_age, row_keys = (age, keys) if index is None else (age[index], keys[index])
@@ -294,20 +323,10 @@ class Worlds:
         fresh = [torch.where(_like(chosen, new), new, old) for new, old in zip(fresh, rows, strict=True)]
         young = torch.where(chosen, 0, row_age)
         if index is None:
-            leaves, age, waiting = fresh, young, torch.zeros_like(over)
-        else:
-            leaves = [leaf.index_copy(0, index, row) for leaf, row in zip(leaves, fresh, strict=True)]
-            age = age.index_copy(0, index, young)
-            waiting = over.index_copy(0, index, over[index] & ~chosen)
-
-        look = self._see(leaves, age, values)
-        faults = self._faults(carry, happened.bad, look.observation, valid)
-        waited = carry.waited + carry.waiting.sum()
-        reward = torch.where(_like(valid, happened.reward), happened.reward, 0.0)
-        flows = {name: torch.where(valid, flow, 0.0) for name, flow in happened.flows.items()}
-        where = torch.arange(self.num_envs, device=keys.device) if index is None else index
-        step = Step(look, reward, terminated, truncated, valid, flows, final, where)
-        return [*leaves, age, waiting, clock, faults, waited], step
+            return fresh, young, torch.zeros_like(over), final, torch.arange(self.num_envs, device=keys.device)
+        leaves = [leaf.index_copy(0, index, row) for leaf, row in zip(leaves, fresh, strict=True)]
+        age = age.index_copy(0, index, young)
+        return leaves, age, over.index_copy(0, index, over[index] & ~chosen), final, index
 
     def _choose(self, over: Tensor) -> tuple[Tensor | None, Tensor]:
         """(rows of worlds, or None for all; which of the rows to reset): distinct rows, those that are over first."""

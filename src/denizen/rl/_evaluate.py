@@ -1,0 +1,158 @@
+"""Evaluation: returns of first lives in worlds of their own, without a host read between steps."""
+
+import dataclasses
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.errors import InputError
+from denizen.model import Discrete, Env
+from denizen.rl._draws import Draws
+from denizen.rl._policy import ActorCritic, rows_of
+from denizen.rl._recorded import Recorded
+from denizen.rl._worlds import Worlds
+
+LOOK_EVERY = 64  # steps between looks at whether all lives are over
+EVALUATION_SEED = 2**31  # added to seeds, so that evaluation shares no world with training
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Returns of the first life in each world; one for each actor where several share a world.
+
+    Attributes:
+        returns: float32 `[rows]`.
+        lengths: int64 `[rows]`.
+        finished: bool `[rows]`: the life ended within the budget; the others are counted as far as they came.
+        steps: the budget.
+        greedy: whether the likeliest actions were taken.
+    """
+
+    returns: Tensor
+    lengths: Tensor
+    finished: Tensor
+    steps: int
+    greedy: bool
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return float(self.returns.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % confidence interval of the mean over worlds of this one policy (Student's t); NaN for one world.
+
+        It says how well this policy is known, not how well another training would do.
+        """
+        count = self.returns.numel()
+        if count < 2:
+            return (math.nan, math.nan)
+        half = _t975(count - 1) * float(self.returns.std()) / math.sqrt(count)
+        return (self.mean - half, self.mean + half)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        kind = "greedy" if self.greedy else "sampled"
+        unfinished = int((~self.finished).sum())
+        more = f"; {unfinished} unfinished after {self.steps:,} steps" if unfinished else ""
+        return f"return {self.mean:.2f} (95 % {low:.2f} to {high:.2f}, {self.returns.numel()} lives, {kind}{more})"
+
+
+def _t975(freedom: int) -> float:
+    """97.5 % quantile of Student's t, by the expansion of Cornish and Fisher (1937): within 1 %."""
+    if freedom == 1:
+        return 12.7062
+    if freedom == 2:
+        return 4.3027
+    z = 1.959964
+    terms = (
+        (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )  # fmt: skip
+    return z + sum(term / freedom ** (k + 1) for k, term in enumerate(terms))
+
+
+def evaluate(
+    env: Env, policy: ActorCritic, *, num_envs: int = 64, max_steps: int | None = None, greedy: bool = False,
+    seed: int = 0, device: torch.device | str | None = None,
+) -> Evaluation:  # fmt: skip
+    """Let a policy live one life in each of some worlds.
+
+    Args:
+        env: the environment.
+        policy: is not changed.
+        num_envs: worlds.
+        max_steps: budget of a life; None: the environment's time limit.
+        greedy: take the likeliest action, in place of a draw.
+        seed: of worlds and draws; shares none with trainings of any seed below 2**31.
+        device: None: that of the policy.
+
+    Raises:
+        InputError: an argument does not fit, or neither `max_steps` nor a time limit ends a life.
+    """
+    steps = max_steps if max_steps is not None else env.time_limit
+    if not isinstance(steps, int) or steps < 1:
+        raise InputError(
+            f"evaluate: max_steps={max_steps!r}, and {type(env).__name__} has no time limit; give a number of steps"
+        )
+    if not 0 <= seed < EVALUATION_SEED:
+        raise InputError(f"evaluate: seed={seed!r}, expected a whole number from 0 to {EVALUATION_SEED - 1}")
+    target = device or next(policy.parameters()).device
+    worlds = Worlds(env, num_envs, seed=seed + EVALUATION_SEED, device=target, max_resets=num_envs)
+    was_training = policy.training
+    policy.eval()
+    try:
+        with torch.no_grad():
+            return _live(worlds, policy, steps, greedy, seed)
+    finally:
+        policy.train(was_training)
+
+
+def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: int) -> Evaluation:
+    env = worlds.env
+    carry, look = worlds.begin()
+    look = rows_of(look, env)
+    rows = look.observation.shape[0]
+    draws = Draws(seed + EVALUATION_SEED, torch.arange(rows, device=worlds.device))
+    actors = env.num_actors or 1
+    step_of = Recorded(_stepper(worlds, policy, draws, greedy, actors))
+    life: dict[str, Any] = {
+        "worlds": carry.tensors(), "look": look, "memory": policy.first_memory(rows, worlds.device),
+        "total": torch.zeros(rows, device=worlds.device),
+        "length": torch.zeros(rows, dtype=torch.int64, device=worlds.device),
+        "over": torch.zeros(rows, dtype=torch.bool, device=worlds.device),
+    }  # fmt: skip
+    for step in range(steps):
+        life = step_of(life)
+        if step % LOOK_EVERY == LOOK_EVERY - 1 and bool(life["over"].all()):
+            break
+    worlds.check(worlds._carry(life["worlds"]))
+    return Evaluation(life["total"].cpu(), life["length"].cpu(), life["over"].cpu(), steps, greedy)
+
+
+def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, actors: int) -> Any:
+    """One step of lives, as a pure function."""
+    env = worlds.env
+    num = 1 if isinstance(env.action_space, Discrete) else math.prod(env.action_space.shape)
+
+    def step_of(life: dict[str, Any]) -> dict[str, Any]:
+        look, over = life["look"], life["over"]
+        judged = policy(look.observation, life["memory"], look.action_mask, look.privileged)
+        clock = life["worlds"][-3]
+        action = judged.actions.mode() if greedy else judged.actions.sample(draws.uniform("action", clock, num))
+        space = env.action_space
+        if not isinstance(space, Discrete) and space.bounded:
+            action = action.clamp(space.low, space.high)
+        given = action if env.num_actors is None else action.unflatten(0, (-1, actors))
+        tensors, step = worlds.next(life["worlds"], given)
+        acting = ~over if look.acting is None else ~over & look.acting
+        ended = step.ended if actors == 1 else step.ended[:, None].expand(-1, actors).flatten()
+        return {
+            "worlds": tensors, "look": rows_of(step.look, env), "memory": judged.memory,
+            "total": life["total"] + torch.where(acting, step.reward.flatten(), 0.0),
+            "length": life["length"] + acting, "over": over | ended,
+        }  # fmt: skip
+
+    return step_of

@@ -1,0 +1,124 @@
+"""One iteration of an algorithm: eager, compiled, or captured as one CUDA graph; and the warm-up before the clock."""
+
+import time
+import warnings
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from denizen.errors import InputError
+from denizen.ops import fuse_draws, variant
+
+# Steps in a row of a whole training from which compiling on a CPU pays; fixed, so that a resumed run decides alike.
+COMPILE_FROM = 100_000
+WARM_UP = 2  # updates before a capture: compilation, autotuning and lazy initialisation happen there
+
+
+class Algorithm(Protocol):
+    """What `train` needs of an algorithm."""
+
+    @property
+    def samples(self) -> int:
+        """Steps of worlds in one update."""
+        ...
+
+    def update(self, training: Any) -> dict[str, Tensor]:
+        """One iteration in place; metrics on the device."""
+        ...
+
+
+def compiles(compile: bool | None, training: Any, device: torch.device) -> bool:
+    """Whether to compile: as asked, else on CUDA, and on a CPU where many steps lie ahead."""
+    if compile is not None:
+        return compile
+    if device.type == "cuda":
+        return variant(device) == "triton"
+    return training.num_updates * training.algorithm.num_steps >= COMPILE_FROM
+
+
+class Iteration:
+    """Runs updates of a training.
+
+    Attributes:
+        path: ``"eager"``, ``"compiled"`` or ``"captured"``.
+        seconds_to_ready: that the warm-up took.
+    """
+
+    def __init__(self, algorithm: Algorithm, training: Any, *, compile: bool | None = None) -> None:
+        """Args:
+        algorithm: whose updates.
+        training: changed in place by each.
+        compile: False: eager; True: compiled, on CUDA captured as well; None: as it pays.
+        """
+        self._algorithm, self._training = algorithm, training
+        self._device = training.worlds.device
+        self._compile = compiles(compile, training, self._device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._metrics: dict[str, Tensor] = {}
+        self.path, self.seconds_to_ready = "eager", 0.0
+
+    def __call__(self) -> dict[str, Tensor]:
+        """One update; the metrics of a captured one are overwritten by the next."""
+        if self._graph is None:
+            return self._algorithm.update(self._training)
+        self._graph.replay()
+        return self._metrics
+
+    def warm_up(self) -> None:
+        """Compile, capture and run an update, then put everything back as it was.
+
+        Where compiling fails, one warning says so, and updates run eagerly.
+        """
+        began = time.perf_counter()
+        kept = [(tensor, tensor.clone()) for tensor in self._training.tensors().values()]
+        try:
+            if self._compile:
+                self._try_compiled(kept)
+            else:
+                self._algorithm.update(self._training)
+        finally:
+            _put_back(kept)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self.seconds_to_ready = time.perf_counter() - began
+
+    def _try_compiled(self, kept: list[tuple[Tensor, Tensor]]) -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what torch says about itself while it compiles
+                fuse_draws()
+                self._training.collector.compile()
+                self._algorithm.update(self._training)
+            self.path = "compiled"
+            if self._device.type == "cuda":
+                _put_back(kept)
+                self._capture()
+        except InputError:
+            raise
+        except Exception as error:  # torch raises many types here; all mean: this machine cannot compile
+            inner = getattr(error, "inner_exception", error)
+            reason = (str(inner).strip().splitlines() or [type(inner).__name__])[0]
+            warnings.warn(f"updates could not be compiled and run eagerly: {reason}", stacklevel=4)
+            self._graph, self.path = None, "eager"
+            self._training.collector.compile(None)
+            _put_back(kept)
+            self._algorithm.update(self._training)
+
+    def _capture(self) -> None:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                self._algorithm.update(self._training)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self._metrics = self._algorithm.update(self._training)
+        self._graph, self.path = graph, "captured"
+
+
+@torch.no_grad()
+def _put_back(kept: list[tuple[Tensor, Tensor]]) -> None:
+    for tensor, value in kept:
+        tensor.copy_(value)

@@ -1,0 +1,281 @@
+"""`train`: the loop around an algorithm, with progress, metrics, checkpoints, validation and resume."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.errors import DataError, InputError
+from denizen.model import Env
+from denizen.rl._best import Best
+from denizen.rl._evaluate import Evaluation, evaluate
+from denizen.rl._iteration import Iteration
+from denizen.rl._policy import ActorCritic
+from denizen.rl._ppo import PPO
+from denizen.rl._training_folder import METRICS, TrainingFolder
+from denizen.run._atomic import uninterrupted
+from denizen.run._fingerprint import describe, fingerprint
+from denizen.run._progress import progress_bar
+from denizen.tools import JsonLines, MetricsWriter
+
+SMOOTHING = 0.9  # by which the score of the policy follows the mean return of an update
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What a training came to.
+
+    Attributes:
+        policy: as it was at the end, on its device.
+        best: state dict of the policy at its highest score, on the device.
+        metrics: one row for each update of this call.
+        updates: done in all.
+        steps: of worlds, in all.
+        seconds: of this call's updates.
+        seconds_to_ready: that compiling, capture and warm-up took before.
+        path: ``"eager"``, ``"compiled"`` or ``"captured"``.
+        folder: the run folder; None where none was kept.
+        evaluations: (update, evaluation) of each validation.
+    """
+
+    policy: ActorCritic
+    best: dict[str, Tensor]
+    metrics: list[dict[str, Any]]
+    updates: int
+    steps: int
+    seconds: float
+    seconds_to_ready: float
+    path: str
+    folder: Path | None
+    evaluations: list[tuple[int, Evaluation]]
+
+    @property
+    def steps_per_second(self) -> float:
+        """Steps of worlds a second, warm-up left out."""
+        return len(self.metrics) * (self.steps / max(self.updates, 1)) / max(self.seconds, 1e-9)
+
+    def __getitem__(self, name: str) -> list[Any]:
+        """A metric over the updates of this call."""
+        known = self.metrics[0] if self.metrics else {}
+        if name not in known:
+            raise InputError(f"no metric {name!r}; there are {', '.join(known)}")
+        return [row[name] for row in self.metrics]
+
+
+def train(
+    env: Env, policy: ActorCritic, algorithm: PPO, total_steps: int, *, seed: int = 0,
+    device: torch.device | str | None = None, folder: Path | str | None = None, validate_every: int | None = None,
+    validation: Mapping[str, Any] | None = None, params: dict[str, Any] | None = None, compile: bool | None = None,
+    sinks: Sequence[Any] = (), progress: bool = True, settings: Mapping[str, Any] | None = None,
+) -> Trained:  # fmt: skip
+    """Train a policy in an environment.
+
+    ```python
+    env = CartPole()
+    result = dz.train(env, dz.rl.mlp(env), dz.PPO(num_envs=64), total_steps=500_000, folder="runs/pole")
+    ```
+
+    Args:
+        env: the environment.
+        policy: learns in place.
+        algorithm: `PPO` or `GRPO`, with its settings.
+        total_steps: steps of worlds, rounded up to whole updates.
+        seed: of worlds, actions and shuffles.
+        device: None: CUDA where there is a device that works, else the CPU.
+        folder: run folder to write, which must be new or empty; None: nothing is written.
+        validate_every: updates between evaluations on separate worlds, whose mean return then tells the best policy;
+            None: the mean return of training, smoothed, does.
+        validation: arguments of `evaluate`: num_envs, max_steps, greedy, seed.
+        params: parameters that differ between worlds.
+        compile: False: eager; True: compiled, and captured on CUDA; None: on CUDA, and on a CPU in long trainings.
+        sinks: where metrics go as well: see `denizen.tools.MetricsWriter`.
+        progress: show a bar.
+        settings: kept in the manifest; JSON values.
+
+    Raises:
+        InputError: an argument does not fit.
+        ModelError: a check on the device failed: NaN rewards or observations, actions out of range.
+        StorageError: the folder cannot be written.
+    """
+    training = algorithm.init(env, policy, total_steps=total_steps, seed=seed, device=device, params=params)
+    facts = {
+        "env": fingerprint(training.worlds.env), "algorithm": describe(algorithm), "policy": _shapes(policy),
+        "seed": seed, "total_steps": total_steps, "device": training.worlds.device.type, "compile": compile,
+        "validate_every": validate_every, "validation": dict(validation or {}), "samples": algorithm.samples,
+    }  # fmt: skip
+    kept = TrainingFolder.create(folder, facts, settings) if folder is not None else None
+    loop = _Loop(training, kept, validate_every, dict(validation or {}), sinks)
+    return loop.run(compile, progress)
+
+
+def resume(
+    folder: Path | str, env: Env, policy: ActorCritic, algorithm: PPO, *, device: torch.device | str | None = None,
+    params: dict[str, Any] | None = None, sinks: Sequence[Any] = (), progress: bool = True,
+) -> Trained:  # fmt: skip
+    """Go on with a training, bit for bit as if it had never stopped (on the same kind of device).
+
+    Args:
+        folder: of the training.
+        env: as it was.
+        policy: of the same shape; its weights are replaced.
+        algorithm: as it was.
+        device: None: the kind it ran on, where there is one.
+        params: as they were.
+        sinks: as `train` takes them.
+        progress: show a bar.
+
+    Raises:
+        DataError: the folder holds no training, or it is damaged.
+        InputError: environment, policy or algorithm differ from those of the training.
+    """
+    kept = TrainingFolder.open(folder)
+    known = kept.manifest
+    if device is None and (known["device"] == "cpu" or torch.cuda.is_available()):
+        device = known["device"]
+    training = algorithm.init(
+        env, policy, total_steps=known["total_steps"], seed=known["seed"], device=device, params=params
+    )
+    given = {"env": fingerprint(training.worlds.env), "algorithm": describe(algorithm), "policy": _shapes(policy)}
+    for name, value in given.items():
+        if known[name] != value:
+            raise InputError(
+                f"resume: the {name} differs from that of the training in {folder}; {_difference(known[name], value)}"
+            )
+    loop = _Loop(training, kept, known["validate_every"], known["validation"], sinks)
+    loop.load()
+    return loop.run(known["compile"], progress)
+
+
+class _Loop:
+    """A training, what is kept of it, and where its metrics go."""
+
+    def __init__(
+        self, training: Any, folder: TrainingFolder | None, every: int | None, validation: dict[str, Any],
+        sinks: Sequence[Any],
+    ) -> None:  # fmt: skip
+        if every is not None and (not isinstance(every, int) or every < 1):
+            raise InputError(f"train: validate_every={every!r}, expected a number of updates, at least 1, or None")
+        self.training, self.folder, self.every, self.validation = training, folder, every, validation
+        self.best = Best(training.policy)
+        self.score = torch.full_like(self.best.score, torch.nan)
+        self.rows: list[dict[str, Any]] = []
+        self.evaluations: list[tuple[int, Evaluation]] = []
+        self.done = 0 if folder is None else folder.manifest["updates"]
+        self._sinks = sinks
+        self._faulty = False
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What the rest of the training depends on."""
+        best = {f"best.{name}": tensor for name, tensor in self.best.tensors().items()}
+        return {**self.training.tensors(), **best, "score": self.score}
+
+    def load(self) -> None:
+        """Go on from the folder's last save."""
+        assert self.folder is not None
+        saved, mine = self.folder.load(), self.tensors()
+        if set(saved) != set(mine):
+            raise DataError(f"run folder {self.folder.path}: its checkpoint holds other tensors than this training has")
+        with torch.no_grad():
+            for name, tensor in mine.items():
+                if saved[name].shape != tensor.shape:
+                    raise DataError(f"run folder {self.folder.path}: {name} has shape {tuple(saved[name].shape)} there")
+                tensor.copy_(saved[name])
+        self.folder.trim_metrics()
+        self.folder.log(f"resumed after update {self.folder.manifest['updates']}")
+
+    def run(self, compile: bool | None, progress: bool) -> Trained:
+        """All updates that are missing."""
+        training = self.training
+        iteration = Iteration(training.algorithm, training, compile=compile)
+        if self.done < training.num_updates:
+            iteration.warm_up()
+        began = time.perf_counter()
+        with self.folder.session() if self.folder is not None else contextlib.nullcontext():
+            try:
+                self._updates(iteration, progress)
+                self._check()
+                self._save("finished")
+            except BaseException as error:
+                self._ended(error)
+                raise
+        return Trained(
+            policy=training.policy, best=self.best.weights(), metrics=self.rows, updates=self.done,
+            steps=self.done * training.algorithm.samples, seconds=time.perf_counter() - began,
+            seconds_to_ready=iteration.seconds_to_ready, path=iteration.path,
+            folder=None if self.folder is None else self.folder.path, evaluations=self.evaluations,
+        )  # fmt: skip
+
+    def _updates(self, iteration: Iteration, progress: bool) -> None:
+        training, samples = self.training, self.training.algorithm.samples
+        title, missing = type(training.worlds.env).__name__, (training.num_updates - self.done) * samples
+        with self._writer() as writer, progress_bar(missing, progress, title, 1) as advance:
+            while self.done < training.num_updates and not self._faulty:
+                with uninterrupted():  # Ctrl-C waits for the end of the update, where everything fits together
+                    metrics = dict(iteration())
+                    self.done += 1
+                    self._judge(metrics)
+                    writer.log(self.done, {"steps": self.done * samples, **metrics})
+                advance(samples)
+                if self.folder is not None and self.folder.due():
+                    writer.flush()
+                    self._check()
+                    self._save("running")
+
+    def _writer(self) -> MetricsWriter:
+        files = [] if self.folder is None else [JsonLines(self.folder.path / METRICS, append=True)]
+        return MetricsWriter(self._take, *files, *self._sinks)
+
+    def _take(self, row: dict[str, Any]) -> None:
+        """Called by the writer's thread, an update or more late."""
+        self.rows.append(row)
+        self._faulty = self._faulty or row.get("faulty", 0.0) > 0
+
+    def _judge(self, metrics: dict[str, Tensor]) -> None:
+        """Offer the policy as the best, by the mean return of training or of a validation."""
+        if self.every is None:
+            now = metrics["return_mean"]
+            following = torch.where(torch.isnan(self.score), now, torch.lerp(now, self.score, SMOOTHING))
+            self.score.copy_(torch.where(torch.isnan(now), self.score, following))
+            self.best.offer(self.score, self.training.updates)
+        elif self.done % self.every == 0 or self.done == self.training.num_updates:
+            told = evaluate(self.training.worlds.env, self.training.policy, **self.validation)
+            self.evaluations.append((self.done, told))
+            metrics["validation_return"] = torch.full_like(self.score, told.mean)
+            self.best.offer(metrics["validation_return"], self.training.updates)
+
+    def _check(self) -> None:
+        self.training.check()
+
+    def _save(self, status: str, error: str | None = None) -> None:
+        if self.folder is not None:
+            self.folder.save(self.done, self.tensors(), self.best.tensors(), status, error)
+
+    def _ended(self, error: BaseException) -> None:
+        """After Ctrl-C everything is saved; after a fault the last save stands, since later states may be spoilt."""
+        if self.folder is None:
+            return
+        told = f"{type(error).__name__}: {error}".strip(": ")
+        if isinstance(error, KeyboardInterrupt):
+            self._save("interrupted", told)
+        else:
+            self.folder.mark("failed", told)
+        error.add_note(
+            f"safe on disk: {self.folder.manifest['updates']} updates, in {self.folder.path}; go on with dz.rl.resume"
+        )
+
+
+def _shapes(policy: ActorCritic) -> dict[str, str]:
+    return {name: f"{tensor.dtype}{list(tensor.shape)}" for name, tensor in policy.state_dict().items()}
+
+
+def _difference(saved: Any, given: Any) -> str:
+    if isinstance(saved, dict) and isinstance(given, dict):
+        for name in {*saved, *given}:
+            if saved.get(name) != given.get(name):
+                return f"{name}: {saved.get(name)} then, {given.get(name)} now"
+    return f"{saved} then, {given} now"

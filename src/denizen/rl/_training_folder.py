@@ -1,0 +1,221 @@
+"""The folder that a training writes itself to while it runs.
+
+    manifest.json                 what trains, and what of it is safe, with checksums; replaced last, in one piece
+    checkpoints/update-*.safetensors    everything that the next update depends on
+    checkpoints/best-*.safetensors      the best policy so far
+    metrics.jsonl                 one row for each update
+    log.txt                       what happened when
+
+A save writes new files, brings them to the disk, and replaces the manifest at the very end: a kill at any instant
+leaves the previous save or this one.
+"""
+
+import contextlib
+import dataclasses
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from denizen.errors import DataError, StorageError
+from denizen.run._atomic import TEMPORARY, locked, uninterrupted, write_atomic
+from denizen.run._facts import commit, now, versions
+from denizen.run._files import content, write
+from denizen.run._folder import check_free
+from denizen.run._manifest import Part
+
+FORMAT = "denizen training 1"
+NAME, METRICS = "manifest.json", "metrics.jsonl"
+SECONDS = 20.0  # between saves, at least
+SHARE = 0.02  # of a training's time that saving may take
+LARGEST = 1 << 26  # bytes of a manifest
+
+
+class TrainingFolder:
+    """A training's folder, and the manifest that was last written to it.
+
+    Attributes:
+        path: the folder.
+        manifest: what is safe on disk.
+    """
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path, self.manifest = path, manifest
+        self._saved, self._cost = time.monotonic(), 0.0
+
+    @classmethod
+    def create(cls, path: Path | str, what: Mapping[str, Any], settings: Mapping[str, Any] | None) -> "TrainingFolder":
+        """Make the folder.
+
+        Args:
+            path: must not exist yet, or be empty.
+            what: facts that fix the training; JSON values.
+            settings: of the command line, where it began the training.
+
+        Raises:
+            StorageError: the folder holds something already, or cannot be written.
+        """
+        path = Path(path)
+        check_free(path)
+        try:
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"run folder {path} cannot be written: {error.strerror or error}") from error
+        manifest = {
+            "format": FORMAT, "status": "running", "error": None, "created": now(), "updated": now(), "updates": 0,
+            **what, "settings": dict(settings) if settings else None, "versions": versions(), "commit": commit(),
+            "checkpoint": None, "best": None,
+        }  # fmt: skip
+        folder = cls(path, manifest)
+        folder.log("created")
+        return folder
+
+    @classmethod
+    def open(cls, path: Path | str) -> "TrainingFolder":
+        """The training in a folder.
+
+        Raises:
+            DataError: there is none, or its manifest is damaged.
+        """
+        path = Path(path)
+        manifest = read_manifest(path)
+        return cls(path, manifest)
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        """Hold the folder while the block runs; notes how it ended."""
+        with locked(self.path):
+            for left in (*self.path.glob(f".*{TEMPORARY}"), *self.path.glob(f"checkpoints/.*{TEMPORARY}")):
+                left.unlink(missing_ok=True)
+            yield
+
+    def due(self) -> bool:
+        """Whether enough time has passed since the last save."""
+        return time.monotonic() - self._saved >= max(SECONDS, self._cost / SHARE)
+
+    def save(
+        self, updates: int, tensors: Mapping[str, Tensor], best: Mapping[str, Tensor], status: str = "running",
+        error: str | None = None,
+    ) -> None:  # fmt: skip
+        """Make a training safe as it is now.
+
+        Args:
+            updates: done.
+            tensors: everything that the next update depends on.
+            best: the best policy so far.
+            status: how things stand.
+            error: what ended the training, where something did.
+
+        Raises:
+            StorageError: the disk is full or gone; the save before stays.
+        """
+        began = time.monotonic()
+        try:
+            with uninterrupted():
+                parts = [
+                    write(
+                        self.path,
+                        f"checkpoints/{name}-{updates:08d}.safetensors",
+                        updates,
+                        updates,
+                        save(_on_host(held)),
+                    )
+                    for name, held in (("update", tensors), ("best", best))
+                ]
+                entries = dict(zip(("checkpoint", "best"), map(dataclasses.asdict, parts), strict=True))
+                self._commit({**entries, "updates": updates, "status": status, "error": error})
+                listed = {part.file for part in parts}
+                for old in self.path.glob("checkpoints/*.safetensors"):
+                    if old.relative_to(self.path).as_posix() not in listed:
+                        old.unlink(missing_ok=True)
+        except OSError as failure:
+            raise StorageError(
+                f"run folder {self.path}: {failure.strerror or failure}; safe are {self.manifest['updates']} updates"
+            ) from failure
+        self._saved, self._cost = time.monotonic(), time.monotonic() - began
+
+    def mark(self, status: str, error: str | None) -> None:
+        """Note how a training ended that could not be saved."""
+        with contextlib.suppress(OSError):
+            self._commit({"status": status, "error": error})
+
+    def _commit(self, changes: Mapping[str, Any]) -> None:
+        manifest = {**self.manifest, **changes, "updated": now()}
+        write_atomic(self.path / NAME, json.dumps(manifest, indent=1).encode() + b"\n")
+        self.manifest = manifest
+
+    def load(self, which: str = "checkpoint") -> dict[str, Tensor]:
+        """The tensors of the last checkpoint, or of the ``"best"`` policy.
+
+        Raises:
+            DataError: there is none, or it is damaged.
+        """
+        entry = self.manifest.get(which)
+        if entry is None:
+            raise DataError(f"run folder {self.path} has no {which} yet")
+        try:
+            return load(content(self.path, Part(**entry)))
+        except (SafetensorError, TypeError) as error:
+            raise DataError(f"run folder {self.path}: its {which} cannot be read: {error}") from error
+
+    def trim_metrics(self) -> None:
+        """Take away rows of updates that no save includes; they come again."""
+        path = self.path / METRICS
+        if not path.exists():
+            return
+        kept = [
+            line
+            for line in path.read_text().splitlines()
+            if _row(line).get("step", 1 << 62) <= self.manifest["updates"]
+        ]
+        write_atomic(path, "".join(f"{line}\n" for line in kept).encode())
+
+    def log(self, text: str) -> None:
+        """Add a line to the log."""
+        with contextlib.suppress(OSError), open(self.path / "log.txt", "a") as file:
+            file.write(f"{now()} {text}\n")
+
+
+def _row(line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError:  # a line that a kill has cut
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a training's folder; raises `DataError` where there is none."""
+    file = path / NAME
+    try:
+        if file.stat().st_size > LARGEST:
+            raise DataError(f"{file} is too large for a manifest")
+        manifest = json.loads(file.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path} is no run folder: {file.name} cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise DataError(f"{file} is damaged: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
+        raise DataError(f"{path} holds no training: format {found!r}, expected {FORMAT!r}")
+    if not isinstance(manifest.get("updates"), int):
+        raise DataError(f"{file}: updates is {manifest.get('updates')!r}, expected a whole number")
+    return manifest
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Rows of a training's metrics, in order."""
+    try:
+        lines = (path / METRICS).read_text().splitlines()
+    except OSError as error:
+        raise DataError(f"{path / METRICS} cannot be read: {error.strerror}") from error
+    return [row for row in map(_row, lines) if row]
+
+
+def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}

@@ -1,0 +1,92 @@
+"""Value heads: PopArt keeps its outputs and normalises its targets."""
+
+import torch
+from torch import nn
+
+import denizen as dz
+from denizen.rl._optimizer import FlatAdam
+
+
+def head_after_steps():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        head = dz.rl.PopArt(4)
+        features = torch.randn(64, 4)
+    adam = FlatAdam([list(head.parameters())], max_norm=None)
+    head.bind(adam.moments)
+    for _ in range(3):
+        adam.zero()
+        (head.training_value(features) - 3).square().mean().backward()
+        adam.step(torch.tensor(1e-2), torch.tensor(False))
+    return head, adam, features
+
+
+def test_outputs_are_preserved_and_targets_normalised():
+    head, _, features = head_after_steps()
+    returns = 100 + 20 * torch.randn(64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        before = head.value(features)
+        targets, old = head.prepare_targets(returns, before, torch.ones(64))
+        after = head.value(features)
+    assert torch.allclose(before, after, rtol=1e-5, atol=1e-4)
+    assert abs(targets.mean().item()) < 1e-5
+    assert abs(targets.std(correction=0).item() - 1) < 1e-5
+    assert torch.allclose(old * head.std + head.mean, before, rtol=1e-5, atol=1e-4)
+
+
+def test_moments_are_rescaled_with_the_weights():
+    head, adam, _ = head_after_steps()
+    first, second = (moment.clone() for moment in adam.moments(head.linear.weight))
+    weight = head.linear.weight.detach().clone()
+    head.prepare_targets(torch.full((8,), 7.0) + torch.arange(8), torch.zeros(8), torch.ones(8))
+    factor = head.linear.weight.detach() / weight
+    now = adam.moments(head.linear.weight)
+    assert torch.allclose(now[0], first * factor)
+    assert torch.allclose(now[1], second * factor.square())
+
+
+def test_entries_that_do_not_count_change_nothing():
+    head, _, _ = head_after_steps()
+    other, _, _ = head_after_steps()
+    weight = torch.tensor([1.0, 1.0, 1.0, 0.0])
+    head.prepare_targets(torch.tensor([1.0, 2.0, 5.0, 0.0]), torch.zeros(4), weight)
+    other.prepare_targets(torch.tensor([1.0, 2.0, 5.0, 1e6]), torch.zeros(4), weight)
+    assert torch.equal(head.mean, other.mean)
+    assert torch.equal(head.std, other.std)
+
+
+def test_a_third_head_needs_no_change_of_the_trainer():
+    class Doubled(dz.rl.ValueHead):
+        """Learns half of the value."""
+
+        def value(self, features):
+            return 2 * self.training_value(features)
+
+        def prepare_targets(self, returns, old_values, weight):
+            return returns / 2, old_values / 2
+
+    from denizen.zoo.cartpole import CartPole
+
+    env = CartPole()
+    algorithm = dz.PPO(num_envs=4, num_steps=8)
+    training = algorithm.init(env, dz.rl.mlp(env, (8,), head=Doubled), total_steps=64, device="cpu")
+    assert torch.isfinite(algorithm.update(training)["value_loss"])
+
+
+def test_flat_adam_equals_torch_and_can_skip():
+    torch.manual_seed(0)
+    mine, theirs = nn.Linear(3, 2), nn.Linear(3, 2)
+    theirs.load_state_dict(mine.state_dict())
+    flat = FlatAdam([list(mine.parameters())], max_norm=0.5)
+    adam = torch.optim.Adam(theirs.parameters(), lr=0.1, eps=1e-5)
+    for step in range(5):
+        batch, skip = 10 * torch.randn(4, 3), step == 3
+        flat.zero()
+        mine(batch).square().sum().backward()
+        flat.step(torch.tensor(0.1), torch.tensor(skip))
+        if not skip:
+            adam.zero_grad()
+            theirs(batch).square().sum().backward()
+            nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+            adam.step()
+        assert torch.allclose(mine.weight, theirs.weight, atol=1e-6)
