@@ -117,7 +117,7 @@ def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: i
     rows = look.observation.shape[0]
     draws = Draws(seed + EVALUATION_SEED, torch.arange(rows, device=worlds.device))
     actors = env.num_actors or 1
-    step_of = Recorded(_stepper(worlds, policy, draws, greedy, actors))
+    step_of = Recorded(_stepper(worlds, policy, draws, greedy, actors), policy)
     life: dict[str, Any] = {
         "worlds": carry.tensors(), "look": look, "memory": policy.first_memory(rows, worlds.device),
         "total": torch.zeros(rows, device=worlds.device),

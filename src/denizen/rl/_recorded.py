@@ -4,10 +4,12 @@ Running the graph skips the author's Python and vmap's dispatch, which together 
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.stateless import _reparametrize_module
 
 from denizen import _tree
 from denizen.run._engine import own_code
@@ -21,8 +23,13 @@ class Recorded:
         graph: the function over flat lists of tensors; None before the first call.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[..., Any], *modules: nn.Module) -> None:
+        """Args:
+        function: what to record.
+        modules: whose parameters and buffers it reads. They become inputs: what torch computes from a tensor that is
+            none, it computes once and never again.
+        """
+        self._function, self._modules = function, modules
         self._shapes: list[Any] = []
         self._structure: Any = None
         self._places: list[int] = []
@@ -36,7 +43,8 @@ class Recorded:
 
     def __call__(self, *args: Any) -> Any:
         """What the function returns; nothing but tensors may change from call to call."""
-        leaves, structure = _tree.flatten(args)
+        held = [{**dict(m.named_parameters()), **dict(m.named_buffers())} for m in self._modules]
+        leaves, structure = _tree.flatten((held, args))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         shapes = [(tensor.shape, tensor.dtype) for tensor in tensors]
         if self.graph is None or shapes != self._shapes:
@@ -52,7 +60,11 @@ class Recorded:
         def flat(*given: Tensor) -> list[Tensor]:
             rest = iter(given)
             filled = [next(rest) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-            values, self._structure = _tree.flatten(self._function(*_tree.unflatten(filled, structure)))
+            held, args = _tree.unflatten(filled, structure)
+            with ExitStack() as bound:
+                for module, tensors in zip(self._modules, held, strict=True):
+                    bound.enter_context(_reparametrize_module(module, tensors))
+                values, self._structure = _tree.flatten(self._function(*args))
             self._places = [place for place, value in enumerate(values) if isinstance(value, Tensor)]
             self._width = len(values)
             return [values[place] for place in self._places]

@@ -131,7 +131,7 @@ class Collector:
         env = worlds.env
         self._cuts = env.time_limit is not None or type(env).truncated is not Env.truncated
         self._actors = env.num_actors or 1
-        self._step, self._value = Recorded(self._next), Recorded(self._last_value)
+        self._step, self._value = Recorded(self._next, policy), Recorded(self._last_value, policy)
 
     def compile(self, backend: str | None = "inductor") -> None:
         """Compile a step when it is next taken; None: no longer."""
@@ -144,10 +144,10 @@ class Collector:
         out.clear()
         for t in range(out.steps):
             state, row, sums = self._step(memo.parts(), out.sums())
-            memo.take(state)
-            for name, value in row.items():
+            for name, value in row.items():  # before the memo changes: what was seen is one of its buffers
                 (out.bootstrap if name == "bootstrap" else out.fields[name])[t].copy_(value)
             out.take(sums)
+            memo.take(state)
         last = self._value(memo.parts())
         following = torch.cat([out.fields["value"][1:], last[None]])
         cut = out.fields["truncated"] & ~out.fields["terminated"]

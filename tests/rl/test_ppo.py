@@ -1,0 +1,260 @@
+"""PPO: parity with a plain reference, invariants of learning, memory, masks, precision, capture."""
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+import denizen as dz
+from denizen._watch import counting
+from denizen.rl._ppo_loss import Coefficients, ppo_loss
+from denizen.zoo.cartpole import CartPole
+
+SMALL = {"num_envs": 8, "num_steps": 16}
+
+
+def training(algorithm, env=None, policy=None, seed=0, total=8 * 16 * 10):
+    env = env or CartPole()
+    return algorithm.init(env, policy or dz.rl.mlp(env, (16,)), total_steps=total, seed=seed, device="cpu")
+
+
+def weights(held):
+    return torch.cat([p.detach().flatten() for p in held.policy.parameters()])
+
+
+# --- one update against a plain implementation in float64 -------------------------------------------------------------
+
+
+def reference_update(held, algorithm):
+    """A full update of the same rollout by plain torch in float64: loops, torch's Adam, torch's clipping."""
+    policy = copy.deepcopy(held.policy).double()
+    fields = {n: f.double() if f.is_floating_point() else f for n, f in held.rollout.fields.items()}
+    value, reward = fields["value"], fields["reward"]
+    gained, later = torch.zeros_like(value), torch.zeros(value.shape[1], dtype=torch.float64)
+    for t in reversed(range(value.shape[0])):
+        ends, dead = fields["terminated"][t] | fields["truncated"][t], fields["terminated"][t]
+        delta = reward[t] + algorithm.gamma * held.rollout.bootstrap[t].double() * ~dead - value[t]
+        later = delta + algorithm.gamma * algorithm.gae_lambda * later * ~ends
+        gained[t] = later
+    returns = gained + value
+    flat = {n: f.flatten(0, 1) for n, f in {**fields, "gain": gained, "returns": returns}.items()}
+    adam = torch.optim.Adam(policy.parameters(), lr=algorithm.learning_rate, eps=algorithm.adam_eps)
+    for epoch in range(algorithm.epochs):
+        order = held.shuffles.order(held.updates * algorithm.epochs + epoch, flat["reward"].shape[0])
+        for index in order.chunk(algorithm.minibatches):
+            part = {n: f[index] for n, f in flat.items()}
+            shown = policy.body(part["observation"])
+            spread = torch.distributions.Categorical(logits=policy.actor(shown))
+            new = policy.head.linear(policy.critic_body(part["observation"])).squeeze(-1)
+            gain = (part["gain"] - part["gain"].mean()) / (part["gain"].std() + 1e-8)
+            ratio = (spread.log_prob(part["action"]) - part["log_prob"]).exp()
+            surrogate = torch.minimum(ratio * gain, ratio.clamp(1 - algorithm.clip, 1 + algorithm.clip) * gain).mean()
+            near = part["value"] + (new - part["value"]).clamp(-algorithm.value_clip, algorithm.value_clip)
+            error = torch.maximum((new - part["returns"]) ** 2, (near - part["returns"]) ** 2).mean()
+            loss = -surrogate + algorithm.value_coefficient * error
+            loss = loss - algorithm.entropy_coefficient * spread.entropy().mean()
+            adam.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(policy.parameters(), algorithm.max_gradient_norm)
+            adam.step()
+    return torch.cat([p.detach().flatten() for p in policy.parameters()])
+
+
+def test_a_full_update_equals_a_plain_one_in_float64():
+    algorithm = dz.PPO(**SMALL, learning_rate=3e-3, epochs=3, minibatches=4)
+    held = training(algorithm)
+    for _ in range(2):
+        held.collector.collect(held.memo, held.rollout)
+    before = weights(held)
+    wanted = reference_update(held, algorithm)
+    algorithm.learn(held)
+    assert (weights(held) - before).abs().max() > 1e-3
+    assert torch.allclose(weights(held).double(), wanted, atol=2e-6)
+
+
+# --- invariants -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("memory", [0, 8])
+def test_the_ratio_is_exactly_one_before_the_first_step(memory):
+    algorithm = dz.PPO(num_envs=8, num_steps=64, epochs=1, minibatches=1, learning_rate=1e-3)
+    env = CartPole()
+    held = training(algorithm, env, dz.rl.mlp(env, (16,), memory_size=memory))
+    for _ in range(2):  # lives end within the rollouts, and go on from one to the next
+        algorithm.update(held)
+        held.collector.collect(held.memo, held.rollout)
+        assert held.rollout.fields["terminated"].any()
+        part = algorithm._parts(held, dict.fromkeys(["weight"], held.rollout.fields["valid"].float()), 0)[0]
+        if memory:
+            part = {n: (f[0] if n == "memory" else f.flatten(0, 1)) for n, f in part.items()}
+        judged = held.policy(part["observation"], part["memory"], first=part["first"])
+        assert torch.allclose(judged.actions.log_prob(part["action"]), part["log_prob"], atol=1e-6)
+
+
+def test_memory_is_cleared_where_a_life_begins_and_nowhere_else():
+    env = CartPole()
+    policy = dz.rl.mlp(env, (8,), memory_size=4)
+    looks = torch.randn(5, 3, 4)
+    first = torch.zeros(5, 3, dtype=torch.bool)
+    first[2, 1] = True
+    start = torch.randn(3, 4)
+    whole = policy(looks.flatten(0, 1), start, first=first.flatten()).features.unflatten(0, (5, 3))
+    alone = policy(looks[2:, 1], torch.zeros(1, 4)).features
+    assert torch.allclose(whole[2:, 1], alone, atol=1e-6)
+    other = policy(looks[:, [0, 2]].flatten(0, 1), start[[0, 2]]).features.unflatten(0, (5, 2))
+    assert torch.allclose(whole[:, [0, 2]], other, atol=1e-6)
+
+
+def test_two_runs_with_one_seed_are_equal_and_seeds_differ():
+    algorithm = dz.PPO(**SMALL)
+    runs = [training(algorithm, seed=seed) for seed in (3, 3, 4)]
+    told = [[algorithm.update(held) for _ in range(3)][-1] for held in runs]
+    assert torch.equal(weights(runs[0]), weights(runs[1]))
+    assert all(
+        torch.equal(a, b) or (a.isnan() and b.isnan()) for a, b in zip(told[0].values(), told[1].values(), strict=True)
+    )
+    assert not torch.equal(weights(runs[0]), weights(runs[2]))
+
+
+def test_a_compiled_step_gives_the_same_numbers():
+    algorithm = dz.PPO(**SMALL)
+    eager, compiled = training(algorithm), training(algorithm)
+    compiled.collector.compile("aot_eager")
+    for _ in range(3):
+        one, other = algorithm.update(eager), algorithm.update(compiled)
+    assert torch.equal(weights(eager), weights(compiled))
+    assert torch.equal(one["value_loss"], other["value_loss"])
+
+
+def test_no_host_reads_in_an_update():
+    algorithm = dz.PPO(**SMALL, target_kl=0.01)
+    held = training(algorithm)
+    algorithm.update(held)
+    with counting(torch.device("cpu")) as counts:
+        algorithm.update(held)
+    assert not counts.host_reads
+
+
+def test_rewards_are_never_clamped_and_metrics_are_those_of_the_rollout():
+    class Rich(CartPole):
+        def reward(self, before, action, now):
+            return torch.ones_like(now.x) * 100
+
+    algorithm = dz.PPO(num_envs=4, num_steps=64)
+    held = training(algorithm, Rich())
+    told = algorithm.update(held)
+    fields = held.rollout.fields
+    ended = fields["terminated"] | fields["truncated"]
+    totals, now = [], torch.zeros(4)
+    for t in range(64):
+        now = now + fields["reward"][t]
+        totals += now[ended[t]].tolist()
+        now = torch.where(ended[t], 0.0, now)
+    assert told["episodes"] == len(totals)
+    assert told["return_mean"].item() == pytest.approx(sum(totals) / len(totals))
+    assert told["return_max"].item() == max(totals)
+    assert told["return_min"].item() == min(totals)
+    assert told["length_mean"].item() == pytest.approx(sum(totals) / len(totals) / 100)
+
+
+def test_target_kl_stops_without_a_host_read():
+    strict = dz.PPO(**SMALL, learning_rate=0.05, target_kl=1e-6, epochs=4, minibatches=2)
+    held, free = training(strict), training(dataclasses.replace(strict, target_kl=None))
+    strict.update(held)
+    free.algorithm.update(free)
+    assert int(held.optimizer._adam[0].state[held.optimizer.flat[0]]["step"]) == 1  # the second minibatch is too far
+    assert int(free.optimizer._adam[0].state[free.optimizer.flat[0]]["step"]) == 8
+
+
+def test_schedules_follow_progress():
+    algorithm = dz.PPO(**SMALL, learning_rate=dz.rl.Linear(1.0, 0.0), entropy_floor=dz.rl.Linear(0.5, 0.0, 0.5, 1.0))
+    held = training(algorithm, total=8 * 16 * 4)
+    told = [algorithm._settings(torch.tensor(p)) for p in (0.0, 0.5, 1.0)]
+    assert [round(t["learning_rate"].item(), 6) for t in told] == [1.0, 0.5, 0.0]
+    assert [round(t["entropy_floor"].item(), 6) for t in told] == [0.5, 0.5, 0.0]
+    assert [algorithm.update(held)["learning_rate"].item() for _ in range(4)] == [1.0, 0.75, 0.5, 0.25]
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_low_precision_learns_in_float32_parameters(precision):
+    algorithm = dz.PPO(**SMALL, precision=precision, learning_rate=1e-3)
+    held = training(algorithm)
+    before = weights(held)
+    for _ in range(2):
+        told = algorithm.update(held)
+    assert weights(held).dtype == torch.float32
+    assert torch.isfinite(weights(held)).all()
+    assert not torch.equal(weights(held), before)
+    assert torch.isfinite(told["value_loss"])
+
+
+# --- the loss ---------------------------------------------------------------------------------------------------------
+
+
+def coefficients(value_clip=0.2, floor=0.0, penalty=0.0):
+    clip = value_clip and torch.tensor(value_clip)
+    return Coefficients(*map(torch.tensor, (0.2, 0.01, floor, 0.5)), clip, torch.tensor(penalty))
+
+
+@pytest.mark.parametrize("value_clip", [None, 0.2])
+def test_rows_that_do_not_count_change_nothing(value_clip):
+    made = torch.Generator().manual_seed(0)
+    columns = torch.randn(8, 10, generator=made)
+    weight = torch.ones(10)
+    weight[6:] = 0
+    spoilt = columns.clone()
+    spoilt[:, 6:] = torch.tensor([torch.inf, torch.nan, 1e30, -1e30])
+    results = []
+    for given in (columns, spoilt):
+        given = given.clone().requires_grad_()
+        log_prob, entropy, value, old, gain, target, old_value, _ = given
+        gain = torch.where(weight > 0, gain, 0.0)
+        loss = ppo_loss(log_prob, entropy, value, old, gain, target, old_value, weight, coefficients(value_clip))
+        (gradient,) = torch.autograd.grad(loss.total, given)
+        results.append((loss.total.detach(), gradient[:, :6], gradient[:3, 6:]))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+    assert (results[1][2] == 0).all()
+
+
+def test_value_clipping_is_the_larger_error_of_each_element():
+    value, old, target = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.5, 0.5]])
+    zero, one = torch.zeros(2), torch.ones(2)
+    loss = ppo_loss(zero, zero, value, zero, zero, target, old, one, coefficients(0.2))
+    assert loss.value.item() == pytest.approx(((1 - 0.5) ** 2 + 0.5**2) / 2)  # 0.5 against (0.2 - 0.5)²: the larger
+
+
+def test_the_entropy_floor_pulls_only_below_it():
+    entropy = torch.full((3,), 0.4, requires_grad=True)
+    zero, one = torch.zeros(3), torch.ones(3)
+    for floor, wanted in ((0.5, -0.01 - 0.05), (0.3, -0.01)):
+        loss = ppo_loss(zero, entropy, zero, zero, zero, zero, zero, one, coefficients(None, floor, 0.05))
+        (gradient,) = torch.autograd.grad(loss.total, entropy)
+        assert gradient.sum().item() == pytest.approx(wanted)
+
+
+# --- wrong settings ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"num_envs": 0}, "num_envs=0"),
+        ({"num_envs": 3, "num_steps": 3, "minibatches": 2}, "ragged minibatch"),
+        ({"gamma": 1.5}, "gamma=1.5"),
+        ({"target_kl": -1}, "target_kl=-1"),
+        ({"precision": "fp8"}, "float32, bfloat16, float16"),
+    ],
+)
+def test_wrong_settings_are_named(settings, told):
+    with pytest.raises(dz.errors.InputError, match=told):
+        dz.PPO(**settings)
+
+
+def test_a_policy_of_the_wrong_width_is_named():
+    with pytest.raises(dz.errors.InputError, match=r"body does not take inputs of shape \('rows', 4\)"):
+        dz.rl.ActorCritic(CartPole(), nn.Linear(5, 8))
+    with pytest.raises(dz.errors.InputError, match=r"expected a dz\.rl\.ActorCritic"):
+        dz.PPO().init(CartPole(), nn.Linear(4, 2), total_steps=1)

@@ -1,0 +1,195 @@
+"""The training loop: folders, resume bit for bit, warm-up without a trace, kills, wrong inputs, what people see."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen.rl import _train
+from denizen.rl._training_folder import read_manifest, read_metrics
+from denizen.zoo.cartpole import CartPole
+
+SETTINGS = dz.PPO(num_envs=4, num_steps=16)
+STEPS = 4 * 16 * 6
+
+
+def go(folder=None, steps=STEPS, seed=0, policy=None, algorithm=SETTINGS, env=None, **more):
+    env = env or CartPole()
+    policy = policy or dz.rl.mlp(env, (16,))
+    return dz.train(env, policy, algorithm, steps, seed=seed, device="cpu", folder=folder, progress=False, **more)
+
+
+def state(trained):
+    return trained.policy.state_dict()
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def interrupt_after(updates, monkeypatch):
+    plain = _train._Loop._judge
+
+    def judge(self, metrics):
+        plain(self, metrics)
+        if self.done == updates:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(_train._Loop, "_judge", judge)
+
+
+def test_a_folder_holds_the_training(tmp_path):
+    trained = go(tmp_path / "run")
+    manifest = read_manifest(tmp_path / "run")
+    assert (manifest["status"], manifest["updates"], manifest["seed"]) == ("finished", 6, 0)
+    rows = read_metrics(tmp_path / "run")
+    assert [row["step"] for row in rows] == list(range(1, 7))
+    assert [row["steps"] for row in rows] == [64 * k for k in range(1, 7)]
+    assert rows == trained.metrics or str(rows) == str(trained.metrics)  # NaN differs from itself
+    assert len(trained["value_loss"]) == 6
+    with pytest.raises(dz.errors.InputError, match="no metric 'loss'; there are"):
+        trained["loss"]
+
+
+@pytest.mark.parametrize("memory", [0, 4])
+def test_resume_equals_the_uninterrupted_training(tmp_path, monkeypatch, memory):
+    env = CartPole()
+    whole = go(tmp_path / "whole", policy=dz.rl.mlp(env, (8,), head=dz.rl.PopArt, memory_size=memory))
+    with monkeypatch.context() as patched:
+        interrupt_after(2, patched)
+        with pytest.raises(KeyboardInterrupt) as told:
+            go(tmp_path / "part", policy=dz.rl.mlp(env, (8,), head=dz.rl.PopArt, memory_size=memory))
+    assert "safe on disk: 2 updates" in told.value.__notes__[0]
+    assert read_manifest(tmp_path / "part")["status"] == "interrupted"
+    other = dz.rl.mlp(env, (8,), head=dz.rl.PopArt, memory_size=memory, seed=9)
+    rest = dz.rl.resume(tmp_path / "part", env, other, SETTINGS, progress=False)
+    assert same(state(whole), state(rest))
+    assert same(whole.best, rest.best)
+    assert (tmp_path / "whole/metrics.jsonl").read_text() == (tmp_path / "part/metrics.jsonl").read_text()
+
+
+def test_a_kill_at_any_moment_is_survived(tmp_path):
+    folder = tmp_path / "run"
+    code = f"""
+        import denizen as dz
+        from denizen.rl import _training_folder
+        from denizen.zoo.cartpole import CartPole
+        _training_folder.SECONDS = 0.0
+        _training_folder.SHARE = 1e9
+        env = CartPole()
+        settings = dz.PPO(num_envs=4, num_steps=16)
+        policy, folder = dz.rl.mlp(env, (16,)), {str(folder)!r}
+        dz.train(env, policy, settings, 4 * 16 * 60, device="cpu", folder=folder, progress=False)
+    """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
+    manifest = folder / "manifest.json"
+    while process.poll() is None and (not manifest.exists() or json.loads(manifest.read_text())["updates"] < 3):
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert 3 <= read_manifest(folder)["updates"] < 60
+    env = CartPole()
+    rest = dz.rl.resume(folder, env, dz.rl.mlp(env, (16,)), SETTINGS, progress=False)
+    whole = go(steps=4 * 16 * 60)
+    assert same(state(rest), state(whole))
+    assert [row["step"] for row in read_metrics(folder)] == list(range(1, 61))
+
+
+def test_a_warm_up_leaves_no_trace(monkeypatch):
+    warm = go()
+    monkeypatch.setattr(_train.Iteration, "warm_up", lambda self: None)
+    cold = go()
+    assert same(state(warm), state(cold))
+    assert str(warm.metrics) == str(cold.metrics)
+
+
+@pytest.mark.compile
+def test_compiled_training_agrees_and_resumes(tmp_path):
+    eager, compiled = go(), go(compile=True)
+    assert (eager.path, compiled.path) == ("eager", "compiled")
+    for name, tensor in state(eager).items():
+        assert torch.allclose(tensor, state(compiled)[name], atol=1e-4)
+
+
+def test_a_machine_that_cannot_compile_says_so_and_trains(monkeypatch):
+    def broken(*args, **kwargs):
+        raise RuntimeError("no compiler here")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    with pytest.warns(UserWarning, match="run eagerly: no compiler here"):
+        trained = go(compile=True)
+    assert trained.path == "eager"
+    assert same(state(trained), state(go()))
+
+
+def test_the_best_policy_is_kept_by_validation():
+    trained = go(validate_every=2, validation={"num_envs": 8, "max_steps": 50, "greedy": True})
+    scores = [told.mean for _, told in trained.evaluations]
+    assert [update for update, _ in trained.evaluations] == [2, 4, 6]
+    best = dz.rl.mlp(CartPole(), (16,))
+    best.load_state_dict(trained.best)
+    assert dz.rl.evaluate(CartPole(), best, num_envs=8, max_steps=50, greedy=True).mean == max(scores)
+
+
+def test_an_evaluation_counts_first_lives_only():
+    env = CartPole()
+    told = dz.rl.evaluate(env, dz.rl.mlp(env, (16,)), num_envs=32, max_steps=30)
+    assert torch.equal(told.returns, told.lengths.float())
+    assert (told.lengths[~told.finished] == 30).all()
+    assert 0 < told.finished.sum() < 32
+    assert f"{int((~told.finished).sum())} unfinished after 30 steps" in str(told)
+    low, high = told.interval
+    assert low < told.mean < high
+
+
+class Broken(CartPole):
+    """Gives a reward that is not finite once the pole leans."""
+
+    def reward(self, before, action, now):
+        return torch.where(now.angle.abs() > 0.1, torch.nan, 1.0)
+
+
+def test_a_bad_reward_stops_the_training_and_names_world_and_step(tmp_path):
+    with pytest.raises(
+        dz.errors.ModelError, match="a reward that is not finite, in world [0-3] at step [0-9]+"
+    ) as told:
+        go(tmp_path / "run", env=Broken(), steps=10**6)
+    assert "go on with dz.rl.resume" in told.value.__notes__[0]
+    assert read_manifest(tmp_path / "run")["status"] == "failed"
+
+
+def test_wrong_inputs_are_named(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").touch()
+    with pytest.raises(dz.errors.StorageError, match="is not empty"):
+        go(tmp_path / "full")
+    with pytest.raises(dz.errors.InputError, match="total_steps=0"):
+        go(steps=0)
+    with pytest.raises(dz.errors.InputError, match="validate_every=0"):
+        go(validate_every=0)
+    env = CartPole()
+    with pytest.raises(dz.errors.DataError, match="is no run folder"):
+        dz.rl.resume(tmp_path / "none", env, dz.rl.mlp(env), SETTINGS)
+    go(tmp_path / "run")
+    with pytest.raises(dz.errors.InputError, match="the policy differs"):
+        dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (32,)), SETTINGS)
+    with pytest.raises(dz.errors.InputError, match="the algorithm differs"):
+        dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (16,)), dz.PPO())
+
+
+def test_damage_is_told(tmp_path):
+    go(tmp_path / "run")
+    (checkpoint,) = (tmp_path / "run/checkpoints").glob("update-*")
+    data = bytearray(checkpoint.read_bytes())
+    data[-1] ^= 1
+    checkpoint.write_bytes(data)
+    env = CartPole()
+    with pytest.raises(dz.errors.DataError, match="differs from what was written"):
+        dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (16,)), SETTINGS)
