@@ -57,6 +57,7 @@ _BY_OP = {
     "aten::index_put": "host-sync-boolindex",
     "aten::index_put_": "host-sync-boolindex",
     "aten::equal": "host-sync-bool",
+    "aten::allclose": "host-sync-bool",
 }
 
 

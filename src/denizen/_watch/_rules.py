@@ -50,6 +50,7 @@ READS = (
     Rule("aten::unique_consecutive"),
     Rule("aten::bincount"),
     Rule("aten::equal"),
+    Rule("aten::allclose"),
     Rule("aten::repeat_interleave.Tensor", _no_output_size),
     Rule("aten::index.Tensor", _mask_index),
     Rule("aten::index_put", _mask_index),
