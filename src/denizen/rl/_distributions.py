@@ -1,7 +1,7 @@
 """Distributions over actions, with what learning needs of them; every method works on a batch of rows."""
 
 import math
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -26,6 +26,10 @@ class Distribution(Protocol):
 
     def entropy(self) -> Tensor:
         """In nats: `[rows]`."""
+        ...
+
+    def kl(self, other: Any) -> Tensor:
+        """KL(self, other) to another distribution of this kind, in nats: `[rows]`."""
         ...
 
 
@@ -66,6 +70,12 @@ class Categorical(NamedTuple):
         finite = self.log_probs.masked_fill(self.log_probs == -torch.inf, 0.0)
         return -(finite.exp() * finite * (self.log_probs != -torch.inf)).sum(-1)
 
+    def kl(self, other: "Categorical") -> Tensor:
+        """Choices closed here add nothing, whatever the other says of them."""
+        closed = self.log_probs == -torch.inf
+        mine, its = self.log_probs.masked_fill(closed, 0.0), other.log_probs.masked_fill(closed, 0.0)
+        return torch.where(closed, 0.0, mine.exp() * (mine - its)).sum(-1)
+
 
 class Gaussian(NamedTuple):
     """Independent normal numbers.
@@ -97,3 +107,9 @@ class Gaussian(NamedTuple):
     def entropy(self) -> Tensor:
         """Sum over the numbers of the action; may be negative."""
         return (self.log_std + _HALF_LOG_TAU + 0.5).sum(-1).expand(self.mean.shape[0])
+
+    def kl(self, other: "Gaussian") -> Tensor:
+        """Sum over the numbers of the action."""
+        wider = other.log_std - self.log_std
+        far = (self.mean - other.mean) / other.log_std.exp()
+        return (wider + 0.5 * ((-2 * wider).exp() + far.square() - 1)).sum(-1)
