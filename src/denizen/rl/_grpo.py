@@ -1,0 +1,325 @@
+"""GRPO as a frozen object: a policy learns from how replicas of one start compare, without a value function."""
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.errors import InputError, nearest
+from denizen.model import Env
+from denizen.rl._grpo_advantage import ADVANTAGES, SCALES, group_advantages
+from denizen.rl._grpo_loss import ESTIMATORS, LOSSES, SUMS, Settings, Terms, grpo_loss, weights
+from denizen.rl._grpo_training import GroupTraining
+from denizen.rl._policy import ActorCritic
+from denizen.rl._ppo import PRECISIONS
+from denizen.rl._schedules import Schedule, value_at
+from denizen.rl._worlds import Worlds
+from denizen.rng import MAX_SEED
+
+_NAMES = {"advantage": ADVANTAGES, "scale": SCALES, "loss": LOSSES, "precision": tuple(PRECISIONS)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KL:
+    """A pull towards a reference policy.
+
+    Attributes:
+        beta: its weight in the loss.
+        estimator: ``"k3_iw"``: importance-weighted k3, whose expected gradient is that of KL(policy, reference);
+            ``"k3"``: as published, whose expected gradient is that of KL(reference, policy); ``"exact"``: the KL of
+            the distributions in the visited states.
+        refresh_every: updates after which the reference becomes the present policy, again and again; None: never.
+    """
+
+    beta: float = 0.04
+    estimator: str = "k3_iw"
+    refresh_every: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.beta >= 0:
+            raise InputError(f"KL(beta={self.beta!r}): expected a number, at least 0")
+        _check_name("KL", "estimator", self.estimator, ESTIMATORS)
+        if self.refresh_every is not None and not _whole(self.refresh_every):
+            raise InputError(f"KL(refresh_every={self.refresh_every!r}): expected a whole number, at least 1, or None")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GRPO:
+    """Group-relative policy optimisation (Shao et al., 2024), with the variants that followed it.
+
+    Each rollout is one life of at most `max_steps` in `groups * group_size` worlds. The replicas of a group share start
+    state and world's random numbers, and differ in what the policy draws. A life that ends earlier is masked from there
+    on; one that does not has its score after `max_steps`, which are part of the task: nothing is bootstrapped.
+
+    Attributes:
+        groups: different starts in a rollout.
+        group_size: replicas of each, at least 2.
+        max_steps: steps of a rollout.
+        epochs: passes over a rollout.
+        minibatches: optimiser steps in each pass, each over some of the lives.
+        micro_batches: parts in which the gradient of an optimiser step is summed up; changes memory, not results.
+        gamma: discount of rewards to go.
+        advantage: ``"reward_to_go"``, ``"outcome"``, ``"process"`` or ``"original"``; see `group_advantages`.
+        scale: ``"group"``, ``"none"``, ``"batch"`` or ``"group_time"``: what centred values are divided by.
+        std_eps: added to the standard deviation.
+        sample_std: with n - 1 in place of n.
+        drop_flat_groups: leave groups in which nothing differed out of the policy's term, its denominator included;
+            False: they add 0 and count.
+        clip: ratios below 1 - clip are clipped, and above 1 + clip where `clip_high` is None.
+        clip_high: ratios above 1 + clip_high are clipped (DAPO: 0.28).
+        sequence_ratio: one ratio for each life, the geometric mean of its steps' (GSPO).
+        kl: pull towards a reference policy; None: none is kept.
+        loss: ``"dr_grpo"``, ``"grpo"``, ``"dapo"`` or ``"bnpo"``: the denominator; see `weights`.
+        mask_truncated: leave lives that did not terminate out of the loss, for tasks where `max_steps` is no rule.
+        entropy_coefficient: weight of the entropy; a number or a `Linear`.
+        learning_rate: of Adam; a number or a `Linear` over the run.
+        max_gradient_norm: of the gradient; None: no clipping.
+        adam_eps: of Adam.
+        precision: ``"float32"``, ``"bfloat16"`` or ``"float16"``: in which the policy runs, in rollout and update.
+        shared_stream: replicas share the world's random numbers; False: their start state only.
+    """
+
+    groups: int = 17
+    group_size: int = 32
+    max_steps: int = 100
+    epochs: int = 2
+    minibatches: int = 1
+    micro_batches: int = 1
+    gamma: float = 0.99
+    advantage: str = "reward_to_go"
+    scale: str = "group"
+    std_eps: float = 1e-6
+    sample_std: bool = False
+    drop_flat_groups: bool = False
+    clip: float = 0.2
+    clip_high: float | None = None
+    sequence_ratio: bool = False
+    kl: KL | None = None
+    loss: str = "dr_grpo"
+    mask_truncated: bool = False
+    entropy_coefficient: Schedule = 0.01
+    learning_rate: Schedule = 1e-4
+    max_gradient_norm: float | None = 1.0
+    adam_eps: float = 1e-8
+    precision: str = "float32"
+    shared_stream: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("groups", "group_size", "max_steps", "epochs", "minibatches", "micro_batches"):
+            if not _whole(getattr(self, name)):
+                raise InputError(f"GRPO({name}={getattr(self, name)!r}): expected a whole number, at least 1")
+        if self.group_size < 2:
+            raise InputError("GRPO(group_size=1): a lone replica has nothing to be compared with; expected at least 2")
+        for name, known in _NAMES.items():
+            _check_name("GRPO", name, getattr(self, name), known)
+        if not 0 <= self.gamma <= 1:
+            raise InputError(f"GRPO(gamma={self.gamma!r}): expected a number from 0 to 1")
+        for name in ("clip", "clip_high", "max_gradient_norm", "std_eps"):
+            value = getattr(self, name)
+            if value is None and name in ("clip_high", "max_gradient_norm"):
+                continue
+            if not value > 0:
+                raise InputError(f"GRPO({name}={value!r}): expected a number above 0")
+        if self.num_envs % self.minibatches:
+            raise InputError(
+                f"GRPO: {self.groups} groups x {self.group_size} replicas do not divide into {self.minibatches} "
+                f"minibatches; choose numbers that do, since a ragged minibatch would weigh its lives more"
+            )
+
+    @classmethod
+    def original(cls, **changes: Any) -> "GRPO":
+        """The objective of the program that the fruit catcher comes from, as a baseline to compare with.
+
+        One gradient step a rollout on -mean(A log pi) - 0.01 entropy, with one advantage for everything that keeps half
+        the mean; see `group_advantages`. With one step, the gradient of the clipped ratio is the same.
+        """
+        settings = {"advantage": "original", "scale": "none", "epochs": 1, "shared_stream": False, "loss": "dapo"}
+        return cls(**{**settings, **changes})
+
+    @property
+    def num_envs(self) -> int:
+        """Worlds."""
+        return self.groups * self.group_size
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of a rollout."""
+        return self.max_steps
+
+    @property
+    def samples(self) -> int:
+        """Steps of worlds in one update, those after the end of a life included."""
+        return self.num_envs * self.max_steps
+
+    def init(
+        self, env: Env, policy: ActorCritic, *, total_steps: int, seed: int = 0,
+        device: torch.device | str | None = None, params: dict[str, Any] | None = None,
+        reference: ActorCritic | None = None,
+    ) -> GroupTraining:  # fmt: skip
+        """A training before its first update.
+
+        Args:
+            env: the environment.
+            policy: is moved to the device and learns in place; its critic, if any, is left alone.
+            total_steps: steps of worlds to come in all, which schedules go by; rounded up to whole updates.
+            seed: of worlds, actions and shuffles; the policy's first weights are the policy's own.
+            device: None: CUDA where there is a device that works, else the CPU.
+            params: parameters that differ between groups, each with a leading axis of `groups`.
+            reference: of the KL; None: the policy as it is now.
+
+        Raises:
+            InputError: an argument does not fit.
+        """
+        self._check(env, policy, total_steps, seed, reference)
+        groups = [number for number in range(self.groups) for _ in range(self.group_size)]
+        each = {
+            name: torch.as_tensor(value, dtype=torch.float32).repeat_interleave(self.group_size, 0)
+            for name, value in (params or {}).items()
+        }
+        starts = Worlds(env, self.num_envs, seed=seed, device=device, max_resets=0, params=each, worlds=groups)
+        worlds = starts
+        if not self.shared_stream:
+            worlds = Worlds(env, self.num_envs, seed=seed, device=device, max_resets=0, params=each)
+        return GroupTraining(self, worlds, starts, policy, -(-total_steps // self.samples), seed, reference)
+
+    def _check(self, env: Env, policy: Any, total_steps: Any, seed: Any, reference: Any) -> None:
+        if not isinstance(policy, ActorCritic):
+            raise InputError(f"GRPO.init: policy is {type(policy).__name__}, expected a dz.rl.ActorCritic (dz.rl.mlp…)")
+        if not _whole(total_steps):
+            raise InputError(f"GRPO.init: total_steps={total_steps!r}, expected a whole number, at least 1")
+        if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
+            raise InputError(f"GRPO.init: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")
+        if env.time_limit is not None and env.time_limit < self.max_steps:
+            raise InputError(
+                f"GRPO: max_steps={self.max_steps}, but lives of {type(env).__name__} end after {env.time_limit} "
+                f"steps; give max_steps={env.time_limit} or fewer"
+            )
+        if reference is not None and self.kl is None:
+            raise InputError("GRPO.init: a reference, but no KL to it; give GRPO(kl=dz.rl.KL())")
+        if any(isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p > 0 for module in policy.modules()):
+            raise InputError("GRPO.init: the policy has dropout, so its ratios would not begin at 1; set its p to 0")
+
+    def update(self, training: GroupTraining) -> dict[str, Tensor]:
+        """One iteration: a rollout of new lives, advantages, all epochs; no host read.
+
+        Returns:
+            Metrics, float32 `[]` each, on the device.
+        """
+        if self.kl is not None:
+            training.refresh(self.kl.refresh_every)
+        training.begin()
+        training.collector.collect(training.memo, training.rollout)
+        return self.learn(training)
+
+    def learn(self, training: GroupTraining) -> dict[str, Tensor]:
+        """Learn from the rollout that the training holds."""
+        fields = training.rollout.fields
+        gained = group_advantages(
+            training.grouped(fields["reward"]), training.grouped(fields["valid"]), advantage=self.advantage,
+            scale=self.scale, gamma=self.gamma, std_eps=self.std_eps, sample_std=self.sample_std,
+        )  # fmt: skip
+        used = fields["valid"]
+        if self.mask_truncated:
+            used = used & fields["terminated"].any(0)
+        judged = used
+        if self.drop_flat_groups:
+            judged = used & ~training.ungrouped(gained.flat[None, :, None].expand_as(gained.advantage))
+        learned = {"advantage": training.ungrouped(gained.advantage), "used": used, "judged": judged}
+        progress = training.updates.to(torch.float32) / training.num_updates
+        metrics = self._epochs(training, learned, progress)
+        training.updates.add_(1)
+        count = used.sum().clamp(min=1)
+        metrics["advantage_mean"] = torch.where(used, learned["advantage"], 0.0).sum() / count
+        metrics["flat_groups"] = gained.flat.to(torch.float32).mean()
+        metrics["learning_rate"] = value_at(self.learning_rate, progress)
+        metrics["entropy_coefficient"] = value_at(self.entropy_coefficient, progress)
+        metrics.update(training.summary())
+        return metrics
+
+    def _epochs(self, training: GroupTraining, learned: dict[str, Tensor], progress: Tensor) -> dict[str, Tensor]:
+        rate, entropy = value_at(self.learning_rate, progress), value_at(self.entropy_coefficient, progress)
+        high = self.clip if self.clip_high is None else self.clip_high
+        beta, estimator = (0.0, "k3_iw") if self.kl is None else (self.kl.beta, self.kl.estimator)
+        settings = Settings(self.clip, high, beta, estimator, entropy, self.sequence_ratio)
+        never = torch.zeros((), dtype=torch.bool, device=progress.device)
+        rows, extremes = [], []
+        for epoch in range(self.epochs):
+            for batch in self._batches(training, learned, epoch):
+                training.optimizer.zero()
+                sums = torch.zeros(len(SUMS), device=progress.device)
+                for part in _micro_batches(batch, self):
+                    terms = _judge(training, part, settings)
+                    (terms.total * training.optimizer.scale).backward()
+                    sums = sums + terms.sums
+                    extremes.append(torch.stack([terms.ratio_low, terms.ratio_high]))
+                norm = training.optimizer.step(rate, never)
+                rows.append(torch.cat([sums, norm[None]]))
+        means, ratios = torch.stack(rows).mean(0), torch.stack(extremes)
+        metrics = dict(zip((*SUMS, "gradient_norm"), means.unbind(), strict=True))
+        metrics["clip_fraction"] = metrics["clip_low"] + metrics["clip_high"]
+        metrics["ratio_min"], metrics["ratio_max"] = ratios[:, 0].min(), ratios[:, 1].max()
+        return metrics
+
+    def _batches(self, training: GroupTraining, learned: dict[str, Tensor], epoch: int) -> list[dict[str, Tensor]]:
+        """What each optimiser step learns from: whole lives in random order, all steps of each."""
+        fields = {**training.rollout.fields, **learned}
+        wanted = ("observation", "action", "log_prob", "first", "action_mask", "privileged", *learned)
+        fields = {name: fields[name] for name in wanted if name in fields}
+        fields["memory"] = training.rollout.memory[None]
+        if self.minibatches == 1:
+            return [fields]
+        rows = training.memo.rows
+        order = training.shuffles.order(training.updates * self.epochs + epoch, rows)
+        return [
+            {name: field.index_select(1, index) for name, field in fields.items()}
+            for index in order.chunk(self.minibatches)
+        ]
+
+
+def _micro_batches(batch: dict[str, Tensor], algorithm: GRPO) -> list[dict[str, Tensor]]:
+    """Parts of a batch with what each step counts in the sum over all of them."""
+    count = min(algorithm.micro_batches, batch["used"].shape[1])
+
+    def counted(part: dict[str, Tensor]) -> dict[str, Tensor]:
+        loss, steps = algorithm.loss, algorithm.num_steps
+        weight = weights(part["used"], loss=loss, num_steps=steps)
+        return {**part, "weight": weight, "policy_weight": weights(part["judged"], loss=loss, num_steps=steps)}
+
+    def split(fields: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+        parts = {name: field.tensor_split(count, dim=1) for name, field in fields.items()}
+        return [{name: part[k] for name, part in parts.items()} for k in range(count)]
+
+    if algorithm.loss != "bnpo":
+        return split(counted(batch))
+    parts = [counted(part) for part in split(batch)]
+    return [{**p, "weight": p["weight"] / count, "policy_weight": p["policy_weight"] / count} for p in parts]
+
+
+def _judge(training: GroupTraining, part: dict[str, Tensor], settings: Settings) -> Terms:
+    """The loss of some lives under the present policy."""
+    shape = part["log_prob"].shape
+    flat = {name: field.flatten(0, 1) for name, field in part.items()}
+    seen = (flat["observation"], flat["memory"], flat.get("action_mask"), flat.get("privileged"), flat["first"])
+    with training.autocast():
+        actions = training.policy(*seen).actions
+    reference_log_prob, exact = None, None
+    if training.reference is not None:
+        with torch.no_grad(), training.autocast():
+            reference = training.reference(*seen).actions
+        reference_log_prob = reference.log_prob(flat["action"]).view(shape)
+        if settings.estimator == "exact":
+            exact = actions.kl(reference).view(shape)
+    return grpo_loss(
+        actions.log_prob(flat["action"]).view(shape), actions.entropy().view(shape), part["log_prob"],
+        part["advantage"], part["policy_weight"], part["weight"], settings, reference_log_prob, exact,
+    )  # fmt: skip
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _check_name(owner: str, argument: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InputError(f"{owner}({argument}={value!r}): expected one of {', '.join(known)}; {nearest(value, known)}")

@@ -1,0 +1,114 @@
+"""Advantages relative to a group: what a replica gained beside the replicas that began like it.
+
+Every tensor is `[steps, groups, replicas]`. A set of values whose largest and smallest are equal gives exactly 0: the
+test is on the values, since a rounded standard deviation may be a little above 0.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+ADVANTAGES = ("reward_to_go", "outcome", "process", "original")
+SCALES = ("none", "group", "batch", "group_time")
+
+_TIME, _GROUP, _REPLICA = 0, 1, 2
+_SCALE_AXES = {
+    "group": (_TIME, _REPLICA), "batch": (_TIME, _GROUP, _REPLICA), "group_time": (_REPLICA,),
+}  # fmt: skip
+
+
+class GroupAdvantages(NamedTuple):
+    """What `group_advantages` gives.
+
+    Attributes:
+        advantage: float `[steps, groups, replicas]`; 0 at masked steps.
+        flat: bool `[groups]`: nothing in the group differed, so that its advantages are all exactly 0.
+    """
+
+    advantage: Tensor
+    flat: Tensor
+
+
+def group_advantages(
+    reward: Tensor, valid: Tensor, *, advantage: str, scale: str, gamma: float, std_eps: float = 1e-6,
+    sample_std: bool = False,
+) -> GroupAdvantages:  # fmt: skip
+    """Centre within groups, then divide by a standard deviation.
+
+    - ``"reward_to_go"``: G_t = sum over t' >= t of gamma^(t' - t) r_t', less the mean over the valid replicas of the
+      same group at the same step.
+    - ``"outcome"``: R = sum of r_t, less the group's mean, for every step (DeepSeekMath, outcome supervision).
+    - ``"process"``: r_t less the mean over all valid steps of the group, divided, then summed over t' >= t
+      (DeepSeekMath, process supervision).
+    - ``"original"``: what the program fruit catchers come from did, as a baseline: (G - half the mean over everything)
+      / max(std over everything, 0.5), cut to [-2, 2]. Takes no scale.
+
+    Args:
+        reward: float; may hold anything at masked steps.
+        valid: bool: the replica acted.
+        advantage: one of `ADVANTAGES`.
+        scale: one of `SCALES`: divide by nothing, or by the standard deviation of the centred values of the group
+            (over all valid steps; with ``"outcome"`` each replica counts once), of the batch, or of the group at one
+            step.
+        gamma: discount of ``"reward_to_go"`` and ``"original"``.
+        std_eps: added to the standard deviation.
+        sample_std: divide the sum of squares by n - 1 in place of n.
+    """
+    reward = torch.where(valid, reward, 0.0)
+    if advantage == "original":
+        return _original(reward, valid, gamma, std_eps)
+    if advantage == "outcome":
+        values, mask, axes = reward.sum(_TIME, keepdim=True), valid.any(_TIME, keepdim=True), (_REPLICA,)
+    elif advantage == "process":
+        values, mask, axes = reward, valid, (_TIME, _REPLICA)
+    else:
+        values, mask, axes = _to_go(reward, gamma), valid, (_REPLICA,)
+    differs = mask & (_spread(values, mask, axes) > 0)
+    centred = torch.where(differs, values - _mean(values, mask, axes), 0.0)
+    if scale != "none":
+        centred = centred / (_std(centred, mask, _SCALE_AXES[scale], sample_std) + std_eps)
+    if advantage == "process":
+        centred = _to_go(centred, 1.0)
+    flat = ~differs.any(_REPLICA).any(_TIME)
+    return GroupAdvantages(torch.where(valid, centred, 0.0), flat)
+
+
+def _original(reward: Tensor, valid: Tensor, gamma: float, std_eps: float) -> GroupAdvantages:
+    values, everything = _to_go(reward, gamma), (_TIME, _GROUP, _REPLICA)
+    mean = _mean(values, valid, everything)
+    std = _std(torch.where(valid, values - mean, 0.0), valid, everything, sample=True)
+    advantage = ((values - 0.5 * mean) / (std.clamp(min=0.5) + std_eps)).clamp(-2.0, 2.0)
+    flat = torch.zeros(values.shape[_GROUP], dtype=torch.bool, device=values.device)
+    return GroupAdvantages(torch.where(valid, advantage, 0.0), flat)
+
+
+def _to_go(values: Tensor, gamma: float) -> Tensor:
+    """Discounted sums over this step and all later ones."""
+    later, rows = torch.zeros_like(values[0]), []
+    for t in range(values.shape[0] - 1, -1, -1):
+        later = values[t] + gamma * later
+        rows.append(later)
+    return torch.stack(rows[::-1])
+
+
+def _count(mask: Tensor, axes: tuple[int, ...]) -> Tensor:
+    return mask.sum(axes, keepdim=True)
+
+
+def _mean(values: Tensor, mask: Tensor, axes: tuple[int, ...]) -> Tensor:
+    return torch.where(mask, values, 0.0).sum(axes, keepdim=True) / _count(mask, axes).clamp(min=1)
+
+
+def _spread(values: Tensor, mask: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Largest less smallest; -inf where nothing is valid."""
+    most = torch.where(mask, values, -torch.inf).amax(axes, keepdim=True)
+    return most - torch.where(mask, values, torch.inf).amin(axes, keepdim=True)
+
+
+def _std(centred: Tensor, mask: Tensor, axes: tuple[int, ...], sample: bool) -> Tensor:
+    """Standard deviation of values that are 0 where the mask is."""
+    mean = _mean(centred, mask, axes)
+    squares = torch.where(mask, centred - mean, 0.0).square().sum(axes, keepdim=True)
+    count = _count(mask, axes)
+    return (squares / (count - 1 if sample else count).clamp(min=1)).sqrt()

@@ -1,0 +1,143 @@
+"""A training with groups: replicas that begin alike, and rollouts of one life each."""
+
+import contextlib
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from denizen.rl._draws import Draws, Shuffles
+from denizen.rl._optimizer import FlatAdam
+from denizen.rl._policy import ActorCritic, Judged, rows_of
+from denizen.rl._ppo import _FIRST_SCALE, PRECISIONS
+from denizen.rl._rollout import Collector, Memo, Rollout
+from denizen.rl._worlds import Worlds
+
+if TYPE_CHECKING:
+    from denizen.rl._grpo import GRPO
+
+
+class GroupCollector(Collector):
+    """Fills rollouts of one life in each world, without values."""
+
+    def __init__(self, worlds: Worlds, policy: ActorCritic, draws: Draws, autocast: Any) -> None:
+        """As `Collector`."""
+        super().__init__(worlds, policy, draws, autocast)
+        self._cuts = False  # nothing is bootstrapped
+
+    def _judge(self, memo: dict[str, Any]) -> tuple[Judged, Tensor]:
+        look = memo["look"]
+        with self._autocast():
+            judged = self._policy(look.observation, memo["memory"], look.action_mask, look.privileged, memo["first"])
+        return judged, torch.zeros_like(memo["returned"])
+
+
+class GroupTraining:
+    """A training under way; `GRPO.update` changes it in place.
+
+    Rows are worlds times actors; the worlds of a group stand side by side.
+
+    Attributes:
+        algorithm: its settings.
+        worlds: the worlds.
+        policy: the policy, on the device.
+        reference: the policy that the KL is taken to; None where there is none.
+        optimizer: of the parameters that actions depend on.
+        memo: what goes from step to step.
+        rollout: the last one.
+        updates: int64 `[]` on the device: updates done.
+        num_updates: updates to come in all, which schedules go by.
+    """
+
+    def __init__(
+        self, algorithm: "GRPO", worlds: Worlds, starts: Worlds, policy: ActorCritic, num_updates: int, seed: int,
+        reference: ActorCritic | None,
+    ) -> None:  # fmt: skip
+        self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
+        self._starts, device = starts, worlds.device
+        self.policy = policy.to(device).train()
+        self.reference = None if algorithm.kl is None else _frozen(reference or policy).to(device)
+        self._dtype, self._device = PRECISIONS[algorithm.precision], device
+        self.optimizer = FlatAdam(
+            [_actor(self.policy)], max_norm=algorithm.max_gradient_norm, eps=algorithm.adam_eps,
+            scale=_FIRST_SCALE if self._dtype == torch.float16 else None,
+        )  # fmt: skip
+        self.memo = Memo(worlds, self.policy)
+        self.rollout = Rollout(self.memo, worlds.env, algorithm.num_steps)
+        self.collector = GroupCollector(
+            worlds, self.policy, Draws(seed, torch.arange(self.memo.rows, device=device)), self.autocast
+        )
+        self.shuffles = Shuffles(seed, device)
+        self.updates = torch.zeros((), dtype=torch.int64, device=device)
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """The precision in which the policy runs."""
+        if self._dtype == torch.float32:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, self._dtype, cache_enabled=False)
+
+    def begin(self) -> None:
+        """A new life in every world: each group a start of its own that no rollout had before."""
+        memo, worlds = self.memo, self.memo.worlds
+        carry, look = self._starts.begin(worlds.clock)
+        carry.faults = worlds.faults  # of the whole run
+        memo.take({
+            "worlds": carry.tensors(), "look": rows_of(look, self.worlds.env), "memory": torch.zeros_like(memo.memory),
+            "first": torch.ones_like(memo.first), "returned": torch.zeros_like(memo.returned),
+            "length": torch.zeros_like(memo.length),
+        })  # fmt: skip
+
+    @torch.no_grad()
+    def refresh(self, every: int | None) -> None:
+        """Copy the policy into the reference at every so many updates, decided on the device."""
+        if self.reference is None or every is None:
+            return
+        due = (self.updates > 0) & (self.updates % every == 0)
+        for kept, live in zip(self.reference.state_dict().values(), self.policy.state_dict().values(), strict=True):
+            kept.copy_(torch.where(due, live, kept))
+
+    def grouped(self, field: Tensor) -> Tensor:
+        """`[steps, rows]` as `[steps, groups, replicas]`; each actor of several is a group of its own."""
+        groups, actors = self.algorithm.groups, self.worlds.env.num_actors or 1
+        return field.unflatten(1, (groups, -1, actors)).transpose(2, 3).flatten(1, 2)
+
+    def ungrouped(self, field: Tensor) -> Tensor:
+        """`[steps, groups, replicas]` as `[steps, rows]`."""
+        groups, actors = self.algorithm.groups, self.worlds.env.num_actors or 1
+        return field.unflatten(1, (groups, actors)).transpose(2, 3).flatten(1, 3)
+
+    def summary(self) -> dict[str, Tensor]:
+        """Of the last rollout: lives, flows."""
+        fields = self.rollout.fields
+        returns, lengths = fields["reward"].sum(0), fields["valid"].sum(0).to(torch.float32)
+        summary = {
+            "episodes": torch.full_like(returns[0], returns.numel()), "return_mean": returns.mean(),
+            "return_min": returns.min(), "return_max": returns.max(), "length_mean": lengths.mean(),
+            "faulty": (self.memo.worlds.faults >= 0).any().to(torch.float32),
+        }  # fmt: skip
+        flows = [name for name, kind in self.worlds.env.all_series.items() if kind == "flow"]
+        summary.update({name: self.rollout.flows[k] for k, name in enumerate(flows)})
+        return summary
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that an update depends on, by name; what a checkpoint holds."""
+        held = {f"policy.{name}": tensor for name, tensor in self.policy.state_dict().items()}
+        held.update({f"optimizer.{name}": tensor for name, tensor in self.optimizer.tensors().items()})
+        held.update({f"memo.{k}": tensor for k, tensor in enumerate(self.memo.tensors())})
+        if self.reference is not None:
+            held.update({f"reference.{name}": tensor for name, tensor in self.reference.state_dict().items()})
+        held["updates"] = self.updates
+        return held
+
+
+def _frozen(policy: ActorCritic) -> ActorCritic:
+    """A copy that does not learn; the environment is shared."""
+    return copy.deepcopy(policy, {id(policy.env): policy.env}).eval().requires_grad_(False)
+
+
+def _actor(policy: ActorCritic) -> list[torch.nn.Parameter]:
+    """Parameters that actions depend on."""
+    parts = (policy.critic_body, policy.critic, policy.head)
+    critic = {id(p) for part in parts if part is not None for p in part.parameters()}
+    return [p for p in policy.parameters() if p.requires_grad and id(p) not in critic]
