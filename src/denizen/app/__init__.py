@@ -1,4 +1,4 @@
-"""The command line: `denizen run`, `show`, `resume`, `models`."""
+"""The command line; `_cli` lists the commands."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from typing import Any
 def main() -> None:
     """Read `sys.argv`, do what it says, exit.
 
-    Exit codes: 0 done, 2 something was wrong and the message says what, 130 interrupted and saved.
+    Exit codes: 0 done, 1 a check failed, 2 something was wrong and the message says what, 130 interrupted and saved.
     """
     words = sys.argv[1:]
     if words in (["--version"], ["-V"]):
@@ -42,8 +42,10 @@ def _do(words: list[str]) -> int:
             _commands.resume(command, console)
         elif isinstance(command, _cli.Show):
             _commands.show(command, console)
-        else:
+        elif isinstance(command, _cli.Models):
             _commands.models(console)
+        else:
+            return command(console)
     except DenizenError as error:
         text = "\n".join([str(error), *getattr(error, "__notes__", [])])
         errors.print("[bold red]error[/]", text.replace("[", r"\["), highlight=False, soft_wrap=True)
@@ -60,7 +62,9 @@ def _safe(stop: BaseException) -> str:
         return ""
     from denizen.app._cli import resume_command
 
-    return f"; {stop.steps} steps are safe, go on with: {resume_command(folder)}"  # type: ignore[attr-defined]
+    steps = getattr(stop, "steps", None)
+    safe = f"{steps} steps" if steps is not None else f"{getattr(stop, 'updates', 0)} updates"
+    return f"; {safe} are safe, go on with: {resume_command(folder)}"
 
 
 def _terminate(number: int, frame: Any) -> None:

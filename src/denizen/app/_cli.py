@@ -1,8 +1,9 @@
 """The words of the command line: what each command takes, and its help."""
 
 import dataclasses
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from tyro.conf import Positional, arg, subcommand
@@ -80,14 +81,39 @@ class Models:
 
 Command = RunConfig | Show | Resume | Models
 
+# Further commands: module within `denizen.app`, and a dataclass in it with the text `about` and a method
+# `__call__(console) -> exit code`. The module imports what it needs for its work within that method.
+# A name of two words, such as "train dotgat", has flags of its own and is told by the help of the first.
+FURTHER: dict[str, tuple[str, str]] = {
+    "train": ("_train", "Train"),
+    "evaluate": ("_evaluate", "Evaluate"),
+    "watch": ("_watch", "Watch"),
+    "compare": ("_evaluate", "Compare"),
+}
 
-def parse(words: list[str]) -> Command:
+
+def further() -> dict[str, Any]:
+    """The further commands by name."""
+    return {name: _load(name) for name in FURTHER if " " not in name}
+
+
+def _load(name: str) -> Any:
+    module, cls = FURTHER[name]
+    return getattr(import_module(f"denizen.app.{module}"), cls)
+
+
+def parse(words: list[str]) -> Any:
     """The command that the words mean; exits as argparse does for `--help` and for words that mean nothing.
 
     Raises:
         ConfigError: a `--config` file that cannot be used, or a parameter that is set twice.
     """
+    two = " ".join(words[:2])
+    if two in FURTHER:
+        command = _load(two)
+        return tyro.cli(command, prog=f"denizen {two}", description=command.about, args=words[2:])
     texts = {"run": RUN, "show": SHOW, "resume": RESUME, "models": MODELS}
+    texts.update({name: command.about for name, command in further().items()})
     # In the list of commands a line each is enough.
     about = {name: text if words[:1] == [name] else text.partition("\n")[0] for name, text in texts.items()}
     file = _defaults(words)
@@ -99,12 +125,14 @@ def parse(words: list[str]) -> Command:
         | Annotated[Resume, subcommand("resume", description=about["resume"])]
         | Annotated[Models, subcommand("models", description=about["models"])]
     )
+    for name, command in further().items():
+        commands |= Annotated[command, subcommand(name, description=about[name])]
     command = tyro.cli(commands, prog="denizen", description=ABOUT, args=words)  # type: ignore[arg-type]
     if isinstance(command, RunConfig):
         refuse_repeats(command.set[len(file.set) :])
     if isinstance(command, RunConfig) and not (command.compile or command.no_compile):
         command = dataclasses.replace(command, compile=file.compile, no_compile=file.no_compile)
-    return command  # type: ignore[return-value]
+    return command
 
 
 def _defaults(words: list[str]) -> RunConfig:

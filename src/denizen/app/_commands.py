@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from denizen import run
+from denizen.app import _trained
 from denizen.app._cli import Resume, Show, resume_command
 from denizen.app._config import RunConfig, from_mapping
 from denizen.app._models import MODELS, entry, notes, settings, shown
@@ -57,6 +58,10 @@ def run_model(config: RunConfig, console: Console) -> None:
 
 def resume(command: Resume, console: Console) -> None:
     """`denizen resume`."""
+    if _trained.is_training(command.run):
+        if command.steps is not None:
+            raise ConfigError("--steps: a training has its number of steps, which its schedules go by; leave it out")
+        return _trained.resume(command.run, command.device, command.quiet, console)
     saved = run.load(command.run)
     if command.steps is not None and command.steps < 0:
         raise ConfigError(f"--steps {command.steps}: expected a whole number, at least 0")
@@ -83,6 +88,8 @@ def resume(command: Resume, console: Console) -> None:
 
 def show(command: Show, console: Console) -> None:
     """`denizen show`."""
+    if _trained.is_training(command.run):
+        return _trained.show(command.run, console)
     saved = run.load(command.run)
     console.print(_card(saved))
     _report(saved, command.run, console)

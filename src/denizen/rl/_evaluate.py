@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -156,3 +157,39 @@ def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, ac
         }  # fmt: skip
 
     return step_of
+
+
+def play(
+    env: Env, policy: ActorCritic, steps: int, *, greedy: bool = False, seed: int = 0
+) -> Iterator[tuple[Any, str]]:
+    """Pictures of one world in which a policy acts, each with a caption; begins anew where a life ends.
+
+    Args:
+        env: an environment with `draw`.
+        policy: is not changed.
+        steps: to show.
+        greedy: take the likeliest action.
+        seed: of the world.
+    """
+    worlds = Worlds(env.to("cpu"), 1, seed=seed + EVALUATION_SEED, device="cpu")
+    look = worlds.reset()
+    rows = rows_of(look, env).observation.shape[0]
+    draws = Draws(seed + EVALUATION_SEED, torch.arange(rows))
+    memory, total = policy.first_memory(rows, torch.device("cpu")), 0.0
+    num = 1 if isinstance(env.action_space, Discrete) else math.prod(env.action_space.shape)
+    yield env.draw(worlds.state(0)), "start"
+    for number in range(steps):
+        seen = rows_of(look, env)
+        with torch.no_grad():
+            judged = policy(seen.observation, memory, seen.action_mask, seen.privileged)
+        clock = torch.tensor(number)
+        action = judged.actions.mode() if greedy else judged.actions.sample(draws.uniform("action", clock, num))
+        space = env.action_space
+        if not isinstance(space, Discrete) and space.bounded:
+            action = action.clamp(space.low, space.high)
+        step = worlds.step(action if env.num_actors is None else action.unflatten(0, (1, -1)))
+        total += float(step.reward.sum())
+        ended = bool(step.ended.any())
+        yield env.draw(worlds.state(0)), f"step {number + 1}, return {total:.2f}" + (", a new life" if ended else "")
+        memory = policy.first_memory(rows, torch.device("cpu")) if ended else judged.memory
+        total, look = 0.0 if ended else total, step.look

@@ -262,6 +262,7 @@ class _Loop:
         told = f"{type(error).__name__}: {error}".strip(": ")
         if isinstance(error, KeyboardInterrupt):
             self._save("interrupted", told)
+            error.folder, error.updates = self.folder.path, self.done  # type: ignore[attr-defined]  # for the CLI
         else:
             self.folder.mark("failed", told)
         error.add_note(

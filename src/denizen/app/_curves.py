@@ -1,0 +1,50 @@
+"""Learning curves of trainings as a picture."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PANELS = (
+    ("return_mean", "mean return of lives that ended"), ("entropy", "entropy of the policy (nats)"),
+    ("value_loss", "value loss"), ("explained_variance", "variance of returns explained"),
+)  # fmt: skip
+
+
+def draw(folders: Sequence[Path], to: Path, console: "Console | None" = None) -> Path | None:
+    """Draw metrics of trainings over their steps; None, said on the console, where matplotlib is missing.
+
+    Args:
+        folders: of trainings.
+        to: picture to write.
+        console: to say that nothing was drawn.
+    """
+    from denizen.errors import MissingExtra, need
+    from denizen.rl._training_folder import read_metrics
+
+    try:
+        need("matplotlib", "plot", "learning curves")
+    except MissingExtra as error:
+        if console is not None:
+            console.print(f"no curves: {error}", highlight=False)
+        return None
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 6.5), layout="constrained")
+    axes: Any = figure.subplots(2, 2)
+    for number, folder in enumerate(folders):
+        rows = read_metrics(folder)
+        for axis, (name, title) in zip(axes.flat, PANELS, strict=True):
+            points = [(row["steps"], row[name]) for row in rows if row.get(name) is not None and row[name] == row[name]]
+            if points:
+                axis.plot(*zip(*points, strict=True), linewidth=1, color=f"C{number % 10}", label=folder.name)
+            axis.set_title(title, fontsize=10)
+            axis.set_xlabel("steps of worlds", fontsize=8)
+            axis.grid(alpha=0.3)
+    if len(folders) > 1:
+        axes[0][0].legend(fontsize=7)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(to, dpi=120)
+    return to

@@ -1,0 +1,139 @@
+"""`denizen evaluate` and `denizen compare`: how good trained policies are, and how trainings went."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+from denizen.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Folder = Annotated[Positional[Path], arg(metavar="RUN")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate:
+    """`denizen evaluate`."""
+
+    about: ClassVar[str] = """Let trained policies live in worlds of their own, and tell their returns.
+
+examples:
+  denizen evaluate runs/cartpole-ppo-20261128-120000
+  denizen evaluate runs/foraging-ppo-20261128-120000 --greedy --worlds 1024 --best"""
+
+    run: Folder
+    """Run folder; of several seeds, each is evaluated."""
+    worlds: Annotated[int, arg(metavar="N")] = 256
+    """Worlds, one life in each."""
+    steps: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: the world's time limit)")] = None
+    """Longest life."""
+    greedy: FlagCreatePairsOff[bool] = False
+    """Take the likeliest actions rather than draw them."""
+    best: FlagCreatePairsOff[bool] = False
+    """The best policy rather than the last."""
+    seed: Annotated[int, arg(metavar="N")] = 0
+    """Of the worlds."""
+    json: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Write the results there as well."""
+    quiet: FlagCreatePairsOff[bool] = False
+    """Print nothing but the mean return."""
+
+    def __call__(self, console: "Console") -> int:
+        """Evaluate, and print a table."""
+        from rich.table import Table
+
+        from denizen.app import _trained
+        from denizen.rl import evaluate
+
+        table = Table("training", "return", "95 % interval", "lives", "unfinished", box=None)
+        told: list[dict[str, Any]] = []
+        for folder in _trained.folders(self.run):
+            saved = _trained.load(folder, self.best)
+            result = evaluate(
+                saved.env, saved.policy, num_envs=self.worlds, max_steps=self.steps, greedy=self.greedy, seed=self.seed
+            )
+            low, high = result.interval
+            unfinished = int((~result.finished).sum())
+            table.add_row(
+                _trained.described(saved.manifest), f"{result.mean:.2f}", f"{low:.2f} to {high:.2f}",
+                str(result.returns.numel()), str(unfinished),
+            )  # fmt: skip
+            told.append({"run": str(folder), "mean": result.mean, "low": low, "high": high, "unfinished": unfinished})
+        console.print(table)
+        means = [one["mean"] for one in told]
+        if len(means) > 1:
+            mean, spread = sum(means) / len(means), _std(means)
+            console.print(f"over {len(means)} training seeds: {mean:.2f}, standard deviation {spread:.2f}")
+        if self.json is not None:
+            _trained.to_json(self.json, told)
+        if self.quiet:
+            print(sum(means) / len(means))
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Compare:
+    """`denizen compare`."""
+
+    about: ClassVar[str] = """Compare trainings: a table, and their learning curves in one picture.
+
+example:
+  denizen compare runs/cartpole-ppo-20261128-120000 runs/cartpole-ppo-20261128-130000"""
+
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN")]
+    """Run folders, two or more."""
+    out: Annotated[Path, arg(metavar="FILE.png")] = Path("compare.png")
+    """Picture to write."""
+
+    def __call__(self, console: "Console") -> int:
+        """Print the table, draw the picture."""
+        from rich.table import Table
+
+        from denizen.app import _curves, _trained
+        from denizen.rl._training_folder import read_manifest, read_metrics
+
+        if len(self.runs) < 2:
+            raise InputError("compare: give two run folders or more")
+        table = Table("training", "status", "updates", "return at the end", "highest", "settings that differ", box=None)
+        found = [folder for run in self.runs for folder in _trained.folders(run)]
+        manifests = [read_manifest(folder) for folder in found]
+        for folder, manifest in zip(found, manifests, strict=True):
+            returns = [row["return_mean"] for row in read_metrics(folder) if row.get("return_mean") is not None]
+            known = [value for value in returns if not math.isnan(value)]
+            last = known[-max(1, len(known) // 10) :]
+            table.add_row(
+                str(folder), manifest["status"], f"{manifest['updates']:,}",
+                f"{sum(last) / len(last):.2f}" if last else "", f"{max(known):.2f}" if known else "",
+                _differing(manifest, manifests),
+            )  # fmt: skip
+        console.print(table)
+        picture = _curves.draw(found, self.out, console)
+        if picture is not None:
+            console.print(f"curves: {picture}")
+        return 0
+
+
+def _differing(manifest: dict[str, Any], others: list[dict[str, Any]]) -> str:
+    """The settings in which a training differs from one of the others."""
+    mine = _flat(manifest)
+    return ", ".join(
+        f"{name}={value}" for name, value in mine.items() if any(_flat(other).get(name) != value for other in others)
+    )
+
+
+def _flat(manifest: dict[str, Any]) -> dict[str, Any]:
+    settings = manifest["settings"] or {}
+    flat = {name: value for name, value in settings.items() if not isinstance(value, dict)}
+    for table in settings.values():
+        if isinstance(table, dict):
+            flat.update(table)
+    return {**flat, "seed": manifest["seed"]}
+
+
+def _std(values: list[float]) -> float:
+    mean = sum(values) / len(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))

@@ -1,0 +1,88 @@
+"""Worlds that can be trained by name: environment, policy, settings of each algorithm, steps.
+
+The settings are those of published runs where there are some; each entry says whose.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from denizen.errors import ConfigError, nearest
+
+CLEANRL = {"num_envs": 4, "num_steps": 128}  # CleanRL's ppo.py, which are PPO's defaults otherwise
+MINATAR = {"num_envs": 64, "num_steps": 128, "minibatches": 8, "learning_rate": "5e-3:0"}  # PureJaxRL's for MinAtar
+FORAGING = {  # FIM43-Redeye/goodharts_law at 9a3336d, with bfloat16 off: a CPU may have none
+    "num_envs": 192, "num_steps": 128, "minibatches": 1, "learning_rate": "3e-4:1e-4", "clip": "0.2:0.1",
+    "value_coefficient": 0.5, "entropy_coefficient": "0.1:0.001", "entropy_floor": 0.5, "floor_penalty": 0.05,
+    "normalise_minibatches": False, "clip_apart": True,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How a world is trained unless flags say otherwise.
+
+    Attributes:
+        module: within `denizen.zoo`.
+        env: name of the class or function in it that makes the environment.
+        policy: ``"mlp"`` or ``"conv"``.
+        policy_options: for that.
+        steps: of worlds.
+        settings: of each algorithm, as `--set` takes them.
+        about: a line for people.
+    """
+
+    module: str
+    env: str
+    about: str
+    steps: int
+    policy: str = "mlp"
+    policy_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+    def make_env(self, options: Mapping[str, Any]) -> Any:
+        """The environment with options.
+
+        Raises:
+            ConfigError: it does not take one of them.
+        """
+        make: Callable[..., Any] = getattr(import_module(f"denizen.zoo.{self.module}"), self.env)
+        try:
+            return make(**options)
+        except TypeError as error:
+            raise ConfigError(f"--world {' '.join(f'{n}={v}' for n, v in options.items())}: {error}") from error
+
+
+RELU = {"activation": "relu"}
+RECIPES: dict[str, Recipe] = {
+    "cartpole": Recipe("cartpole", "CartPole", "balance a pole on a cart", 500_000, settings={"ppo": CLEANRL}),
+    "acrobot": Recipe("acrobot", "Acrobot", "swing two links up", 500_000, settings={"ppo": CLEANRL}),
+    "mountaincar": Recipe("mountaincar", "MountainCar", "rock out of a valley", 500_000, settings={"ppo": CLEANRL}),
+    "pendulum": Recipe(
+        "pendulum", "Pendulum", "swing a pendulum up by torque", 500_000,
+        settings={"ppo": {
+            "num_envs": 16, "num_steps": 128, "epochs": 10, "minibatches": 32, "gamma": 0.9, "learning_rate": "1e-3:0",
+            "entropy_coefficient": 0.0, "value_clip": None,
+        }},
+    ),
+    "catch": Recipe("catch", "Catch", "catch a falling ball", 500_000, settings={"ppo": CLEANRL}),
+    "breakout": Recipe("breakout", "Breakout", "MinAtar's Breakout", 10_000_000, "mlp", RELU, {"ppo": MINATAR}),
+    "spaceinvaders": Recipe(
+        "spaceinvaders", "SpaceInvaders", "MinAtar's Space Invaders", 10_000_000, "mlp", RELU, {"ppo": MINATAR}
+    ),
+    "asterix": Recipe("asterix", "Asterix", "MinAtar's Asterix", 10_000_000, "mlp", RELU, {"ppo": MINATAR}),
+    "freeway": Recipe("freeway", "Freeway", "MinAtar's Freeway", 10_000_000, "mlp", RELU, {"ppo": MINATAR}),
+    "foraging": Recipe(
+        "foraging", "foraging", "food and poison on a torus, five ways to be paid", 50_331_648, "conv",
+        {"head": "popart"}, {"ppo": FORAGING},
+    ),
+    "fruits": Recipe("fruits", "fruits", "catch falling fruits", 1_000_000, settings={"ppo": {"num_envs": 64}}),
+}  # fmt: skip
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of a world; raises `ConfigError` for an unknown one."""
+    if name not in RECIPES:
+        raise ConfigError(f"unknown world {name!r}; {nearest(name, RECIPES)}")
+    return RECIPES[name]

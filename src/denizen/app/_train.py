@@ -1,0 +1,244 @@
+"""`denizen train`: a policy in a world, by name."""
+
+import dataclasses
+import datetime
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+
+from denizen.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from denizen.rl import Trained
+
+Pairs = Annotated[
+    UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="NAME=VALUE", help_behavior_hint="(repeatable)")
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """What `denizen train` does; the fields are its flags and the keys of a `--config` file."""
+
+    about: ClassVar[str] = """Train a policy in a world: a progress bar, a summary, curves, a run folder to keep.
+
+worlds: cartpole acrobot mountaincar pendulum catch breakout spaceinvaders asterix freeway foraging fruits
+
+examples:
+  denizen train cartpole
+  denizen train foraging --world mode=proxy --steps 50M --seeds 5
+  denizen train fruits --algo grpo --steps 200k
+  denizen train breakout --set num_envs=4096 learning_rate=5e-3:0 --device cuda
+  denizen train --config pole.toml --seed 7
+
+A --config file holds the same words, with tables for pairs:
+  world_name = "cartpole"
+  steps = 500_000
+  [set]
+  num_envs = 64"""
+
+    world_name: Annotated[Positional[str], arg(metavar="WORLD", help_behavior_hint="")] = ""
+    """Which world."""
+    algo: Literal["ppo", "grpo"] = "ppo"
+    """Algorithm."""
+    steps: Annotated[str | None, arg(metavar="N", help_behavior_hint="(default: the world's)")] = None
+    """Steps of worlds in all, such as 500000, 500k or 50M."""
+    set: Pairs = ()
+    """Settings of the algorithm, for example num_envs=64 learning_rate=3e-4:0 value_clip=none."""
+    world: Pairs = ()
+    """Options of the world, for example mode=proxy."""
+    policy: Pairs = ()
+    """Options of the policy: hidden=64,64 memory_size=0 head=popart shared=true activation=tanh."""
+    seed: Annotated[int, arg(metavar="N")] = 0
+    """Of worlds, actions, shuffles and first weights."""
+    seeds: Annotated[int, arg(metavar="N")] = 1
+    """Trainings in turn, with seeds from --seed on."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train."""
+    out: Annotated[str | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/WORLD-ALGO-DATE-TIME)")] = None
+    """Run folder to write; new or empty. Several seeds go into seed-N within it."""
+    config: Annotated[Path | None, arg(metavar="FILE.toml", help_behavior_hint="")] = None
+    """Settings from a file; flags win over it."""
+    validate_every: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: never)")] = None
+    """Updates between evaluations on separate worlds."""
+    compile: FlagCreatePairsOff[bool] = False
+    """Compile (by default on CUDA, and on a CPU where training is long enough to pay)."""
+    no_compile: FlagCreatePairsOff[bool] = False
+    """Never compile."""
+    quiet: FlagCreatePairsOff[bool] = False
+    """Print nothing but the run folder."""
+
+    def __call__(self, console: "Console") -> int:
+        """Train, and tell what came out."""
+        return run(_with_file(self), console)
+
+
+PAIRS = ("set", "world", "policy")
+KEPT = ("world_name", "algo", "steps", *PAIRS)
+
+
+def _with_file(command: Train) -> Train:
+    """The command with a `--config` file's values where no flag says otherwise."""
+    if command.config is None:
+        return command
+    try:
+        held = tomllib.loads(command.config.read_text())
+    except OSError as error:
+        raise ConfigError(f"--config {command.config} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {command.config} is no TOML: {error}") from error
+    names = [f.name for f in dataclasses.fields(Train) if f.name not in ("config", "about")]
+    plain, changes = Train(), {}
+    for name, value in held.items():
+        if name not in names:
+            raise ConfigError(f"--config {command.config}: unknown key {name!r}; {nearest(name, names)}")
+        if name in PAIRS:
+            if not isinstance(value, dict):
+                raise ConfigError(f"--config {command.config}: {name} is {value!r}, expected a table [{name}]")
+            from denizen.app._settings import pairs
+
+            given = pairs(getattr(command, name), f"--{name}")
+            rest = tuple(f"{key}={_text(entry)}" for key, entry in value.items() if key not in given)
+            changes[name] = (*getattr(command, name), rest)
+        elif getattr(command, name) == getattr(plain, name):
+            changes[name] = str(value) if name == "steps" else value
+    return dataclasses.replace(command, **changes)
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """What a command means: environment, policy, algorithm and number of steps."""
+
+    env: Any
+    policy: Any
+    algorithm: Any
+    steps: int
+
+
+def build(settings: Mapping[str, Any], seed: int) -> Made:
+    """Everything that a training needs, from what a command or a manifest says.
+
+    Args:
+        settings: `world_name`, `algo`, `steps`, and `set`, `world`, `policy` as mappings of texts.
+        seed: of the first weights.
+
+    Raises:
+        ConfigError: something does not fit.
+    """
+    from denizen import rl
+    from denizen.app._recipes import recipe
+    from denizen.app._settings import fill, guess, whole
+
+    chosen = recipe(settings["world_name"])
+    env = chosen.make_env({name: guess(value) for name, value in settings["world"].items()})
+    algorithms = {name: getattr(rl, name.upper()) for name in ("ppo", "grpo") if hasattr(rl, name.upper())}
+    known = {**chosen.settings.get(settings["algo"], {}), **settings["set"]}
+    algorithm = fill(algorithms[settings["algo"]], known, "--set")
+    policy = _policy(chosen, env, settings["policy"], seed)
+    try:
+        steps = chosen.steps if settings["steps"] is None else whole(str(settings["steps"]))
+    except ValueError as error:
+        raise ConfigError(
+            f"--steps {settings['steps']}: expected a whole number such as 500000, 500k or 50M"
+        ) from error
+    return Made(env, policy, algorithm, steps)
+
+
+def _policy(chosen: Any, env: Any, given: Mapping[str, str], seed: int) -> Any:
+    from torch import nn
+
+    from denizen import rl
+    from denizen.app._settings import guess
+
+    options = {**chosen.policy_options, **given}
+    takes = {
+        "mlp": ("hidden", "activation", "shared", "head", "memory_size"),
+        "conv": ("channels", "hidden", "critic_hidden", "head"),
+    }
+    named = {"activation": {"tanh": nn.Tanh, "relu": nn.ReLU}, "head": {"popart": rl.PopArt, "plain": rl.ValueHead}}
+    read: dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in takes[chosen.policy]:
+            raise ConfigError(f"--policy {name}={value}: unknown; {nearest(name, takes[chosen.policy])}")
+        if name in named:
+            if value not in named[name]:
+                raise ConfigError(f"--policy {name}={value}: expected {' or '.join(named[name])}")
+            read[name] = named[name][value]
+        elif name in ("hidden", "channels", "critic_hidden") and not (name == "hidden" and chosen.policy == "conv"):
+            try:
+                read[name] = tuple(int(part) for part in str(value).split(","))
+            except ValueError as error:
+                raise ConfigError(
+                    f"--policy {name}={value}: expected widths with commas between, such as 64,64"
+                ) from error
+        else:
+            read[name] = guess(value)
+    return getattr(rl, chosen.policy)(env, seed=seed, **read)
+
+
+def settings_of(command: Train) -> dict[str, Any]:
+    """What a manifest keeps of a command, to build the same again."""
+    from denizen.app._settings import pairs
+
+    kept = {name: getattr(command, name) for name in KEPT}
+    return {**kept, **{name: pairs(kept[name], f"--{name}") for name in PAIRS}}
+
+
+def run(command: Train, console: "Console") -> int:
+    """Train as the command says."""
+    from denizen.rl import train
+
+    if not command.world_name:
+        raise ConfigError("which world? for example: denizen train cartpole")
+    if command.compile and command.no_compile:
+        raise ConfigError("--compile and --no-compile: give one of the two")
+    if command.seeds < 1:
+        raise ConfigError(f"--seeds {command.seeds}: expected a whole number, at least 1")
+    settings = settings_of(command)
+    root = Path(command.out or f"runs/{command.world_name}-{command.algo}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
+    results = []
+    for seed in range(command.seed, command.seed + command.seeds):
+        made = build(settings, seed)
+        folder = root if command.seeds == 1 else root / f"seed-{seed}"
+        if not results:
+            console.print(f"[bold]{command.world_name}[/] by {command.algo}: {made.steps:,} steps, into {root}")
+        compile = True if command.compile else False if command.no_compile else None
+        results.append(train(
+            made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, compile=compile,
+            device=None if command.device == "auto" else command.device, validate_every=command.validate_every,
+            progress=not command.quiet, settings=settings,
+        ))  # fmt: skip
+    tell(results, root, console)
+    if command.quiet:
+        print(root)
+    return 0
+
+
+def tell(results: "list[Trained]", root: Path, console: "Console") -> None:
+    """Print a summary and draw the curves, where matplotlib is installed."""
+    from rich.table import Table
+
+    from denizen.app._curves import draw
+
+    table = Table("training", "updates", "steps", "steps/s", "ready in", "return at the end", "highest", box=None)
+    for result in results:
+        known = [value for value in result["return_mean"] if value == value] if result.metrics else []
+        last = known[-max(1, len(known) // 10) :]
+        table.add_row(
+            result.folder.name if result.folder else "", f"{result.updates:,}", f"{result.steps:,}",
+            f"{result.steps_per_second:,.0f} ({result.path})", f"{result.seconds_to_ready:.1f} s",
+            f"{sum(last) / len(last):.2f}" if last else "no life ended", f"{max(known):.2f}" if known else "",
+        )  # fmt: skip
+    console.print(table)
+    picture = draw([result.folder for result in results if result.folder], root / "curves.png", console)
+    console.print(f"{root}" + (f"  curves: {picture}" if picture else ""))
+    console.print(f"next: denizen evaluate {results[-1].folder}   or: denizen watch {results[-1].folder}")

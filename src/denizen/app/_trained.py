@@ -1,0 +1,127 @@
+"""Trainings in run folders, for the commands that use them: evaluate, watch, compare, resume, show."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from denizen.errors import DataError
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """A training in a folder, ready for use.
+
+    Attributes:
+        env: the environment.
+        policy: with the saved weights, on the CPU.
+        manifest: of the folder.
+        path: the folder.
+    """
+
+    env: Any
+    policy: Any
+    manifest: dict[str, Any]
+    path: Path
+
+
+def is_training(path: Path) -> bool:
+    """Whether a folder holds a training, or several by seed."""
+    return any(
+        "denizen training" in _head(file) for file in (path / "manifest.json", *path.glob("seed-*/manifest.json"))
+    )
+
+
+def _head(file: Path) -> str:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read(200).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def folders(path: Path) -> list[Path]:
+    """The folder itself, or those of several seeds within it."""
+    if (path / "manifest.json").exists():
+        return [path]
+    found = sorted(path.glob("seed-*/manifest.json"), key=lambda file: int(file.parent.name.removeprefix("seed-") or 0))
+    if not found:
+        raise DataError(f"{path} holds no training; `denizen train` writes one")
+    return [file.parent for file in found]
+
+
+def load(path: Path, best: bool) -> Saved:
+    """The training in a folder.
+
+    Args:
+        path: of one training.
+        best: the best policy rather than the last.
+
+    Raises:
+        DataError: there is none, it is damaged, or it was not begun by `denizen train`.
+    """
+    from denizen.app._train import build
+    from denizen.rl._training_folder import TrainingFolder
+
+    folder = TrainingFolder.open(path)
+    settings = folder.manifest["settings"]
+    if not settings:
+        raise DataError(f"{path} was not begun by `denizen train`; use dz.rl.resume and dz.rl.evaluate from Python")
+    made = build(settings, folder.manifest["seed"])
+    tensors = folder.load("best" if best else "checkpoint")
+    weights = {name.removeprefix("policy."): t for name, t in tensors.items() if name.startswith("policy.")}
+    made.policy.load_state_dict(weights)
+    return Saved(made.env, made.policy, folder.manifest, path)
+
+
+def described(manifest: dict[str, Any]) -> str:
+    """A line about a training."""
+    settings = manifest["settings"] or {}
+    options = " ".join(f"{name}={value}" for name, value in settings.get("world", {}).items())
+    name = settings.get("world_name", "a world") + (options and f" {options}")
+    return f"{name}, {manifest['updates']:,} updates, seed {manifest['seed']}"
+
+
+def to_json(path: Path, content: Any) -> None:
+    """Write results as JSON."""
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
+    """Go on with a training, or with those of several seeds that are not finished."""
+    from denizen.app._train import build, tell
+    from denizen.rl import resume
+    from denizen.rl._training_folder import read_manifest
+
+    results = []
+    for folder in folders(path):
+        manifest = read_manifest(folder)
+        if not manifest["settings"]:
+            raise DataError(f"{folder} was not begun by `denizen train`; use dz.rl.resume from Python")
+        made = build(manifest["settings"], manifest["seed"])
+        console.print(f"{folder}: {described(manifest)}, {manifest['status']}")
+        results.append(
+            resume(
+                folder, made.env, made.policy, made.algorithm, device=None if device == "auto" else device,
+                progress=not quiet,
+            )
+        )  # fmt: skip
+    tell(results, path, console)
+
+
+def show(path: Path, console: Any) -> None:
+    """Print what a training's folder holds, and draw its curves again."""
+    from denizen.app._curves import draw
+    from denizen.rl._training_folder import read_manifest, read_metrics
+
+    found = folders(path)
+    for folder in found:
+        manifest = read_manifest(folder)
+        console.print(f"{folder}: {described(manifest)}, {manifest['status']}", highlight=False)
+        console.print(f"  {manifest['algorithm']}", highlight=False)
+        for row in read_metrics(folder)[-1:]:
+            told = [f"{name} {value:.4g}" for name, value in row.items() if isinstance(value, int | float)]
+            console.print("  last update: " + ", ".join(told), highlight=False)
+    picture = draw(found, path / "curves.png", console)
+    if picture is not None:
+        console.print(f"curves: {picture}")
