@@ -86,7 +86,8 @@ def test_an_interrupted_training_is_resumed(denizen, tmp_path, monkeypatch):
 
 def test_a_file_gives_what_flags_leave_open(denizen, tmp_path):
     (tmp_path / "pole.toml").write_text(
-        'world_name = "cartpole"\nsteps = 256\nseed = 3\n[set]\nnum_envs = 4\nnum_steps = 16\n[policy]\nhidden = [8, 8]\n'
+        'world_name = "cartpole"\nsteps = 256\nseed = 3\n'
+        "[set]\nnum_envs = 4\nnum_steps = 16\n[policy]\nhidden = [8, 8]\n"
     )
     assert denizen("train", "--config", "pole.toml", "--set", "num_envs=8", "--out", "run")[0] == 0
     manifest = read_manifest(tmp_path / "run")
