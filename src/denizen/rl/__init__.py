@@ -6,6 +6,8 @@ from denizen.model import Env as Env
 from denizen.model import Look as Look
 from denizen.rl._distributions import Categorical as Categorical
 from denizen.rl._distributions import Gaussian as Gaussian
+from denizen.rl._draws import Draws as Draws
+from denizen.rl._draws import Shuffles as Shuffles
 from denizen.rl._evaluate import Evaluation as Evaluation
 from denizen.rl._evaluate import evaluate as evaluate
 from denizen.rl._gae import advantages as advantages
