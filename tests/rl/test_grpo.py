@@ -3,7 +3,6 @@
 import pytest
 
 import denizen as dz
-from denizen.rl._grpo import GRPO, KL
 from denizen.zoo.cartpole import CartPole
 
 
@@ -14,7 +13,7 @@ def training(algorithm, *, env=None, seed=0, updates=4, **arguments):
 
 
 def small(**changes):
-    return GRPO(**{"groups": 3, "group_size": 4, "max_steps": 20, "learning_rate": 1e-3, **changes})
+    return dz.rl.GRPO(**{"groups": 3, "group_size": 4, "max_steps": 20, "learning_rate": 1e-3, **changes})
 
 
 def test_ratios_are_one_before_the_first_step():
@@ -31,6 +30,6 @@ def test_group_size_one_is_refused():
         small(group_size=1)
 
 
-def test_kl_settings_are_checked():
-    with pytest.raises(dz.errors.InputError, match="did you mean 'k3'"):
-        KL(estimator="k33")
+def test_unknown_names_are_told_with_the_valid_ones():
+    with pytest.raises(dz.errors.InputError, match=r"GRPO\(kl='k33'\).*did you mean 'k3'"):
+        small(kl="k33")

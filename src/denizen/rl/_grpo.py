@@ -17,31 +17,9 @@ from denizen.rl._schedules import Schedule, value_at
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
 
-_NAMES = {"advantage": ADVANTAGES, "scale": SCALES, "loss": LOSSES, "precision": tuple(PRECISIONS)}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class KL:
-    """A pull towards a reference policy.
-
-    Attributes:
-        beta: its weight in the loss.
-        estimator: ``"k3_iw"``: importance-weighted k3, whose expected gradient is that of KL(policy, reference);
-            ``"k3"``: as published, whose expected gradient is that of KL(reference, policy); ``"exact"``: the KL of
-            the distributions in the visited states.
-        refresh_every: updates after which the reference becomes the present policy, again and again; None: never.
-    """
-
-    beta: float = 0.04
-    estimator: str = "k3_iw"
-    refresh_every: int | None = None
-
-    def __post_init__(self) -> None:
-        if not self.beta >= 0:
-            raise InputError(f"KL(beta={self.beta!r}): expected a number, at least 0")
-        _check_name("KL", "estimator", self.estimator, ESTIMATORS)
-        if self.refresh_every is not None and not _whole(self.refresh_every):
-            raise InputError(f"KL(refresh_every={self.refresh_every!r}): expected a whole number, at least 1, or None")
+_NAMES = {
+    "advantage": ADVANTAGES, "scale": SCALES, "loss": LOSSES, "kl": ESTIMATORS, "precision": tuple(PRECISIONS),
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +47,11 @@ class GRPO:
         clip: ratios below 1 - clip are clipped, and above 1 + clip where `clip_high` is None.
         clip_high: ratios above 1 + clip_high are clipped (DAPO: 0.28).
         sequence_ratio: one ratio for each life, the geometric mean of its steps' (GSPO).
-        kl: pull towards a reference policy; None: none is kept.
+        beta: weight of the KL to a reference policy; 0: no reference is kept.
+        kl: ``"k3_iw"``: importance-weighted k3, whose expected gradient is that of KL(policy, reference); ``"k3"``: as
+            published, whose expected gradient is that of KL(reference, policy); ``"exact"``: the KL of the two
+            distributions in the visited states.
+        refresh_reference: updates after which the reference becomes the present policy, again and again; None: never.
         loss: ``"dr_grpo"``, ``"grpo"``, ``"dapo"`` or ``"bnpo"``: the denominator; see `weights`.
         mask_truncated: leave lives that did not terminate out of the loss, for tasks where `max_steps` is no rule.
         entropy_coefficient: weight of the entropy; a number or a `Linear`.
@@ -95,7 +77,9 @@ class GRPO:
     clip: float = 0.2
     clip_high: float | None = None
     sequence_ratio: bool = False
-    kl: KL | None = None
+    beta: float = 0.0
+    kl: str = "k3_iw"
+    refresh_reference: int | None = None
     loss: str = "dr_grpo"
     mask_truncated: bool = False
     entropy_coefficient: Schedule = 0.01
@@ -112,19 +96,31 @@ class GRPO:
         if self.group_size < 2:
             raise InputError("GRPO(group_size=1): a lone replica has nothing to be compared with; expected at least 2")
         for name, known in _NAMES.items():
-            _check_name("GRPO", name, getattr(self, name), known)
-        if not 0 <= self.gamma <= 1:
-            raise InputError(f"GRPO(gamma={self.gamma!r}): expected a number from 0 to 1")
-        for name in ("clip", "clip_high", "max_gradient_norm", "std_eps"):
             value = getattr(self, name)
-            if value is None and name in ("clip_high", "max_gradient_norm"):
-                continue
-            if not value > 0:
-                raise InputError(f"GRPO({name}={value!r}): expected a number above 0")
+            if value not in known:
+                raise InputError(f"GRPO({name}={value!r}): expected a name that there is; {nearest(str(value), known)}")
+        self._check_numbers()
         if self.num_envs % self.minibatches:
             raise InputError(
                 f"GRPO: {self.groups} groups x {self.group_size} replicas do not divide into {self.minibatches} "
                 f"minibatches; choose numbers that do, since a ragged minibatch would weigh its lives more"
+            )
+
+    def _check_numbers(self) -> None:
+        for name, none in (
+            ("clip", False), ("std_eps", False), ("adam_eps", False), ("clip_high", True), ("max_gradient_norm", True),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if not (value is None and none) and (value is None or not value > 0):
+                raise InputError(f"GRPO({name}={value!r}): expected a number above 0{', or None' if none else ''}")
+        if not 0 <= self.gamma <= 1:
+            raise InputError(f"GRPO(gamma={self.gamma!r}): expected a number from 0 to 1")
+        if not self.beta >= 0:
+            raise InputError(f"GRPO(beta={self.beta!r}): expected a number, at least 0")
+        if self.refresh_reference is not None and not (_whole(self.refresh_reference) and self.beta):
+            raise InputError(
+                f"GRPO(refresh_reference={self.refresh_reference!r}, beta={self.beta!r}): expected a number of "
+                f"updates, at least 1, and a beta above 0, since else there is no reference"
             )
 
     @classmethod
@@ -134,7 +130,8 @@ class GRPO:
         One gradient step a rollout on -mean(A log pi) - 0.01 entropy, with one advantage for everything that keeps half
         the mean; see `group_advantages`. With one step, the gradient of the clipped ratio is the same.
         """
-        settings = {"advantage": "original", "scale": "none", "epochs": 1, "shared_stream": False, "loss": "dapo"}
+        settings: dict[str, Any] = {"advantage": "original", "scale": "none", "epochs": 1, "shared_stream": False}
+        settings["loss"] = "dapo"
         return cls(**{**settings, **changes})
 
     @property
@@ -195,8 +192,8 @@ class GRPO:
                 f"GRPO: max_steps={self.max_steps}, but lives of {type(env).__name__} end after {env.time_limit} "
                 f"steps; give max_steps={env.time_limit} or fewer"
             )
-        if reference is not None and self.kl is None:
-            raise InputError("GRPO.init: a reference, but no KL to it; give GRPO(kl=dz.rl.KL())")
+        if reference is not None and not self.beta:
+            raise InputError("GRPO.init: a reference, but beta is 0; give GRPO(beta=0.04) or leave it out")
         if any(isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p > 0 for module in policy.modules()):
             raise InputError("GRPO.init: the policy has dropout, so its ratios would not begin at 1; set its p to 0")
 
@@ -206,8 +203,7 @@ class GRPO:
         Returns:
             Metrics, float32 `[]` each, on the device.
         """
-        if self.kl is not None:
-            training.refresh(self.kl.refresh_every)
+        training.refresh(self.refresh_reference)
         training.begin()
         training.collector.collect(training.memo, training.rollout)
         return self.learn(training)
@@ -240,8 +236,7 @@ class GRPO:
     def _epochs(self, training: GroupTraining, learned: dict[str, Tensor], progress: Tensor) -> dict[str, Tensor]:
         rate, entropy = value_at(self.learning_rate, progress), value_at(self.entropy_coefficient, progress)
         high = self.clip if self.clip_high is None else self.clip_high
-        beta, estimator = (0.0, "k3_iw") if self.kl is None else (self.kl.beta, self.kl.estimator)
-        settings = Settings(self.clip, high, beta, estimator, entropy, self.sequence_ratio)
+        settings = Settings(self.clip, high, self.beta, self.kl, entropy, self.sequence_ratio)
         never = torch.zeros((), dtype=torch.bool, device=progress.device)
         rows, extremes = [], []
         for epoch in range(self.epochs):
@@ -318,8 +313,3 @@ def _judge(training: GroupTraining, part: dict[str, Tensor], settings: Settings)
 
 def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _check_name(owner: str, argument: str, value: Any, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise InputError(f"{owner}({argument}={value!r}): expected one of {', '.join(known)}; {nearest(value, known)}")

@@ -57,7 +57,7 @@ class GroupTraining:
         self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
         self._starts, device = starts, worlds.device
         self.policy = policy.to(device).train()
-        self.reference = None if algorithm.kl is None else _frozen(reference or policy).to(device)
+        self.reference = None if not algorithm.beta else _frozen(reference or policy).to(device)
         self._dtype, self._device = PRECISIONS[algorithm.precision], device
         self.optimizer = FlatAdam(
             [_actor(self.policy)], max_norm=algorithm.max_gradient_norm, eps=algorithm.adam_eps,
@@ -119,6 +119,10 @@ class GroupTraining:
         flows = [name for name, kind in self.worlds.env.all_series.items() if kind == "flow"]
         summary.update({name: self.rollout.flows[k] for k, name in enumerate(flows)})
         return summary
+
+    def check(self) -> None:
+        """Raise `ModelError` where a check on the device has failed (reads the device)."""
+        self.worlds.check(self.memo.worlds)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that an update depends on, by name; what a checkpoint holds."""
