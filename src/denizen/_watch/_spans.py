@@ -1,8 +1,9 @@
 """Intervals of device work: how long it was busy, where it was idle, what repeats. Pure functions."""
 
+import bisect
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -42,6 +43,16 @@ def gaps(spans: Iterable[Span]) -> list[tuple[int, int]]:
     """Idle intervals between the first start and the last end."""
     merged = union(spans)
     return [(end, start) for (_, end), (start, _) in itertools.pairwise(merged)]
+
+
+def clipped(intervals: Sequence[tuple[int, int]], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of disjoint intervals, given in order, that lie between two moments."""
+    for place in range(max(0, bisect.bisect_right(intervals, (start, start)) - 1), len(intervals)):
+        first, last = intervals[place]
+        if first >= end:
+            return
+        if min(last, end) > max(first, start):
+            yield max(first, start), min(last, end)
 
 
 def repeating(names: Sequence[str], count: int) -> tuple[int, int] | None:

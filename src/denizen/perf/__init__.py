@@ -5,3 +5,10 @@ from denizen._watch._recorder import allow as allow
 from denizen.perf._budget import Budget as Budget
 from denizen.perf._budget import budget as budget
 from denizen.perf._budget_report import BudgetReport as BudgetReport
+from denizen.perf._environment import Environment as Environment
+from denizen.perf._environment import Fact as Fact
+from denizen.perf._environment import environment as environment
+from denizen.perf._gaps import Gap as Gap
+from denizen.perf._gaps import attribute as attribute
+from denizen.perf._profile_trace import Trace as Trace
+from denizen.perf._profile_trace import read_trace as read_trace

@@ -1,0 +1,104 @@
+"""Who held Python's interpreter lock while a thread stood still, from samples of all threads or recorded stacks."""
+
+import bisect
+import re
+from collections.abc import Sequence
+
+from denizen.perf._profile_trace import Piece, Sample, Trace
+
+STANDS = 0.3  # of a core: a thread that uses less does not run
+RUNS = 0.5  # of a core, or of the time
+LATE = 0.25  # of the time that the sampling thread had to wait for the lock itself
+
+# Lines on which a thread gives the lock away of its own accord.
+WAITS = re.compile(
+    r"\b(sleep|acquire|wait|join|get|put|recv|recv_bytes|result|read|readline|select|poll|accept|communicate|"
+    r"synchronize|urlopen|open|input)\("
+)
+_IDLE_FUNCTIONS = re.compile(r"built-in (method|function) (sleep|acquire|select|poll|read|recv|wait|get)\b")
+
+
+def lock_holder(trace: Trace, thread: int, piece: Piece) -> str:
+    """Evidence that another thread had the lock; "" where there is none."""
+    if thread in trace.samples:
+        return _by_samples(trace, thread, piece)
+    return _by_stacks(trace, thread, piece)
+
+
+def state_of(trace: Trace, thread: int, piece: Piece) -> tuple[str, str] | None:
+    """Where a thread was, and in words; None where it was not sampled."""
+    samples = trace.samples.get(thread, [])
+    near = _around(samples, piece.start, piece.end)
+    if not near:
+        return None
+    inside = [s for s in near if piece.start <= s.time <= piece.end] or near
+    at = max({s.at for s in inside}, key=lambda place: sum(s.at == place for s in inside))
+    used = _used(samples, piece.start, piece.end)
+    verb = "ran Python" if used >= RUNS else "waited"
+    return at, f"the launching thread {verb} at {at} and launched nothing ({used:.0%} of a core)"
+
+
+def _by_samples(trace: Trace, thread: int, piece: Piece) -> str:
+    samples = trace.samples[thread]
+    inside = _around(samples, piece.start, piece.end)
+    if not inside or _used(samples, piece.start, piece.end) > STANDS or any(s.waits for s in inside):
+        return ""
+    length = piece.end - piece.start
+    late = sum(max(0, min(s.time, piece.end) - max(s.time - s.late, piece.start)) for s in inside)
+    if late / length < LATE:
+        return ""
+    shares = {o: _used(own, piece.start, piece.end) for o, own in trace.samples.items() if o != thread}
+    other = max(shares, key=lambda number: shares[number], default=None)
+    if other is None or shares[other] < RUNS:
+        return ""
+    near = _around(trace.samples[other], piece.start, piece.end)
+    at = f" at {near[-1].at}" if near else ""
+    return (
+        f"the launching thread wanted to run and could not: thread {other} used {shares[other]:.0%} of a core{at} and "
+        f"held the interpreter lock"
+    )
+
+
+def _by_stacks(trace: Trace, thread: int, piece: Piece) -> str:
+    """Only one thread runs Python at a time: calls that begin on another one, and none on this, show which."""
+    event = piece.event
+    if event is None or event.category != "python_function" or _IDLE_FUNCTIONS.search(event.name):
+        return ""
+    for other, events in trace.threads.items():
+        if other == thread or not any(e.category == "python_function" for e in events):
+            continue
+        pieces = [p for p in trace.pieces(other, piece.start, piece.end) if p.event is not None]
+        runs = [p for p in pieces if p.event.category == "python_function" and not _IDLE_FUNCTIONS.search(p.event.name)]  # type: ignore[union-attr]
+        began = any(piece.start < p.start for p in runs)
+        covered = sum(p.end - p.start for p in runs)
+        if began and covered >= RUNS * (piece.end - piece.start):
+            longest = max(runs, key=lambda p: p.end - p.start)
+            return (
+                f"no call began or ended on the launching thread while thread {other} ran Python, the longest in "
+                f"{longest.event.name}"  # type: ignore[union-attr]
+            )
+    return ""
+
+
+def _around(samples: Sequence[Sample], start: int, end: int) -> list[Sample]:
+    """Samples from `start` on and the first one after `end`, which was taken as soon as the lock could be had."""
+    times = [sample.time for sample in samples]
+    first, last = bisect.bisect_left(times, start), bisect.bisect_right(times, end)
+    return list(samples[first : last + 1])
+
+
+def _used(samples: Sequence[Sample], start: int, end: int) -> float:
+    """Share of a core between two moments, between samples in proportion; 0 where too few are known."""
+    length = end - start
+    if length <= 0 or len(samples) < 2:
+        return 0.0
+    return max(0.0, (_at(samples, end) - _at(samples, start)) / length)
+
+
+def _at(samples: Sequence[Sample], moment: int) -> float:
+    times = [sample.time for sample in samples]
+    place = min(max(bisect.bisect_right(times, moment), 1), len(samples) - 1)
+    before, after = samples[place - 1], samples[place]
+    if after.time == before.time or not before.time <= moment <= after.time:
+        return float(before.used if moment < before.time else after.used)
+    return before.used + (after.used - before.used) * (moment - before.time) / (after.time - before.time)

@@ -1,0 +1,215 @@
+"""Each idle gap has the cause that was written into the trace; gaps and busy time make up the window."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from denizen._watch import busy
+from denizen.perf import _gaps as g
+from denizen.perf._gaps import attribute
+
+from .traces import BACKWARD, MAIN, OTHER, Tape, two_kernels
+
+
+def only(tape: Tape) -> g.Gap:
+    (gap,) = attribute(tape.trace())
+    assert sum(gap.shares.values()) == pytest.approx(1)
+    return gap
+
+
+def test_launch_bound_where_the_host_dispatches():
+    tape = two_kernels(50, 150, 145)
+    tape.host("aten::add", 20, 140)
+    gap = only(tape)
+    assert (gap.start, gap.end, gap.cause) == (50_000, 150_000, g.LAUNCH)
+    assert "aten::add" in gap.evidence
+    assert (gap.before, gap.after) == ("gemm", "gemm")
+
+
+def test_launch_bound_where_short_python_lies_between_operators():
+    assert only(two_kernels(50, 120, 115)).cause == g.LAUNCH
+
+
+def test_host_read_that_drained_the_queue():
+    tape = two_kernels(50, 150, 145)
+    tape.host("aten::item", 0, 60)
+    tape.host("aten::_local_scalar_dense", 1, 59)
+    tape.copy("DtoH", 51, 52, asked=2)
+    tape.call("cudaStreamSynchronize", 8, 58)
+    tape.host("aten::add", 70, 140)
+    gap = only(tape)
+    assert gap.cause == g.READ
+    assert "aten::item" in gap.evidence
+    assert g.LAUNCH not in gap.shares or gap.shares[g.LAUNCH] < 0.1
+
+
+def test_explicit_synchronize_is_a_host_read():
+    tape = two_kernels(50, 130, 125)
+    tape.call("cudaDeviceSynchronize", 10, 55)
+    assert only(tape).cause == g.READ
+
+
+def test_interpreter_lock_by_samples():
+    tape = two_kernels(50, 40_050, 40_045)
+    for k in range(9):
+        tape.sample(5_000 * k, MAIN, 10, "train.py:9 step", late=4_500)
+        tape.sample(5_000 * k, OTHER, 4_900 * k, "log.py:3 render", late=4_500)
+    gap = only(tape)
+    assert gap.cause == g.LOCK
+    assert "log.py:3 render" in gap.evidence
+
+
+@pytest.mark.parametrize(
+    ("main", "other", "late", "waits"),
+    [(4_900, 4_900, 4_500, False), (0, 0, 0, False), (0, 4_900, 0, False), (0, 4_900, 4_500, True)],
+    ids=["it ran itself", "nobody ran", "the lock was free", "it waited of its own accord"],
+)
+def test_no_interpreter_lock(main, other, late, waits):
+    tape = two_kernels(50, 40_050, 40_045)
+    for k in range(9):
+        tape.sample(5_000 * k, MAIN, main * k, "train.py:9 step", late=late, waits=waits)
+        tape.sample(5_000 * k, OTHER, other * k, "log.py:3 render", late=late)
+    gap = only(tape)
+    assert gap.cause == g.HOST
+    assert gap.at == "train.py:9 step"
+
+
+def test_interpreter_lock_by_stacks():
+    tape = two_kernels(50, 10_050, 10_045)
+    tape.python("train.py(9): step", -100, 11_000)
+    tape.python("log.py(3): render", 60, 5_000, OTHER)
+    tape.python("log.py(8): compress", 5_001, 9_900, OTHER)
+    gap = only(tape)
+    assert gap.cause == g.LOCK
+    assert "log.py" in gap.evidence
+
+
+def test_a_thread_that_sleeps_does_not_wait_for_the_lock():
+    tape = two_kernels(50, 10_050, 10_045)
+    tape.python("train.py(9): step", -100, 11_000)
+    tape.python("<built-in function sleep>", 55, 10_000)
+    tape.python("log.py(3): render", 60, 9_000, OTHER)
+    gap = only(tape)
+    assert gap.cause == g.HOST
+    assert gap.at == "train.py(9): step"
+
+
+@pytest.mark.parametrize("name", ["cudaMalloc", "cudaFree", "cudaHostAlloc", "cuMemCreate", "hipMalloc"])
+def test_allocator(name):
+    tape = two_kernels(50, 500, 495)
+    tape.host("aten::empty", 40, 460)
+    tape.call(name, 45, 450)
+    gap = only(tape)
+    assert gap.cause == g.ALLOCATOR
+    assert name in gap.evidence
+
+
+def test_copy_with_no_kernel_beside_it():
+    tape = two_kernels(50, 500, 60)
+    tape.copy("HtoD", 55, 490, asked=20)
+    assert only(tape).cause == g.COPY
+
+
+def test_copy_that_the_host_waits_for():
+    tape = two_kernels(50, 500, 495)
+    tape.host("aten::copy_", 10, 470)
+    tape.copy("HtoD", 55, 60, asked=20, took=5)
+    tape.call("cudaStreamSynchronize", 30, 465)
+    gap = only(tape)
+    assert gap.cause == g.COPY
+
+
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "user_annotation"),
+        ("torch/utils/data/dataloader.py(733): __next__", "python_function"),
+        ("data wait", "user_annotation"),
+    ],
+)
+def test_data_wait(name, category):
+    tape = two_kernels(50, 5_000, 4_990)
+    tape.host(name, 20, 4_950, category)
+    tape.host("aten::stack", 100, 2_000)  # collation is the loader's work
+    gap = only(tape)
+    assert gap.cause == g.DATA
+    assert name in gap.evidence
+
+
+def test_unknown_where_the_trace_shows_nothing():
+    assert only(two_kernels(50, 5_000, 4_990)).cause == g.UNKNOWN
+
+
+def test_unknown_where_the_device_was_asked_in_time():
+    gap = only(two_kernels(50, 500, 10))
+    assert gap.cause == g.UNKNOWN
+    assert "event" in gap.evidence
+
+
+def test_work_of_the_backward_thread_counts():
+    """The optimiser's kernel comes late because backward dispatched until then, on a thread of its own."""
+    tape = two_kernels(50, 1_000, 995)
+    tape.kernel(40, 45, 30, thread=BACKWARD)
+    tape.host("autograd::engine::evaluate_function: MmBackward0", 55, 950, thread=BACKWARD)
+    assert only(tape).cause == g.LAUNCH
+
+
+def test_a_gap_within_another_streams_kernel_is_none():
+    tape = two_kernels(50, 150, 145)
+    tape.kernel(40, 160, 30, stream=9)
+    assert attribute(tape.trace()) == []
+
+
+def test_only_the_busiest_device_is_looked_at():
+    tape = two_kernels(50, 120, 115)
+    tape.kernel(60, 100, 55, device=1)
+    assert only(tape).duration == 70_000
+
+
+def test_on_the_cpu_operators_stand_for_kernels():
+    tape = Tape()
+    tape.host("aten::mm", 0, 50)
+    tape.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 55, 1_000, "user_annotation")
+    tape.host("aten::mm", 1_010, 1_050)
+    gap = only(tape)
+    assert gap.cause == g.DATA
+
+
+def test_nothing_gives_nothing():
+    assert attribute(Tape().trace()) == []
+
+
+times = st.integers(0, 3_000)
+work = st.tuples(times, st.integers(1, 400), st.integers(0, 900), st.integers(0, 2), st.booleans())
+calls = st.tuples(
+    st.sampled_from(["aten::add", "cudaMalloc", "cudaStreamSynchronize", "aten::item", "ProfilerStep#1", "f.py(1): f"]),
+    times,
+    st.integers(1, 900),
+    st.sampled_from([MAIN, OTHER]),
+)
+
+
+@given(st.lists(work, max_size=12), st.lists(calls, max_size=12), st.booleans())
+def test_busy_and_gaps_make_up_the_window(works, calls, own):
+    tape = Tape()
+    tape.facts = {"denizen": 1} if own else {}
+    for start, length, ahead, stream, kernel in works:
+        if kernel:
+            tape.kernel(start, start + length, start - ahead, stream=stream)
+        else:
+            tape.copy("HtoD", start, start + length, start - ahead, stream=stream)
+    for name, start, length, thread in calls:
+        category = "cuda_runtime" if name.startswith("cuda") else "cpu_op" if "::" in name else "user_annotation"
+        tape.host(name, start, start + length, "python_function" if "(" in name else category, thread)
+    trace = tape.trace()
+    first, last = trace.window
+    found = attribute(trace)
+    length = busy(e.span() for e in trace.kernels if first <= e.start and e.end <= last)
+    assert 0 <= length <= last - first
+    if all(first <= e.start and e.end <= last for e in trace.kernels):
+        assert sum(gap.duration for gap in found) + length == last - first
+    for gap in found:
+        assert first <= gap.start < gap.end <= last
+        assert sum(gap.shares.values()) == pytest.approx(1)
+        assert gap.cause in g.CAUSES
+        assert gap.shares[gap.cause] == max(gap.shares.values())
