@@ -7,7 +7,7 @@ from types import ModuleType
 import denizen as dz
 
 PUBLIC = {"State", "Model", "Env", "Graph", "mask", "stage", "count", "real", "history", "param", "series"}
-PUBLIC |= {"check", "simulate", "train", "PPO", "budget", "__version__"}
+PUBLIC |= {"check", "simulate", "train", "PPO", "GRPO", "budget", "doctor", "__version__"}
 
 # Imported late, by the extra that needs them: `import denizen` must stay quick and work without them.
 HEAVY = {"numba", "polars", "zarr", "matplotlib", "scipy", "networkx", "pandas", "pyarrow", "torch._inductor"}

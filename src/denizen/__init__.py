@@ -29,11 +29,13 @@ if typing.TYPE_CHECKING:
     from denizen import rl as rl
     from denizen import tools as tools
     from denizen.perf import budget as budget
+    from denizen.perf import doctor as doctor
+    from denizen.rl import GRPO as GRPO
     from denizen.rl import PPO as PPO
     from denizen.rl import train as train
 
 _LATE = ("perf", "rl", "tools")  # namespaces that cost their import only where they are used
-_LATE_NAMES = {"PPO": "rl", "budget": "perf", "train": "rl"}  # names from these
+_LATE_NAMES = {"GRPO": "rl", "PPO": "rl", "budget": "perf", "doctor": "perf", "train": "rl"}  # names from these
 
 
 def __getattr__(name: str) -> typing.Any:
@@ -46,6 +48,7 @@ def __getattr__(name: str) -> typing.Any:
 
 __all__ = [
     "Env",
+    "GRPO",
     "Graph",
     "Model",
     "PPO",
@@ -54,6 +57,7 @@ __all__ = [
     "budget",
     "check",
     "count",
+    "doctor",
     "history",
     "mask",
     "param",

@@ -16,7 +16,8 @@ import torch
 KIT, LIBRARY, USER = "kit", "library", "user"
 
 _WATCH = os.path.dirname(__file__) + os.sep
-_BUDGET = os.path.join(os.path.dirname(os.path.dirname(__file__)), "perf", "_budget")
+_PERF = os.path.join(os.path.dirname(os.path.dirname(__file__)), "perf")
+_VERDICTS = tuple(os.path.join(_PERF, name) for name in ("_budget", "_doctor"))
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, sysconfig.get_paths()["stdlib"] + os.sep, _PACKAGE)
 _PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -155,7 +156,7 @@ def role(file: str) -> str:
     """Whose code a file holds: this package's counting, a library's (torch, the standard library), the user's."""
     known = _roles.get(file)
     if known is None:
-        if file.startswith((_WATCH, _BUDGET)):
+        if file.startswith((_WATCH, *_VERDICTS)):
             known = KIT
         elif file.startswith((*_LIBRARIES, *_GENERATED)) or any(part in file for part in _PARTS):
             known = LIBRARY

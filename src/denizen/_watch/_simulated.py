@@ -29,7 +29,7 @@ def live_bytes() -> int:
 class _Block:
     """A piece of device memory, shared by the views of it; freed with the last of them."""
 
-    __slots__ = ("size", "weights")
+    __slots__ = ("__weakref__", "size", "weights")
 
     def __init__(self, size: int) -> None:
         global _live

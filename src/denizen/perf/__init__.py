@@ -5,6 +5,11 @@ from denizen._watch._recorder import allow as allow
 from denizen.perf._budget import Budget as Budget
 from denizen.perf._budget import budget as budget
 from denizen.perf._budget_report import BudgetReport as BudgetReport
+from denizen.perf._doctor import doctor as doctor
+from denizen.perf._doctor_diagnosis import Cost as Cost
+from denizen.perf._doctor_diagnosis import Diagnosis as Diagnosis
+from denizen.perf._doctor_report import DoctorReport as DoctorReport
+from denizen.perf._doctor_roofline import Roofline as Roofline
 from denizen.perf._environment import Environment as Environment
 from denizen.perf._environment import Fact as Fact
 from denizen.perf._environment import environment as environment

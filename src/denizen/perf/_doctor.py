@@ -1,0 +1,266 @@
+"""`dz.doctor`: what is slow about a step, at which line, what it costs, and what to write instead."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from denizen._watch._findings import FIRST, SET_UP, Finding, findings
+from denizen._watch._observe import SIMULATED
+from denizen._watch._recorder import Recorder
+from denizen.errors import InputError
+from denizen.perf._doctor_diagnosis import NOTE, Diagnosis, lowered, of_finding
+from denizen.perf._doctor_loaders import loaders
+from denizen.perf._doctor_phases import Counted, Pass, Profiled, Settle, Timed, Watched, throughout
+from denizen.perf._doctor_report import DoctorReport
+from denizen.perf._doctor_roofline import roofline
+from denizen.perf._doctor_rules import diagnose
+from denizen.perf._doctor_subject import Subject, built, choose_device, device_of, required
+
+WATCHED = 5  # steps of which every operation is looked at
+PROFILED = 3
+_COMPILER = ("graph-break", "recompile", "recompile-limit")
+
+
+def doctor(
+    step: Callable[..., Any] | None = None,
+    /,
+    *args: Any,
+    make: Callable[..., Any] | None = None,
+    state: Any = None,
+    device: torch.device | str | None = None,
+    steps: int = 12,
+    rank: bool = True,
+) -> DoctorReport:
+    """Look at one step of a loop and say what keeps the device waiting, at which line, and what to write instead.
+
+    ```python
+    def make(device):
+        model = Net().to(device)
+        optimizer = torch.optim.Adam(model.parameters())
+
+        def step(): ...
+
+        return step
+
+
+    report = dz.doctor(make=make)  # on the GPU; without one, on a simulated device
+    print(report)
+    ```
+
+    Steps are taken in turn to settle (compilation, optimizer state), to be timed without any instrument, to be counted,
+    to have each of their operations looked at and, on CUDA, to be profiled; some findings are then taken out of the step
+    to measure what they cost. Afterwards the model, the optimizer and random numbers are as they were. Without a GPU
+    counts are exact and times of a GPU are not known, so none are given.
+
+    Args:
+        step: a function that does one step. One that takes a single argument, and is given none, gets the step's number.
+        args: for `step`.
+        make: builds the step instead, for the device that it is given (``def make(device): …``): so a step can be
+            looked at on a machine without a GPU. It returns the step, or the step and its arguments.
+        state: what the step changes, as for `dz.tools.TrainingState`; None: what it uses by name.
+        device: for `make`: ``"cuda"``, ``"cpu"`` or ``"simulated"``. None: the CUDA device, else the simulated one.
+        steps: to count, at least 4. What comes every k steps is told as such where k is below that.
+        rank: measure what findings cost, on devices that can be timed.
+
+    Returns:
+        A report: ``print`` it, `DoctorReport.to_dict`, `DoctorReport.save_html`.
+
+    Raises:
+        InputError: neither or both of `step` and `make`, fewer than 4 steps, a device that is not there.
+    """
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 4:
+        raise InputError(f"doctor(steps={steps!r}): expected a number of steps, at least 4")
+    if step is not None and make is None and not args and required(step) == ["device"]:
+        step, make = None, step
+    if (step is None) == (make is None):
+        raise InputError("doctor() takes a step, or make=, a function that builds one for a device")
+    began = time.perf_counter()
+    if make is not None:
+        where = choose_device(device)
+        with throughout(where):
+            subject = built(make, where)
+    else:
+        assert step is not None
+        if device is not None:
+            raise InputError(
+                "doctor(device=...) is for make=; a step that is given works on the device it was built for"
+            )
+        subject = Subject(step, args, state, made=False)
+        where = device_of(subject)
+    with _undone(subject):
+        examined = examine(subject, where, steps)
+        report = examined.report()
+        if rank and report.findings and where.type != SIMULATED:
+            from denizen.perf._doctor_rank import ranked
+
+            report = ranked(report, subject, where)
+    return dataclasses.replace(report, seconds=time.perf_counter() - began)
+
+
+@contextlib.contextmanager
+def _undone(subject: Subject) -> Iterator[None]:
+    """What the steps change is put back, unless the step was built here."""
+    if subject.made:
+        yield
+        return
+    kept = subject.snapshot()
+    try:
+        yield
+    finally:
+        kept.restore()
+
+
+@dataclasses.dataclass
+class Examination:
+    """The passes over a step and what they show; driven by whoever takes the steps.
+
+    Attributes:
+        device: that the step works on.
+        passes: in order.
+    """
+
+    device: torch.device
+    settle: Settle
+    timed: Timed
+    counted: Counted
+    watched: Watched
+    profiled: Profiled | None
+    compiler: Recorder | None = None
+    taken: int = 0
+
+    @classmethod
+    def of(cls, device: torch.device, steps: int, parameters: Callable[[], list[torch.Tensor]] = list) -> "Examination":
+        """All passes, for a device."""
+        profiled = Profiled(PROFILED, device=device) if device.type == "cuda" else None
+        return cls(
+            device, Settle(3), Timed(20, 2.0, device=device), Counted(steps, 20.0, device=device),
+            Watched(WATCHED, 30.0, device=device, parameters=parameters), profiled,
+        )  # fmt: skip
+
+    @property
+    def passes(self) -> list[Pass]:
+        """In order."""
+        return [self.settle, self.timed, self.counted, self.watched, *([self.profiled] if self.profiled else [])]
+
+    def begin(self, stage: Pass) -> None:
+        """A step of a pass begins."""
+        assert self.compiler is not None
+        self.compiler.begin(self.taken, True)
+        stage.begin()
+
+    def end(self, stage: Pass) -> None:
+        """A step of a pass ended."""
+        stage.end()
+        self.taken += 1
+
+    def report(self) -> DoctorReport:
+        """The verdict."""
+        found, once = _heard(self.counted)
+        found += diagnose(self.watched)
+        found += loaders(self.timed.drawn, self.timed.host, list(range(self.timed.done)), self.device.type == "cuda")
+        found += self._compiler()
+        found = _merged(found, self.watched)
+        operations = self.watched.operations
+        return DoctorReport(
+            device=self.device, findings=sorted(found, key=_rank), once=once,
+            step_seconds=self.timed.step if self.device.type != SIMULATED else None,
+            host_seconds=self.timed.host if self.device.type != SIMULATED else [],
+            counts=_counts(self.counted), steps=self.counted.done,
+            roofline=roofline(self.device, operations, self.timed.step, self.profiled),
+            notes=_notes(self), seconds=0.0,
+        )  # fmt: skip
+
+    def _compiler(self) -> list[Diagnosis]:
+        """Breaks cost in each call of what was compiled; recompilations only where they do not come to an end."""
+        assert self.compiler is not None
+        events = [event for event in self.compiler.events if event.kind in _COMPILER]
+        taken = list(range(self.taken))
+        found = []
+        for one in findings(events, taken):
+            if one.reason is not None or (one.kind == "recompile" and max(one.steps, default=0) < 2 * self.taken // 3):
+                limit = any(event.kind == "recompile-limit" for event in events)
+                if one.kind == "recompile" and limit and one.reason is None:
+                    found.append(dataclasses.replace(of_finding(one), period="every step", level="warning"))
+                continue
+            every = one.kind in ("graph-break", "recompile-limit") or len(one.steps) > 2
+            period = "every step" if every else one.period
+            found.append(dataclasses.replace(of_finding(one), period=period, level=lowered("warning", period)))
+        return found
+
+
+def examine(subject: Subject, device: torch.device, steps: int) -> Examination:
+    """Take the steps of all passes."""
+    examined = Examination.of(device, steps, subject.parameters)
+    with throughout(device) as compiler:
+        examined.compiler = compiler
+        for stage in examined.passes:
+            _run(stage, subject, examined)
+    return examined
+
+
+def _run(stage: Pass, subject: Subject, examined: Examination) -> None:
+    with stage.open():
+        while not stage.enough:
+            examined.begin(stage)
+            _take_step(subject)
+            examined.end(stage)
+
+
+def _take_step(subject: Subject) -> None:  # lines of the user's end here, going up the stack
+    subject()
+
+
+def _heard(counted: Counted) -> tuple[list[Diagnosis], list[Finding]]:
+    """What counts, and what happened in the first steps only or is allowed."""
+    kept, once = [], []
+    for one in findings(counted.recorder.events, counted.steps):
+        if one.kind in ("async-copy", *_COMPILER) or not one.limits:
+            continue
+        if one.reason is not None or one.period in (FIRST, SET_UP):
+            once.append(one)
+        else:
+            kept.append(of_finding(one))
+    return kept, once
+
+
+def _merged(found: list[Diagnosis], watched: Watched) -> list[Diagnosis]:
+    """Without what says the same twice."""
+    loaded = {op.line for op in watched.operations.ops if op.loaded}
+    out: dict[tuple[str, str, int], Diagnosis] = {}
+    for one in found:
+        if (one.file, one.line) in loaded and one.kind in ("h2d-fresh", "h2d-pageable"):
+            from denizen.perf._doctor_fixes import FIXES
+
+            one = dataclasses.replace(one, kind="loader-pin", fix=FIXES["loader-pin"])
+        out.setdefault((one.kind, one.file, one.line), one)
+    copied = {(one.file, one.line) for one in out.values() if one.kind == "state-copy"}
+    return [one for one in out.values() if not (one.kind == "alloc-churn" and (one.file, one.line) in copied)]
+
+
+def _rank(one: Diagnosis) -> tuple[Any, ...]:
+    cost = one.cost.seconds if one.cost is not None else 0.0
+    return (one.level == NOTE, -cost, -one.count, -one.bytes, one.file, one.line)
+
+
+def _counts(counted: Counted) -> dict[str, int]:
+    from denizen.perf._budget_report import measure
+
+    return measure(counted.recorder, counted.steps, None)
+
+
+def _notes(examined: Examination) -> list[str]:
+    watched, notes = examined.watched, []
+    if watched.error:
+        notes.append(f"operations were not looked at one by one: {watched.error}")
+    if examined.device.type == "cpu":
+        notes.append(
+            "the step works on the CPU, where nothing waits for a device: pass make=, a function of a device that "
+            "builds the step, to be told what would keep a GPU waiting"
+        )
+    if not watched.operations.ops and examined.device.type != "cpu":
+        notes.append(f"no operation ran on {examined.device}: build model and data there")
+    return notes

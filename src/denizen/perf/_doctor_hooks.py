@@ -1,0 +1,266 @@
+"""What a step asks of loaders, the compiler, clocks and optimizers: heard by hooks within a block."""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import sys
+import time
+from collections.abc import Generator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, dataloader
+from torch.utils.data._utils import fetch
+
+from denizen._watch._faults import METHODS
+from denizen._watch._places import USER, Place, locate, role
+from denizen._watch._recorder import HOST_READS, Recorder
+from denizen.perf._doctor_ops import Operations
+
+CLOCKS = {time.time, time.perf_counter, time.monotonic, time.time_ns, time.perf_counter_ns, time.monotonic_ns}
+CLOCKS |= {time.process_time}
+
+
+@dataclasses.dataclass
+class Drawn:
+    """Batches that a line drew from a loader.
+
+    Attributes:
+        place: the line.
+        loader: what it draws from.
+        steps: number of the step of each batch.
+        wait: seconds that each took to come.
+        dataset: seconds within the dataset, where it ran in this process.
+        collate: seconds within the collate function.
+        samples: of a batch, fetched one by one.
+        starts: steps in which workers were started anew.
+    """
+
+    place: Place
+    loader: Any
+    steps: list[int] = dataclasses.field(default_factory=list)
+    wait: list[float] = dataclasses.field(default_factory=list)
+    dataset: float = 0.0
+    collate: float = 0.0
+    samples: int = 0
+    starts: list[int] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Clock:
+    """A clock that was read."""
+
+    step: int
+    place: Place
+    ops: int
+    synced: bool
+
+
+@dataclasses.dataclass
+class Stepped:
+    """An optimizer's step: its line, the parameters with gradients, and the operations that it took."""
+
+    step: int
+    place: Place
+    optimizer: Any
+    parameters: int
+    ops: int = 0
+
+
+class Hooks:
+    """What was heard.
+
+    Attributes:
+        step: number of the current one; -1 outside.
+        drawn: by line.
+        compiled: calls of `torch.compile` in a step.
+        clocks: readings by the user's code.
+        stepped: optimizers.
+        loaded: batches of late, by storage.
+    """
+
+    def __init__(self, recorder: Recorder | None = None, operations: Operations | None = None) -> None:
+        self.step = -1
+        self._operations = operations
+        self.drawn: dict[tuple[str, int], Drawn] = {}
+        self.compiled: list[tuple[int, Place]] = []
+        self.clocks: list[Clock] = []
+        self.stepped: list[Stepped] = []
+        self.loaded: dict[int, Tensor] = {}
+        self._recorder = recorder
+        self._fetching: list[list[float]] = []
+
+    # --- loaders ------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def loaders(self) -> Generator[None]:
+        """Hear of batches; costs a microsecond each."""
+        base, workers = dataloader._BaseDataLoaderIter, dataloader._MultiProcessingDataLoaderIter
+        fetcher = fetch._MapDatasetFetcher
+        kept = [(base, "__next__"), (workers, "__init__"), (fetcher, "fetch"), (DataLoader, "__iter__")]
+        originals = [(owner, name, getattr(owner, name)) for owner, name in kept]
+        made = [self._next, self._workers, self._fetch, self._iter]
+        for (owner, name, original), wrap in zip(originals, made, strict=True):
+            setattr(owner, name, wrap(original))
+        try:
+            yield
+        finally:
+            for owner, name, original in originals:
+                setattr(owner, name, original)
+
+    def _next(self, original: Any) -> Any:
+        def __next__(iterator: Any) -> Any:
+            self._fetching.append([0.0, 0.0, 0.0])
+            began = time.perf_counter()
+            try:
+                batch = original(iterator)
+            finally:
+                dataset, collate, samples = self._fetching.pop()
+            if self.step >= 0:
+                waited = time.perf_counter() - began
+                drawn = self._drawn(getattr(iterator, "_denizen_loader", None) or iterator)
+                drawn.steps.append(self.step)
+                drawn.wait.append(waited)
+                drawn.dataset, drawn.collate = drawn.dataset + dataset, drawn.collate + collate
+                drawn.samples = max(drawn.samples, int(samples))
+            self._remember(batch)
+            return batch
+
+        return __next__
+
+    def _iter(self, original: Any) -> Any:
+        def __iter__(loader: Any) -> Any:
+            iterator = original(loader)
+            with contextlib.suppress(AttributeError):
+                iterator._denizen_loader = loader
+            return iterator
+
+        return __iter__
+
+    def _workers(self, original: Any) -> Any:
+        def __init__(iterator: Any, loader: Any) -> None:
+            original(iterator, loader)
+            if self.step >= 0:
+                self._drawn(loader).starts.append(self.step)
+
+        return __init__
+
+    def _fetch(self, original: Any) -> Any:
+        def fetched(self_: Any, index: Any) -> Any:
+            if not self._fetching:
+                return original(self_, index)
+            collate, spent = self_.collate_fn, self._fetching[-1]
+
+            @functools.wraps(collate)
+            def timed(data: Any) -> Any:
+                began = time.perf_counter()
+                try:
+                    return collate(data)
+                finally:
+                    spent[1] += time.perf_counter() - began
+
+            one_by_one = not getattr(self_.dataset, "__getitems__", None)
+            spent[2] += len(index) if one_by_one and hasattr(index, "__len__") else 0
+            began, self_.collate_fn = time.perf_counter(), timed
+            try:
+                return original(self_, index)
+            finally:
+                self_.collate_fn = collate
+                spent[0] += time.perf_counter() - began - spent[1]
+
+        return fetched
+
+    def _drawn(self, loader: Any) -> Drawn:
+        place = locate(METHODS)
+        return self.drawn.setdefault((place.file, place.line), Drawn(place, loader))
+
+    def _remember(self, batch: Any) -> None:
+        for tensor in _flat(batch):
+            if tensor.device.type == "cpu" and tensor.layout is torch.strided:
+                self.loaded[tensor.untyped_storage()._cdata] = tensor
+        while len(self.loaded) > 64:
+            del self.loaded[next(iter(self.loaded))]
+
+    # --- compiler, clocks, optimizers ---------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def all(self) -> Generator[None]:
+        """Hear of everything; slows Python down."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+        compile_, before = torch.compile, sys.getprofile()
+
+        @functools.wraps(compile_)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            if self.step >= 0:
+                self.compiled.append((self.step, locate(METHODS)))
+            return compile_(*args, **kwargs)
+
+        hooks = register_optimizer_step_pre_hook(self._begins), register_optimizer_step_post_hook(self._ends)
+        torch.compile = compiled
+        if before is None:
+            sys.setprofile(self._called)
+        try:
+            with self.loaders():
+                yield
+        finally:
+            if before is None:
+                sys.setprofile(None)
+            torch.compile = compile_
+            for hook in hooks:
+                hook.remove()
+
+    def _called(self, frame: Any, event: str, function: Any) -> None:
+        if event == "c_call" and self.step >= 0 and _is_clock(function) and role(frame.f_code.co_filename) == USER:
+            recorder = self._recorder
+            place = Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+            if recorder is None:
+                return
+            last = max((e.order for e in recorder.events if HOST_READS in e.limits), default=-1)
+            self.clocks.append(Clock(self.step, place, recorder.ops, last >= recorder.ops))
+
+    def _begins(self, optimizer: Any, *_: Any) -> None:
+        operations = self._operations
+        if self.step >= 0 and operations is not None:
+            parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+            begun = Stepped(self.step, locate(METHODS), optimizer, len(parameters), -len(operations.ops))
+            self.stepped.append(begun)
+            operations.optimizing = True
+
+    def _ends(self, optimizer: Any, *_: Any) -> None:
+        operations = self._operations
+        if operations is not None and operations.optimizing:
+            self.stepped[-1].ops += len(operations.ops)
+            operations.optimizing = False
+
+
+def _is_clock(function: Any) -> bool:
+    try:
+        return function in CLOCKS
+    except TypeError:
+        return False
+
+
+def _flat(batch: Any) -> Generator[Tensor]:
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, dict):
+        for value in batch.values():
+            yield from _flat(value)
+    elif isinstance(batch, list | tuple):
+        for value in batch:
+            yield from _flat(value)
+
+
+def debug_flags() -> dict[str, str]:
+    """Switches for debugging that are on, each with the text that turns it on."""
+    found = {}
+    if torch.is_anomaly_enabled():
+        found["anomaly detection"] = "detect_anomaly"
+    if torch.are_deterministic_algorithms_enabled():
+        found["deterministic algorithms"] = "use_deterministic_algorithms"
+    if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
+        found["CUDA_LAUNCH_BLOCKING (each launch waits)"] = "CUDA_LAUNCH_BLOCKING"
+    return found

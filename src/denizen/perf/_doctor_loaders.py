@@ -1,0 +1,59 @@
+"""What loaders cost: data prepared inline, workers started anew, batches that are not pinned, slow collating."""
+
+import statistics
+from collections.abc import Sequence
+
+from torch.utils.data import DataLoader
+
+from denizen._watch._findings import EVERY
+from denizen.perf._doctor_diagnosis import NOTE, WARNING, Diagnosis, at, period_of
+from denizen.perf._doctor_hooks import Drawn
+
+BOUND = 0.05  # share of a step that may be waited for data
+
+
+def loaders(drawn: Sequence[Drawn], times: Sequence[float], steps: Sequence[int], exact: bool) -> list[Diagnosis]:
+    """Diagnoses of the loaders that plain steps drew from.
+
+    Args:
+        drawn: batches, by line.
+        times: seconds of the host in each step, loading within.
+        steps: numbers of these steps.
+        exact: whether `times` are those of the device that the step is meant for, and not of a stand-in.
+    """
+    found: list[Diagnosis] = []
+    for batches in drawn:
+        found += _restarted(batches, steps) + _inline(batches, times, steps, exact)
+    return found
+
+
+def _restarted(batches: Drawn, steps: Sequence[int]) -> list[Diagnosis]:
+    loader = batches.loader
+    if len(batches.starts) < 2 or getattr(loader, "persistent_workers", False):
+        return []
+    evidence = [f"{len(batches.starts)} passes in {len(steps)} steps each started {loader.num_workers} workers anew"]
+    period = period_of(batches.starts, steps)
+    return [at("loader-persistent", batches.place, 1, period, evidence, op="DataLoader.__iter__")]
+
+
+def _inline(batches: Drawn, times: Sequence[float], steps: Sequence[int], exact: bool) -> list[Diagnosis]:
+    loader = batches.loader
+    if not isinstance(loader, DataLoader) or loader.num_workers or not batches.wait:
+        return []
+    drawn = len(batches.wait)
+    wait, dataset, collate = statistics.median(batches.wait), batches.dataset / drawn, batches.collate / drawn
+    per_step = sum(batches.wait) / max(1, len(set(batches.steps)))
+    step = statistics.median(times) if times else 0.0
+    share = per_step / step if step else 1.0
+    many = batches.samples > 1
+    if share < BOUND or not (many or dataset > collate):
+        return []
+    kind = "loader-collate" if collate > dataset else "loader-workers"
+    split = f"dataset {1e3 * dataset:.3g} ms, collate {1e3 * collate:.3g} ms of the host"
+    evidence = [f"each batch is made in this process while the device waits: {1e3 * wait:.3g} ms ({split})"]
+    evidence += [f"{batches.samples} samples one by one"] if many else []
+    evidence += [f"{share:.0%} of a step here"] if exact else []
+    period = period_of(batches.steps, steps)
+    level = WARNING if period == EVERY or len(set(batches.steps)) > len(steps) // 2 else NOTE
+    count = max(1, round(drawn / max(1, len(set(batches.steps)))))
+    return [at(kind, batches.place, count, period, evidence, level=level, op="DataLoader", confidence="medium")]

@@ -1,0 +1,397 @@
+"""Every operation of a step with its line: what it reads, makes and computes. Slow (20 to 60 µs an operation)."""
+
+import contextlib
+import dataclasses
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from denizen._watch import _rules
+from denizen._watch._counting import distinct_bytes
+from denizen._watch._faults import METHODS
+from denizen._watch._observe import SIMULATED, traits
+from denizen._watch._places import USER, Place, locate, role
+
+_FILLS = frozenset({"aten::zero_", "aten::_foreach_zero_", "aten::fill_"})
+_GATHERS = frozenset({"aten::index", "aten::index_select", "aten::gather", "aten::take", "aten::embedding"})
+PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution"})
+SQUARE = 256  # rows and columns of a matrix that is looked at for pairs
+WIDE = 1 << 20  # bytes of whole numbers whose range is looked at
+
+
+@dataclasses.dataclass(slots=True)
+class Op:
+    """One operation.
+
+    Attributes:
+        step: its number.
+        name: with overload; `schema` is without.
+        place: the user's line.
+        part: ``"backward"``, ``"optimizer"`` or ``""``.
+        numel: elements of its largest result.
+        shape: of its first result.
+        bytes: read and written; each distinct element once.
+        new: bytes of the memory that it took.
+        flops: of matrix products and convolutions.
+        dtype: of its first result, if that lies on the device.
+        sources: dtypes of the tensors of the device that it took.
+        autocast: whether it ran under autocast.
+        grads: gradients that it filled with zeros.
+        weights: whether it copied a parameter.
+        weight: the memory of the parameter that it took, 0 without one.
+        loaded: whether it took a batch of a loader from the host.
+        pointwise: whether each element of the result comes from one of each argument.
+        order: number of its step's operations before it.
+    """
+
+    step: int
+    name: str
+    schema: str
+    place: Place
+    part: str
+    numel: int = 0
+    shape: tuple[int, ...] = ()
+    bytes: int = 0
+    new: int = 0
+    flops: int = 0
+    dtype: torch.dtype | None = None
+    sources: tuple[torch.dtype, ...] = ()
+    autocast: bool = False
+    grads: int = 0
+    weights: bool = False
+    weight: int = 0
+    loaded: bool = False
+    pointwise: bool = False
+    order: int = 0
+
+    @property
+    def line(self) -> tuple[str, int]:
+        """File and line."""
+        return self.place.file, self.place.line
+
+
+@dataclasses.dataclass(slots=True)
+class Copied:
+    """A clone, until it can be told whether it was needed."""
+
+    op: Op
+    source: Tensor | None  # it shares its version with what it is a view of; let go at the end of the step
+    made: Any  # weak reference
+    versions: tuple[int, int]
+    needed: bool = False
+
+
+class Operations(TorchDispatchMode):
+    """Records this thread's operations on one kind of device, and those of backward passes that it asks for.
+
+    Attributes:
+        ops: in order.
+        steps: numbers of the steps that were recorded.
+        copied: clones that changed nothing of their source's layout.
+        square: square matrices by line: (place, rows, share of values other than 0, whether a parameter).
+        narrow: places that read whole numbers which need fewer bytes: (place, dtype, least, greatest, bytes).
+        inputs: bytes of distinct memory of the last step that it did not make itself.
+        growing: sizes of the results of `cat`, by line: (step, bytes).
+        loaded: batches of loaders of late, by their memory.
+        freed: pointwise operations whose argument nobody needed afterwards.
+        untrained: places where dropout or batch norm trains while gradients are off.
+        older: places that take a result with a graph of an earlier step, by line: the steps.
+        parameters: of the model, as far as is known.
+        optimizing: whether an optimizer's step runs.
+        each: called at each operation.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+        self.ops: list[Op] = []
+        self.steps: list[int] = []
+        self.copied: list[Copied] = []
+        self.square: dict[tuple[str, int], list[tuple[Place, int, float, bool]]] = {}
+        self.narrow: dict[tuple[str, int], tuple[Place, torch.dtype, int, int, int]] = {}
+        self.inputs: dict[int, int] = {}
+        self.growing: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        self.loaded: dict[int, Tensor] = {}  # batches of loaders, by their memory
+        self.dying: list[tuple[Op, Any]] = []  # pointwise operations whose argument may be free afterwards
+        self.freed: list[Op] = []
+        self.parameters: list[Tensor] = []
+        self.untrained: list[tuple[int, Place]] = []
+        self.older: dict[tuple[str, int], tuple[Place, list[int]]] = {}
+        self.results: list[tuple[int, Place, Any]] = []  # (step, place, weak reference)
+        self.optimizing = False
+        self.each: Callable[[], None] | None = None
+        self._weights: set[int] = set()
+        self._made: set[int] = set()
+        self._thread = threading.get_ident()
+        self._looked: set[tuple[Any, ...]] = set()
+        self._order = 0
+        self._step = -1
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled code may be called within."""
+        return True
+
+    def begin(self, step: int) -> None:
+        """A step begins."""
+        self._settle()
+        self.steps.append(step)
+        self._step, self._order = step, 0
+        self._made, self.inputs = set(), {}
+        self._weights = {memory(parameter) for parameter in self.parameters}
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._settle()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if _rules.is_higher_order(func):
+            return func(*args, **kwargs)
+        clone = func._schema.name == "aten::clone"
+        version = args[0]._version if clone and not args[0].is_inference() else 0
+        autocast = _autocast(self.device)
+        out = func(*args, **kwargs)
+        if self._step >= 0:
+            self._record(func, args, kwargs, out, autocast)
+            if clone and self.ops and self.ops[-1].name.startswith("aten::clone"):
+                self._cloned(args[0], out, version)
+        return out
+
+    def _record(self, func: Any, args: Any, kwargs: Any, out: Any, autocast: bool) -> None:
+        seen = traits(func)
+        given, results = list(_tensors((args, kwargs))), list(_tensors(out))
+        if not any(tensor.device.type == self.device for tensor in (*given, *results)):
+            return
+        if seen.view or not seen.computes:
+            return
+        place = locate(METHODS, self._thread)
+        part = "optimizer" if self.optimizing else _part(place)
+        op = Op(self._step, seen.name, seen.schema, place, part, order=self._order, autocast=autocast)
+        self._order += 1
+        if self.each is not None and not part:
+            self.each()
+        op.pointwise = torch.Tag.pointwise in func.tags
+        there = [tensor for tensor in given if tensor.device.type == self.device]
+        op.sources = tuple(tensor.dtype for tensor in there)
+        if results:
+            first = results[0]
+            op.shape, op.numel = tuple(first.shape), max(tensor.numel() for tensor in results)
+            op.dtype = first.dtype if first.device.type == self.device else None
+        if seen.schema in _FILLS:
+            op.grads = self._gradients(func, args)
+        op.weight = next((memory(tensor) for tensor in there if self.of_parameter(tensor)), 0)
+        op.weights = seen.schema in ("aten::clone", "aten::_to_copy") and bool(there) and self.of_parameter(there[0])
+        op.loaded = any(tensor.device.type == "cpu" and memory(tensor) in self.loaded for tensor in given)
+        op.flops = _flops(func, args, kwargs, out)
+        self._memory(op, func, args, there, results)
+        self._look(op, given, results)
+        self._graph(op, given, results)
+        if _trains(func, args, place) and not op.part and not torch.is_grad_enabled():
+            self.untrained.append((self._step, caller(self._thread)))
+        self.ops.append(op)
+
+    def _memory(self, op: Op, func: Any, args: Any, there: list[Tensor], results: list[Tensor]) -> None:
+        before = {memory(tensor) for tensor in there}
+        new = [tensor for tensor in results if memory(tensor) not in before and tensor.device.type == self.device]
+        for tensor in new:
+            self._made.add(memory(tensor))
+            op.new += tensor.numel() * tensor.element_size()
+        read = {id(tensor): distinct_bytes(tensor) for tensor in there if tensor.layout is torch.strided}
+        if op.schema in _GATHERS and results and there:
+            read[id(there[0])] = min(read.get(id(there[0]), 0), sum(distinct_bytes(result) for result in results))
+        written = new or (there[:1] if func._schema.is_mutable else [])
+        op.bytes = sum(read.values()) + sum(distinct_bytes(t) for t in written if t.layout is torch.strided)
+        for tensor in there:
+            block = memory(tensor)
+            if block not in self._made:
+                self.inputs[block] = max(self.inputs.get(block, 0), read.get(id(tensor), 0))
+        if op.schema == "aten::cat" and not op.part:
+            self.growing.setdefault(op.line, []).append((op.step, op.new))
+
+    def _look(self, op: Op, given: list[Tensor], results: list[Tensor]) -> None:
+        """At values, once for each line."""
+        self._free()
+        if op.pointwise and op.new and not op.place.libraries and not torch.is_grad_enabled() and given:
+            source = given[0]
+            if source.numel() == op.numel and source.dtype == op.dtype and memory(source) in self._made:
+                self.dying.append((op, weakref.ref(_owner(source))))
+        if op.part:
+            return
+        for tensor in (*given, *results):
+            if tensor.device.type != self.device or tensor.layout is not torch.strided:
+                continue
+            key = (op.line, tuple(tensor.shape), tensor.dtype)
+            if key in self._looked:
+                continue
+            self._looked.add(key)
+            if tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] >= SQUARE:
+                entry = op.place, tensor.shape[-1], _share(tensor), self.of_parameter(tensor)
+                self.square.setdefault(op.line, []).append(entry)
+            size = tensor.numel() * tensor.element_size()
+            if op.pointwise and tensor.dtype in (torch.int64, torch.int32) and size >= WIDE:
+                low, high = _range(tensor)
+                self.narrow[op.line] = op.place, tensor.dtype, low, high, size
+
+    def _graph(self, op: Op, given: list[Tensor], results: list[Tensor]) -> None:
+        """Results with a graph that live on into later steps."""
+        if op.part or not torch.is_grad_enabled():
+            return
+        for tensor in given:
+            made = tensor.__dict__.get("_denizen_step", self._step)
+            if made < self._step and tensor.grad_fn is not None:
+                self.older.setdefault(op.line, (op.place, []))[1].append(self._step)
+        for tensor in results:
+            if tensor.is_floating_point() and "_denizen_step" not in tensor.__dict__:
+                tensor._denizen_step = self._step  # type: ignore[attr-defined]
+                self.results.append((self._step, op.place, weakref.ref(tensor)))
+
+    def _free(self) -> None:
+        """Arguments that nobody holds by the next operation."""
+        still = []
+        for op, source in self.dying:
+            if source() is None:
+                self.freed.append(op)
+            elif self._order - op.order < 2 and op.step == self._step:
+                still.append((op, source))
+        self.dying = still
+
+    def _cloned(self, source: Tensor, made: Tensor, version: int) -> None:
+        op = self.ops[-1]
+        if op.part or op.place.libraries or op.weights or source.stride() != made.stride() or source.is_inference():
+            return
+        self.copied.append(Copied(op, source, weakref.ref(made), (version, made._version)))
+
+    def _settle(self) -> None:
+        """A clone is needed where it or its source is written to while both are there."""
+        for copy in self.copied:
+            if copy.source is None:
+                continue
+            made = copy.made()
+            copy.needed = copy.source._version != copy.versions[0]
+            copy.needed |= made is not None  # kept: a later step may change its source, or itself
+            copy.source = None
+
+    def _gradients(self, func: Any, args: Any) -> int:
+        if func._schema.name == "aten::fill_" and args[1] != 0:
+            return 0
+        grads = {memory(p.grad) for p in self.parameters if p.grad is not None}
+        return sum(memory(tensor) in grads for tensor in _tensors(args[0]))
+
+    def of_parameter(self, tensor: Tensor) -> bool:
+        """Whether a tensor lies in the memory of a parameter."""
+        known = isinstance(tensor, nn.Parameter) or getattr(tensor, "_of_parameter", False)
+        return known or memory(tensor) in self._weights
+
+
+def memory(tensor: Tensor) -> int:
+    """Of the block that a tensor's values lie in."""
+    block = getattr(tensor, "_block", None)
+    if block is not None:
+        return id(block)
+    try:
+        return tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):  # sparse
+        return id(tensor)
+
+
+def _owner(tensor: Tensor) -> Any:
+    return getattr(tensor, "_block", None) or tensor
+
+
+def values(tensor: Tensor) -> Tensor:
+    """A tensor of torch's own with the values."""
+    return getattr(tensor, "_real", tensor).detach()
+
+
+def _share(tensor: Tensor) -> float:
+    with contextlib.suppress(RuntimeError):
+        return values(tensor).count_nonzero().item() / tensor.numel()
+    return 1.0
+
+
+def _range(tensor: Tensor) -> tuple[int, int]:
+    low, high = values(tensor).aminmax()
+    return int(low), int(high)
+
+
+def _trains(func: Any, args: Any, place: Place) -> bool:
+    """Whether this is dropout that drops, or batch norm that learns from the batch."""
+    schema = func._schema.name
+    if place.passes("torch/utils/checkpoint.py"):
+        return False
+    if "batch_norm" in schema and "instance_norm" not in schema:
+        names = [argument.name for argument in func._schema.arguments]
+        training = next((args[names.index(n)] for n in ("training", "train") if n in names[: len(args)]), False)
+        instance = any(file.endswith("modules/instancenorm.py") for file, _, _ in place.libraries)
+        return bool(training) and not instance and args[3] is not None
+    dropping = schema in ("aten::native_dropout", "aten::bernoulli_", "aten::bernoulli")
+    return dropping and any("dropout" in function for file, _, function in place.libraries if "/torch/nn/" in file)
+
+
+def caller(thread: int | None = None) -> Place:
+    """The user's line that called a model: the innermost one outside of `forward` methods."""
+    frames = user_frames(thread)
+    return next((place for place in frames if place.function not in ("forward", "__call__")), frames[-1])
+
+
+def user_frames(thread: int | None = None) -> list[Place]:
+    """The user's lines of the stack, innermost first, up to the doctor."""
+    frame: Any = sys._getframe(1)
+    frames = []
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "_take_step":
+            break
+        if role(code.co_filename) == USER:
+            frames.append(Place(code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back
+    return frames or [locate(METHODS, thread)]
+
+
+def _part(place: Place) -> str:
+    for file, _, function in place.libraries:
+        if function in ("_engine_run_backward", "backward") and "/torch/" in file:
+            return "backward"
+        if "/torch/optim/" in file and "lr_scheduler" not in file:
+            return "optimizer"
+    return ""
+
+
+def _autocast(device: str) -> bool:
+    for kind in {device, "cuda" if device == SIMULATED else device}:
+        with contextlib.suppress(RuntimeError):
+            if torch.is_autocast_enabled(kind):
+                return True
+    return False
+
+
+def _flops(func: Any, args: Any, kwargs: Any, out: Any) -> int:
+    from torch.utils.flop_counter import flop_registry
+
+    formula = flop_registry.get(func._overloadpacket)
+    if formula is None:
+        return 0
+    try:
+        return int(formula(*args, **kwargs, out_val=out))
+    except Exception:  # of a form that torch's formula does not know
+        return 0
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, dict):
+        for value in tree.values():
+            yield from _tensors(value)
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from _tensors(value)
