@@ -170,8 +170,12 @@ class Collector:
         tensors, step = self._worlds.next(memo["worlds"], self.for_env(action))
 
         terminated, truncated = self._spread(step.terminated), self._spread(step.truncated)
-        awake, ended = self._spread(step.valid), terminated | truncated
-        valid = awake if look.acting is None else awake & look.acting
+        valid, now = self._spread(step.valid), rows_of(step.look, env)
+        if look.acting is not None:
+            valid = valid & look.acting
+            # Who goes out while the world goes on has lived; when it comes back it lives anew.
+            terminated = terminated | (valid & ~self._acting_after(step, now))
+        ended = terminated | truncated
         reward = torch.where(valid, step.reward.flatten(), 0.0)
         row = {
             "observation": look.observation, "first": memo["first"], "action": action, "value": value,
@@ -186,7 +190,7 @@ class Collector:
         if step.flows:
             flows = flows + torch.stack([flow.sum() for flow in step.flows.values()])
         state = {
-            "worlds": tensors, "look": rows_of(step.look, env), "memory": judged.memory, "first": ended | ~awake,
+            "worlds": tensors, "look": now, "memory": judged.memory, "first": ended | ~valid,
             "returned": returned, "length": length,
         }  # fmt: skip
         return state, row, {"flows": flows, "lives": lives}
@@ -208,13 +212,23 @@ class Collector:
         """Flags of worlds for every row."""
         return flags if self._actors == 1 else flags[:, None].expand(-1, self._actors).flatten()
 
+    def _acting_after(self, step: Step, now: Look) -> Tensor:
+        """Bool `[rows]`: who acts in the state that the step led to, before any reset."""
+        final = rows_of(step.final, self._worlds.env)
+        assert now.acting is not None
+        assert final.acting is not None
+        return now.acting.index_copy(0, self._rows(step.final_index), final.acting)
+
+    def _rows(self, index: Tensor) -> Tensor:
+        """Rows of worlds."""
+        if self._actors == 1:
+            return index
+        return (index[:, None] * self._actors + torch.arange(self._actors, device=index.device)).flatten()
+
     def _values_of_ends(self, step: Step, memory: Tensor, into: Tensor) -> Tensor:
         """Values of the final looks, at the rows of their worlds."""
         final = rows_of(step.final, self._worlds.env)
-        index = step.final_index
-        if self._actors > 1:
-            offsets = torch.arange(self._actors, device=index.device)
-            index = (index[:, None] * self._actors + offsets).flatten()
+        index = self._rows(step.final_index)
         with self._autocast():
             judged = self._policy(final.observation, memory[index], final.action_mask, final.privileged)
             value = self._policy.head.value(judged.features)
@@ -225,7 +239,7 @@ def _count(
     lives: Tensor, memo: dict[str, Any], reward: Tensor, valid: Tensor, ended: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(lives that ended, rewards so far, steps so far) after a step."""
-    returned, length = memo["returned"] + reward, memo["length"] + valid
+    returned, length, ended = memo["returned"] + reward, memo["length"] + valid, ended & valid
     count, total, least, most, steps = lives.unbind()
     new = [
         count + ended.sum(), total + torch.where(ended, returned, 0.0).sum(),
