@@ -34,8 +34,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 DATA_VARIABLE = "DENIZEN_DATA_ROOT"
 # What the extras of pyproject.toml bring, `dev` among them; the core without the command line needs none of it.
 OPTIONAL = {
-    "hypothesis", "matplotlib", "networkx", "numba", "pandas", "polars", "pyarrow", "scipy", "sybil", "tyro", "yaml",
-    "zarr",
+    "gymnasium", "hypothesis", "matplotlib", "networkx", "numba", "pandas", "pettingzoo", "polars", "pyarrow", "scipy",
+    "sybil", "tyro", "yaml", "zarr",
 }  # fmt: skip
 
 

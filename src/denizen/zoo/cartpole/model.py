@@ -1,9 +1,12 @@
 """CartPole: balance a pole on a cart; the task of Barto, Sutton and Anderson (1983) as in Gymnasium's CartPole-v1."""
 
+import math
+
 import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.zoo._picture import BLUE, RED, Sketch
 
 GRAVITY, CART, POLE, HALF_LENGTH, FORCE, SECONDS = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
 FAR, STEEP = 2.4, 12 * 2 * torch.pi / 360
@@ -56,3 +59,12 @@ class CartPole(dz.Env):
     def terminated(self, now: Pole) -> Tensor:
         """The pole fell or the cart left."""
         return (now.x.abs() > FAR) | (now.angle.abs() > STEEP)
+
+    def draw(self, now: Pole) -> Tensor:
+        """The track, the cart and the pole."""
+        picture = Sketch(48, 96, (-FAR, -0.4), (FAR, 2.0))
+        x, angle = float(now.x), float(now.angle)
+        picture.line((-FAR, -0.15), (FAR, -0.15), 0.05)
+        picture.line((x - 0.2, 0), (x + 0.2, 0), 0.25, BLUE)
+        picture.line((x, 0.1), (x + 1.5 * math.sin(angle), 0.1 + 1.5 * math.cos(angle)), 0.1, RED)
+        return picture.pixels
