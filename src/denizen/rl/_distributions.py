@@ -93,15 +93,15 @@ class Gaussian(NamedTuple):
     def sample(self, uniform: Tensor) -> Tensor:
         """By inversion, one uniform number for each number of the action."""
         noise = torch.special.ndtri(uniform.to(torch.float64)).to(torch.float32)
-        return (self.mean + self.log_std.exp() * noise).unflatten(-1, self.shape)
+        return (self.mean + self.log_std.exp() * noise).reshape(-1, *self.shape)
 
     def mode(self) -> Tensor:
         """The mean."""
-        return self.mean.unflatten(-1, self.shape)
+        return self.mean.reshape(-1, *self.shape)
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Sum over the numbers of the action."""
-        far = (action.flatten(1) - self.mean) / self.log_std.exp()
+        far = (action.reshape(self.mean.shape) - self.mean) / self.log_std.exp()
         return -(0.5 * far.square() + self.log_std + _HALF_LOG_TAU).sum(-1)
 
     def entropy(self) -> Tensor:
