@@ -23,6 +23,7 @@ _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, sysconfig.get_paths()["s
 _PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 # Code without a file: torch.fx writes graphs, Python's importer and NumPy have frames of their own.
 _GENERATED = ("<frozen ", "<eval_with_key>", "<__array_function__")
+_WRAPPERS = ("torch/_compile.py", "torch/_dynamo/eval_frame.py")  # torch's around every dispatch mode
 DEEPEST = 12  # library frames remembered of one event
 
 _roles: dict[str, str] = {}
@@ -105,7 +106,7 @@ def _walk(start: FrameType | None, methods: frozenset[str]) -> Place | None:
         if kind == KIT:
             if code.co_name in methods:
                 method = code.co_name
-        elif len(libraries) < DEEPEST:
+        elif len(libraries) < DEEPEST and (libraries or not code.co_filename.endswith(_WRAPPERS)):
             libraries.append((code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back
     return Place(*libraries[0], tuple(libraries), method) if libraries else None

@@ -14,7 +14,7 @@ from denizen._watch._recorder import Recorder
 from denizen.errors import InputError
 from denizen.perf._doctor_diagnosis import NOTE, Diagnosis, lowered, of_finding
 from denizen.perf._doctor_loaders import loaders
-from denizen.perf._doctor_phases import Counted, Pass, Profiled, Settle, Timed, Watched, throughout
+from denizen.perf._doctor_phases import LEAST, Counted, Pass, Profiled, Settle, Timed, Watched, throughout
 from denizen.perf._doctor_report import DoctorReport
 from denizen.perf._doctor_roofline import roofline
 from denizen.perf._doctor_rules import diagnose
@@ -22,6 +22,7 @@ from denizen.perf._doctor_subject import Subject, built, choose_device, device_o
 
 WATCHED = 5  # steps of which every operation is looked at
 PROFILED = 3
+HOOKS = "saved tensor hooks"  # torch.func refuses them
 _COMPILER = ("graph-break", "recompile", "recompile-limit")
 
 
@@ -51,13 +52,13 @@ def doctor(
     print(report)
     ```
 
-    Steps are taken in turn to settle (compilation, optimizer state), to be timed without any instrument, to be counted,
-    to have each of their operations looked at and, on CUDA, to be profiled; some findings are then taken out of the step
+    Steps are taken in turn to settle (compilation, optimizer state), to be timed without any instrument, to be
+    counted, to have each of their operations looked at and, on CUDA, to be profiled; some findings are then taken out of the step
     to measure what they cost. Afterwards the model, the optimizer and random numbers are as they were. Without a GPU
     counts are exact and times of a GPU are not known, so none are given.
 
     Args:
-        step: a function that does one step. One that takes a single argument, and is given none, gets the step's number.
+        step: a function that does one step. One that takes a single argument, and is given none, gets its number.
         args: for `step`.
         make: builds the step instead, for the device that it is given (``def make(device): …``): so a step can be
             looked at on a machine without a GPU. It returns the step, or the step and its arguments.
@@ -135,9 +136,10 @@ class Examination:
     @classmethod
     def of(cls, device: torch.device, steps: int, parameters: Callable[[], list[torch.Tensor]] = list) -> "Examination":
         """All passes, for a device."""
+        plain = 5 if device.type == SIMULATED else 20  # times of a stand-in tell of loaders only
         profiled = Profiled(PROFILED, device=device) if device.type == "cuda" else None
         return cls(
-            device, Settle(3), Timed(20, 2.0, device=device), Counted(steps, 20.0, device=device),
+            device, Settle(3), Timed(plain, 2.0, device=device), Counted(steps, 20.0, device=device),
             Watched(WATCHED, 30.0, device=device, parameters=parameters), profiled,
         )  # fmt: skip
 
@@ -197,16 +199,42 @@ def examine(subject: Subject, device: torch.device, steps: int) -> Examination:
     examined = Examination.of(device, steps, subject.parameters)
     with throughout(device) as compiler:
         examined.compiler = compiler
-        for stage in examined.passes:
+        for stage in (examined.settle, examined.timed, examined.counted):
             _run(stage, subject, examined)
+        _watch(subject, examined)
+        if examined.profiled is not None:
+            _run(examined.profiled, subject, examined)
     return examined
 
 
+def _watch(subject: Subject, examined: Examination) -> None:
+    """The pass that reaches deepest; what it cannot be run under is told, and the other passes stand."""
+    for hooked in (True, False):
+        watched = examined.watched = dataclasses.replace(examined.watched, hooked=hooked, error="")
+        try:
+            return _run(watched, subject, examined)
+        except Exception as error:
+            watched.error = f"{type(error).__name__}: {error}".partition("\n")[0]
+            if not hooked or HOOKS not in str(error):
+                return
+
+
 def _run(stage: Pass, subject: Subject, examined: Examination) -> None:
+    """Take a pass's steps; a step that runs out of data is built anew where that is possible."""
     with stage.open():
         while not stage.enough:
+            if subject.spent:
+                subject.rebuild()
+                _take_step(subject)
             examined.begin(stage)
-            _take_step(subject)
+            try:
+                _take_step(subject)
+            except Exception as error:
+                if not subject.exhausted(error):
+                    raise
+                if stage.done >= LEAST:
+                    return
+                continue
             examined.end(stage)
 
 

@@ -4,6 +4,7 @@ import ast
 import contextlib
 import dataclasses
 import gc
+import inspect
 import linecache
 from collections import deque
 from collections.abc import Generator
@@ -77,10 +78,12 @@ class Graphs:
                     setattr(owner, name, original)
 
     def _wrapped(self, original: Any) -> Any:
+        signature = inspect.signature(original)
+
         def backward(*args: Any, **kwargs: Any) -> Any:
             place = locate(METHODS)
-            creates = bool(kwargs.get("create_graph", False))
-            retains = kwargs.get("retain_graph")
+            given = signature.bind_partial(*args, **kwargs).arguments
+            creates, retains = bool(given.get("create_graph")), given.get("retain_graph")
             if self.step >= 0 and role(place.file) == USER:
                 self.backwards.append(Backward(self.step, place, bool(retains), creates))
             return original(*args, **kwargs)

@@ -203,7 +203,7 @@ class Hooks:
         if before is None:
             sys.setprofile(self._called)
         try:
-            with self.loaders():
+            with self.loaders(), self._autocasts():
                 yield
         finally:
             if before is None:
@@ -211,6 +211,31 @@ class Hooks:
             torch.compile = compile_
             for hook in hooks:
                 hook.remove()
+
+    @contextlib.contextmanager
+    def _autocasts(self) -> Generator[None]:
+        """Modes run below autocast and cannot ask for it: hear of its contexts."""
+        owner, operations = torch.autocast, self._operations
+        enter, leave = owner.__enter__, owner.__exit__
+
+        def counts(context: Any) -> bool:
+            return context._enabled or (context.device == "cuda" and not torch.cuda.is_available())
+
+        def __enter__(context: Any) -> Any:
+            if operations is not None:
+                operations.autocast += counts(context)
+            return enter(context)
+
+        def __exit__(context: Any, *error: Any) -> Any:
+            if operations is not None:
+                operations.autocast -= counts(context)
+            return leave(context, *error)
+
+        owner.__enter__, owner.__exit__ = __enter__, __exit__  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            owner.__enter__, owner.__exit__ = enter, leave  # type: ignore[method-assign]
 
     def _called(self, frame: Any, event: str, function: Any) -> None:
         if event == "c_call" and self.step >= 0 and _is_clock(function) and role(frame.f_code.co_filename) == USER:

@@ -2,14 +2,14 @@
 
 import statistics
 from collections.abc import Sequence
-
-from torch.utils.data import DataLoader
+from typing import Any
 
 from denizen._watch._findings import EVERY
 from denizen.perf._doctor_diagnosis import NOTE, WARNING, Diagnosis, at, period_of
 from denizen.perf._doctor_hooks import Drawn
 
 BOUND = 0.05  # share of a step that may be waited for data
+LEAST = 5e-4  # seconds of the host for a batch, below which workers would not be faster
 
 
 def loaders(drawn: Sequence[Drawn], times: Sequence[float], steps: Sequence[int], exact: bool) -> list[Diagnosis]:
@@ -27,18 +27,23 @@ def loaders(drawn: Sequence[Drawn], times: Sequence[float], steps: Sequence[int]
     return found
 
 
+def _workers(loader: Any) -> int:
+    """Of a loader or of a pass over one that began before anybody listened."""
+    return getattr(loader, "num_workers", getattr(loader, "_num_workers", 0))
+
+
 def _restarted(batches: Drawn, steps: Sequence[int]) -> list[Diagnosis]:
     loader = batches.loader
     if len(batches.starts) < 2 or getattr(loader, "persistent_workers", False):
         return []
-    evidence = [f"{len(batches.starts)} passes in {len(steps)} steps each started {loader.num_workers} workers anew"]
+    evidence = [f"{len(batches.starts)} passes in {len(steps)} steps each started {_workers(loader)} workers anew"]
     period = period_of(batches.starts, steps)
     return [at("loader-persistent", batches.place, 1, period, evidence, op="DataLoader.__iter__")]
 
 
 def _inline(batches: Drawn, times: Sequence[float], steps: Sequence[int], exact: bool) -> list[Diagnosis]:
     loader = batches.loader
-    if not isinstance(loader, DataLoader) or loader.num_workers or not batches.wait:
+    if not batches.wait or _workers(loader):
         return []
     drawn = len(batches.wait)
     wait, dataset, collate = statistics.median(batches.wait), batches.dataset / drawn, batches.collate / drawn
@@ -46,7 +51,7 @@ def _inline(batches: Drawn, times: Sequence[float], steps: Sequence[int], exact:
     step = statistics.median(times) if times else 0.0
     share = per_step / step if step else 1.0
     many = batches.samples > 1
-    if share < BOUND or not (many or dataset > collate):
+    if share < BOUND or dataset + collate < LEAST:
         return []
     kind = "loader-collate" if collate > dataset else "loader-workers"
     split = f"dataset {1e3 * dataset:.3g} ms, collate {1e3 * collate:.3g} ms of the host"

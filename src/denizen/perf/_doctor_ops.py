@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from denizen._watch import _rules
 from denizen._watch._counting import distinct_bytes
 from denizen._watch._faults import METHODS
-from denizen._watch._observe import SIMULATED, traits
+from denizen._watch._observe import traits
 from denizen._watch._places import USER, Place, locate, role
 
 _FILLS = frozenset({"aten::zero_", "aten::_foreach_zero_", "aten::fill_"})
@@ -104,6 +104,7 @@ class Operations(TorchDispatchMode):
         older: places that take a result with a graph of an earlier step, by line: the steps.
         parameters: of the model, as far as is known.
         optimizing: whether an optimizer's step runs.
+        autocast: how many autocast contexts are open.
         each: called at each operation.
     """
 
@@ -127,6 +128,7 @@ class Operations(TorchDispatchMode):
         self.older: dict[tuple[str, int], tuple[Place, list[int]]] = {}
         self.results: list[tuple[int, Place, Any]] = []  # (step, place, weak reference)
         self.optimizing = False
+        self.autocast = 0
         self.each: Callable[[], None] | None = None
         self._weights: set[int] = set()
         self._made: set[int] = set()
@@ -158,15 +160,14 @@ class Operations(TorchDispatchMode):
             return func(*args, **kwargs)
         clone = func._schema.name == "aten::clone"
         version = args[0]._version if clone and not args[0].is_inference() else 0
-        autocast = _autocast(self.device)
         out = func(*args, **kwargs)
         if self._step >= 0:
-            self._record(func, args, kwargs, out, autocast)
+            self._record(func, args, kwargs, out)
             if clone and self.ops and self.ops[-1].name.startswith("aten::clone"):
                 self._cloned(args[0], out, version)
         return out
 
-    def _record(self, func: Any, args: Any, kwargs: Any, out: Any, autocast: bool) -> None:
+    def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         seen = traits(func)
         given, results = list(_tensors((args, kwargs))), list(_tensors(out))
         if not any(tensor.device.type == self.device for tensor in (*given, *results)):
@@ -175,7 +176,7 @@ class Operations(TorchDispatchMode):
             return
         place = locate(METHODS, self._thread)
         part = "optimizer" if self.optimizing else _part(place)
-        op = Op(self._step, seen.name, seen.schema, place, part, order=self._order, autocast=autocast)
+        op = Op(self._step, seen.name, seen.schema, place, part, order=self._order, autocast=self.autocast > 0)
         self._order += 1
         if self.each is not None and not part:
             self.each()
@@ -364,14 +365,6 @@ def _part(place: Place) -> str:
         if "/torch/optim/" in file and "lr_scheduler" not in file:
             return "optimizer"
     return ""
-
-
-def _autocast(device: str) -> bool:
-    for kind in {device, "cuda" if device == SIMULATED else device}:
-        with contextlib.suppress(RuntimeError):
-            if torch.is_autocast_enabled(kind):
-                return True
-    return False
 
 
 def _flops(func: Any, args: Any, kwargs: Any, out: Any) -> int:

@@ -21,8 +21,8 @@ from denizen.perf._doctor_roofline import Roofline
 NOTHING = "nothing worth changing"
 WIDTH = 120
 _SIMULATED = (
-    "Simulated device: counts are exact; what they would cost on a GPU depends on it and is not guessed. torch.autocast "
-    'did nothing here, and code behind device.type == "cuda" did not run.'
+    "Simulated device: counts are exact; what they would cost on a GPU depends on it and is not guessed. "
+    'torch.autocast did nothing here, and code behind device.type == "cuda" did not run.'
 )
 _COLOURS = {"severe": "red", "warning": "yellow", "note": "dim"}
 

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 import linecache
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -54,9 +55,9 @@ def _cat(seen: Watched) -> list[Diagnosis]:
     found, steps = [], seen.operations.steps
     for place, there in _by_line(op for op in seen.operations.ops if op.schema == "aten::cat" and not op.part):
         last = [op.new for op in there if op.step == there[-1].step]
-        within = len(last) >= 4 and all(a < b for a, b in zip(last, last[1:], strict=False))
+        within = len(last) >= 4 and all(a < b for a, b in itertools.pairwise(last))
         firsts = [next(op.new for op in there if op.step == step) for step in dict.fromkeys(op.step for op in there)]
-        across = len(firsts) >= 3 and all(a < b for a, b in zip(firsts, firsts[1:], strict=False))
+        across = len(firsts) >= 3 and all(a < b for a, b in itertools.pairwise(firsts))
         if within or across:
             grows = f"from {last[0]:,} to {last[-1]:,} bytes within a step" if within else "from step to step"
             evidence = [f"{len(last)} cat a step, each copies what was there before; the result grows {grows}"]
@@ -216,7 +217,7 @@ def _no_grad(seen: Watched) -> list[Diagnosis]:
             continue
         size = saved.bytes // len(saved.steps)
         evidence = [
-            f"{saved.count // len(saved.steps)} tensors ({size:,} bytes) saved a step, no backward pass took any of them"
+            f"{saved.count // len(saved.steps)} tensors ({size:,} bytes) saved a step, and no backward pass took any"
         ]
         found.append(at("no-grad-missing", saved.place, 1, period_of(saved.steps, steps), evidence))
     return found
@@ -229,9 +230,7 @@ def _eval(seen: Watched) -> list[Diagnosis]:
     found = []
     for there in lines.values():
         count = max(collections.Counter(step for step, _ in there).values())
-        evidence = [
-            f"{count} dropout or batch-norm layers train here while gradients are off: results differ by chance"
-        ]
+        evidence = [f"{count} dropout or batch-norm layers train here while gradients are off: results are random"]
         period = period_of({step for step, _ in there}, seen.operations.steps)
         found.append(at("eval-mode-missing", there[0][1], count, period, evidence, confidence="medium"))
     return found

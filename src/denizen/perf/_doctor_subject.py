@@ -26,6 +26,7 @@ class Subject:
     Attributes:
         step: as given.
         made: whether a `make` built it, so that it is nobody's.
+        spent: whether its data came to an end, so that it has to be built anew.
     """
 
     def __init__(self, step: Callable[..., Any], args: tuple[Any, ...], state: Any, made: bool) -> None:
@@ -35,11 +36,36 @@ class Subject:
         self._args, self._state = args, state
         self._numbered = not args and _wants_one(step)
         self._count = 0
+        self.spent = False
+        self._again: Callable[[], Subject] | None = None
 
     def __call__(self) -> None:
         """Do the next step; one that takes a single argument, and was given none, gets its number."""
         number, self._count = self._count, self._count + 1
         self.step(*((number,) if self._numbered else self._args))
+
+    def exhausted(self, error: Exception) -> bool:
+        """Whether an error only says that the data came to an end, and the step can be built anew.
+
+        Raises:
+            InputError: they came to an end, and it cannot be built anew.
+        """
+        if self._again is not None and self._count > 2:
+            self.spent = True
+            return True
+        if isinstance(error, StopIteration) and self._again is None:
+            raise InputError(
+                f"the step ran out of data after {self._count - 1} steps; begin a pass of its own inside the step when "
+                "that happens, or pass make=, a function of a device that builds the step, which is then built anew"
+            ) from error
+        return False
+
+    def rebuild(self) -> None:
+        """Begin anew with a step that `make` builds."""
+        assert self._again is not None
+        fresh = self._again()
+        self.step, self._args, self._numbered = fresh.step, fresh._args, fresh._numbered
+        self._count, self.spent = 0, False
 
     def snapshot(self) -> "Kept":
         """Keep what the step changes: what was said to be its state, else what it uses by name."""
@@ -124,7 +150,9 @@ def built(make: Callable[..., Any], device: torch.device) -> Subject:
             f"{name}() returned {type(step).__name__}; expected a function that does one step of the loop, as in "
             f"def {name}(device): ...; def step(): ...; return step"
         )
-    return Subject(step, args, None, made=True)
+    subject = Subject(step, args, None, made=True)
+    subject._again = lambda: built(make, device)
+    return subject
 
 
 def choose_device(device: torch.device | str | None) -> torch.device:
