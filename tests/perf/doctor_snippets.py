@@ -10,10 +10,11 @@ FAULTS = {
         class Slow(Dataset):
             def __len__(self): return 4096
             def __getitem__(self, i): return torch.tensor([sum(k * 0.5 for k in range(3000))] * 4)
-        batches = iter(DataLoader(Slow(), batch_size=16, pin_memory=True))
+        loader = DataLoader(Slow(), batch_size=16, pin_memory=True)  # loader-workers
+        batches = iter(loader)
         net = nn.Linear(4, 2).to(device)
         def step(i):
-            batch = next(batches)  # loader-workers
+            batch = next(batches)
             with torch.no_grad():
                 net(batch.to(device, non_blocking=True))
         """,
@@ -35,10 +36,11 @@ FAULTS = {
                 rows.append(torch.tensor([float(v) for v in sample.tolist()]))
             return torch.stack(rows)
         data = list(torch.randn(2048, 2048))
-        batches = iter(DataLoader(data, batch_size=32, collate_fn=collate, pin_memory=True))
+        loader = DataLoader(data, batch_size=32, collate_fn=collate, pin_memory=True)  # loader-collate
+        batches = iter(loader)
         net = nn.Linear(2048, 2).to(device)
         def step(i):
-            batch = next(batches)  # loader-collate
+            batch = next(batches)
             with torch.no_grad():
                 net(batch.to(device, non_blocking=True))
         """,
@@ -244,6 +246,21 @@ FAULTS = {
         def step(i):
             with torch.no_grad():
                 return gru(x)
+        """,
+    ),
+    "a loop over parameters": (
+        """
+        nets = [nn.Sequential(*[nn.Linear(4, 4) for _ in range(6)]).to(device) for _ in range(2)]
+        def step(i):
+            with torch.no_grad():
+                for slow, fast in zip(nets[0].parameters(), nets[1].parameters()):
+                    slow.mul_(0.99).add_(fast, alpha=0.01)  # launch-bound
+        """,
+        """
+        nets = [nn.Sequential(*[nn.Linear(4, 4) for _ in range(6)]).to(device) for _ in range(2)]
+        def step(i):
+            with torch.no_grad():
+                torch._foreach_lerp_(list(nets[0].parameters()), list(nets[1].parameters()), 0.01)
         """,
     ),
     "cat in a loop": (
@@ -511,6 +528,29 @@ FAULTS = {
 }
 
 LOOKALIKES = {
+    "a small loader in this process": """
+        from torch.utils.data import DataLoader, TensorDataset
+        loader = DataLoader(TensorDataset(torch.randn(640, 4)), batch_size=8, pin_memory=True)
+        net = nn.Linear(4, 2).to(device)
+        batches = iter(loader)
+        def step(i):
+            (batch,) = next(batches)
+            with torch.no_grad():
+                net(batch.to(device, non_blocking=True))
+        """,
+    "updates in a loop": """
+        net = nn.Linear(4, 1).to(device)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        data = torch.ones(20, 8, 4, device=device)
+        def step(i):
+            for epoch in range(2):
+                for k in range(20):
+                    loss = (net(data[k]) * 2).mean()
+                    optimizer.zero_grad()
+                    loss.backward()
+                    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+                    optimizer.step()
+        """,
     "clones that are needed": """
         x = torch.ones(8, device=device)
         def step(i):

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -53,9 +53,9 @@ def doctor(
     ```
 
     Steps are taken in turn to settle (compilation, optimizer state), to be timed without any instrument, to be
-    counted, to have each of their operations looked at and, on CUDA, to be profiled; some findings are then taken out of the step
-    to measure what they cost. Afterwards the model, the optimizer and random numbers are as they were. Without a GPU
-    counts are exact and times of a GPU are not known, so none are given.
+    counted, to have each of their operations looked at and, on CUDA, to be profiled; some findings are then taken out
+    of the step to measure what they cost. Afterwards the model, the optimizer and random numbers are as they were.
+    Without a GPU counts are exact and times of a GPU are not known, so none are given.
 
     Args:
         step: a function that does one step. One that takes a single argument, and is given none, gets its number.
@@ -103,7 +103,7 @@ def doctor(
 
 
 @contextlib.contextmanager
-def _undone(subject: Subject) -> Iterator[None]:
+def _undone(subject: Subject) -> Generator[None]:
     """What the steps change is put back, unless the step was built here."""
     if subject.made:
         yield

@@ -136,7 +136,7 @@ def _holder(tensor: Tensor) -> str:
 
 
 def _put_away(made: Place) -> Place:
-    """The line that stores what a line has made: ``x.append(name)``, ``x[...] = name`` or ``self.x = name`` after it."""
+    """The line that stores what a line has made: ``x.append(name)``, ``x[...] = name`` or ``self.x = name``."""
     text = "".join(linecache.getlines(made.file))
     try:
         tree = ast.parse(text)

@@ -99,9 +99,9 @@ class Hooks:
         """Hear of batches; costs a microsecond each."""
         base, workers = dataloader._BaseDataLoaderIter, dataloader._MultiProcessingDataLoaderIter
         fetcher = fetch._MapDatasetFetcher
-        kept = [(base, "__next__"), (workers, "__init__"), (fetcher, "fetch"), (DataLoader, "__iter__")]
+        kept = [(base, "__next__"), (workers, "__init__"), (fetcher, "fetch")]
         originals = [(owner, name, getattr(owner, name)) for owner, name in kept]
-        made = [self._next, self._workers, self._fetch, self._iter]
+        made = [self._next, self._workers, self._fetch]
         for (owner, name, original), wrap in zip(originals, made, strict=True):
             setattr(owner, name, wrap(original))
         try:
@@ -129,15 +129,6 @@ class Hooks:
             return batch
 
         return __next__
-
-    def _iter(self, original: Any) -> Any:
-        def __iter__(loader: Any) -> Any:
-            iterator = original(loader)
-            with contextlib.suppress(AttributeError):
-                iterator._denizen_loader = loader
-            return iterator
-
-        return __iter__
 
     def _workers(self, original: Any) -> Any:
         def __init__(iterator: Any, loader: Any) -> None:
@@ -259,6 +250,29 @@ class Hooks:
         if operations is not None and operations.optimizing:
             self.stepped[-1].ops += len(operations.ops)
             operations.optimizing = False
+
+
+@contextlib.contextmanager
+def remembering_loaders() -> Generator[None]:
+    """Have loaders remember the line that made them, and passes over them whose they are."""
+    init, iterate = DataLoader.__init__, DataLoader.__iter__
+
+    @functools.wraps(init)
+    def __init__(loader: Any, *args: Any, **kwargs: Any) -> None:
+        init(loader, *args, **kwargs)
+        loader._denizen_place = locate(METHODS)
+
+    @functools.wraps(iterate)
+    def __iter__(loader: Any) -> Any:
+        iterator = iterate(loader)
+        iterator._denizen_loader = loader
+        return iterator
+
+    DataLoader.__init__, DataLoader.__iter__ = __init__, __iter__  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        DataLoader.__init__, DataLoader.__iter__ = init, iterate  # type: ignore[method-assign]
 
 
 def _is_clock(function: Any) -> bool:

@@ -1,10 +1,12 @@
 """What loaders cost: data prepared inline, workers started anew, batches that are not pinned, slow collating."""
 
+import linecache
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from denizen._watch._findings import EVERY
+from denizen._watch._places import Place
 from denizen.perf._doctor_diagnosis import NOTE, WARNING, Diagnosis, at, period_of
 from denizen.perf._doctor_hooks import Drawn
 
@@ -27,6 +29,16 @@ def loaders(drawn: Sequence[Drawn], times: Sequence[float], steps: Sequence[int]
     return found
 
 
+def _made(batches: Drawn) -> Place:
+    """The line that made the loader, where that is known or the file with the loop has one only; else that draws."""
+    known = getattr(batches.loader, "_denizen_place", None)
+    if known is not None:
+        return known
+    file, text = batches.place.file, "DataLoader("
+    lines = [n for n, line in enumerate(linecache.getlines(file), 1) if text in line.partition("#")[0]]
+    return Place(file, lines[0], "") if len(lines) == 1 else batches.place
+
+
 def _workers(loader: Any) -> int:
     """Of a loader or of a pass over one that began before anybody listened."""
     return getattr(loader, "num_workers", getattr(loader, "_num_workers", 0))
@@ -38,7 +50,7 @@ def _restarted(batches: Drawn, steps: Sequence[int]) -> list[Diagnosis]:
         return []
     evidence = [f"{len(batches.starts)} passes in {len(steps)} steps each started {_workers(loader)} workers anew"]
     period = period_of(batches.starts, steps)
-    return [at("loader-persistent", batches.place, 1, period, evidence, op="DataLoader.__iter__")]
+    return [at("loader-persistent", _made(batches), 1, period, evidence, op="DataLoader.__iter__")]
 
 
 def _inline(batches: Drawn, times: Sequence[float], steps: Sequence[int], exact: bool) -> list[Diagnosis]:
@@ -51,14 +63,16 @@ def _inline(batches: Drawn, times: Sequence[float], steps: Sequence[int], exact:
     step = statistics.median(times) if times else 0.0
     share = per_step / step if step else 1.0
     many = batches.samples > 1
-    if share < BOUND or dataset + collate < LEAST:
+    if share < BOUND:
         return []
     kind = "loader-collate" if collate > dataset else "loader-workers"
     split = f"dataset {1e3 * dataset:.3g} ms, collate {1e3 * collate:.3g} ms of the host"
-    evidence = [f"each batch is made in this process while the device waits: {1e3 * wait:.3g} ms ({split})"]
+    drawn_at = f"line {batches.place.line} draws from it: each batch is made in this process while the device waits"
+    evidence = [f"{drawn_at}, {1e3 * wait:.3g} ms ({split})"]
     evidence += [f"{batches.samples} samples one by one"] if many else []
     evidence += [f"{share:.0%} of a step here"] if exact else []
     period = period_of(batches.steps, steps)
-    level = WARNING if period == EVERY or len(set(batches.steps)) > len(steps) // 2 else NOTE
+    often = period == EVERY or len(set(batches.steps)) > len(steps) // 2
+    level = WARNING if often and min(batches.wait) >= LEAST else NOTE
     count = max(1, round(drawn / max(1, len(set(batches.steps)))))
-    return [at(kind, batches.place, count, period, evidence, level=level, op="DataLoader", confidence="medium")]
+    return [at(kind, _made(batches), count, period, evidence, level=level, op="DataLoader", confidence="medium")]

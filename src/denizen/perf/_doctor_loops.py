@@ -11,6 +11,7 @@ from denizen.perf._doctor_diagnosis import Diagnosis, at, period_of
 from denizen.perf._doctor_ops import Op
 
 OFTEN = 16  # times that a line does the same operation in one step
+PARAMETERS = 8  # times, where each takes another parameter
 LAUNCH = 5e-6  # seconds of the host for an operation, about
 BYTES, FLOPS = 2e12, 3e13  # per second, of a large GPU: an operation below LAUNCH by these leaves it waiting
 # Where libraries are made of parts that a GPU has one kernel for.
@@ -25,20 +26,37 @@ def loops(ops: list[Op], steps: list[int], device: str) -> list[Diagnosis]:
         if not op.part and not any(part in file for file, _, _ in op.place.libraries for part in _PARTS):
             lines.setdefault(op.line, []).append(op)
     found: dict[tuple[str, int], list[tuple[Place, int, list[Op]]]] = {}
+    updates = _updates(ops)
     for (file, line), there in lines.items():
-        times = collections.Counter((op.step, op.name) for op in there)
-        often = max(times.values())
-        head = loop_of(file, line)
-        if often >= OFTEN and head and not _layers(there, often) and _small(there):
-            found.setdefault((file, head), []).append((there[0].place, often, there))
+        heads = loops_around(file, line)
+        rounds = max((updates.get((file, head), 1) for head in heads), default=1)
+        often = max(collections.Counter((op.step, op.name) for op in there).values()) // rounds
+        own, plain = _own(there), all(op.pointwise for op in there if op.weight)
+        enough = often >= (PARAMETERS if own and plain else OFTEN) and (plain or not own)
+        if heads and enough and _small(there):
+            found.setdefault((file, heads[-1]), []).append((there[0].place, often, there))
     return [_told(head, group, steps, device) for (_, head), group in found.items()]
 
 
-def _layers(there: list[Op], often: int) -> bool:
-    """Whether each pass of the loop takes parameters of its own, as a loop over the layers of a network does."""
+def _updates(ops: list[Op]) -> dict[tuple[str, int], int]:
+    """Backward passes of a step within each loop: its rounds are steps of training, not a loop that could be one."""
+    passes: dict[tuple[str, int], set[tuple[int, int]]] = {}
+    last, before = ops[-1].step if ops else -1, ""
+    number = 0
+    for op in ops:
+        number += op.part == "backward" and before != "backward"
+        before = op.part
+        if op.part == "backward" and op.step == last:
+            for head in loops_around(*op.line):
+                passes.setdefault((op.place.file, head), set()).add((op.step, number))
+    return {loop: len(numbers) for loop, numbers in passes.items()}
+
+
+def _own(there: list[Op]) -> bool:
+    """Whether each round of the loop takes a parameter of its own, as a loop over the layers of a network does."""
     last = there[-1].step
-    weights = {op.weight for op in there if op.step == last and op.weight}
-    return len(weights) >= often // 2
+    often = max(collections.Counter(op.name for op in there if op.step == last).values())
+    return len({op.weight for op in there if op.step == last and op.weight}) >= often // 2
 
 
 def _small(there: list[Op]) -> bool:
@@ -59,7 +77,7 @@ def _told(head: int, group: list[tuple[Place, int, list[Op]]], steps: list[int],
     return at("launch-bound", place, total, period_of(came, steps), evidence, op=there[0].name, confidence="medium")
 
 
-@functools.cache
+@functools.lru_cache(64)
 def _tree(file: str) -> ast.AST | None:
     try:
         return ast.parse("".join(linecache.getlines(file)))
@@ -67,18 +85,18 @@ def _tree(file: str) -> ast.AST | None:
         return None
 
 
-def loop_of(file: str, line: int) -> int:
-    """First line of the innermost loop around a line, within its function; 0 where there is none."""
+@functools.lru_cache(4096)
+def loops_around(file: str, line: int) -> tuple[int, ...]:
+    """First lines of the loops around a line, within its function, the innermost last."""
     tree = _tree(file)
     if tree is None:
-        return 0
+        return ()
     functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
     around = [f for f in functions if f.lineno <= line <= (f.end_lineno or 0)]
     scope = max(around, key=lambda f: f.lineno) if around else tree
-    heads = [
+    heads = {
         node.lineno
         for node in ast.walk(scope)
-        if isinstance(node, _LOOPS)
-        and node.lineno <= line <= (node.end_lineno or node.lineno)
-    ]  # fmt: skip
-    return max(heads, default=0)
+        if isinstance(node, _LOOPS) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    }
+    return tuple(sorted(heads))

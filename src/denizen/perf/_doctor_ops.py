@@ -21,7 +21,7 @@ from denizen._watch._places import USER, Place, locate, role
 _FILLS = frozenset({"aten::zero_", "aten::_foreach_zero_", "aten::fill_"})
 _GATHERS = frozenset({"aten::index", "aten::index_select", "aten::gather", "aten::take", "aten::embedding"})
 PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution"})
-SQUARE = 256  # rows and columns of a matrix that is looked at for pairs
+SQUARE = 128  # rows and columns of a matrix that is looked at for pairs
 WIDE = 1 << 20  # bytes of whole numbers whose range is looked at
 
 
@@ -87,6 +87,17 @@ class Copied:
     needed: bool = False
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix that a line worked on: the share of its values other than 0, and whether it is a parameter."""
+
+    place: Place
+    rows: int
+    columns: int
+    share: float
+    weight: bool
+
+
 class Operations(TorchDispatchMode):
     """Records this thread's operations on one kind of device, and those of backward passes that it asks for.
 
@@ -94,7 +105,8 @@ class Operations(TorchDispatchMode):
         ops: in order.
         steps: numbers of the steps that were recorded.
         copied: clones that changed nothing of their source's layout.
-        square: square matrices by line: (place, rows, share of values other than 0, whether a parameter).
+        pairs: rows of what is computed for all pairs of one tensor's rows, by line.
+        matrices: large square ones and those of yes and no, by line.
         narrow: places that read whole numbers which need fewer bytes: (place, dtype, least, greatest, bytes).
         inputs: bytes of distinct memory of the last step that it did not make itself.
         growing: sizes of the results of `cat`, by line: (step, bytes).
@@ -116,7 +128,8 @@ class Operations(TorchDispatchMode):
         self.ops: list[Op] = []
         self.steps: list[int] = []
         self.copied: list[Copied] = []
-        self.square: dict[tuple[str, int], list[tuple[Place, int, float, bool]]] = {}
+        self.pairs: dict[tuple[str, int], tuple[Place, int]] = {}
+        self.matrices: dict[tuple[str, int], list[Matrix]] = {}
         self.narrow: dict[tuple[str, int], tuple[Place, torch.dtype, int, int, int]] = {}
         self.inputs: dict[int, int] = {}
         self.growing: dict[tuple[str, int], list[tuple[int, int]]] = {}
@@ -150,8 +163,8 @@ class Operations(TorchDispatchMode):
         self._made, self.inputs = set(), {}
         self._weights = {memory(parameter) for parameter in self.parameters}
 
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        super().__exit__(exc_type, exc_val, exc_tb)
         self._settle()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -227,6 +240,10 @@ class Operations(TorchDispatchMode):
                 self.dying.append((op, weakref.ref(_owner(source))))
         if op.part:
             return
+        rows = _pairs(op, given, results)
+        if rows >= SQUARE:
+            self.pairs[op.line] = op.place, rows
+        few = op.dtype == torch.bool and len(op.shape) == 2 and op.shape[1] >= SQUARE  # contacts, perhaps
         for tensor in (*given, *results):
             if tensor.device.type != self.device or tensor.layout is not torch.strided:
                 continue
@@ -234,9 +251,11 @@ class Operations(TorchDispatchMode):
             if key in self._looked:
                 continue
             self._looked.add(key)
-            if tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] >= SQUARE:
-                entry = op.place, tensor.shape[-1], _share(tensor), self.of_parameter(tensor)
-                self.square.setdefault(op.line, []).append(entry)
+            square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] >= SQUARE
+            if square or (few and tensor is results[0]):
+                rows, columns = tensor.shape[-2:]
+                matrix = Matrix(op.place, rows, columns, _share(tensor), self.of_parameter(tensor))
+                self.matrices.setdefault(op.line, []).append(matrix)
             size = tensor.numel() * tensor.element_size()
             if op.pointwise and tensor.dtype in (torch.int64, torch.int32) and size >= WIDE:
                 low, high = _range(tensor)
@@ -311,6 +330,16 @@ def _owner(tensor: Tensor) -> Any:
 def values(tensor: Tensor) -> Tensor:
     """A tensor of torch's own with the values."""
     return getattr(tensor, "_real", tensor).detach()
+
+
+def _pairs(op: Op, given: list[Tensor], results: list[Tensor]) -> int:
+    """Rows of a tensor of which all pairs are computed: `cdist` with itself, or a difference with itself, broadcast."""
+    if len(given) < 2 or not results or results[0].dim() < 2 or memory(given[0]) != memory(given[1]):
+        return 0
+    rows, columns = results[0].shape[:2]
+    distances = op.schema in ("aten::_cdist_forward", "aten::_euclidean_dist", "aten::_pdist_forward")
+    broadcast = op.pointwise and given[0].numel() < results[0].numel() and given[1].numel() < results[0].numel()
+    return rows if rows == columns and (distances or broadcast) else 0
 
 
 def _share(tensor: Tensor) -> float:

@@ -17,7 +17,7 @@ from denizen._watch._profile import Profile, profiled
 from denizen._watch._recorder import Recorder, recording
 from denizen._watch._standins import standins
 from denizen.perf._doctor_graphs import Graphs
-from denizen.perf._doctor_hooks import Drawn, Hooks, debug_flags
+from denizen.perf._doctor_hooks import Drawn, Hooks, debug_flags, remembering_loaders
 from denizen.perf._doctor_ops import Operations
 
 SETTLE = 3  # steps before anything is looked at
@@ -251,4 +251,5 @@ def throughout(device: torch.device) -> Generator[Recorder]:
         if device.type in (SIMULATED, "cuda"):
             stack.enter_context(standins)
         stack.enter_context(recording(recorder))
+        stack.enter_context(remembering_loaders())
         yield recorder

@@ -110,25 +110,27 @@ def _inplace(seen: Watched) -> list[Diagnosis]:
 
 
 def _pairs(seen: Watched) -> list[Diagnosis]:
-    """N x N matrices with few values other than 0: the first line of a function that makes one."""
+    """All pairs computed, few of which count: the first line of a function that makes such a matrix."""
+    looked, steps = seen.operations, seen.operations.steps
+    matrices = [matrix for many in looked.matrices.values() for matrix in many if not matrix.weight]
+    made: dict[tuple[str, str, int], list[Place]] = {}
+    for place, rows in looked.pairs.values():
+        made.setdefault((place.file, place.function, rows), []).append(place)
+    for matrix in matrices:
+        if matrix.rows == matrix.columns:
+            made.setdefault((matrix.place.file, matrix.place.function, matrix.rows), []).append(matrix.place)
     found: dict[tuple[str, str, int], Diagnosis] = {}
-    for entries in seen.operations.square.values():
-        for place, rows, share, weight in entries:
-            key = (place.file, place.function, rows)
-            if weight or share >= FEW or key in found:
-                continue
-            first = min(
-                (p for many in seen.operations.square.values() for p, n, _, w in many
-                 if (p.file, p.function, n) == key and not w),
-                key=lambda p: p.line,
-            )  # fmt: skip
-            there = [op for op in seen.operations.ops if op.line == (first.file, first.line)]
-            evidence = [f"{rows:,} x {rows:,} values, of which {share:.2%} are other than 0 (line {place.line})"]
-            evidence += ["bytes grow with the square of the number of rows"]
-            period = period_of({op.step for op in there}, seen.operations.steps)
-            found[key] = dataclasses.replace(
-                at("dense-quadratic", first, 1, period, evidence, confidence="medium"), bytes=_bytes(there)
-            )
+    for matrix in matrices:
+        key = (matrix.place.file, matrix.place.function, matrix.columns)
+        if matrix.share >= FEW or key not in made or key in found:
+            continue
+        first = min(made[key], key=lambda place: place.line)
+        there = [op for op in looked.ops if op.line == (first.file, first.line)]
+        evidence = [f"all {matrix.columns:,} x {matrix.columns:,} pairs, of which {matrix.share:.2%} count (line "
+                    f"{matrix.place.line}); bytes grow with the square of the rows"]  # fmt: skip
+        period = period_of({op.step for op in there}, steps)
+        diagnosis = at("dense-quadratic", first, 1, period, evidence, confidence="medium")
+        found[key] = dataclasses.replace(diagnosis, bytes=_bytes(there))
     return list(found.values())
 
 
