@@ -192,7 +192,7 @@ calls = st.tuples(
 @given(st.lists(work, max_size=12), st.lists(calls, max_size=12), st.booleans())
 def test_busy_and_gaps_make_up_the_window(works, calls, own):
     tape = Tape()
-    tape.facts = {"denizen": 1} if own else {}
+    tape.facts = {"denizen": {"steps": 1}} if own else {}
     for start, length, ahead, stream, kernel in works:
         if kernel:
             tape.kernel(start, start + length, start - ahead, stream=stream)

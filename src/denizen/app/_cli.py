@@ -89,6 +89,7 @@ FURTHER: dict[str, tuple[str, str]] = {
     "evaluate": ("_evaluate", "Evaluate"),
     "watch": ("_watch", "Watch"),
     "compare": ("_evaluate", "Compare"),
+    "profile": ("_profile", "Profile"),
 }
 
 

@@ -17,3 +17,6 @@ from denizen.perf._gaps import Gap as Gap
 from denizen.perf._gaps import attribute as attribute
 from denizen.perf._profile_trace import Trace as Trace
 from denizen.perf._profile_trace import read_trace as read_trace
+from denizen.perf._profile import Profiler as Profiler
+from denizen.perf._profile import profile as profile
+from denizen.perf._profile_report import ProfileReport as ProfileReport

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from denizen.perf._profile_trace import Piece, Sample, Trace
 
-STANDS = 0.3  # of a core: a thread that uses less does not run
+STANDS = 0.5  # of a core: a thread that uses less stands still for most of the time
 RUNS = 0.5  # of a core, or of the time
 LATE = 0.25  # of the time that the sampling thread had to wait for the lock itself
 

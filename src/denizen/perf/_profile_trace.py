@@ -153,7 +153,8 @@ class Trace:
         """Steps that the profiler was told of."""
         events = (event for thread in self.threads.values() for event in thread)
         found = (event for event in events if event.category == "user_annotation" and event.name.startswith(STEP))
-        return sorted(found, key=lambda event: event.start)
+        ordered = sorted(found, key=lambda event: event.start)
+        return ordered[: self.facts.get("denizen", {}).get("steps")]  # the last one may have been cut off
 
     @cached_property
     def window(self) -> tuple[int, int]:
@@ -162,18 +163,18 @@ class Trace:
         In traces of others the first step begins where its first work does: what ran before was not recorded.
         """
         work = [*self.kernels, *self.copies]
-        if not work and not self.steps:
-            return (0, 0)
-        starts, ends = [event.start for event in work], [event.end for event in work]
-        if self.steps and (not work or self.facts.get("denizen")):
-            starts = [self.steps[0].start]
-        elif self.steps:
-            starts = [min((start for start in starts if start >= self.steps[0].start), default=self.steps[0].start)]
-        if self.steps and self.facts.get("denizen"):
-            ends.append(self.steps[-1].end)
-        elif not ends:
-            ends = [self.steps[-1].end]
-        return min(starts), max(ends)
+        if not self.steps:
+            return min((e.start for e in work), default=0), max((e.end for e in work), default=0)
+        first = self.steps[0].start
+        if not self.facts.get("denizen"):
+            first = min((event.start for event in work if event.start >= first), default=first)
+        last = self.steps[-1].end  # on the host; what it asked for by then may end later
+        return first, max(last, first, *(event.end for event in work if self._asked(event) < last))
+
+    def _asked(self, work: Event) -> int:
+        """When the host asked for some work."""
+        call = self.launches.get(work.correlation) if work.correlation else None
+        return call.start if call is not None else work.start
 
     @cached_property
     def launches(self) -> dict[int, Event]:

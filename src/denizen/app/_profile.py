@@ -1,0 +1,78 @@
+"""`denizen profile`: some steps of a loop, or a saved trace."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from denizen.perf import ProfileReport
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """`denizen profile`."""
+
+    about: ClassVar[str] = """Profile some steps of a loop: busy share, idle gaps and their causes, operators, memory.
+
+TARGET is FILE.py:NAME or package.module:NAME, a function that builds a step and returns it:
+  def make(device):            # or make()
+      ...
+      def step(): ...
+      return step
+or a trace that was saved, FILE.json or FILE.json.gz.
+
+examples:
+  denizen profile train.py:make
+  denizen profile train.py:make --save-traces --plot profile.png
+  denizen profile train.py:make --cpu --json profile.json
+  denizen profile traces/host_123.456.pt.trace.json.gz"""
+
+    target: Annotated[Positional[str], arg(metavar="TARGET")]
+    """FILE.py:NAME, package.module:NAME or a saved trace."""
+    save_traces: FlagCreatePairsOff[bool] = False
+    """Keep the trace, for Perfetto, chrome://tracing and TensorBoard."""
+    trace_dir: Annotated[Path, arg(metavar="FOLDER")] = Path("traces")
+    """Where --save-traces puts it."""
+    cpu: FlagCreatePairsOff[bool] = False
+    """Look at the CPU alone, also where there is a GPU."""
+    steps: Annotated[int, arg(metavar="N")] = 5
+    """Steps to record."""
+    warm_up: Annotated[int, arg(metavar="N")] = 2
+    """Steps under the profiler before them."""
+    stacks: FlagCreatePairsOff[bool] = False
+    """Record Python functions; makes operators slower."""
+    json: Annotated[Path | None, arg(metavar="FILE.json", help_behavior_hint="")] = None
+    """Write the report as JSON."""
+    plot: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
+    """Draw it."""
+
+    def __call__(self, console: "Console") -> int:
+        """Profile, and print."""
+        report = self._report()
+        console.print(str(report), highlight=False, markup=False, soft_wrap=True)
+        if self.json is not None:
+            report.to_json(self.json)
+        if self.plot is not None:
+            report.plot(self.plot)
+        return 0
+
+    def _report(self) -> "ProfileReport":
+        import torch
+
+        from denizen import perf
+        from denizen.app._target import load_target
+        from denizen.perf._doctor_subject import built
+        from denizen.perf._profile import _chosen
+
+        if self.target.endswith((".json", ".json.gz")):
+            return perf.ProfileReport.of(perf.read_trace(self.target), kept=Path(self.target))
+        device = torch.device("cpu") if self.cpu else _chosen(None)
+        step = built(load_target(self.target), device)
+        folder = self.trace_dir if self.save_traces else None
+        return perf.profile(
+            step, trace_dir=folder, warm_up=self.warm_up, active=self.steps, stacks=self.stacks, device=device
+        )

@@ -1,0 +1,161 @@
+"""A thread that looks, beside the loop, at what all threads do and at the device's counters."""
+
+import linecache
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+
+from denizen._watch._places import USER, role, short
+from denizen.perf._gaps_lock import WAITS
+from denizen.perf._profile_trace import SAMPLE
+
+PERIOD = 0.002  # s between looks at threads
+GPU_PERIOD = 0.05  # s between looks at the device; its driver averages over longer times
+WAKES = 300_000  # ns that waking up may take without the interpreter lock being to blame
+MOST = 200_000  # samples kept: half an hour of a few threads is not what a profile is for
+
+GPU_VALUES = ("utilisation %", "memory GiB", "power W", "temperature °C", "SM clock MHz")
+
+
+class Sampler:
+    """Takes samples from `start` to `stop`.
+
+    Attributes:
+        events: samples of threads, as events of a Chrome trace but for their times, which are `time.time_ns`.
+        gpu: values of the device by name: (`time.time_ns`, value). Empty without nvidia-ml-py or without a GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.gpu: dict[str, list[tuple[int, float]]] = {}
+        self._read = gpu_reader(device) if device.type == "cuda" else None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="denizen-sampler", daemon=True)
+        self._own = 0
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; the thread is gone afterwards."""
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        self._own = threading.get_native_id()
+        next_gpu = 0.0
+        while not self._end.is_set():
+            asleep = time.perf_counter_ns()
+            time.sleep(PERIOD)
+            late = time.perf_counter_ns() - asleep - round(1e9 * PERIOD)
+            self._threads(late if late > WAKES else 0)
+            if self._read is not None and time.perf_counter() >= next_gpu:
+                next_gpu = time.perf_counter() + GPU_PERIOD
+                self._gpu()
+
+    def _threads(self, late: int) -> None:
+        if len(self.events) >= MOST:
+            return
+        now, frames = time.time_ns(), sys._current_frames()
+        for thread in threading.enumerate():
+            native, frame = thread.native_id, frames.get(thread.ident or 0)
+            if native is None or frame is None or native == self._own:
+                continue
+            used = core_time(native)
+            if used is not None:
+                at, waits = _place(frame)
+                args = {"used_ns": used, "late_ns": late, "waits": waits, "at": at}
+                self.events.append(
+                    {"ph": "i", "s": "t", "cat": SAMPLE, "name": at, "time": now, "tid": native, "args": args}
+                )
+        del frames
+
+    def _gpu(self) -> None:
+        assert self._read is not None
+        now = time.time_ns()
+        for name, value in self._read():
+            self.gpu.setdefault(name, []).append((now, value))
+
+    def trace_events(self, first: int, last: int, base: int) -> Iterator[dict[str, Any]]:
+        """What was seen between two moments, for a Chrome trace whose clock begins at `base`; all in nanoseconds."""
+        process = os.getpid()
+        for event in self.events:
+            if first <= event["time"] - base <= last:
+                plain = {key: value for key, value in event.items() if key != "time"}
+                yield plain | {"pid": process, "ts": (event["time"] - base) / 1e3}
+        for name, values in self.gpu.items():
+            for moment, value in values:
+                counter = {"ph": "C", "name": f"GPU {name}", "pid": process, "ts": (moment - base) / 1e3}
+                yield counter | {"args": {name: value}}
+
+
+def core_time(thread: int) -> int | None:
+    """Nanoseconds of a core that a thread of this process has had; None where the system does not say.
+
+    The number of the clock is made as glibc does it from the thread's: the kernel refuses one of a thread that is gone,
+    while `pthread_getcpuclockid` may crash on it.
+    """
+    if sys.platform != "linux":
+        return None
+    try:
+        return time.clock_gettime_ns((~thread << 3) | 6)
+    except OSError:
+        return None
+
+
+def _place(frame: FrameType) -> tuple[str, bool]:
+    """The innermost line of the user's, and whether the thread waits of its own accord."""
+    code, line = frame.f_code, frame.f_lineno
+    waits = bool(WAITS.search(linecache.getline(code.co_filename, line)))
+    user: FrameType | None = frame
+    while user is not None and role(user.f_code.co_filename) != USER:
+        user = user.f_back
+    shown = user or frame
+    at = f"{short(shown.f_code.co_filename)}:{shown.f_lineno} {shown.f_code.co_name}"
+    inner = f" in {short(code.co_filename)}:{line} {code.co_name}" if shown is not frame else ""
+    return at + inner, waits
+
+
+def gpu_reader(device: torch.device) -> Callable[[], list[tuple[str, float]]] | None:
+    """What reads the device's counters; None without nvidia-ml-py, or where the driver does not answer."""
+    try:
+        import pynvml  # type: ignore[import-not-found]
+
+        pynvml.nvmlInit()
+        handle = _handle(pynvml, device)
+    except Exception:  # a missing library, driver or right is no reason to fail
+        return None
+    reads: list[tuple[str, Callable[[], float]]] = [
+        ("utilisation %", lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+        ("memory GiB", lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30),
+        ("power W", lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3),
+        ("temperature °C", lambda: pynvml.nvmlDeviceGetTemperature(handle, 0)),
+        ("SM clock MHz", lambda: pynvml.nvmlDeviceGetClockInfo(handle, 1)),
+    ]
+
+    def read() -> list[tuple[str, float]]:
+        found = []
+        for name, value in reads:
+            try:
+                found.append((name, float(value())))
+            except Exception:  # cards that have no such sensor
+                continue
+        return found
+
+    return read
+
+
+def _handle(pynvml: Any, device: torch.device) -> Any:
+    """The driver's handle of torch's device: its numbers differ under CUDA_VISIBLE_DEVICES."""
+    number = device.index if device.index is not None else torch.cuda.current_device()
+    uuid = getattr(torch.cuda.get_device_properties(number), "uuid", None)
+    if uuid is None:
+        return pynvml.nvmlDeviceGetHandleByIndex(number)
+    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
