@@ -123,7 +123,7 @@ def test_parameters_are_checked():
         Mortal(life=0)
     with pytest.raises(dz.errors.InputError, match=r"Memory: length=1"):
         Memory(length=1)
-    with pytest.raises(dz.errors.InputError, match=r"expected one of each for each arm"):
+    with pytest.raises(dz.errors.InputError, match=r"expected one of each for every arm"):
         Bandit(pays=(1.0,))
     with pytest.raises(dz.errors.InputError, match=r"whole numbers, at least 1"):
         Bandit(lengths=(0, 2))
