@@ -42,8 +42,7 @@ def reference_update(held, algorithm):
     flat = {n: f.flatten(0, 1) for n, f in {**fields, "gain": gained, "returns": returns}.items()}
     adam = torch.optim.Adam(policy.parameters(), lr=algorithm.learning_rate, eps=algorithm.adam_eps)
     for epoch in range(algorithm.epochs):
-        order = held.shuffles.order(held.updates * algorithm.epochs + epoch, flat["reward"].shape[0])
-        for index in order.chunk(algorithm.minibatches):
+        for index in held.minibatches.parts(held.updates * algorithm.epochs + epoch, *value.shape):
             part = {n: f[index] for n, f in flat.items()}
             shown = policy.body(part["observation"])
             spread = torch.distributions.Categorical(logits=policy.actor(shown))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ examples:
   denizen train fruits --algo grpo --steps 200k
   denizen train breakout --set num_envs=4096 learning_rate=5e-3:0 --device cuda
   denizen train --config pole.toml --seed 7
+  torchrun --nproc-per-node 4 -m denizen train breakout --set num_envs=4096
 
 A --config file holds the same words, with tables for pairs:
   world_name = "cartpole"
@@ -74,8 +76,21 @@ A --config file holds the same words, with tables for pairs:
     """Print nothing but the run folder."""
 
     def __call__(self, console: "Console") -> int:
-        """Train, and tell what came out."""
-        return run(_with_file(self), console)
+        """Train, and tell what came out; under torchrun, all processes together."""
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            return run(_with_file(self), console)
+        import torch
+        import torch.distributed as dist
+
+        cuda = self.device != "cpu" and torch.cuda.is_available()
+        if cuda:
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        dist.init_process_group("nccl" if cuda else "gloo")
+        try:
+            console.quiet = console.quiet or dist.get_rank() > 0
+            return run(_with_file(self), console)
+        finally:
+            dist.destroy_process_group()
 
 
 PAIRS = ("set", "world", "policy")
@@ -214,13 +229,27 @@ def run(command: Train, console: "Console") -> int:
         compile = True if command.compile else False if command.no_compile else None
         results.append(train(
             made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, compile=compile,
-            device=None if command.device == "auto" else command.device, validate_every=command.validate_every,
+            device=_device(command.device), validate_every=command.validate_every,
             progress=not command.quiet, settings=settings,
         ))  # fmt: skip
+    if results[0].folder is None:  # another process writes
+        return 0
     tell(results, root, console)
     if command.quiet:
         print(root)
     return 0
+
+
+def _device(asked: str) -> str | None:
+    if asked != "auto":
+        return asked
+    return None if "LOCAL_RANK" not in os.environ else _of_this_process()
+
+
+def _of_this_process() -> str | None:
+    import torch
+
+    return f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else None
 
 
 def tell(results: "list[Trained]", root: Path, console: "Console") -> None:

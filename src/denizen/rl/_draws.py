@@ -28,12 +28,45 @@ class Draws:
 
 
 class Shuffles:
-    """Random orders, as pure functions of (seed, number of the shuffle)."""
+    """Random orders, as pure functions of (seed, group, number of the shuffle)."""
 
-    def __init__(self, seed: int, device: torch.device) -> None:
-        self._key = torch.tensor([[seed, 0]], device=device)
+    def __init__(self, seed: int, device: torch.device, group: int = 0) -> None:
+        """Args:
+        seed: of the run.
+        device: where orders are made.
+        group: of worlds that are shuffled by themselves.
+        """
+        self._key = torch.tensor([[seed, group]], device=device)
 
     def order(self, step: Tensor, num: int) -> Tensor:
         """A random order of 0 … num - 1: int64 `[num]`; `step` int64 `[]` is the number of the shuffle."""
         words = ops.draw_words(self._key.new_empty(0), num, self._key, step, stream_number("learn/shuffle"))[0]
         return torch.argsort(words, stable=True)
+
+
+class Minibatches:
+    """Rows of a rollout in random order, in equal parts.
+
+    Worlds may be shuffled in groups, each of which gives every minibatch an equal part: then it does not matter whether
+    a group has a process of its own.
+    """
+
+    def __init__(self, seed: int, device: torch.device, groups: range, minibatches: int) -> None:
+        """Args:
+        seed: of the run.
+        device: where orders are made.
+        groups: numbers of the groups that are here; worlds are split among them in order.
+        minibatches: parts.
+        """
+        self._shuffles = [Shuffles(seed, device, group) for group in groups]
+        self._minibatches = minibatches
+
+    def parts(self, step: Tensor, times: int, rows: int) -> list[Tensor]:
+        """Indices of each minibatch among `times * rows` entries, `rows` innermost."""
+        width = rows // len(self._shuffles)
+        chunks = []
+        for number, shuffle in enumerate(self._shuffles):
+            order = shuffle.order(step, times * width)
+            where = order // width * rows + number * width + order % width if len(self._shuffles) > 1 else order
+            chunks.append(where.chunk(self._minibatches))
+        return [torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*chunks, strict=True)]

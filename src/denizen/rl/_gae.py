@@ -5,6 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from denizen.rl._processes import total
+
 
 class Advantages(NamedTuple):
     """Advantages and returns, both float32 `[steps, rows]`; 0 where a row did not act."""
@@ -46,11 +48,13 @@ def advantages(
 def normalised(advantage: Tensor, weight: Tensor) -> Tensor:
     """Advantages with mean 0 and standard deviation 1 over the entries of weight 1; unchanged where fewer than two are.
 
+    Of several processes, over the entries of all.
+
     Args:
         advantage: float32, any shape.
         weight: float32 of the same shape, 1 where the entry counts.
     """
-    count = weight.sum()
-    mean = (advantage * weight).sum() / count.clamp(min=1)
-    variance = ((advantage - mean).square() * weight).sum() / (count - 1).clamp(min=1)
+    count, whole = total(torch.stack([weight.sum(), (advantage * weight).sum()])).unbind()
+    mean = whole / count.clamp(min=1)
+    variance = total(((advantage - mean).square() * weight).sum()) / (count - 1).clamp(min=1)
     return torch.where(count > 1, (advantage - mean) / (variance.sqrt() + 1e-8), advantage) * weight

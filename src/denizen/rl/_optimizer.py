@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from denizen.errors import InputError
+from denizen.rl._processes import total_
 
 _GROWTH_AFTER = 2000  # good steps after which a loss scale doubles, as torch.amp.GradScaler has it
 
@@ -66,7 +67,7 @@ class FlatAdam:
             flat.grad.zero_()
 
     def step(self, rate: Tensor, skip: Tensor) -> Tensor:
-        """Clip and update.
+        """Add up the gradients of all processes, clip and update.
 
         Args:
             rate: float32 `[]`: learning rate.
@@ -77,6 +78,8 @@ class FlatAdam:
         """
         self.rate.copy_(rate)
         grads = [flat.grad for flat in self.flat]
+        for grad in grads:
+            total_(grad)  # type: ignore[arg-type]  # pyrefly: ignore
         if self._scaled:
             for grad in grads:
                 grad.div_(self.scale)  # type: ignore[union-attr]

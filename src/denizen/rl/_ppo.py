@@ -9,7 +9,8 @@ from torch import Tensor
 
 from denizen.errors import InputError
 from denizen.model import Env
-from denizen.rl._draws import Draws, Shuffles
+from denizen.rl import _processes as processes
+from denizen.rl._draws import Draws, Minibatches
 from denizen.rl._gae import advantages, normalised
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic
@@ -50,6 +51,8 @@ class PPO:
         clip_apart: clip the critic's gradient by itself.
         adam_eps: of Adam.
         precision: ``"float32"``, ``"bfloat16"`` or ``"float16"``: in which the policy runs, in rollout and update.
+        shuffle_groups: groups of worlds that are shuffled apart, each of which gives every minibatch an equal part. A
+            multiple of the number of processes makes several processes learn what one does; raised to that number.
         max_resets: worlds reset in a step at most; None: an eighth and at least 64.
     """
 
@@ -73,10 +76,11 @@ class PPO:
     clip_apart: bool = False
     adam_eps: float = 1e-5
     precision: str = "float32"
+    shuffle_groups: int = 1
     max_resets: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "num_steps", "epochs", "minibatches"):
+        for name in ("num_envs", "num_steps", "epochs", "minibatches", "shuffle_groups"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(f"PPO({name}={value!r}): expected a whole number, at least 1")
@@ -123,13 +127,34 @@ class PPO:
             raise InputError(f"PPO.init: total_steps={total_steps!r}, expected a whole number, at least 1")
         if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
             raise InputError(f"PPO.init: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")
-        if policy.memory_size and self.num_envs * (env.num_actors or 1) % self.minibatches:
-            raise InputError(
-                f"PPO: a policy with a memory learns from whole worlds, and {self.num_envs} worlds do not divide into "
-                f"{self.minibatches} minibatches"
-            )
-        worlds = Worlds(env, self.num_envs, seed=seed, device=device, max_resets=self.max_resets, params=params)
+        here = self._share(env, policy)
+        if params is not None and here.stop - here.start != self.num_envs:
+            params = {name: torch.as_tensor(value)[here.start : here.stop] for name, value in params.items()}
+        worlds = Worlds(
+            env, len(here), seed=seed, device=device, max_resets=self.max_resets, params=params, worlds=here
+        )
         return Training(self, worlds, policy, -(-total_steps // self.samples), seed)
+
+    def _share(self, env: Env, policy: ActorCritic) -> range:
+        """Numbers of the worlds of this process; raises `InputError` where worlds cannot be shared out."""
+        parts, groups = processes.size(), self.groups
+        if groups % parts:
+            raise InputError(f"PPO: shuffle_groups={groups} is no multiple of the number of processes, {parts}")
+        if self.num_envs % groups:
+            raise InputError(f"PPO: {self.num_envs} worlds do not divide into {groups} groups")
+        steps = 1 if policy.memory_size else self.num_steps  # with a memory a sample is a whole world
+        if self.num_envs // groups * (env.num_actors or 1) * steps % self.minibatches:
+            raise InputError(
+                f"PPO: {self.num_envs} worlds in {groups} groups do not divide into {self.minibatches} minibatches"
+                + ("; a policy with a memory learns from whole worlds" if policy.memory_size else "")
+            )
+        share = self.num_envs // parts
+        return range(processes.rank() * share, (processes.rank() + 1) * share)
+
+    @property
+    def groups(self) -> int:
+        """Groups of worlds that are shuffled apart."""
+        return self.shuffle_groups if self.shuffle_groups > 1 else processes.size()
 
     def update(self, training: "Training") -> dict[str, Tensor]:
         """One iteration: a rollout, advantages, all epochs; no host read.
@@ -189,11 +214,12 @@ class PPO:
                 loss = self._loss(training, part, coefficients)
                 (loss.total * training.optimizer.scale).backward()
                 if self.target_kl is not None:
-                    stopped = stopped | (loss.kl > self.target_kl)
+                    stopped = stopped | (processes.total(loss.kl) > self.target_kl)
                 norm = training.optimizer.step(rate, stopped)
                 row = torch.stack([loss.policy, loss.value, loss.entropy, loss.kl, loss.clipped, norm]).detach()
                 counted = (~stopped).to(torch.float32)
                 sums, done = sums + torch.where(stopped, 0.0, row), done + counted
+        sums[:-1] = processes.total(sums[:-1])  # the norm is of the whole gradient already
         return sums / done.clamp(min=1)
 
     def _parts(self, training: "Training", learned: dict[str, Tensor], epoch: int) -> list[dict[str, Tensor]]:
@@ -210,10 +236,9 @@ class PPO:
         if self.minibatches == 1:
             return [fields]
         axis = 1 if recurrent else 0
-        num = fields["observation"].shape[axis]
-        order = training.shuffles.order(training.updates * self.epochs + epoch, num)
+        times, rows = (1, training.memo.rows) if recurrent else (self.num_steps, training.memo.rows)
         parts = []
-        for index in order.chunk(self.minibatches):
+        for index in training.minibatches.parts(training.updates * self.epochs + epoch, times, rows):
             part = {
                 name: field.index_select(axis, index) for name, field in fields.items() if name != "memory" or recurrent
             }
@@ -267,9 +292,11 @@ class Training:
         self._dtype, self._device = dtype, device
         self.memo = Memo(worlds, self.policy)
         self.rollout = Rollout(self.memo, worlds.env, algorithm.num_steps)
-        replicas = torch.arange(self.memo.rows, device=device)
+        replicas = torch.arange(self.memo.rows, device=device) + processes.rank() * self.memo.rows
         self.collector = Collector(worlds, self.policy, Draws(seed, replicas), self.autocast)
-        self.shuffles = Shuffles(seed, device)
+        share = algorithm.groups // processes.size()
+        groups = range(processes.rank() * share, (processes.rank() + 1) * share)
+        self.minibatches = Minibatches(seed, device, groups, algorithm.minibatches)
         self.updates = torch.zeros((), dtype=torch.int64, device=device)
 
     def _groups(self, apart: bool) -> list[list[torch.nn.Parameter]]:
@@ -287,20 +314,24 @@ class Training:
         return torch.autocast(self._device.type, self._dtype, cache_enabled=False)
 
     def summary(self) -> dict[str, Tensor]:
-        """Of the last rollout: lives that ended, flows, actions, worlds that waited."""
-        lives, rollout = self.rollout.lives, self.rollout
-        count = lives[0]
+        """Of the last rollout: lives that ended, flows, worlds that waited, faults; of all processes."""
+        count, whole, least, most, steps = self.rollout.lives.unbind()
+        carry = self.memo.worlds
+        sums = [count, whole, steps, carry.waited, (carry.faults >= 0).any()]
+        count, whole, steps, waited, faulty = processes.total(
+            torch.stack([one.to(torch.float32) for one in sums])
+        ).unbind()
+        some, mean = count > 0, count.clamp(min=1)
         none = torch.full_like(count, torch.nan)
-        some = count > 0
         summary = {
-            "episodes": count, "return_mean": torch.where(some, lives[1] / count.clamp(min=1), none),
-            "return_min": torch.where(some, lives[2], none), "return_max": torch.where(some, lives[3], none),
-            "length_mean": torch.where(some, lives[4] / count.clamp(min=1), none),
-            "waited": self.memo.worlds.waited.to(torch.float32),
-            "faulty": (self.memo.worlds.faults >= 0).any().to(torch.float32),
+            "episodes": count, "return_mean": torch.where(some, whole / mean, none),
+            "return_min": torch.where(some, processes.least(least), none),
+            "return_max": torch.where(some, processes.most(most), none),
+            "length_mean": torch.where(some, steps / mean, none), "waited": waited, "faulty": faulty,
         }  # fmt: skip
         flows = [name for name, kind in self.worlds.env.all_series.items() if kind == "flow"]
-        summary.update({name: rollout.flows[k] for k, name in enumerate(flows)})
+        if flows:
+            summary.update(zip(flows, processes.total(self.rollout.flows).unbind(), strict=True))
         return summary
 
     def check(self) -> None:
@@ -318,11 +349,11 @@ class Training:
 
 def _explained(returns: Tensor, value: Tensor, weight: Tensor) -> Tensor:
     """Share of the variance of returns that the values explain; NaN where returns do not vary."""
-    count = weight.sum().clamp(min=1)
+    count = processes.total(weight.sum()).clamp(min=1)
 
     def variance(entries: Tensor) -> Tensor:
-        mean = (entries * weight).sum() / count
-        return ((entries - mean).square() * weight).sum() / count
+        mean = processes.total((entries * weight).sum()) / count
+        return processes.total(((entries - mean).square() * weight).sum()) / count
 
     spread = variance(returns)
     return torch.where(spread > 0, 1 - variance(returns - value) / spread.clamp(min=1e-30), torch.nan)

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from denizen.rl._processes import size, total
+
 
 class Coefficients(NamedTuple):
     """Settings of the loss at one moment, each float32 `[]`."""
@@ -34,7 +36,8 @@ def ppo_loss(
 ) -> Loss:  # fmt: skip
     """L = -mean min(rho A, clip(rho) A) + c_v L_v - c_e H + c_f max(0, floor - H), means over rows of weight 1.
 
-    L_v is the mean squared error; clipped, for each element the larger of the two squared errors.
+    Of several processes each gives its share, which add up to the loss of all. L_v is the mean squared error; clipped,
+    for each element the larger of the two squared errors.
 
     Args:
         log_prob: of the stored actions under the present policy; every argument but the last is `[rows]`.
@@ -47,7 +50,7 @@ def ppo_loss(
         weight: 1 where the row counts.
         coefficients: settings.
     """
-    count = weight.sum().clamp(min=1)
+    count = total(weight.sum()).clamp(min=1)
 
     def mean(rows: Tensor) -> Tensor:
         return (rows * weight).sum() / count
@@ -63,11 +66,11 @@ def ppo_loss(
         error = torch.maximum(error, torch.where(weight > 0, near - target, 0.0).square())
     value_loss = mean(error)
     spread = mean(torch.where(weight > 0, entropy, 0.0))
-    lacking = (coefficients.entropy_floor - spread).clamp(min=0)
-    total = (
-        policy + coefficients.value * value_loss - coefficients.entropy * spread + coefficients.floor_penalty * lacking
-    )
+    below = coefficients.entropy_floor > total(spread)
+    lacking = torch.where(below, coefficients.entropy_floor / size() - spread, 0.0)
+    whole = policy + coefficients.value * value_loss - coefficients.entropy * spread
+    whole = whole + coefficients.floor_penalty * lacking
     with torch.no_grad():
         kl = mean(ratio - 1 - change)
         clipped = mean(((ratio - 1).abs() > coefficients.clip).to(torch.float32))
-    return Loss(total, policy, value_loss, spread, kl, clipped)
+    return Loss(whole, policy, value_loss, spread, kl, clipped)

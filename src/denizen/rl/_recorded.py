@@ -3,7 +3,7 @@
 Running the graph skips the author's Python and vmap's dispatch, which together take most of a small step's time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -43,6 +43,20 @@ class Recorded:
 
     def __call__(self, *args: Any) -> Any:
         """What the function returns; nothing but tensors may change from call to call."""
+        tensors = self._ready(args)
+        return self.tree(self.graph(*tensors))
+
+    def bound(self, *args: Any) -> Callable[[], list[Tensor]]:
+        """The function of these very tensors, whose values may change in place: flat results at each call.
+
+        Saves the walk through arguments, parameters and results, which takes longer than a small step.
+        """
+        tensors = self._ready(args)
+        graph = self.graph
+        return lambda: graph(*tensors)
+
+    def _ready(self, args: Any) -> list[Tensor]:
+        """Flat inputs of the graph, which is recorded where there is none for their shapes."""
         held = [{**dict(m.named_parameters()), **dict(m.named_buffers())} for m in self._modules]
         leaves, structure = _tree.flatten((held, args))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -50,7 +64,10 @@ class Recorded:
         if self.graph is None or shapes != self._shapes:
             self._record(leaves, structure, tensors)
             self._shapes = shapes
-        given = self.graph(*tensors)
+        return tensors
+
+    def tree(self, given: Sequence[Tensor]) -> Any:
+        """Flat results as the function returned them."""
         values: list[Any] = [None] * self._width
         for place, value in zip(self._places, given, strict=True):
             values[place] = value

@@ -1,6 +1,7 @@
 """Rollouts: a policy acts in worlds for a number of steps, and what happened is kept in buffers on the device."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,7 +30,8 @@ class Memo:
     """
 
     def __init__(self, worlds: Worlds, policy: ActorCritic) -> None:
-        self.worlds, look = worlds.begin()
+        carry, look = worlds.begin()
+        self.worlds = carry.clone()  # fields of equal value may share memory
         self.look = Look(*[None if part is None else part.clone() for part in rows_of(look, worlds.env)])  # type: ignore[arg-type]  # pyrefly: ignore
         rows, device = self.look.observation.shape[0], worlds.device
         self.memory = policy.first_memory(rows, device)
@@ -106,11 +108,6 @@ class Rollout:
         """Sums over the rollout so far."""
         return {"flows": self.flows, "lives": self.lives}
 
-    def take(self, sums: dict[str, Tensor]) -> None:
-        """Copy sums into these buffers."""
-        self.flows.copy_(sums["flows"])
-        self.lives.copy_(sums["lives"])
-
 
 class Collector:
     """Fills rollouts.
@@ -132,22 +129,31 @@ class Collector:
         self._cuts = env.time_limit is not None or type(env).truncated is not Env.truncated
         self._actors = env.num_actors or 1
         self._step, self._value = Recorded(self._next, policy), Recorded(self._last_value, policy)
+        self._bound: tuple[Memo, Rollout, Callable[[], list[Tensor]], list[list[Tensor]]] | None = None
 
     def compile(self, backend: str | None = "inductor") -> None:
         """Compile a step when it is next taken; None: no longer."""
         self._step.compile(backend)
+        self._bound = None
 
     @torch.no_grad()
     def collect(self, memo: Memo, out: Rollout) -> None:
         """Go on from the memo for as many steps as the rollout has; both change in place."""
         out.memory.copy_(memo.memory)
         out.clear()
+        if self._bound is None or self._bound[:2] != (memo, out):
+            self._bound = (memo, out, self._step.bound(memo.parts(), out.sums()), [])
+        _, _, step, places = self._bound
+        onwards = [*memo.tensors(), *out.sums().values()]
         for t in range(out.steps):
-            state, row, sums = self._step(memo.parts(), out.sums())
-            for name, value in row.items():  # before the memo changes: what was seen is one of its buffers
-                (out.bootstrap if name == "bootstrap" else out.fields[name])[t].copy_(value)
-            out.take(sums)
-            memo.take(state)
+            results = step()
+            if not places:  # where each step's row goes, in the order of the results
+                names = list(self._step.tree(results)[1])
+                rows = [out.bootstrap if name == "bootstrap" else out.fields[name] for name in names]
+                places += [[row[k] for row in rows] for k in range(out.steps)]
+            state, row = results[: len(memo.tensors())], results[len(onwards) - 2 : -2]
+            torch._foreach_copy_(places[t], row)  # first: what was seen is the memo's own buffer
+            torch._foreach_copy_(onwards, [*state, *results[-2:]])
         last = self._value(memo.parts())
         following = torch.cat([out.fields["value"][1:], last[None]])
         cut = out.fields["truncated"] & ~out.fields["terminated"]

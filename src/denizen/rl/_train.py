@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen.errors import DataError, InputError
+from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Env
+from denizen.rl import _processes as processes
 from denizen.rl._best import Best
 from denizen.rl._evaluate import Evaluation, evaluate
 from denizen.rl._iteration import Iteration
@@ -23,6 +24,7 @@ from denizen.run._fingerprint import describe, fingerprint
 from denizen.run._progress import progress_bar
 from denizen.tools import JsonLines, MetricsWriter
 
+SAVES = 20  # of a training by several processes, which must agree on when
 SMOOTHING = 0.9  # by which the score of the policy follows the mean return of an update
 
 
@@ -108,7 +110,7 @@ def train(
         "seed": seed, "total_steps": total_steps, "device": training.worlds.device.type, "compile": compile,
         "validate_every": validate_every, "validation": dict(validation or {}), "samples": algorithm.samples,
     }  # fmt: skip
-    kept = TrainingFolder.create(folder, facts, settings) if folder is not None else None
+    kept = TrainingFolder.create(folder, facts, settings) if folder is not None and processes.rank() == 0 else None
     loop = _Loop(training, kept, validate_every, dict(validation or {}), sinks)
     return loop.run(compile, progress)
 
@@ -170,21 +172,29 @@ class _Loop:
         self._faulty = False
 
     def tensors(self) -> dict[str, Tensor]:
-        """What the rest of the training depends on."""
+        """What the rest of the training depends on; of several processes, what is this one's has its number."""
         best = {f"best.{name}": tensor for name, tensor in self.best.tensors().items()}
-        return {**self.training.tensors(), **best, "score": self.score}
+        held = {**self.training.tensors(), **best, "score": self.score}
+        if processes.size() == 1:
+            return held
+        return {(f"rank{processes.rank()}.{n}" if n.startswith("memo.") else n): t for n, t in held.items()}
 
     def load(self) -> None:
         """Go on from the folder's last save."""
         assert self.folder is not None
         saved, mine = self.folder.load(), self.tensors()
-        if set(saved) != set(mine):
-            raise DataError(f"run folder {self.folder.path}: its checkpoint holds other tensors than this training has")
+        if not set(mine) <= set(saved) or len([name for name in saved if name.endswith(".0")]) != processes.size():
+            raise DataError(
+                f"run folder {self.folder.path}: its checkpoint holds other tensors than this training has; go on with "
+                f"as many processes as before"
+            )
         with torch.no_grad():
             for name, tensor in mine.items():
                 if saved[name].shape != tensor.shape:
                     raise DataError(f"run folder {self.folder.path}: {name} has shape {tuple(saved[name].shape)} there")
                 tensor.copy_(saved[name])
+        if processes.rank() > 0:
+            return
         self.folder.trim_metrics()
         self.folder.log(f"resumed after update {self.folder.manifest['updates']}")
 
@@ -195,7 +205,8 @@ class _Loop:
         if self.done < training.num_updates:
             iteration.warm_up()
         began = time.perf_counter()
-        with self.folder.session() if self.folder is not None else contextlib.nullcontext():
+        writes = processes.rank() == 0
+        with self.folder.session() if self.folder is not None and writes else contextlib.nullcontext():
             try:
                 self._updates(iteration, progress)
                 self._check()
@@ -212,8 +223,9 @@ class _Loop:
 
     def _updates(self, iteration: Iteration, progress: bool) -> None:
         training, samples = self.training, self.training.algorithm.samples
+        show = progress and processes.rank() == 0
         title, missing = type(training.worlds.env).__name__, (training.num_updates - self.done) * samples
-        with self._writer() as writer, progress_bar(missing, progress, title, 1) as advance:
+        with self._writer() as writer, progress_bar(missing, show, title, 1) as advance:
             while self.done < training.num_updates and not self._faulty:
                 with uninterrupted():  # Ctrl-C waits for the end of the update, where everything fits together
                     metrics = dict(iteration())
@@ -221,19 +233,28 @@ class _Loop:
                     self._judge(metrics)
                     writer.log(self.done, {"steps": self.done * samples, **metrics})
                 advance(samples)
-                if self.folder is not None and self.folder.due():
+                if self._due():
                     writer.flush()
                     self._check()
                     self._save("running")
 
+    def _due(self) -> bool:
+        """Whether to save: as time goes by; of several processes, which must do so together, at fixed updates."""
+        if processes.size() == 1:
+            return self.folder is not None and self.folder.due()
+        return self.done % max(1, self.training.num_updates // SAVES) == 0
+
     def _writer(self) -> MetricsWriter:
-        files = [] if self.folder is None else [JsonLines(self.folder.path / METRICS, append=True)]
+        files = (
+            [] if self.folder is None or processes.rank() > 0 else [JsonLines(self.folder.path / METRICS, append=True)]
+        )
         return MetricsWriter(self._take, *files, *self._sinks)
 
     def _take(self, row: dict[str, Any]) -> None:
         """Called by the writer's thread, an update or more late."""
         self.rows.append(row)
-        self._faulty = self._faulty or row.get("faulty", 0.0) > 0
+        if processes.size() == 1:  # several stop together, where they save
+            self._faulty = self._faulty or row.get("faulty", 0.0) > 0
 
     def _judge(self, metrics: dict[str, Tensor]) -> None:
         """Offer the policy as the best, by the mean return of training or of a validation."""
@@ -250,17 +271,23 @@ class _Loop:
 
     def _check(self) -> None:
         self.training.check()
+        if processes.size() > 1 and bool(processes.total((self.training.memo.worlds.faults >= 0).any().float()) > 0):
+            raise ModelError("a check on the device failed in another process, which says where")
 
     def _save(self, status: str, error: str | None = None) -> None:
-        if self.folder is not None:
-            self.folder.save(self.done, self.tensors(), self.best.tensors(), status, error)
+        tensors = self.tensors()
+        if processes.size() > 1:
+            own = {name: tensor for name, tensor in self.training.tensors().items() if name.startswith("memo.")}
+            tensors = {name: t for name, t in tensors.items() if ".memo." not in name} | processes.gathered(own)
+        if self.folder is not None and processes.rank() == 0:
+            self.folder.save(self.done, tensors, self.best.tensors(), status, error)
 
     def _ended(self, error: BaseException) -> None:
         """After Ctrl-C everything is saved; after a fault the last save stands, since later states may be spoilt."""
-        if self.folder is None:
+        if self.folder is None or processes.rank() > 0:
             return
         told = f"{type(error).__name__}: {error}".strip(": ")
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt) and processes.size() == 1:
             self._save("interrupted", told)
             error.folder, error.updates = self.folder.path, self.done  # type: ignore[attr-defined]  # for the CLI
         else:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from denizen.rl._processes import total
+
 Moments = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
@@ -73,9 +75,10 @@ class PopArt(ValueHead):
     @torch.no_grad()
     def prepare_targets(self, returns: Tensor, old_values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Move the statistics, rescale the last layer, and normalise."""
-        total = weight.sum().clamp(min=1)
-        mean = (returns * weight).sum() / total
-        std = (((returns - mean).square() * weight).sum() / total).sqrt().clamp(min=1e-4)
+        count, whole = total(torch.stack([weight.sum(), (returns * weight).sum()])).unbind()
+        mean = whole / count.clamp(min=1)
+        spread = total(((returns - mean).square() * weight).sum())
+        std = (spread / count.clamp(min=1)).sqrt().clamp(min=1e-4)
         self.count.add_(1)
         rate = (1 / self.count).clamp(min=self.least_rate)
         old_mean, old_std = self.mean.clone(), self.std.clone()

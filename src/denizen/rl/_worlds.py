@@ -237,7 +237,9 @@ class Worlds:
             torch.zeros(count, dtype=torch.int64, device=device),
             torch.zeros(count, dtype=torch.bool, device=device),
         )
-        carry = Carry(leaves, age, waiting, clock, torch.zeros(count, 0, dtype=torch.int32, device=device), zero.clone())
+        carry = Carry(
+            leaves, age, waiting, clock, torch.zeros(count, 0, dtype=torch.int32, device=device), zero.clone()
+        )
         if self._num_checks is None:
             self._num_checks = self._count_checks(carry)
         carry.faults = torch.full((count, self._num_checks), -1, dtype=torch.int32, device=device)

@@ -1,0 +1,57 @@
+"""Several processes that learn as one (torchrun): sums over all of them, and who writes.
+
+Everything here is the identity where torch.distributed is not in use.
+"""
+
+from collections.abc import Mapping
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def size() -> int:
+    """Number of processes."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Number of this process; 0 writes."""
+    return dist.get_rank() if size() > 1 else 0
+
+
+def total(tensor: Tensor) -> Tensor:
+    """Sum over the processes, without gradient."""
+    return _reduced(tensor, dist.ReduceOp.SUM) if size() > 1 else tensor
+
+
+def least(tensor: Tensor) -> Tensor:
+    """Smallest over the processes."""
+    return _reduced(tensor, dist.ReduceOp.MIN) if size() > 1 else tensor
+
+
+def most(tensor: Tensor) -> Tensor:
+    """Largest over the processes."""
+    return _reduced(tensor, dist.ReduceOp.MAX) if size() > 1 else tensor
+
+
+def _reduced(tensor: Tensor, operation: "dist.ReduceOp.RedOpType") -> Tensor:
+    result = tensor.detach().clone()
+    dist.all_reduce(result, operation)
+    return result
+
+
+def total_(tensor: Tensor) -> None:
+    """Replace a tensor by its sum over the processes."""
+    if size() > 1:
+        dist.all_reduce(tensor)
+
+
+def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """On process 0 the tensors of all, by names that begin with their process; on others nothing."""
+    held: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        parts = [torch.empty_like(tensor) for _ in range(size())] if rank() == 0 else None
+        dist.gather(tensor.detach().contiguous(), parts)
+        held.update({f"rank{number}.{name}": part for number, part in enumerate(parts or [])})
+    return held

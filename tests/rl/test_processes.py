@@ -1,0 +1,70 @@
+"""Several processes learn what one does."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import denizen as dz
+from denizen.rl._draws import Minibatches
+from denizen.rl._training_folder import read_manifest, read_metrics
+
+WORDS = [
+    "train", "cartpole", "--steps", "512", "--device", "cpu", "--quiet", "--policy", "hidden=8", "head=popart",
+    "--set", "num_envs=8", "num_steps=16", "shuffle_groups=2", "entropy_floor=0.69", "floor_penalty=1",
+    "value_clip=0.1", "target_kl=0.1",
+]  # fmt: skip
+
+
+def call(folder, *words):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "denizen"]
+    return subprocess.run(
+        [sys.executable, *launch, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.timeout(150)
+def test_two_processes_equal_one_and_only_the_first_writes(tmp_path):
+    done = call(tmp_path, *WORDS, "--out", "two")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "two\n"
+    done = subprocess.run([sys.executable, "-m", "denizen", *WORDS, "--out", "one"], cwd=tmp_path, check=True)
+    one, two = (load_file(next((tmp_path / name / "checkpoints").glob("update-*"))) for name in ("one", "two"))
+    for name in one:
+        if name.startswith(("policy.", "best.")):
+            assert torch.allclose(one[name], two[name], atol=1e-6), name
+    assert read_manifest(tmp_path / "two")["status"] == "finished"
+    rows = [read_metrics(tmp_path / name) for name in ("one", "two")]
+    assert [row["step"] for row in rows[1]] == [1, 2, 3, 4]
+    for mine, theirs in zip(*rows, strict=True):
+        for name in ("episodes", "return_mean", "return_max", "explained_variance", "value_loss", "entropy"):
+            assert mine[name] == pytest.approx(theirs[name], abs=1e-5), name
+    assert torch.equal(torch.cat([two["rank0.memo.0"], two["rank1.memo.0"]]), one["memo.0"])
+
+
+def test_groups_give_every_minibatch_an_equal_part_and_do_not_depend_on_who_has_them():
+    step, device = torch.tensor(3), torch.device("cpu")
+    whole = Minibatches(0, device, range(4), 2).parts(step, 5, 8)
+    assert sorted(torch.cat(whole).tolist()) == list(range(40))
+    for part in whole:
+        assert torch.bincount(part % 8 // 2).tolist() == [5, 5, 5, 5]
+    second = Minibatches(0, device, range(2, 4), 2).parts(step, 5, 4)
+    for part, mine in zip(whole, second, strict=True):
+        theirs = part[part % 8 >= 4]
+        assert torch.equal(theirs // 8 * 4 + theirs % 8 - 4, mine)
+
+
+def test_worlds_that_cannot_be_shared_out_are_named():
+    from denizen.zoo.cartpole import CartPole
+
+    env = CartPole()
+    with pytest.raises(dz.errors.InputError, match="8 worlds do not divide into 3 groups"):
+        dz.PPO(num_envs=8, shuffle_groups=3).init(env, dz.rl.mlp(env), total_steps=1, device="cpu")
+    with pytest.raises(dz.errors.InputError, match="learns from whole worlds"):
+        dz.PPO(num_envs=8, minibatches=8, shuffle_groups=2).init(
+            env, dz.rl.mlp(env, memory_size=4), total_steps=1, device="cpu"
+        )
