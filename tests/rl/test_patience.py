@@ -1,0 +1,42 @@
+"""Early stopping on the device."""
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen._watch import counting
+from denizen.rl._patience import Patience, Stall
+
+
+def looks(scores, **settings):
+    """After each score, whether patience is at its end."""
+    stall = Stall(Patience(**settings), torch.device("cpu"))
+    told = []
+    for update, score in enumerate(scores, 1):
+        stall.look(torch.tensor(score), torch.tensor(update))
+        told.append(bool(stall.over))
+    return told, stall
+
+
+def test_ends_so_many_updates_after_the_last_that_was_better():
+    told, stall = looks([1.0, 2.0, 1.5, 2.0, 2.04, 2.0, 9.0], updates=3, min_delta=0.05)
+    assert told == [False, False, False, False, True, True, True], "2.04 is not better by more than 0.05"
+    assert int(stall.since) == 7, "scores go on being taken, but what is over stays over"
+
+
+def test_small_steps_that_add_up_count_and_nan_does_not():
+    told, _ = looks([1.0, 1.04, 1.08, float("nan"), 1.1, 1.14], updates=3, min_delta=0.05)
+    assert told == [False] * 6
+
+
+def test_reads_nothing_on_the_host():
+    stall, score, update = Stall(Patience(), torch.device("cpu")), torch.tensor(1.0), torch.tensor(1)
+    with counting(torch.device("cpu")) as counts:
+        stall.look(score, update)
+    assert not counts.host_reads
+
+
+@pytest.mark.parametrize("settings", [{"updates": 0}, {"updates": 1.5}, {"min_delta": -1}])
+def test_settings_that_make_no_sense_are_refused(settings):
+    with pytest.raises(dz.errors.InputError, match="Patience"):
+        Patience(**settings)
