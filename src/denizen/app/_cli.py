@@ -90,6 +90,7 @@ FURTHER: dict[str, tuple[str, str]] = {
     "watch": ("_watch", "Watch"),
     "compare": ("_evaluate", "Compare"),
     "profile": ("_profile", "Profile"),
+    "doctor": ("_doctor", "Doctor"),
 }
 
 

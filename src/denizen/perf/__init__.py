@@ -5,6 +5,8 @@ from denizen._watch._recorder import allow as allow
 from denizen.perf._budget import Budget as Budget
 from denizen.perf._budget import budget as budget
 from denizen.perf._budget_report import BudgetReport as BudgetReport
+from denizen.perf._checklist import Checklist as Checklist
+from denizen.perf._checklist import checklist as checklist
 from denizen.perf._doctor import doctor as doctor
 from denizen.perf._doctor_diagnosis import Cost as Cost
 from denizen.perf._doctor_diagnosis import Diagnosis as Diagnosis
@@ -20,3 +22,5 @@ from denizen.perf._profile_trace import read_trace as read_trace
 from denizen.perf._profile import Profiler as Profiler
 from denizen.perf._profile import profile as profile
 from denizen.perf._profile_report import ProfileReport as ProfileReport
+from denizen.perf._doctor_region import Region as Region
+from denizen.perf._doctor_region import region as region

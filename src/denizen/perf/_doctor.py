@@ -13,6 +13,7 @@ from denizen._watch._observe import SIMULATED
 from denizen._watch._recorder import Recorder
 from denizen.errors import InputError
 from denizen.perf._doctor_diagnosis import NOTE, Diagnosis, lowered, of_finding
+from denizen.perf._doctor_facts import facts
 from denizen.perf._doctor_loaders import loaders
 from denizen.perf._doctor_phases import LEAST, Counted, Pass, Profiled, Settle, Timed, Watched, throughout
 from denizen.perf._doctor_report import DoctorReport
@@ -95,7 +96,7 @@ def doctor(
     with _undone(subject):
         examined = examine(subject, where, steps)
         report = examined.report()
-        if rank and report.findings and where.type != SIMULATED:
+        if rank and report.findings and where.type == "cuda":
             from denizen.perf._doctor_rank import ranked
 
             report = ranked(report, subject, where)
@@ -173,7 +174,7 @@ class Examination:
             host_seconds=self.timed.host if self.device.type != SIMULATED else [],
             counts=_counts(self.counted), steps=self.counted.done,
             roofline=roofline(self.device, operations, self.timed.step, self.profiled),
-            notes=_notes(self), seconds=0.0,
+            notes=_notes(self), seconds=0.0, facts=facts(self) if operations.ops else None,
         )  # fmt: skip
 
     def _compiler(self) -> list[Diagnosis]:

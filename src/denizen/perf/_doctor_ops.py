@@ -43,6 +43,7 @@ class Op:
         sources: dtypes of the tensors of the device that it took.
         autocast: whether it ran under autocast.
         grads: gradients that it filled with zeros.
+        off: whether gradients were off, outside of backward passes and optimizers.
         weights: whether it copied a parameter.
         weight: the memory of the parameter that it took, 0 without one.
         loaded: whether it took a batch of a loader from the host.
@@ -64,6 +65,7 @@ class Op:
     sources: tuple[torch.dtype, ...] = ()
     autocast: bool = False
     grads: int = 0
+    off: bool = False
     weights: bool = False
     weight: int = 0
     loaded: bool = False
@@ -117,6 +119,7 @@ class Operations(TorchDispatchMode):
         parameters: of the model, as far as is known.
         optimizing: whether an optimizer's step runs.
         autocast: how many autocast contexts are open.
+        host_ops: operations that did not touch the device.
         each: called at each operation.
     """
 
@@ -141,7 +144,7 @@ class Operations(TorchDispatchMode):
         self.older: dict[tuple[str, int], tuple[Place, list[int]]] = {}
         self.results: list[tuple[int, Place, Any]] = []  # (step, place, weak reference)
         self.optimizing = False
-        self.autocast = 0
+        self.autocast = self.host_ops = 0
         self.each: Callable[[], None] | None = None
         self._weights: set[int] = set()
         self._made: set[int] = set()
@@ -184,6 +187,7 @@ class Operations(TorchDispatchMode):
         seen = traits(func)
         given, results = list(_tensors((args, kwargs))), list(_tensors(out))
         if not any(tensor.device.type == self.device for tensor in (*given, *results)):
+            self.host_ops += seen.computes and bool(results)
             return
         if seen.view or not seen.computes:
             return
@@ -193,6 +197,7 @@ class Operations(TorchDispatchMode):
         self._order += 1
         if self.each is not None and not part:
             self.each()
+        op.off = not part and not torch.is_grad_enabled()
         op.pointwise = torch.Tag.pointwise in func.tags
         there = [tensor for tensor in given if tensor.device.type == self.device]
         op.sources = tuple(tensor.dtype for tensor in there)

@@ -16,6 +16,7 @@ from denizen._watch._findings import Finding
 from denizen._watch._observe import SIMULATED
 from denizen.errors import StorageError
 from denizen.perf._doctor_diagnosis import LEVELS, NOTE, Diagnosis
+from denizen.perf._doctor_facts import Facts
 from denizen.perf._doctor_roofline import Roofline
 
 NOTHING = "nothing worth changing"
@@ -42,6 +43,7 @@ class DoctorReport:
         roofline: distance to what the device can do.
         notes: what was not seen.
         seconds: that the examination took.
+        facts: what it uses, for `dz.perf.checklist`.
         combined: seconds of a step saved by all measured changes together; None where none was measured.
     """
 
@@ -55,6 +57,7 @@ class DoctorReport:
     roofline: Roofline | None
     notes: list[str]
     seconds: float
+    facts: Facts | None = None
     combined: float | None = None
 
     @property
@@ -156,13 +159,14 @@ def _headline(report: DoctorReport) -> RenderableType:
     if report.step_seconds is not None:
         lines.append(Text(f"{1e3 * report.step_seconds:.3g} ms a step (median of {len(report.host_seconds)}, plain)"))
     if report.roofline is not None:
-        lines.append(Text(_distance(report.roofline)))
+        lines.append(Text(distance(report.roofline)))
     if report.combined is not None:
         lines.append(Text(f"all measured changes together save {1e3 * report.combined:.3g} ms a step"))
     return Group(*lines)
 
 
-def _distance(roof: Roofline) -> str:
+def distance(roof: Roofline) -> str:
+    """How far a step is from what the device can do, in words."""
     text = f"{roof.launches} launches, {roof.bytes / 1e6:,.3g} MB moved (at least {roof.least_bytes / 1e6:,.3g} in one "
     text += f"kernel), {roof.flops / 1e9:,.3g} GFLOP in products"
     if roof.by_ops is not None and roof.fused is not None:

@@ -1,0 +1,158 @@
+"""`denizen doctor`: what is slow about a step, in a terminal, as JSON or as a page; exit codes for CI."""
+
+import contextlib
+import dataclasses
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from denizen.perf import DoctorReport
+
+FOUND, FAILED = 1, 2  # exit codes
+
+
+@dataclasses.dataclass(frozen=True)
+class Doctor:
+    """`denizen doctor`."""
+
+    about: ClassVar[str] = """Look at one step of a PyTorch loop: which line keeps the device waiting, what to write.
+
+TARGET is FILE.py:NAME or package.module:NAME, a function that builds a step and returns it:
+  def make(device):            # or make()
+      ...
+      def step(): ...
+      return step
+or, after --, a script that marks its step with `with dz.perf.region():`.
+Without a GPU a device is simulated: counts are exact, costs of a GPU are not guessed.
+
+exit code: 0 nothing worth changing, 1 findings at --fail-on or above, 2 wrong usage.
+
+examples:
+  denizen doctor train.py:make
+  denizen doctor train.py:make --html doctor.html --fail-on severe
+  denizen doctor train.py:make --json > doctor.json
+  denizen doctor train.py:make --checklist
+  denizen doctor -- python train.py --epochs 1
+  denizen doctor --environment"""
+
+    target: Annotated[Positional[tuple[str, ...]], arg(metavar="TARGET")] = ()
+    """FILE.py:NAME, package.module:NAME, or -- and the words of a script."""
+    steps: Annotated[int, arg(metavar="N")] = 12
+    """Steps to count; what comes every k steps is told as such where k is below N."""
+    device: Literal["auto", "cpu", "cuda", "simulated"] = "auto"
+    """Where to build the step; auto takes the GPU, else the simulated device."""
+    json: FlagCreatePairsOff[bool] = False
+    """Print JSON and nothing else."""
+    html: Annotated[Path | None, arg(metavar="FILE.html", help_behavior_hint="")] = None
+    """Write a page."""
+    fail_on: Literal["note", "warning", "severe", "never"] = "warning"
+    """Level from which findings give exit code 1."""
+    no_rank: FlagCreatePairsOff[bool] = False
+    """Do not measure what findings cost; quicker."""
+    checklist: FlagCreatePairsOff[bool] = False
+    """Walk through nine points of training speed, each with its evidence."""
+    environment: FlagCreatePairsOff[bool] = False
+    """Tell what of this machine and its torch makes loops fast or slow."""
+
+    def __call__(self, console: "Console") -> int:
+        """Examine, and print."""
+        from denizen import perf
+        from denizen.errors import ConfigError, DenizenError
+
+        if not self.target:
+            if self.environment:
+                return self._environment(console)
+            raise ConfigError("name a TARGET, such as train.py:make; `denizen doctor --help` shows what it can be")
+        try:
+            with contextlib.redirect_stdout(sys.stderr):  # what the step prints stays out of the report
+                report = self._report()
+        except DenizenError:
+            raise
+        except Exception:  # of the user's code; exit code 1 would mean findings
+            traceback.print_exc()
+            return FAILED
+        if self.html is not None:
+            report.save_html(self.html)
+        listed = perf.checklist(report) if self.checklist else None
+        if self.json:
+            print(_dumped(report, listed))
+        else:
+            console.print(report, highlight=False)
+            if listed is not None:
+                console.print(listed, highlight=False)
+            if self.environment:
+                self._environment(console)
+            if self.html is not None:
+                console.print(f"page  {self.html}", highlight=False, markup=False, soft_wrap=True)
+        return FOUND if self.fail_on != "never" and report.above(self.fail_on) else 0
+
+    def _report(self) -> "DoctorReport":
+        from denizen import perf
+        from denizen.app._target import load_target
+        from denizen.perf._doctor_region import examine_script
+
+        device = None if self.device == "auto" else self.device
+        script = _script(self.target)
+        if script is not None:
+            return examine_script(script, self.steps, device)
+        return perf.doctor(make=load_target(self.target[0]), device=device, steps=self.steps, rank=not self.no_rank)
+
+    def _environment(self, console: "Console") -> int:
+        from denizen import perf
+
+        found = perf.environment()
+        if self.json:
+            print(found.to_json())
+        else:
+            console.print(str(found), highlight=False, markup=False, soft_wrap=True)
+        return FOUND if self.fail_on in ("note", "warning") and found.to_change else 0
+
+
+def _dumped(report: "DoctorReport", listed: Any) -> str:
+    import json
+
+    return json.dumps(report.to_dict() | ({"checklist": listed.to_dict()} if listed is not None else {}), indent=2)
+
+
+def _script(words: tuple[str, ...]) -> Callable[[], object] | None:
+    """What runs a script with its words; None where the words name a function.
+
+    Raises:
+        ConfigError: the words are neither.
+    """
+    from denizen.errors import ConfigError
+
+    rest = list(words)
+    python = os.path.basename(rest[0]).startswith("python")
+    rest = rest[1:] if python else rest
+    if python and rest[:1] == ["-m"] and len(rest) > 1:
+        return lambda: _run(rest[1:], lambda: runpy.run_module(rest[1], run_name="__main__", alter_sys=True))
+    if rest and rest[0].endswith(".py") and (python or len(words) > 1):
+        if not Path(rest[0]).is_file():
+            raise ConfigError(f"there is no file {rest[0]}")
+        return lambda: _run(rest, lambda: runpy.run_path(rest[0], run_name="__main__"))
+    if python or len(words) > 1:
+        raise ConfigError(
+            f"{' '.join(words)!r}: expected FILE.py:NAME, package.module:NAME, or `-- python FILE.py` with its words"
+        )
+    return None
+
+
+def _run(words: list[str], run: Callable[[], object]) -> None:
+    """With the script's words as `sys.argv`, and its folder first on the path."""
+    kept_words, kept_path = sys.argv, list(sys.path)
+    sys.argv = list(words)
+    sys.path.insert(0, str(Path(words[0]).resolve().parent) if words[0].endswith(".py") else str(Path.cwd()))
+    try:
+        run()
+    finally:
+        sys.argv, sys.path[:] = kept_words, kept_path
