@@ -17,6 +17,8 @@ STEP = "ProfilerStep#"
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 RUNTIME = ("cuda_runtime", "cuda_driver", "privateuse1_runtime", "privateuse1_driver", "hip_runtime")
 HOST = ("cpu_op", "user_annotation", "python_function", *RUNTIME)
+# Operators by category that compute nothing: guards of compiled code are checked.
+NO_WORK = ("TorchDynamo Cache Lookup",)
 SAMPLE = "denizen_sample"  # category of what `profile` adds of its own: states of threads
 
 
@@ -139,8 +141,7 @@ class Trace:
         if self.on_device:
             return [event for event in self.device_work if event.device == self.device and not event.is_copy]
         return sorted(
-            (e for events in self.threads.values() for e in events if e.category == "cpu_op" and not _within_op(e)),
-            key=lambda event: event.start,
+            (e for events in self.threads.values() for e in events if _is_outer_op(e)), key=lambda event: event.start
         )
 
     @cached_property
@@ -320,13 +321,15 @@ def _nest(events: list[Event]) -> None:
         open_.append(event)
 
 
-def _within_op(event: Event) -> bool:
+def _is_outer_op(event: Event) -> bool:
+    if event.category != "cpu_op" or event.name in NO_WORK:
+        return False
     parent = event.parent
     while parent is not None:
         if parent.category == "cpu_op":
-            return True
+            return False
         parent = parent.parent
-    return False
+    return True
 
 
 def _flattened(events: list[Event]) -> Iterator[Piece]:
