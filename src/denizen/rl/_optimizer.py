@@ -42,7 +42,9 @@ class FlatAdam:
         self._scaled, self._good = scale is not None, torch.zeros((), device=device)
         self.rate = torch.zeros((), device=device)
         self.flat = [_flatten(group) for group in self.groups]
-        self._adam = [torch.optim.Adam([flat], lr=self.rate, eps=eps, fused=True) for flat in self.flat]
+        self._adam = [
+            torch.optim.Adam([flat], lr=self.rate, eps=eps, fused=True, capturable=flat.is_cuda) for flat in self.flat
+        ]
         for adam, flat in zip(self._adam, self.flat, strict=True):  # the state exists before anything is captured
             adam.state[flat] = {
                 "step": torch.zeros((), device=device),

@@ -1,0 +1,67 @@
+"""Training on a CUDA device: captured updates, equal to uncaptured ones, without a host read."""
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen._watch import sync_warnings
+from denizen.rl._iteration import Iteration
+from denizen.zoo.cartpole import CartPole
+
+pytestmark = pytest.mark.cuda
+
+
+def training(**more):
+    env = CartPole()
+    algorithm = dz.PPO(num_envs=64, num_steps=16, **more)
+    return algorithm.init(env, dz.rl.mlp(env, (32,), head=dz.rl.PopArt), total_steps=64 * 16 * 20, device="cuda")
+
+
+def weights(held):
+    return torch.cat([p.detach().flatten() for p in held.policy.parameters()])
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"target_kl": 0.01}, {"precision": "bfloat16"}, {"precision": "float16"}], ids=str
+)
+def test_captured_updates_equal_uncaptured_ones(more):
+    captured, plain = training(**more), training(**more)
+    iteration = Iteration(captured.algorithm, captured, compile=True)
+    iteration.warm_up()
+    assert iteration.path == "captured"
+    plain.collector.compile()
+    for _ in range(4):
+        one, other = iteration(), plain.algorithm.update(plain)
+        assert torch.equal(weights(captured), weights(plain))
+        assert torch.equal(one["value_loss"], other["value_loss"])
+
+
+def test_replays_never_repeat_random_numbers():
+    held = training(learning_rate=0.0)
+    iteration = Iteration(held.algorithm, held, compile=True)
+    iteration.warm_up()
+    iteration()
+    first = held.rollout.fields["action"].clone()
+    iteration()
+    assert not torch.equal(first, held.rollout.fields["action"])
+
+
+def test_an_update_makes_the_host_wait_for_nothing():
+    held = training()
+    iteration = Iteration(held.algorithm, held, compile=True)
+    iteration.warm_up()
+    with sync_warnings() as told:
+        iteration()
+    assert not told
+
+
+def test_numbers_of_cpu_and_cuda_agree():
+    env = CartPole()
+    algorithm = dz.PPO(num_envs=8, num_steps=16, epochs=1, minibatches=1)
+    told = []
+    for device in ("cpu", "cuda"):
+        held = algorithm.init(env, dz.rl.mlp(env, (8,)), total_steps=128, device=device)
+        metrics = algorithm.update(held)
+        told.append((weights(held).cpu(), metrics["value_loss"].cpu()))
+    assert torch.allclose(told[0][0], told[1][0], atol=1e-4)
+    assert torch.allclose(told[0][1], told[1][1], rtol=1e-3)
