@@ -1,6 +1,7 @@
 """GRPO as a frozen object: a policy learns from how replicas of one start compare, without a value function."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from denizen.errors import InputError, nearest
 from denizen.model import Env
+from denizen.rl import _processes as processes
 from denizen.rl._grpo_advantage import ADVANTAGES, SCALES, group_advantages
 from denizen.rl._grpo_loss import ESTIMATORS, LOSSES, SUMS, Settings, Terms, grpo_loss, weights
 from denizen.rl._grpo_training import GroupTraining
@@ -35,7 +37,7 @@ class GRPO:
         group_size: replicas of each, at least 2.
         max_steps: steps of a rollout.
         epochs: passes over a rollout.
-        minibatches: optimiser steps in each pass, each over some of the lives.
+        minibatches: optimiser steps in each pass, each over an equal share of every group; `group_size` must divide.
         micro_batches: parts in which the gradient of an optimiser step is summed up; changes memory, not results.
         gamma: discount of rewards to go.
         advantage: ``"reward_to_go"``, ``"outcome"``, ``"process"`` or ``"original"``; see `group_advantages`.
@@ -100,10 +102,10 @@ class GRPO:
             if value not in known:
                 raise InputError(f"GRPO({name}={value!r}): expected a name that there is; {nearest(str(value), known)}")
         self._check_numbers()
-        if self.num_envs % self.minibatches:
+        if self.group_size % self.minibatches:
             raise InputError(
-                f"GRPO: {self.groups} groups x {self.group_size} replicas do not divide into {self.minibatches} "
-                f"minibatches; choose numbers that do, since a ragged minibatch would weigh its lives more"
+                f"GRPO: group_size={self.group_size} does not divide into {self.minibatches} minibatches; choose "
+                f"numbers that do, since each minibatch takes an equal share of every group"
             )
 
     def _check_numbers(self) -> None:
@@ -169,16 +171,19 @@ class GRPO:
             InputError: an argument does not fit.
         """
         self._check(env, policy, total_steps, seed, reference)
-        groups = [number for number in range(self.groups) for _ in range(self.group_size)]
+        share, size = self.groups // processes.size(), self.group_size
+        groups = range(processes.rank() * share, (processes.rank() + 1) * share)
         each = {
-            name: torch.as_tensor(value, dtype=torch.float32).repeat_interleave(self.group_size, 0)
+            name: torch.as_tensor(value, dtype=torch.float32)[groups.start : groups.stop].repeat_interleave(size, 0)
             for name, value in (params or {}).items()
         }
-        starts = Worlds(env, self.num_envs, seed=seed, device=device, max_resets=0, params=each, worlds=groups)
-        worlds = starts
-        if not self.shared_stream:
-            worlds = Worlds(env, self.num_envs, seed=seed, device=device, max_resets=0, params=each)
-        return GroupTraining(self, worlds, starts, policy, -(-total_steps // self.samples), seed, reference)
+
+        def worlds_of(numbers: Sequence[int]) -> Worlds:
+            return Worlds(env, share * size, seed=seed, device=device, max_resets=0, params=each, worlds=numbers)
+
+        starts = worlds_of([group for group in groups for _ in range(size)])
+        worlds = starts if self.shared_stream else worlds_of(range(groups.start * size, groups.stop * size))
+        return GroupTraining(self, worlds, starts, policy, -(-total_steps // self.samples), seed, reference, groups)
 
     def _check(self, env: Env, policy: Any, total_steps: Any, seed: Any, reference: Any) -> None:
         if not isinstance(policy, ActorCritic):
@@ -187,6 +192,8 @@ class GRPO:
             raise InputError(f"GRPO.init: total_steps={total_steps!r}, expected a whole number, at least 1")
         if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
             raise InputError(f"GRPO.init: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")
+        if self.groups % processes.size():
+            raise InputError(f"GRPO: {self.groups} groups do not divide among {processes.size()} processes")
         if env.time_limit is not None and env.time_limit < self.max_steps:
             raise InputError(
                 f"GRPO: max_steps={self.max_steps}, but lives of {type(env).__name__} end after {env.time_limit} "
@@ -225,9 +232,12 @@ class GRPO:
         progress = training.updates.to(torch.float32) / training.num_updates
         metrics = self._epochs(training, learned, progress)
         training.updates.add_(1)
-        count = used.sum().clamp(min=1)
-        metrics["advantage_mean"] = torch.where(used, learned["advantage"], 0.0).sum() / count
-        metrics["flat_groups"] = gained.flat.to(torch.float32).mean()
+        whole = torch.where(used, learned["advantage"], 0.0).sum()
+        sums = torch.stack(
+            [whole, used.sum(), gained.flat.sum(), torch.ones_like(gained.flat, dtype=whole.dtype).sum()]
+        )
+        whole, count, flat, groups = processes.total(sums).unbind()
+        metrics["advantage_mean"], metrics["flat_groups"] = whole / count.clamp(min=1), flat / groups
         metrics["learning_rate"] = value_at(self.learning_rate, progress)
         metrics["entropy_coefficient"] = value_at(self.entropy_coefficient, progress)
         metrics.update(training.summary())
@@ -251,9 +261,11 @@ class GRPO:
                 norm = training.optimizer.step(rate, never)
                 rows.append(torch.cat([sums, norm[None]]))
         means, ratios = torch.stack(rows).mean(0), torch.stack(extremes)
+        means[:-1] = processes.total(means[:-1])  # the norm is of the whole gradient already
         metrics = dict(zip((*SUMS, "gradient_norm"), means.unbind(), strict=True))
         metrics["clip_fraction"] = metrics["clip_low"] + metrics["clip_high"]
-        metrics["ratio_min"], metrics["ratio_max"] = ratios[:, 0].min(), ratios[:, 1].max()
+        metrics["ratio_min"] = processes.least(ratios[:, 0].min())
+        metrics["ratio_max"] = processes.most(ratios[:, 1].max())
         return metrics
 
     def _batches(self, training: GroupTraining, learned: dict[str, Tensor], epoch: int) -> list[dict[str, Tensor]]:
@@ -264,12 +276,8 @@ class GRPO:
         fields["memory"] = training.rollout.memory[None]
         if self.minibatches == 1:
             return [fields]
-        rows = training.memo.rows
-        order = training.shuffles.order(training.updates * self.epochs + epoch, rows)
-        return [
-            {name: field.index_select(1, index) for name, field in fields.items()}
-            for index in order.chunk(self.minibatches)
-        ]
+        shares = training.shares(training.updates * self.epochs + epoch, self.minibatches)
+        return [{name: field.index_select(1, index) for name, field in fields.items()} for index in shares]
 
 
 def _micro_batches(batch: dict[str, Tensor], algorithm: GRPO) -> list[dict[str, Tensor]]:
@@ -287,7 +295,7 @@ def _micro_batches(batch: dict[str, Tensor], algorithm: GRPO) -> list[dict[str, 
 
     if algorithm.loss != "bnpo":
         return split(counted(batch))
-    parts = [counted(part) for part in split(batch)]
+    parts = [counted(part) for part in split(batch)]  # each counts alike, whatever it holds
     return [{**p, "weight": p["weight"] / count, "policy_weight": p["policy_weight"] / count} for p in parts]
 
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from denizen.rl import _processes as processes
+
 ADVANTAGES = ("reward_to_go", "outcome", "process", "original")
 SCALES = ("none", "group", "batch", "group_time")
 
@@ -92,12 +94,14 @@ def _to_go(values: Tensor, gamma: float) -> Tensor:
     return torch.stack(rows[::-1])
 
 
-def _count(mask: Tensor, axes: tuple[int, ...]) -> Tensor:
-    return mask.sum(axes, keepdim=True)
+def _sum(values: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """A sum over groups is one over all processes, since groups are shared out among them."""
+    here = values.sum(axes, keepdim=True)
+    return processes.total(here) if _GROUP in axes else here
 
 
 def _mean(values: Tensor, mask: Tensor, axes: tuple[int, ...]) -> Tensor:
-    return torch.where(mask, values, 0.0).sum(axes, keepdim=True) / _count(mask, axes).clamp(min=1)
+    return _sum(torch.where(mask, values, 0.0), axes) / _sum(mask, axes).clamp(min=1)
 
 
 def _spread(values: Tensor, mask: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -109,6 +113,5 @@ def _spread(values: Tensor, mask: Tensor, axes: tuple[int, ...]) -> Tensor:
 def _std(centred: Tensor, mask: Tensor, axes: tuple[int, ...], sample: bool) -> Tensor:
     """Standard deviation of values that are 0 where the mask is."""
     mean = _mean(centred, mask, axes)
-    squares = torch.where(mask, centred - mean, 0.0).square().sum(axes, keepdim=True)
-    count = _count(mask, axes)
+    squares, count = _sum(torch.where(mask, centred - mean, 0.0).square(), axes), _sum(mask, axes)
     return (squares / (count - 1 if sample else count).clamp(min=1)).sqrt()

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from denizen.rl import _processes as processes
+
 LOSSES = ("grpo", "dapo", "bnpo", "dr_grpo")
 ESTIMATORS = ("k3_iw", "k3", "exact")
 SUMS = (
@@ -13,7 +15,7 @@ SUMS = (
 
 
 def weights(valid: Tensor, *, loss: str, num_steps: int) -> Tensor:
-    """What each step counts in a loss that is a sum over the whole batch of an optimiser step.
+    """What each step counts in a loss that is a sum over the whole batch of an optimiser step, in all processes.
 
     - ``"grpo"``: 1 / (N n_i): the mean over sequences of each one's mean (DeepSeekMath).
     - ``"dapo"``: 1 / sum of n_i: the mean over steps (DAPO). ``"bnpo"``: the same within each micro-batch, whose means
@@ -32,12 +34,12 @@ def weights(valid: Tensor, *, loss: str, num_steps: int) -> Tensor:
     """
     mask = valid.to(torch.float32)
     lengths = mask.sum(0)
-    sequences = (lengths > 0).sum().clamp(min=1)
+    sequences = processes.total((lengths > 0).sum()).clamp(min=1)
     if loss == "grpo":
         return mask / (sequences * lengths.clamp(min=1))
     if loss == "dr_grpo":
         return mask / (sequences * num_steps)
-    return mask / lengths.sum().clamp(min=1)
+    return mask / processes.total(lengths.sum()).clamp(min=1)
 
 
 class Terms(NamedTuple):

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from denizen.rl._draws import Draws, Shuffles
+from denizen import ops
+from denizen.rl import _processes as processes
+from denizen.rl._draws import Draws
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic, Judged, rows_of
 from denizen.rl._ppo import _FIRST_SCALE, PRECISIONS
 from denizen.rl._rollout import Collector, Memo, Rollout
 from denizen.rl._worlds import Worlds
+from denizen.rng import stream_number
 
 if TYPE_CHECKING:
     from denizen.rl._grpo import GRPO
@@ -41,6 +44,7 @@ class GroupTraining:
     Attributes:
         algorithm: its settings.
         worlds: the worlds.
+        groups: of worlds in this process.
         policy: the policy, on the device.
         reference: the policy that the KL is taken to; None where there is none.
         optimizer: of the parameters that actions depend on.
@@ -52,10 +56,10 @@ class GroupTraining:
 
     def __init__(
         self, algorithm: "GRPO", worlds: Worlds, starts: Worlds, policy: ActorCritic, num_updates: int, seed: int,
-        reference: ActorCritic | None,
+        reference: ActorCritic | None, groups: range,
     ) -> None:  # fmt: skip
         self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
-        self._starts, device = starts, worlds.device
+        self._starts, self.groups, device = starts, groups, worlds.device
         self.policy = policy.to(device).train()
         self.reference = None if not algorithm.beta else _frozen(reference or policy).to(device)
         self._dtype, self._device = PRECISIONS[algorithm.precision], device
@@ -65,10 +69,9 @@ class GroupTraining:
         )  # fmt: skip
         self.memo = Memo(worlds, self.policy)
         self.rollout = Rollout(self.memo, worlds.env, algorithm.num_steps)
-        self.collector = GroupCollector(
-            worlds, self.policy, Draws(seed, torch.arange(self.memo.rows, device=device)), self.autocast
-        )
-        self.shuffles = Shuffles(seed, device)
+        replicas = torch.arange(self.memo.rows, device=device) + processes.rank() * self.memo.rows
+        self.collector = GroupCollector(worlds, self.policy, Draws(seed, replicas), self.autocast)
+        self._group_keys = torch.tensor([[seed, group] for group in groups], device=device)
         self.updates = torch.zeros((), dtype=torch.int64, device=device)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
@@ -97,27 +100,43 @@ class GroupTraining:
         for kept, live in zip(self.reference.state_dict().values(), self.policy.state_dict().values(), strict=True):
             kept.copy_(torch.where(due, live, kept))
 
+    def shares(self, shuffle: Tensor, parts: int) -> list[Tensor]:
+        """Rows in random order, in parts that each have an equal share of every group.
+
+        Args:
+            shuffle: int64 `[]`: number of the shuffle, which with the seed and the group fixes the order.
+            parts: how many.
+        """
+        each = self.memo.rows // len(self.groups)
+        keys = self._group_keys
+        words = ops.draw_words(keys.new_empty(0), each, keys, shuffle, stream_number("learn/shuffle"))
+        first = torch.arange(len(self.groups), device=keys.device)[:, None] * each
+        return [part.flatten() for part in (torch.argsort(words, stable=True) + first).chunk(parts, dim=1)]
+
     def grouped(self, field: Tensor) -> Tensor:
         """`[steps, rows]` as `[steps, groups, replicas]`; each actor of several is a group of its own."""
-        groups, actors = self.algorithm.groups, self.worlds.env.num_actors or 1
+        groups, actors = len(self.groups), self.worlds.env.num_actors or 1
         return field.unflatten(1, (groups, -1, actors)).transpose(2, 3).flatten(1, 2)
 
     def ungrouped(self, field: Tensor) -> Tensor:
         """`[steps, groups, replicas]` as `[steps, rows]`."""
-        groups, actors = self.algorithm.groups, self.worlds.env.num_actors or 1
+        groups, actors = len(self.groups), self.worlds.env.num_actors or 1
         return field.unflatten(1, (groups, actors)).transpose(2, 3).flatten(1, 3)
 
     def summary(self) -> dict[str, Tensor]:
-        """Of the last rollout: lives, flows."""
+        """Of the last rollout: lives, flows, faults; of all processes."""
         fields = self.rollout.fields
-        returns, lengths = fields["reward"].sum(0), fields["valid"].sum(0).to(torch.float32)
+        returns = fields["reward"].sum(0)
+        faulty = (self.memo.worlds.faults >= 0).any().to(torch.float32)
+        sums = [torch.ones_like(returns).sum(), returns.sum(), fields["valid"].sum(), faulty]
+        count, whole, steps, faulty = processes.total(torch.stack([one.to(torch.float32) for one in sums])).unbind()
         summary = {
-            "episodes": torch.full_like(returns[0], returns.numel()), "return_mean": returns.mean(),
-            "return_min": returns.min(), "return_max": returns.max(), "length_mean": lengths.mean(),
-            "faulty": (self.memo.worlds.faults >= 0).any().to(torch.float32),
+            "episodes": count, "return_mean": whole / count, "return_min": processes.least(returns.min()),
+            "return_max": processes.most(returns.max()), "length_mean": steps / count, "faulty": faulty,
         }  # fmt: skip
         flows = [name for name, kind in self.worlds.env.all_series.items() if kind == "flow"]
-        summary.update({name: self.rollout.flows[k] for k, name in enumerate(flows)})
+        if flows:
+            summary.update(zip(flows, processes.total(self.rollout.flows).unbind(), strict=True))
         return summary
 
     def check(self) -> None:
