@@ -96,7 +96,7 @@ def doctor(
     with _undone(subject):
         examined = examine(subject, where, steps)
         report = examined.report()
-        if rank and report.findings and where.type == "cuda":
+        if rank and report.findings and where.type != SIMULATED:
             from denizen.perf._doctor_rank import ranked
 
             report = ranked(report, subject, where)

@@ -1,0 +1,321 @@
+"""Taking a finding out of a step without changing its course, so that the step can be timed without it.
+
+A first run is recorded: what each blamed line read, copied or drew. Replayed, the line gets the recorded value at once.
+Wrappers are in place in all runs, so that their own cost is in both sides of a comparison.
+"""
+
+import builtins
+import contextlib
+import sys
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import dataloader
+
+from denizen._watch._places import USER, role
+from denizen.perf._doctor_diagnosis import Diagnosis
+
+Line = tuple[str, int]
+
+_READS = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "__complex__", "__repr__", "__format__")
+_READS += ("cpu", "numpy", "__array__", "nonzero", "unique", "bincount", "masked_select", "equal", "allclose")
+_FUNCTIONS = ("nonzero", "unique", "bincount", "masked_select", "equal", "allclose", "unique_consecutive")
+_COPIES = ("to", "cuda")
+_MAKERS = ("tensor", "as_tensor", "from_numpy")
+_RECORDED = ("host-sync-", "h2d-", "roundtrip", "d2h-accumulate", "loader-pin", "state-copy")
+_LOADERS = ("loader-workers", "loader-collate", "loader-persistent")
+_OTHERS = ("grad-memset", "optimizer-unfused", "dtype-fp32", "debug-left-on", "alloc-churn", "no-grad-missing")
+_OTHERS += ("compile-overhead", *_LOADERS)
+_NEVER = ("host-sync-scaler",)
+
+
+def can_be_taken_out(one: Diagnosis) -> bool:
+    """Whether there is a way to time the step without a finding."""
+    if one.kind in _NEVER or (one.kind == "alloc-churn" and one.op != "aten::clone" and "empty_cache" not in one.op):
+        return False
+    return one.kind.startswith(_RECORDED) or one.kind in _OTHERS
+
+
+class Tape:
+    """Which lines are taken out, and what they gave in the recorded run.
+
+    Attributes:
+        device: kind of the device, such as ``"cuda"``.
+        out: lines that are taken out, with the kinds found there.
+        recording: whether values are kept.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.out: dict[Line, set[str]] = {}
+        self.kinds: set[str] = set()
+        self.recording = False
+        self._values: dict[tuple[Line, str], list[Any]] = {}
+        self._next: dict[tuple[Line, str], int] = {}
+        self._batches: list[Any] = []
+        self._batch = 0
+
+    def rewind(self) -> None:
+        """A run begins."""
+        self._next.clear()
+        self._batch = 0
+
+    @contextlib.contextmanager
+    def without(self, findings: Iterable[Diagnosis]) -> Generator[None]:
+        """Take findings out of what runs within the block."""
+        lines: dict[Line, set[str]] = {}
+        for one in findings:
+            lines.setdefault((one.file, one.line), set()).add(one.kind)
+        kept = self.out, self.kinds
+        self.out, self.kinds = lines, {kind for kinds in lines.values() for kind in kinds}
+        try:
+            with ExitStack() as stack:
+                if "dtype-fp32" in self.kinds:
+                    stack.enter_context(_tensor_cores())
+                if "debug-left-on" in self.kinds:
+                    stack.enter_context(_no_debugging())
+                yield
+        finally:
+            self.out, self.kinds = kept
+
+    @contextlib.contextmanager
+    def recorded(self, findings: Iterable[Diagnosis]) -> Generator[None]:
+        """Keep what the lines of findings give within the block."""
+        self.rewind()
+        self._values.clear()
+        self._batches.clear()
+        kept, self.recording = self.out, True
+        self.out = {(one.file, one.line): {one.kind} for one in findings}
+        try:
+            yield
+        finally:
+            self.recording, self.out = False, kept
+
+    # --- what calls become --------------------------------------------------------------------------------------------
+
+    def value(self, name: str, call: Callable[[], Any], copied: Callable[[Any], Any]) -> Any:
+        """A call at a line that may be taken out: recorded, replayed, or as it is."""
+        line = _line(self.out)
+        if line is None:
+            return call()
+        key = (line, name)
+        if self.recording:
+            result = call()
+            self._values.setdefault(key, []).append(copied(result))
+            return result
+        index, known = self._next.get(key, 0), self._values.get(key, [])
+        self._next[key] = index + 1
+        return copied(known[index]) if index < len(known) else call()
+
+    def kinds_here(self) -> set[str]:
+        """Kinds found at the user's line of now, if it is taken out."""
+        if self.recording or not self.out:
+            return set()
+        line = _line(self.out)
+        return set() if line is None else self.out[line]
+
+    def batch(self, call: Callable[[], Any]) -> Any:
+        """A batch of a loader."""
+        if self.recording:
+            self._batches.append(call())
+            return self._batches[-1]
+        if self.kinds.isdisjoint(_LOADERS) or not self._batches:
+            return call()
+        self._batch += 1
+        return self._batches[(self._batch - 1) % len(self._batches)]
+
+    # --- wrappers -----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def installed(self) -> Generator["Tape"]:
+        """Wrap what lines may call, within the block."""
+        with ExitStack() as stack:
+            for owner, name, wrap in self._wrappers():
+                stack.enter_context(_replaced(owner, name, wrap))
+            yield self
+
+    def _wrappers(self) -> list[tuple[Any, str, Callable[[Any], Any]]]:
+        wraps: list[tuple[Any, str, Callable[[Any], Any]]] = []
+        wraps += [(Tensor, name, self._read(name)) for name in _READS if hasattr(Tensor, name)]
+        wraps += [(torch, name, self._read(name)) for name in _FUNCTIONS]
+        wraps += [(Tensor, name, self._copy(name)) for name in _COPIES]
+        wraps += [(torch, name, self._copy(name)) for name in _MAKERS]
+        wraps += [(Tensor, name, self._indexed(name)) for name in ("__getitem__", "__setitem__")]
+        wraps += [(torch.cuda, name, self._skip(name)) for name in ("synchronize", "empty_cache")]
+        wraps += [(torch.cuda.Event, "synchronize", self._skip("Event.synchronize"))]
+        wraps += [(torch.cuda.Stream, "synchronize", self._skip("Stream.synchronize"))]
+        wraps += [(Tensor, "clone", self._clone), (builtins, "print", self._print)]
+        wraps += [(owner, "zero_grad", self._zero_grad) for owner in (Optimizer, nn.Module)]
+        wraps += [(nn.Module, "__call__", self._module), (torch, "compile", self._copy("compile"))]
+        return [*wraps, (dataloader._BaseDataLoaderIter, "__next__", self._draw)]
+
+    def _read(self, name: str) -> Callable[[Any], Any]:
+        def wrap(original: Any) -> Any:
+            def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+                if not self.out or not isinstance(tensor, Tensor) or tensor.device.type != self.device:
+                    return original(tensor, *args, **kwargs)
+                return self.value(name, lambda: original(tensor, *args, **kwargs), _fresh)
+
+            return read
+
+        return wrap
+
+    def _copy(self, name: str) -> Callable[[Any], Any]:
+        def wrap(original: Any) -> Any:
+            def copy(*args: Any, **kwargs: Any) -> Any:
+                if not self.out:
+                    return original(*args, **kwargs)
+                return self.value(name, lambda: original(*args, **kwargs), _fresh)
+
+            return copy
+
+        return wrap
+
+    def _indexed(self, name: str) -> Callable[[Any], Any]:
+        """Masks become the recorded places, indices of the host those on the device."""
+
+        def wrap(original: Any) -> Any:
+            def indexed(tensor: Any, index: Any, *value: Any) -> Any:
+                if not self.out or tensor.device.type != self.device or not _moves(index):
+                    return original(tensor, index, *value)
+                places = self.value(name, lambda: _places(index, tensor.device), lambda found: found)
+                return original(tensor, index if self.recording else places, *value)
+
+            return indexed
+
+        return wrap
+
+    def _skip(self, name: str) -> Callable[[Any], Any]:
+        def wrap(original: Any) -> Any:
+            def skip(*args: Any, **kwargs: Any) -> Any:
+                return None if self.kinds_here() & {"host-sync-explicit", "alloc-churn"} else original(*args, **kwargs)
+
+            return skip
+
+        return wrap
+
+    def _clone(self, original: Any) -> Any:
+        def clone(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            taken = self.kinds_here() & {"alloc-churn", "state-copy"}
+            return tensor.view_as(tensor) if taken else original(tensor, *args, **kwargs)
+
+        return clone
+
+    def _print(self, original: Any) -> Any:
+        def printed(*args: Any, **kwargs: Any) -> None:
+            if "host-sync-print" not in self.kinds_here():
+                original(*args, **kwargs)
+
+        return printed
+
+    def _zero_grad(self, original: Any) -> Any:
+        def zero_grad(owner: Any, set_to_none: bool = True) -> None:
+            original(owner, set_to_none or "grad-memset" in self.kinds_here())
+
+        return zero_grad
+
+    def _module(self, original: Any) -> Any:
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.out and "no-grad-missing" in self.kinds_here():
+                with torch.no_grad():
+                    return original(module, *args, **kwargs)
+            return original(module, *args, **kwargs)
+
+        return call
+
+    def _draw(self, original: Any) -> Any:
+        def draw(iterator: Any) -> Any:
+            return self.batch(lambda: original(iterator))
+
+        return draw
+
+
+def _line(lines: Iterable[Line]) -> Line | None:
+    """The user's line of now, if it is one of those."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if role(file) == USER:
+            line = (file, frame.f_lineno)
+            return line if line in lines else None
+        frame = frame.f_back
+    return None
+
+
+def _fresh(value: Any) -> Any:
+    """A value that the step may change: tensors of the host and arrays are copied, those of the device cloned."""
+    if isinstance(value, Tensor):
+        return value.detach().clone().requires_grad_(value.requires_grad and value.is_leaf)
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, list):
+        return list(value)
+    return tuple(_fresh(part) for part in value) if isinstance(value, tuple) else value
+
+
+def _parts(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
+
+
+def _moves(index: Any) -> bool:
+    """Whether indexing by this waits or copies: a mask, a list, an array, a tensor of the host."""
+    return any(
+        isinstance(part, list | np.ndarray)
+        or (isinstance(part, Tensor) and part.dim() > 0 and (part.dtype == torch.bool or part.device.type == "cpu"))
+        for part in _parts(index)
+    )
+
+
+def _places(index: Any, device: torch.device) -> Any:
+    made: list[Any] = []
+    for part in _parts(index):
+        part = torch.as_tensor(part) if isinstance(part, list | np.ndarray) else part
+        if isinstance(part, Tensor) and part.dtype == torch.bool and part.dim() > 0:
+            made += [places.to(device) for places in torch.where(part)]
+        else:
+            made.append(part.to(device) if isinstance(part, Tensor) else part)
+    return tuple(made)
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Generator[None]:
+    own = name in vars(owner)
+    before = getattr(owner, name)
+    setattr(owner, name, wrap(before))
+    try:
+        yield
+    finally:
+        if own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
+
+
+@contextlib.contextmanager
+def _tensor_cores() -> Generator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextlib.contextmanager
+def _no_debugging() -> Generator[None]:
+    anomaly, nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    switch, deterministic = torch.set_anomaly_enabled, torch.are_deterministic_algorithms_enabled()
+    switch(False)
+    torch.use_deterministic_algorithms(False)
+    torch.set_anomaly_enabled = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        torch.set_anomaly_enabled = switch
+        switch(anomaly, nan)
+        torch.use_deterministic_algorithms(deterministic)

@@ -1,0 +1,188 @@
+"""What findings cost: the step timed with and without each, in interleaved pairs; never the time within a call."""
+
+import contextlib
+import dataclasses
+import math
+import statistics
+import time
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from denizen.perf._doctor_diagnosis import AB, ESTIMATE, NOTE, SEVERE, SEVERE_SHARE, Cost, Diagnosis
+from denizen.perf._doctor_neutral import Tape, can_be_taken_out
+from denizen.perf._doctor_report import DoctorReport
+from denizen.perf._doctor_subject import Kept, Subject
+
+PAIRS = 12
+RESAMPLES = 2000
+SAMPLE = 5e-3  # seconds of a sample, at least
+MOST_STEPS = 20  # of a sample
+SMALLEST = 0.01  # of a step: gains below are not looked for any further
+BUDGET = 60.0  # seconds for all comparisons
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain:
+    """Seconds of a step saved, with the ends of the 95 % interval over pairs."""
+
+    seconds: float
+    low: float
+    high: float
+
+
+def ranked(report: DoctorReport, subject: Subject, device: torch.device) -> DoctorReport:
+    """With costs: measured where a finding can be taken out of the step, else estimated where that makes sense.
+
+    Gains do not add, so the best is kept applied while the others are measured again; `combined` is measured too.
+    """
+    findings = list(report.findings)
+    wanted = [one for one in findings if one.level != NOTE and can_be_taken_out(one)]
+    step = report.step_seconds or 0.0
+    costs: dict[int, Cost] = {}
+    notes, combined = list(report.notes), None
+    if wanted and step:
+        try:
+            with Trial(subject, device, wanted, step) as trial:
+                costs, combined = _measured(trial, wanted, step)
+        except Exception as error:  # of the step, which took another course: findings stand, without times
+            first = f"{type(error).__name__}: {error}".partition("\n")[0]
+            notes.append(f"costs were not measured, the step failed when it was repeated: {first}")
+    out = [_with_cost(one, costs.get(id(one)), report) for one in findings]
+    out.sort(key=lambda one: (one.level == NOTE, -(one.cost.seconds if one.cost is not None else 0.0), -one.count))
+    return dataclasses.replace(report, findings=out, combined=combined, notes=notes)
+
+
+def _measured(trial: "Trial", wanted: Sequence[Diagnosis], step: float) -> tuple[dict[int, Cost], float | None]:
+    ends = time.perf_counter() + BUDGET
+    alone = {}
+    for one in wanted:
+        if time.perf_counter() > ends:
+            break
+        alone[id(one)] = trial.gain([], [one])
+    costs = {key: _cost(gain, step) for key, gain in alone.items()}
+    order = sorted((one for one in wanted if id(one) in alone), key=lambda one: -alone[id(one)].seconds)
+    kept: list[Diagnosis] = []
+    for one in order:
+        if time.perf_counter() > ends or alone[id(one)].high < SMALLEST * step:
+            break
+        gain = alone[id(one)] if not kept else trial.gain(kept, [*kept, one])
+        if gain.low > 0 and gain.seconds >= SMALLEST * step:
+            kept.append(one)
+    if not kept:
+        return costs, None
+    return costs, (alone[id(kept[0])] if len(kept) == 1 else trial.gain([], kept)).seconds
+
+
+def _cost(gain: Gain, step: float) -> Cost:
+    return Cost(gain.seconds, gain.low, gain.high, gain.seconds / step, AB, f"{PAIRS} pairs")
+
+
+def _with_cost(one: Diagnosis, cost: Cost | None, report: DoctorReport) -> Diagnosis:
+    step = report.step_seconds or 0.0
+    if cost is None:
+        estimate = _estimated(one, report)
+        return one if estimate is None else dataclasses.replace(one, cost=estimate)
+    if cost.low > 0:
+        return dataclasses.replace(one, cost=cost, level=SEVERE if cost.share >= SEVERE_SHARE else one.level)
+    told = f"no measurable cost: {1e3 * cost.low:.3g} to {1e3 * cost.high:.3g} ms a step in {PAIRS} pairs"
+    level = NOTE if cost.high < SMALLEST * step else one.level
+    return dataclasses.replace(one, level=level, evidence=(*one.evidence, told))
+
+
+def _estimated(one: Diagnosis, report: DoctorReport) -> Cost | None:
+    """Launches of a loop, by the host's cost of one, where launching takes the time."""
+    roof, step = report.roofline, report.step_seconds or 0.0
+    if one.kind not in ("launch-bound", "optimizer-unfused") or roof is None or not roof.launch or not step:
+        return None
+    if roof.busy is not None and roof.busy > 0.8:
+        return None
+    seconds = min(one.count * roof.launch, step)
+    basis = f"{one.count} launches at {1e6 * roof.launch:.1f} µs each"
+    return Cost(seconds, seconds, seconds, seconds / step, ESTIMATE, basis)
+
+
+class Trial:
+    """A step that can be repeated from one state, with findings in it or taken out."""
+
+    def __init__(self, subject: Subject, device: torch.device, findings: Sequence[Diagnosis], step: float) -> None:
+        self._subject, self._device, self._findings = subject, device, findings
+        self._steps = min(MOST_STEPS, max(1, math.ceil(SAMPLE / step)))
+        self._tape = Tape(device.type)
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> "Trial":
+        if self._subject.spent:
+            self._subject.rebuild()
+        self._take(1)  # first-call work of a step that was built anew
+        self._kept: Kept = self._subject.snapshot()
+        self._stack.enter_context(self._tape.installed())
+        with self._tape.recorded(self._findings):
+            self._take(self._steps)
+        self._seconds([])  # with wrappers in place, once without looking
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._kept.restore()
+
+    def gain(self, before: Sequence[Diagnosis], after: Sequence[Diagnosis]) -> Gain:
+        """What taking `after` out saves against `before` taken out: pairs in the order A B B A."""
+        gains = []
+        for pair in range(PAIRS):
+            if pair % 2:
+                b, a = self._seconds(after), self._seconds(before)
+            else:
+                a, b = self._seconds(before), self._seconds(after)
+            gains.append(a - b)
+        return interval(gains)
+
+    def _seconds(self, out: Sequence[Diagnosis]) -> float:
+        self._kept.restore()
+        self._tape.rewind()
+        with self._tape.without(out), _foreach(out, self._subject):
+            self._wait()
+            began = time.perf_counter()
+            self._take(self._steps)
+            self._wait()
+            return (time.perf_counter() - began) / self._steps
+
+    def _take(self, steps: int) -> None:
+        for _ in range(steps):
+            self._subject()
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+def interval(gains: Sequence[float]) -> Gain:
+    """Median of pairs, with a bootstrap interval over them."""
+    values, random = np.asarray(gains), np.random.default_rng(0)
+    drawn = random.integers(0, len(values), (RESAMPLES, len(values)))
+    low, high = np.quantile(np.median(values[drawn], axis=1), [0.025, 0.975])
+    return Gain(statistics.median(gains), float(low), float(high))
+
+
+@contextlib.contextmanager
+def _foreach(out: Sequence[Diagnosis], subject: Subject) -> Generator[None]:
+    """Optimizers that are taken out step with `foreach`: the same state, fewer launches."""
+    if not any(one.kind == "optimizer-unfused" for one in out):
+        yield
+        return
+    changed = [(group, group.get("foreach")) for group in _groups(subject) if "foreach" in group]
+    for group, _ in changed:
+        group["foreach"] = True
+    try:
+        yield
+    finally:
+        for group, before in changed:
+            group["foreach"] = before
+
+
+def _groups(subject: Subject) -> Iterator[dict[str, Any]]:
+    for thing in subject.used():
+        if isinstance(thing, torch.optim.Optimizer):
+            yield from thing.param_groups
