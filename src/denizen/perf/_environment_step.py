@@ -45,7 +45,7 @@ def compiled(report: ProfileReport, graphs: int, first: float, later: float) -> 
     times = f"first call {1e3 * first:.3g} ms, later ones {1e3 * later:.3g} ms"
     if regions:
         new = f", {graphs} compiled in the first call" if graphs else ", compiled before"
-        return Fact("compile active", "yes", OK, f"{regions} compiled regions run in a step{new}; {times}")
+        return Fact("compile active", "yes", OK, f"{regions} calls of compiled code in a step{new}; {times}")
     advice = "step = torch.compile(step) where launching costs more than computing; dz.doctor(step) says"
     if graphs:
         evidence = f"{graphs} graphs were compiled in the first call, and none runs in later ones; {times}"

@@ -13,6 +13,18 @@ LAUNCH, READ, LOCK, ALLOCATOR = "launch-bound", "host read", "interpreter lock",
 COPY, DATA, HOST, UNKNOWN = "copy", "data wait", "host work", "unknown"
 CAUSES = (LAUNCH, READ, LOCK, ALLOCATOR, COPY, DATA, HOST, UNKNOWN)
 
+# What helps against each; the line is for `dz.doctor` to name.
+REMEDIES = {
+    LAUNCH: "fewer and larger operators: torch.compile, a CUDA graph, a larger batch, a fused optimizer",
+    READ: "keep the value on the device and read it late: dz.tools.MetricsWriter; dz.doctor names the line",
+    LOCK: "that thread's work belongs in a process of its own, or in code that frees the lock",
+    ALLOCATOR: "fixed shapes, no empty_cache in the loop, PYTORCH_ALLOC_CONF=expandable_segments:True",
+    COPY: "copy beside the kernels from pinned memory: dz.tools.PrefetchLoader",
+    DATA: "workers and batches ahead of time: dz.tools.tune_workers, dz.tools.PrefetchLoader",
+    HOST: "move it out of the loop, into another thread or process, or onto the device",
+    UNKNOWN: "profile with stacks=True (--stacks) to see what the host did",
+}
+
 # Longer pauses between two operators are not the cost of Python around them.
 BETWEEN_OPERATORS = 100_000  # ns
 # From the launch to the start on an idle device; longer ones wait for something on the device.

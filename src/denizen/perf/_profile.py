@@ -5,7 +5,6 @@ import gzip
 import json
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -17,7 +16,7 @@ import torch
 from denizen.errors import InputError, StorageError
 from denizen.perf._profile_report import ProfileReport
 from denizen.perf._profile_sampler import Sampler
-from denizen.perf._profile_trace import trace_of
+from denizen.perf._profile_trace import exported, trace_of
 
 PLAIN, WARM_UP, ACTIVE = 3, 2, 5
 
@@ -217,10 +216,7 @@ class Profiler:
         return times[1:] or times
 
     def _finish(self) -> ProfileReport:
-        with tempfile.TemporaryDirectory(prefix="denizen-profile-") as folder:
-            file = os.path.join(folder, "trace.json")
-            self._profiler.export_chrome_trace(file)
-            content = json.loads(Path(file).read_bytes())
+        content = exported(self._profiler)
         times = self._plain_times()
         content["denizen"] = {"plain_times": times, "steps": min(self._count, self._all) - self._before}
         events = content["traceEvents"]

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from denizen.errors import StorageError, need
-from denizen.perf._gaps import Gap
+from denizen.perf._gaps import REMEDIES, Gap
 from denizen.perf._profile_measure import Idle, Kernel, Memory, Operator, Queue, measured
 from denizen.perf._profile_trace import Trace
 from denizen.tools._memory import size
 
 SHOWN = 10  # operators, kernels
+WORTH = 0.05  # of the time: less of a cause needs no advice
 NAME = 44  # characters of a kernel's name
 
 
@@ -160,6 +161,7 @@ class ProfileReport:
             at = f" [{idle.at}]" if idle.at and idle.at not in idle.evidence else ""
             share = idle.seconds / self.window
             lines.append(f"  {share:6.1%}  {idle.cause:16}  {idle.gaps:5} gaps{longest}: {idle.evidence}{at}")
+            lines += [f"{'':28}-> {REMEDIES[idle.cause]}"] if share >= WORTH else []
         return lines if self.idle else [f"{lines[0]} nothing"]
 
     def _operators(self) -> list[str]:

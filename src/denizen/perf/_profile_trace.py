@@ -4,6 +4,8 @@ import bisect
 import dataclasses
 import gzip
 import json
+import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -251,6 +253,20 @@ def read_trace(path: str | Path) -> Trace:
         return trace_of(events, facts, str(path))
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"read_trace(path={str(path)!r}): an event is malformed ({error!r})") from error
+
+
+def recorded(profiler: Any) -> Trace:
+    """The trace of a `torch.profiler.profile` that has stopped."""
+    content = exported(profiler)
+    return trace_of(content.pop("traceEvents"), content)
+
+
+def exported(profiler: Any) -> dict[str, Any]:
+    """What a `torch.profiler.profile` that has stopped writes."""
+    with tempfile.TemporaryDirectory(prefix="denizen-profile-") as folder:
+        file = os.path.join(folder, "trace.json")
+        profiler.export_chrome_trace(file)
+        return json.loads(Path(file).read_bytes())
 
 
 def trace_of(events: Iterable[Mapping[str, Any]], facts: Mapping[str, Any] | None = None, source: str = "") -> Trace:
