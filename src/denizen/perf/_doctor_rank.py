@@ -26,11 +26,12 @@ BUDGET = 60.0  # seconds for all comparisons
 
 @dataclasses.dataclass(frozen=True)
 class Gain:
-    """Seconds of a step saved, with the ends of the 95 % interval over pairs."""
+    """Seconds of a step saved, with the ends of the 95 % interval over pairs, and the seconds before."""
 
     seconds: float
     low: float
     high: float
+    before: float = 0.0
 
 
 def ranked(report: DoctorReport, subject: Subject, device: torch.device) -> DoctorReport:
@@ -62,7 +63,7 @@ def _measured(trial: "Trial", wanted: Sequence[Diagnosis], step: float) -> tuple
         if time.perf_counter() > ends:
             break
         alone[id(one)] = trial.gain([], [one])
-    costs = {key: _cost(gain, step) for key, gain in alone.items()}
+    costs = {key: _cost(gain) for key, gain in alone.items()}
     order = sorted((one for one in wanted if id(one) in alone), key=lambda one: -alone[id(one)].seconds)
     kept: list[Diagnosis] = []
     for one in order:
@@ -76,8 +77,8 @@ def _measured(trial: "Trial", wanted: Sequence[Diagnosis], step: float) -> tuple
     return costs, (alone[id(kept[0])] if len(kept) == 1 else trial.gain([], kept)).seconds
 
 
-def _cost(gain: Gain, step: float) -> Cost:
-    return Cost(gain.seconds, gain.low, gain.high, gain.seconds / step, AB, f"{PAIRS} pairs")
+def _cost(gain: Gain) -> Cost:
+    return Cost(gain.seconds, gain.low, gain.high, gain.seconds / gain.before, AB, f"{PAIRS} pairs")
 
 
 def _with_cost(one: Diagnosis, cost: Cost | None, report: DoctorReport) -> Diagnosis:
@@ -130,14 +131,15 @@ class Trial:
 
     def gain(self, before: Sequence[Diagnosis], after: Sequence[Diagnosis]) -> Gain:
         """What taking `after` out saves against `before` taken out: pairs in the order A B B A."""
-        gains = []
+        gains, times = [], []
         for pair in range(PAIRS):
             if pair % 2:
                 b, a = self._seconds(after), self._seconds(before)
             else:
                 a, b = self._seconds(before), self._seconds(after)
             gains.append(a - b)
-        return interval(gains)
+            times.append(a)
+        return dataclasses.replace(interval(gains), before=statistics.median(times))
 
     def _seconds(self, out: Sequence[Diagnosis]) -> float:
         self._kept.restore()

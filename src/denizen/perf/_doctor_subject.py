@@ -3,6 +3,7 @@
 import inspect
 import random
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -202,5 +203,7 @@ def _tensors_of(things: Any, depth: int) -> Iterator[Tensor]:
             yield from _tensors_of(thing.values(), depth + 1)
         elif isinstance(thing, list | tuple) and depth < 3:
             yield from _tensors_of(thing[:64], depth + 1)
-        elif hasattr(thing, "__dict__") and depth < 2 and not isinstance(thing, type) and not callable(thing):
+        elif isinstance(thing, type | ModuleType) or callable(thing):
+            continue
+        elif hasattr(thing, "__dict__") and depth < 2:
             yield from _tensors_of(list(vars(thing).values()), depth + 1)

@@ -1,0 +1,417 @@
+"""The doctor's report, ranking, restoring, regions, checklist and command line."""
+
+import json
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import denizen as dz
+from denizen import app
+from denizen.errors import ConfigError, InputError
+from denizen.perf._doctor_diagnosis import Diagnosis, lowered, period_of
+from denizen.perf._doctor_rank import Trial, interval
+from denizen.perf._doctor_region import examine_script
+from denizen.perf._doctor_subject import Subject
+
+
+def reading(device):
+    net = nn.Linear(4, 2).to(device)
+
+    def step():
+        net.zero_grad()
+        loss = net(torch.ones(8, 4, device=device)).sum()
+        loss.backward()
+        return loss.item()
+
+    return step
+
+
+def clean(device):
+    net = nn.Linear(4, 2).to(device)
+
+    def step():
+        net.zero_grad()
+        net(torch.ones(8, 4, device=device)).sum().backward()
+
+    return step
+
+
+def test_report_names_the_line_and_says_what_to_write():
+    report = dz.doctor(make=reading)
+    (one,) = report.faults
+    assert one.kind == "host-sync-item"
+    assert one.code == "return loss.item()"
+    assert (one.count, one.period, one.level) == (1, "every step", "warning")
+    assert not report.ok
+    text = str(report)
+    assert "would cost on a GPU" in text
+    assert one.where in text
+    assert "ms a step" not in text  # no times of a stand-in
+    assert report.step_seconds is None
+    assert report.host_seconds == []
+    assert report.counts["host_reads"] == 1
+
+
+def test_nothing_worth_changing_is_said():
+    report = dz.doctor(make=clean)
+    assert report.ok
+    assert report.faults == []
+    assert str(report).startswith("nothing worth changing")
+    assert report.roofline.launches == report.counts["ops"]
+    assert report.roofline.bandwidth is None
+
+
+def test_json_and_page(tmp_path):
+    report = dz.doctor(make=reading)
+    report.save_json(tmp_path / "r.json")
+    told = json.loads((tmp_path / "r.json").read_text())
+    assert told["findings"][0]["kind"] == "host-sync-item"
+    assert told["findings"][0]["cost"] is None
+    report.save_html(tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "host-sync-item" in page
+    assert "<script" not in page
+    with pytest.raises(dz.errors.StorageError, match="could not be written"):
+        report.save_html(tmp_path / "no" / "r.html")
+
+
+def test_a_step_is_undone():
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(net.parameters())
+
+    def step():
+        optimizer.zero_grad()
+        net(torch.randn(8, 4)).mean().backward()
+        optimizer.step()
+
+    step()
+    before = [value.clone() for value in net.state_dict().values()]
+    drawn, steps = torch.get_rng_state(), optimizer.state[net[0].weight]["step"].item()
+    report = dz.doctor(step)
+    assert report.device.type == "cpu"
+    assert report.step_seconds > 0
+    assert all(torch.equal(a, b) for a, b in zip(before, net.state_dict().values(), strict=True))
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert optimizer.state[net[0].weight]["step"].item() == steps
+    assert any("pass make=" in note for note in report.notes)
+
+
+def test_a_step_on_the_simulated_device_is_known_as_one():
+    report = dz.doctor(reading(dz.budget(device="simulated").device))
+    assert report.device.type == "simulated"
+    assert [one.kind for one in report.faults] == ["host-sync-item"]
+
+
+def test_arguments_and_numbers_are_passed(capsys):
+    def told(*words):  # lists that a step changes are put back
+        print(*words)
+
+    dz.doctor(lambda a, b: told(a, b), 1, 2, rank=False)
+    assert set(capsys.readouterr().out.splitlines()) == {"1 2"}
+    dz.doctor(lambda number: told(number), rank=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [str(number) for number in range(len(lines))]
+    assert len(lines) > 20
+
+
+def test_a_function_of_a_device_builds_the_step():
+    assert dz.doctor(reading).faults[0].kind == "host-sync-item"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: dz.doctor(), "takes a step, or make="),
+        (lambda: dz.doctor(clean, make=clean), "takes a step, or make="),
+        (lambda: dz.doctor(make=clean, steps=1), "steps=1.*at least 4"),
+        (lambda: dz.doctor(make=clean, device="tpu"), "'tpu'"),
+        (lambda: dz.doctor(lambda: None, device="cpu"), "is for make="),
+        (lambda: dz.doctor(make=lambda device: 3), "returned int"),
+        (lambda: dz.doctor(5), "step=5"),
+    ],
+)
+def test_wrong_use_is_refused(call, words):
+    with pytest.raises(InputError, match=words):
+        call()
+
+
+def test_an_error_of_the_step_passes_through():
+    def make(device):
+        def step():
+            raise KeyError("mine")
+
+        return step
+
+    with pytest.raises(KeyError, match="mine"):
+        dz.doctor(make=make)
+
+
+def test_data_that_come_to_an_end():
+    batches = iter([torch.ones(2)] * 5)
+    with pytest.raises(InputError, match="ran out of data after 5 steps"):
+        dz.doctor(lambda: next(batches))
+
+    def make(device):
+        data = iter([torch.ones(2)] * 9)
+        return lambda: next(data).to(device).sum().item()
+
+    assert {one.kind for one in dz.doctor(make=make).faults} == {"h2d-fresh", "host-sync-item"}
+
+
+def test_periods_and_levels():
+    assert period_of([0, 1, 2], range(3)) == "every step"
+    assert period_of([0, 4, 8], range(12)) == "every 4 steps"
+    assert period_of([3], range(12)) == "once"
+    assert period_of([1, 2, 7], range(12)) == "irregular"
+    assert lowered("warning", "every 3 steps") == "warning"
+    assert lowered("warning", "every 10 steps") == lowered("warning", "once") == "note"
+
+
+def test_first_calls_are_no_fault():
+    def make(device):
+        kept = {}
+
+        def step():
+            if not kept:
+                kept["scale"] = float(torch.ones(3, device=device).sum())
+            with dz.perf.allow("log"):
+                torch.ones(2, device=device).sum().item()
+
+        return step
+
+    report = dz.doctor(make=make)
+    assert report.ok
+    assert [one.reason for one in report.once] == ["log"]
+
+
+def test_periodic_reads_cost_little():
+    def make(device):
+        x = torch.ones(3, device=device)
+
+        def step(i):
+            if i % 3 == 0:
+                x.sum().item()
+
+        return step
+
+    (one,) = dz.doctor(make=make).findings
+    assert one.period == "every 3 steps"
+
+
+# --- ranking, by substitution: what waits on a GPU sleeps here --------------------------------------------------------
+
+
+def waiting(tmp_path, monkeypatch):
+    file = tmp_path / "waits.py"
+    file.write_text(
+        "import torch\n"
+        "net = torch.nn.Linear(4, 2)\n"
+        "optimizer = torch.optim.SGD(net.parameters(), 0.1)\n"
+        "seen = []\n"
+        "def step():\n"
+        "    optimizer.zero_grad()\n"
+        "    loss = net(torch.ones(8, 4)).square().sum()\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+        "    seen.append(loss.item())\n"
+        "    torch.cuda.synchronize()\n"
+        "    if seen[-1] > 1e9:\n"
+        "        raise ValueError\n"
+    )
+    item = torch.Tensor.item
+    monkeypatch.setattr(torch.Tensor, "item", lambda tensor: (time.sleep(0.004), item(tensor))[1])
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: time.sleep(0.001))
+    names = {}
+    exec(compile(file.read_text(), file, "exec"), names)
+
+    def finding(kind, line):
+        return Diagnosis(kind, str(file), line, "step", "", 1, "every step", "warning", (), "")
+
+    return names, [finding("host-sync-item", 10), finding("host-sync-explicit", 11)]
+
+
+def test_gain_is_what_the_step_saves_without_the_finding(tmp_path, monkeypatch):
+    names, found = waiting(tmp_path, monkeypatch)
+    subject = Subject(names["step"], (), None, made=False)
+    with Trial(subject, torch.device("cpu"), found, 0.005) as trial:
+        read, wait = trial.gain([], found[:1]), trial.gain([], found[1:])
+        both, rest = trial.gain([], found), trial.gain(found[:1], found)
+        item = torch.Tensor.item
+    assert torch.Tensor.item is not item  # wrappers are gone
+    # Sleeping takes at least so long, so these are bounds and no timing of work.
+    assert read.seconds > 0.003
+    assert wait.seconds > 0.0005
+    assert both.seconds > 0.004
+    assert read.low > 0
+    assert rest.seconds < read.seconds
+
+
+def test_recorded_values_keep_the_course_of_a_step(tmp_path, monkeypatch):
+    names, found = waiting(tmp_path, monkeypatch)
+    subject = Subject(names["step"], (), None, made=False)
+    with Trial(subject, torch.device("cpu"), found, 0.005) as trial:
+        trial._kept.restore()
+        trial._tape.rewind()
+        names["seen"].clear()
+        trial._take(1)
+        plain = list(names["seen"])
+        trial._kept.restore()
+        trial._tape.rewind()
+        names["seen"].clear()
+        with trial._tape.without(found):
+            trial._take(1)
+        assert names["seen"] == plain
+
+
+def test_interval_over_pairs():
+    gain = interval([0.01] * 12)
+    assert gain.low == gain.high == gain.seconds == 0.01
+    noisy = interval(list(np.linspace(-1, 1, 12)))
+    assert noisy.low < 0 < noisy.high
+
+
+def test_costs_are_measured_where_the_device_can_be_timed():
+    def make(device):
+        net = nn.Linear(4, 1).to(device)
+
+        def step():
+            net.zero_grad()
+            with torch.autograd.detect_anomaly(check_nan=False):
+                for _ in range(5):
+                    net(torch.ones(8, 4, device=device)).mean().backward()
+
+        return step
+
+    with pytest.warns(UserWarning, match="Anomaly"):
+        report = dz.doctor(make=make, device="cpu")
+    (one,) = report.faults
+    assert one.kind == "debug-left-on"
+    assert one.cost is None or one.cost.how == "measured A/B"
+    assert torch.is_anomaly_enabled() is False
+
+
+# --- marked regions, checklist, command line --------------------------------------------------------------------------
+
+
+def test_a_region_does_nothing_without_the_doctor():
+    calls = []
+    with dz.perf.region():
+        calls.append(1)
+    dz.perf.region()(lambda: calls.append(2))()
+    assert calls == [1, 2]
+
+
+def looping(steps=1000):
+    device = dz.budget(device="simulated").device
+    net = nn.Linear(4, 2).to(device)
+    for _ in range(steps):
+        x = torch.ones(8, 4).to(device)
+        with dz.perf.region():
+            net.zero_grad()
+            net(x).sum().backward()
+
+
+def test_a_region_is_examined_with_what_lies_between():
+    report = examine_script(looping, device="simulated")
+    assert [one.kind for one in report.faults] == ["h2d-fresh"]
+    assert report.faults[0].code == "x = torch.ones(8, 4).to(device)"
+    assert report.faults[0].period == "every step"
+
+
+def test_scripts_without_steps_are_told_what_to_do():
+    with pytest.raises(ConfigError, match="marks no step"):
+        examine_script(lambda: None, device="simulated")
+    with pytest.raises(ConfigError, match=r"did 4 steps; \d+ are needed"):
+        examine_script(lambda: looping(4), device="simulated")
+
+
+def test_checklist_has_nine_points_with_evidence():
+    points = dz.perf.checklist(dz.doctor(make=reading)).points
+    assert len(points) == 9
+    assert all(point.evidence for point in points)
+    states = {point.title: point.state for point in points}
+    assert states["no waiting for values"] == "change"
+    assert states["the device is the bottleneck"] == "not seen"
+    text = str(dz.perf.checklist(dz.doctor(make=clean)))
+    assert text.count("\n") >= 8
+
+
+@pytest.fixture
+def denizen(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["denizen", "doctor", *words])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            app.main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    (tmp_path / "train.py").write_text(
+        "import sys\n"
+        "import torch\n"
+        "import denizen as dz\n"
+        "def make(device):\n"
+        "    x = torch.ones(3, device=device)\n"
+        "    def step():\n"
+        "        print('noise')\n"
+        "        return x.sum().item()\n"
+        "    return step\n"
+        "def good(device):\n"
+        "    x = torch.ones(3, device=device)\n"
+        "    return lambda: x.sum()\n"
+        "def bad(device):\n"
+        "    return lambda: 1 / 0\n"
+        "if __name__ == '__main__':\n"
+        "    step = make(dz.budget(device='simulated').device)\n"
+        "    assert sys.argv[1:] == ['--lr', '3']\n"
+        "    while True:\n"
+        "        with dz.perf.region():\n"
+        "            step()\n"
+    )
+    return call
+
+
+def test_exit_codes(denizen):
+    assert denizen("train.py:good", "--device", "simulated")[0] == 0
+    code, out, _ = denizen("train.py:make", "--device", "simulated")
+    assert code == 1
+    assert "train.py:8" in out
+    assert "noise" not in out
+    assert denizen("train.py:make", "--device", "simulated", "--fail-on", "severe")[0] == 0
+    code, _, err = denizen("train.py:nope")
+    assert code == 2
+    assert "did you mean" in err or "valid" in err
+    assert denizen()[0] == 2
+    assert denizen("--", "python", "gone.py")[0] == 2
+    code, _, err = denizen("train.py:bad", "--device", "simulated")
+    assert code == 2
+    assert "ZeroDivisionError" in err
+
+
+def test_json_page_and_script(denizen, tmp_path):
+    code, out, _ = denizen("train.py:make", "--device", "simulated", "--json", "--html", "page.html", "--checklist")
+    told = json.loads(out)
+    assert (code, told["findings"][0]["line"], len(told["checklist"])) == (1, 8, 9)
+    assert "host-sync-item" in (tmp_path / "page.html").read_text()
+    code, out, _ = denizen("--device", "simulated", "--", "python", "train.py", "--lr", "3")
+    assert code == 1
+    assert "train.py:8" in out
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu():
+    report = dz.doctor(make=reading)
+    assert report.device.type == "cuda"
+    assert report.step_seconds > 0
+    assert 0 <= report.roofline.busy <= 1
+    assert report.roofline.launches > 0
+    assert [one.kind for one in report.findings] == ["host-sync-item"]
+    assert report.findings[0].cost is None or report.findings[0].cost.how == "measured A/B"
+    assert dz.doctor(make=clean).ok
