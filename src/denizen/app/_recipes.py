@@ -77,6 +77,14 @@ RECIPES: dict[str, Recipe] = {
         "foraging", "foraging", "food and poison on a torus, five ways to be paid", 50_331_648, "conv",
         {"head": "popart"}, {"ppo": FORAGING},
     ),
+    "control": Recipe(
+        "control", "control", "close and vaccinate in a city that runs the COVID model", 40_960,
+        policy_options={"hidden": "32,32", "head": "popart"},
+        settings={"ppo": {
+            "num_envs": 32, "num_steps": 16, "epochs": 8, "gamma": 1.0, "learning_rate": "3e-3:0", "value_clip": None,
+            "entropy_coefficient": "0.02:0",
+        }},
+    ),
     "fruits": Recipe("fruits", "fruits", "catch falling fruits", 1_000_000, settings={"ppo": {"num_envs": 64}}),
 }  # fmt: skip
 

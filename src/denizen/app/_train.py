@@ -28,7 +28,7 @@ class Train:
 
     about: ClassVar[str] = """Train a policy in a world: a progress bar, a summary, curves, a run folder to keep.
 
-worlds: cartpole acrobot mountaincar pendulum catch breakout spaceinvaders asterix freeway foraging fruits
+worlds: cartpole acrobot mountaincar pendulum catch breakout spaceinvaders asterix freeway foraging fruits control
 
 examples:
   denizen train cartpole

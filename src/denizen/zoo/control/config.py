@@ -1,0 +1,37 @@
+"""A city to control, by default a small synthetic one."""
+
+from typing import TYPE_CHECKING, Any
+
+from denizen.errors import InputError
+from denizen.population import Population, synthetic
+from denizen.zoo.covid.config import covid
+
+if TYPE_CHECKING:
+    from denizen.zoo.control.model import EpidemicControl
+
+R = 4.75  # a week, of every week: the COVID model's default, without the published series' end
+
+
+def control(
+    population: Population | None = None, *, size: int = 2000, weeks: int = 16, **params: Any
+) -> "EpidemicControl":
+    """Epidemic control in a population.
+
+    Args:
+        population: as `denizen.zoo.covid.covid` takes it; None: a synthetic one like Astoria.
+        size: of the synthetic population.
+        weeks: of a life.
+        **params: `closure_effect`, `closure_cost`, `campaign_cost`, `shots`.
+
+    Raises:
+        InputError: a value that does not fit.
+    """
+    from denizen.zoo.control.model import EpidemicControl
+
+    if not isinstance(weeks, int) or isinstance(weeks, bool) or weeks < 1:
+        raise InputError(f"control: weeks={weeks!r}, expected a whole number, at least 1")
+    people = population if population is not None else synthetic(size=size)
+    model = covid(people, R=[R], symmetrize=True)
+    if not bool((model.origin > 0).any()):
+        raise InputError(f"control: nobody of {model.num_agents:,} is ill at the start; take a larger population")
+    return EpidemicControl(model=model, weeks=weeks, **params)
