@@ -16,6 +16,7 @@ from denizen.rl import _processes as processes
 from denizen.rl._best import Best
 from denizen.rl._evaluate import Evaluation, evaluate
 from denizen.rl._iteration import Iteration
+from denizen.rl._patience import Patience, Stall
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
 from denizen.rl._training_folder import METRICS, TrainingFolder
@@ -43,6 +44,7 @@ class Trained:
         path: ``"eager"``, ``"compiled"`` or ``"captured"``.
         folder: the run folder; None where none was kept.
         evaluations: (update, evaluation) of each validation.
+        stopped: patience ended the training before its time.
     """
 
     policy: ActorCritic
@@ -55,6 +57,7 @@ class Trained:
     path: str
     folder: Path | None
     evaluations: list[tuple[int, Evaluation]]
+    stopped: bool = False
 
     @property
     def steps_per_second(self) -> float:
@@ -74,6 +77,7 @@ def train(
     device: torch.device | str | None = None, folder: Path | str | None = None, validate_every: int | None = None,
     validation: Mapping[str, Any] | None = None, params: dict[str, Any] | None = None, compile: bool | None = None,
     sinks: Sequence[Any] = (), progress: bool = True, settings: Mapping[str, Any] | None = None,
+    patience: Patience | None = None,
 ) -> Trained:  # fmt: skip
     """Train a policy in an environment.
 
@@ -98,6 +102,7 @@ def train(
         sinks: where metrics go as well: see `denizen.tools.MetricsWriter`.
         progress: show a bar.
         settings: kept in the manifest; JSON values.
+        patience: end early where the score that tells the best policy stops rising; None: never.
 
     Raises:
         InputError: an argument does not fit.
@@ -109,9 +114,10 @@ def train(
         "env": fingerprint(training.worlds.env), "algorithm": describe(algorithm), "policy": _shapes(policy),
         "seed": seed, "total_steps": total_steps, "device": training.worlds.device.type, "compile": compile,
         "validate_every": validate_every, "validation": dict(validation or {}), "samples": algorithm.samples,
+        "patience": None if patience is None else dataclasses.asdict(patience),
     }  # fmt: skip
     kept = TrainingFolder.create(folder, facts, settings) if folder is not None and processes.rank() == 0 else None
-    loop = _Loop(training, kept, validate_every, dict(validation or {}), sinks)
+    loop = _Loop(training, kept, validate_every, dict(validation or {}), sinks, patience)
     return loop.run(compile, progress)
 
 
@@ -148,7 +154,8 @@ def resume(
             raise InputError(
                 f"resume: the {name} differs from that of the training in {folder}; {_difference(known[name], value)}"
             )
-    loop = _Loop(training, kept, known["validate_every"], known["validation"], sinks)
+    patience = Patience(**known["patience"]) if known.get("patience") else None
+    loop = _Loop(training, kept, known["validate_every"], known["validation"], sinks, patience)
     loop.load()
     return loop.run(known["compile"], progress)
 
@@ -158,7 +165,7 @@ class _Loop:
 
     def __init__(
         self, training: Any, folder: TrainingFolder | None, every: int | None, validation: dict[str, Any],
-        sinks: Sequence[Any],
+        sinks: Sequence[Any], patience: Patience | None = None,
     ) -> None:  # fmt: skip
         if every is not None and (not isinstance(every, int) or every < 1):
             raise InputError(f"train: validate_every={every!r}, expected a number of updates, at least 1, or None")
@@ -169,12 +176,15 @@ class _Loop:
         self.evaluations: list[tuple[int, Evaluation]] = []
         self.done = 0 if folder is None else folder.manifest["updates"]
         self._sinks = sinks
-        self._faulty = False
+        self._faulty = self._over = False
+        self.patience = patience
+        self.stall = None if patience is None else Stall(patience, self.best.score.device)
 
     def tensors(self) -> dict[str, Tensor]:
         """What the rest of the training depends on; of several processes, what is this one's has its number."""
         best = {f"best.{name}": tensor for name, tensor in self.best.tensors().items()}
-        held = {**self.training.tensors(), **best, "score": self.score}
+        stall = {} if self.stall is None else {f"stall.{n}": tensor for n, tensor in self.stall.tensors().items()}
+        held = {**self.training.tensors(), **best, "score": self.score, **stall}
         if processes.size() == 1:
             return held
         return {(f"rank{processes.rank()}.{n}" if n.startswith("memo.") else n): t for n, t in held.items()}
@@ -193,6 +203,7 @@ class _Loop:
                 if saved[name].shape != tensor.shape:
                     raise DataError(f"run folder {self.folder.path}: {name} has shape {tuple(saved[name].shape)} there")
                 tensor.copy_(saved[name])
+        self._over = self.stall is not None and bool(self.stall.over)
         if processes.rank() > 0:
             return
         self.folder.trim_metrics()
@@ -211,6 +222,7 @@ class _Loop:
                 self._updates(iteration, progress)
                 self._check()
                 self._save("finished")
+                self._restore()
             except BaseException as error:
                 self._ended(error)
                 raise
@@ -218,15 +230,22 @@ class _Loop:
             policy=training.policy, best=self.best.weights(), metrics=self.rows, updates=self.done,
             steps=self.done * training.algorithm.samples, seconds=time.perf_counter() - began,
             seconds_to_ready=iteration.seconds_to_ready, path=iteration.path,
-            folder=None if self.folder is None else self.folder.path, evaluations=self.evaluations,
+            folder=None if self.folder is None else self.folder.path, evaluations=self.evaluations, stopped=self._over,
         )  # fmt: skip
+
+    def _restore(self) -> None:
+        """After the last save, which is of the last policy."""
+        if self._over and self.folder is not None and self.stall is not None and processes.rank() == 0:
+            self.folder.log(f"stopped at update {self.done}: no better score since update {int(self.stall.since)}")
+        if self.patience is not None and self.patience.restore_best and self.done:
+            self.training.policy.load_state_dict(self.best.weights())
 
     def _updates(self, iteration: Iteration, progress: bool) -> None:
         training, samples = self.training, self.training.algorithm.samples
         show = progress and processes.rank() == 0
         title, missing = type(training.worlds.env).__name__, (training.num_updates - self.done) * samples
         with self._writer() as writer, progress_bar(missing, show, title, 1) as advance:
-            while self.done < training.num_updates and not self._faulty:
+            while self.done < training.num_updates and not self._faulty and not self._over:
                 with uninterrupted():  # Ctrl-C waits for the end of the update, where everything fits together
                     metrics = dict(iteration())
                     self.done += 1
@@ -237,6 +256,7 @@ class _Loop:
                     writer.flush()
                     self._check()
                     self._save("running")
+                    self._over = self.stall is not None and bool(self.stall.over)
 
     def _due(self) -> bool:
         """Whether to save: as time goes by; of several processes, which must do so together, at fixed updates."""
@@ -255,6 +275,7 @@ class _Loop:
         self.rows.append(row)
         if processes.size() == 1:  # several stop together, where they save
             self._faulty = self._faulty or row.get("faulty", 0.0) > 0
+            self._over = self._over or row.get("patience_over", 0.0) > 0
 
     def _judge(self, metrics: dict[str, Tensor]) -> None:
         """Offer the policy as the best, by the mean return of training or of a validation."""
@@ -262,12 +283,21 @@ class _Loop:
             now = metrics["return_mean"]
             following = torch.where(torch.isnan(self.score), now, torch.lerp(now, self.score, SMOOTHING))
             self.score.copy_(torch.where(torch.isnan(now), self.score, following))
-            self.best.offer(self.score, self.training.updates)
+            self._offer(self.score, metrics)
         elif self.done % self.every == 0 or self.done == self.training.num_updates:
             told = evaluate(self.training.worlds.env, self.training.policy, **self.validation)
             self.evaluations.append((self.done, told))
             metrics["validation_return"] = torch.full_like(self.score, told.mean)
-            self.best.offer(metrics["validation_return"], self.training.updates)
+            self._offer(metrics["validation_return"], metrics)
+
+    def _offer(self, score: Tensor, metrics: dict[str, Tensor]) -> None:
+        """The score of the policy as it is; how late the end of patience is read changes nothing in the best one."""
+        if self.stall is None:
+            self.best.offer(score, self.training.updates)
+            return
+        self.best.offer(torch.where(self.stall.over, -torch.inf, score), self.training.updates)
+        self.stall.look(score, self.training.updates)
+        metrics["patience_over"] = self.stall.over.to(torch.float32)
 
     def _check(self) -> None:
         self.training.check()
