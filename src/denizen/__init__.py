@@ -25,6 +25,7 @@ from denizen.run import simulate as simulate
 from denizen.space import Graph as Graph
 
 if typing.TYPE_CHECKING:
+    from denizen import nn as nn
     from denizen import perf as perf
     from denizen import rl as rl
     from denizen import tools as tools
@@ -34,7 +35,7 @@ if typing.TYPE_CHECKING:
     from denizen.rl import PPO as PPO
     from denizen.rl import train as train
 
-_LATE = ("perf", "rl", "tools")  # namespaces that cost their import only where they are used
+_LATE = ("nn", "perf", "rl", "tools")  # namespaces that cost their import only where they are used
 _LATE_NAMES = {"GRPO": "rl", "PPO": "rl", "budget": "perf", "doctor": "perf", "train": "rl"}  # names from these
 
 

@@ -1,0 +1,146 @@
+"""The specification in code: an agent attention network written to be read, in whatever precision its weights have.
+
+Nothing is fused, folded or laid out for speed. `DynamicDotGAT` computes the same and is tested against this.
+Axes: B batch, T time, A agents, M features, H hidden, h heads, d = H/h.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from denizen.nn._config import DotGATConfig, check_input, check_sensing
+from denizen.nn._initial import initial
+from denizen.nn._social import EdgeBias, SmallWorld, SocialBias
+from denizen.space import Graph
+
+
+class AgentStates(NamedTuple):
+    """What an agent attention network returns.
+
+    Attributes:
+        hidden: `[batch, time, agents, hidden]`, before the last norm.
+        outputs: `[batch, time, agents, outputs]`.
+    """
+
+    hidden: Tensor
+    outputs: Tensor
+
+
+class DynamicDotGATReference(nn.Module):
+    """The plain form of `DynamicDotGAT`: same formulae, same results, written to be read.
+
+    Attributes:
+        config: sizes and switches.
+        sensing: `[agents, features]`, 1 where an agent sees a column.
+        bias: learnable biases of the social attention; None where everyone talks to everyone.
+        drop: what is applied to whatever a sublayer adds.
+    """
+
+    sensing: Tensor
+    embed: nn.Parameter
+    embed_gain: nn.Parameter
+    memory_gain: nn.Parameter
+    social_gain: nn.Parameter
+    alone_gain: nn.Parameter
+    mlp_gain: nn.Parameter
+    head: nn.Parameter
+    head_bias: nn.Parameter
+    head_gain: nn.Parameter
+
+    def __init__(self, config: DotGATConfig, sensing: Tensor | None = None) -> None:
+        """Args:
+        config: sizes and switches.
+        sensing: `[agents, features]` of zeros and ones; None lets every agent see everything.
+        """
+        super().__init__()
+        self.config = config
+        for name, value in initial(config).items():
+            self.register_parameter(name, nn.Parameter(value))
+        self.bias = make_bias(config)
+        self.register_buffer("sensing", make_sensing(config, sensing))
+        self.drop = nn.Dropout(config.dropout)
+
+    def forward(self, series: Tensor | None = None, *, views: Tensor | None = None) -> AgentStates:
+        """Every agent's state and outputs at every time, from what it saw until then.
+
+        Args:
+            series: `[B, T, M]`, or `[T, M]` for a batch of one; every agent sees it through the sensing mask.
+            views: instead of it `[B, A, T, M]`: what each agent sees, masked already.
+
+        Raises:
+            InputError: shapes that do not fit.
+        """
+        check_input(series, views, self.config)
+        if series is not None:
+            series = series[None] if series.ndim == 2 else series
+            views = series[:, None] * self.sensing[None, :, None, :]  # [B, A, T, M]
+        h = self._norm(torch.einsum("batm,amh->btah", views, self.embed), self.embed_gain)
+        for _ in range(self.config.message_steps):
+            if self.config.memory:
+                h = h + self.drop(self._memory(self._norm(h, self.memory_gain)))
+            if self.config.talks:
+                h = h + self.drop(self._social(self._norm(h, self.social_gain)))
+            if self.config.isolated_width:
+                h = h + self.drop(self._mlp(self._norm(h, self.alone_gain), "alone"))
+            h = h + self.drop(self._mlp(self._norm(h, self.mlp_gain), "mlp"))
+        outputs = torch.einsum("btah,ahy->btay", self._norm(h, self.head_gain), self.head) + self.head_bias
+        return AgentStates(h, outputs)
+
+    def _norm(self, x: Tensor, gain: Tensor) -> Tensor:
+        return gain * x / torch.sqrt(x.square().mean(-1, keepdim=True) + self.config.eps)
+
+    def _heads(self, u: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Q, K, V of `u` [B, T, A, H], each [B, T, A, h, d]."""
+        q = torch.einsum("btah,ahk->btak", u, getattr(self, f"{name}_q"))
+        k = torch.einsum("btah,ahk->btak", u, getattr(self, f"{name}_k"))
+        v = torch.einsum("btah,hk->btak" if self.config.shared_v else "btah,ahk->btak", u, getattr(self, f"{name}_v"))
+        split = [x.unflatten(-1, (self.config.num_heads, -1)) for x in (q, k, v)]
+        return split[0], split[1], split[2]
+
+    def _memory(self, u: Tensor) -> Tensor:
+        """Each agent attends to its own past and present."""
+        q, k, v = self._heads(u, "memory")
+        scores = torch.einsum("btand,bsand->bants", q, k) / math.sqrt(q.shape[-1])
+        past = torch.ones(u.shape[1], u.shape[1], dtype=torch.bool, device=u.device).tril()
+        weights = torch.softmax(scores.masked_fill(~past, -torch.inf), -1)
+        return torch.einsum("bants,bsand->btand", weights, v).flatten(-2)
+
+    def _social(self, u: Tensor) -> Tensor:
+        """At each time, agents attend to one another."""
+        weights, v = self._social_weights(u)
+        return torch.einsum("btnac,btcnd->btand", weights, v).flatten(-2)
+
+    def _social_weights(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        q, k, v = self._heads(u, "social")
+        scores = torch.einsum("btand,btcnd->btnac", q, k) / math.sqrt(q.shape[-1])
+        if isinstance(self.bias, SocialBias):
+            scores = scores + self.bias()
+        elif isinstance(self.bias, EdgeBias):
+            scores = scores + self.bias.dense()
+        return torch.softmax(scores, -1), v
+
+    def _mlp(self, u: Tensor, name: str) -> Tensor:
+        inner = torch.einsum("btah,ahk->btak", u, getattr(self, f"{name}_in")) + getattr(self, f"{name}_in_bias")
+        return torch.einsum("btak,akh->btah", F.silu(inner), getattr(self, f"{name}_out")) + getattr(
+            self, f"{name}_out_bias"
+        )
+
+
+def make_bias(config: DotGATConfig) -> SocialBias | EdgeBias | None:
+    """The learnable biases that a configuration asks for."""
+    if not config.talks:
+        return None
+    if isinstance(config.social, SmallWorld):
+        return SocialBias(config.social, config.num_agents)
+    return EdgeBias(config.social) if isinstance(config.social, Graph) else None
+
+
+def make_sensing(config: DotGATConfig, sensing: Tensor | None) -> Tensor:
+    """The mask as float32, checked."""
+    if sensing is None:
+        return torch.ones(config.num_agents, config.num_features)
+    check_sensing(sensing, config)
+    return sensing.to(torch.float32)
