@@ -120,7 +120,7 @@ def test_two_runs_with_one_seed_are_equal_and_seeds_differ():
 def test_a_compiled_step_gives_the_same_numbers():
     algorithm = dz.PPO(**SMALL)
     eager, compiled = training(algorithm), training(algorithm)
-    compiled.collector.compile("aot_eager")
+    compiled.compile("aot_eager")
     for _ in range(3):
         one, other = algorithm.update(eager), algorithm.update(compiled)
     assert torch.equal(weights(eager), weights(compiled))

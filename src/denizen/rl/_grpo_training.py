@@ -80,6 +80,10 @@ class GroupTraining:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, self._dtype, cache_enabled=False)
 
+    def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
+        """Compile a step of the rollout when it is next taken; None: no longer. The loss stays eager."""
+        self.collector.compile(backend)
+
     def begin(self) -> None:
         """A new life in every world: each group a start of its own that no rollout had before."""
         memo, worlds = self.memo, self.memo.worlds

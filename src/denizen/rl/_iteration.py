@@ -12,6 +12,7 @@ from denizen.ops import fuse_draws, variant
 
 # Steps in a row of a whole training from which compiling on a CPU pays; fixed, so that a resumed run decides alike.
 COMPILE_FROM = 100_000
+COMPILE_LOSS_FROM = 5_000_000  # steps of worlds in all from which compiling the loss on a CPU pays as well
 WARM_UP = 2  # updates before a capture: compilation, autotuning and lazy initialisation happen there
 
 
@@ -54,6 +55,8 @@ class Iteration:
         self._algorithm, self._training = algorithm, training
         self._device = training.worlds.device
         self._compile = compiles(compile, training, self._device)
+        steps = training.num_updates * algorithm.samples
+        self._compile_loss = self._device.type == "cuda" or steps >= COMPILE_LOSS_FROM
         self._graph: torch.cuda.CUDAGraph | None = None
         self._metrics: dict[str, Tensor] = {}
         self.path, self.seconds_to_ready = "eager", 0.0
@@ -88,7 +91,7 @@ class Iteration:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what torch says about itself while it compiles
                 fuse_draws()
-                self._training.collector.compile()
+                self._training.compile(loss=self._compile_loss)
                 self._algorithm.update(self._training)
             self.path = "compiled"
             if self._device.type == "cuda":
@@ -101,7 +104,7 @@ class Iteration:
             reason = (str(inner).strip().splitlines() or [type(inner).__name__])[0]
             warnings.warn(f"updates could not be compiled and run eagerly: {reason}", stacklevel=4)
             self._graph, self.path = None, "eager"
-            self._training.collector.compile(None)
+            self._training.compile(None)
             _put_back(kept)
             self._algorithm.update(self._training)
 

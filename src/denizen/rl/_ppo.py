@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from denizen.rl._rollout import Collector, Memo, Rollout
 from denizen.rl._schedules import Linear, Schedule, value_at
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
+from denizen.run._engine import own_code
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _FIRST_SCALE = 2.0**16  # of the loss in float16, as torch.amp.GradScaler begins
@@ -211,7 +213,7 @@ class PPO:
         for epoch in range(self.epochs):
             for part in self._parts(training, learned, epoch):
                 training.optimizer.zero()
-                loss = self._loss(training, part, coefficients)
+                loss = training.loss(training, part, coefficients)
                 (loss.total * training.optimizer.scale).backward()
                 if self.target_kl is not None:
                     stopped = stopped | (processes.total(loss.kl) > self.target_kl)
@@ -298,6 +300,7 @@ class Training:
         groups = range(processes.rank() * share, (processes.rank() + 1) * share)
         self.minibatches = Minibatches(seed, device, groups, algorithm.minibatches)
         self.updates = torch.zeros((), dtype=torch.int64, device=device)
+        self.loss: Callable[..., Loss] = algorithm._loss
 
     def _groups(self, apart: bool) -> list[list[torch.nn.Parameter]]:
         learnable = [p for p in self.policy.parameters() if p.requires_grad]
@@ -333,6 +336,18 @@ class Training:
         if flows:
             summary.update(zip(flows, processes.total(self.rollout.flows).unbind(), strict=True))
         return summary
+
+    def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
+        """Compile what an update is made of, when it is next run; None: no longer.
+
+        Args:
+            backend: of torch.compile.
+            loss: the loss with its backward as well, which takes longest.
+        """
+        self.collector.compile(backend)
+        self.loss = self.algorithm._loss
+        if backend is not None and loss and processes.size() == 1:
+            self.loss = torch.compile(own_code(self.algorithm._loss), fullgraph=True, dynamic=False, backend=backend)
 
     def check(self) -> None:
         """Raise `ModelError` where a check on the device has failed (reads the device)."""
