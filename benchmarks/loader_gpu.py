@@ -1,6 +1,7 @@
 """What a loop waits for its loader, before and after; runs on CUDA (copies beside kernels, traced) and on the CPU.
 
-    python benchmarks/loader_gpu.py [--device cpu] [--batches 100] [--step-ms 20] [--out FILE.json] [--trace FILE.json]
+    python benchmarks/loader_gpu.py [--device cpu] [--batches 100] [--batch 64] [--step-ms 20]
+                                    [--out FILE.json] [--trace FILE.json]
 
 A synthetic data set whose samples are decompressed and scaled one by one, and a step that keeps the device busy for
 `--step-ms`: matrix products on CUDA, a pause on the CPU. Five loops over the same batches in the same order:
@@ -12,15 +13,21 @@ A synthetic data set whose samples are decompressed and scaled one by one, and a
     no loader     the step alone, on a batch that is there: the floor
 
 Each is run `ROUNDS` times in turn. Reported: milliseconds a step (median, least, most), samples a second, share of
-waiting (1 - floor / step), and what `PrefetchLoader.report` says. On CUDA the prefetched loop is traced besides: the
-part of the copies' time during which a kernel ran. Losses of all loops are compared, bit for bit.
+waiting (1 - floor / step), and what `PrefetchLoader.report` says. Losses of all loops are compared, bit for bit.
+
+Overlap is traced: the part of the time of decoding that lies within a step, in the plain loop and in the prefetched one
+(`--trace` writes both, steps and workers below one another, for ui.perfetto.dev), and on CUDA the part of the copies'
+time during which a kernel ran (`--trace` with `.copies` before its ending).
 """
 
 import argparse
 import itertools
 import json
+import os
 import statistics
+import struct
 import sys
+import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -34,9 +41,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from denizen import tools
+from denizen._watch import Span, busy
+from denizen._watch._spans import clipped, union
 
 ROUNDS = 3
-BATCH = 64
+TRACED = 20  # steps
 SHAPE = (256, 384)
 
 
@@ -54,6 +63,31 @@ class Scans(Dataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         pixels = np.frombuffer(zlib.decompress(self.files[index % 32]), np.uint8).reshape(SHAPE)
         return {"image": torch.from_numpy(pixels.astype(np.float32) / 64 + index), "label": index}
+
+
+class Watched(Dataset):
+    """A data set that notes when each sample was decoded, also in processes of workers."""
+
+    def __init__(self, samples: Dataset, folder: str) -> None:
+        self.samples, self.folder = samples, folder
+
+    def __len__(self) -> int:
+        return len(self.samples)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: int) -> Any:
+        began = time.monotonic_ns()
+        sample = self.samples[index]
+        with open(os.path.join(self.folder, str(os.getpid())), "ab") as file:
+            file.write(struct.pack("qq", began, time.monotonic_ns()))
+        return sample
+
+    def decoded(self) -> list[Span]:
+        """What was decoded; the stream is the process."""
+        return [
+            Span(start, end, "decode", int(process))
+            for process in os.listdir(self.folder)
+            for start, end in struct.iter_unpack("qq", Path(self.folder, process).read_bytes())
+        ]
 
 
 class Step:
@@ -110,13 +144,42 @@ def run(batches: Iterable[Any], step: Step) -> tuple[float, list[torch.Tensor]]:
     return (time.perf_counter() - began) / count, losses
 
 
+def decoding_beside_steps(batches: Iterable[Any], watched: Watched, step: Step) -> tuple[float, list[Span]]:
+    """The part of the time of decoding that lies within steps, and all spans."""
+    steps = []
+    for batch in itertools.islice(batches, TRACED):
+        began = time.monotonic_ns()
+        step(batch)
+        step.synchronize()
+        steps.append(Span(began, time.monotonic_ns(), "step", 0))
+    # What was decoded for the first step has none to lie beside.
+    decoded = [span for span in watched.decoded() if steps[0].start <= span.start and span.end <= steps[-1].end]
+    both = sum(end - start for first, last in union(steps) for start, end in clipped(union(decoded), first, last))
+    return both / max(1, busy(decoded)), [*steps, *decoded]
+
+
+def write_trace(path: str, loops: dict[str, list[Span]]) -> None:
+    """Steps and decoding of each loop, for a viewer of Chrome's traces."""
+    events = []
+    for place, (loop, spans) in enumerate(loops.items()):
+        zero = min(span.start for span in spans)
+        events.append({"ph": "M", "name": "process_name", "pid": place, "args": {"name": loop}})
+        for span in spans:
+            length = (span.end - span.start) / 1e3
+            events.append(
+                {"ph": "X", "cat": "user_annotation", "name": span.name, "pid": place, "tid": span.stream,
+                 "ts": (span.start - zero) / 1e3, "dur": length}
+            )  # fmt: skip
+    Path(path).write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+
+
 def overlap(batches: Iterable[Any], step: Step, trace: str | None) -> dict[str, float]:
     """Milliseconds of copies in all, and of these while a kernel ran; writes the trace."""
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-        run(itertools.islice(batches, 20), step)
+        run(itertools.islice(batches, TRACED), step)
     if trace:
         seen.export_chrome_trace(trace)
     spans = [e for e in seen.events() if e.device_type == DeviceType.CUDA]
@@ -130,10 +193,30 @@ def overlap(batches: Iterable[Any], step: Step, trace: str | None) -> dict[str, 
     return {"copies_ms": sum(last - first for first, last in copies) / 1e3, "beside_kernels_ms": both / 1e3}
 
 
+def traced(
+    plain: DataLoader, tuned: DataLoader, device: torch.device, step: Step, path: str | None
+) -> dict[str, float]:
+    """Overlap of decoding and steps, by loop."""
+    shares, spans = {}, {}
+    for name, loader in {"plain": plain, "prefetched": tuned}.items():
+        with tempfile.TemporaryDirectory() as folder:
+            watched = Watched(loader.dataset, folder)
+            loader = DataLoader(
+                watched, batch_sampler=loader.batch_sampler, num_workers=loader.num_workers,
+                prefetch_factor=loader.prefetch_factor if loader.num_workers else None,
+            )  # fmt: skip
+            batches = moved(loader, device, False) if name == "plain" else tools.PrefetchLoader(loader, device)
+            shares[name], spans[name] = decoding_beside_steps(batches, watched, step)
+    if path:
+        write_trace(path, spans)
+    return shares
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--step-ms", type=float, default=20.0)
     parser.add_argument("--out")
     parser.add_argument("--trace")
@@ -144,7 +227,7 @@ def main() -> None:
     options = arguments()
     device = torch.device(options.device)
     step = Step(device, options.step_ms / 1e3)
-    plain = DataLoader(Scans(options.batches * BATCH), BATCH, shuffle=True)
+    plain = DataLoader(Scans(options.batches * options.batch), options.batch, shuffle=True)
     tuned = tools.tune_workers(plain, step_seconds=options.step_ms / 1e3)
     print(tuned)
     pinned = tools._tune.rebuilt(tuned.loader, pin_memory=device.type == "cuda")
@@ -174,7 +257,7 @@ def main() -> None:
         middle = statistics.median(values)
         rows[name] = {
             "ms": middle * 1e3, "least_ms": min(values) * 1e3, "most_ms": max(values) * 1e3,
-            "samples_per_second": BATCH / middle, "waiting": max(0.0, 1 - floor / middle),
+            "samples_per_second": options.batch / middle, "waiting": max(0.0, 1 - floor / middle),
         }  # fmt: skip
         print(f"{name:11} {middle * 1e3:8.2f} ms a step, waiting {rows[name]['waiting']:6.1%}")
     report = prefetched.report()
@@ -185,8 +268,12 @@ def main() -> None:
         "chosen": [tuned.chosen.num_workers, tuned.chosen.prefetch_factor],
         "report": {"share": report.share, "waited_for": report.waited_for, "copy_seconds": report.copy_seconds},
     }  # fmt: skip
+    result["decoding_beside_steps"] = traced(plain, tuned.loader, device, step, options.trace)
+    for name, share in result["decoding_beside_steps"].items():
+        print(f"{name:11} {share:6.1%} of the time of decoding lies within a step")
     if device.type == "cuda":
-        result["overlap"] = overlap(prefetched, step, options.trace)
+        copies = str(Path(options.trace).with_suffix(".copies.json")) if options.trace else None
+        result["overlap"] = overlap(prefetched, step, copies)
         print(result["overlap"])
     if options.out:
         Path(options.out).write_text(json.dumps(result, indent=1), encoding="utf-8")
