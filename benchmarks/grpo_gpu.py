@@ -1,0 +1,238 @@
+"""GRPO on the fruit catcher as the original runs it: 17 groups x 32 replicas x 100 steps, one gradient step an epoch.
+
+    python benchmarks/grpo_gpu.py [--device cpu] [--parts check epoch rollout plain] [--hidden 2048] [--out F.json]
+
+`check` compares captured updates with eager ones and counts host reads first. `epoch` is a whole update of the
+original's network, in float32 (TF32 off and on) and bfloat16; `rollout` the game with a network of 64; `plain` the same
+rollout by a transcription of the game that does what the original does, one operation at a time with host reads. An
+epoch takes 1.84 TFLOP at hidden 2048. The fastest of `--rounds` counts, their spread is kept.
+"""
+
+import argparse
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+import torch
+from torch import Tensor, nn
+
+import denizen as dz
+from denizen._watch import counting
+from denizen.rl._iteration import Iteration
+from denizen.zoo.fruits import fruits, fruits_original
+
+GROUPS, REPLICAS, STEPS = 17, 32, 100
+ACTIONS, INPUTS = 3, 10
+
+
+class Body(nn.Module):
+    """The original's network but for its last layer, without dropout."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.enter, self.norm = nn.Linear(INPUTS, hidden, bias=False), nn.LayerNorm(hidden)
+        self.deep = nn.Linear(hidden, hidden)
+        nn.init.normal_(self.enter.weight, std=0.02)
+        nn.init.kaiming_normal_(self.deep.weight)
+        nn.init.zeros_(self.deep.bias)
+
+    def forward(self, given: Tensor) -> Tensor:
+        """Features `[rows, hidden]`."""
+        shown = self.enter(given)
+        shown = shown + self.norm(nn.functional.gelu(shown, approximate="tanh"))
+        return nn.functional.gelu(self.deep(shown), approximate="tanh")
+
+
+def flops(hidden: int, epochs: int = 1) -> float:
+    """Of an epoch: a forward pass in the rollout, a forward and a backward pass in each pass over it."""
+    forward = 2 * (INPUTS * hidden + hidden * hidden + hidden * ACTIONS)
+    return GROUPS * REPLICAS * STEPS * forward * (1 + 3 * epochs)
+
+
+def synchronize(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def seconds(call, device: str, rounds: int) -> list[float]:
+    """Of a call, one number a round, after one call that does not count."""
+    call()
+    found = []
+    for _ in range(rounds):
+        synchronize(device)
+        began = time.perf_counter()
+        call()
+        synchronize(device)
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def training(device: str, hidden: int, original: bool = True, **changes):
+    """(algorithm, training) with the original's sizes."""
+    torch.manual_seed(0)
+    env = fruits_original() if original else fruits()
+    make = dz.GRPO.original if original else dz.GRPO
+    algorithm = make(**{"groups": GROUPS, "group_size": REPLICAS, "max_steps": STEPS, "shared_stream": True, **changes})
+    policy = dz.rl.ActorCritic(env, Body(hidden))
+    return algorithm, algorithm.init(env, policy, total_steps=10**9, device=device)
+
+
+def epoch(device: str, hidden: int, rounds: int, compile: bool | None, tf32: bool = False, **changes):
+    """A whole update."""
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    algorithm, held = training(device, hidden, **changes)
+    iteration = Iteration(algorithm, held, compile=compile)
+    iteration.warm_up()
+    found = seconds(iteration, device, rounds)
+    row = {
+        "part": f"epoch, hidden {hidden}, {changes.get('precision', 'float32')}{', TF32' if tf32 else ''}",
+        "path": iteration.path, "seconds": min(found), "spread": max(found) / min(found),
+        "epochs_per_second": 1 / min(found), "env_steps_per_second": algorithm.samples / min(found),
+        "tflop_per_second": flops(hidden) / min(found) / 1e12, "ready_s": iteration.seconds_to_ready,
+    }  # fmt: skip
+    if device == "cuda":
+        row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    return row
+
+
+def rollout(device: str, rounds: int, hidden: int = 64):
+    """The game and a small network, without learning."""
+    algorithm, held = training(device, hidden, original=False)
+
+    def go() -> None:
+        held.begin()
+        held.collector.collect(held.memo, held.rollout)
+
+    if device == "cuda":
+        held.collector.compile()
+    began = time.process_time()
+    found = seconds(go, device, rounds)
+    return {
+        "part": f"rollout, hidden {hidden}", "seconds": min(found), "spread": max(found) / min(found),
+        "cpu_seconds": (time.process_time() - began) / (rounds + 1),
+        "env_steps_per_second": algorithm.samples / min(found),
+    }  # fmt: skip
+
+
+class Plain:
+    """The game as one writes it first: a tensor for each quantity, spawning in a loop over worlds that reads them."""
+
+    def __init__(self, device: str, width: int = 20, height: int = 15, slots: int = 3, gap: int = 5) -> None:
+        self.width, self.height, self.gap, worlds = width, height, gap, GROUPS * REPLICAS
+        self.sprite = torch.arange(1, GROUPS + 1, device=device).repeat_interleave(REPLICAS)
+        self.x, self.y = (torch.zeros(worlds, slots, dtype=torch.int64, device=device) for _ in range(2))
+        self.active = torch.zeros(worlds, slots, dtype=torch.bool, device=device)
+        self.x[:, 0] = torch.randint(0, width, (worlds,), device=device)
+        self.active[:, 0] = True
+        self.score = torch.zeros(worlds, device=device)
+
+    def observe(self) -> Tensor:
+        """`[worlds, 10]`."""
+        fruit = torch.stack([self.x / (self.width - 1), self.y / (self.height - 1), self.active.float()], -1)
+        return torch.cat([self.sprite[:, None] / (self.width - 1), fruit.flatten(1)], 1)
+
+    def step(self, action: Tensor) -> None:
+        """Move, fall, land, spawn."""
+        self.sprite = (self.sprite + action - 1).clamp(0, self.width - 1)
+        self.y = torch.where(self.active, self.y + 1, self.y)
+        landed = self.active & (self.y == self.height - 1)
+        caught = landed & ((self.x - self.sprite[:, None]).abs() <= 1)
+        self.score += caught.sum(1) - (landed & ~caught).sum(1)
+        self.active = self.active & ~landed
+        count = self.active.sum(1)
+        newest = torch.where(self.active, self.y, self.height).min(1).values
+        open_, freed = (count == 0) | (newest >= self.gap), landed.any(1)
+        chance = torch.rand(len(count), device=count.device) < 0.5
+        for place in torch.nonzero(open_):
+            world = place.item()
+            there = count[world].item()
+            if there > 0 and (freed[world].item() or there == self.x.shape[1] or not chance[world].item()):
+                continue
+            slot = torch.nonzero(~self.active[world])[0].item()
+            self.x[world, slot] = torch.randint(0, self.width, (1,), device=count.device).item()
+            self.y[world, slot], self.active[world, slot] = 0, True
+
+
+def plain(device: str, hidden: int = 64):
+    """Wall and CPU seconds of one rollout of `Plain`."""
+    network = nn.Sequential(Body(hidden), nn.Linear(hidden, ACTIONS)).to(device)
+    game = Plain(device)
+    synchronize(device)
+    began, used = time.perf_counter(), time.process_time()
+    with torch.no_grad():
+        for _ in range(STEPS):
+            chosen = torch.distributions.Categorical(logits=network(game.observe())).sample()
+            game.step(chosen)
+    synchronize(device)
+    taken = time.perf_counter() - began
+    return {
+        "part": f"plain transcription, rollout, hidden {hidden}", "seconds": taken,
+        "cpu_seconds": time.process_time() - used, "env_steps_per_second": GROUPS * REPLICAS * STEPS / taken,
+    }  # fmt: skip
+
+
+def check(device: str):
+    """Fast and plain updates agree; nothing is read on the host."""
+    small = {"groups": 4, "group_size": 8, "max_steps": 20, "epochs": 2, "beta": 0.04, "minibatches": 2}
+    algorithm, fast = training(device, 64, original=False, **small)
+    iteration = Iteration(algorithm, fast, compile=True)
+    iteration.warm_up()
+    _, slow = training(device, 64, original=False, **small)
+    for _ in range(3):
+        iteration()
+        algorithm.update(slow)
+    pairs = zip(fast.policy.parameters(), slow.policy.parameters(), strict=True)
+    apart = max(float((a - b).abs().max()) for a, b in pairs)
+    with counting(torch.device(device)) as counts:
+        algorithm.update(slow)
+    return {
+        "part": "check", "path": iteration.path, "largest_difference": apart,
+        "host_reads": sum(counts.host_reads.values()),
+    }  # fmt: skip
+
+
+def measured(parts: list[str], device: str, hidden: int, rounds: int):
+    if "check" in parts:
+        yield check(device)
+    if "epoch" in parts:
+        compile = device == "cuda"
+        yield epoch(device, hidden, rounds, compile)
+        if device == "cuda":
+            yield epoch(device, hidden, rounds, compile, tf32=True)
+            yield epoch(device, hidden, rounds, compile, precision="bfloat16")
+            yield epoch(device, hidden, rounds, False, tf32=True)
+    if "rollout" in parts:
+        yield rollout(device, rounds)
+    if "plain" in parts:
+        yield plain(device)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--parts", nargs="+", default=["check", "epoch", "rollout", "plain"])
+    parser.add_argument("--hidden", type=int)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    cuda = given.device == "cuda"
+    card = torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine()
+    facts = {"card": card, "torch": torch.__version__, "threads": torch.get_num_threads()}
+    print(facts, flush=True)
+    rows = []
+    for row in measured(given.parts, given.device, given.hidden or (2048 if cuda else 512), given.rounds):
+        rows.append(row)
+        told = (f"{name}={value:,.4g}" if isinstance(value, float) else f"{value}" for name, value in row.items())
+        print("  ".join(told), flush=True)
+        if given.out:
+            given.out.write_text(json.dumps({**facts, "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
