@@ -264,7 +264,7 @@ def remembering_loaders() -> Generator[None]:
 
     @functools.wraps(iterate)
     def __iter__(loader: Any) -> Any:
-        iterator = iterate(loader)
+        iterator: Any = iterate(loader)
         iterator._denizen_loader = loader
         return iterator
 

@@ -17,6 +17,7 @@ from denizen._watch._counting import distinct_bytes
 from denizen._watch._faults import METHODS
 from denizen._watch._observe import traits
 from denizen._watch._places import USER, Place, locate, role
+from denizen.perf._doctor_source import loops_around
 
 _FILLS = frozenset({"aten::zero_", "aten::_foreach_zero_", "aten::fill_"})
 _GATHERS = frozenset({"aten::index", "aten::index_select", "aten::gather", "aten::take", "aten::embedding"})
@@ -33,6 +34,7 @@ class Op:
         step: its number.
         name: with overload; `schema` is without.
         place: the user's line.
+        site: the innermost line of the user's stack that lies in a loop of its function, if any.
         part: ``"backward"``, ``"optimizer"`` or ``""``.
         numel: elements of its largest result.
         shape: of its first result.
@@ -71,6 +73,7 @@ class Op:
     loaded: bool = False
     pointwise: bool = False
     order: int = 0
+    site: Place | None = None
 
     @property
     def line(self) -> tuple[str, int]:
@@ -197,6 +200,7 @@ class Operations(TorchDispatchMode):
         self._order += 1
         if self.each is not None and not part:
             self.each()
+        op.site = next((frame for frame in user_frames(self._thread) if loops_around(frame.file, frame.line)), None)
         op.off = not part and not torch.is_grad_enabled()
         op.pointwise = torch.Tag.pointwise in func.tags
         there = [tensor for tensor in given if tensor.device.type == self.device]

@@ -326,7 +326,9 @@ def _mention(files: Iterable[str], text: str) -> Place | None:
 
 
 def _loops(seen: Watched) -> list[Diagnosis]:
-    return loops(seen.operations.ops, seen.operations.steps, seen.device.type)
+    last = seen.operations.steps[-1] if seen.operations.steps else -1
+    drawn = [one.place for one in seen.hooks.drawn.values() for step in one.steps if step == last]
+    return loops(seen.operations.ops, seen.operations.steps, seen.device.type, drawn)
 
 
 RULES = (
