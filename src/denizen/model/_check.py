@@ -9,8 +9,10 @@ import time
 from collections.abc import Sequence
 
 from denizen.errors import InputError, ModelError
+from denizen.model._check_env import EnvProbes
 from denizen.model._check_globals import kept
 from denizen.model._check_rules import Finding, Probes
+from denizen.model._env import Env
 from denizen.model._interventions import Intervention
 from denizen.model._model import Model
 from denizen.rng import MAX_SEED
@@ -63,13 +65,14 @@ def check(
 
     The rules: fixed shapes and dtypes, no value read on the host, random numbers only from `rng`, no stream used twice,
     no writes in place, masks not wrapping around in int8, nothing global changed, the same result twice, worlds batched
-    by vmap equal worlds alone, one compiled graph, and no integer on a path that needs a gradient.
+    by vmap equal worlds alone, one compiled graph, and no integer on a path that needs a gradient. An `Env` is driven
+    with random actions; its observations, rewards, ends, resets and pictures are judged too, gradients are not.
 
     Args:
-        model: the model; a small population finds as much as a large one, in less time.
+        model: the model or environment; a small population finds as much as a large one, in less time.
         steps: steps to run, at least 2.
         seed: of the random numbers.
-        interventions: as they would be given to `simulate`.
+        interventions: as they would be given to `simulate`; an environment takes none.
         gradient: whether learnable parameters should be reachable by gradients under `relax=`; False for a model that
             will never be calibrated.
 
@@ -92,13 +95,18 @@ def check(
         raise InputError(f"check: steps={steps!r}, expected a whole number, at least 2")
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:
         raise InputError(f"check: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")
+    if isinstance(model, Env) and interventions:
+        raise InputError("check: interventions are for models that are simulated; an environment takes none")
     for intervention in interventions:
         if not isinstance(intervention, Intervention):
             raise InputError(f"check: interventions has {intervention!r}, expected interventions of denizen.model")
         intervention.check(model)
     began = time.perf_counter()
     with kept():
-        probes = Probes(model.to("cpu"), steps, seed, tuple(interventions))
+        if isinstance(model, Env):
+            probes, gradient = EnvProbes(model.to("cpu"), steps, seed), False
+        else:
+            probes = Probes(model.to("cpu"), steps, seed, tuple(interventions))
         probes.all(gradient)
     findings, proved, skipped = tuple(probes.findings), tuple(probes.proved), tuple(probes.skipped)
     return Report(type(model).__name__, findings, proved, skipped, time.perf_counter() - began)

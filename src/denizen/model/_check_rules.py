@@ -108,6 +108,11 @@ class Probes:
         """Where the latest run is, or where it ended: ``"init"`` or ``"step"``."""
         return self._begun.phase if self._begun is not None else "init"
 
+    @property
+    def _size(self) -> str:
+        """How much a run covers."""
+        return f"{self._ids.numel():,} agents, {self.steps} steps"
+
     def _line(self, phase: str = "step") -> Line | None:
         return line_of_function(getattr(type(self.model), phase)) or line_of_class(type(self.model))
 
@@ -186,8 +191,7 @@ class Probes:
                 what = f"series {name!r} changes its shape or dtype between steps"
                 self.add("shapes", line, what, "a fixed shape and dtype")
         if not self.findings:
-            size = f"{self._ids.numel():,} agents, {self.steps} steps"
-            self.proved.append(f"{size}: fixed shapes and dtypes, no value read on the host")
+            self.proved.append(f"{self._size}: fixed shapes and dtypes, no value read on the host")
             self.proved.append("random numbers only from rng, no stream used twice, no write in place, no mask wraps")
         return course
 

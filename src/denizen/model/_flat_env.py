@@ -120,6 +120,13 @@ class FlatEnv(FlatWorld):
             found = tuple(observation.shape) if isinstance(observation, Tensor) else type(observation).__name__
             raise ModelError(f"{self._name}.observe gave {found}, its observation_space has {(*lead, *space.shape)}")
         mask, privileged, acting = env.action_mask(now), env.privileged(now), env.acting(now)
+        if mask is not None and mask.shape != (*lead, getattr(env.action_space, "n", -1)):
+            wanted = (*lead, getattr(env.action_space, "n", "a Discrete action_space"))
+            raise ModelError(f"{self._name}.action_mask gave {tuple(mask.shape)}; expected {wanted}")
+        if acting is not None and (env.num_actors is None or acting.shape != lead):
+            raise ModelError(
+                f"{self._name}.acting gave {tuple(acting.shape)}; expected one flag for each of num_actors"
+            )
         return Look(
             observation.to(space.dtype),
             None if mask is None else mask.to(torch.bool),

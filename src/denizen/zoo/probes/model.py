@@ -102,6 +102,11 @@ class ObsValue(Probe):
 class Delayed(Probe):
     """Sees 0, then 1, then gets 1: discount, bootstrap and the order of steps."""
 
+    @property
+    def observation_space(self) -> dz.rl.Box:
+        """How many steps are done."""
+        return dz.rl.Box(0, 2, (1,))
+
     def observe(self, now: Cue) -> Tensor:
         """How many steps are done."""
         return now.time.step.to(torch.float32)[None]

@@ -1,0 +1,188 @@
+"""The probes of `dz.check` for environments: lives under random actions, with everything that an `Env` tells."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.errors import ModelError
+from denizen.model import _check_globals as globals_
+from denizen.model._check_errors import explain
+from denizen.model._check_rules import Probes
+from denizen.model._check_runs import Course, Flat
+from denizen.model._env import Env
+from denizen.model._flat_env import FlatEnv, Look
+from denizen.model._lines import Line, line_of_class, line_of_function
+from denizen.model._model import Model
+from denizen.model._spaces import Discrete
+
+UNBOUNDED = 3.0  # random actions of a space without bounds lie within ± that
+# What is checked on the device, the method to blame, what to do instead.
+_TOLD = {
+    "an observation outside its space": ("observe", "an observation_space with the bounds that observe keeps"),
+    "an observation that is not finite": ("observe", "finite numbers"),
+    "a world without an open action": ("action_mask", "at least one open action in every state"),
+    "a reward that is not finite": ("reward", "a finite number"),
+}
+
+
+class Lives(Flat):
+    """Init and a few steps of one world under given actions; a life that is over begins anew.
+
+    The age of a life travels as the last leaf.
+
+    Attributes:
+        phase: the method whose state is being formed, or was last.
+    """
+
+    def __init__(self, env: Env, ids: Tensor, actions: list[dict[str, Tensor]]) -> None:
+        """Args:
+        env: the environment.
+        ids: int64 `[agents]`.
+        actions: for each step, ``{"action": …}``.
+        """
+        self.env, self.envs = env, FlatEnv(env, ids)
+        self.world, self.answers, self.phase = self.envs, actions, "init"  # pyrefly: ignore
+
+    def state(self, leaves: list[Tensor], step: Tensor) -> Any:
+        """The state with these tensors."""
+        return self.envs.state(leaves[:-1], leaves[-1])
+
+    def init(self, key: Tensor) -> tuple[list[Tensor], Tensor]:
+        """(leaves, no checks) of the initial state."""
+        clock = torch.zeros((), dtype=torch.int64)
+        leaves = [leaf.clone() for leaf in self.envs.begin(key, {}, clock)]  # fields may share one tensor
+        self.envs.checks = []
+        return [*leaves, clock], torch.zeros(0, dtype=torch.int8)
+
+    def step(
+        self, leaves: list[Tensor], switches: Tensor, key: Tensor, step: Tensor, answers: dict[str, Tensor]
+    ) -> tuple[list[Tensor], Tensor, list[Tensor], Tensor]:
+        """(leaves, switches, what was seen and told, checks) one step on."""
+        *now, age = leaves
+        seen = self.envs.look(now, age, {})
+        action = _open(answers["action"], seen)
+        happened = self.envs.act(now, age, key, {}, action, step)
+        reached = self.envs.look(happened.leaves, age + 1, {})
+        self.phase = "init" if type(self.env).reset is Env.reset else "reset"
+        fresh = self.envs.restart(happened.leaves, age + 1, key, {}, step + 1)
+        self.phase = "step"
+        over = happened.terminated | happened.truncated
+        next_ = [torch.where(over, new, old) for new, old in zip(fresh, happened.leaves, strict=True)]
+        told = [*happened[1:4], *happened.flows.values(), *seen, *reached]
+        checks = [*zip(self.envs.step_checks, happened.bad, strict=True), *self._judged(seen), *self._judged(reached)]
+        self.envs.checks = [label for label, _ in checks]
+        bad = torch.stack([flag.to(torch.int8) for _, flag in checks])
+        return [*next_, torch.where(over, 0, age + 1)], switches, [value for value in told if value is not None], bad
+
+    def _judged(self, look: Look) -> list[tuple[str, Tensor]]:
+        """What the device checks of a look."""
+        seen = look.observation
+        blind = ~torch.isfinite(seen.to(torch.float32)).all()
+        checks = [("an observation that is not finite", blind)]
+        checks.append(("an observation outside its space", self.env.observation_space.fault(seen).any() & ~blind))
+        if look.action_mask is not None:
+            checks.append(("a world without an open action", ~look.action_mask.any(-1).all()))
+        return checks
+
+
+class EnvProbes(Probes):
+    """Runs an environment in every way that matters."""
+
+    def __init__(self, env: Env, steps: int, seed: int) -> None:
+        super().__init__(env, steps, seed, ())
+        self.env = env
+        self._actions = _actions(env, steps, seed)
+
+    def _flat(self, model: Model | None = None, relax: Any = None) -> Flat:
+        self._begun = Lives(self.env, self._ids, self._actions)
+        return self._begun
+
+    @property
+    def _size(self) -> str:
+        return f"{self.steps} steps under random actions"
+
+    def _failed(self, rule: str, error: Exception) -> None:
+        """Also what denizen refuses of a method's result, at the line that returned it."""
+        if rule == "compile" and self._has("repeat"):
+            return  # the same cause
+        name = type(self.env).__name__
+        found = re.match(rf"{name}(?:\.(\w+) gave| has no (\w+))", str(error))
+        if found is None or not isinstance(error, ModelError):
+            super()._failed(rule, error)
+        elif found.group(2):
+            _, _, what, instead = explain(rule, error)
+            self.add("error", line_of_class(type(self.env)), what, instead)
+        else:
+            what, _, instead = str(error).partition("; ")
+            self.add("shapes", self._returned(found.group(1)), what, instead or "the shape of the space")
+
+    def _returned(self, method: str) -> Line | None:
+        """Where a method returned last, or where it begins."""
+        function = getattr(type(self.env), method)
+        line = globals_.line_of_return(function.__code__, lambda: self._flat().run(self._key(0)))
+        return line or line_of_function(function)
+
+    def _out_of_range(self, phase: str, when: str, labels: list[str], flags: Tensor, state: Any = None) -> bool:
+        """Also what is told of looks and rewards, at the method that gave it."""
+        rest = [k for k, label in enumerate(labels) if label not in _TOLD]
+        found = super()._out_of_range(phase, when, [labels[k] for k in rest], flags[rest], state)
+        for label in {label: None for label, flag in zip(labels, flags.tolist(), strict=True) if flag}:
+            if label in _TOLD:
+                method, instead = _TOLD[label]
+                self.add("range", line_of_function(getattr(type(self.env), method)), f"{label}, {when}", instead)
+                found = True
+        return found
+
+    def _watched(self) -> Course:
+        course = super()._watched()
+        self._attempt("error", lambda: self._looks(course))
+        return course
+
+    def _looks(self, course: Course) -> None:
+        """What batching would hide: values cut off by storing them, inputs of networks, pictures."""
+        env, space = self.env, self.env.observation_space
+        state = self._begun.state(course.leaves, torch.zeros(())) if self._begun is not None else None
+        seen = env.observe(state)
+        if seen.is_floating_point() and not space.dtype.is_floating_point:
+            what = f"observe gives {seen.dtype} and observation_space stores {space.dtype}: fractions are lost"
+            self.add("shapes", self._returned("observe"), what, f"{space.dtype} from observe, or a float space")
+        rows = torch.stack([seen.to(space.dtype)] * 2) if env.num_actors is None else seen.to(space.dtype)
+        given = env.network_input(rows)
+        if not given.is_floating_point() or given.shape[:1] != rows.shape[:1]:
+            what = f"network_input gives {given.dtype} {tuple(given.shape)} for observations {tuple(rows.shape)}"
+            self.add("shapes", line_of_function(type(env).network_input), what, "floats, one row for each observation")
+        if type(env).draw is not Env.draw:
+            picture = env.draw(state)
+            if isinstance(picture, Tensor):
+                good = picture.dtype == torch.uint8 and picture.dim() == 3 and picture.shape[-1] == 3
+            else:
+                good = isinstance(picture, Sequence) and all(isinstance(line, str) for line in picture)
+            if not good:
+                what = f"draw gives {type(picture).__name__}"
+                self.add("shapes", line_of_function(type(env).draw), what, "lines of text, or uint8 [height, width, 3]")
+
+
+def _actions(env: Env, steps: int, seed: int) -> list[dict[str, Tensor]]:
+    """Random actions of the space, for each step."""
+    space, generator = env.action_space, torch.Generator().manual_seed(seed)
+    shape = (*(() if env.num_actors is None else (env.num_actors,)), *space.shape)
+    if isinstance(space, Discrete):
+        return [{"action": torch.randint(0, space.n, shape, generator=generator)} for _ in range(steps)]
+    low, high = space.low, space.high
+    if not space.bounded:
+        low, high = max(low, min(high, 0) - UNBOUNDED), min(high, max(low, 0) + UNBOUNDED)
+    return [
+        {"action": (low + (high - low) * torch.rand(shape, generator=generator)).to(space.dtype)} for _ in range(steps)
+    ]
+
+
+def _open(action: Tensor, look: Look) -> Tensor:
+    """The action, or the next one that the mask leaves open."""
+    if look.action_mask is None:
+        return action
+    choices = look.action_mask.shape[-1]
+    behind = (torch.arange(choices) - action[..., None]) % choices
+    return torch.where(look.action_mask, behind, choices).argmin(-1)
