@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch.autograd.profiler import record_function
 
 from denizen.errors import InputError
 from denizen.tools._feed import Ahead, Inline, Stager
@@ -13,6 +14,7 @@ from denizen.tools._resume import order_of, start_workers, taken_up
 from denizen.tools._waiting import Waiting, costs
 
 VERSION = 1
+WAITING = "enumerate(PrefetchLoader)"  # range by which profiles tell waiting for data, as of torch's own loaders
 
 
 class PrefetchLoader:
@@ -136,7 +138,8 @@ class PrefetchLoader:
         while True:
             began = time.perf_counter()
             try:
-                batch = next(batches)
+                with record_function(WAITING):
+                    batch = next(batches)
             except StopIteration:
                 break
             clock.waited(time.perf_counter() - began, {"load": time.perf_counter() - began})
@@ -152,7 +155,8 @@ class PrefetchLoader:
         try:
             while True:
                 began = time.perf_counter()
-                staged = feed.get()
+                with record_function(WAITING):
+                    staged = feed.get()
                 if staged.error is not None:
                     break
                 assert staged.slot is not None
