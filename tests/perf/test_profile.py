@@ -323,6 +323,7 @@ def test_samples_tell_running_from_waiting_threads():
     taker = sampler_module.Sampler(torch.device("cpu"))
     thread.start()
     taker.start()
+    taker.watch()
     time.sleep(0.2)
     taker.stop()
     end.set()

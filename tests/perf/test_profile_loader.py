@@ -56,3 +56,23 @@ def test_waiting_for_data_is_the_cause_before_and_not_after():
     assert "tune_workers" in str(before)
     after = looped([torch.ones(4, 4)] * 8)
     assert "data wait" not in {idle.cause for idle in after.idle}
+
+
+def test_waiting_behind_a_prefetching_loader_is_waiting_for_data():
+    batches = iter(tools.PrefetchLoader(DataLoader(Counted(seconds=0.01), 4), "cpu"))
+    report = profile(lambda: next(batches).sum(), plain=1, warm_up=1, active=3)
+    assert report.idle[0].cause == "data wait"
+
+
+def test_lines_of_loaders_are_named_by_samples():
+    """Without a range around it, as in loaders of a user's own made of torch's parts."""
+    loader = DataLoader(Counted(seconds=0.02), 4)
+    fetcher = iter(loader)
+
+    def step():
+        torch.ones(2).add(1)
+        fetcher._next_data().sum()
+
+    report = profile(step, plain=1, warm_up=1, active=2)
+    assert report.idle[0].cause == "data wait"
+    assert "torch/utils/data" in report.idle[0].at

@@ -30,7 +30,9 @@ BETWEEN_OPERATORS = 100_000  # ns
 # From the launch to the start on an idle device; longer ones wait for something on the device.
 LATENCY = 20_000  # ns
 
-_DATA = re.compile(r"DataLoader|data/dataloader\.py|_feed\.py|PrefetchLoader|\bdata wait\b")
+# Files of loaders, as stacks name them; and ranges around waiting for them.
+LOADERS = re.compile(r"utils/data/(dataloader|_utils/fetch)\.py|denizen/tools/_(feed|loader)\.py")
+_DATA = re.compile(rf"DataLoader|PrefetchLoader|\bdata wait\b|{LOADERS.pattern}")
 _ALLOCATOR = re.compile(
     r"^(cuda|hip)(Malloc|Free|HostAlloc|HostFree|HostRegister|HostUnregister|MemPool)"
     r"|^cuMem(Alloc|Free|Create|Release|Map|Unmap|SetAccess|AddressReserve|AddressFree|HostAlloc)"
@@ -172,7 +174,10 @@ class _Attribution:
                 yield part
         if end > late:
             if end - late <= LATENCY:
-                yield _Part(late, end, LAUNCH, "from the launch to the start on the device")
+                queued = (
+                    "between two kernels, the second one queued" if launched < start else "from the launch to the start"
+                )
+                yield _Part(late, end, LAUNCH, f"what the device takes {queued}")
             else:
                 why = f"launched {(end - late) / 1e3:.0f} µs before it began: it waited on the device, as for an event"
                 yield _Part(late, end, UNKNOWN, why)

@@ -157,8 +157,10 @@ class Profiler:
         if self._count < self._plain:
             self._end_plain()
         self._count += 1
-        if self._count == self._before and self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        if self._count == self._before:
+            self._sampler.watch()
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
         self._profiler.step()
         self._begin()
 

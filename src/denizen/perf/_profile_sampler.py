@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from denizen._watch._places import USER, role, short
+from denizen.perf._gaps import LOADERS
 from denizen.perf._gaps_lock import WAITS
 from denizen.perf._profile_trace import SAMPLE
 
-PERIOD = 0.002  # s between looks at threads
+PERIOD = 0.002  # s between looks at threads, while steps are recorded
 GPU_PERIOD = 0.05  # s between looks at the device; its driver averages over longer times
 WAKES = 300_000  # ns that waking up may take without the interpreter lock being to blame
 MOST = 200_000  # samples kept: half an hour of a few threads is not what a profile is for
@@ -24,7 +25,7 @@ GPU_VALUES = ("utilisation %", "memory GiB", "power W", "temperature °C", "SM c
 
 
 class Sampler:
-    """Takes samples from `start` to `stop`.
+    """Reads the device's counters from `start` to `stop`, and looks at threads from `watch` on.
 
     Attributes:
         events: samples of threads, as events of a Chrome trace but for their times, which are `time.time_ns`.
@@ -37,11 +38,15 @@ class Sampler:
         self._read = gpu_reader(device) if device.type == "cuda" else None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="denizen-sampler", daemon=True)
-        self._own = 0
+        self._own, self._watching = 0, False
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+
+    def watch(self) -> None:
+        """Look at threads from now on."""
+        self._watching = True
 
     def stop(self) -> None:
         """End; the thread is gone afterwards."""
@@ -52,10 +57,11 @@ class Sampler:
         self._own = threading.get_native_id()
         next_gpu = 0.0
         while not self._end.is_set():
-            asleep = time.perf_counter_ns()
-            time.sleep(PERIOD)
-            late = time.perf_counter_ns() - asleep - round(1e9 * PERIOD)
-            self._threads(late if late > WAKES else 0)
+            asleep, period = time.perf_counter_ns(), PERIOD if self._watching else GPU_PERIOD
+            time.sleep(period)
+            late = time.perf_counter_ns() - asleep - round(1e9 * period)
+            if self._watching:
+                self._threads(late if late > WAKES else 0)
             if self._read is not None and time.perf_counter() >= next_gpu:
                 next_gpu = time.perf_counter() + GPU_PERIOD
                 self._gpu()
@@ -111,16 +117,26 @@ def core_time(thread: int) -> int | None:
 
 
 def _place(frame: FrameType) -> tuple[str, bool]:
-    """The innermost line of the user's, and whether the thread waits of its own accord."""
-    code, line = frame.f_code, frame.f_lineno
-    waits = bool(WAITS.search(linecache.getline(code.co_filename, line)))
-    user: FrameType | None = frame
-    while user is not None and role(user.f_code.co_filename) != USER:
-        user = user.f_back
-    shown = user or frame
-    at = f"{short(shown.f_code.co_filename)}:{shown.f_lineno} {shown.f_code.co_name}"
-    inner = f" in {short(code.co_filename)}:{line} {code.co_name}" if shown is not frame else ""
-    return at + inner, waits
+    """The innermost line of the user's, what it is in, and whether the thread waits of its own accord.
+
+    Where a loader is anywhere around, it is named, whatever it waits in: what a thread does there is loading.
+    """
+    waits = bool(WAITS.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0)))
+    user = loader = None
+    outer: FrameType | None = frame
+    while outer is not None and (loader is None or user is None):
+        file = outer.f_code.co_filename
+        user = outer if user is None and role(file) == USER else user
+        loader = outer if loader is None and LOADERS.search(file) else loader
+        outer = outer.f_back
+    inner = loader or frame
+    if user is None or user is inner:
+        return _line(inner), waits
+    return f"{_line(user)} in {_line(inner)}", waits
+
+
+def _line(frame: FrameType) -> str:
+    return f"{short(frame.f_code.co_filename)}:{frame.f_lineno} {frame.f_code.co_name}"
 
 
 def gpu_reader(device: torch.device) -> Callable[[], list[tuple[str, float]]] | None:
