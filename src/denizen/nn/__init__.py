@@ -2,6 +2,7 @@
 
 from denizen.nn._config import DotGATConfig as DotGATConfig
 from denizen.nn._config import Isolated as Isolated
+from denizen.nn._dynamic import DynamicDotGAT as DynamicDotGAT
 from denizen.nn._reference import AgentStates as AgentStates
 from denizen.nn._reference import DynamicDotGATReference as DynamicDotGATReference
 from denizen.nn._social import SmallWorld as SmallWorld

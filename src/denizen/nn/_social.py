@@ -19,7 +19,7 @@ class SmallWorld:
     """A ring with rewired edges (Watts and Strogatz 1998) whose edges carry learnable biases.
 
     Attributes:
-        neighbours: contacts of each agent on the ring, even; cut to the largest even number that there are agents for.
+        neighbours: contacts of each agent on the ring, even; with no more agents than that, all are in contact.
         rewire_prob: probability of each edge to be rewired.
         freeze: share of the absent pairs that can never talk; the others are learnable like edges.
         symmetric: whether both directions of a pair get the mean of their biases; a frozen one freezes both.
@@ -36,11 +36,17 @@ class SmallWorld:
         """Refuse what makes no graph over so many agents."""
         if not 0 <= self.freeze <= 1:
             raise InputError(f"SmallWorld(freeze={self.freeze!r}): expected a share from 0 to 1")
+        if not isinstance(self.neighbours, int) or self.neighbours < 0 or self.neighbours % 2:
+            raise InputError(
+                f"SmallWorld(neighbours={self.neighbours!r}): expected an even whole number, half on each side of the ring"
+            )
         self._edges(num_agents)
 
     def _edges(self, num_agents: int) -> tuple[np.ndarray, np.ndarray]:
-        reach = min(self.neighbours, (num_agents - 1) // 2 * 2)
-        made = watts_strogatz(num_agents, reach, self.rewire_prob, self.seed)
+        if num_agents <= self.neighbours:
+            receiver, sender = np.nonzero(~np.eye(num_agents, dtype=bool))
+            return receiver, sender
+        made = watts_strogatz(num_agents, self.neighbours, self.rewire_prob, self.seed)
         source, target = made.source.astype(np.int64), made.target.astype(np.int64)
         return np.concatenate([source, target]), np.concatenate([target, source])
 
