@@ -107,9 +107,17 @@ examples:
         return perf.doctor(make=load_target(self.target[0]), device=device, steps=self.steps, rank=not self.no_rank)
 
     def _environment(self, console: "Console") -> int:
-        from denizen import perf
+        import torch
 
-        found = perf.environment()
+        from denizen import perf
+        from denizen.app._target import load_target
+        from denizen.perf._doctor_subject import built
+
+        step = None
+        if self.target and _script(self.target) is None:  # a step shows what settings cannot: what it really uses
+            auto = "cuda" if torch.cuda.is_available() else "cpu"
+            step = built(load_target(self.target[0]), torch.device(auto if self.device != "cpu" else "cpu"))
+        found = perf.environment(step)
         if self.json:
             print(found.to_json())
         else:
