@@ -28,6 +28,7 @@ def card(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (Card.major, Card.minor))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native")
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
     monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
@@ -121,6 +122,28 @@ def test_allocator_settings_are_shown(card, monkeypatch):
     found = environment()["allocator"]
     assert "expandable_segments" in found.evidence
     assert found.advice == ""
+
+
+def test_attention_kernels(card):
+    (found,) = facts.attention()
+    assert (found.level, found.value.split(", ")[0]) == (OK, "flash")
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+        (found,) = facts.attention()
+    assert (found.level, found.value) == (NOTE, "flash")
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        (found,) = facts.attention()
+    assert "enable_flash_sdp" in found.advice
+
+
+def test_several_devices_of_which_one_is_used(card, monkeypatch):
+    assert list(facts.processes()) == []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    (found,) = facts.processes()
+    assert "--nproc-per-node 4" in found.advice
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+    (found,) = facts.processes()
+    assert found.level == OK
 
 
 def test_debugging_left_on():

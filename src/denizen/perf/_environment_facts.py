@@ -23,6 +23,7 @@ def found(step: Callable[[], Any] | None) -> Iterator[Fact]:
     yield cuda()
     if torch.cuda.is_available():
         yield from cards()
+        yield from processes()
     if step is not None:
         from denizen.perf._environment_step import of_step
 
@@ -31,6 +32,7 @@ def found(step: Callable[[], Any] | None) -> Iterator[Fact]:
     yield from tf32()
     yield from cudnn()
     yield bf16()
+    yield from attention()
     yield from allocator()
     yield threads()
     yield from shared_memory()
@@ -78,6 +80,19 @@ def cards() -> Iterator[Fact]:
             level, advice = NOTE, "no TF32 and no bfloat16 before 8.0: use float16 with a scaler (dz.tools.Amp does)"
         value = f"{card.name}, {memory:.0f} GiB, compute capability {capability}"
         yield Fact(f"device {number}", value, level, "torch.cuda.get_device_properties", advice)
+
+
+def processes() -> Iterator[Fact]:
+    """Whether several devices are put to use."""
+    devices = torch.cuda.device_count()
+    if devices < 2:
+        return
+    dist = torch.distributed
+    if dist.is_available() and dist.is_initialized():
+        yield Fact("processes", f"{dist.get_world_size()}, {devices} devices here", OK, "torch.distributed")
+        return
+    advice = f"torchrun --nproc-per-node {devices} with DistributedDataParallel, once one device is busy"
+    yield Fact("processes", f"1, {devices} devices", NOTE, "torch.distributed is not initialised", advice)
 
 
 def compiler() -> Fact:
@@ -150,6 +165,27 @@ def bf16() -> Fact:
         return Fact("bfloat16", "yes, on the CPU", OK, ", ".join(names))
     advice = "autocast would be many times slower than float32 on this CPU: leave it off (dz.tools.Amp does)"
     return Fact("bfloat16", "no", NOTE, "the CPU has neither AVX512-BF16 nor AMX nor SVE-BF16", advice)
+
+
+def attention() -> Iterator[Fact]:
+    """Which kernels `scaled_dot_product_attention` may choose on CUDA."""
+    if not torch.cuda.is_available():
+        return
+    backend = torch.backends.cuda
+    kinds = {
+        "flash": backend.flash_sdp_enabled() and backend.is_flash_attention_available(),
+        "memory-efficient": backend.mem_efficient_sdp_enabled(), "cuDNN": backend.cudnn_sdp_enabled(),
+        "plain": backend.math_sdp_enabled(),
+    }  # fmt: skip
+    value = ", ".join(name for name, on in kinds.items() if on) or "none"
+    evidence = "torch.backends.cuda.*_sdp_enabled(); a mask, float32 or an odd head size rules flash out"
+    if kinds["flash"] and kinds["plain"]:
+        yield Fact("attention", value, OK, evidence)
+    elif not kinds["plain"]:
+        advice = "inputs that the others do not take will fail: torch.backends.cuda.enable_math_sdp(True)"
+        yield Fact("attention", value, NOTE, evidence, advice)
+    else:
+        yield Fact("attention", value, NOTE, evidence, "torch.backends.cuda.enable_flash_sdp(True) where it is there")
 
 
 def allocator() -> Iterator[Fact]:
