@@ -35,9 +35,10 @@ class Traits:
         mutates: whether it writes to arguments.
         strict: whether it refuses tensors of the host with dimensions beside tensors of the device.
         may_wait: whether a rule may apply to it, or a copy.
+        composite: whether it is made of others, which inference mode does not take apart.
     """
 
-    __slots__ = ("computes", "may_wait", "mutates", "name", "schema", "strict", "view")
+    __slots__ = ("composite", "computes", "may_wait", "mutates", "name", "schema", "strict", "view")
 
     def __init__(self, func: Any) -> None:
         self.name, self.schema = _rules.name(func), func._schema.name
@@ -48,6 +49,7 @@ class Traits:
         base = self.schema.removeprefix("aten::")
         self.strict = torch.Tag.pointwise in func.tags or base in _MATRICES or self.schema in _SELECTING
         self.strict = self.strict and self.schema != "aten::copy_"
+        self.composite = func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
         self.may_wait = self.schema in {*_rules.WAITING, *_rules.COPIES, *_INDEXING}
 
 

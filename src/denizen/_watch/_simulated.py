@@ -167,6 +167,10 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run an operation on the values and wrap what stays on the device. The kernel of every operation there."""
     _calm()
     seen, found = traits(func), _Arguments()
+    if seen.composite and torch.is_inference_mode_enabled():
+        parts = func.decompose(*args, **kwargs)
+        if parts is not NotImplemented:
+            return parts
     reals = [found.unwrap(value) for value in args]
     named = {name: found.unwrap(value) for name, value in kwargs.items()} if kwargs else {}
     if found.hosts and seen.strict and found.devices:
