@@ -26,6 +26,8 @@ ALSO = {"h2d-pageable": {"loader-pin"}, "h2d-fresh": {"loader-pin"}}
 @pytest.fixture(autouse=True)
 def fresh_compiler():
     torch._dynamo.reset()
+    yield
+    torch.distributions.Distribution.set_default_validate_args(True)  # the compiler switches it off
 
 
 def examine(source, tmp_path):

@@ -266,6 +266,8 @@ def _merged(found: list[Diagnosis], watched: Watched) -> list[Diagnosis]:
 
             one = dataclasses.replace(one, kind="loader-pin", fix=FIXES["loader-pin"])
         out.setdefault((one.kind, one.file, one.line), one)
+    if watched.flags:  # anomaly detection reads what it checks
+        out = {key: one for key, one in out.items() if one.kind != "host-sync-bool" or "autograd" not in one.via}
     copied = {(one.file, one.line) for one in out.values() if one.kind == "state-copy"}
     return [one for one in out.values() if not (one.kind == "alloc-churn" and (one.file, one.line) in copied)]
 

@@ -177,6 +177,11 @@ class Operations(TorchDispatchMode):
         kwargs = kwargs or {}
         if _rules.is_higher_order(func):
             return func(*args, **kwargs)
+        if torch.is_inference_mode_enabled() and traits(func).composite:
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
         clone = func._schema.name == "aten::clone"
         version = args[0]._version if clone and not args[0].is_inference() else 0
         out = func(*args, **kwargs)

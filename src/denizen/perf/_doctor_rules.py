@@ -147,7 +147,8 @@ def _fp64(seen: Watched) -> list[Diagnosis]:
         origins = [op for op in ops if op.line == ops[0].line]
     found = []
     per_step = _each(ops)
-    level = WARNING if seen.device.type != "cpu" and per_step > 1 else NOTE
+    work = per_step > 1 or any(op.schema in PRODUCTS for op in ops)
+    level = WARNING if seen.device.type != "cpu" and work else NOTE
     for place, there in _by_line(origins):
         evidence = [f"float64 comes in here; {per_step} operations a step then work in it, with twice the bytes"]
         period = period_of({op.step for op in there}, steps)
@@ -195,13 +196,14 @@ def _wide(seen: Watched) -> list[Diagnosis]:
 
 def _retention(seen: Watched) -> list[Diagnosis]:
     found, steps = {}, seen.operations.steps
-    for line, (place, came, holder) in kept(seen.operations).items():
-        evidence = [f"results of {len(set(came))} earlier steps are kept in {holder}, each with its graph"]
-        found[line] = at("graph-retention", place, 1, period_of(came, steps[:-1]), evidence)
     for line, (place, came) in seen.operations.older.items():
         evidence = ["adds to a result of an earlier step that has a graph: the graph grows with every step"]
-        if line not in found and len(set(came)) >= max(2, len(steps) - 2):
+        if len(set(came)) >= max(2, len(steps) - 2):
             found[line] = at("graph-retention", place, 1, period_of(came, steps[1:]), evidence)
+    for line, (place, came, holder) in kept(seen.operations).items():
+        evidence = [f"results of {len(set(came))} earlier steps are kept in {holder}, each with its graph"]
+        if line not in found and len(set(came)) > 1:
+            found[line] = at("graph-retention", place, 1, period_of(came, steps[:-1]), evidence)
     last = {call.step: call for call in seen.graphs.backwards}  # of each step
     needless = [call for call in last.values() if call.retains and not call.creates]
     for call in needless[:1]:
