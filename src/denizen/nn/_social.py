@@ -38,7 +38,8 @@ class SmallWorld:
             raise InputError(f"SmallWorld(freeze={self.freeze!r}): expected a share from 0 to 1")
         if not isinstance(self.neighbours, int) or self.neighbours < 0 or self.neighbours % 2:
             raise InputError(
-                f"SmallWorld(neighbours={self.neighbours!r}): expected an even whole number, half on each side of the ring"
+                f"SmallWorld(neighbours={self.neighbours!r}): expected an even whole number, half of them "
+                "on each side of the ring"
             )
         self._edges(num_agents)
 
