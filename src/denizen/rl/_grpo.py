@@ -271,7 +271,7 @@ class GRPO:
     def _batches(self, training: GroupTraining, learned: dict[str, Tensor], epoch: int) -> list[dict[str, Tensor]]:
         """What each optimiser step learns from: whole lives in random order, all steps of each."""
         fields = {**training.rollout.fields, **learned}
-        wanted = ("observation", "action", "log_prob", "first", "action_mask", "privileged", *learned)
+        wanted = ("observation", "action", "log_prob", "first", "action_mask", *learned)
         fields = {name: fields[name] for name in wanted if name in fields}
         fields["memory"] = training.rollout.memory[None]
         if self.minibatches == 1:
@@ -303,13 +303,13 @@ def _judge(training: GroupTraining, part: dict[str, Tensor], settings: Settings)
     """The loss of some lives under the present policy."""
     shape = part["log_prob"].shape
     flat = {name: field.flatten(0, 1) for name, field in part.items()}
-    seen = (flat["observation"], flat["memory"], flat.get("action_mask"), flat.get("privileged"), flat["first"])
+    seen = (flat["observation"], flat["memory"], flat.get("action_mask"), None, flat["first"])
     with training.autocast():
-        actions = training.policy(*seen).actions
+        actions = training.policy(*seen, actor_only=True).actions
     reference_log_prob, exact = None, None
     if training.reference is not None:
         with torch.no_grad(), training.autocast():
-            reference = training.reference(*seen).actions
+            reference = training.reference(*seen, actor_only=True).actions
         reference_log_prob = reference.log_prob(flat["action"]).view(shape)
         if settings.estimator == "exact":
             exact = actions.kl(reference).view(shape)

@@ -32,7 +32,9 @@ class GroupCollector(Collector):
     def _judge(self, memo: dict[str, Any]) -> tuple[Judged, Tensor]:
         look = memo["look"]
         with self._autocast():
-            judged = self._policy(look.observation, memo["memory"], look.action_mask, look.privileged, memo["first"])
+            judged = self._policy(
+                look.observation, memo["memory"], look.action_mask, first=memo["first"], actor_only=True
+            )
         return judged, torch.zeros_like(memo["returned"])
 
 

@@ -111,7 +111,7 @@ class ActorCritic(nn.Module):
 
     def forward(
         self, observation: Tensor, memory: Tensor, action_mask: Tensor | None = None, privileged: Tensor | None = None,
-        first: Tensor | None = None,
+        first: Tensor | None = None, *, actor_only: bool = False,
     ) -> Judged:  # fmt: skip
         """Judge observations of one moment, or of several in a row.
 
@@ -122,6 +122,7 @@ class ActorCritic(nn.Module):
             action_mask: bool, which choices are open.
             privileged: what the critic may see beside the observation.
             first: bool, like the rows of `observation`: a life begins here, so the memory starts anew.
+            actor_only: leave the critic out; `features` are then those of the actor.
         """
         env = self.env
         given = env.network_input(observation)
@@ -136,6 +137,8 @@ class ActorCritic(nn.Module):
         else:
             assert self.log_std is not None
             actions = Gaussian(numbers.to(torch.float32), self.log_std, space.shape)
+        if actor_only:
+            return Judged(actions, shown, memory)
         seen = shown if self.critic_body is None else self.critic_body(given)
         extra = env.privileged_input(observation, privileged)
         if extra is not None:
