@@ -42,7 +42,7 @@ def used(report: ProfileReport) -> Fact:
 def compiled(report: ProfileReport, graphs: int, first: float, later: float) -> Fact:
     """Whether compiled code runs in the step."""
     regions = sum(op.calls for op in report.operators if op.name.startswith(REGION))
-    times = f"first call {1e3 * first:.3g} ms, later ones {1e3 * later:.3g} ms"
+    times = f"first call {_time(first)}, later ones {_time(later)}"
     if regions:
         new = f", {graphs} compiled in the first call" if graphs else ", compiled before"
         return Fact("compile active", "yes", OK, f"{regions} calls of compiled code in a step{new}; {times}")
@@ -51,6 +51,10 @@ def compiled(report: ProfileReport, graphs: int, first: float, later: float) -> 
         evidence = f"{graphs} graphs were compiled in the first call, and none runs in later ones; {times}"
         return Fact("compile active", "no", CHANGE, evidence, "look for recompilations: dz.doctor(step)")
     return Fact("compile active", "no", NOTE, f"no compiled region runs in a step; {times}", advice)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def products(report: ProfileReport) -> Iterator[Fact]:
