@@ -72,7 +72,7 @@ def help_text(words: list[str], monkeypatch, capsys) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_shell_snippets_name_what_exists(page, monkeypatch, capsys):
     for words in shell_commands(page):
-        program, arguments = Path(words[0]).name, words[1:]
+        program, arguments = Path(words[0]).name, list(takewhile(lambda word: word != "--", words[1:]))
         if program == "make":
             targets = [word for word in arguments if "=" not in word and not word.startswith("-")]
             assert set(targets) <= make_targets(), f"{page.name}: {shlex.join(words)}"

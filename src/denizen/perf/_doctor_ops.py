@@ -122,6 +122,7 @@ class Operations(TorchDispatchMode):
         parameters: of the model, as far as is known.
         optimizing: whether an optimizer's step runs.
         autocast: how many autocast contexts are open.
+        differentiable: lines that had parameters worked on while gradients were on.
         host_ops: operations that did not touch the device.
         each: called at each operation.
     """
@@ -147,6 +148,7 @@ class Operations(TorchDispatchMode):
         self.older: dict[tuple[str, int], tuple[Place, list[int]]] = {}
         self.results: list[tuple[int, Place, Any]] = []  # (step, place, weak reference)
         self.optimizing = False
+        self.differentiable: set[tuple[str, int]] = set()
         self.autocast = self.host_ops = 0
         self.each: Callable[[], None] | None = None
         self._weights: set[int] = set()
@@ -223,6 +225,9 @@ class Operations(TorchDispatchMode):
         self._memory(op, func, args, there, results)
         self._look(op, given, results)
         self._graph(op, given, results)
+        if op.weight and not part and torch.is_grad_enabled():
+            called = caller(self._thread)
+            self.differentiable.add((called.file, called.line))
         if _trains(func, args, place) and not op.part and not torch.is_grad_enabled():
             self.untrained.append((self._step, caller(self._thread)))
         self.ops.append(op)

@@ -217,7 +217,8 @@ def _no_grad(seen: Watched) -> list[Diagnosis]:
     found, steps = [], seen.operations.steps
     for saved in seen.graphs.saved.values():
         early = [step for step in saved.steps if step < steps[-1]]
-        if saved.used or not early or not saved.weights:
+        line = saved.place.file, saved.place.line
+        if saved.used or not early or not (saved.weights or line in seen.operations.differentiable):
             continue
         size = saved.bytes // len(saved.steps)
         evidence = [
