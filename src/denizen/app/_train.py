@@ -68,6 +68,10 @@ A --config file holds the same words, with tables for pairs:
     """Settings from a file; flags win over it."""
     validate_every: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: never)")] = None
     """Updates between evaluations on separate worlds."""
+    tensorboard: FlagCreatePairsOff[bool] = False
+    """Write metrics for TensorBoard as well, into RUN-tensorboard."""
+    wandb: Annotated[str | None, arg(metavar="PROJECT", help_behavior_hint="(default: no)")] = None
+    """Send metrics to Weights & Biases as well; WANDB_MODE=offline keeps them here."""
     compile: FlagCreatePairsOff[bool] = False
     """Compile (by default on CUDA, and on a CPU where training is long enough to pay)."""
     no_compile: FlagCreatePairsOff[bool] = False
@@ -231,6 +235,7 @@ def run(command: Train, console: "Console") -> int:
             made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, compile=compile,
             device=_device(command.device), validate_every=command.validate_every,
             progress=not command.quiet, settings=settings,
+            sinks=_sinks(command, folder),
         ))  # fmt: skip
     if results[0].folder is None:  # another process writes
         return 0
@@ -238,6 +243,21 @@ def run(command: Train, console: "Console") -> int:
     if command.quiet:
         print(root)
     return 0
+
+
+def _sinks(command: Train, folder: Path) -> list[Any]:
+    """Where metrics go beside the run folder's own file; of several processes, from the first alone."""
+    from denizen.rl import _processes
+    from denizen.tools import TensorBoard, WeightsAndBiases
+
+    sinks: list[Any] = []
+    if _processes.rank() > 0:
+        return sinks
+    if command.tensorboard:
+        sinks.append(TensorBoard(folder.with_name(f"{folder.name}-tensorboard")))
+    if command.wandb is not None:
+        sinks.append(WeightsAndBiases(project=command.wandb, name=folder.name, config=settings_of(command)))
+    return sinks
 
 
 def _device(asked: str) -> str | None:

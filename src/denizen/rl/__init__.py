@@ -15,7 +15,10 @@ from denizen.rl._grpo import GRPO as GRPO
 from denizen.rl._grpo_advantage import GroupAdvantages as GroupAdvantages
 from denizen.rl._grpo_advantage import group_advantages as group_advantages
 from denizen.rl._grpo_training import GroupTraining as GroupTraining
+from denizen.rl._gymnasium import FromGymnasium as FromGymnasium
+from denizen.rl._gymnasium import to_gymnasium as to_gymnasium
 from denizen.rl._patience import Patience as Patience
+from denizen.rl._pettingzoo import to_pettingzoo as to_pettingzoo
 from denizen.rl._policy import ActorCritic as ActorCritic
 from denizen.rl._policy import conv as conv
 from denizen.rl._policy import mlp as mlp

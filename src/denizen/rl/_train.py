@@ -16,13 +16,13 @@ from denizen.rl import _processes as processes
 from denizen.rl._best import Best
 from denizen.rl._evaluate import Evaluation, evaluate
 from denizen.rl._iteration import Iteration
+from denizen.rl._live import live_view
 from denizen.rl._patience import Patience, Stall
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
 from denizen.rl._training_folder import METRICS, TrainingFolder
 from denizen.run._atomic import uninterrupted
 from denizen.run._fingerprint import describe, fingerprint
-from denizen.run._progress import progress_bar
 from denizen.tools import JsonLines, MetricsWriter
 
 SAVES = 20  # of a training by several processes, which must agree on when
@@ -244,7 +244,7 @@ class _Loop:
         training, samples = self.training, self.training.algorithm.samples
         show = progress and processes.rank() == 0
         title, missing = type(training.worlds.env).__name__, (training.num_updates - self.done) * samples
-        with self._writer() as writer, progress_bar(missing, show, title, 1) as advance:
+        with live_view(missing, show, title) as (advance, told), self._writer(told) as writer:
             while self.done < training.num_updates and not self._faulty and not self._over:
                 with uninterrupted():  # Ctrl-C waits for the end of the update, where everything fits together
                     metrics = dict(iteration())
@@ -264,11 +264,11 @@ class _Loop:
             return self.folder is not None and self.folder.due()
         return self.done % max(1, self.training.num_updates // SAVES) == 0
 
-    def _writer(self) -> MetricsWriter:
+    def _writer(self, told: Any) -> MetricsWriter:
         files = (
             [] if self.folder is None or processes.rank() > 0 else [JsonLines(self.folder.path / METRICS, append=True)]
         )
-        return MetricsWriter(self._take, *files, *self._sinks)
+        return MetricsWriter(self._take, told, *files, *self._sinks)
 
     def _take(self, row: dict[str, Any]) -> None:
         """Called by the writer's thread, an update or more late."""

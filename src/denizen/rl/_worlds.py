@@ -216,9 +216,18 @@ class Worlds:
         """The author's state of one world, or of all with a leading axis."""
         if self.carry is None:
             raise InputError("Worlds.state: the worlds have not begun; call reset() first")
+        return self.state_of(self.carry, world)
+
+    def state_of(self, carry: Carry, world: int | None = None) -> Any:
+        """The author's state of one world of a carry, or of all with a leading axis."""
         if world is None:
-            return self._flat.state(self.carry.leaves, self.carry.age)
-        return self._flat.state([leaf[world] for leaf in self.carry.leaves], self.carry.age[world])
+            return self._flat.state(carry.leaves, carry.age)
+        return self._flat.state([leaf[world] for leaf in carry.leaves], carry.age[world])
+
+    def seeded(self, seed: int) -> None:
+        """Take another seed, from the next `reset` on."""
+        self._check_numbers(self.num_envs, seed, None)
+        self.keys, self.seed = torch.stack([torch.full_like(self.keys[:, 0], seed), self.keys[:, 1]], 1), seed
 
     # --- pure functions, for trainers ---------------------------------------------------------------------------------
 
