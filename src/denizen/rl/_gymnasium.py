@@ -1,0 +1,229 @@
+"""Worlds for Gymnasium's users, and Gymnasium's environments as worlds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import denizen.model as model
+from denizen.errors import InputError, need
+from denizen.model import Discrete, Env, Look, Space
+from denizen.rl._worlds import Step, Worlds
+from denizen.rng import MAX_SEED, Rng
+from denizen.run._device import choose
+
+
+def to_gymnasium(worlds: Worlds, *, tensors: bool = False) -> Any:
+    """Worlds as a Gymnasium `VectorEnv`, with autoreset in the same step.
+
+    Args:
+        worlds: of an environment with one actor; all of them must be able to reset in one step.
+        tensors: give tensors on the device and wait for nothing, in place of NumPy arrays.
+
+    Returns:
+        A `gymnasium.vector.VectorEnv`; `infos["final_obs"]` holds the last observations of lives that ended.
+
+    Raises:
+        InputError: the worlds do not fit.
+        MissingExtra: gymnasium is not installed.
+
+    Examples:
+        >>> import denizen as dz
+        >>> from denizen.zoo.cartpole import CartPole
+        >>> vector = dz.rl.to_gymnasium(dz.rl.Worlds(CartPole(), 16))
+        >>> observations, infos = vector.reset(seed=1)
+        >>> observations.shape
+        (16, 4)
+    """
+    need("gymnasium", "gym", "make a Gymnasium VectorEnv")
+    from denizen.rl._gymnasium_vector import GymnasiumWorlds
+
+    if not isinstance(worlds, Worlds):
+        raise InputError(f"to_gymnasium: worlds is {type(worlds).__name__}, expected a dz.rl.Worlds")
+    if worlds.env.num_actors is not None:
+        raise InputError(
+            f"to_gymnasium: {type(worlds.env).__name__} has {worlds.env.num_actors} actors in a world, and Gymnasium "
+            f"knows one; use dz.rl.to_pettingzoo"
+        )
+    if worlds.max_resets < worlds.num_envs:
+        raise InputError(
+            f"to_gymnasium: worlds reset at most {worlds.max_resets} of {worlds.num_envs} lives in a step, and "
+            f"Gymnasium knows no world that waits; make them with max_resets={worlds.num_envs}"
+        )
+    return GymnasiumWorlds(worlds, tensors)
+
+
+class Nothing(model.State):
+    """Stands for the state of an environment that is not denizen's."""
+
+    zero: Tensor = model.real()
+
+
+class Foreign(Env):
+    """Spaces of an environment that is stepped elsewhere; enough to build a policy for it.
+
+    Attributes:
+        acts: action space.
+        sees: observation space.
+    """
+
+    acts: Space
+    sees: model.Box
+
+    @property
+    def action_space(self) -> Space:
+        """As given."""
+        return self.acts
+
+    @property
+    def observation_space(self) -> model.Box:
+        """As given."""
+        return self.sees
+
+    def init(self, rng: Rng) -> Nothing:
+        """Nothing."""
+        return Nothing(zero=torch.zeros(()))
+
+    def step(self, now: Nothing, action: Tensor, rng: Rng) -> Nothing:
+        """Nothing."""
+        return now
+
+    def observe(self, now: Nothing) -> Tensor:
+        """Zeros."""
+        return torch.zeros(self.sees.shape, dtype=self.sees.dtype, device=now.zero.device)
+
+    def reward(self, before: Nothing, action: Tensor, now: Nothing) -> Tensor:
+        """0."""
+        return now.zero
+
+    def terminated(self, now: Nothing) -> Tensor:
+        """Never."""
+        return now.zero > 0
+
+
+class FromGymnasium:
+    """Gymnasium environments, one process each, behind the interface of `Worlds`: `reset`, `step`, `check`.
+
+    They live on the host, so every step waits for them: nothing here is captured, and `train` takes `Worlds` only. Use
+    it to evaluate a policy elsewhere, or to drive a loop of your own.
+
+    Attributes:
+        env: spaces, to make a policy with: ``dz.rl.mlp(worlds.env)``.
+        num_envs: number of environments.
+        device: on which looks and rewards are given.
+        vector: Gymnasium's vector environment.
+    """
+
+    def __init__(
+        self, make: str | Callable[[], Any], num_envs: int, *, seed: int = 0,
+        device: torch.device | str | None = None, processes: bool = True, **options: Any,
+    ) -> None:  # fmt: skip
+        """Args:
+        make: an id that Gymnasium knows, such as ``"CartPole-v1"``, or a function that makes one environment.
+        num_envs: how many.
+        seed: of the first reset.
+        device: of what is given; None: CUDA where there is a device that works, else the CPU.
+        processes: run each environment in a process of its own; False: one after another, in this one.
+        **options: for `gymnasium.make`, where an id is given.
+
+        Raises:
+            InputError: an argument does not fit, or a space is neither Discrete nor Box.
+            MissingExtra: gymnasium is not installed.
+        """
+        gymnasium = need("gymnasium", "gym", "step Gymnasium environments")
+        from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+        from denizen.rl._gymnasium_spaces import from_space
+
+        if not isinstance(num_envs, int) or isinstance(num_envs, bool) or num_envs < 1:
+            raise InputError(f"FromGymnasium: num_envs={num_envs!r}, expected a whole number, at least 1")
+        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:
+            raise InputError(f"FromGymnasium: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")
+        if not callable(make) and not isinstance(make, str):
+            raise InputError(f"FromGymnasium: make={make!r}, expected an id such as 'CartPole-v1', or a function")
+        if callable(make) and options:
+            raise InputError(f"FromGymnasium: options {sorted(options)} go with an id, not with a function")
+        function = make if callable(make) else lambda: gymnasium.make(make, **options)
+        kind = AsyncVectorEnv if processes else SyncVectorEnv
+        self.num_envs, self.seed = num_envs, seed
+        self.device, _ = choose(device, "FromGymnasium")
+        try:
+            self.vector = kind([function] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        except gymnasium.error.Error as error:
+            raise InputError(f"FromGymnasium: make={make!r}: {error}") from error
+        try:
+            actions = self.vector.single_action_space
+            seen = from_space(self.vector.single_observation_space, "the observation space")
+            self._first = int(getattr(actions, "start", 0))
+            self.env = Foreign(from_space(actions, "the action space"), self._box(seen))
+        except InputError:
+            self.close()
+            raise
+        self._begun = False
+
+    @staticmethod
+    def _box(seen: Space) -> model.Box:
+        return model.Box(0, seen.n - 1 if seen.n > 1 else 1, (1,), torch.int64) if isinstance(seen, Discrete) else seen
+
+    def reset(self) -> Look:
+        """Begin every environment anew, from the seed; the same each time."""
+        seen, _ = self.vector.reset(seed=self.seed)
+        self._begun = True
+        return self._look(seen)
+
+    def step(self, action: Tensor) -> Step:
+        """One step of every environment.
+
+        Args:
+            action: `[environments]` for a `Discrete` space (any integer dtype), else `[environments, …]`.
+
+        Raises:
+            InputError: an action has another shape or dtype, or lies outside its space.
+        """
+        if not self._begun:
+            raise InputError("FromGymnasium.step: the environments have not begun; call reset() first")
+        seen, reward, terminated, truncated, infos = self.vector.step(self._checked(action))
+        ended = terminated | truncated
+        last = seen.copy()
+        for row in ended.nonzero()[0]:
+            last[row] = infos["final_obs"][row]
+        everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
+        numbers = torch.arange(self.num_envs, device=self.device)
+        paid = torch.as_tensor(reward, dtype=torch.float32, device=self.device)
+        dead, cut = (torch.as_tensor(flag, device=self.device) for flag in (terminated, truncated))
+        return Step(self._look(seen), paid, dead, cut, everywhere, {}, self._look(last), numbers)
+
+    def _checked(self, action: Any) -> Any:
+        space = self.env.action_space
+        wanted = (self.num_envs, *space.shape)
+        if not isinstance(action, Tensor) or tuple(action.shape) != wanted:
+            found = tuple(action.shape) if isinstance(action, Tensor) else type(action).__name__
+            raise InputError(f"action is {found}, expected a tensor of shape {wanted}")
+        if isinstance(space, Discrete) and (action.is_floating_point() or action.dtype == torch.bool):
+            raise InputError(f"action has dtype {action.dtype}, expected whole numbers from 0 to {space.n - 1}")
+        outside = space.fault(action).flatten(1).any(1) if action.dim() > 1 else space.fault(action)
+        if bool(outside.any()):
+            row = int(outside.nonzero()[0])
+            raise InputError(f"action {action[row].tolist()} of environment {row} lies outside {space}")
+        return action.cpu().numpy() + self._first if isinstance(space, Discrete) else action.cpu().numpy()
+
+    def _look(self, seen: Any) -> Look:
+        space = self.env.observation_space
+        observation = torch.as_tensor(seen, device=self.device).to(
+            space.dtype, copy=True
+        )  # Gymnasium reuses its memory
+        return Look(observation.reshape(self.num_envs, *space.shape), None, None, None)
+
+    def check(self) -> None:
+        """Nothing to do: what is wrong is told at once."""
+
+    def close(self) -> None:
+        """End the processes."""
+        self.vector.close()
+
+    def __enter__(self) -> "FromGymnasium":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

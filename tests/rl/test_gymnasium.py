@@ -1,0 +1,209 @@
+"""Adapters: worlds as Gymnasium's VectorEnv, Gymnasium's environments as worlds."""
+
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+import denizen as dz
+from denizen.errors import InputError, MissingExtra, ModelError
+from denizen.zoo.breakout import Breakout
+from denizen.zoo.cartpole import CartPole
+from denizen.zoo.catch import Catch
+from denizen.zoo.fruits import Fruits
+from denizen.zoo.pendulum import Pendulum
+from denizen.zoo.probes import Memory, Padded
+
+COUNT = 6
+
+
+def vector(env, count=COUNT, **options):
+    return dz.rl.to_gymnasium(dz.rl.Worlds(env, count, device="cpu"), **options)
+
+
+@pytest.mark.parametrize(
+    "env", [CartPole(), Pendulum(), Catch(), Breakout(), Memory(), Fruits()], ids=lambda env: type(env).__name__
+)
+@pytest.mark.parametrize("tensors", [False, True])
+def test_a_vector_env_gives_what_the_worlds_give(env, tensors):
+    given, worlds = vector(env, tensors=tensors), dz.rl.Worlds(env, COUNT, device="cpu", seed=7)
+    assert given.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    given.action_space.seed(0)
+    seen, infos = given.reset(seed=7)
+    assert np.array_equal(seen, worlds.reset().observation)
+    assert infos == {}
+    lives = 0
+    for _ in range(60):
+        action = given.action_space.sample()
+        step = worlds.step(torch.as_tensor(action))
+        seen, reward, terminated, truncated, infos = given.step(torch.as_tensor(action) if tensors else action)
+        for mine, theirs in ((seen, step.look.observation), (terminated, step.terminated), (truncated, step.truncated)):
+            assert isinstance(mine, torch.Tensor if tensors else np.ndarray)
+            assert np.array_equal(mine, theirs)
+        assert np.allclose(reward, step.reward)
+        assert tensors or seen in given.observation_space
+        for name, flow in step.flows.items():
+            assert np.array_equal(infos[name], flow)
+        for row in step.ended.nonzero().flatten().tolist():
+            lives += 1
+            assert bool(infos["_final_obs"][row])
+            assert np.array_equal(infos["final_obs"][row], step.final.observation[row])
+    assert lives > 0 or isinstance(env, Pendulum | Fruits)
+
+
+def test_seeds_and_resets():
+    given = vector(CartPole())
+    first = given.reset()[0]
+    second, third = given.reset()[0], given.reset()[0]
+    assert len(np.unique(np.concatenate([first, second, third])[:, 0])) == 3 * COUNT
+    assert np.array_equal(given.reset(seed=0)[0], first)
+    assert not np.array_equal(given.reset(seed=1)[0], first)
+    with pytest.raises(InputError, match="seed=-1"):
+        given.reset(seed=-1)
+    with pytest.raises(InputError, match="options"):
+        given.reset(options={"low": 0})
+
+
+def test_gymnasiums_wrappers_work():
+    given = gymnasium.wrappers.vector.RecordEpisodeStatistics(vector(CartPole(), 4))
+    given.reset(seed=0)
+    total, told = np.zeros(4), []
+    for _ in range(80):
+        *_, infos = given.step(np.ones(4, dtype=np.int64))
+        total += 1
+        if "episode" in infos:
+            ended = infos["_episode"]
+            told += list(zip(infos["episode"]["r"][ended], total[ended], strict=True))
+            total[ended] = 0
+    assert len(told) > 10
+    assert all(a == b for a, b in told)
+
+
+def test_pictures():
+    given = vector(Breakout(), 2)
+    assert given.render_mode == "rgb_array"
+    given.reset()
+    assert [picture.shape for picture in given.render()] == [(80, 80, 3)] * 2
+    words = vector(Fruits(), 1)
+    words.reset()
+    assert words.render_mode == "ansi"
+    assert "score" in words.render()[0]
+    assert vector(Memory(), 1).render_mode is None
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(InputError, match=r"worlds is CartPole, expected a dz\.rl\.Worlds"):
+        dz.rl.to_gymnasium(CartPole())
+    with pytest.raises(InputError, match="to_pettingzoo"):
+        vector(Padded())
+    with pytest.raises(InputError, match="max_resets=200"):
+        dz.rl.to_gymnasium(dz.rl.Worlds(CartPole(), 200, device="cpu"))
+    given = vector(CartPole(), 3)
+    given.reset()
+    with pytest.raises(InputError, match=r"action is \(2,\), expected a tensor of shape \(3,\)"):
+        given.step(np.zeros(2, dtype=np.int64))
+    with pytest.raises(ModelError, match="an action outside the action space, in world 1 at step 0"):
+        given.step(np.array([0, 5, 0]))
+
+
+def test_without_gymnasium_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'denizen\[gym\]'"):
+        vector(CartPole())
+    with pytest.raises(MissingExtra, match=r"pip install 'denizen\[gym\]'"):
+        dz.rl.FromGymnasium("CartPole-v1", 2)
+
+
+# --- in ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_gymnasiums_environments_are_stepped_as_worlds(name, processes):
+    singles = [gymnasium.make(name) for _ in range(3)]
+    generator = torch.Generator().manual_seed(0)
+    with dz.rl.FromGymnasium(name, 3, seed=4, device="cpu", processes=processes) as worlds:
+        look = worlds.reset()
+        expected = np.stack([single.reset(seed=4 + k)[0] for k, single in enumerate(singles)])
+        assert np.array_equal(look.observation, expected)
+        ends = 0
+        for _ in range(60 if name == "CartPole-v1" else 205):
+            if name == "CartPole-v1":
+                action = torch.randint(0, 2, (3,), generator=generator)
+            else:
+                action = 4 * torch.rand(3, 1, generator=generator) - 2
+            step = worlds.step(action)
+            assert bool(step.valid.all())
+            for k, single in enumerate(singles):
+                seen, reward, terminated, truncated, _ = single.step(action[k].numpy())
+                assert np.array_equal(step.final.observation[k], seen)
+                told = (float(step.reward[k]), bool(step.terminated[k]), bool(step.truncated[k]))
+                assert told == (pytest.approx(reward, rel=1e-6), terminated, truncated)
+                if terminated or truncated:
+                    seen, ends = single.reset()[0], ends + 1
+                assert np.array_equal(step.look.observation[k], seen)
+        assert ends > 0
+        worlds.check()
+
+
+def test_a_policy_can_be_made_for_it_and_play():
+    with dz.rl.FromGymnasium("CartPole-v1", 2, device="cpu", processes=False) as worlds:
+        policy = dz.rl.mlp(worlds.env, (8,))
+        look = worlds.reset()
+        judged = policy(look.observation, policy.first_memory(2, torch.device("cpu")))
+        assert worlds.step(judged.actions.mode()).reward.tolist() == [1, 1]
+
+
+class Odd(gymnasium.Env):
+    """Actions from 1 to 3, a Discrete observation."""
+
+    action_space = spaces.Discrete(3, start=1)
+    observation_space = spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        assert action in self.action_space
+        return int(action), 0.0, False, False, {}
+
+
+class Nested(Odd):
+    observation_space = spaces.Dict({"a": spaces.Discrete(2)})
+
+    def reset(self, *, seed=None, options=None):
+        return {"a": 0}, {}
+
+
+def test_discrete_spaces_may_start_elsewhere_and_be_observed():
+    with dz.rl.FromGymnasium(Odd, 2, device="cpu", processes=False) as worlds:
+        assert worlds.reset().observation.tolist() == [[0], [0]]
+        assert worlds.step(torch.tensor([0, 2])).look.observation.tolist() == [[1], [3]]
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(InputError, match=r"the observation space is Dict.*FlattenObservation"):
+        dz.rl.FromGymnasium(Nested, 2, processes=False)
+    with pytest.raises(InputError, match="Cartpole-v9"):
+        dz.rl.FromGymnasium("Cartpole-v9", 2, processes=False)
+    with pytest.raises(InputError, match="num_envs=0"):
+        dz.rl.FromGymnasium("CartPole-v1", 0)
+    with pytest.raises(InputError, match="make=3"):
+        dz.rl.FromGymnasium(3, 2)
+    with pytest.raises(InputError, match="go with an id"):
+        dz.rl.FromGymnasium(Odd, 2, sutton_barto_reward=True)
+    with dz.rl.FromGymnasium("CartPole-v1", 2, device="cpu", processes=False) as worlds:
+        with pytest.raises(InputError, match=r"call reset\(\) first"):
+            worlds.step(torch.zeros(2, dtype=torch.int64))
+        worlds.reset()
+        with pytest.raises(InputError, match=r"action is \(3,\)"):
+            worlds.step(torch.zeros(3, dtype=torch.int64))
+        with pytest.raises(InputError, match="whole numbers from 0 to 1"):
+            worlds.step(torch.zeros(2))
+        with pytest.raises(InputError, match=r"action 7 of environment 1 lies outside Discrete\(n=2\)"):
+            worlds.step(torch.tensor([0, 7]))

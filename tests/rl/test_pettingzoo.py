@@ -1,0 +1,76 @@
+"""Worlds of several actors as PettingZoo's ParallelEnv."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from pettingzoo.test import parallel_api_test, parallel_seed_test
+
+import denizen as dz
+from denizen.errors import InputError, MissingExtra, ModelError
+from denizen.zoo.cartpole import CartPole
+from denizen.zoo.catch import Catch
+from denizen.zoo.probes import Padded
+
+
+@pytest.mark.parametrize("env", [Padded(), CartPole(), Catch()], ids=repr)
+def test_pettingzoos_own_tests_pass(env, capsys):
+    parallel_api_test(dz.rl.to_pettingzoo(env), num_cycles=60)
+    parallel_seed_test(lambda: dz.rl.to_pettingzoo(env), num_cycles=20)
+
+
+def test_a_life_is_that_of_the_world():
+    env = Padded(actors=3, length=6, stays=0.8)
+    given, worlds = dz.rl.to_pettingzoo(env, seed=2), dz.rl.Worlds(env, 1, seed=2, device="cpu", max_resets=0)
+    seen, _ = given.reset()
+    look = worlds.reset()
+    left = []
+    while given.agents:
+        acted = list(given.agents)
+        assert acted == [f"agent_{k}" for k in range(3) if look.acting[0, k]]
+        for name in acted:
+            assert np.array_equal(seen[name], look.observation[0, int(name[-1])])
+        actions = {name: int(seen[name][0] > 0) for name in acted}
+        padded = torch.tensor([[actions.get(f"agent_{k}", 0) for k in range(3)]])
+        step = worlds.step(padded)
+        seen, rewards, dead, cut, _ = given.step(actions)
+        assert rewards == dict.fromkeys(acted, 1.0)
+        assert not any(cut.values())
+        left += [name for name in acted if dead[name]]
+        look = step.look
+    assert bool(step.terminated)
+    assert sorted(left) == ["agent_0", "agent_1", "agent_2"]
+
+
+def test_resets_without_a_seed_begin_another_life():
+    given = dz.rl.to_pettingzoo(CartPole())
+    starts = [given.reset(seed)[0]["agent_0"][0] for seed in (None, None, 0, 5)]
+    assert starts[0] == starts[2]
+    assert len(set(starts)) == 3
+
+
+def test_wrong_actions_are_named():
+    given = dz.rl.to_pettingzoo(Padded(actors=2))
+    given.reset()
+    with pytest.raises(InputError, match="lacks 'agent_1'"):
+        given.step({"agent_0": 0})
+    with pytest.raises(InputError, match="has 'agent_7', which does not act"):
+        given.step({"agent_0": 0, "agent_7": 0})
+    with pytest.raises(InputError, match=r"shape \(2,\), expected \(\)"):
+        given.step({"agent_0": 0, "agent_1": [0, 1]})
+    with pytest.raises(ModelError, match="outside the action space"):
+        given.step({"agent_0": 0, "agent_1": 4})
+
+
+def test_pictures():
+    given = dz.rl.to_pettingzoo(Catch())
+    given.reset()
+    assert given.render().shape == (80, 40, 3)
+    assert dz.rl.to_pettingzoo(Padded()).render() is None
+
+
+def test_without_pettingzoo_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pettingzoo", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'denizen\[gym\]'"):
+        dz.rl.to_pettingzoo(CartPole())
