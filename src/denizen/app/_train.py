@@ -50,6 +50,12 @@ A --config file holds the same words, with tables for pairs:
     """Algorithm."""
     steps: Annotated[str | None, arg(metavar="N", help_behavior_hint="(default: the world's)")] = None
     """Steps of worlds in all, such as 500000, 500k or 50M."""
+    total_epochs: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: what --steps needs)")] = None
+    """Rollouts in all, in place of --steps."""
+    batch_size: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: the recipe's)")] = None
+    """Worlds (ppo: num_envs) or replicas of each start (grpo: group_size)."""
+    max_steps: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: the recipe's)")] = None
+    """Steps of a rollout (ppo: num_steps, grpo: max_steps)."""
     set: Pairs = ()
     """Settings of the algorithm, for example num_envs=64 learning_rate=3e-4:0 value_clip=none."""
     world: Pairs = ()
@@ -98,7 +104,11 @@ A --config file holds the same words, with tables for pairs:
 
 
 PAIRS = ("set", "world", "policy")
-KEPT = ("world_name", "algo", "steps", *PAIRS)
+KEPT = ("world_name", "algo", "steps", "total_epochs", *PAIRS)
+SHORT = {
+    "ppo": {"batch_size": "num_envs", "max_steps": "num_steps"},
+    "grpo": {"batch_size": "group_size", "max_steps": "max_steps"},
+}  # flags that stand for settings
 
 
 def _with_file(command: Train) -> Train:
@@ -147,7 +157,7 @@ def build(settings: Mapping[str, Any], seed: int) -> Made:
     """Everything that a training needs, from what a command or a manifest says.
 
     Args:
-        settings: `world_name`, `algo`, `steps`, and `set`, `world`, `policy` as mappings of texts.
+        settings: `world_name`, `algo`, `steps` or `total_epochs`, and `set`, `world`, `policy` as mappings of texts.
         seed: of the first weights.
 
     Raises:
@@ -163,6 +173,11 @@ def build(settings: Mapping[str, Any], seed: int) -> Made:
     known = {**chosen.settings.get(settings["algo"], {}), **settings["set"]}
     algorithm = fill(algorithms[settings["algo"]], known, "--set")
     policy = _policy(chosen, env, settings["policy"], seed)
+    epochs = settings.get("total_epochs")
+    if epochs is not None:
+        if epochs < 1:
+            raise ConfigError(f"--total-epochs {epochs}: expected a whole number, at least 1")
+        return Made(env, policy, algorithm, epochs * algorithm.samples)
     try:
         steps = chosen.steps if settings["steps"] is None else whole(str(settings["steps"]))
     except ValueError as error:
@@ -209,7 +224,16 @@ def settings_of(command: Train) -> dict[str, Any]:
     from denizen.app._settings import pairs
 
     kept = {name: getattr(command, name) for name in KEPT}
-    return {**kept, **{name: pairs(kept[name], f"--{name}") for name in PAIRS}}
+    kept.update({name: pairs(kept[name], f"--{name}") for name in PAIRS})
+    for flag, name in SHORT[command.algo].items():
+        value = getattr(command, flag)
+        if value is not None and name in kept["set"]:
+            raise ConfigError(f"--{flag.replace('_', '-')} {value} and --set {name}: give one of the two")
+        if value is not None:
+            kept["set"][name] = str(value)
+    if command.total_epochs is not None and command.steps is not None:
+        raise ConfigError("--total-epochs and --steps: give one of the two")
+    return kept
 
 
 def run(command: Train, console: "Console") -> int:
