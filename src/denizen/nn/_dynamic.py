@@ -63,6 +63,7 @@ class DynamicDotGAT(nn.Module):
     memory: MemoryAttention | None
     social: SocialAttention | EdgeAttention | None
     alone: MLP | None
+    head: nn.Module
 
     def __init__(self, config: DotGATConfig, sensing: Tensor | None = None, *, checkpoint_steps: bool = False) -> None:
         """Args:
