@@ -285,3 +285,17 @@ def _carrier() -> Callable[..., Any] | None:
 
 
 _carried = _Carried()
+
+
+@contextmanager
+def unheard() -> Generator[None]:
+    """Whatever this thread does within the block is told to nobody, and no dispatch mode sees it."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    tokens = _recorders.set(()), sync.set(None)
+    try:
+        with _disable_current_modes():
+            yield
+    finally:
+        _recorders.reset(tokens[0])
+        sync.reset(tokens[1])

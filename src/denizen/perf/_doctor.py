@@ -22,7 +22,7 @@ from denizen.perf._doctor_rules import diagnose
 from denizen.perf._doctor_subject import Subject, built, choose_device, device_of, required
 
 WATCHED = 5  # steps of which every operation is looked at
-PROFILED = 3
+PROFILED = 5  # of these two to warm the profiler up
 HOOKS = "saved tensor hooks"  # torch.func refuses them
 _COMPILER = ("graph-break", "recompile", "recompile-limit")
 

@@ -31,6 +31,7 @@ _RECORDED = ("host-sync-", "h2d-", "roundtrip", "d2h-accumulate", "loader-pin", 
 _LOADERS = ("loader-workers", "loader-collate", "loader-persistent")
 _OTHERS = ("grad-memset", "optimizer-unfused", "dtype-fp32", "debug-left-on", "alloc-churn", "no-grad-missing")
 _OTHERS += ("compile-overhead", *_LOADERS)
+_ANEW = object()  # in place of a value that a backward pass goes through
 _NEVER = ("host-sync-scaler",)
 
 
@@ -106,11 +107,12 @@ class Tape:
         key = (line, name)
         if self.recording:
             result = call()
-            self._values.setdefault(key, []).append(copied(result))
+            graph = isinstance(result, Tensor) and result.grad_fn is not None
+            self._values.setdefault(key, []).append(_ANEW if graph else copied(result))
             return result
         index, known = self._next.get(key, 0), self._values.get(key, [])
         self._next[key] = index + 1
-        return copied(known[index]) if index < len(known) else call()
+        return call() if index >= len(known) or known[index] is _ANEW else copied(known[index])
 
     def kinds_here(self) -> set[str]:
         """Kinds found at the user's line of now, if it is taken out."""

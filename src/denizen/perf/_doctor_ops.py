@@ -17,6 +17,7 @@ from denizen._watch._counting import distinct_bytes
 from denizen._watch._faults import METHODS
 from denizen._watch._observe import traits
 from denizen._watch._places import USER, Place, locate, role
+from denizen._watch._recorder import unheard
 from denizen.perf._doctor_source import loops_around
 
 _FILLS = frozenset({"aten::zero_", "aten::_foreach_zero_", "aten::fill_"})
@@ -362,14 +363,15 @@ def _pairs(op: Op, given: list[Tensor], results: list[Tensor]) -> int:
 
 
 def _share(tensor: Tensor) -> float:
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(RuntimeError), unheard():
         return values(tensor).count_nonzero().item() / tensor.numel()
     return 1.0
 
 
 def _range(tensor: Tensor) -> tuple[int, int]:
-    low, high = values(tensor).aminmax()
-    return int(low), int(high)
+    with unheard():
+        low, high = values(tensor).aminmax()
+        return int(low), int(high)
 
 
 def _trains(func: Any, args: Any, place: Place) -> bool:

@@ -13,7 +13,6 @@ import torch
 from denizen._watch import _dynamo
 from denizen._watch._observe import SIMULATED
 from denizen._watch._on_cuda import heard_on_cuda
-from denizen._watch._profile import Profile, profiled
 from denizen._watch._recorder import Recorder, recording
 from denizen._watch._standins import standins
 from denizen.perf._doctor_graphs import Graphs
@@ -212,23 +211,31 @@ class Watched(Pass):
 
 @dataclasses.dataclass
 class Profiled(Pass):
-    """Kernels and copies of a few steps, by torch's profiler.
+    """A few steps under `denizen.perf.profile`.
 
     Attributes:
         device: of the step; CUDA.
-        profile: what ran.
-        window: nanoseconds from the first to the last.
+        report: what ran, and why the device stood still; None before the end.
     """
 
     device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cuda"))
-    profile: Profile = dataclasses.field(default_factory=Profile)
+    report: Any = None
+    _profiler: Any = None
 
     @contextlib.contextmanager
     def open(self) -> Generator[None]:
         """See `Pass.open`."""
-        with super().open(), profiled(self.device) as profile:
+        from denizen.perf._profile import Profiler
+
+        self._profiler = Profiler(None, 1, 1, max(1, self.most - 2), False, self.device)
+        with super().open(), self._profiler:
             yield
-        self.profile = profile
+        self.report = self._profiler.report
+
+    def end(self) -> None:
+        """See `Pass.end`."""
+        super().end()
+        self._profiler.step()
 
 
 def _parameters(optimizer: Any) -> list[torch.Tensor]:

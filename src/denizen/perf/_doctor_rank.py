@@ -59,10 +59,12 @@ def ranked(report: DoctorReport, subject: Subject, device: torch.device) -> Doct
 def _measured(trial: "Trial", wanted: Sequence[Diagnosis], step: float) -> tuple[dict[int, Cost], float | None]:
     ends = time.perf_counter() + BUDGET
     alone = {}
+    trial.gain([], [])  # a step that cannot be repeated fails here
     for one in wanted:
         if time.perf_counter() > ends:
             break
-        alone[id(one)] = trial.gain([], [one])
+        with contextlib.suppress(Exception):  # without this finding the step takes another course: no cost
+            alone[id(one)] = trial.gain([], [one])
     costs = {key: _cost(gain) for key, gain in alone.items()}
     order = sorted((one for one in wanted if id(one) in alone), key=lambda one: -alone[id(one)].seconds)
     kept: list[Diagnosis] = []

@@ -175,6 +175,9 @@ def distance(roof: Roofline) -> str:
     if roof.busy is not None:
         text += f"\nkernels ran {roof.busy:.0%} of the time, copies alone {roof.exposed_copies or 0:.0%}"
         text += "; bound by launches" if roof.launch_bound else ""
+    if roof.idle:
+        causes = sorted(roof.idle.items(), key=lambda entry: -entry[1])[:4]
+        text += "\nidle: " + ", ".join(f"{cause} {1e3 * seconds:.2g} ms" for cause, seconds in causes)
     return "\n".join([text, *roof.errors])
 
 

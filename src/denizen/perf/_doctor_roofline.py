@@ -10,7 +10,6 @@ import torch
 
 from denizen._watch._copy_rate import copy_rate
 from denizen._watch._observe import SIMULATED
-from denizen._watch._spans import busy
 from denizen.perf._doctor_ops import Operations
 from denizen.perf._doctor_phases import Profiled
 
@@ -35,6 +34,7 @@ class Roofline:
         fused: share that one kernel would need.
         busy: share of the step in which kernels ran: the union of their intervals.
         exposed_copies: share in which copies ran and no kernel.
+        idle: seconds of a profiled step in which no kernel ran, by cause (see `denizen.perf.attribute`).
         launch_bound: whether launching takes the time; None where it is not known.
         errors: what contradicts itself, such as a share above 1.
     """
@@ -50,6 +50,7 @@ class Roofline:
     fused: float | None = None
     busy: float | None = None
     exposed_copies: float | None = None
+    idle: dict[str, float] | None = None
     launch_bound: bool | None = None
     errors: tuple[str, ...] = ()
 
@@ -75,24 +76,27 @@ def roofline(device: torch.device, operations: Operations, step: float, profiled
     ]
     ran = _ran(profiled, step) if profiled is not None else {}
     share = ran.get("busy")
+    if share is not None and share > 1:
+        errors.append(f"kernels ran for {share:.2f} of a plain step, above 1: the profiled steps were not like it")
     launches = ran.get("launches", counted.launches)
     bound = None if share is None else launches * launch >= LAUNCH_SHARE * step and share < BUSY_SHARE
     return dataclasses.replace(
         counted, launches=launches, bandwidth=bandwidth, peak=peak, launch=launch, by_ops=by_ops, fused=fused,
-        busy=share, exposed_copies=ran.get("exposed"), launch_bound=bound, errors=tuple(errors),
+        busy=share, exposed_copies=ran.get("exposed"), idle=ran.get("idle"), launch_bound=bound, errors=tuple(errors),
     )  # fmt: skip
 
 
 def _ran(profiled: Profiled, step: float) -> dict[str, Any]:
-    kernels, copies = profiled.profile.kernels, profiled.profile.copies
-    if not profiled.done or not (kernels or copies):
+    """From the profile, by the time of a plain step: under the profiler the host is slower."""
+    report = profiled.report
+    if report is None or not report.steps or not report.window:
         return {}
-    window = 1e9 * step * profiled.done
-    exposed = busy([*kernels, *copies]) - busy(kernels)
+    window = step * report.steps
     return {
-        "busy": busy(kernels) / window,
-        "exposed": exposed / window,
-        "launches": round((len(kernels) + len(copies)) / profiled.done),
+        "busy": report.busy / window,
+        "exposed": report.exposed_copies / window,
+        "launches": round(report.kernels / report.steps),
+        "idle": {idle.cause: idle.seconds / report.steps for idle in report.idle},
     }
 
 
