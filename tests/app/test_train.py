@@ -6,6 +6,7 @@ import signal
 import sys
 
 import pytest
+from PIL import Image
 
 from denizen import app
 from denizen.app._settings import fill, guess, pairs, whole
@@ -143,3 +144,28 @@ def test_values_are_read_by_type():
     with contextlib.suppress(ValueError):
         whole("1.23456k")
         raise AssertionError
+
+
+@pytest.mark.parametrize(("world", "words"), [("cartpole", ["--greedy"]), ("fruits", ["--best"])])
+def test_a_policy_can_be_watched(denizen, tmp_path, world, words):
+    small = ["--total-epochs", "2", "--batch-size", "4", "--max-steps", "8", "--out", "run", "--quiet"]
+    algo = "grpo" if world == "fruits" else "ppo"
+    assert denizen("train", world, "--algo", algo, *small)[0] == 0
+    code, out, err = denizen("watch", "run", "--steps", "5", *words)
+    assert code == 0, err
+    assert "step 5, return" in out
+    assert denizen("watch", "run", "--steps", "5", "--gif", "game.gif")[0] == 0
+    with Image.open(tmp_path / "game.gif") as gif:
+        assert gif.n_frames > 2
+
+
+def test_short_flags_stand_for_settings(denizen, tmp_path):
+    assert (
+        denizen("train", "cartpole", "--total-epochs", "3", "--batch-size", "8", "--max-steps", "4", "--out", "a")[0]
+        == 0
+    )
+    manifest = read_manifest(tmp_path / "a")
+    assert (manifest["updates"], manifest["settings"]["set"]) == (3, {"num_envs": "8", "num_steps": "4"})
+    code, _, err = denizen("train", "cartpole", "--batch-size", "8", "--set", "num_envs=4", "--out", "b")
+    assert code == 2
+    assert "give one of the two" in err

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -170,7 +171,7 @@ def build(settings: Mapping[str, Any], seed: int) -> Made:
     chosen = recipe(settings["world_name"])
     env = chosen.make_env({name: guess(value) for name, value in settings["world"].items()})
     algorithms = {name: getattr(rl, name.upper()) for name in ("ppo", "grpo") if hasattr(rl, name.upper())}
-    known = {**chosen.settings.get(settings["algo"], {}), **settings["set"]}
+    known = _dividing({**chosen.settings.get(settings["algo"], {}), **settings["set"]}, settings)
     algorithm = fill(algorithms[settings["algo"]], known, "--set")
     policy = _policy(chosen, env, settings["policy"], seed)
     epochs = settings.get("total_epochs")
@@ -185,6 +186,18 @@ def build(settings: Mapping[str, Any], seed: int) -> Made:
             f"--steps {settings['steps']}: expected a whole number such as 500000, 500k or 50M"
         ) from error
     return Made(env, policy, algorithm, steps)
+
+
+def _dividing(known: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's number of minibatches, or the most of them that divide a batch which flags made smaller."""
+    from denizen.app._settings import guess
+
+    sizes = [guess(known[name]) for name in SHORT[settings["algo"]].values() if name in known]
+    if settings["algo"] == "grpo":  # minibatches take an equal share of each group
+        sizes = [guess(known.get("group_size", 0))]
+    if "minibatches" not in known or "minibatches" in settings["set"] or not all(isinstance(s, int) for s in sizes):
+        return known
+    return {**known, "minibatches": math.gcd(known["minibatches"], math.prod(sizes))}
 
 
 def _policy(chosen: Any, env: Any, given: Mapping[str, str], seed: int) -> Any:

@@ -89,11 +89,21 @@ def _write(path: Path, pictures: list[Any], speed: float) -> None:
 
 def _image(picture: Any, image: Any) -> Any:
     if not hasattr(picture, "shape"):
-        draw: Any = __import__("PIL.ImageDraw", fromlist=["Draw"])
-        height, width = 14 * len(picture) + 8, 8 * max(map(len, picture)) + 8
-        made = image.new("RGB", (width, height), "white")
-        draw.Draw(made).multiline_text((4, 4), "\n".join(picture), fill="black")
-        return made
+        return _lines(picture, image)
     made = image.fromarray(picture.cpu().numpy())
     factor = max(1, -(-SCALE // made.width))
     return made.resize((made.width * factor, made.height * factor), 0)
+
+
+def _lines(lines: list[str], image: Any) -> Any:
+    """Text in a font of fixed width, which comes with matplotlib."""
+    from denizen.errors import need
+
+    fonts: Any = need("PIL.ImageFont", "plot", "animations")
+    drawing: Any = need("PIL.ImageDraw", "plot", "animations")
+    data: str = need("matplotlib", "plot", "animations").get_data_path()
+    font = fonts.truetype(f"{data}/fonts/ttf/DejaVuSansMono.ttf", 13)
+    made = image.new("RGB", (int(font.getlength("m") * max(map(len, lines))) + 8, 16 * len(lines) + 8), "white")
+    for row, line in enumerate(lines):
+        drawing.Draw(made).text((4, 4 + 16 * row), line, fill="black", font=font)
+    return made

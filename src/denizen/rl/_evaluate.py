@@ -182,8 +182,8 @@ def play(
         seen = rows_of(look, env)
         with torch.no_grad():
             judged = policy(seen.observation, memory, seen.action_mask, seen.privileged)
-        clock = torch.tensor(number)
-        action = judged.actions.mode() if greedy else judged.actions.sample(draws.uniform("action", clock, num))
+            uniform = draws.uniform("action", torch.tensor(number), num)
+            action = judged.actions.mode() if greedy else judged.actions.sample(uniform)
         space = env.action_space
         if not isinstance(space, Discrete) and space.bounded:
             action = action.clamp(space.low, space.high)
