@@ -92,6 +92,7 @@ def trace(stepper: Stepper, carry: Carry) -> Traced:
 
 def recorded(function: Callable[..., list[Tensor]], arguments: Sequence[Tensor]) -> GraphModule:
     """A function of tensors as a flat graph without writes; runs it once or twice."""
+    arguments = [argument.detach() for argument in arguments]  # a tensor given twice would be taken for one input
     with torch.no_grad():
         module = make_fx(function)(*arguments)
         if any(_writes(node) for node in module.graph.nodes):  # `hazard[:10] = 1.0`: what it changes is not its result
