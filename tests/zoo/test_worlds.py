@@ -1,0 +1,93 @@
+"""What holds in every world of the zoo: spaces, shapes, finite rewards, batches, the author's rules."""
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen.zoo.acrobot import Acrobot
+from denizen.zoo.asterix import Asterix
+from denizen.zoo.breakout import Breakout
+from denizen.zoo.cartpole import CartPole
+from denizen.zoo.catch import Catch
+from denizen.zoo.freeway import Freeway
+from denizen.zoo.fruits import Fruits
+from denizen.zoo.mountaincar import MountainCar
+from denizen.zoo.pendulum import Pendulum
+from denizen.zoo.probes import (
+    Action,
+    Bandit,
+    Both,
+    Constant,
+    Continuous,
+    Delayed,
+    Endless,
+    Memory,
+    Mortal,
+    ObsValue,
+    Padded,
+    Resets,
+)  # fmt: skip
+from denizen.zoo.spaceinvaders import SpaceInvaders
+
+GAMES = [
+    CartPole(), Acrobot(), MountainCar(), Pendulum(), Catch(), Breakout(), Breakout(sticky=0.1, all_actions=True),
+    SpaceInvaders(), Asterix(), Freeway(), Fruits(),
+]  # fmt: skip
+PROBES = [
+    Constant(), ObsValue(), Delayed(), Action(), Both(), Endless(), Mortal(), Resets(), Memory(), Continuous(),
+    Padded(), Bandit(),
+]  # fmt: skip
+COUNT, STEPS = 5, 400  # 2,000 steps of worlds
+
+
+def random_actions(env, count, generator):
+    space = env.action_space
+    shape = (count, *(() if env.num_actors is None else (env.num_actors,)), *space.shape)
+    if isinstance(space, dz.rl.Discrete):
+        return torch.randint(0, space.n, shape, generator=generator)
+    return space.low + (space.high - space.low) * torch.rand(shape, generator=generator)
+
+
+def name(env):
+    return type(env).__name__
+
+
+@pytest.mark.parametrize("env", [*GAMES, *PROBES], ids=name)
+def test_what_holds_in_every_step(env):
+    worlds = dz.rl.Worlds(env, COUNT, seed=1, device="cpu")
+    lone = dz.rl.Worlds(env, 1, seed=1, device="cpu", worlds=[3])
+    generator, space = torch.Generator().manual_seed(0), env.observation_space
+    look, alone = worlds.reset(), lone.reset()
+    forms = [(leaf.shape, leaf.dtype) for leaf in worlds.carry.leaves]
+    kinds = worlds.state().kinds
+    for _ in range(STEPS if env in GAMES else 30):
+        assert (look.observation.shape[1:], look.observation.dtype) == (
+            (*(() if env.num_actors is None else (env.num_actors,)), *space.shape), space.dtype,
+        )  # fmt: skip
+        assert not bool(space.fault(look.observation).any())
+        assert torch.equal(look.observation[3], alone.observation[0])
+        given = random_actions(env, COUNT, generator)
+        step, single = worlds.step(given), lone.step(given[3:4])
+        assert bool(torch.isfinite(step.reward).all())
+        assert not bool(space.fault(step.final.observation).any())
+        assert [(leaf.shape, leaf.dtype) for leaf in worlds.carry.leaves] == forms
+        assert torch.equal(step.reward[3], single.reward[0])
+        assert (bool(step.truncated[3]), bool(step.terminated[3])) == (bool(single.truncated), bool(single.terminated))
+        look, alone = step.look, single.look
+    worlds.check()
+    state = worlds.state()
+    assert not any(bool(kinds[field].fault(getattr(state, field))) for field in kinds)
+    given = env.network_input(look.observation)
+    assert given.is_floating_point()
+
+
+@pytest.mark.parametrize("env", GAMES, ids=name)
+def test_the_authors_rules_hold(env):
+    report = dz.check(env)
+    assert report.ok, str(report)
+
+
+def test_the_authors_rules_hold_in_probes():
+    for env in PROBES:
+        report = dz.check(env, steps=2)
+        assert report.ok, str(report)
