@@ -119,6 +119,11 @@ class Fruits(dz.Env):
             raise InputError(f"Fruits: {name}={value!r}, expected a whole number, {' and '.join(filter(None, bounds))}")
 
     @property
+    def time_limit(self) -> int | None:
+        """The longest life; its last step is terminal as well, which counts."""
+        return self.max_steps
+
+    @property
     def half(self) -> int:
         """Columns to each side of the sprite's middle in which it catches."""
         return self.sprite_width // 2
@@ -146,7 +151,7 @@ class Fruits(dz.Env):
     def init(self, rng: dz.rng.Rng) -> Field:
         """One fruit in the top row, the sprite in one of the start columns."""
         columns = torch.tensor(self.start_columns, dtype=torch.int32, device=self.spawn_prob.device)
-        start = columns[rng.integers("start", 0, len(self.start_columns))[0]]
+        start = columns[rng.integers("start", 0, len(self.start_columns))][0]
         first = rng.integers("fruit", 0, self.width)
         slots = torch.arange(self.max_fruits, device=first.device)
         zero = torch.zeros_like(start)
