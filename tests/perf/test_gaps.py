@@ -59,6 +59,18 @@ def test_interpreter_lock_by_samples():
     assert "log.py:3 render" in gap.evidence
 
 
+def test_a_loaded_machine_is_named_beside_the_lock():
+    tape = two_kernels(50, 40_050, 40_045)
+    tape.facts = {"denizen": {"steps": 1, "load": 6.0, "cores": 2}}
+    tape.step(0, -50, 40_100)
+    for k in range(9):
+        tape.sample(5_000 * k, MAIN, 10, "train.py:9 step", late=4_500, waits=k % 2 == 0)  # asleep at times
+        tape.sample(5_000 * k, OTHER, 4_900 * k, "log.py:3 render", late=4_500)
+    gap = max(attribute(tape.trace()), key=lambda gap: gap.duration)
+    assert gap.cause == g.LOCK
+    assert "load 6.0 on 2 cores" in gap.evidence
+
+
 @pytest.mark.parametrize(
     ("main", "other", "late", "waits"),
     [(4_900, 4_900, 4_500, False), (0, 0, 0, False), (0, 4_900, 0, False), (0, 4_900, 4_500, True)],

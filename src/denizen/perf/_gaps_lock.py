@@ -2,18 +2,22 @@
 
 import bisect
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from denizen.perf._profile_trace import Piece, Sample, Trace
 
 STANDS = 0.5  # of a core: a thread that uses less stands still for most of the time
-RUNS = 0.5  # of a core, or of the time
+RUNS = 0.25  # of a core: a thread that uses more may have held the lock, also on a machine that others use
+COVERS = 0.5  # of the time, by calls that were recorded
 LATE = 0.25  # of the time that the sampling thread had to wait for the lock itself
+WANTS = 0.2  # of the looks at a thread on a line: then what it waits for there is the lock, not only what it asked for
 
-# Lines on which a thread gives the lock away of its own accord.
+# Lines on which a thread waits for another one, or for anything, of its own accord.
+WAITS_FOR_THREADS = re.compile(r"\b(acquire|wait|join|get|put|result|synchronize)\(")
 WAITS = re.compile(
-    r"\b(sleep|acquire|wait|join|get|put|recv|recv_bytes|result|read|readline|select|poll|accept|communicate|"
-    r"synchronize|urlopen|open|input)\("
+    rf"{WAITS_FOR_THREADS.pattern}|\b(sleep|recv|recv_bytes|read|readline|select|poll|accept|communicate|urlopen|open|"
+    r"input)\("
 )
 _IDLE_FUNCTIONS = re.compile(r"built-in (method|function) (sleep|acquire|select|poll|read|recv|wait|get)\b")
 
@@ -31,17 +35,16 @@ def state_of(trace: Trace, thread: int, piece: Piece) -> tuple[str, str] | None:
     near = _around(samples, piece.start, piece.end)
     if not near:
         return None
-    inside = [s for s in near if piece.start <= s.time <= piece.end] or near
-    at = max({s.at for s in inside}, key=lambda place: sum(s.at == place for s in inside))
+    at = _place([s for s in near if piece.start <= s.time <= piece.end] or near)
     used = _used(samples, piece.start, piece.end)
-    verb = "ran Python" if used >= RUNS else "waited"
+    verb = "ran Python" if used >= STANDS else "waited"
     return at, f"the launching thread {verb} at {at} and launched nothing ({used:.0%} of a core)"
 
 
 def _by_samples(trace: Trace, thread: int, piece: Piece) -> str:
     samples = trace.samples[thread]
     inside = _around(samples, piece.start, piece.end)
-    if not inside or _used(samples, piece.start, piece.end) > STANDS or any(s.waits for s in inside):
+    if not inside or _used(samples, piece.start, piece.end) > STANDS or _wants(samples, inside) < WANTS:
         return ""
     length = piece.end - piece.start
     late = sum(max(0, min(s.time, piece.end) - max(s.time - s.late, piece.start)) for s in inside)
@@ -55,8 +58,15 @@ def _by_samples(trace: Trace, thread: int, piece: Piece) -> str:
     at = f" at {near[-1].at}" if near else ""
     return (
         f"the launching thread wanted to run and could not: thread {other} used {shares[other]:.0%} of a core{at} and "
-        f"held the interpreter lock"
+        f"held the interpreter lock{_or_the_core(trace)}"
     )
+
+
+def _or_the_core(trace: Trace) -> str:
+    """A thread that waits for a core looks the same."""
+    known = trace.facts.get("denizen", {})
+    load, cores = known.get("load", 0), known.get("cores", 0)
+    return f", or there was no core left (load {load:.1f} on {cores} cores)" if load > cores else ""
 
 
 def _by_stacks(trace: Trace, thread: int, piece: Piece) -> str:
@@ -71,13 +81,29 @@ def _by_stacks(trace: Trace, thread: int, piece: Piece) -> str:
         runs = [p for p in pieces if p.event.category == "python_function" and not _IDLE_FUNCTIONS.search(p.event.name)]  # type: ignore[union-attr]
         began = any(piece.start < p.start for p in runs)
         covered = sum(p.end - p.start for p in runs)
-        if began and covered >= RUNS * (piece.end - piece.start):
+        if began and covered >= COVERS * (piece.end - piece.start):
             longest = max(runs, key=lambda p: p.end - p.start)
             return (
                 f"no call began or ended on the launching thread while thread {other} ran Python, the longest in "
                 f"{longest.event.name}"  # type: ignore[union-attr]
             )
     return ""
+
+
+def _wants(samples: Sequence[Sample], inside: Sequence[Sample]) -> float:
+    """How often a thread was ready to run when it was looked at, on the line where it is now.
+
+    Over all looks, for within a short gap there are few: somebody who sleeps for a moment and then waits for the lock
+    is seen asleep at times.
+    """
+    at = _place(inside)
+    looks = [sample for sample in samples if sample.at == at]
+    return sum(not sample.waits for sample in looks) / len(looks)
+
+
+def _place(samples: Sequence[Sample]) -> str:
+    """Where they saw it most often."""
+    return Counter(sample.at for sample in samples).most_common(1)[0][0]
 
 
 def _around(samples: Sequence[Sample], start: int, end: int) -> list[Sample]:

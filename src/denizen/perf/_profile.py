@@ -17,6 +17,7 @@ from denizen.errors import InputError, StorageError
 from denizen.perf._profile_report import ProfileReport
 from denizen.perf._profile_sampler import Sampler
 from denizen.perf._profile_trace import exported, trace_of
+from denizen.tools._tune import available_cores
 
 PLAIN, WARM_UP, ACTIVE = 3, 2, 5
 
@@ -220,7 +221,10 @@ class Profiler:
     def _finish(self) -> ProfileReport:
         content = exported(self._profiler)
         times = self._plain_times()
-        content["denizen"] = {"plain_times": times, "steps": min(self._count, self._all) - self._before}
+        content["denizen"] = {
+            "plain_times": times, "steps": min(self._count, self._all) - self._before,
+            "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, "cores": available_cores(),
+        }  # fmt: skip
         events = content["traceEvents"]
         stamps = [event["ts"] * 1e3 for event in events if event.get("ph") == "X"]
         base = int(content.get("baseTimeNanoseconds", 0))

@@ -16,6 +16,7 @@ from denizen.tools._memory import size
 
 SHOWN = 10  # operators, kernels
 WORTH = 0.05  # of the time: less of a cause needs no advice
+LONGEST = 1000  # gaps written to JSON
 NAME = 44  # characters of a kernel's name
 
 
@@ -91,8 +92,12 @@ class ProfileReport:
         return self.device != "cpu"
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; all times in seconds but those of gaps and samples, which are nanoseconds of the trace's clock."""
-        plain = dataclasses.asdict(self)
+        """For JSON; all times in seconds but those of gaps and samples, which are nanoseconds of the trace's clock.
+
+        Of the gaps the longest thousand are given, and the number of all.
+        """
+        longest = sorted(self.gaps, key=lambda gap: -gap.duration)[:LONGEST]
+        plain = dataclasses.asdict(dataclasses.replace(self, gaps=longest)) | {"gap_count": len(self.gaps)}
         plain["trace"] = str(self.trace) if self.trace is not None else None
         if not self.sampled:
             del plain["sampled"]

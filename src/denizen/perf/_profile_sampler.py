@@ -2,6 +2,7 @@
 
 import linecache
 import os
+import platform
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ import torch
 
 from denizen._watch._places import USER, role, short
 from denizen.perf._gaps import LOADERS
-from denizen.perf._gaps_lock import WAITS
+from denizen.perf._gaps_lock import WAITS, WAITS_FOR_THREADS
 from denizen.perf._profile_trace import SAMPLE
 
 PERIOD = 0.002  # s between looks at threads, while steps are recorded
@@ -21,7 +22,8 @@ GPU_PERIOD = 0.05  # s between looks at the device; its driver averages over lon
 WAKES = 300_000  # ns that waking up may take without the interpreter lock being to blame
 MOST = 200_000  # samples kept: half an hour of a few threads is not what a profile is for
 
-GPU_VALUES = ("utilisation %", "memory GiB", "power W", "temperature °C", "SM clock MHz")
+# Number of the system call that locks wait in.
+FUTEX = {"x86_64": "202", "aarch64": "98"}.get(platform.machine())
 
 
 class Sampler:
@@ -39,6 +41,8 @@ class Sampler:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="denizen-sampler", daemon=True)
         self._own, self._watching = 0, False
+        self._loop = threading.get_native_id()
+        self._state = _open(self._loop)
 
     def start(self) -> None:
         """Begin."""
@@ -52,36 +56,49 @@ class Sampler:
         """End; the thread is gone afterwards."""
         self._end.set()
         self._thread.join()
+        if self._state is not None:
+            os.close(self._state)
+            self._state = None
 
     def _run(self) -> None:
         self._own = threading.get_native_id()
-        next_gpu = 0.0
+        next_gpu, looked = 0.0, 0
         while not self._end.is_set():
-            asleep, period = time.perf_counter_ns(), PERIOD if self._watching else GPU_PERIOD
-            time.sleep(period)
-            late = time.perf_counter_ns() - asleep - round(1e9 * period)
+            time.sleep(PERIOD if self._watching else GPU_PERIOD)
             if self._watching:
-                self._threads(late if late > WAKES else 0)
+                now = time.time_ns()
+                late = now - looked - round(1e9 * PERIOD) if looked else 0
+                self._threads(now, late if late > WAKES else 0)
+                looked = now
             if self._read is not None and time.perf_counter() >= next_gpu:
                 next_gpu = time.perf_counter() + GPU_PERIOD
                 self._gpu()
 
-    def _threads(self, late: int) -> None:
+    def _threads(self, now: int, late: int) -> None:
+        """Look at all threads; nothing here gives the lock away before the last line but one."""
         if len(self.events) >= MOST:
             return
-        now, frames = time.time_ns(), sys._current_frames()
+        frames, seen = sys._current_frames(), []
         for thread in threading.enumerate():
             native, frame = thread.native_id, frames.get(thread.ident or 0)
-            if native is None or frame is None or native == self._own:
-                continue
-            used = core_time(native)
-            if used is not None:
-                at, waits = _place(frame)
-                args = {"used_ns": used, "late_ns": late, "waits": waits, "at": at}
-                self.events.append(
-                    {"ph": "i", "s": "t", "cat": SAMPLE, "name": at, "time": now, "tid": native, "args": args}
-                )
-        del frames
+            used = core_time(native) if native is not None and frame is not None and native != self._own else None
+            if native is not None and frame is not None and used is not None:
+                seen.append((native, used, frame))
+        call = self._call()
+        for native, used, frame in seen:
+            at, waits = _place(frame, call if native == self._loop else None)
+            args = {"used_ns": used, "late_ns": late, "waits": waits, "at": at}
+            self.events.append(
+                {"ph": "i", "s": "t", "cat": SAMPLE, "name": at, "time": now, "tid": native, "args": args}
+            )
+        del frames, seen
+
+    def _call(self) -> str | None:
+        """What the loop's thread does for the system: ``"running"``, the number of a call, None where not known."""
+        try:
+            return os.pread(self._state, 16, 0).split()[0].decode() if self._state is not None else None
+        except (OSError, IndexError):
+            return None
 
     def _gpu(self) -> None:
         assert self._read is not None
@@ -116,12 +133,26 @@ def core_time(thread: int) -> int | None:
         return None
 
 
-def _place(frame: FrameType) -> tuple[str, bool]:
+def _open(thread: int) -> int | None:
+    """The file that says which system call a thread is in; None where there is none."""
+    try:
+        return os.open(f"/proc/self/task/{thread}/syscall", os.O_RDONLY)
+    except OSError:
+        return None
+
+
+def _place(frame: FrameType, call: str | None) -> tuple[str, bool]:
     """The innermost line of the user's, what it is in, and whether the thread waits of its own accord.
 
-    Where a loader is anywhere around, it is named, whatever it waits in: what a thread does there is loading.
+    Where a loader is anywhere around, it is named, whatever it waits in: what a thread does there is loading. A thread
+    that wants the interpreter lock is ready to run, or in the system call that locks are made of on a line that asks
+    for none.
     """
-    waits = bool(WAITS.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0)))
+    code = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0)
+    if call is None or FUTEX is None:
+        waits = bool(WAITS.search(code))
+    else:
+        waits = call != "running" and (call != FUTEX or bool(WAITS_FOR_THREADS.search(code)))
     user = loader = None
     outer: FrameType | None = frame
     while outer is not None and (loader is None or user is None):
