@@ -15,6 +15,7 @@ from denizen.rl._policy import ActorCritic, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._worlds import Worlds
 
+BUDGET = 10_000  # steps of a life where the environment sets no limit
 LOOK_EVERY = 64  # steps between looks at whether all lives are over
 EVALUATION_SEED = 2**31  # added to seeds, so that evaluation shares no world with training
 
@@ -85,19 +86,17 @@ def evaluate(
         env: the environment.
         policy: is not changed.
         num_envs: worlds.
-        max_steps: budget of a life; None: the environment's time limit.
+        max_steps: budget of a life; None: the environment's time limit, or 10,000 steps where it has none.
         greedy: take the likeliest action, in place of a draw.
         seed: of worlds and draws; shares none with trainings of any seed below 2**31.
         device: None: that of the policy.
 
     Raises:
-        InputError: an argument does not fit, or neither `max_steps` nor a time limit ends a life.
+        InputError: an argument does not fit.
     """
-    steps = max_steps if max_steps is not None else env.time_limit
+    steps = max_steps if max_steps is not None else env.time_limit or BUDGET
     if not isinstance(steps, int) or steps < 1:
-        raise InputError(
-            f"evaluate: max_steps={max_steps!r}, and {type(env).__name__} has no time limit; give a number of steps"
-        )
+        raise InputError(f"evaluate: max_steps={max_steps!r}, expected a whole number, at least 1, or None")
     if not 0 <= seed < EVALUATION_SEED:
         raise InputError(f"evaluate: seed={seed!r}, expected a whole number from 0 to {EVALUATION_SEED - 1}")
     target = device or next(policy.parameters()).device
