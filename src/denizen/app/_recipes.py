@@ -56,7 +56,12 @@ class Recipe:
 
 RELU = {"activation": "relu"}
 RECIPES: dict[str, Recipe] = {
-    "cartpole": Recipe("cartpole", "CartPole", "balance a pole on a cart", 500_000, settings={"ppo": CLEANRL}),
+    "cartpole": Recipe(
+        "cartpole", "CartPole", "balance a pole on a cart", 500_000,
+        settings={"ppo": CLEANRL, "grpo": {
+            "groups": 4, "group_size": 8, "max_steps": 500, "epochs": 4, "minibatches": 4, "learning_rate": "3e-3:0",
+        }},
+    ),
     "acrobot": Recipe("acrobot", "Acrobot", "swing two links up", 500_000, settings={"ppo": CLEANRL}),
     "mountaincar": Recipe("mountaincar", "MountainCar", "rock out of a valley", 500_000, settings={"ppo": CLEANRL}),
     "pendulum": Recipe(
@@ -85,7 +90,12 @@ RECIPES: dict[str, Recipe] = {
             "entropy_coefficient": "0.02:0",
         }},
     ),
-    "fruits": Recipe("fruits", "fruits", "catch falling fruits", 1_000_000, settings={"ppo": {"num_envs": 64}}),
+    "fruits": Recipe(
+        "fruits", "fruits", "catch falling fruits", 1_000_000, "mlp", {**RELU, "hidden": "128,128", "shared": "true"},
+        {"ppo": {"num_envs": 64}, "grpo": {
+            "groups": 16, "group_size": 16, "epochs": 3, "minibatches": 8, "gamma": 0.95, "learning_rate": "2e-3:1e-4",
+        }},
+    ),
 }  # fmt: skip
 
 
