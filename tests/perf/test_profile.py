@@ -125,6 +125,14 @@ def test_errors_of_the_loop_pass_through():
     assert quick(make()).steps == 2  # the profiler was left in order
 
 
+def test_steps_take_arguments_or_their_number():
+    seen = []
+    quick(seen.append)
+    assert seen == [0, 1, 2, 3]
+    quick(lambda x, y: seen.append((x, y)), 7, 8)
+    assert seen[4:] == [(7, 8)] * 4
+
+
 def test_stacks_are_recorded_when_asked_for():
     report = quick(make(), stacks=True)
     assert report.steps == 2

@@ -14,6 +14,7 @@ from typing import Any, Self, overload
 import torch
 
 from denizen.errors import InputError, StorageError
+from denizen.perf._doctor_subject import Subject
 from denizen.perf._profile_report import ProfileReport
 from denizen.perf._profile_sampler import Sampler
 from denizen.perf._profile_trace import exported, trace_of
@@ -55,7 +56,8 @@ def profile(
     before the first recorded step, so that nothing unrecorded runs in it.
 
     Args:
-        step: does one step of the loop; it really trains. Without it a `Profiler` for a ``with`` block is returned.
+        step: does one step of the loop; it really trains. One that takes a single argument, and is given none, gets the
+            step's number. Without it a `Profiler` for a ``with`` block is returned.
         args: for `step`.
         trace_dir: folder for the trace: Chrome's format with shapes and memory, gzipped, as Perfetto and TensorBoard
             read it. None: no trace is kept.
@@ -78,9 +80,10 @@ def profile(
         return profiler
     if not callable(step):
         raise InputError(f"profile(step={step!r}): expected a function that does one step of the loop")
+    subject = Subject(step, args, None, made=False)
     with profiler:
         while not profiler.done:
-            step(*args)
+            subject()
             profiler.step()
     return profiler.report
 
