@@ -340,6 +340,15 @@ def test_train_takes_it_with_a_folder_and_resumes(tmp_path):
         dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (8,)), other, progress=False)
 
 
+def test_a_policy_is_evaluated_also_where_lives_have_no_limit():
+    class Endless(Drift):
+        time_limit = None
+
+    told = dz.rl.evaluate(Endless(), dz.rl.mlp(Endless(), (8,)), num_envs=8)
+    assert bool(told.finished.all())
+    assert told.steps == 10_000
+
+
 def test_an_update_reads_nothing_on_the_host_and_a_warm_up_leaves_no_trace():
     algorithm = small(beta=0.1, refresh_reference=2, minibatches=2, micro_batches=2, drop_flat_groups=True)
     held = training(algorithm)
