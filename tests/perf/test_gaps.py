@@ -148,6 +148,37 @@ def test_data_wait(name, category):
     assert name in gap.evidence
 
 
+def test_a_slow_launch_is_launch_bound():
+    tape = two_kernels(50, 900, 100)
+    tape.events[-2]["dur"] = 790  # cudaLaunchKernel, which loads code first
+    gap = only(tape)
+    assert gap.cause == g.LAUNCH
+    assert g.UNKNOWN not in gap.shares
+
+
+def test_a_short_copy_drains_nothing():
+    tape = two_kernels(50, 150, 145)
+    tape.copy("HtoD", 52, 53, asked=46, took=8)
+    tape.host("aten::add", 55, 140)
+    assert only(tape).cause == g.LAUNCH
+
+
+def test_queued_kernels_follow_at_once():
+    gap = only(two_kernels(50, 52, 10))
+    assert gap.cause == g.LAUNCH
+    assert "queued" in gap.evidence
+
+
+def test_kernels_of_a_graph():
+    """One launch for many: what lies between them is the device's."""
+    tape = Tape()
+    tape.call("cudaGraphLaunch", 0, 20, correlation=1)
+    tape._correlation = 1
+    tape._work("kernel", "a", 10, 20, 0, 7)
+    tape._work("kernel", "b", 21, 30, 0, 7)
+    assert only(tape).cause == g.LAUNCH
+
+
 def test_unknown_where_the_trace_shows_nothing():
     assert only(two_kernels(50, 5_000, 4_990)).cause == g.UNKNOWN
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from denizen._watch import _spans
-from denizen.perf._gaps_lock import lock_holder, state_of
+from denizen.perf._gaps_lock import PAUSES, lock_holder, state_of
 from denizen.perf._profile_trace import RUNTIME, Event, Piece, Trace
 
 LAUNCH, READ, LOCK, ALLOCATOR = "launch-bound", "host read", "interpreter lock", "allocator"
@@ -39,7 +39,6 @@ _ALLOCATOR = re.compile(
 )
 _SYNC = re.compile(r"^(cuda|hip)(Stream|Device|Event)Synchronize|^cu(Ctx|Stream|Event)Synchronize")
 _COPY = re.compile(r"^(cuda|hip|cu)Memcpy")
-_PAUSES = re.compile(r"built-in (method|function) (sleep|acquire|select|poll|read|recv|wait|get)\b")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +182,7 @@ class _Attribution:
                 yield _Part(late, end, UNKNOWN, why)
 
     def _launch_of(self, following: Event | None, end: int) -> tuple[int, int]:
-        """The thread that launched the work, and when."""
+        """The thread that launched the work, and when it had."""
         if following is None:
             return (self._launching[0] if self._launching else -1), end
         if not self.trace.on_device:
@@ -191,13 +190,14 @@ class _Attribution:
         call = self.trace.launches.get(following.correlation)
         if call is None:
             return (self._launching[0] if self._launching else -1), end
-        return call.thread, call.start
+        return call.thread, min(call.end, end)  # the launch itself may be slow, as where code is loaded first
 
     def _drained_by(self, thread: int, moment: int) -> _Part | None:
         """What the launching thread waited for when the device ran dry."""
         for piece in self._pieces(thread, moment - 1, moment + 1):
             part = self._part(piece, thread)
-            if part.cause in (READ, COPY, ALLOCATOR):
+            waited = piece.event is not None and piece.event.duration >= LATENCY  # shorter calls drain nothing
+            if waited and part.cause in (READ, COPY, ALLOCATOR):
                 return part
         return None
 
@@ -239,7 +239,7 @@ class _Attribution:
             return _Part(piece.start, piece.end, DATA if _DATA.search(at) else HOST, words, at)
         function = _function(piece.event)
         if function and piece.event is not None:
-            verb = "waited in" if _PAUSES.search(piece.event.name) else "was in"
+            verb = "waited in" if PAUSES.search(piece.event.name) else "was in"
             words = f"the launching thread {verb} {piece.event.name} and launched nothing"
             return _Part(piece.start, piece.end, HOST, words, function)
         return _Part(piece.start, piece.end, UNKNOWN, "the trace shows nothing on the launching thread")

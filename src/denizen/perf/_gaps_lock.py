@@ -19,7 +19,8 @@ WAITS = re.compile(
     rf"{WAITS_FOR_THREADS.pattern}|\b(sleep|recv|recv_bytes|read|readline|select|poll|accept|communicate|urlopen|open|"
     r"input)\("
 )
-_IDLE_FUNCTIONS = re.compile(r"built-in (method|function) (sleep|acquire|select|poll|read|recv|wait|get)\b")
+# The same, as recorded stacks name what is built in.
+PAUSES = re.compile(r"built-in (method|function) (sleep|acquire|select|poll|read|recv|wait|get)\b")
 
 
 def lock_holder(trace: Trace, thread: int, piece: Piece) -> str:
@@ -72,13 +73,13 @@ def _or_the_core(trace: Trace) -> str:
 def _by_stacks(trace: Trace, thread: int, piece: Piece) -> str:
     """Only one thread runs Python at a time: calls that begin on another one, and none on this, show which."""
     event = piece.event
-    if event is None or event.category != "python_function" or _IDLE_FUNCTIONS.search(event.name):
+    if event is None or event.category != "python_function" or PAUSES.search(event.name):
         return ""
     for other, events in trace.threads.items():
         if other == thread or not any(e.category == "python_function" for e in events):
             continue
         pieces = [p for p in trace.pieces(other, piece.start, piece.end) if p.event is not None]
-        runs = [p for p in pieces if p.event.category == "python_function" and not _IDLE_FUNCTIONS.search(p.event.name)]  # type: ignore[union-attr]
+        runs = [p for p in pieces if p.event.category == "python_function" and not PAUSES.search(p.event.name)]  # type: ignore[union-attr]
         began = any(piece.start < p.start for p in runs)
         covered = sum(p.end - p.start for p in runs)
         if began and covered >= COVERS * (piece.end - piece.start):
