@@ -415,3 +415,24 @@ def test_on_a_gpu():
     assert [one.kind for one in report.findings] == ["host-sync-item"]
     assert report.findings[0].cost is None or report.findings[0].cost.how == "measured A/B"
     assert dz.doctor(make=clean).ok
+
+
+def test_the_profile_pass_by_the_operators_of_the_cpu():
+    """On CUDA kernels stand where operators of the host stand here."""
+    from denizen.perf._doctor import Examination, _run
+    from denizen.perf._doctor_phases import Profiled, throughout
+
+    device = torch.device("cpu")
+    examined = Examination.of(device, 4)
+    examined.profiled = Profiled(5, device=device)
+    subject = Subject(clean(device), (), None, made=False)
+    with throughout(device) as compiler:
+        examined.compiler = compiler
+        for stage in examined.passes:
+            _run(stage, subject, examined)
+    roof = examined.report().roofline
+    assert roof.launches > 0
+    assert roof.busy > 0
+    assert sum(roof.idle.values()) >= 0
+    assert roof.bandwidth > 0
+    assert roof.by_ops > 0

@@ -1,0 +1,435 @@
+"""What the doctor predicts a fault costs, against what a step gains when the fault is mended by hand.
+
+    python benchmarks/doctor_gpu.py [--device cuda|cpu] [--rounds 7] [--steps 50] [--only WORDS] [--out FILE.json]
+
+Each case is a step with one fault and the same step mended. The doctor examines the faulty one; its cost for that kind
+(measured A/B, or an estimate) is the prediction. Then both steps are timed in turn, `--rounds` times `--steps` steps,
+with one wait for the device at the end of each: the saving is the median of faulty less mended. Reported for each case:
+step, predicted and measured saving with the 95 % interval of the medians, whether the kind and the line were right, and
+whether the mended step passes. On the CPU only what costs there is run; it shows that the script works, no more.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+import numpy as np
+import torch
+from _report import commit, machine, now
+from torch import nn
+
+import denizen as dz
+
+WIDTH, LAYERS, BATCH = 256, 6, 256
+
+
+def net(device, layers=LAYERS):
+    torch.manual_seed(0)
+    return nn.Sequential(*[m for _ in range(layers) for m in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]).to(device)
+
+
+def train(model, optimizer, x):
+    loss = model(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def base(device, **options):
+    model = net(device)
+    return model, torch.optim.Adam(model.parameters(), **options), torch.randn(BATCH, WIDTH, device=device)
+
+
+def plain(device):
+    model, optimizer, x = base(device)
+
+    def step():
+        train(model, optimizer, x)
+
+    return step
+
+
+def item(device):
+    model, optimizer, x = base(device)
+    total = [0.0]
+
+    def step():
+        loss = train(model, optimizer, x)
+        total[0] = loss.item()  # FAULT
+
+    return step
+
+
+def nan_guard(device):
+    model, optimizer, x = base(device)
+
+    def step():
+        loss = train(model, optimizer, x)
+        if torch.isnan(loss):  # FAULT
+            raise RuntimeError("diverged")
+
+    return step
+
+
+def synchronise(device):
+    model, optimizer, x = base(device)
+
+    def step():
+        train(model, optimizer, x)
+        torch.cuda.synchronize()  # FAULT
+
+    return step
+
+
+def fresh(device):
+    model, optimizer, _ = base(device)
+
+    def step():
+        x = torch.zeros(BATCH, WIDTH).to(device)  # FAULT
+        train(model, optimizer, x)
+
+    return step
+
+
+def fresh_mended(device):
+    model, optimizer, _ = base(device)
+
+    def step():
+        train(model, optimizer, torch.zeros(BATCH, WIDTH, device=device))
+
+    return step
+
+
+def metrics(device):
+    model, optimizer, x = base(device)
+    seen = {}
+
+    def step():
+        train(model, optimizer, x)
+        seen["mean"] = float(model[0].weight.detach().cpu().numpy().mean())  # FAULT
+
+    return step
+
+
+def mask(device):
+    model, optimizer, x = base(device)
+    chosen = torch.arange(BATCH, device=device) % 2 == 0
+
+    def step():
+        loss = model(x)[chosen].square().mean()  # FAULT
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def mask_mended(device):
+    model, optimizer, x = base(device)
+    weight = (torch.arange(BATCH, device=device) % 2 == 0).float()[:, None]
+
+    def step():
+        loss = (model(x).square() * weight).sum() / (weight.sum() * WIDTH)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def host_index(device):
+    model, optimizer, x = base(device)
+    order = torch.randperm(BATCH)
+
+    def step():
+        rows = x[order]  # FAULT
+        train(model, optimizer, rows)
+
+    return step
+
+
+def host_index_mended(device):
+    model, optimizer, x = base(device)
+    order = torch.randperm(BATCH).to(device)
+
+    def step():
+        train(model, optimizer, x[order])
+
+    return step
+
+
+def unfused(device):
+    model, optimizer, x = base(device, foreach=False)
+
+    def step():
+        loss = model(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()  # FAULT
+
+    return step
+
+
+def unfused_mended(device):
+    model, optimizer, x = base(device, foreach=True)
+
+    def step():
+        train(model, optimizer, x)
+
+    return step
+
+
+def memset(device):
+    model, optimizer, x = base(device)
+
+    def step():
+        loss = model(x).square().mean()
+        optimizer.zero_grad(set_to_none=False)  # FAULT
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def fp32(device):
+    a, b = torch.randn(4096, 4096, device=device), torch.randn(4096, 4096, device=device)
+
+    def step():
+        torch.mm(a, b)  # FAULT
+
+    return step
+
+
+def fp32_mended(device):
+    a, b = torch.randn(4096, 4096, device=device), torch.randn(4096, 4096, device=device)
+
+    def step():
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high")
+        torch.mm(a, b)
+        torch.set_float32_matmul_precision(before)
+
+    return step
+
+
+def anomaly(device):
+    model, optimizer, x = base(device)
+
+    def step():
+        with torch.autograd.detect_anomaly():  # FAULT
+            train(model, optimizer, x)
+
+    return step
+
+
+def no_grad(device):
+    model, optimizer, x = base(device)
+
+    def step():
+        train(model, optimizer, x)
+        model(x)  # FAULT
+
+    return step
+
+
+def no_grad_mended(device):
+    model, optimizer, x = base(device)
+
+    def step():
+        train(model, optimizer, x)
+        with torch.no_grad():
+            model(x)
+
+    return step
+
+
+def agents(device):
+    x, w = torch.rand(200, device=device), torch.rand(200, device=device)
+
+    def step():
+        out = torch.zeros(200, device=device)
+        for k in range(200):
+            out[k] = x[k] * w[k]  # FAULT
+        return out
+
+    return step
+
+
+def agents_mended(device):
+    x, w = torch.rand(200, device=device), torch.rand(200, device=device)
+
+    def step():
+        return x * w
+
+    return step
+
+
+def clone(device):
+    x = torch.rand(1 << 24, device=device)
+
+    def step():
+        return x.clone().mul(2)  # FAULT
+
+    return step
+
+
+def clone_mended(device):
+    x = torch.rand(1 << 24, device=device)
+
+    def step():
+        return x.mul(2)
+
+    return step
+
+
+def late_wait(device):
+    """Work for much longer than its launches: the wait at the end costs almost nothing, and should be told so."""
+    a = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
+    seen = {}
+
+    def step():
+        y = a
+        for _ in range(8):
+            y = (a @ y) * 0.01
+        seen["y"] = y.mean().item()  # FAULT
+
+    return step
+
+
+def late_wait_mended(device):
+    a = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
+
+    def step():
+        y = a
+        for _ in range(8):
+            y = (a @ y) * 0.01
+        y.mean()
+
+    return step
+
+
+CASES = {
+    "item": ("host-sync-item", item, plain),
+    "if isnan": ("host-sync-bool", nan_guard, plain),
+    "synchronize": ("host-sync-explicit", synchronise, plain),
+    "fresh host tensor": ("h2d-fresh", fresh, fresh_mended),
+    "metrics to NumPy": ("host-sync-copy", metrics, plain),
+    "mask as index": ("host-sync-boolindex", mask, mask_mended),
+    "index of the host": ("h2d-index", host_index, host_index_mended),
+    "optimizer in a loop": ("optimizer-unfused", unfused, unfused_mended),
+    "gradients filled": ("grad-memset", memset, plain),
+    "float32 products": ("dtype-fp32", fp32, fp32_mended),
+    "anomaly detection": ("debug-left-on", anomaly, plain),
+    "evaluation with a graph": ("no-grad-missing", no_grad, no_grad_mended),
+    "a loop over agents": ("launch-bound", agents, agents_mended),
+    "a clone for nothing": ("alloc-churn", clone, clone_mended),
+    "a wait at the end of long work": ("host-sync-item", late_wait, late_wait_mended),
+}
+ON_CPU = (
+    "optimizer in a loop",
+    "gradients filled",
+    "anomaly detection",
+    "evaluation with a graph",
+    "a loop over agents",
+)
+
+
+def line_of(make):
+    source = Path(__file__).read_text().splitlines()
+    start = make.__code__.co_firstlineno
+    return next(number for number in range(start, len(source) + 1) if source[number - 1].endswith("# FAULT"))
+
+
+def seconds(step, steps, device):
+    wait(device)
+    began = time.perf_counter()
+    for _ in range(steps):
+        step()
+    wait(device)
+    return (time.perf_counter() - began) / steps
+
+
+def wait(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def saving(faulty, mended, rounds, steps, device):
+    pairs = []
+    for step in (faulty, mended):
+        seconds(step, 5, device)
+    for k in range(rounds):
+        if k % 2:
+            b, a = seconds(mended, steps, device), seconds(faulty, steps, device)
+        else:
+            a, b = seconds(faulty, steps, device), seconds(mended, steps, device)
+        pairs.append((a, b))
+    gains = np.array([a - b for a, b in pairs])
+    drawn = np.median(gains[np.random.default_rng(0).integers(0, len(gains), (2000, len(gains)))], axis=1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return statistics.median(a for a, _ in pairs), float(np.median(gains)), float(low), float(high)
+
+
+def measured(name, rounds, steps, device):
+    kind, faulty, mended = CASES[name]
+    with contextlib.redirect_stdout(io.StringIO()):
+        report, after = dz.doctor(make=faulty, device=device), dz.doctor(make=mended, device=device, rank=False)
+    found = [one for one in report.findings if one.kind == kind]
+    cost = found[0].cost if found else None
+    step, gain, low, high = saving(faulty(device), mended(device), rounds, steps, device)
+    return {
+        "case": name, "kind": kind, "step_ms": 1e3 * step, "measured_ms": 1e3 * gain, "low_ms": 1e3 * low,
+        "high_ms": 1e3 * high, "predicted_ms": None if cost is None else 1e3 * cost.seconds,
+        "predicted_low_ms": None if cost is None else 1e3 * cost.low,
+        "predicted_high_ms": None if cost is None else 1e3 * cost.high, "how": "" if cost is None else cost.how,
+        "level": found[0].level if found else "", "right_line": bool(found) and found[0].line == line_of(faulty),
+        "others": sorted({one.kind for one in report.faults} - {kind}), "mended_passes": after.ok,
+        "doctor_seconds": report.seconds,
+    }  # fmt: skip
+
+
+def table(rows):
+    lines = ["| case | kind | step ms | predicted ms | how | saved ms (95 %) | level | line | others | mended passes |"]
+    lines += ["|---|---|---|---|---|---|---|---|---|---|"]
+    for row in rows:
+        guess = "-" if row["predicted_ms"] is None else f"{row['predicted_ms']:.3f}"
+        saved = f"{row['measured_ms']:.3f} ({row['low_ms']:.3f} to {row['high_ms']:.3f})"
+        line, passes = "right" if row["right_line"] else "WRONG", "yes" if row["mended_passes"] else "NO"
+        lines.append(
+            f"| {row['case']} | {row['kind']} | {row['step_ms']:.3f} | {guess} | {row['how'] or '-'} | {saved} | "
+            f"{row['level'] or '-'} | {line} | {', '.join(row['others']) or '-'} | {passes} |"
+        )
+    return "\n".join(lines)
+
+
+def main():
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    words.add_argument("--rounds", type=int, default=7)
+    words.add_argument("--steps", type=int, default=50)
+    words.add_argument("--only", default="")
+    words.add_argument("--out", type=Path)
+    given = words.parse_args()
+    device = torch.device(given.device)
+    names = [name for name in CASES if given.only in name and (device.type == "cuda" or name in ON_CPU)]
+    rows = []
+    for name in names:
+        rows.append(measured(name, given.rounds, given.steps, device))
+        print(table(rows[-1:]).splitlines()[-1], flush=True)
+    card = torch.cuda.get_device_name(device) if device.type == "cuda" else machine()["processor"]
+    print(f"\n{card}, torch {torch.__version__}\n\n{table(rows)}")
+    if given.out:
+        facts = {"at": now(), "commit": commit(), "machine": machine(), "device": card, "torch": torch.__version__}
+        given.out.write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
