@@ -86,6 +86,7 @@ Command = RunConfig | Show | Resume | Models
 # A name of two words, such as "train dotgat", has flags of its own and is told by the help of the first.
 FURTHER: dict[str, tuple[str, str]] = {
     "train": ("_train", "Train"),
+    "train dotgat": ("_train_dotgat", "TrainDotGAT"),
     "evaluate": ("_evaluate", "Evaluate"),
     "watch": ("_watch", "Watch"),
     "compare": ("_evaluate", "Compare"),

@@ -22,7 +22,10 @@ from denizen.nn._losses import completion_loss_original as completion_loss_origi
 from denizen.nn._losses import completion_metrics as completion_metrics
 from denizen.nn._losses import regression_metrics as regression_metrics
 from denizen.nn._losses import sinkhorn_distance as sinkhorn_distance
+from denizen.nn._maps import AttentionMaps as AttentionMaps
+from denizen.nn._maps import attention_maps as attention_maps
 from denizen.nn._reference import AgentStates as AgentStates
+from denizen.nn._reference import DotGATReference as DotGATReference
 from denizen.nn._reference import DynamicDotGATReference as DynamicDotGATReference
 from denizen.nn._sensing import EntrySensing as EntrySensing
 from denizen.nn._sensing import sense_columns as sense_columns

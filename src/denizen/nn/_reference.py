@@ -4,6 +4,7 @@ Nothing is fused, folded or laid out for speed. `DynamicDotGAT` computes the sam
 Axes: B batch, T time, A agents, M features, H hidden, h heads, d = H/h.
 """
 
+import dataclasses
 import math
 from typing import NamedTuple
 
@@ -75,8 +76,19 @@ class DynamicDotGATReference(nn.Module):
         """
         check_input(series, views, self.config)
         if series is not None:
-            series = series[None] if series.ndim == 2 else series
-            views = series[:, None] * self.sensing[None, :, None, :]  # [B, A, T, M]
+            views = self.views(series)
+        assert views is not None
+        h = self.states(views)
+        outputs = torch.einsum("btah,ahy->btay", self._norm(h, self.head_gain), self.head) + self.head_bias
+        return AgentStates(h, outputs)
+
+    def views(self, series: Tensor) -> Tensor:
+        """What each agent sees of a series: `[B, A, T, M]`."""
+        series = series[None] if series.ndim == 2 else series
+        return series[:, None] * self.sensing[None, :, None, :]
+
+    def states(self, views: Tensor) -> Tensor:
+        """`[B, T, A, H]` after all message steps."""
         h = self._norm(torch.einsum("batm,amh->btah", views, self.embed), self.embed_gain)
         for _ in range(self.config.message_steps):
             if self.config.memory:
@@ -86,8 +98,7 @@ class DynamicDotGATReference(nn.Module):
             if self.config.isolated_width:
                 h = h + self.drop(self._mlp(self._norm(h, self.alone_gain), "alone"))
             h = h + self.drop(self._mlp(self._norm(h, self.mlp_gain), "mlp"))
-        outputs = torch.einsum("btah,ahy->btay", self._norm(h, self.head_gain), self.head) + self.head_bias
-        return AgentStates(h, outputs)
+        return h
 
     def _norm(self, x: Tensor, gain: Tensor) -> Tensor:
         return gain * x / torch.sqrt(x.square().mean(-1, keepdim=True) + self.config.eps)
@@ -102,11 +113,15 @@ class DynamicDotGATReference(nn.Module):
 
     def _memory(self, u: Tensor) -> Tensor:
         """Each agent attends to its own past and present."""
+        weights, v = self._memory_weights(u)
+        return torch.einsum("bants,bsand->btand", weights, v).flatten(-2)
+
+    def _memory_weights(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Who looks at which time `[B, A, h, T, T]`, and what is seen there `[B, T, A, h, d]`."""
         q, k, v = self._heads(u, "memory")
         scores = torch.einsum("btand,bsand->bants", q, k) / math.sqrt(q.shape[-1])
         past = torch.ones(u.shape[1], u.shape[1], dtype=torch.bool, device=u.device).tril()
-        weights = torch.softmax(scores.masked_fill(~past, -torch.inf), -1)
-        return torch.einsum("bants,bsand->btand", weights, v).flatten(-2)
+        return torch.softmax(scores.masked_fill(~past, -torch.inf), -1), v
 
     def _social(self, u: Tensor) -> Tensor:
         """At each time, agents attend to one another."""
@@ -114,6 +129,7 @@ class DynamicDotGATReference(nn.Module):
         return torch.einsum("btnac,btcnd->btand", weights, v).flatten(-2)
 
     def _social_weights(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Who listens to whom `[B, T, h, A, A]`, and what is said `[B, T, A, h, d]`."""
         q, k, v = self._heads(u, "social")
         scores = torch.einsum("btand,btcnd->btnac", q, k) / math.sqrt(q.shape[-1])
         if isinstance(self.bias, SocialBias):
@@ -127,6 +143,30 @@ class DynamicDotGATReference(nn.Module):
         return torch.einsum("btak,akh->btah", F.silu(inner), getattr(self, f"{name}_out")) + getattr(
             self, f"{name}_out_bias"
         )
+
+
+class DotGATReference(nn.Module):
+    """The plain form of `DotGAT`, the static network: one time, no memory, states after the final norm.
+
+    Attributes:
+        config: sizes and switches; `memory` and `num_outputs` are not used.
+        core: the network that does the work.
+    """
+
+    def __init__(self, config: DotGATConfig, sensing: Tensor | None = None) -> None:
+        """Args:
+        config: sizes and switches; `num_features` is the number of entries.
+        sensing: `[agents, entries]` of zeros and ones; None lets every agent see everything.
+        """
+        super().__init__()
+        self.config = dataclasses.replace(config, memory=False)
+        self.core = DynamicDotGATReference(self.config, sensing)
+        del self.core.head, self.core.head_bias
+
+    def forward(self, entries: Tensor) -> Tensor:
+        """States of agents `[B, A, H]` from entries `[B, M]`, seen through the sensing mask."""
+        core = self.core
+        return core._norm(core.states(core.views(entries[:, None])), core.head_gain)[:, 0]
 
 
 def make_bias(config: DotGATConfig) -> SocialBias | EdgeBias | None:

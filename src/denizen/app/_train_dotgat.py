@@ -1,0 +1,119 @@
+"""`denizen train dotgat`: agent attention networks, from data to pictures."""
+
+import dataclasses
+import datetime
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import tyro
+from tyro.conf import FlagCreatePairsOff
+
+from denizen.errors import ConfigError, MissingExtra
+from denizen.zoo.dotgat.config import Settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from denizen.zoo.dotgat import Trained
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainDotGAT:
+    """What `denizen train dotgat` does; the fields are its flags."""
+
+    about: ClassVar[str] = """Train agents that each see a part of a series, remember, talk, and predict.
+
+examples:
+  denizen train dotgat                                         the next row of a series, from a fifth of its columns
+  denizen train dotgat --task argmax_next --agents 12 --share 0.1
+  denizen train dotgat --neighbours 0                          the same agents without a word between them
+  denizen train dotgat --task lrmc --times 16 --features 16 --message-steps 1
+  denizen train dotgat --variant captured --device cuda --precision bfloat16
+  denizen train dotgat --resume runs/dotgat-20261128-120000    go on after Ctrl-C, a crash or a full disk
+  torchrun --nproc-per-node 2 -m denizen train dotgat          each process takes a part of every batch"""
+
+    settings: Annotated[Settings, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Settings)
+    """What is trained on what."""
+    out: Path | None = None
+    """Run folder; default: runs/dotgat-TIME."""
+    resume: Path | None = None
+    """Go on with the training in this run folder, with the settings that it has."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train."""
+    quiet: FlagCreatePairsOff[bool] = False
+    """Print nothing but the run folder."""
+
+    def __call__(self, console: "Console") -> int:
+        """Train, and tell what came out; under torchrun, all processes together."""
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            return self._run(console)
+        import torch
+        import torch.distributed as dist
+
+        cuda = self.device != "cpu" and torch.cuda.is_available()
+        if cuda:
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        dist.init_process_group("nccl" if cuda else "gloo")
+        try:
+            console.quiet = console.quiet or dist.get_rank() > 0
+            return self._run(console)
+        finally:
+            dist.destroy_process_group()
+
+    def _run(self, console: "Console") -> int:
+        from denizen.zoo import dotgat
+
+        device = None if self.device == "auto" else self.device
+        report = _reporter(console)
+        if self.resume is not None:
+            if self.settings != Settings() or self.out is not None:
+                raise ConfigError("--resume goes on with the settings of its folder: leave other flags out")
+            console.print(f"{self.resume}: going on", highlight=False)
+            trained = dotgat.resume(self.resume, device=device, report=report)
+        else:
+            out = self.out or Path("runs") / f"dotgat-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+            trained = dotgat.train(self.settings, out, device=device, report=report)
+        if trained.folder is not None:
+            _tell(trained, console)
+            if self.quiet:
+                print(trained.folder)
+        return 0
+
+
+def _reporter(console: "Console") -> Any:
+    def report(row: dict[str, Any]) -> None:
+        checked = "".join(
+            f"  {name.removeprefix('validation_')} {value:.4f}" for name, value in row.items() if "validation_" in name
+        )
+        console.print(
+            f"epoch {row['epoch']:3d}  loss {row['loss']:.4f}" + (f"  | validation{checked}" if checked else "")
+        )
+
+    return report
+
+
+def _tell(trained: "Trained", console: "Console") -> None:
+    from rich.table import Table
+
+    from denizen.zoo.dotgat.data import draw
+    from denizen.zoo.dotgat.pictures import draw_all
+
+    assert trained.folder is not None
+    test = trained.results["test"]
+    name = next(name for name in ("accuracy", "unknown_mse", "mse") if name in test)
+    table = Table("test split", "accuracy" if name == "accuracy" else "mean squared error", box=None)
+    each = {"accuracy": "agent_accuracy", "mse": "agent_mse"}.get(name)
+    table.add_row("agents together", f"{test[name]:.4f}")
+    if each:
+        table.add_row("an agent by itself", f"{test[each]:.4f}")
+    for baseline, value in trained.results["baselines"].items():
+        table.add_row(baseline, f"{value:.4f}")
+    console.print(f"ended: {trained.reason}", highlight=False)
+    console.print(table)
+    try:
+        made = draw_all(trained.model, draw(trained.settings), trained.metrics, trained.results, trained.folder)
+        console.print(f"pictures    {', '.join(str(path) for path in made)}", highlight=False, soft_wrap=True)
+    except MissingExtra as error:
+        console.print(f"no pictures: {error}", highlight=False)
+    console.print(f"run folder  {trained.folder}", highlight=False, markup=False, soft_wrap=True)

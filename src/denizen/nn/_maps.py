@@ -1,0 +1,73 @@
+"""Where agents look: the attention weights of a network, which the fast form never holds."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from denizen.errors import InputError
+from denizen.nn._dynamic import DynamicDotGAT
+from denizen.nn._heads import DotGAT
+from denizen.nn._reference import DotGATReference, DynamicDotGATReference
+
+
+class AttentionMaps(NamedTuple):
+    """Attention weights, means over the batch.
+
+    Attributes:
+        social: `[steps, heads, agents, agents]`, the mean over times: how much an agent (row) hears of another
+            (column); None where agents do not talk.
+        memory: `[steps, heads, agents, times, times]`: how much a time (row) looks at an earlier one (column); None
+            without memory.
+    """
+
+    social: Tensor | None
+    memory: Tensor | None
+
+
+class _Recording(DynamicDotGATReference):
+    """A reference that keeps its weights of attention."""
+
+    def __init__(self, like: DynamicDotGATReference | DynamicDotGAT) -> None:
+        super().__init__(like.config, like.sensing.cpu())
+        state = like.reference_state() if isinstance(like, DynamicDotGAT) else like.state_dict()
+        self.to(like.embed.device, like.embed.dtype)
+        self.load_state_dict(state, strict=False)  # the static network has no head of this kind
+        self.eval()
+        self.social_maps: list[Tensor] = []
+        self.memory_maps: list[Tensor] = []
+
+    def _social_weights(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        weights, v = super()._social_weights(u)
+        self.social_maps.append(weights.mean((0, 1)))
+        return weights, v
+
+    def _memory_weights(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        weights, v = super()._memory_weights(u)
+        self.memory_maps.append(weights.mean(0).transpose(0, 1))
+        return weights, v
+
+
+@torch.no_grad()
+def attention_maps(
+    model: DynamicDotGAT | DynamicDotGATReference | DotGAT | DotGATReference, series: Tensor
+) -> AttentionMaps:
+    """The attention weights of a network over a batch, computed by the reference in evaluation mode.
+
+    Dense in agents and times: for pictures of tens to hundreds of agents.
+
+    Args:
+        model: in either form; for a static network `series` is `[batch, entries]`.
+        series: `[batch, times, features]`.
+
+    Raises:
+        InputError: another kind of model, a quantized one, or a series of another shape.
+    """
+    static = isinstance(model, DotGAT | DotGATReference)
+    core = model.core if isinstance(model, DotGAT | DotGATReference) else model
+    if not isinstance(core, DynamicDotGAT | DynamicDotGATReference):
+        raise InputError(f"attention_maps: {type(model).__name__} is no agent attention network")
+    recording = _Recording(core)
+    recording(series[:, None] if static else series)
+    social, memory = recording.social_maps, recording.memory_maps
+    return AttentionMaps(torch.stack(social) if social else None, torch.stack(memory) if memory else None)

@@ -1,0 +1,110 @@
+"""Settings of a training of agent attention networks: everything that fixes its numbers."""
+
+import dataclasses
+from typing import Literal, get_args
+
+from denizen.errors import InputError
+from denizen.nn import Cauchy, Matern, WhiteNoise, task
+from denizen.nn._kernels import Kernel
+
+Variant = Literal["reference", "fast", "compiled", "captured"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+KERNELS: dict[str, Kernel] = {"matern": Matern(), "cauchy": Cauchy(), "whitenoise": WhiteNoise()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is trained on what. Words of the command line are these names."""
+
+    task: str = "nextrow"
+    """What to predict: argmax, lastrow, nextrow, argmax_next, nonlin_function or lrmc."""
+    variant: Variant = "fast"
+    """Which form of the network: reference, fast, compiled, or captured (the whole step as a CUDA graph)."""
+    agents: int = 20
+    """Agents."""
+    times: int = 32
+    """Rows of a series."""
+    features: int = 16
+    """Columns of a series."""
+    rank: int = 3
+    """Hidden factors of a series."""
+    kernel: Literal["matern", "cauchy", "whitenoise"] = "matern"
+    """How factors move."""
+    mixing: Literal["random", "block"] = "random"
+    """How columns mix factors."""
+    processes: int = 600
+    """Processes; each is in one split only."""
+    realisations: int = 2
+    """Series of each process."""
+    share: float = 0.2
+    """What each agent sees: share of the columns (of the known set for lrmc)."""
+    density: float = 0.5
+    """Share of known entries, for lrmc."""
+    hidden: int = 64
+    """Width of an agent's state."""
+    heads: int = 4
+    """Attention heads."""
+    message_steps: int = 2
+    """How often agents remember and talk before they answer."""
+    memory: bool = True
+    """Whether agents attend to their past (not for lrmc)."""
+    neighbours: int = 4
+    """Contacts of each agent in the small world; -1 for everyone with everyone, 0 for agents that do not talk."""
+    rewire_prob: float = 0.1
+    """Probability of each edge of the small world to be rewired."""
+    freeze: float = 1.0
+    """Share of absent pairs that can never talk."""
+    dropout: float = 0.1
+    """Rate of residual dropout."""
+    checkpoint_steps: bool = False
+    """Recompute message steps in the backward: less memory, more time."""
+    epochs: int = 30
+    """Passes over the training series."""
+    batch: int = 64
+    """Series in a batch."""
+    accumulate: int = 1
+    """Batches to a step of the optimizer."""
+    learning_rate: float = 1e-3
+    """Highest learning rate; falls along a cosine to 1e-6."""
+    weight_decay: float = 0.01
+    """Of AdamW."""
+    max_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+    precision: Precision = "auto"
+    """auto takes bfloat16 where the hardware has it."""
+    validate_every: int = 1
+    """Epochs between validations."""
+    patience: int = 8
+    """Validations without a better one after which the training ends; 0 for never."""
+    transport: bool = False
+    """For lrmc: add the transport term of the original loss."""
+    seed: int = 0
+    """Of data, masks, weights, order and dropout."""
+
+    def check(self) -> None:
+        """Refuse what cannot be trained.
+
+        Raises:
+            InputError: names the setting, its value and what was expected.
+        """
+        task(self.task)
+        lowest = {
+            "agents": 1, "times": 2, "features": 1, "rank": 1, "processes": 3, "realisations": 1, "hidden": 1,
+            "heads": 1, "message_steps": 0, "neighbours": -1, "epochs": 1, "batch": 1, "accumulate": 1,
+            "validate_every": 1, "patience": 0,
+        }  # fmt: skip
+        for name, low in lowest.items():
+            if getattr(self, name) < low:
+                raise InputError(f"{name}={getattr(self, name)}: expected a whole number, at least {low}")
+        for name in ("learning_rate", "max_norm"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name}={getattr(self, name)}: expected a number above 0")
+        for name, kind in (("variant", Variant), ("precision", Precision)):
+            if getattr(self, name) not in get_args(kind):
+                raise InputError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(get_args(kind))}")
+        if self.kernel not in KERNELS or self.mixing not in ("random", "block"):
+            raise InputError(
+                f"kernel={self.kernel!r}, mixing={self.mixing!r}: expected {', '.join(KERNELS)}; random, block"
+            )
+        if self.checkpoint_steps and self.variant == "reference":
+            raise InputError("checkpoint_steps: the reference keeps everything; take --variant fast")

@@ -1,0 +1,92 @@
+"""One step of the optimizer, in each variant: eager, compiled, or captured whole in a CUDA graph."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from denizen.errors import InputError
+from denizen.tools import Accumulate, Amp
+from denizen.zoo.dotgat.config import Settings
+from denizen.zoo.dotgat.model import Judge
+
+Batch = tuple[Tensor, Tensor]
+WARM_UP = 3  # eager steps before a graph is recorded
+
+
+class Step:
+    """Takes a window of batches to one step of AdamW; returns the mean loss, which stays on the device.
+
+    Attributes:
+        model: as it computes: wrapped for several processes or compiled.
+        optimizer: fused, its learning rate a tensor so that a captured graph follows the schedule.
+        amp: precision.
+    """
+
+    def __init__(self, settings: Settings, model: nn.Module, judge: Judge, device: torch.device) -> None:
+        precision = None if settings.precision == "auto" else getattr(torch, settings.precision)
+        self.amp, self._judge = Amp(device, precision), judge
+        self.learning_rate = torch.tensor(settings.learning_rate, device=device)
+        cuda = device.type == "cuda"
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(), self.learning_rate, weight_decay=settings.weight_decay, fused=True, capturable=cuda
+        )
+        self.model = torch.compile(model, fullgraph=True, dynamic=False) if settings.variant == "compiled" else model
+        self._take = Accumulate(model, self.optimizer, amp=self.amp, max_norm=settings.max_norm)
+
+    def __call__(self, window: Sequence[Batch]) -> Tensor:
+        """One step; gradients are those of the mean over all series of the window."""
+        return self._take(window, self._loss_sum)
+
+    def _loss_sum(self, batch: Batch) -> Tensor:
+        return self._judge.loss(self.model(batch[0]), batch[1]) * len(batch[0])
+
+
+class CapturedStep:
+    """A step as one CUDA graph: forward, backward, clipping and optimizer in one launch from Python.
+
+    The first window sets the shapes; it is stepped `WARM_UP` times to find what is allocated and chosen, which is then
+    undone. Dropout draws afresh in every replay: torch registers its generator with the graph.
+    """
+
+    def __init__(self, step: Step, state: Sequence[object]) -> None:
+        """Args:
+        step: an eager one.
+        state: what it changes, to be put back after warming up.
+
+        Raises:
+            InputError: the step is not on a CUDA device.
+        """
+        if step.amp.device.type != "cuda":
+            raise InputError("variant='captured' needs a CUDA device; on the CPU take 'fast' or 'compiled'")
+        self._step, self._state = step, state
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._window: list[Batch] = []
+        self._loss = torch.zeros(())
+
+    def __call__(self, window: Sequence[Batch]) -> Tensor:
+        """One step; windows have to have equal shapes."""
+        if self._graph is None:
+            self._capture(window)
+        for (x, y), (own_x, own_y) in zip(window, self._window, strict=True):
+            own_x.copy_(x)
+            own_y.copy_(y)
+        assert self._graph is not None
+        self._graph.replay()
+        return self._loss
+
+    def _capture(self, window: Sequence[Batch]) -> None:
+        from denizen.tools import TrainingState
+
+        self._window = [(x.clone(), y.clone()) for x, y in window]
+        with TrainingState(*self._state).kept():
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UP):
+                    self._step(self._window)
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self._loss = self._step(self._window)
+        self._graph = graph

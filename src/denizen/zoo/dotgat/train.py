@@ -1,0 +1,267 @@
+"""The training itself: epochs of prefetched batches, a cosine schedule, early stopping, saving and going on."""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Sampler, TensorDataset
+
+from denizen.errors import InputError
+from denizen.run._atomic import locked
+from denizen.run._device import choose
+from denizen.tools import PrefetchLoader, windows
+from denizen.zoo.dotgat.config import Settings
+from denizen.zoo.dotgat.data import MOST_EVALUATED, Data, baselines, draw
+from denizen.zoo.dotgat.folder import Folder
+from denizen.zoo.dotgat.model import Answers, Judge, evaluate
+from denizen.zoo.dotgat.step import CapturedStep, Step
+
+LOWEST_RATE = 1e-6
+SOLVED, DIVERGED = 1e-5, 10.0
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trained:
+    """A finished training.
+
+    Attributes:
+        settings: what was trained.
+        model: with the weights of the best epoch, on the CPU.
+        metrics: a row for each epoch.
+        results: measures on the test split, of the model and of the baselines.
+        reason: why it ended.
+        losses: of each step, in this session.
+        folder: where it was saved; None for nowhere.
+    """
+
+    settings: Settings
+    model: Answers
+    metrics: list[dict[str, Any]]
+    results: dict[str, Any]
+    reason: str
+    losses: list[float]
+    folder: Path | None
+
+
+class Shuffled(Sampler[list[int]]):
+    """Batches of row numbers, shuffled anew by seed and epoch; each process takes its part of every batch.
+
+    The last, smaller batch of an epoch is left out: its rows come in others, and shapes stay the same.
+    """
+
+    def __init__(self, rows: int, settings: Settings, rank: int, world: int) -> None:
+        self.rows, self.settings, self.rank, self.world, self.epoch = rows, settings, rank, world, 0
+
+    def __len__(self) -> int:
+        return self.rows // self.settings.batch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + self.epoch)
+        order, size = torch.randperm(self.rows, generator=generator).tolist(), self.settings.batch
+        for first in range(0, len(self) * size, size):
+            yield order[first + self.rank : first + size : self.world]
+
+
+def train(
+    settings: Settings, folder: Path | None = None, *, device: str | None = None, report: Report | None = None
+) -> Trained:
+    """Train agents at a task.
+
+    Under torchrun with an initialised process group every process takes its part of each batch.
+
+    Args:
+        settings: everything that fixes the numbers.
+        folder: where to save; it must not exist or be empty. None saves nothing.
+        device: None takes CUDA where there is one.
+        report: called with each epoch's row.
+
+    Raises:
+        InputError: a setting that cannot be.
+        StorageError: the folder holds something, or cannot be written.
+    """
+    settings.check()
+    data = draw(settings)
+    writes = folder is not None and _rank() == 0
+    kept = Folder.create(folder, settings, data.facts) if writes and folder is not None else None
+    return _Training(settings, data, kept, device).run(report)
+
+
+def resume(folder: Path, *, device: str | None = None, report: Report | None = None) -> Trained:
+    """Go on with a training after its last whole epoch: the same numbers as if it had never stopped.
+
+    Raises:
+        DataError: there is none, or it is damaged.
+    """
+    kept = Folder.open(folder)
+    training = _Training(kept.settings(), draw(kept.settings()), kept, device)
+    if kept.manifest["epochs"]:
+        training.load(kept.load("last"))
+    return training.run(report)
+
+
+class _Training:
+    def __init__(self, settings: Settings, data: Data, folder: Folder | None, device: str | None) -> None:
+        self.settings, self.data, self.folder = settings, data, folder
+        self.device, _ = choose(device, "denizen train dotgat")
+        world = _world()
+        if settings.batch % world:
+            raise InputError(f"batch={settings.batch}: expected a multiple of the {world} processes")
+        torch.manual_seed(settings.seed)
+        self.model = Answers(settings, data).to(self.device)
+        self.judge = Judge(settings, data).to(self.device)
+        together: nn.Module = self.model
+        if world > 1:
+            ids = [self.device] if self.device.type == "cuda" else None
+            together = nn.parallel.DistributedDataParallel(self.model, device_ids=ids)
+        self.eager = Step(settings, together, self.judge, self.device)
+        self.step: Step | CapturedStep = self.eager
+        if settings.variant == "captured":
+            self.step = CapturedStep(self.eager, [self.model, self.eager.optimizer, self.eager.amp])
+        torch.manual_seed(settings.seed + 1 + _rank())  # dropout differs between processes
+        rows = TensorDataset(data.inputs["training"], data.targets["training"])
+        self.order = Shuffled(len(rows), settings, _rank(), world)
+        self.loader = PrefetchLoader(DataLoader(rows, batch_size=None, sampler=self.order), self.device)
+        self.per_epoch = len(self.order) // settings.accumulate
+        if not self.per_epoch:
+            raise InputError(f"accumulate={settings.accumulate}: an epoch has only {len(self.order)} batches")
+        self.epoch, self.best, self.since, self.losses = 0, math.inf, 0, []
+
+    def run(self, report: Report | None) -> Trained:
+        metrics, reason = [] if self.folder is None else list(self.folder.manifest["metrics"]), ""
+        best = self._weights() if self.folder is None or not self.epoch else self.folder.load("best")
+        with contextlib.nullcontext() if self.folder is None else locked(self.folder.path):
+            reason = self._ended(metrics)
+            while not reason:
+                row = self._epoch()
+                better = self._score(row)
+                metrics.append(row)
+                reason = self._ended(metrics)
+                if better:
+                    best = self._weights()
+                if self.folder is not None:
+                    self.folder.save(self.epoch, row, self.tensors(), best if better else None)
+                if report is not None:
+                    report(row)
+            self.model.load_state_dict(best)
+            results = self._results()
+            if self.folder is not None:
+                self.folder.finish(reason, results)
+        path = None if self.folder is None else self.folder.path
+        return Trained(self.settings, self.model.cpu().eval(), metrics, results, reason, self.losses, path)
+
+    def _epoch(self) -> dict[str, Any]:
+        self.model.train()
+        self.order.epoch = self.epoch
+        losses, total = [], self.settings.epochs * self.per_epoch
+        for number, window in enumerate(windows(self.loader, self.settings.accumulate)):
+            if number == self.per_epoch:
+                break  # an incomplete window would be another step, of another shape
+            done = (self.epoch * self.per_epoch + number) / total
+            high = self.settings.learning_rate
+            self.eager.learning_rate.fill_(LOWEST_RATE + (high - LOWEST_RATE) * (1 + math.cos(math.pi * done)) / 2)
+            losses.append(self.step([(batch[0], batch[1]) for batch in window]).clone())
+        self.epoch += 1
+        held = torch.stack(losses).tolist()  # the only read of an epoch
+        self.losses += held
+        row = {"epoch": self.epoch, "loss": sum(held) / len(held), "first_loss": held[0]}
+        if self.epoch % self.settings.validate_every == 0 or self.epoch == self.settings.epochs:
+            row |= {f"validation_{name}": value for name, value in self._evaluate("validation").items()}
+        return row
+
+    def _evaluate(self, split: str, most: int = MOST_EVALUATED) -> dict[str, float]:
+        inputs, targets = (held[split][:most] for held in (self.data.inputs, self.data.targets))
+        return evaluate(self.model, self.judge, inputs, targets, self.settings.batch)
+
+    def _score(self, row: dict[str, Any]) -> bool:
+        """Whether this epoch is the best; keeps count of how long none was."""
+        score = row.get("validation_loss")
+        if score is None:
+            return False
+        better = score < self.best
+        self.best, self.since = (score, 0) if better else (self.best, self.since + 1)
+        return better
+
+    def _ended(self, metrics: list[dict[str, Any]]) -> str:
+        """Why the training ends here; empty where it goes on."""
+        if not metrics:
+            return ""
+        loss, first = metrics[-1]["loss"], metrics[0]["first_loss"]
+        if not math.isfinite(loss) or loss > DIVERGED * first:
+            return f"the loss went from {first:.3g} to {loss:.3g}: lower the learning rate"
+        if loss < SOLVED:
+            return f"the loss fell below {SOLVED:g}"
+        if self.settings.patience and self.since >= self.settings.patience:
+            return f"{self.since} validations without a better one"
+        return f"all {self.epoch} epochs are done" if self.epoch >= self.settings.epochs else ""
+
+    def _results(self) -> dict[str, Any]:
+        """On the whole test split."""
+        return {"test": self._evaluate("test", len(self.data.targets["test"])), "baselines": baselines(self.data)}
+
+    # --- state --------------------------------------------------------------------------------------------------------
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that the next epoch depends on."""
+        held = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        for number, state in self.eager.optimizer.state_dict()["state"].items():
+            held |= {f"optimizer.{number}.{name}": value for name, value in state.items()}
+        held |= {f"amp.{name}": torch.tensor(value) for name, value in self.eager.amp.state_dict().items()}
+        held["random.cpu"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            held["random.cuda"] = torch.cuda.get_rng_state(self.device)
+        counts = torch.tensor([float(self.epoch), self.best, float(self.since)], dtype=torch.float64)
+        return {**held, "counts": counts}
+
+    def load(self, held: dict[str, Tensor]) -> None:
+        """Take up what `tensors` made."""
+        self.model.load_state_dict(_under("model.", held))
+        plain = self.eager.optimizer.state_dict()
+        states: dict[int, dict[str, Tensor]] = {}
+        for name, value in _under("optimizer.", held).items():
+            number, _, leaf = name.partition(".")
+            states.setdefault(int(number), {})[leaf] = value
+        self.eager.optimizer.load_state_dict({**plain, "state": states})
+        for group in self.eager.optimizer.param_groups:
+            group["lr"] = self.eager.learning_rate  # loading has put a copy in its place
+        self.eager.amp.load_state_dict({name: value.item() for name, value in _under("amp.", held).items()})
+        torch.set_rng_state(held["random.cpu"])
+        if self.device.type == "cuda" and "random.cuda" in held:
+            torch.cuda.set_rng_state(held["random.cuda"], self.device)
+        epoch, self.best, since = held["counts"].tolist()
+        self.epoch, self.since = int(epoch), int(since)
+
+
+def _under(prefix: str, held: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in held.items() if name.startswith(prefix)}
+
+
+def _rank() -> int:
+    return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+
+
+def _world() -> int:
+    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+
+
+def load(folder: Path, *, best: bool = True) -> tuple[Answers, Settings, Data]:
+    """The trained agents of a folder, on the CPU, with their settings and data.
+
+    Raises:
+        DataError: there are none, or they are damaged.
+    """
+    kept = Folder.open(folder)
+    settings = kept.settings()
+    data = draw(settings)
+    model = Answers(settings, data)
+    held = kept.load("best") if best else _under("model.", kept.load("last"))
+    model.load_state_dict(held)
+    return model.eval(), settings, data
