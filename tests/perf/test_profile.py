@@ -409,7 +409,7 @@ class Console:
         self.text += text
 
 
-def test_command(tmp_path):
+def test_command(tmp_path, capsys):
     script = tmp_path / "script_of_the_profile.py"
     script.write_text(
         "import torch\n"
@@ -417,17 +417,21 @@ def test_command(tmp_path):
         "    x = torch.ones(4, device=device)\n"
         "    def step():\n"
         "        x.add_(1)\n"
+        "        print('noise')\n"
         "    return step\n"
         "number = 3\n"
     )
     console = Console()
     command = Profile(
         f"{script}:make", save_traces=True, trace_dir=tmp_path / "traces", cpu=True, steps=2, warm_up=1,
-        json=tmp_path / "p.json", plot=tmp_path / "p.png",
+        plot=tmp_path / "p.png",
     )  # fmt: skip
     assert command(console) == 0
     assert "aten::add_" in console.text
-    assert json.loads((tmp_path / "p.json").read_text())["steps"] == 2
+    assert (tmp_path / "p.png").is_file()
+    capsys.readouterr()
+    assert Profile(f"{script}:make", json=True, cpu=True, steps=2)(console) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 2
     (trace,) = (tmp_path / "traces").iterdir()
     again = Console()
     assert Profile(str(trace))(again) == 0

@@ -1,6 +1,8 @@
 """`denizen profile`: some steps of a loop, or a saved trace."""
 
+import contextlib
 import dataclasses
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -28,7 +30,7 @@ or a trace that was saved, FILE.json or FILE.json.gz.
 examples:
   denizen profile train.py:make
   denizen profile train.py:make --save-traces --plot profile.png
-  denizen profile train.py:make --cpu --json profile.json
+  denizen profile train.py:make --cpu --json > profile.json
   denizen profile traces/host_123.456.pt.trace.json.gz"""
 
     target: Annotated[Positional[str], arg(metavar="TARGET")]
@@ -45,17 +47,19 @@ examples:
     """Steps under the profiler before them."""
     stacks: FlagCreatePairsOff[bool] = False
     """Record Python functions; makes operators slower."""
-    json: Annotated[Path | None, arg(metavar="FILE.json", help_behavior_hint="")] = None
-    """Write the report as JSON."""
+    json: FlagCreatePairsOff[bool] = False
+    """Print JSON and nothing else."""
     plot: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
     """Draw it."""
 
     def __call__(self, console: "Console") -> int:
         """Profile, and print."""
-        report = self._report()
-        console.print(str(report), highlight=False, markup=False, soft_wrap=True)
-        if self.json is not None:
-            report.to_json(self.json)
+        with contextlib.redirect_stdout(sys.stderr):  # what the step prints stays out of the report
+            report = self._report()
+        if self.json:
+            print(report.to_json())
+        else:
+            console.print(str(report), highlight=False, markup=False, soft_wrap=True)
         if self.plot is not None:
             report.plot(self.plot)
         return 0
