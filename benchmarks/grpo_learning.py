@@ -1,6 +1,6 @@
 """What GRPO learns on the fruit catcher and CartPole, over seeds, beside the original's objective under equal steps.
 
-    python benchmarks/grpo_learning.py [--updates 320] [--seeds 5] [--parts grpo original cartpole] [--out DIR]
+    python benchmarks/grpo_learning.py [--updates 150] [--seeds 5] [--parts grpo original cartpole] [--out DIR]
 
 Everything runs on the CPU and is written after every training: `DIR/NAME-SEED.json`, and `DIR/curves.png` at the end.
 The score is the greedy one in worlds of their own (512 lives, 100 steps), whatever the training was paid by.
@@ -22,9 +22,9 @@ from denizen.zoo.cartpole import CartPole
 from denizen.zoo.fruits import fruits, fruits_match
 from denizen.zoo.fruits.model import original_reward
 
-SIZES = {"groups": 16, "group_size": 16, "max_steps": 100}
+SIZES = {"groups": 32, "group_size": 8, "max_steps": 100}
 SETTINGS = {
-    **SIZES, "epochs": 3, "minibatches": 8, "gamma": 0.95, "learning_rate": dz.rl.Linear(2e-3, 1e-4),
+    **SIZES, "epochs": 3, "minibatches": 8, "gamma": 0.95, "learning_rate": dz.rl.Linear(5e-3, 1e-4),
 }  # fmt: skip
 LIVES = {"num_envs": 512, "max_steps": 100, "greedy": True, "seed": 1}
 
@@ -35,10 +35,10 @@ def made(name: str, seed: int):
     policy = dz.rl.mlp(env, (128, 128), shared=True, activation=nn.ReLU, seed=seed)
     if name == "grpo":
         return env, policy, dz.GRPO(**SETTINGS)
-    return env, policy, dz.GRPO.original(**SIZES, learning_rate=dz.rl.Linear(2e-3, 1e-4))
+    return env, policy, dz.GRPO.original(**SIZES, learning_rate=dz.rl.Linear(5e-3, 1e-4))
 
 
-def learn(name: str, seed: int, updates: int, every: int = 20):
+def learn(name: str, seed: int, updates: int, every: int = 10):
     """A training, and its score every so many updates."""
     env, policy, algorithm = made(name, seed)
     held = algorithm.init(env, policy, total_steps=updates * algorithm.samples, seed=seed, device="cpu")
@@ -100,7 +100,7 @@ def draw(rows, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--updates", type=int, default=320)
+    parser.add_argument("--updates", type=int, default=150)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--parts", nargs="+", default=["grpo", "original", "original, its reward", "cartpole"])
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/grpo"))
