@@ -157,6 +157,11 @@ def test_a_policy_can_be_watched(denizen, tmp_path, world, words):
     assert denizen("watch", "run", "--steps", "5", "--gif", "game.gif")[0] == 0
     with Image.open(tmp_path / "game.gif") as gif:
         assert gif.n_frames > 2
+        width = gif.width
+    assert denizen("watch", "run", "--steps", "3", "--gif", "brain.gif", "--brain")[0] == 0
+    with Image.open(tmp_path / "brain.gif") as gif:
+        assert gif.width > 2 * width
+    assert "give --gif" in denizen("watch", "run", "--brain")[2]
 
 
 def test_short_flags_stand_for_settings(denizen, tmp_path):

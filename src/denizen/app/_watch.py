@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from denizen.errors import InputError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -37,14 +39,18 @@ examples:
     """The best policy rather than the last."""
     seed: Annotated[int, arg(metavar="N")] = 0
     """Of the world."""
+    brain: FlagCreatePairsOff[bool] = False
+    """With --gif: beside the world what the network sees, and what of it moves the decision."""
 
     def __call__(self, console: "Console") -> int:
         """Play, and show."""
         from denizen.app import _trained
         from denizen.rl._evaluate import play
 
+        if self.brain and self.gif is None:
+            raise InputError("--brain draws pictures; give --gif FILE.gif too")
         saved = _trained.load(_trained.folders(self.run)[0], self.best)
-        frames = play(saved.env, saved.policy, self.steps, greedy=self.greedy, seed=self.seed)
+        frames = play(saved.env, saved.policy, self.steps, greedy=self.greedy, seed=self.seed, brain=self.brain)
         if self.gif is not None:
             _write(self.gif, [picture for picture, _ in frames], self.frames_per_second)
             console.print(f"{self.gif}: {self.steps} steps of {_trained.described(saved.manifest)}")
@@ -88,6 +94,9 @@ def _write(path: Path, pictures: list[Any], speed: float) -> None:
 
 
 def _image(picture: Any, image: Any) -> Any:
+    if isinstance(picture, tuple):  # the world, and what goes on in the network
+        world, (inputs, moved) = picture
+        return _beside([_image(world, image), *_brain(inputs, moved, image)], image)
     if not hasattr(picture, "shape"):
         return _lines(picture, image)
     made = image.fromarray(picture.cpu().numpy())
@@ -107,3 +116,32 @@ def _lines(lines: list[str], image: Any) -> Any:
     for row, line in enumerate(lines):
         drawing.Draw(made).text((4, 4 + 16 * row), line, fill="black", font=font)
     return made
+
+
+def _beside(images: list[Any], image: Any) -> Any:
+    """Pictures side by side, on white."""
+    made = image.new("RGB", (sum(i.width + 6 for i in images), max(i.height for i in images)), "white")
+    left = 0
+    for one in images:
+        made.paste(one, (left, 0))
+        left += one.width + 6
+    return made
+
+
+def _brain(inputs: Any, moved: Any, image: Any) -> list[Any]:
+    """What is seen (each plane a share of the grey) and what of it matters (red)."""
+    import torch
+
+    planes = inputs if inputs.dim() == 3 else inputs.reshape(1, 1, -1)
+    weights = moved if moved.dim() == 3 else moved.reshape(1, 1, -1)
+    if planes.shape[-1] > 4 * planes.shape[-2] and planes.shape[-2] == 1:  # a vector: bars are easier to see than dots
+        planes, weights = planes.expand(-1, 4, -1), weights.expand(-1, 4, -1)
+    seen, heat = _scaled(planes.abs().sum(0)), _scaled(weights.sum(0))
+    grey = (255 * (1 - seen)).to(torch.uint8)[..., None].expand(-1, -1, 3)
+    fade = (255 * (1 - heat)).to(torch.uint8)
+    red = torch.stack([torch.full_like(fade, 255), fade, fade], -1)
+    return [_image(grey, image), _image(red, image)]
+
+
+def _scaled(values: Any) -> Any:
+    return values / values.max().clamp(min=1e-12)

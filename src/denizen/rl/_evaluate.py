@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError
-from denizen.model import Discrete, Env
+from denizen.model import Discrete, Env, Look
 from denizen.rl._draws import Draws
 from denizen.rl._policy import ActorCritic, rows_of
 from denizen.rl._recorded import Recorded
@@ -158,8 +158,27 @@ def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, ac
     return step_of
 
 
+def saliency(policy: ActorCritic, look: Look, memory: Tensor) -> tuple[Tensor, Tensor]:
+    """What a policy's network sees, and how much each entry moves the log-probability of its likeliest action.
+
+    Args:
+        policy: is not changed.
+        look: of rows.
+        memory: of the policy before it.
+
+    Returns:
+        (inputs, absolute gradients), float32 of the network's input shape `[rows, …]`.
+    """
+    given = policy.env.network_input(look.observation).detach().requires_grad_()
+    with torch.enable_grad():
+        judged = policy(look.observation, memory, look.action_mask, look.privileged, actor_only=True, given=given)
+        chosen = judged.actions.log_prob(judged.actions.mode().detach()).sum()
+    (gradient,) = torch.autograd.grad(chosen, given)
+    return given.detach(), gradient.abs()
+
+
 def play(
-    env: Env, policy: ActorCritic, steps: int, *, greedy: bool = False, seed: int = 0
+    env: Env, policy: ActorCritic, steps: int, *, greedy: bool = False, seed: int = 0, brain: bool = False
 ) -> Iterator[tuple[Any, str]]:
     """Pictures of one world in which a policy acts, each with a caption; begins anew where a life ends.
 
@@ -169,6 +188,7 @@ def play(
         steps: to show.
         greedy: take the likeliest action.
         seed: of the world.
+        brain: pictures are then pairs: the world, and (inputs, saliency) of the first actor's network.
     """
     worlds = Worlds(env.to("cpu"), 1, seed=seed + EVALUATION_SEED, device="cpu")
     look = worlds.reset()
@@ -176,7 +196,15 @@ def play(
     draws = Draws(seed + EVALUATION_SEED, torch.arange(rows))
     memory, total = policy.first_memory(rows, torch.device("cpu")), 0.0
     num = 1 if isinstance(env.action_space, Discrete) else math.prod(env.action_space.shape)
-    yield env.draw(worlds.state(0)), "start"
+
+    def picture() -> Any:
+        drawn = env.draw(worlds.state(0))
+        if not brain:
+            return drawn
+        inputs, moved = saliency(policy, rows_of(look, env), memory)
+        return drawn, (inputs[0], moved[0])
+
+    yield picture(), "start"
     for number in range(steps):
         seen = rows_of(look, env)
         with torch.no_grad():
@@ -188,7 +216,7 @@ def play(
             action = action.clamp(space.low, space.high)
         step = worlds.step(action if env.num_actors is None else action.unflatten(0, (1, -1)))
         total += float(step.reward.sum())
-        ended = bool(step.ended.any())
-        yield env.draw(worlds.state(0)), f"step {number + 1}, return {total:.2f}" + (", a new life" if ended else "")
+        ended, look = bool(step.ended.any()), step.look
         memory = policy.first_memory(rows, torch.device("cpu")) if ended else judged.memory
-        total, look = 0.0 if ended else total, step.look
+        yield picture(), f"step {number + 1}, return {total:.2f}" + (", a new life" if ended else "")
+        total = 0.0 if ended else total

@@ -111,7 +111,7 @@ class ActorCritic(nn.Module):
 
     def forward(
         self, observation: Tensor, memory: Tensor, action_mask: Tensor | None = None, privileged: Tensor | None = None,
-        first: Tensor | None = None, *, actor_only: bool = False,
+        first: Tensor | None = None, *, actor_only: bool = False, given: Tensor | None = None,
     ) -> Judged:  # fmt: skip
         """Judge observations of one moment, or of several in a row.
 
@@ -123,9 +123,10 @@ class ActorCritic(nn.Module):
             privileged: what the critic may see beside the observation.
             first: bool, like the rows of `observation`: a life begins here, so the memory starts anew.
             actor_only: leave the critic out; `features` are then those of the actor.
+            given: inputs of the network in place of what the environment makes of `observation`, to look into it.
         """
         env = self.env
-        given = env.network_input(observation)
+        given = env.network_input(observation) if given is None else given
         shown = self.body(given)
         if self.cell is not None:
             shown, memory = self._remember(shown, memory, first)
