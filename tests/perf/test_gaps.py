@@ -72,6 +72,19 @@ def test_a_loaded_machine_is_named_beside_the_lock():
 
 
 @pytest.mark.parametrize(
+    ("used", "waits", "words"),
+    [(4_900, False, "ran Python"), (10, True, "waited at"), (500, False, "others had them")],
+)
+def test_what_a_thread_did_is_told(used, waits, words):
+    tape = two_kernels(50, 40_050, 40_045)
+    for k in range(9):
+        tape.sample(5_000 * k, MAIN, used * k, "train.py:9 step", waits=waits)
+    gap = only(tape)
+    assert gap.cause == g.HOST
+    assert words in gap.evidence
+
+
+@pytest.mark.parametrize(
     ("main", "other", "late", "waits"),
     [(4_900, 4_900, 4_500, False), (0, 0, 0, False), (0, 4_900, 0, False), (0, 4_900, 4_500, True)],
     ids=["it ran itself", "nobody ran", "the lock was free", "it waited of its own accord"],

@@ -36,10 +36,15 @@ def state_of(trace: Trace, thread: int, piece: Piece) -> tuple[str, str] | None:
     near = _around(samples, piece.start, piece.end)
     if not near:
         return None
-    at = _place([s for s in near if piece.start <= s.time <= piece.end] or near)
-    used = _used(samples, piece.start, piece.end)
-    verb = "ran Python" if used >= STANDS else "waited"
-    return at, f"the launching thread {verb} at {at} and launched nothing ({used:.0%} of a core)"
+    inside = [s for s in near if piece.start <= s.time <= piece.end] or near
+    at, used = _place(inside), _used(samples, piece.start, piece.end)
+    if used >= STANDS:
+        words = f"the launching thread ran Python at {at} and launched nothing ({used:.0%} of a core)"
+    elif sum(s.waits for s in inside) * 2 >= len(inside):
+        words = f"the launching thread waited at {at} and launched nothing ({used:.0%} of a core)"
+    else:
+        words = f"the launching thread was ready to run at {at} and got {used:.0%} of a core: others had them"
+    return at, words
 
 
 def _by_samples(trace: Trace, thread: int, piece: Piece) -> str:
