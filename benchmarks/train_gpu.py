@@ -115,9 +115,8 @@ def check(device):
     )
     with counting(torch.device(device)) as counts:
         algorithm.update(plain)
-    return {
-        "part": "check", "path": iteration.path, "largest_difference": gap, "host_reads": sum(counts.host_reads.values())
-    }  # fmt: skip
+    reads = sum(counts.host_reads.values())
+    return {"part": "check", "path": iteration.path, "largest_difference": gap, "host_reads": reads}
 
 
 def measured(parts, device, rounds):
