@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._device import _device_constructors
 
+_is_pinned = Tensor.is_pinned
 # Functions that take `pin_memory=`.
 _MAKERS = ("empty", "empty_like", "empty_strided", "full", "ones", "rand", "randn", "zeros", "zeros_like")
 
@@ -24,7 +25,7 @@ def is_pinned(tensor: Tensor) -> bool:
         return False
     if getattr(tensor.untyped_storage(), "_denizen_pinned", False):
         return True
-    return torch.cuda.is_available() and Tensor.is_pinned(tensor)
+    return torch.cuda._is_compiled() and _is_pinned(tensor)
 
 
 def install() -> None:

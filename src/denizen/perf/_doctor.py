@@ -16,10 +16,11 @@ from denizen.perf._doctor_diagnosis import NOTE, Diagnosis, lowered, of_finding
 from denizen.perf._doctor_facts import facts
 from denizen.perf._doctor_loaders import loaders
 from denizen.perf._doctor_phases import LEAST, Counted, Pass, Profiled, Settle, Timed, Watched, throughout
+from denizen.perf._doctor_pretend import as_if_cuda
 from denizen.perf._doctor_report import DoctorReport
 from denizen.perf._doctor_roofline import roofline
 from denizen.perf._doctor_rules import diagnose
-from denizen.perf._doctor_subject import Subject, built, choose_device, device_of, required
+from denizen.perf._doctor_subject import Subject, built, choose_device, device_of, make_takes_device, required
 
 WATCHED = 5  # steps of which every operation is looked at
 PROFILED = 5  # of these two to warm the profiler up
@@ -62,7 +63,8 @@ def doctor(
         step: a function that does one step. One that takes a single argument, and is given none, gets its number.
         args: for `step`.
         make: builds the step instead, for the device that it is given (``def make(device): …``): so a step can be
-            looked at on a machine without a GPU. It returns the step, or the step and its arguments.
+            looked at on a machine without a GPU. It returns the step, or the step and its arguments. One without an
+            argument finds CUDA there if it asks for it, which is then the simulated device.
         state: what the step changes, as for `dz.tools.TrainingState`; None: what it uses by name.
         device: for `make`: ``"cuda"``, ``"cpu"`` or ``"simulated"``. None: the CUDA device, else the simulated one.
         steps: to count, at least 4. What comes every k steps is told as such where k is below that.
@@ -81,25 +83,27 @@ def doctor(
     if (step is None) == (make is None):
         raise InputError("doctor() takes a step, or make=, a function that builds one for a device")
     began = time.perf_counter()
-    if make is not None:
-        where = choose_device(device)
-        with throughout(where):
-            subject = built(make, where)
-    else:
-        assert step is not None
-        if device is not None:
-            raise InputError(
-                "doctor(device=...) is for make=; a step that is given works on the device it was built for"
-            )
-        subject = Subject(step, args, state, made=False)
-        where = device_of(subject)
-    with _undone(subject):
-        examined = examine(subject, where, steps)
-        report = examined.report()
-        if rank and report.findings and where.type != SIMULATED:
-            from denizen.perf._doctor_rank import ranked
+    if step is not None and device is not None:
+        raise InputError("doctor(device=...) is for make=; a step that is given works on the device it was built for")
+    where = choose_device(device) if make is not None else None
+    # A maker that cannot be told the device asks for CUDA by name.
+    by_name = make is not None and not make_takes_device(make) and where is not None and where.type == SIMULATED
+    with as_if_cuda() if by_name else contextlib.nullcontext():
+        if make is not None:
+            assert where is not None
+            with throughout(where):
+                subject = built(make, where)
+            where = where if make_takes_device(make) else device_of(subject)
+        else:
+            assert step is not None
+            subject = Subject(step, args, state, made=False)
+            where = device_of(subject)
+        with _undone(subject):
+            report = examine(subject, where, steps).report()
+            if rank and report.findings and where.type != SIMULATED:
+                from denizen.perf._doctor_rank import ranked
 
-            report = ranked(report, subject, where)
+                report = ranked(report, subject, where)
     return dataclasses.replace(report, seconds=time.perf_counter() - began)
 
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from denizen._watch._observe import SIMULATED
 from denizen.errors import ConfigError
 from denizen.perf._doctor import Examination
 from denizen.perf._doctor_phases import LEAST, Pass, throughout
+from denizen.perf._doctor_pretend import as_if_cuda
 from denizen.perf._doctor_report import DoctorReport
 from denizen.perf._doctor_subject import choose_device
 
@@ -119,7 +121,8 @@ def examine_script(run: Callable[[], object], steps: int = 12, device: str | Non
     global _session
     began, where = time.perf_counter(), choose_device(device)
     session = Session(where, steps)
-    with throughout(where) as compiler:
+    pretended = as_if_cuda() if where.type == SIMULATED else contextlib.nullcontext()
+    with throughout(where) as compiler, pretended:
         session.examined.compiler = compiler
         _session = session
         try:
