@@ -140,8 +140,8 @@ def _roundtrips(events: list[Event]) -> None:
             continue
         for earlier in reversed(gone):
             near = 0 <= event.place.line - earlier.place.line <= NEAR
-            same = (earlier.step, earlier.numel, earlier.place.file, earlier.place.function)
-            if near and same == (event.step, event.numel, event.place.file, event.place.function):
+            same = (earlier.step, earlier.bytes, earlier.place.file, earlier.place.function)
+            if near and same == (event.step, event.bytes, event.place.file, event.place.function):
                 lines = f"there at line {earlier.place.line}, back at line {event.place.line}"
                 for way in (earlier, event):
                     way.kind, way.note = "roundtrip", lines
