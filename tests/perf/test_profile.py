@@ -11,6 +11,7 @@ import torch
 from denizen.app._profile import Profile
 from denizen.errors import ConfigError, DataError, InputError, StorageError
 from denizen.perf import ProfileReport, profile, read_trace
+from denizen.perf import _profile as profile_module
 from denizen.perf import _profile_sampler as sampler_module
 from denizen.perf._profile_measure import memory, operators, queue
 
@@ -276,6 +277,78 @@ def test_counters_of_the_device_are_kept():
     report = ProfileReport.of(tape.trace())
     assert "GPU power W: 200 on average, 300 at most" in str(report)
     assert report.to_dict()["sampled"]["GPU power W"][1][1] == 300
+
+
+class FakeEvent:
+    """An event of CUDA's; recorded at 0, 1, 2, … ms."""
+
+    made = 0
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self, stream):
+        self.time, FakeEvent.made = FakeEvent.made, FakeEvent.made + 1
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, other):
+        return float(other.time - self.time)
+
+
+class FakeTorchProfiler:
+    """torch's profiler with a device: writes the trace of `on_device`."""
+
+    calls: list = []
+
+    def __init__(self, activities, schedule, **options):
+        self.calls[:] = [("activities", *activities)]
+        self.schedule, self.count = schedule, 0
+        assert options == {"record_shapes": True, "profile_memory": True, "with_stack": False}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.calls.append("exit")
+
+    def step(self):
+        self.count += 1
+        self.calls.append(self.schedule(self.count).name)
+
+    def export_chrome_trace(self, path):
+        with open(path, "w") as file:
+            json.dump({"traceEvents": on_device().events, "baseTimeNanoseconds": 0}, file)
+
+
+def test_on_cuda_by_substitution(monkeypatch):
+    ranges, calls = [], FakeTorchProfiler.calls
+    monkeypatch.setattr(profile_module, "_chosen", lambda device: torch.device("cuda", 0))
+    monkeypatch.setattr(torch.profiler, "profile", FakeTorchProfiler)
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: calls.append("synchronize"))
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: ranges.append(name))
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: ranges.append("pop"))
+    monkeypatch.setattr(sampler_module, "gpu_reader", lambda device: lambda: [("power W", 250.0)])
+    with profile(plain=3, warm_up=1, active=2) as prof:
+        for _ in range(7):
+            with prof.range("forward"):
+                pass
+            prof.step()
+    report = prof.report
+    # The device is waited for once, before the first step that is recorded.
+    assert [str(call) for call in calls[1:]] == [
+        "NONE", "NONE", "WARMUP", "synchronize", "RECORD", "RECORD_AND_SAVE", "NONE", "NONE", "exit"
+    ]  # fmt: skip
+    assert calls[0][1:] == (torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA)
+    assert ranges[:8] == ["step 0", "forward", "pop", "pop", "step 1", "forward", "pop", "pop"]
+    assert ranges.count("pop") * 2 == len(ranges)
+    assert report.plain_times == [1e-3, 1e-3]  # between events; the first step is left out
+    assert report.device.startswith("cuda:0")
+    assert (report.steps, report.queue.launches) == (2, 4)
+    assert {value for _, value in report.sampled["GPU power W"]} == {250.0}
 
 
 # --- the sampling thread ----------------------------------------------------------------------------------------------

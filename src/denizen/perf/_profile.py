@@ -203,14 +203,16 @@ class Profiler:
 
     @contextlib.contextmanager
     def _nvtx(self, name: str) -> Generator[None]:
-        if self.device.type != "cuda":
-            yield
-            return
-        torch.cuda.nvtx.range_push(name)
+        pushed = False
+        if self.device.type == "cuda":
+            with contextlib.suppress(RuntimeError):  # a torch built without it
+                torch.cuda.nvtx.range_push(name)
+                pushed = True
         try:
             yield
         finally:
-            torch.cuda.nvtx.range_pop()
+            if pushed:
+                torch.cuda.nvtx.range_pop()
 
     def _plain_times(self) -> list[float]:
         """Seconds of the plain steps; from event to event on CUDA. The first one is left out where there are others."""
