@@ -60,7 +60,7 @@ def attention(model: Answers, data: Data, to: Path) -> Path:
     columns = max(1, min(len(rows), 4))
     lines = max(1, math.ceil(len(rows) / columns))
     figure = _figure(3.4 * columns, 3.2 * lines)
-    axes = figure.subplots(lines, columns, squeeze=False).flat
+    axes = list(figure.subplots(lines, columns, squeeze=False).flat)
     for axis in axes:
         axis.set_axis_off()
     for axis, (title, kind, weights) in zip(axes, rows, strict=False):

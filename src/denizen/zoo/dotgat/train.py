@@ -87,9 +87,10 @@ def train(
     """
     settings.check()
     data = draw(settings)
-    writes = folder is not None and _rank() == 0
-    kept = Folder.create(folder, settings, data.facts) if writes and folder is not None else None
-    return _Training(settings, data, kept, device).run(report)
+    training = _Training(settings, data, device)
+    if folder is not None and _rank() == 0:
+        training.folder = Folder.create(folder, settings, data.facts)
+    return training.run(report)
 
 
 def resume(folder: Path, *, device: str | None = None, report: Report | None = None) -> Trained:
@@ -99,15 +100,22 @@ def resume(folder: Path, *, device: str | None = None, report: Report | None = N
         DataError: there is none, or it is damaged.
     """
     kept = Folder.open(folder)
-    training = _Training(kept.settings(), draw(kept.settings()), kept, device)
+    training = _Training(kept.settings(), draw(kept.settings()), device)
+    training.metrics = list(kept.manifest["metrics"])
     if kept.manifest["epochs"]:
         training.load(kept.load("last"))
+    if kept.manifest["best"]:
+        training.best_weights = kept.load("best")
+    if _rank() == 0:
+        training.folder = kept
     return training.run(report)
 
 
 class _Training:
-    def __init__(self, settings: Settings, data: Data, folder: Folder | None, device: str | None) -> None:
-        self.settings, self.data, self.folder = settings, data, folder
+    def __init__(self, settings: Settings, data: Data, device: str | None) -> None:
+        self.settings, self.data = settings, data
+        self.folder: Folder | None = None
+        self.metrics: list[dict[str, Any]] = []
         self.device, _ = choose(device, "denizen train dotgat")
         world = _world()
         if settings.batch % world:
@@ -131,29 +139,26 @@ class _Training:
         if not self.per_epoch:
             raise InputError(f"accumulate={settings.accumulate}: an epoch has only {len(self.order)} batches")
         self.epoch, self.best, self.since, self.losses = 0, math.inf, 0, []
+        self.best_weights = self._weights()
 
     def run(self, report: Report | None) -> Trained:
-        metrics, reason = [] if self.folder is None else list(self.folder.manifest["metrics"]), ""
-        best = self._weights() if self.folder is None or not self.epoch else self.folder.load("best")
         with contextlib.nullcontext() if self.folder is None else locked(self.folder.path):
-            reason = self._ended(metrics)
-            while not reason:
+            while not (reason := self._ended()):
                 row = self._epoch()
                 better = self._score(row)
-                metrics.append(row)
-                reason = self._ended(metrics)
+                self.metrics.append(row)
                 if better:
-                    best = self._weights()
+                    self.best_weights = self._weights()
                 if self.folder is not None:
-                    self.folder.save(self.epoch, row, self.tensors(), best if better else None)
+                    self.folder.save(self.epoch, row, self.tensors(), self.best_weights if better else None)
                 if report is not None:
                     report(row)
-            self.model.load_state_dict(best)
+            self.model.load_state_dict(self.best_weights)
             results = self._results()
             if self.folder is not None:
                 self.folder.finish(reason, results)
         path = None if self.folder is None else self.folder.path
-        return Trained(self.settings, self.model.cpu().eval(), metrics, results, reason, self.losses, path)
+        return Trained(self.settings, self.model.cpu().eval(), self.metrics, results, reason, self.losses, path)
 
     def _epoch(self) -> dict[str, Any]:
         self.model.train()
@@ -187,11 +192,11 @@ class _Training:
         self.best, self.since = (score, 0) if better else (self.best, self.since + 1)
         return better
 
-    def _ended(self, metrics: list[dict[str, Any]]) -> str:
+    def _ended(self) -> str:
         """Why the training ends here; empty where it goes on."""
-        if not metrics:
+        if not self.metrics:
             return ""
-        loss, first = metrics[-1]["loss"], metrics[0]["first_loss"]
+        loss, first = self.metrics[-1]["loss"], self.metrics[0]["first_loss"]
         if not math.isfinite(loss) or loss > DIVERGED * first:
             return f"the loss went from {first:.3g} to {loss:.3g}: lower the learning rate"
         if loss < SOLVED:

@@ -1,0 +1,221 @@
+"""Training of agent attention networks: variants agree, going on gives the same numbers, stopping works."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from denizen.app import _cli
+from denizen.errors import DataError, InputError, StorageError
+from denizen.nn import attention_maps
+from denizen.zoo import dotgat
+from denizen.zoo.dotgat import Settings, pictures
+from denizen.zoo.dotgat.folder import Folder
+from denizen.zoo.dotgat.step import CapturedStep
+
+TINY = Settings(
+    agents=4, features=4, times=8, rank=2, hidden=8, heads=2, neighbours=2, processes=40, batch=8, epochs=4,
+    learning_rate=5e-3, share=0.5, message_steps=1, precision="float32",
+)  # fmt: skip
+
+
+def tiny(**changes):
+    return dataclasses.replace(TINY, **changes)
+
+
+def test_reference_and_fast_have_the_same_losses_over_twenty_steps():
+    losses = [dotgat.train(tiny(variant=variant, dropout=0.0)).losses for variant in ("reference", "fast")]
+    assert len(losses[0]) == 24
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[1][-1] < losses[1][0]
+
+
+@pytest.mark.compile
+@pytest.mark.slow
+def test_compiled_has_the_same_losses():
+    losses = [dotgat.train(tiny(variant=variant, dropout=0.0)).losses for variant in ("compiled", "fast")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.cuda
+def test_captured_has_the_same_losses():
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    losses = [
+        dotgat.train(tiny(variant=variant, dropout=0.0), device="cuda").losses for variant in ("captured", "fast")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+def test_captured_on_a_stand_in_for_cuda(monkeypatch):
+    """Warm-up is undone, inputs are copied, replays are steps; the graph is a closure that steps again."""
+    settings = tiny(dropout=0.0)
+    data = dotgat.draw(settings)
+    batch = [(data.inputs["training"][:8], data.targets["training"][:8])]
+
+    def made():
+        torch.manual_seed(0)
+        model, judge = dotgat.Answers(settings, data), dotgat.Judge(settings, data)
+        return model, dotgat.train.__globals__["Step"](settings, model, judge, torch.device("cpu"))
+
+    plain_model, plain = made()
+    expected = [float(plain(batch)) for _ in range(4)]
+    model, eager = made()
+    captured = CapturedStep.__new__(CapturedStep)
+    captured._step, captured._state, captured._graph = eager, [model, eager.optimizer, eager.amp], None
+
+    class Graph:
+        def replay(self):
+            captured._loss = eager(captured._window)
+
+    class Nothing:
+        def __init__(self, *args, **named): ...
+        def __enter__(self): ...
+        def __exit__(self, *args): ...
+        def wait_stream(self, other): ...
+
+    for name in ("Stream", "stream", "graph"):
+        monkeypatch.setattr(torch.cuda, name, Nothing)
+    monkeypatch.setattr(torch.cuda, "current_stream", Nothing)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    assert [float(captured(batch)) for _ in range(4)] == expected
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain_model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("task", ["argmax", "lastrow", "argmax_next", "nonlin_function", "lrmc"])
+@pytest.mark.parametrize("variant", ["reference", "fast"])
+def test_every_task_trains(task, variant):
+    trained = dotgat.train(tiny(task=task, variant=variant, epochs=1, transport=True, density=0.9))
+    assert trained.results["baselines"]
+    assert all(value == value for value in trained.results["test"].values())
+
+
+def test_accumulated_steps_are_those_of_the_large_batch():
+    small = dotgat.train(tiny(batch=4, accumulate=2, dropout=0.0, epochs=2))
+    large = dotgat.train(tiny(batch=8, dropout=0.0, epochs=2))
+    assert small.losses == pytest.approx(large.losses, rel=1e-4)
+
+
+def test_going_on_gives_the_same_bits(tmp_path):
+    whole = dotgat.train(TINY, tmp_path / "whole")
+
+    class Stop(Exception): ...
+
+    def stop(row):
+        if row["epoch"] == 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        dotgat.train(TINY, tmp_path / "parts", report=stop)
+    assert Folder.open(tmp_path / "parts").manifest["epochs"] == 2
+    rest = dotgat.resume(tmp_path / "parts")
+    assert rest.metrics == whole.metrics
+    assert rest.results["test"] == whole.results["test"]
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, rest.model.state_dict()[name])
+    loaded, settings, _ = dotgat.load(tmp_path / "parts")
+    assert settings == TINY
+    assert all(torch.equal(v, loaded.state_dict()[k]) for k, v in rest.model.state_dict().items())
+    again = dotgat.resume(tmp_path / "parts")
+    assert again.losses == []
+    assert again.results["test"] == whole.results["test"]
+
+
+def test_patience_and_the_best_epoch():
+    trained = dotgat.train(tiny(epochs=60, patience=3, learning_rate=0.05))
+    losses = [row["validation_loss"] for row in trained.metrics]
+    assert trained.reason == "3 validations without a better one"
+    assert losses.index(min(losses)) == len(losses) - 4
+    data = dotgat.draw(trained.settings)
+    found = dotgat.model.evaluate(
+        trained.model, dotgat.Judge(trained.settings, data), data.inputs["validation"], data.targets["validation"], 8
+    )
+    assert found["loss"] == pytest.approx(min(losses), rel=1e-5)
+
+
+def test_a_training_that_diverges_says_so():
+    assert "lower the learning rate" in dotgat.train(tiny(learning_rate=1e4)).reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"task": "x"}, "task 'x'"),
+        ({"batch": 512}, "raise processes="),
+        ({"accumulate": 50}, "only 6 batches"),
+        ({"variant": "captured"}, "needs a CUDA device"),
+        ({"variant": "quick"}, "expected one of reference"),
+        ({"epochs": 0}, "at least 1"),
+        ({"learning_rate": 0.0}, "above 0"),
+        ({"variant": "reference", "checkpoint_steps": True}, "take --variant fast"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_a_folder_is_made(tmp_path, changes, part):
+    with pytest.raises(InputError, match=part):
+        dotgat.train(tiny(**changes), tmp_path / "out", device="cpu")
+    assert not (tmp_path / "out").exists()
+
+
+def test_folders_that_cannot_be_used(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("")
+    with pytest.raises(StorageError, match="not empty"):
+        dotgat.train(TINY, tmp_path / "full")
+    with pytest.raises(DataError, match="no run folder"):
+        dotgat.resume(tmp_path / "nowhere")
+    folder = tmp_path / "run"
+    dotgat.train(tiny(epochs=1), folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "settings": {"agent": 3}}))
+    with pytest.raises(DataError, match="did you mean 'agents'"):
+        dotgat.resume(folder)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    next(folder.glob("checkpoints/last-*")).write_bytes(b"x")
+    with pytest.raises(DataError, match="damaged or changed"):
+        dotgat.resume(folder)
+
+
+def test_pictures_and_maps(tmp_path):
+    trained = dotgat.train(tiny(epochs=2))
+    data = dotgat.draw(TINY)
+    made = pictures.draw_all(trained.model, data, trained.metrics, trained.results, tmp_path)
+    assert [path.name for path in made] == ["curves.png", "attention.png", "social_graph.png"]
+    maps = attention_maps(trained.model.body, data.inputs["test"])
+    assert maps.social.shape == (1, 2, 4, 4)
+    assert maps.memory.shape == (1, 2, 4, 7, 7)
+    torch.testing.assert_close(maps.social.sum(-1), torch.ones(1, 2, 4))
+    assert not maps.memory.triu(1).any()
+    silent = dotgat.train(tiny(epochs=1, neighbours=0))
+    assert pictures.social_graph(silent.model, tmp_path / "none.png") is None
+
+
+def test_the_command_line(tmp_path, capsys):
+    from rich.console import Console
+
+    words = ["train", "dotgat", "--agents", "3", "--features", "4", "--times", "6", "--rank", "2", "--hidden", "8"]
+    words += ["--heads", "2", "--processes", "30", "--batch", "8", "--epochs", "1", "--quiet"]
+    folder = tmp_path / "run"
+    assert _cli.parse([*words, "--out", str(folder)])(Console(quiet=True)) == 0
+    assert capsys.readouterr().out.strip() == str(folder)
+    assert (folder / "curves.png").exists()
+    with pytest.raises(InputError, match="leave other flags out"):
+        _cli.parse(["train", "dotgat", "--resume", str(folder), "--agents", "4"])(Console(quiet=True))
+    assert _cli.parse(["train", "dotgat", "--resume", str(folder), "--quiet"])(Console(quiet=True)) == 0
+
+
+@pytest.mark.slow
+def test_agents_that_talk_learn_more():
+    """Over five seeds: talking agents beat what single ones can reach, and the same agents without messages."""
+    settings = Settings(
+        agents=6, features=6, times=16, rank=2, hidden=16, heads=2, processes=300, epochs=12, batch=32, share=0.34,
+        learning_rate=5e-3, dropout=0.0, precision="float32",
+    )  # fmt: skip
+    for seed in range(5):
+        talking = dotgat.train(dataclasses.replace(settings, seed=seed)).results
+        silent = dotgat.train(dataclasses.replace(settings, seed=seed, neighbours=0)).results
+        seeing = dotgat.train(dataclasses.replace(settings, seed=seed, share=1.0)).results
+        test, simple = talking["test"], talking["baselines"]
+        assert test["agent_mse"] < min(simple[name] for name in ("mean", "last value, alone", "linear, alone"))
+        assert test["agent_mse"] < silent["test"]["agent_mse"]
+        assert seeing["test"]["agent_mse"] < test["agent_mse"]
