@@ -21,16 +21,16 @@ from denizen.zoo.fruits import fruits
 class Settings:
     """Of the algorithm; `groups` starts, each lived `replicas` times."""
 
-    groups: int = 16
-    replicas: int = 16
+    groups: int = 32
+    replicas: int = 8
     max_steps: int = 100
     epochs: int = 3
-    minibatches: int = 2
-    gamma: float = 0.99
+    minibatches: int = 8
+    gamma: float = 0.95
     clip: float = 0.2
     beta: float = 0.0  # of the KL to the policy as it was at first; 0: none
     entropy_coefficient: float = 0.01
-    learning_rate: tuple[float, float] = (3e-3, 3e-4)  # falls over the run
+    learning_rate: tuple[float, float] = (5e-3, 1e-4)  # falls over the run
     max_gradient_norm: float = 1.0
 
 
@@ -158,7 +158,7 @@ def train(policy: Policy, env: dz.Env, settings: Settings, updates: int, seed: i
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="GRPO on the fruit catcher, in one file")
-    parser.add_argument("--updates", type=int, default=200)
+    parser.add_argument("--updates", type=int, default=150)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     torch.manual_seed(given.seed)

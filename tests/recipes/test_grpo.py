@@ -16,7 +16,7 @@ RECIPE = runpy.run_path(str(PATH), run_name="recipe")
 
 @pytest.mark.parametrize(("env", "beta"), [(fruits(max_steps=30), 0.0), (CartPole(), 0.1)])
 def test_equals_the_library(env, beta):
-    settings = RECIPE["Settings"](groups=4, replicas=4, max_steps=30, beta=beta)
+    settings = RECIPE["Settings"](groups=4, replicas=4, max_steps=30, minibatches=2, beta=beta)
     ours = dz.rl.mlp(env, shared=True, seed=3)
     plain = RECIPE["Policy"](env.observation_space.shape[0], env.action_space.n)
     linear = [one for one in plain.layers if isinstance(one, torch.nn.Linear)]
@@ -25,7 +25,7 @@ def test_equals_the_library(env, beta):
         layer.load_state_dict(other.state_dict())
     returns = RECIPE["train"](plain, env, settings, 4, seed=5, say=False)
     algorithm = dz.GRPO(
-        groups=4, group_size=4, max_steps=30, epochs=3, minibatches=2, beta=beta,
+        groups=4, group_size=4, max_steps=30, epochs=3, minibatches=2, gamma=settings.gamma, beta=beta,
         learning_rate=dz.rl.Linear(*settings.learning_rate),
     )  # fmt: skip
     trained = dz.train(env, ours, algorithm, 4 * algorithm.samples, seed=5, device="cpu", progress=False)

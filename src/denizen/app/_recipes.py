@@ -91,7 +91,7 @@ RECIPES: dict[str, Recipe] = {
         }},
     ),
     "fruits": Recipe(
-        "fruits", "fruits", "catch falling fruits", 1_000_000, "mlp", {**RELU, "hidden": "128,128", "shared": "true"},
+        "fruits", "fruits", "catch falling fruits", 4_000_000, "mlp", {**RELU, "hidden": "128,128", "shared": "true"},
         {"ppo": {"num_envs": 64}, "grpo": {
             "groups": 32, "group_size": 8, "epochs": 3, "minibatches": 8, "gamma": 0.95, "learning_rate": "5e-3:1e-4",
         }},
