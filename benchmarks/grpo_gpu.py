@@ -26,6 +26,7 @@ from denizen.rl._iteration import Iteration
 from denizen.zoo.fruits import fruits, fruits_original
 
 GROUPS, REPLICAS, STEPS = 17, 32, 100
+MICRO = 8  # parts of the backward pass: activations of 54,400 x 2,048 numbers would take gigabytes
 ACTIONS, INPUTS = 3, 10
 
 
@@ -91,7 +92,8 @@ def epoch(device: str, hidden: int, rounds: int, compile: bool | None, tf32: boo
     iteration.warm_up()
     found = seconds(iteration, device, rounds)
     row = {
-        "part": f"epoch, hidden {hidden}, {changes.get('precision', 'float32')}{', TF32' if tf32 else ''}",
+        "part": f"epoch, hidden {hidden}, {changes.get('precision', 'float32')}{', TF32' if tf32 else ''}, "
+        f"{algorithm.micro_batches} micro-batches",
         "path": iteration.path, "seconds": min(found), "spread": max(found) / min(found),
         "epochs_per_second": 1 / min(found), "env_steps_per_second": algorithm.samples / min(found),
         "tflop_per_second": flops(hidden) / min(found) / 1e12, "ready_s": iteration.seconds_to_ready,
@@ -202,11 +204,12 @@ def measured(parts: list[str], device: str, hidden: int, rounds: int):
         yield check(device)
     if "epoch" in parts:
         compile = device == "cuda"
-        yield epoch(device, hidden, rounds, compile)
+        yield epoch(device, hidden, rounds, compile, micro_batches=MICRO)
         if device == "cuda":
-            yield epoch(device, hidden, rounds, compile, tf32=True)
+            yield epoch(device, hidden, rounds, compile, tf32=True, micro_batches=MICRO)
+            yield epoch(device, hidden, rounds, compile, precision="bfloat16", micro_batches=MICRO)
             yield epoch(device, hidden, rounds, compile, precision="bfloat16")
-            yield epoch(device, hidden, rounds, False, tf32=True)
+            yield epoch(device, hidden, rounds, False, tf32=True, micro_batches=MICRO)
     if "rollout" in parts:
         yield rollout(device, rounds)
     if "plain" in parts:
