@@ -75,7 +75,7 @@ class Sampler:
                 self._gpu()
 
     def _threads(self, now: int, late: int) -> None:
-        """Look at all threads; nothing here gives the lock away before the last line but one."""
+        """Look at all threads. Until all lines are read nothing gives the lock away, so that no thread goes on."""
         if len(self.events) >= MOST:
             return
         frames, seen = sys._current_frames(), []
@@ -83,15 +83,15 @@ class Sampler:
             native, frame = thread.native_id, frames.get(thread.ident or 0)
             used = core_time(native) if native is not None and frame is not None and native != self._own else None
             if native is not None and frame is not None and used is not None:
-                seen.append((native, used, frame))
+                seen.append((native, used, *_place(frame)))
+        del frames
         call = self._call()
-        for native, used, frame in seen:
-            at, waits = _place(frame, call if native == self._loop else None)
+        for native, used, at, code in seen:
+            waits = _waits(code, call if native == self._loop else None)
             args = {"used_ns": used, "late_ns": late, "waits": waits, "at": at}
             self.events.append(
                 {"ph": "i", "s": "t", "cat": SAMPLE, "name": at, "time": now, "tid": native, "args": args}
             )
-        del frames, seen
 
     def _call(self) -> str | None:
         """What the loop's thread does for the system: ``"running"``, the number of a call, None where not known."""
@@ -141,18 +141,23 @@ def _open(thread: int) -> int | None:
         return None
 
 
-def _place(frame: FrameType, call: str | None) -> tuple[str, bool]:
-    """The innermost line of the user's, what it is in, and whether the thread waits of its own accord.
+def _waits(code: str, call: str | None) -> bool:
+    """Whether a thread waits of its own accord, by the line that it is on and the system call that it is in.
 
-    Where a loader is anywhere around, it is named, whatever it waits in: what a thread does there is loading. A thread
-    that wants the interpreter lock is ready to run, or in the system call that locks are made of on a line that asks
-    for none.
+    One that wants the interpreter lock is ready to run, or in the call that locks are made of on a line that asks for
+    none.
+    """
+    if call is None or FUTEX is None:
+        return bool(WAITS.search(code))
+    return call != "running" and (call != FUTEX or bool(WAITS_FOR_THREADS.search(code)))
+
+
+def _place(frame: FrameType) -> tuple[str, str]:
+    """The innermost line of the user's and what it is in; and the text of the innermost line of all.
+
+    Where a loader is anywhere around, it is named, whatever it waits in: what a thread does there is loading.
     """
     code = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0)
-    if call is None or FUTEX is None:
-        waits = bool(WAITS.search(code))
-    else:
-        waits = call != "running" and (call != FUTEX or bool(WAITS_FOR_THREADS.search(code)))
     user = loader = None
     outer: FrameType | None = frame
     while outer is not None and (loader is None or user is None):
@@ -162,8 +167,8 @@ def _place(frame: FrameType, call: str | None) -> tuple[str, bool]:
         outer = outer.f_back
     inner = loader or frame
     if user is None or user is inner:
-        return _line(inner), waits
-    return f"{_line(user)} in {_line(inner)}", waits
+        return _line(inner), code
+    return f"{_line(user)} in {_line(inner)}", code
 
 
 def _line(frame: FrameType) -> str:
