@@ -15,7 +15,8 @@ from torch import Tensor
 
 from denizen._watch._faults import METHODS
 from denizen._watch._places import USER, Place, locate, role
-from denizen.perf._doctor_ops import Operations, caller
+from denizen.perf._doctor_ops import Operations
+from denizen.perf._doctor_records import caller
 
 
 @dataclasses.dataclass

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from denizen._watch._observe import SIMULATED
 from denizen._watch._places import Place
 from denizen.perf._doctor_diagnosis import Diagnosis, at, period_of
-from denizen.perf._doctor_ops import Op
+from denizen.perf._doctor_records import Op
 from denizen.perf._doctor_source import loops_around
 
 OFTEN = 16  # times that a line does the same operation in one step

@@ -1,8 +1,6 @@
 """Every operation of a step with its line: what it reads, makes and computes. Slow (20 to 60 µs an operation)."""
 
 import contextlib
-import dataclasses
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -16,8 +14,9 @@ from denizen._watch import _rules
 from denizen._watch._counting import distinct_bytes
 from denizen._watch._faults import METHODS
 from denizen._watch._observe import traits
-from denizen._watch._places import USER, Place, locate, role
+from denizen._watch._places import Place, locate
 from denizen._watch._recorder import unheard
+from denizen.perf._doctor_records import Copied, Matrix, Op, caller, memory, owner, user_frames, values
 from denizen.perf._doctor_source import loops_around
 
 _FILLS = frozenset({"aten::zero_", "aten::_foreach_zero_", "aten::fill_"})
@@ -25,83 +24,6 @@ _GATHERS = frozenset({"aten::index", "aten::index_select", "aten::gather", "aten
 PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution"})
 SQUARE = 128  # rows and columns of a matrix that is looked at for pairs
 WIDE = 1 << 20  # bytes of whole numbers whose range is looked at
-
-
-@dataclasses.dataclass(slots=True)
-class Op:
-    """One operation.
-
-    Attributes:
-        step: its number.
-        name: with overload; `schema` is without.
-        place: the user's line.
-        site: the innermost line of the user's stack that lies in a loop of its function, if any.
-        part: ``"backward"``, ``"optimizer"`` or ``""``.
-        numel: elements of its largest result.
-        shape: of its first result.
-        bytes: read and written; each distinct element once.
-        new: bytes of the memory that it took.
-        flops: of matrix products and convolutions.
-        dtype: of its first result, if that lies on the device.
-        sources: dtypes of the tensors of the device that it took.
-        autocast: whether it ran under autocast.
-        grads: gradients that it filled with zeros.
-        off: whether gradients were off, outside of backward passes and optimizers.
-        weights: whether it copied a parameter.
-        weight: the memory of the parameter that it took, 0 without one.
-        loaded: whether it took a batch of a loader from the host.
-        pointwise: whether each element of the result comes from one of each argument.
-        order: number of its step's operations before it.
-    """
-
-    step: int
-    name: str
-    schema: str
-    place: Place
-    part: str
-    numel: int = 0
-    shape: tuple[int, ...] = ()
-    bytes: int = 0
-    new: int = 0
-    flops: int = 0
-    dtype: torch.dtype | None = None
-    sources: tuple[torch.dtype, ...] = ()
-    autocast: bool = False
-    grads: int = 0
-    off: bool = False
-    weights: bool = False
-    weight: int = 0
-    loaded: bool = False
-    pointwise: bool = False
-    order: int = 0
-    site: Place | None = None
-
-    @property
-    def line(self) -> tuple[str, int]:
-        """File and line."""
-        return self.place.file, self.place.line
-
-
-@dataclasses.dataclass(slots=True)
-class Copied:
-    """A clone, until it can be told whether it was needed."""
-
-    op: Op
-    source: Tensor | None  # it shares its version with what it is a view of; let go at the end of the step
-    made: Any  # weak reference
-    versions: tuple[int, int]
-    needed: bool = False
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Matrix:
-    """A matrix that a line worked on: the share of its values other than 0, and whether it is a parameter."""
-
-    place: Place
-    rows: int
-    columns: int
-    share: float
-    weight: bool
 
 
 class Operations(TorchDispatchMode):
@@ -257,7 +179,7 @@ class Operations(TorchDispatchMode):
         if op.pointwise and op.new and not op.place.libraries and not torch.is_grad_enabled() and given:
             source = given[0]
             if source.numel() == op.numel and source.dtype == op.dtype and memory(source) in self._made:
-                self.dying.append((op, weakref.ref(_owner(source))))
+                self.dying.append((op, weakref.ref(owner(source))))
         if op.part:
             return
         rows = _pairs(op, given, results)
@@ -332,26 +254,6 @@ class Operations(TorchDispatchMode):
         return known or memory(tensor) in self._weights
 
 
-def memory(tensor: Tensor) -> int:
-    """Of the block that a tensor's values lie in."""
-    block = getattr(tensor, "_block", None)
-    if block is not None:
-        return id(block)
-    try:
-        return tensor.untyped_storage()._cdata
-    except (NotImplementedError, RuntimeError):  # sparse
-        return id(tensor)
-
-
-def _owner(tensor: Tensor) -> Any:
-    return getattr(tensor, "_block", None) or tensor
-
-
-def values(tensor: Tensor) -> Tensor:
-    """A tensor of torch's own with the values."""
-    return getattr(tensor, "_real", tensor).detach()
-
-
 def _pairs(op: Op, given: list[Tensor], results: list[Tensor]) -> int:
     """Rows of a tensor of which all pairs are computed: `cdist` with itself, or a difference with itself, broadcast."""
     if len(given) < 2 or not results or results[0].dim() < 2 or memory(given[0]) != memory(given[1]):
@@ -386,26 +288,6 @@ def _trains(func: Any, args: Any, place: Place) -> bool:
         return bool(training) and not instance and args[3] is not None
     dropping = schema in ("aten::native_dropout", "aten::bernoulli_", "aten::bernoulli")
     return dropping and any("dropout" in function for file, _, function in place.libraries if "/torch/nn/" in file)
-
-
-def caller(thread: int | None = None) -> Place:
-    """The user's line that called a model: the innermost one outside of `forward` methods."""
-    frames = user_frames(thread)
-    return next((place for place in frames if place.function not in ("forward", "__call__")), frames[-1])
-
-
-def user_frames(thread: int | None = None) -> list[Place]:
-    """The user's lines of the stack, innermost first, up to the doctor."""
-    frame: Any = sys._getframe(1)
-    frames = []
-    while frame is not None:
-        code = frame.f_code
-        if code.co_name == "_take_step":
-            break
-        if role(code.co_filename) == USER:
-            frames.append(Place(code.co_filename, frame.f_lineno, code.co_name))
-        frame = frame.f_back
-    return frames or [locate(METHODS, thread)]
 
 
 def _part(place: Place) -> str:

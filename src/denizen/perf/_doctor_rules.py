@@ -13,8 +13,9 @@ from denizen._watch._places import USER, Place, role
 from denizen.perf._doctor_diagnosis import NOTE, WARNING, Diagnosis, at, period_of
 from denizen.perf._doctor_graphs import kept
 from denizen.perf._doctor_loops import loops
-from denizen.perf._doctor_ops import PRODUCTS, Op
+from denizen.perf._doctor_ops import PRODUCTS
 from denizen.perf._doctor_phases import Watched
+from denizen.perf._doctor_records import Op
 
 LARGE_PRODUCT = 2 * 512**3  # operations of a matrix product that tensor cores make faster
 FEW = 0.1  # share of values other than 0, below which a square matrix counts as sparse
