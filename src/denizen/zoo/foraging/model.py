@@ -1,0 +1,256 @@
+"""Foraging on a torus with food and poison; the rules of FIM43-Redeye/goodharts_law, from a description of them."""
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import denizen as dz
+from denizen.errors import InputError
+from denizen.zoo.foraging.grid import Bits, cells, draw_empty, draws_for, flipped, scattered, windows
+from denizen.zoo.foraging.modes import MODES, Mode, Outcome
+
+LIFETIMES = ("persist", "life")
+
+
+class Plot(dz.State):
+    """One world and its agent."""
+
+    planes: Tensor = dataclasses.field(metadata={"kind": Bits(axes=("planes", "rows", "words"))})
+    taken: Tensor = dz.count("rows")
+    foods: Tensor = dz.count()
+    poisons: Tensor = dz.count()
+    x: Tensor = dz.count()
+    y: Tensor = dz.count()
+    energy: Tensor = dz.real()
+    ate_food: Tensor = dz.mask()
+    ate_poison: Tensor = dz.mask()
+    food: Tensor = dz.count()
+    poison: Tensor = dz.count()
+    last_steps: Tensor = dz.count()
+    last_food: Tensor = dz.count()
+    last_poison: Tensor = dz.count()
+
+
+class Foraging(dz.Env):
+    """Eight moves; food gives energy, poison takes it, every step costs some, and without any the agent dies.
+
+    Attributes:
+        mode: what the agent sees, what it is paid for, whether it can die.
+        height: rows of the torus.
+        width: columns.
+        food_range: fewest and most food, drawn uniformly for every world; what is eaten grows again elsewhere.
+        poison_range: the same for poison.
+        steps: time limit of a life; None: none.
+        grid_lifetime: ``"persist"``: a world keeps its items when a life ends, and the agent moves; ``"life"``: every
+            life has a world of its own.
+        start_energy: of a life.
+        move_cost: energy for every step.
+        food_energy: that food gives.
+        poison_energy: that poison takes.
+        view_radius: cells seen to each side.
+        max_move: cells that a move may go in each direction, at the same cost.
+    """
+
+    mode: Mode = MODES["ground_truth"]
+    height: int = 128
+    width: int = 128
+    food_range: tuple[int, int] = (64, 256)
+    poison_range: tuple[int, int] = (64, 256)
+    steps: int | None = 512
+    grid_lifetime: str = "persist"
+    start_energy: float = 1.0
+    move_cost: float = 0.01
+    food_energy: float = 1.0
+    poison_energy: float = 2.0
+    view_radius: int = 5
+    max_move: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.mode, Mode):
+            raise InputError(f"Foraging: mode={self.mode!r}, expected a Mode such as MODES['proxy']")
+        for name, low, high in (
+            ("height", 2, 32_000), ("width", 2, 32_000), ("view_radius", 1, 7),
+            ("max_move", 1, None), ("steps", 1, None),
+        ):  # fmt: skip
+            value: Any = getattr(self, name)
+            if name == "steps" and value is None:
+                continue
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not whole or value < low or (high is not None and value > high):
+                bounds = f"at least {low}" if high is None else f"from {low} to {high}"
+                raise InputError(f"Foraging: {name}={value!r}, expected a whole number {bounds}")
+        if self.grid_lifetime not in LIFETIMES:
+            raise InputError(f"Foraging: grid_lifetime={self.grid_lifetime!r}, expected one of {LIFETIMES}")
+        for name in ("start_energy", "move_cost", "food_energy", "poison_energy"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e6:
+                raise InputError(f"Foraging: {name}={value!r}, expected a number, at least 0")
+        self._ranges()
+
+    def _ranges(self) -> None:
+        for name in ("food_range", "poison_range"):
+            value: Any = getattr(self, name)
+            pair = isinstance(value, tuple | list) and len(value) == 2 and all(type(n) is int for n in value)
+            if not pair or not 0 <= value[0] <= value[1]:
+                raise InputError(f"Foraging: {name}={value!r}, expected (fewest, most), two whole numbers")
+        if self.most_items > self.height * self.width - 2:
+            raise InputError(
+                f"Foraging: up to {self.most_items} items on {self.height} x {self.width} cells; the agent and what "
+                f"grows again need two that are empty"
+            )
+
+    @property
+    def most_items(self) -> int:
+        """Food and poison that a world may have."""
+        return self.food_range[1] + self.poison_range[1]
+
+    @property
+    def time_limit(self) -> int | None:
+        """Steps after which a life is cut off."""
+        return self.steps
+
+    @property
+    def action_space(self) -> dz.rl.Discrete:
+        """Moves in the order of (dx, dy), from the lowest to the highest, without (0, 0)."""
+        return dz.rl.Discrete((2 * self.max_move + 1) ** 2 - 1)
+
+    @property
+    def view_size(self) -> int:
+        """Side of the square that is seen."""
+        return 2 * self.view_radius + 1
+
+    @property
+    def observation_space(self) -> dz.rl.Box:
+        """Bit x of row y of plane 0 says food, of plane 1 poison, in every mode: int16 `[2, size]`."""
+        return dz.rl.Box(0, 2**self.view_size - 1, (2, self.view_size), torch.int16)
+
+    def init(self, rng: dz.rng.Rng) -> Plot:
+        """A fresh world: numbers of items, food, poison, then the agent, all on different cells."""
+        foods = rng.integers("foods", self.food_range[0], self.food_range[1] + 1)[0]
+        poisons = rng.integers("poisons", self.poison_range[0], self.poison_range[1] + 1)[0]
+        size = self.height * self.width
+        draws = draws_for(self.most_items, size)
+        if draws < size // 2:
+            order = rng.on("draws", draws).integers("cells", 0, size)
+        else:
+            order = rng.on("cells", size).permutation("cells")
+        planes, taken = scattered(order, foods, poisons, self.height, self.width)
+        zero = torch.zeros_like(foods)
+        fresh = Plot(
+            planes=planes, taken=taken, foods=foods, poisons=poisons, x=zero, y=zero,
+            energy=torch.full_like(zero, self.start_energy, dtype=torch.float32), ate_food=zero, ate_poison=zero,
+            food=zero, poison=zero, last_steps=zero, last_food=zero, last_poison=zero,
+        )  # fmt: skip
+        return self._placed(fresh, rng)
+
+    def reset(self, ended: Plot, rng: dz.rng.Rng) -> Plot:
+        """The next life: in a world of its own, or in the same one at another place."""
+        last = {"last_steps": ended.time.step, "last_food": ended.food, "last_poison": ended.poison}
+        if self.grid_lifetime == "life":
+            return self.init(rng).replace(**last)
+        zero = torch.zeros_like(ended.x)
+        fresh = ended.replace(
+            energy=torch.full_like(ended.energy, self.start_energy), ate_food=zero, ate_poison=zero, food=zero,
+            poison=zero, **last,
+        )  # fmt: skip
+        return self._placed(fresh, rng)
+
+    def _placed(self, plot: Plot, rng: dz.rng.Rng) -> Plot:
+        """The agent on an empty cell."""
+        word = rng.integers("place", 0, 2**31)[0]
+        nowhere = torch.full_like(word, -1)
+        y, x = draw_empty(plot.planes, plot.taken.to(torch.int64), self.width, word, nowhere, nowhere)
+        return plot.replace(y=y, x=x)
+
+    def step(self, now: Plot, action: Tensor, rng: dz.rng.Rng) -> Plot:
+        """Move, pay for it, eat what is there; what was eaten grows again on an empty cell."""
+        side = 2 * self.max_move + 1
+        jump = action + (action >= side * side // 2)  # over (0, 0)
+        x = (now.x.to(torch.int64) + jump // side - self.max_move) % self.width
+        y = (now.y.to(torch.int64) + jump % side - self.max_move) % self.height
+        ate_food, ate_poison = cells(now.planes, y[None], x[None]).flatten().unbind()
+        change = 0.0 if self.mode.frozen else 1.0
+        energy = now.energy - change * self.move_cost
+        energy = energy + change * self.food_energy * ate_food
+        energy = energy - change * self.poison_energy * ate_poison
+
+        ate = ate_food + ate_poison
+        plane = ate_poison.to(torch.int64)
+        cleared = flipped(now.planes, plane[None], y[None], x[None], -ate[None])
+        taken = now.taken.scatter_add(0, y[None], -ate[None])
+        word = rng.integers("grow", 0, 2**31)[0]
+        row, column = draw_empty(cleared, taken.to(torch.int64), self.width, word, y, x)
+        return now.replace(
+            planes=flipped(cleared, plane[None], row[None], column[None], ate[None]),
+            taken=taken.scatter_add(0, row[None], ate[None]),
+            x=x, y=y, energy=energy, ate_food=ate_food, ate_poison=ate_poison,
+            food=now.food + ate_food, poison=now.poison + ate_poison,
+        )  # fmt: skip
+
+    def observe(self, now: Plot) -> Tensor:
+        """The square around the agent, packed: int16 `[2, size]`."""
+        around = torch.arange(-self.view_radius, self.view_radius + 1, device=now.planes.device)
+        rows, columns = (now.y + around) % self.height, (now.x + around) % self.width
+        return windows(now.planes, rows, columns, self.width).to(torch.int16)
+
+    def unpacked(self, observation: Tensor) -> Tensor:
+        """Food and poison as seen: float32 `[rows, 2, size, size]`, row y, column x, the agent in the middle."""
+        place = torch.arange(self.view_size, dtype=torch.int16, device=observation.device)
+        return ((observation[..., None] >> place) & 1).to(torch.float32)
+
+    def network_input(self, observation: Tensor) -> Tensor:
+        """What the mode's view makes of it: float32 `[rows, 2, size, size]`."""
+        return self.mode.view(self.unpacked(observation))
+
+    def privileged(self, now: Plot) -> Tensor:
+        """The world's numbers of food and poison, by the middle and half the width of their ranges: float32 `[2]`."""
+        scaled = []
+        for number, (low, high) in ((now.foods, self.food_range), (now.poisons, self.poison_range)):
+            scaled.append((number - (low + high) / 2) / ((high - low) / 2 or 1.0))
+        return torch.stack(scaled)
+
+    def privileged_input(self, observation: Tensor, privileged: Tensor | None) -> Tensor:
+        """The numbers of items, and the true types of what is seen, in every mode: float32 `[rows, 2 + 2 size^2]`."""
+        assert privileged is not None
+        return torch.cat([privileged, self.unpacked(observation).flatten(1)], dim=-1)
+
+    def reward(self, before: Plot, action: Tensor, now: Plot) -> Tensor:
+        """What the mode pays."""
+        return self.mode.pay(
+            Outcome(now.ate_food, now.ate_poison, self.terminated(now), self._near(before), self._near(now))
+        )
+
+    def _near(self, now: Plot) -> Tensor:
+        """Of food in the view: 0.5 / (d + 0.5), d the distance in cells to the nearest; 0 where there is none."""
+        food = self.unpacked(self.observe(now)[None])[0, 0]
+        around = torch.arange(-self.view_radius, self.view_radius + 1, device=food.device)
+        distance = torch.hypot(around[:, None].to(torch.float32), around[None, :].to(torch.float32))
+        return (food * 0.5 / (distance + 0.5)).amax()
+
+    def terminated(self, now: Plot) -> Tensor:
+        """Out of energy."""
+        return now.energy <= 0
+
+    @dz.series
+    def food(self, before: Plot, now: Plot) -> Tensor:
+        """Food eaten in the step."""
+        return now.ate_food
+
+    @dz.series
+    def poison(self, before: Plot, now: Plot) -> Tensor:
+        """Poison eaten in the step."""
+        return now.ate_poison
+
+    @dz.series
+    def deaths(self, before: Plot, now: Plot) -> Tensor:
+        """Whether the step ended a life by hunger or poison."""
+        return self.terminated(now).to(torch.int8)
+
+    def draw(self, now: Plot) -> Tensor:
+        """Food green, poison red, the agent blue in what it sees: uint8 `[3 rows, 3 columns, 3]`."""
+        from denizen.zoo.foraging.picture import picture
+
+        return picture(self, now)
