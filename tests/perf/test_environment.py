@@ -210,8 +210,9 @@ def test_compiled_code_is_seen_where_it_runs():
 
 def report(operators=(), kernels=(), device="cuda:0 H100"):
     return ProfileReport(
-        device, 1, [0.1], [0.1], 0, 0.1, 0.05, 0.0, 0.0, len(kernels), [], [], list(operators), list(kernels), None,
-        None, {}, None,
+        start=0, window=0.1, busy=0.05, copies=0.0, exposed_copies=0.0, kernels=len(kernels), idle=[], gaps=[],
+        operators=list(operators), device_ops=list(kernels), queue=None, memory=None, device=device, steps=1,
+        step_times=[0.1], plain_times=[0.1], sampled={}, trace=None,
     )  # fmt: skip
 
 

@@ -237,7 +237,7 @@ class Profiler:
             events += self._sampler.trace_events(round(min(stamps)), round(max(stamps)), base)
         kept = self._write(content) if self._folder is not None else None
         facts = {key: value for key, value in content.items() if key != "traceEvents"}
-        return ProfileReport.of(trace_of(events, facts), times, kept)
+        return ProfileReport.of(trace_of(events, facts), kept)
 
     def _write(self, content: dict[str, Any]) -> Path:
         """Under the name by which TensorBoard's plugin finds it."""

@@ -108,7 +108,22 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """All of it; times in seconds, but for the start: nanoseconds of the trace's clock."""
+    """What a trace says in numbers.
+
+    Attributes:
+        start: of the window, in nanoseconds of the trace's clock.
+        window: seconds looked at.
+        busy: seconds of it in which at least one kernel ran.
+        copies: seconds in which memory was copied or filled.
+        exposed_copies: seconds of these with no kernel beside them.
+        kernels: number of kernels, or of operators on the CPU.
+        idle: idle time by cause, the longest first.
+        gaps: every idle gap.
+        operators: by self time, the longest first.
+        device_ops: kernels and copies, the longest first; empty on the CPU.
+        queue: how far the host was ahead; None on the CPU.
+        memory: what the allocator was asked for; None where it was not recorded.
+    """
 
     start: int
     window: float

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from denizen.errors import StorageError, need
-from denizen.perf._gaps import REMEDIES, Gap
-from denizen.perf._profile_measure import Idle, Kernel, Memory, Operator, Queue, measured
+from denizen.perf._gaps import REMEDIES
+from denizen.perf._profile_measure import Measured, measured
 from denizen.perf._profile_trace import Trace
 from denizen.tools._memory import size
 
@@ -21,7 +21,7 @@ NAME = 44  # characters of a kernel's name
 
 
 @dataclasses.dataclass(frozen=True)
-class ProfileReport:
+class ProfileReport(Measured):
     """A profile; print it.
 
     Busy time is the length of the union of the kernels' intervals, never a sum of durations; gaps are the rest of the
@@ -33,18 +33,6 @@ class ProfileReport:
         steps: that were recorded; 0 where the trace does not tell steps.
         step_times: seconds of each recorded step on the host; the last one may end on the device later.
         plain_times: seconds of steps before, without the profiler; empty for a trace that was read.
-        start: of the window, in nanoseconds of the trace's clock.
-        window: seconds looked at.
-        busy: seconds of it in which at least one kernel ran.
-        copies: seconds in which memory was copied or filled.
-        exposed_copies: seconds of these with no kernel beside them.
-        kernels: number of kernels, or of operators on the CPU.
-        idle: idle time by cause, the longest first.
-        gaps: every idle gap.
-        operators: by self time, the longest first.
-        device_ops: kernels and copies, the longest first; empty on the CPU.
-        queue: how far the host was ahead; None on the CPU.
-        memory: what the allocator was asked for; None where it was not recorded.
         sampled: counters of the device, (nanoseconds, value) by name; empty without nvidia-ml-py.
         trace: file that holds the trace; None where it was not kept.
     """
@@ -53,32 +41,17 @@ class ProfileReport:
     steps: int
     step_times: list[float]
     plain_times: list[float]
-    start: int
-    window: float
-    busy: float
-    copies: float
-    exposed_copies: float
-    kernels: int
-    idle: list[Idle]
-    gaps: list[Gap]
-    operators: list[Operator]
-    device_ops: list[Kernel]
-    queue: Queue | None
-    memory: Memory | None
     sampled: dict[str, list[tuple[int, float]]]
     trace: Path | None
 
     @classmethod
-    def of(cls, trace: Trace, plain_times: list[float] | None = None, kept: Path | None = None) -> "ProfileReport":
+    def of(cls, trace: Trace, kept: Path | None = None) -> "ProfileReport":
         """The report of a trace, such as `read_trace` gives."""
-        found = measured(trace)
-        steps = trace.steps
-        gpu = {name: values for name, values in trace.counters.items() if name.startswith("GPU ")}
-        plain = plain_times if plain_times is not None else trace.facts.get("denizen", {}).get("plain_times", [])
         return cls(
-            device=_device(trace), steps=len(steps), step_times=[step.duration / 1e9 for step in steps],
-            plain_times=plain, sampled=gpu, trace=kept,
-            **{field.name: getattr(found, field.name) for field in dataclasses.fields(found)},
+            **vars(measured(trace)), device=_device(trace), steps=len(trace.steps),
+            step_times=[step.duration / 1e9 for step in trace.steps],
+            plain_times=trace.facts.get("denizen", {}).get("plain_times", []),
+            sampled={name: values for name, values in trace.counters.items() if name.startswith("GPU ")}, trace=kept,
         )  # fmt: skip
 
     @property
