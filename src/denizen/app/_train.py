@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import math
-import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,20 +87,11 @@ A --config file holds the same words, with tables for pairs:
 
     def __call__(self, console: "Console") -> int:
         """Train, and tell what came out; under torchrun, all processes together."""
-        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-            return run(_with_file(self), console)
-        import torch
-        import torch.distributed as dist
+        from denizen.app._together import together
 
-        cuda = self.device != "cpu" and torch.cuda.is_available()
-        if cuda:
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        dist.init_process_group("nccl" if cuda else "gloo")
-        try:
-            console.quiet = console.quiet or dist.get_rank() > 0
-            return run(_with_file(self), console)
-        finally:
-            dist.destroy_process_group()
+        command = _with_file(self)
+        with together(command.device, console) as device:
+            return run(command, device, console)
 
 
 PAIRS = ("set", "world", "policy")
@@ -249,7 +239,7 @@ def settings_of(command: Train) -> dict[str, Any]:
     return kept
 
 
-def run(command: Train, console: "Console") -> int:
+def run(command: Train, device: str | None, console: "Console") -> int:
     """Train as the command says."""
     from denizen.rl import train
 
@@ -270,11 +260,11 @@ def run(command: Train, console: "Console") -> int:
         compile = True if command.compile else False if command.no_compile else None
         results.append(train(
             made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, compile=compile,
-            device=_device(command.device), validate_every=command.validate_every,
+            device=device, validate_every=command.validate_every,
             progress=not command.quiet, settings=settings,
             sinks=_sinks(command, folder),
         ))  # fmt: skip
-    if results[0].folder is None:  # another process writes
+    if results[0].folder is None:  # another process writes and tells
         return 0
     tell(results, root, console)
     if command.quiet:
@@ -295,18 +285,6 @@ def _sinks(command: Train, folder: Path) -> list[Any]:
     if command.wandb is not None:
         sinks.append(WeightsAndBiases(project=command.wandb, name=folder.name, config=settings_of(command)))
     return sinks
-
-
-def _device(asked: str) -> str | None:
-    if asked != "auto":
-        return asked
-    return None if "LOCAL_RANK" not in os.environ else _of_this_process()
-
-
-def _of_this_process() -> str | None:
-    import torch
-
-    return f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else None
 
 
 def tell(results: "list[Trained]", root: Path, console: "Console") -> None:

@@ -89,24 +89,24 @@ def to_json(path: Path, content: Any) -> None:
 
 def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
     """Go on with a training, or with those of several seeds that are not finished."""
+    from denizen.app._together import together
     from denizen.app._train import build, tell
+    from denizen.rl import _processes as processes
     from denizen.rl import resume
     from denizen.rl._training_folder import read_manifest
 
-    results = []
-    for folder in folders(path):
-        manifest = read_manifest(folder)
-        if not manifest["settings"]:
-            raise DataError(f"{folder} was not begun by `denizen train`; use dz.rl.resume from Python")
-        made = build(manifest["settings"], manifest["seed"])
-        console.print(f"{folder}: {described(manifest)}, {manifest['status']}")
-        results.append(
-            resume(
-                folder, made.env, made.policy, made.algorithm, device=None if device == "auto" else device,
-                progress=not quiet,
-            )
-        )  # fmt: skip
-    tell(results, path, console)
+    with together(device, console) as chosen:
+        results = []
+        for folder in folders(path):
+            manifest = read_manifest(folder)
+            if not manifest["settings"]:
+                raise DataError(f"{folder} was not begun by `denizen train`; use dz.rl.resume from Python")
+            made = build(manifest["settings"], manifest["seed"])
+            console.print(f"{folder}: {described(manifest)}, {manifest['status']}")
+            results.append(resume(folder, made.env, made.policy, made.algorithm, device=chosen, progress=not quiet))
+        first = processes.rank() == 0
+    if first:
+        tell(results, path, console)
 
 
 def show(path: Path, console: Any) -> None:

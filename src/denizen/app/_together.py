@@ -1,0 +1,35 @@
+"""Commands under torchrun: the process group, the device of each process, and who speaks."""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@contextmanager
+def together(device: str, console: "Console") -> Generator[str | None]:
+    """Join the other processes, if there are any; gives the device to use, None for the library's choice.
+
+    Args:
+        device: as asked for: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        console: falls silent in every process but the first.
+    """
+    plain = None if device == "auto" else device
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield plain
+        return
+    import torch
+    import torch.distributed as dist
+
+    cuda = device != "cpu" and torch.cuda.is_available()
+    if cuda:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("nccl" if cuda else "gloo")
+    try:
+        console.quiet = console.quiet or dist.get_rank() > 0
+        yield f"cuda:{torch.cuda.current_device()}" if cuda else plain
+    finally:
+        dist.destroy_process_group()
