@@ -102,8 +102,8 @@ def draw_empty(planes: Tensor, taken: Tensor, width: int, word: Tensor, y: Tenso
     rank = (word * upto[-1]) >> 31
     row = (upto <= rank).sum()
     before = torch.where(rows == row - 1, upto, 0).sum()
-    words = planes[0, row] | planes[1, row]
-    items = (words[:, None] >> torch.arange(WORD, dtype=torch.int32, device=planes.device)) & 1
+    words = planes.gather(1, row.expand(2, 1, planes.shape[2]))
+    items = ((words[0, 0] | words[1, 0])[:, None] >> torch.arange(WORD, dtype=torch.int32, device=planes.device)) & 1
     empty = (items.flatten()[:width] == 0) & ~((row == y) & (columns == x))
     column = (empty.cumsum(0) <= rank - before).sum()
     return row, column
