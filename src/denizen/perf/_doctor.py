@@ -15,6 +15,7 @@ from denizen.errors import InputError
 from denizen.perf._doctor_diagnosis import NOTE, Diagnosis, lowered, of_finding
 from denizen.perf._doctor_facts import facts
 from denizen.perf._doctor_loaders import loaders
+from denizen.perf._doctor_loops import LAUNCH
 from denizen.perf._doctor_phases import LEAST, Counted, Pass, Profiled, Settle, Timed, Watched, throughout
 from denizen.perf._doctor_pretend import as_if_cuda
 from denizen.perf._doctor_report import DoctorReport
@@ -168,7 +169,8 @@ class Examination:
         """The verdict."""
         found, once = _heard(self.counted)
         found += diagnose(self.watched)
-        found += loaders(self.timed.drawn, self.timed.host, list(range(self.timed.done)), self.device.type == "cuda")
+        rest = LAUNCH * self.watched.operations_a_step if self.device.type == SIMULATED else None
+        found += loaders(self.timed.drawn, self.timed.host, list(range(self.timed.done)), rest)
         found += self._compiler()
         found = _merged(found, self.watched)
         operations = self.watched.operations

@@ -14,18 +14,20 @@ BOUND = 0.05  # share of a step that may be waited for data
 LEAST = 5e-4  # seconds of the host for a batch, below which workers would not be faster
 
 
-def loaders(drawn: Sequence[Drawn], times: Sequence[float], steps: Sequence[int], exact: bool) -> list[Diagnosis]:
+def loaders(
+    drawn: Sequence[Drawn], times: Sequence[float], steps: Sequence[int], rest: float | None
+) -> list[Diagnosis]:
     """Diagnoses of the loaders that plain steps drew from.
 
     Args:
         drawn: batches, by line.
         times: seconds of the host in each step, loading within.
         steps: numbers of these steps.
-        exact: whether `times` are those of the device that the step is meant for, and not of a stand-in.
+        rest: seconds of a step besides loading, about, where `times` are those of a stand-in; None where they are real.
     """
     found: list[Diagnosis] = []
     for batches in drawn:
-        found += _restarted(batches, steps) + _inline(batches, times, steps, exact)
+        found += _restarted(batches, steps) + _waited(batches, times, steps, rest)
     return found
 
 
@@ -53,26 +55,25 @@ def _restarted(batches: Drawn, steps: Sequence[int]) -> list[Diagnosis]:
     return [at("loader-persistent", _made(batches), 1, period, evidence, op="DataLoader.__iter__")]
 
 
-def _inline(batches: Drawn, times: Sequence[float], steps: Sequence[int], exact: bool) -> list[Diagnosis]:
-    loader = batches.loader
-    if not batches.wait or _workers(loader):
+def _waited(batches: Drawn, times: Sequence[float], steps: Sequence[int], rest: float | None) -> list[Diagnosis]:
+    workers = _workers(batches.loader)
+    if not batches.wait or not times or (workers and rest is not None):
         return []
-    drawn = len(batches.wait)
+    drawn, came = len(batches.wait), len(set(batches.steps))
     wait, dataset, collate = statistics.median(batches.wait), batches.dataset / drawn, batches.collate / drawn
-    per_step = sum(batches.wait) / max(1, len(set(batches.steps)))
-    step = statistics.median(times) if times else 0.0
-    share = per_step / step if step else 1.0
-    many = batches.samples > 1
+    per_step = wait * drawn / came
+    share = per_step / (statistics.median(times) if rest is None else per_step + rest)
     if share < BOUND:
         return []
-    kind = "loader-collate" if collate > dataset else "loader-workers"
-    split = f"dataset {1e3 * dataset:.3g} ms, collate {1e3 * collate:.3g} ms of the host"
-    drawn_at = f"line {batches.place.line} draws from it: each batch is made in this process while the device waits"
-    evidence = [f"{drawn_at}, {1e3 * wait:.3g} ms ({split})"]
-    evidence += [f"{batches.samples} samples one by one"] if many else []
-    evidence += [f"{share:.0%} of a step here"] if exact else []
+    evidence = [f"line {batches.place.line} draws from it and waits {1e3 * wait:.3g} ms for a batch"]
+    if workers:
+        evidence[0] += f", though {workers} workers prepare them"
+    else:
+        evidence[0] += f", made in this process (dataset {1e3 * dataset:.3g} ms, collate {1e3 * collate:.3g} ms)"
+        evidence += [f"{batches.samples} samples one by one"] if batches.samples > 1 else []
+    evidence += [f"{share:.0%} of a step here"] if rest is None else []
     period = period_of(batches.steps, steps)
-    often = period == EVERY or len(set(batches.steps)) > len(steps) // 2
-    level = WARNING if often and min(batches.wait) >= LEAST else NOTE
-    count = max(1, round(drawn / max(1, len(set(batches.steps)))))
+    level = WARNING if (period == EVERY or came > len(steps) // 2) and min(batches.wait) >= LEAST else NOTE
+    kind = "loader-collate" if collate > dataset and not workers else "loader-workers"
+    count = max(1, round(drawn / came))
     return [at(kind, _made(batches), count, period, evidence, level=level, op="DataLoader", confidence="medium")]

@@ -16,6 +16,8 @@ BYTES, FLOPS = 2e12, 3e13  # per second, of a large GPU: an operation below LAUN
 # Where libraries are made of parts that a GPU has one kernel for.
 _PARTS = ("torch/_decomp/", "torch/nn/modules/rnn.py", "_watch/_backend.py")
 
+_PLAIN = ("aten::copy_", "aten::clone", "aten::zero_", "aten::fill_")  # element by element, though not tagged so
+
 Loop = tuple[str, int]  # file and first line
 
 
@@ -73,7 +75,7 @@ def _own(there: list[Op]) -> tuple[bool, bool]:
         if op.step == last and op.weight:
             weights.setdefault((op.line, op.name), []).append(op)
     own = [many for many in weights.values() if len(many) > 1 and len({op.weight for op in many}) >= len(many) // 2]
-    return bool(own), all(op.pointwise for many in own for op in many)
+    return bool(own), all(op.pointwise or op.schema in _PLAIN for many in own for op in many)
 
 
 def _small(there: list[Op]) -> bool:

@@ -230,6 +230,8 @@ class Operations(TorchDispatchMode):
         op = self.ops[-1]
         if op.part or op.place.libraries or op.weights or source.stride() != made.stride() or source.is_inference():
             return
+        if "requires_grad" in op.place.code:  # a leaf of its own is what it is for
+            return
         self.copied.append(Copied(op, source, weakref.ref(made), (version, made._version)))
 
     def _settle(self) -> None:

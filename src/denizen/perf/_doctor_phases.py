@@ -205,6 +205,11 @@ class Watched(Pass):
         super().end()
         self._flags()
 
+    @property
+    def operations_a_step(self) -> int:
+        """On the device, on average."""
+        return len(self.operations.ops) // max(1, self.done)
+
     def _flags(self) -> None:
         self.flags |= debug_flags()
 
