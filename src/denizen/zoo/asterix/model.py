@@ -106,9 +106,9 @@ class Asterix(Game):
         column, there, gold = torch.arange(SIZE, device=now.x.device), now.there[:, None] != 0, now.gold[:, None] != 0
         behind = now.thing_x - torch.where(now.right != 0, 1, -1)
         things = there & (now.thing_x[:, None] == column)
-        planes = torch.stack([there & (behind[:, None] == column), things & ~gold, things & gold])
-        player = cells(now.y, now.x)[None]
-        return torch.cat([torch.nn.functional.pad(planes, (0, 0, 1, 1)), player]).to(torch.uint8)
+        planes = torch.stack([there & (behind[:, None] == column), things & ~gold, things & gold]).to(torch.uint8)
+        player = cells(now.y, now.x)[None].to(torch.uint8)
+        return torch.cat([torch.nn.functional.pad(planes, (0, 0, 1, 1)), player])
 
     def reward(self, before: Field, action: Tensor, now: Field) -> Tensor:
         """1 for gold."""

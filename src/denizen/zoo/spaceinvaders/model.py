@@ -60,8 +60,9 @@ class SpaceInvaders(Game):
         cannon = (now.cannon + (code == RIGHT).int() - (code == LEFT).int()).clamp(0, BOTTOM)
         at_cannon = cells(torch.full_like(cannon, BOTTOM), cannon)
 
-        ours = torch.nn.functional.pad((now.ours != 0) | (fires & at_cannon), (0, 0, 0, 1))[1:]
-        theirs = torch.nn.functional.pad(now.theirs != 0, (0, 0, 1, 0))[:-1]
+        row = torch.arange(SIZE, device=cannon.device)[:, None]
+        ours = ((now.ours != 0) | (fires & at_cannon)).roll(-1, 0) & (row < BOTTOM)
+        theirs = (now.theirs != 0).roll(1, 0) & (row > 0)
         aliens = now.aliens != 0
         dead = ((theirs | aliens) & at_cannon).any()
         moves = now.to_move == 0
