@@ -25,14 +25,6 @@ from denizen.rl._policy import mlp as mlp
 from denizen.rl._ppo import PPO as PPO
 from denizen.rl._ppo import Training as Training
 from denizen.rl._schedules import Linear as Linear
-from denizen.rl._statistics import Estimate as Estimate
-from denizen.rl._statistics import compare as compare
-from denizen.rl._statistics import over_seeds as over_seeds
-from denizen.rl._statistics import pairs as pairs
-from denizen.rl._statistics import power as power
-from denizen.rl._statistics import ratio as ratio
-from denizen.rl._survival import Survival as Survival
-from denizen.rl._survival import kaplan_meier as kaplan_meier
 from denizen.rl._train import Trained as Trained
 from denizen.rl._train import resume as resume
 from denizen.rl._train import train as train
