@@ -1,0 +1,230 @@
+"""Evaluation of foragers: many worlds for a fixed number of steps, counted on the device, told once at the end."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from denizen.errors import InputError
+from denizen.rl import Draws, Worlds
+from denizen.rl._evaluate import EVALUATION_SEED
+from denizen.rl._recorded import Recorded
+from denizen.rl._survival import Estimate, Survival, ratio
+from denizen.zoo.foraging.agents import Agent, Learnt
+from denizen.zoo.foraging.config import for_evaluation
+from denizen.zoo.foraging.model import Foraging
+
+Counts = NDArray[np.int64]
+CLOCK = -3  # place of the clock among the tensors of the worlds
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Foraged:
+    """What an agent came to, over worlds that all ran for the same number of steps.
+
+    Attributes:
+        food: int64 `[worlds]`: eaten.
+        poison: int64 `[worlds]`: eaten.
+        deaths: int64 `[worlds]`: lives that ended.
+        steps: int64 `[worlds]`: of the agent.
+        died: int64 `[budget + 1]`: ages at which lives ended.
+        censored: int64 `[budget + 1]`: ages of the lives that were going on at the end.
+        first_age: int64 `[worlds]`: age of the first life in each world, at its end or when last seen.
+        first_died: bool `[worlds]`: whether it ended.
+        shares: float64 `[worlds]`: sum over lives that ended after eating something of their share of food in what
+            they ate.
+        fed: int64 `[worlds]`: number of these lives.
+        move_cost: energy for every step.
+        food_energy: energy of food.
+        poison_energy: energy that poison takes.
+    """
+
+    food: Counts
+    poison: Counts
+    deaths: Counts
+    steps: Counts
+    died: Counts
+    censored: Counts
+    first_age: Counts
+    first_died: NDArray[np.bool_]
+    shares: NDArray[np.float64]
+    fed: Counts
+    move_cost: float
+    food_energy: float
+    poison_energy: float
+
+    @property
+    def budget(self) -> int:
+        """Steps of each world."""
+        return self.died.size - 1
+
+    @property
+    def lives(self) -> Survival:
+        """Survival of all lives; those of one world share it, so its errors are too small."""
+        return Survival(self.died, self.censored)
+
+    @property
+    def first_lives(self) -> Survival:
+        """Survival of the first life in each world: one for a world, so independent."""
+        return self.first_lives_of(np.ones_like(self.first_age))
+
+    def first_lives_of(self, often: Counts) -> Survival:
+        """The same with each world counted a number of times."""
+        ages, size = self.first_age, self.budget + 1
+        died = np.bincount(ages, weights=often * self.first_died, minlength=size)
+        censored = np.bincount(ages, weights=often * ~self.first_died, minlength=size)
+        return Survival(died.astype(np.int64), censored.astype(np.int64))
+
+    def per_thousand(self, name: str) -> Estimate:
+        """Of `food`, `poison`, `deaths` or `energy` in 1,000 steps."""
+        if name == "energy":
+            got = self.food_energy * self.food - self.poison_energy * self.poison - self.move_cost * self.steps
+        elif name in ("food", "poison", "deaths"):
+            got = getattr(self, name)
+        else:
+            raise InputError(f"per_thousand({name!r}): expected 'food', 'poison', 'deaths' or 'energy'")
+        return ratio(got, self.steps, 1000.0)
+
+    @property
+    def efficiency(self) -> Estimate:
+        """Share of food in what was eaten."""
+        return ratio(self.food, self.food + self.poison)
+
+    @property
+    def life_efficiency(self) -> Estimate:
+        """Mean over lives that ended of their own share of food; biased down, so never without its null beside it."""
+        return ratio(self.shares, self.fed)
+
+    @property
+    def naive_age(self) -> float:
+        """Mean age with lives that go on counted as if they ended: budget * worlds / (worlds + deaths), no more."""
+        ages = np.arange(self.budget + 1)
+        return float((ages * (self.died + self.censored)).sum() / (self.died + self.censored).sum())
+
+    def save(self, path: Path | str) -> None:
+        """Everything, as a numpy archive without pickles."""
+        np.savez_compressed(path, **dataclasses.asdict(self))
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """What `save` wrote."""
+        with np.load(path, allow_pickle=False) as held:
+            values = {name: held[name] for name in held.files}
+        for name in ("move_cost", "food_energy", "poison_energy"):
+            values[name] = float(values[name])
+        return cls(**values)
+
+
+def joined(parts: Sequence[Foraged]) -> Foraged:
+    """Evaluations of one agent in different worlds as one; all ran for the same number of steps."""
+    first = parts[0]
+    if any(part.budget != first.budget for part in parts):
+        raise InputError(f"joined: budgets {[part.budget for part in parts]}, expected one")
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(Foraged):
+        held = [getattr(part, field.name) for part in parts]
+        if field.name in ("died", "censored"):
+            values[field.name] = np.sum(held, axis=0)
+        else:
+            values[field.name] = np.concatenate(held) if isinstance(held[0], np.ndarray) else held[0]
+    return Foraged(**values)
+
+
+@torch.no_grad()
+def forage(
+    env: Foraging, agent: Agent, *, num_envs: int = 8192, steps: int = 16_384, seed: int = 42,
+    device: torch.device | str | None = None, compile: bool = False,
+) -> Foraged:  # fmt: skip
+    """Let an agent forage in worlds where it can die and nothing else ends a life.
+
+    Nothing is read by the host until the end. Worlds share no random number with trainings of any seed below 2^31.
+
+    Args:
+        env: the world; its time limit and frozen energy are lifted.
+        agent: a `Learnt` policy, or one that was written.
+        num_envs: worlds.
+        steps: of each of them.
+        seed: of worlds and draws.
+        device: None: that of the agent's policy, else CUDA where there is a device, else the CPU.
+        compile: compile the step, which pays for long evaluations.
+
+    Raises:
+        InputError: an argument does not fit.
+    """
+    if not isinstance(env, Foraging):
+        raise InputError(f"forage: env is {type(env).__name__}, expected a Foraging")
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        raise InputError(f"forage: steps={steps!r}, expected a whole number, at least 1")
+    if not isinstance(seed, int) or not 0 <= seed < EVALUATION_SEED:
+        raise InputError(f"forage: seed={seed!r}, expected a whole number from 0 to {EVALUATION_SEED - 1}")
+    modules = [agent.policy] if isinstance(agent, Learnt) else []
+    if device is None and modules:
+        device = next(modules[0].parameters()).device
+    # A world that persists is renewed for the price of a step, so none need wait; a fresh one is dear.
+    resets = num_envs if env.grid_lifetime == "persist" else None
+    worlds = Worlds(for_evaluation(env), num_envs, seed=seed + EVALUATION_SEED, device=device, max_resets=resets)
+    training = [module.training for module in modules]
+    for module in modules:
+        module.eval()
+    try:
+        return _run(worlds, agent, modules, steps, seed, compile)
+    finally:
+        for module, was in zip(modules, training, strict=True):
+            module.train(was)
+
+
+def _run(worlds: Worlds, agent: Agent, modules: list[Any], steps: int, seed: int, compile: bool) -> Foraged:
+    count, at = worlds.num_envs, worlds.device
+    draws = Draws(seed + EVALUATION_SEED, torch.arange(count, device=at))
+    carry, look = worlds.begin()
+    step_of = Recorded(lambda held: _step(worlds, agent, draws, held), *modules)
+    if compile:
+        step_of.compile("inductor")
+    names = ("food", "poison", "deaths", "steps", "age", "life_food", "life_poison", "first_age", "fed")
+    held: dict[str, Any] = {name: torch.zeros(count, dtype=torch.int64, device=at) for name in names}
+    held |= {
+        "worlds": carry.tensors(), "look": look, "first_died": torch.zeros(count, dtype=torch.bool, device=at),
+        "shares": torch.zeros(count, dtype=torch.float64, device=at),
+        "died": torch.zeros(steps + 1, dtype=torch.int64, device=at),
+    }  # fmt: skip
+    for _ in range(steps):
+        held = step_of(held)
+    worlds.check(worlds._carry(held["worlds"]))
+    told = {name: held[name].cpu().numpy() for name in (*names, "first_died", "shares", "died")}
+    alive = ~told["first_died"]
+    told["first_age"] = np.where(alive, told["age"], told["first_age"])
+    censored = np.bincount(told.pop("age"), minlength=steps + 1)
+    del told["life_food"], told["life_poison"]
+    env: Any = worlds.env
+    costs = {"move_cost": env.move_cost, "food_energy": env.food_energy, "poison_energy": env.poison_energy}
+    return Foraged(**told, censored=censored, **costs)
+
+
+def _step(worlds: Worlds, agent: Agent, draws: Draws, held: dict[str, Any]) -> dict[str, Any]:
+    """One step of all worlds, and the books."""
+    uniform = draws.uniform("action", held["worlds"][CLOCK], 1)
+    tensors, step = worlds.next(held["worlds"], agent.act(held["look"], uniform))
+    food, poison = step.flows["food"].long(), step.flows["poison"].long()
+    ended, age = step.terminated, held["age"] + step.valid
+    life_food, life_poison = held["life_food"] + food, held["life_poison"] + poison
+    eaten = life_food + life_poison
+    fed = ended & (eaten > 0)
+    share = life_food.double() / eaten.clamp(min=1)
+    first = ended & ~held["first_died"]
+
+    def going_on(value: Tensor) -> Tensor:
+        return torch.where(ended, 0, value)
+
+    return {
+        "worlds": tensors, "look": step.look, "food": held["food"] + food, "poison": held["poison"] + poison,
+        "deaths": held["deaths"] + ended, "steps": held["steps"] + step.valid,
+        "died": held["died"].scatter_add(0, age, ended.long()), "age": going_on(age),
+        "life_food": going_on(life_food), "life_poison": going_on(life_poison),
+        "first_age": torch.where(first, age, held["first_age"]), "first_died": held["first_died"] | ended,
+        "shares": held["shares"] + torch.where(fed, share, 0.0), "fed": held["fed"] + fed,
+    }  # fmt: skip
