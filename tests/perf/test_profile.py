@@ -525,6 +525,9 @@ def test_command(tmp_path, capsys):
     for word in (f"{tmp_path}/none.py:make", f"{script}:mak", f"{script}:number", "no_such_module:make"):
         with pytest.raises(ConfigError):
             Profile(word)(console)
+    for wrong in ({"steps": 0}, {"warm_up": -1}):
+        with pytest.raises(ConfigError, match="--"):
+            Profile(f"{script}:make", **wrong)(console)
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------

@@ -69,9 +69,13 @@ examples:
 
         from denizen import perf
         from denizen.app._target import load_target
+        from denizen.errors import ConfigError
         from denizen.perf._doctor_subject import built
         from denizen.perf._profile import _chosen
 
+        for flag, steps in {"--steps": self.steps, "--warm-up": self.warm_up}.items():
+            if steps < 1:
+                raise ConfigError(f"{flag} {steps}: expected a number of steps, at least 1")
         if self.target.endswith((".json", ".json.gz")):
             return perf.ProfileReport.of(perf.read_trace(self.target), kept=Path(self.target))
         device = torch.device("cpu") if self.cpu else _chosen(None)
