@@ -232,6 +232,7 @@ def test_a_step_on_the_gpu(card):
     ("kernel", "value"),
     [
         ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128", "TF32"),
+        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4>", "TF32"),
         ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64", "float32 without tensor cores"),
         ("ampere_sgemm_128x64_tn", "float32 without tensor cores"),
     ],

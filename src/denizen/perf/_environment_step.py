@@ -60,10 +60,11 @@ def _time(seconds: float) -> str:
 def products(report: ProfileReport) -> Iterator[Fact]:
     """By which kernels float32 products are done, as their names say; nothing where the names do not."""
     names = [kernel.name.lower() for kernel in report.device_ops]
-    gemms = [name for name in names if "gemm" in name or "cutlass" in name or "xmma" in name]
-    plain = [n for n in gemms if "sgemm" in n or "f32f32_f32f32" in n]
-    if any("tf32" in name for name in gemms):
-        yield Fact("matrix products", "TF32", OK, f"kernel {next(n for n in gemms if 'tf32' in n)[:60]}")
+    gemms = [name for name in names if "gemm" in name]
+    tensor_cores = [name for name in gemms if "tf32" in name or "tensorop_s1688gemm" in name]
+    plain = [name for name in gemms if "sgemm" in name or "f32f32_f32f32" in name]
+    if tensor_cores:
+        yield Fact("matrix products", "TF32", OK, f"kernel {tensor_cores[0][:60]}")
     elif plain:
         advice = "dz.tools.set_fast_defaults() for TF32, dz.tools.Amp for bfloat16; check with dz.perf.equivalent"
         yield Fact("matrix products", "float32 without tensor cores", CHANGE, f"kernel {plain[0][:60]}", advice)
