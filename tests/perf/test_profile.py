@@ -65,8 +65,10 @@ def test_a_saved_trace_says_the_same(tmp_path):
     assert report.trace == file
     again = ProfileReport.of(read_trace(file), kept=file)
     assert again.to_dict() == report.to_dict()
-    names = {event["name"] for event in json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]}
-    assert {"aten::addmm", "[memory]", "ProfilerStep#2"} <= names
+    events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    assert {"aten::addmm", "[memory]", "ProfilerStep#2"} <= {event["name"] for event in events}
+    drawn = [event for event in events if event.get("cat") == "denizen_gap"]  # a track of their own for viewers
+    assert [event["name"] for event in drawn] == [gap.cause for gap in report.gaps]
 
 
 def test_a_loop_of_ones_own(tmp_path):
@@ -175,6 +177,17 @@ def test_a_folder_that_cannot_be_made(tmp_path):
     with pytest.raises(StorageError, match="trace_dir"):
         profile(step, trace_dir=tmp_path / "file" / "traces")
     assert step.calls == []  # before anything was trained
+
+
+def test_a_full_disk_leaves_no_half_of_a_trace(tmp_path, monkeypatch):
+    def full(content, file):
+        file.write("[")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(profile_module.json, "dump", full)
+    with pytest.raises(StorageError, match="No space left"):
+        quick(make(), trace_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_step_without_operators():

@@ -15,6 +15,7 @@ import torch
 
 from denizen.errors import InputError, StorageError
 from denizen.perf._doctor_subject import Subject
+from denizen.perf._gaps import Gap
 from denizen.perf._profile_report import ProfileReport
 from denizen.perf._profile_sampler import Sampler
 from denizen.perf._profile_trace import exported, trace_of
@@ -235,21 +236,42 @@ class Profiler:
         base = int(content.get("baseTimeNanoseconds", 0))
         if stamps:
             events += self._sampler.trace_events(round(min(stamps)), round(max(stamps)), base)
-        kept = self._write(content) if self._folder is not None else None
         facts = {key: value for key, value in content.items() if key != "traceEvents"}
-        return ProfileReport.of(trace_of(events, facts), kept)
+        report = ProfileReport.of(trace_of(events, facts), self._path())
+        if report.trace is not None:
+            events += gap_events(report.gaps)
+            _write(report.trace, content)
+        return report
 
-    def _write(self, content: dict[str, Any]) -> Path:
-        """Under the name by which TensorBoard's plugin finds it."""
-        assert self._folder is not None
-        worker = f"{socket.gethostname()}_{os.getpid()}"
-        path = self._folder / f"{worker}.{time.time_ns()}.pt.trace.json.gz"
-        try:
-            with gzip.open(path, "wt", encoding="utf-8", compresslevel=3) as file:
-                json.dump(content, file)
-        except OSError as error:
-            raise StorageError(f"profile(trace_dir={str(self._folder)!r}): {error.strerror or error}") from error
-        return path
+    def _path(self) -> Path | None:
+        """A new file, under a name by which TensorBoard's plugin finds it."""
+        if self._folder is None:
+            return None
+        return self._folder / f"{socket.gethostname()}_{os.getpid()}.{time.time_ns()}.pt.trace.json.gz"
+
+
+def gap_events(gaps: list[Gap]) -> list[dict[str, Any]]:
+    """A track of its own for viewers: each gap under its cause."""
+    track = {"ph": "M", "name": "process_name", "pid": "Gaps", "tid": 0, "args": {"name": "idle gaps by cause"}}
+    return [track] + [
+        {
+            "ph": "X", "cat": "denizen_gap", "name": gap.cause, "pid": "Gaps", "tid": 0, "ts": gap.start / 1e3,
+            "dur": gap.duration / 1e3, "args": {"evidence": gap.evidence, "at": gap.at},
+        }
+        for gap in gaps
+    ]  # fmt: skip
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """In one go: a full disk leaves no half of a trace."""
+    part = path.with_suffix(".part")
+    try:
+        with gzip.open(part, "wt", encoding="utf-8", compresslevel=3) as file:
+            json.dump(content, file)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise StorageError(f"profile(trace_dir={str(path.parent)!r}): {error.strerror or error}") from error
 
 
 def _chosen(device: torch.device | str | None) -> torch.device:
