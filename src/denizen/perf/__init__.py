@@ -17,6 +17,10 @@ from denizen.perf._doctor_roofline import Roofline as Roofline
 from denizen.perf._environment import Environment as Environment
 from denizen.perf._environment import Fact as Fact
 from denizen.perf._environment import environment as environment
+from denizen.perf._equivalent import equivalent as equivalent
+from denizen.perf._equivalent_compare import TOLERANCES as TOLERANCES
+from denizen.perf._equivalent_compare import Compared as Compared
+from denizen.perf._equivalent_verdict import Verdict as Verdict
 from denizen.perf._gaps import Gap as Gap
 from denizen.perf._gaps import attribute as attribute
 from denizen.perf._profile import Profiler as Profiler

@@ -1,0 +1,153 @@
+"""Whether two tensors are the same: bit for bit, within the tolerance of their precision, or not."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BIT_EQUAL, WITHIN, DIFFERENT = "bit-equal", "within tolerance", "different"
+STATISTICAL = "statistically equal"
+Tolerances = Mapping[torch.dtype, tuple[float, float]]
+# (relative, absolute), as in torch.testing.assert_close. The absolute one is for values of the order of 1; for smaller
+# tensors it shrinks with them, or a gradient of 1e-6 that is missing altogether would pass.
+TOLERANCES: Tolerances = {
+    torch.float64: (1e-7, 1e-7), torch.float32: (1.3e-6, 1e-5), torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float16: (1e-3, 1e-5),
+}  # fmt: skip
+# Of the largest value of its kind (all gradients of a step): what is smaller is what rounding leaves of a zero.
+NOISE = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 1e-3, torch.float16: 1e-4}
+LOW = (torch.bfloat16, torch.float16)
+AS_EXACT = 2.0  # times the reference's own distance from float64 that the candidate's may be
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """One tensor of the reference beside its counterpart.
+
+    Attributes:
+        name: such as ``"output"``, ``"gradient of head.weight"``, ``"head.weight after the step"``.
+        step: of training, from 1 on; 0 is the forward pass in eval mode.
+        level: ``"bit-equal"``, ``"within tolerance"`` or ``"different"``.
+        max_error: largest absolute difference.
+        max_relative: largest difference as a share of the reference's value.
+        relative_norm: norm of the difference as a share of the reference's norm.
+        share_outside: elements outside the tolerance, as a share of all.
+        why: what else there is to say.
+    """
+
+    name: str
+    step: int
+    level: str
+    max_error: float = 0.0
+    max_relative: float = 0.0
+    relative_norm: float = 0.0
+    share_outside: float = 0.0
+    why: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """How tensors are compared.
+
+    Attributes:
+        tolerances: relative and absolute, by dtype.
+        equal_nan: whether NaN equals NaN.
+    """
+
+    tolerances: Tolerances
+    equal_nan: bool = False
+
+    def compare(
+        self, name: str, step: int, a: Tensor, b: Tensor, truth: Tensor | None = None, largest: float = 0.0
+    ) -> Compared:
+        """Compare two tensors.
+
+        Args:
+            name: for the report.
+            step: for the report.
+            a: of the reference.
+            b: of the candidate.
+            truth: the reference's in float64; None where there is none.
+            largest: value among tensors of this kind.
+        """
+        a, b = a.detach().cpu(), b.detach().cpu()
+        if a.layout is not torch.strided or b.layout is not torch.strided:
+            a, b = a.to_dense(), b.to_dense()
+        if a.shape != b.shape:
+            return Compared(
+                name, step, DIFFERENT, float("inf"), share_outside=1.0, why=f"shape {[*a.shape]} against {[*b.shape]}"
+            )
+        types = "" if a.dtype is b.dtype else f"{_short(a.dtype)} against {_short(b.dtype)}"
+        if not types and not self._nan(a) and _same_bits(a, b):
+            return Compared(name, step, BIT_EQUAL)
+        dtype = _coarser(a.dtype, b.dtype)
+        x, y = _exactly(a), _exactly(b)
+        error = torch.where(x == y, 0.0, (x - y).abs())
+        both = torch.isnan(x) & torch.isnan(y)
+        error = torch.where(both & self.equal_nan, 0.0, error.nan_to_num(nan=float("inf")))
+        inside = error <= self._allowed(x, dtype, largest)
+        size = x.abs()
+        finite = torch.nan_to_num(size, nan=0.0, posinf=0.0)
+        relative = torch.where(error == 0, 0.0, error / finite)
+        share = 1.0 - float(inside.double().mean()) if inside.numel() else 0.0
+        passed, why = share == 0.0, types
+        if truth is not None and dtype in TOLERANCES and dtype is not torch.float64 and truth.shape == a.shape:
+            passed, more = self._against(_exactly(truth.detach().cpu()), x, y, dtype, passed)
+            why = "; ".join(part for part in (types, more) if part)
+        missing = float(both.any()) and not self.equal_nan
+        why = "; ".join(part for part in (why, "NaN in both" if missing else "") if part)
+        norm = float(error.norm()) / max(float(finite.norm()), 1e-300) if error.numel() else 0.0
+        worst, most = (float(part.max()) if part.numel() else 0.0 for part in (error, relative))
+        return Compared(name, step, WITHIN if passed else DIFFERENT, worst, most, norm, share, why)
+
+    def _nan(self, a: Tensor) -> bool:
+        """Whether there is a NaN that must not equal another."""
+        return not self.equal_nan and (a.is_floating_point() or a.is_complex()) and bool(torch.isnan(a).any())
+
+    def _allowed(self, x: Tensor, dtype: torch.dtype, largest: float) -> Tensor:
+        relative, absolute = self.tolerances.get(dtype, (0.0, 0.0))
+        size = torch.nan_to_num(x.abs(), nan=0.0, posinf=0.0)
+        top = float(size.max()) if size.numel() else 0.0
+        return relative * size + max(absolute * min(1.0, top), NOISE.get(dtype, 0.0) * largest * (relative > 0))
+
+    @staticmethod
+    def _against(t: Tensor, x: Tensor, y: Tensor, dtype: torch.dtype, close: bool) -> tuple[bool, str]:
+        """Whether the candidate is about as exact as the reference, where float64 tells what is right."""
+        own, other = (x - t).abs(), (y - t).abs()
+        if not own.numel() or not bool(torch.isfinite(own).all() and torch.isfinite(other).all()):
+            return close, ""
+        unit = torch.finfo(dtype).eps * _rms(t)
+        as_exact = _rms(other) <= max(AS_EXACT * _rms(own), unit)
+        peak = float(other.max()) <= max(AS_EXACT * float(own.max()), unit)
+        text = f"distance from float64 {_rms(other):.1e} (reference {_rms(own):.1e})"
+        if dtype in LOW:
+            return (close and as_exact) or (as_exact and peak), text
+        return close or (as_exact and peak), "" if close else text
+
+
+def _rms(t: Tensor) -> float:
+    return float(t.square().mean().sqrt())
+
+
+def _exactly(t: Tensor) -> Tensor:
+    """In float64; complex numbers as pairs."""
+    return torch.view_as_real(t.to(torch.complex128)).flatten() if t.is_complex() else t.double()
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    if a.numel() == 0:
+        return True
+    return torch.equal(*(t.resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8) for t in (a, b)))
+
+
+def _coarser(a: torch.dtype, b: torch.dtype) -> torch.dtype:
+    """The dtype whose tolerance holds: the less exact one of two floating dtypes, else the floating one."""
+    kinds = [kind.to_real() if kind.is_complex else kind for kind in (a, b)]
+    floats = [kind for kind in kinds if kind.is_floating_point]
+    return max(floats, key=lambda kind: torch.finfo(kind).eps) if floats else kinds[0]
+
+
+def _short(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
