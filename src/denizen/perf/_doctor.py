@@ -178,7 +178,7 @@ class Examination:
             device=self.device, findings=sorted(found, key=_rank), once=once,
             step_seconds=self.timed.step if self.device.type != SIMULATED else None,
             host_seconds=self.timed.host if self.device.type != SIMULATED else [],
-            counts=_counts(self.counted), steps=self.counted.done,
+            counts=_counts(self.counted, self.watched), steps=self.counted.done,
             roofline=roofline(self.device, operations, self.timed.step, self.profiled),
             notes=_notes(self), seconds=0.0, facts=facts(self) if operations.ops else None,
         )  # fmt: skip
@@ -283,10 +283,13 @@ def _rank(one: Diagnosis) -> tuple[Any, ...]:
     return (one.level == NOTE, -cost, -one.count, -one.bytes, one.file, one.line)
 
 
-def _counts(counted: Counted) -> dict[str, int]:
+def _counts(counted: Counted, watched: Watched) -> dict[str, int]:
     from denizen.perf._budget_report import measure
 
-    return measure(counted.recorder, counted.steps, None)
+    if counted.device.type != "cpu":
+        return measure(counted.recorder, counted.steps, None)
+    new = sum(op.new > 0 for op in watched.operations.ops) // max(1, watched.done)
+    return {"ops": watched.operations_a_step, "new_allocations": new}  # nothing is read or carried on one device
 
 
 def _notes(examined: Examination) -> list[str]:

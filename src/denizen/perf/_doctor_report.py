@@ -153,8 +153,9 @@ def _headline(report: DoctorReport) -> RenderableType:
     lines = [Text(report.verdict, style=style)]
     counts = report.counts
     told = f"{report.device}, {report.steps} steps counted in {report.seconds:.1f} s; "
-    told += f"a step: {counts.get('ops', 0):,} operations, {counts.get('host_reads', 0)} host reads, "
-    told += f"{counts.get('transfers', 0)} transfers, {counts.get('new_allocations', 0):,} allocations"
+    told += f"a step: {counts.get('ops', 0):,} operations, {counts.get('new_allocations', 0):,} allocations"
+    if "host_reads" in counts:
+        told += f", {counts['host_reads']} host reads, {counts['transfers']} transfers"
     lines.append(Text(told))
     if report.step_seconds is not None:
         lines.append(Text(f"{1e3 * report.step_seconds:.3g} ms a step (median of {len(report.host_seconds)}, plain)"))
