@@ -395,6 +395,8 @@ def test_what_init_is_given_is_looked_at():
         small(max_steps=13).init(env, policy, total_steps=10, device="cpu")
     with pytest.raises(dz.errors.InputError, match=r"expected a dz\.rl\.ActorCritic"):
         algorithm.init(env, torch.nn.Linear(2, 3), total_steps=10, device="cpu")
+    with pytest.raises(dz.errors.InputError, match=r"has shape \(4,\), expected \(3, …\)"):
+        algorithm.init(env, policy, total_steps=10, device="cpu", params={"wind": [1.0, 2.0, 3.0, 4.0]})
     with pytest.raises(dz.errors.InputError, match="beta is 0"):
         algorithm.init(env, policy, total_steps=10, device="cpu", reference=policy)
     body = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Dropout(0.1))

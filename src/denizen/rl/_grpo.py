@@ -173,10 +173,15 @@ class GRPO:
         self._check(env, policy, total_steps, seed, reference)
         share, size = self.groups // processes.size(), self.group_size
         groups = range(processes.rank() * share, (processes.rank() + 1) * share)
-        each = {
-            name: torch.as_tensor(value, dtype=torch.float32)[groups.start : groups.stop].repeat_interleave(size, 0)
-            for name, value in (params or {}).items()
-        }
+        each = {}
+        for name, value in (params or {}).items():
+            told = torch.as_tensor(value, dtype=torch.float32)
+            if told.dim() == 0 or told.shape[0] != self.groups:
+                raise InputError(
+                    f"GRPO.init: params[{name!r}] has shape {tuple(told.shape)}, expected ({self.groups}, …): one for "
+                    f"each group, which its replicas share"
+                )
+            each[name] = told[groups.start : groups.stop].repeat_interleave(size, 0)
 
         def worlds_of(numbers: Sequence[int]) -> Worlds:
             return Worlds(env, share * size, seed=seed, device=device, max_resets=0, params=each, worlds=numbers)
@@ -233,9 +238,7 @@ class GRPO:
         metrics = self._epochs(training, learned, progress)
         training.updates.add_(1)
         whole = torch.where(used, learned["advantage"], 0.0).sum()
-        sums = torch.stack(
-            [whole, used.sum(), gained.flat.sum(), torch.ones_like(gained.flat, dtype=whole.dtype).sum()]
-        )
+        sums = torch.stack([whole, used.sum(), gained.flat.sum(), torch.full_like(whole, gained.flat.numel())])
         whole, count, flat, groups = processes.total(sums).unbind()
         metrics["advantage_mean"], metrics["flat_groups"] = whole / count.clamp(min=1), flat / groups
         metrics["learning_rate"] = value_at(self.learning_rate, progress)
