@@ -205,17 +205,17 @@ def test_the_command_line(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_agents_that_talk_learn_more():
-    """Over five seeds: talking agents beat what single ones can reach, and the same agents without messages."""
+@pytest.mark.parametrize("seed", range(5))
+def test_agents_that_talk_learn_more(seed):
+    """Talking agents beat what single ones can reach, and the same agents without messages; seeing all beats both."""
     settings = Settings(
-        agents=6, features=6, times=16, rank=2, hidden=16, heads=2, processes=300, epochs=12, batch=32, share=0.34,
-        learning_rate=5e-3, dropout=0.0, precision="float32",
+        agents=6, features=6, times=16, rank=3, hidden=16, heads=2, processes=400, epochs=15, batch=32, share=0.34,
+        learning_rate=5e-3, dropout=0.0, precision="float32", mixing="block", seed=seed,
     )  # fmt: skip
-    for seed in range(5):
-        talking = dotgat.train(dataclasses.replace(settings, seed=seed)).results
-        silent = dotgat.train(dataclasses.replace(settings, seed=seed, neighbours=0)).results
-        seeing = dotgat.train(dataclasses.replace(settings, seed=seed, share=1.0)).results
-        test, simple = talking["test"], talking["baselines"]
-        assert test["agent_mse"] < min(simple[name] for name in ("mean", "last value, alone", "linear, alone"))
-        assert test["agent_mse"] < silent["test"]["agent_mse"]
-        assert seeing["test"]["agent_mse"] < test["agent_mse"]
+    talking = dotgat.train(settings).results
+    silent = dotgat.train(dataclasses.replace(settings, neighbours=0)).results
+    seeing = dotgat.train(dataclasses.replace(settings, share=1.0)).results
+    test, simple = talking["test"], talking["baselines"]
+    assert test["agent_mse"] < 0.6 * min(simple[name] for name in ("mean", "last value, alone", "linear, alone"))
+    assert test["agent_mse"] < 0.6 * silent["test"]["agent_mse"]
+    assert seeing["test"]["agent_mse"] < test["agent_mse"]
