@@ -17,6 +17,8 @@ from denizen.rl._grpo_advantage import group_advantages as group_advantages
 from denizen.rl._grpo_training import GroupTraining as GroupTraining
 from denizen.rl._gymnasium import FromGymnasium as FromGymnasium
 from denizen.rl._gymnasium import to_gymnasium as to_gymnasium
+from denizen.rl._imitate import Imitation as Imitation
+from denizen.rl._imitate import imitate as imitate
 from denizen.rl._patience import Patience as Patience
 from denizen.rl._pettingzoo import to_pettingzoo as to_pettingzoo
 from denizen.rl._policy import ActorCritic as ActorCritic

@@ -1,0 +1,122 @@
+"""Behaviour cloning: a policy learns to act as a teacher does, in the states that the teacher comes to."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.errors import InputError
+from denizen.model import Discrete, Env, Look
+from denizen.rl._draws import Draws
+from denizen.rl._optimizer import FlatAdam
+from denizen.rl._policy import ActorCritic, rows_of
+from denizen.rl._recorded import Recorded
+from denizen.rl._worlds import Worlds
+from denizen.run._progress import progress_bar
+
+Teacher = Callable[[Look, Tensor], Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Imitation:
+    """What a cloning came to.
+
+    Attributes:
+        loss: float32 `[updates]`: mean negative log-probability of the teacher's actions.
+        agreement: float32 `[updates]`: share of states in which the likeliest action is the teacher's; NaN for
+            actions that are no choices.
+    """
+
+    loss: Tensor
+    agreement: Tensor
+
+
+def imitate(
+    env: Env, policy: ActorCritic, teacher: Teacher, *, updates: int = 200, num_envs: int = 64, num_steps: int = 16,
+    learning_rate: float = 1e-3, seed: int = 0, device: torch.device | str | None = None, progress: bool = True,
+) -> Imitation:  # fmt: skip
+    """Clone a teacher.
+
+    Args:
+        env: the environment.
+        policy: without memory; learns in place. The critic does not.
+        teacher: from a look `[rows, …]` and uniform numbers `[rows, 1]` to actions `[rows, …]`.
+        updates: steps of Adam, each on `num_envs * num_steps` fresh states.
+        num_envs: worlds.
+        num_steps: steps between updates.
+        learning_rate: of Adam.
+        seed: of worlds and the teacher's draws.
+        device: None: CUDA where there is a device that works, else the CPU.
+        progress: show a bar.
+
+    Raises:
+        InputError: an argument does not fit.
+    """
+    for name, value in (("updates", updates), ("num_envs", num_envs), ("num_steps", num_steps)):
+        if not isinstance(value, int) or value < 1:
+            raise InputError(f"imitate: {name}={value!r}, expected a whole number, at least 1")
+    if policy.memory_size:
+        raise InputError("imitate: the policy has a memory, which cloning from single states would not train")
+    worlds = Worlds(env, num_envs, seed=seed, device=device)
+    policy = policy.to(worlds.device).train()
+    carry, look = worlds.begin()
+    rows = rows_of(look, worlds.env).observation.shape[0]
+    step_of = Recorded(_lesson(worlds, teacher, Draws(seed, torch.arange(rows, device=worlds.device))))
+    parts = (policy.body, policy.actor)
+    learnable = [p for part in parts for p in part.parameters()]
+    optimizer = FlatAdam([[*learnable, *([] if policy.log_std is None else [policy.log_std])]], max_norm=1.0)
+    rate = torch.full((), learning_rate, device=worlds.device)
+    never = torch.zeros((), dtype=torch.bool, device=worlds.device)
+    losses, agreements = [], []
+    state: Any = (carry.tensors(), look)
+    with progress_bar(updates, progress, f"cloning for {type(env).__name__}", 1) as advance:
+        for _ in range(updates):
+            seen = []
+            for _ in range(num_steps):
+                with torch.no_grad():
+                    state, lesson = step_of(state)
+                seen.append(lesson)
+            loss, agreement = _learn(policy, optimizer, seen, rate, never)
+            losses.append(loss)
+            agreements.append(agreement)
+            advance(1)
+    worlds.check(worlds._carry(state[0]))
+    return Imitation(torch.stack(losses).cpu(), torch.stack(agreements).cpu())
+
+
+def _lesson(worlds: Worlds, teacher: Teacher, draws: Draws) -> Callable[[Any], Any]:
+    """One step of the teacher, as a pure function: what goes on, and (look, action)."""
+    env = worlds.env
+
+    def step_of(state: Any) -> Any:
+        tensors, look = state
+        seen = rows_of(look, env)
+        action = teacher(seen, draws.uniform("teacher", tensors[-3], 1))
+        given = action if env.num_actors is None else action.unflatten(0, (-1, env.num_actors))
+        after, step = worlds.next(tensors, given)
+        return (after, step.look), (seen, action)
+
+    return step_of
+
+
+def _learn(
+    policy: ActorCritic, optimizer: FlatAdam, seen: list[Any], rate: Tensor, never: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One step of Adam: (loss, agreement)."""
+    looks, actions = [look for look, _ in seen], torch.cat([action for _, action in seen])
+    observation = torch.cat([look.observation for look in looks])
+    masks = None if looks[0].action_mask is None else torch.cat([look.action_mask for look in looks])
+    acting = None if looks[0].acting is None else torch.cat([look.acting for look in looks])
+    weight = torch.ones(len(actions), device=observation.device) if acting is None else acting.to(torch.float32)
+    judged = policy(observation, policy.first_memory(1, observation.device), masks, actor_only=True)
+    lost = torch.where(weight > 0, -judged.actions.log_prob(actions), 0.0)
+    loss = lost.sum() / weight.sum().clamp(min=1)
+    optimizer.zero()
+    loss.backward()
+    optimizer.step(rate, never)
+    if not isinstance(policy.env.action_space, Discrete):
+        return loss.detach(), torch.full_like(loss.detach(), torch.nan)
+    same = (judged.actions.mode() == actions).to(torch.float32) * weight
+    return loss.detach(), same.sum() / weight.sum().clamp(min=1)
