@@ -588,7 +588,7 @@ LOOKALIKES = {
         def step(i):
             x[x > 2] = 0
             x.masked_fill_(x > 1, 3.0)
-            x[x > 3] = torch.zeros((), device=device)
+            x[x > 3] = torch.tensor(1.0)
         """,
     "an asynchronous read-back": """
         ring = [torch.empty(2).pin_memory(), torch.empty(2, pin_memory=True)]

@@ -17,6 +17,7 @@ import denizen as dz
 
 SNIPPETS = runpy.run_path(str(Path(__file__).with_name("snippets.py")))
 FAULTS, LOOKALIKES = SNIPPETS["FAULTS"], SNIPPETS["LOOKALIKES"]
+FIELD = runpy.run_path(str(Path(__file__).with_name("field_snippets.py")))
 MARK = re.compile(r"  # ([a-z0-9 -]+)$")
 
 
@@ -69,5 +70,17 @@ def test_mended_is_silent(name, tmp_path, capsys):
 @pytest.mark.parametrize("name", LOOKALIKES)
 def test_lookalike_is_silent(name, tmp_path, capsys):
     report, _ = run(LOOKALIKES[name], tmp_path)
+    assert report.ok, str(report)
+    assert not any(finding.counted for finding in report.findings)
+
+
+@pytest.mark.parametrize("name", FIELD["FAULTY"])
+def test_line_of_the_field_is_told(name, tmp_path, capsys):
+    check_fault(*run(FIELD["FAULTY"][name], tmp_path))
+
+
+@pytest.mark.parametrize("name", FIELD["QUIET"])
+def test_right_code_of_the_field_is_silent(name, tmp_path, capsys):
+    report, _ = run(FIELD["QUIET"][name], tmp_path)
     assert report.ok, str(report)
     assert not any(finding.counted for finding in report.findings)

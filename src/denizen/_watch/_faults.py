@@ -8,7 +8,8 @@ FIXES = {
     "instead of bincount",
     "host-sync-float": "keep it a 0-dim tensor and do the arithmetic on the device",
     "host-sync-bool": "choose with torch.where, clamp or a mask; check every N steps (in `allow`); switch validation "
-    "off (validate_args=False, error_if_nonfinite=False)",
+    "off (validate_args=False, error_if_nonfinite=False, cholesky_ex, inv_ex and solve_ex of torch.linalg); "
+    "mean + std * torch.randn_like(mean) instead of torch.normal and Normal.sample",
     "host-sync-copy": "read back late: copy_ into pinned memory with non_blocking=True, record an event, read after it "
     "one step later",
     "host-sync-nonzero": "keep shapes fixed: a mask instead of a list of places, weighted sums, sort with a capacity",
@@ -58,6 +59,10 @@ _BY_OP = {
     "aten::index_put_": "host-sync-boolindex",
     "aten::equal": "host-sync-bool",
     "aten::allclose": "host-sync-bool",
+    "aten::normal": "host-sync-bool",
+    "aten::_linalg_check_errors": "host-sync-bool",
+    "aten::_linalg_eigh": "host-sync-bool",
+    "aten::_linalg_svd": "host-sync-bool",
 }
 
 
@@ -73,6 +78,8 @@ def kind_of_read(schema: str, place: Place, logical: bool) -> str:
         return "host-sync-scaler"
     if schema in _BY_OP:
         return _BY_OP[schema]
+    if place.passes("torch/_tensor.py", "__contains__"):
+        return "host-sync-bool"
     if place.method in _BY_METHOD:
         return _BY_METHOD[place.method]
     if place.passes("torch/_tensor_str.py"):

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.jit import _builtins
 from torch.utils._device import _device_constructors
 
 _is_pinned = Tensor.is_pinned
@@ -53,4 +54,7 @@ def _maker(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return mark(made) if pinned and made.device.type == "cpu" else made
 
     torch._dynamo.allow_in_graph(make)
+    scripted = _builtins._find_builtin(original)
+    if scripted is not None:
+        _builtins._register_builtin(make, scripted)  # torch.jit.script knows its functions by identity
     return make

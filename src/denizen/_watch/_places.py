@@ -132,6 +132,14 @@ def written(depth: int = 1) -> str:
     return _called(code.co_filename, *place)
 
 
+def instruction() -> tuple[int, int]:
+    """Frame and position of the user's instruction that runs: the same for all that torch does for it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and role(frame.f_code.co_filename) != USER:
+        frame = frame.f_back
+    return (id(frame), frame.f_lasti) if frame is not None else (0, 0)
+
+
 def _is_of_warnings(frame: FrameType) -> bool:
     return frame.f_code.co_filename == warnings.__file__
 

@@ -32,13 +32,25 @@ def _no_output_size(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 
 def _mask_index(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """A mask as index needs its count on the host, unless one mask is filled with one value (`masked_fill`)."""
+    """A mask as index needs its count on the host, unless it is the only index and filled with one value of the host.
+
+    A single value of the device is written as any other tensor (`canDispatchToMaskedFill` in torch's
+    TensorAdvancedIndexing). Numbers reach a simulated device as tensors made from them.
+    """
     indices = [index for index in args[1] if index is not None]
     masks = [index for index in indices if index.dtype in (torch.bool, torch.uint8)]
     value = args[2] if len(args) > 2 else kwargs.get("values")
     accumulate = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
-    filled = isinstance(value, Tensor) and value.numel() == 1 and len(indices) == 1 and not accumulate
+    single = isinstance(value, Tensor) and value.numel() == 1 and len(indices) == 1 and not accumulate
+    filled = single and (value.device.type == "cpu" or getattr(value, "_of_number", False))
     return bool(masks) and not filled
+
+
+def _no_bounds(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """A histogram without bounds looks for them in the values."""
+    low = args[2] if len(args) > 2 else kwargs.get("min", 0)
+    high = args[3] if len(args) > 3 else kwargs.get("max", 0)
+    return low == high
 
 
 READS = (
@@ -51,6 +63,13 @@ READS = (
     Rule("aten::bincount"),
     Rule("aten::equal"),
     Rule("aten::allclose"),
+    Rule("aten::normal.Tensor_Tensor"),  # looks for a negative spread (DistributionTemplates.h)
+    Rule("aten::normal.float_Tensor"),
+    Rule("aten::nanmedian"),
+    Rule("aten::histc", _no_bounds),
+    Rule("aten::_linalg_check_errors"),
+    Rule("aten::_linalg_eigh"),
+    Rule("aten::_linalg_svd"),
     Rule("aten::repeat_interleave.Tensor", _no_output_size),
     Rule("aten::index.Tensor", _mask_index),
     Rule("aten::index_put", _mask_index),
@@ -79,7 +98,7 @@ def name(func: Any) -> str:
 def reads_host(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], on_device: OnDevice) -> bool:
     """Whether an operation makes the host wait for the device, copies aside."""
     rule = _BY_OP.get(name(func)) or _BY_OP.get(func._schema.name)
-    if rule is None or not args or not isinstance(args[0], Tensor) or not on_device(args[0]):
+    if rule is None or not any(isinstance(value, Tensor) and on_device(value) for value in args[:2]):
         return False
     return rule.when is None or rule.when(args, kwargs)
 

@@ -11,11 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen._watch._faults import kind_of_read
 from denizen._watch._observe import SIMULATED as NAME
 from denizen._watch._observe import Traits, traits, waits, work
 from denizen._watch._pinned import is_pinned, mark
-from denizen._watch._recorder import HOST_READS, recorders, tell
+from denizen._watch._places import instruction
+from denizen._watch._recorder import HOST_READS, here, recorders, tell
 
+_NUMBERS, _WRITES = ("aten::fill_", "aten::scalar_tensor"), ("aten::index_put_", "aten::index_put")
 _memory = threading.RLock()  # also taken by the collector, which may run at any allocation
 _live = 0
 _thread = threading.local()
@@ -48,6 +51,8 @@ class SimulatedTensor(Tensor):
 
     _real: Tensor
     _block: _Block
+    _filled: tuple[int, int] | None  # the instruction that filled it with a number, where it has no dimensions
+    _of_number: bool  # whether it stands for a number in `x[mask] = 0`, which on a GPU stays on the host
 
     @staticmethod
     def __new__(cls: type, real: Tensor, block: _Block | None = None) -> "SimulatedTensor":
@@ -57,7 +62,7 @@ class SimulatedTensor(Tensor):
             storage_offset=real.storage_offset() if dense else None, dtype=real.dtype, layout=real.layout,
             device=torch.device(NAME, 0), requires_grad=False,
         )  # fmt: skip
-        made._real = real
+        made._real, made._filled, made._of_number = real, None, False
         made._block = block or _Block(real.numel() * real.element_size())
         return made
 
@@ -70,22 +75,22 @@ class SimulatedTensor(Tensor):
     # How values leave the device through Python. The names tell budgets what was written (see `Place.method`).
 
     def item(self) -> Any:
-        return super().item()
+        return _value(self, Tensor.item)
 
     def __bool__(self) -> bool:
-        return super().__bool__()
+        return _value(self, Tensor.__bool__)
 
     def __float__(self) -> float:
-        return super().__float__()
+        return _value(self, Tensor.__float__)
 
     def __int__(self) -> int:
-        return super().__int__()
+        return _value(self, Tensor.__int__)
 
     def __index__(self) -> int:
-        return super().__index__()
+        return _value(self, Tensor.__index__)
 
     def __complex__(self) -> complex:
-        return super().__complex__()
+        return _value(self, Tensor.__complex__)
 
     def tolist(self) -> Any:
         _left(self, "Tensor.tolist", "host-sync-item")
@@ -152,11 +157,20 @@ class SimulatedTensor(Tensor):
 
 
 def _left(tensor: SimulatedTensor, op: str, kind: str) -> None:
-    """A tensor's values went to the host in a way that is no operation."""
+    """A tensor's values went to the host in a way that is no operation. No kind: that of the method in the stack."""
+    kind = kind or kind_of_read(op, here(), tensor.dtype == torch.bool)
     size = tensor.numel() * tensor.element_size()
     tell(
         kind, op, (HOST_READS,), bytes=size, numel=tensor.numel(), to="host", weights=tensor._of_parameter,
     )  # fmt: skip
+
+
+def _value(tensor: SimulatedTensor, method: Callable[[Tensor], Any]) -> Any:
+    """What a method of torch reads; frames of the caller tell which it was."""
+    if not torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Python):
+        return method(tensor)
+    _left(tensor, "aten::_local_scalar_dense", "")  # torch.tensor([tensors]) reads so, past every operation
+    return method(tensor._real)
 
 
 def _rebuild(real: Tensor, requires_grad: bool) -> Tensor:
@@ -167,7 +181,7 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run an operation on the values and wrap what stays on the device. The kernel of every operation there."""
     _calm()
     seen, found = traits(func), _Arguments()
-    if seen.composite and torch.is_inference_mode_enabled():
+    if seen.composite:  # tensors of inference mode bring it here whole
         parts = func.decompose(*args, **kwargs)
         if parts is not NotImplemented:
             return parts
@@ -179,11 +193,7 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         named["pin_memory"] = None
     result = func(*reals, **named)
     if seen.mutates:
-        for tensor in found.devices.values():
-            if tensor._real.shape != tensor.shape or (
-                tensor.layout is torch.strided and tensor._real.stride() != tensor.stride()
-            ):
-                _refit(tensor)
+        _refit_all(found)
     told = kwargs.get("device")
     stays = found.there if told is None else torch.device(told).type == NAME
     out = _wrap(result, found, seen) if stays else result
@@ -192,6 +202,8 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if not stays and seen.schema == "aten::_to_copy" and kwargs.get("non_blocking") and isinstance(out, Tensor):
         mark(out)  # torch takes pinned memory for such a copy
     if recorders():
+        if seen.schema in _NUMBERS or seen.schema in _WRITES:
+            _numbers(seen, args, out)
         if stays or seen.may_wait:
             weights = seen.schema == "aten::clone" and any(tensor._of_parameter for tensor in found.devices.values())
             work(seen, found.blocks, found.new_bytes, _live, weights)
@@ -232,14 +244,30 @@ def _wrap(value: Any, found: _Arguments, seen: Traits) -> Any:
             return known
         if value.is_complex() and (value.is_conj() or value.is_neg()):
             value = value.resolve_conj().resolve_neg()  # bits of the values that the wrapper has not
+        if value._is_zerotensor():  # neither has it memory, and then kernels crash
+            value = torch.zeros(value.shape, dtype=value.dtype)
         if seen.view and found.devices:
-            return SimulatedTensor(value, next(iter(found.devices.values()))._block)
+            return _view(value, next(iter(found.devices.values())))
         made = SimulatedTensor(value)
         found.blocks, found.new_bytes = found.blocks + 1, found.new_bytes + made._block.size
         return made
     if isinstance(value, list | tuple):
         return type(value)([_wrap(part, found, seen) for part in value])
     return value
+
+
+def _view(value: Tensor, base: SimulatedTensor) -> SimulatedTensor:
+    if torch.is_inference_mode_enabled() and not base.is_inference():  # then its views are none of inference either
+        with torch.inference_mode(False):
+            return SimulatedTensor(value, base._block)
+    return SimulatedTensor(value, base._block)
+
+
+def _refit_all(found: _Arguments) -> None:
+    for tensor in found.devices.values():
+        dense = tensor.layout is torch.strided
+        if tensor._real.shape != tensor.shape or (dense and tensor._real.stride() != tensor.stride()):
+            _refit(tensor)
 
 
 def _refit(tensor: SimulatedTensor) -> None:
@@ -251,6 +279,15 @@ def _refit(tensor: SimulatedTensor) -> None:
         fresh._block = _Block(size)
     tensor.data = fresh
     tensor._real, tensor._block = real, fresh._block
+
+
+def _numbers(seen: Traits, args: Sequence[Any], out: Any) -> None:
+    """Tell the number of `x[mask] = 0`, which one instruction makes into a tensor and writes, from other tensors."""
+    if seen.schema in _NUMBERS:
+        if isinstance(out, SimulatedTensor) and not out.dim():
+            out._filled = instruction()
+    elif isinstance(args[2], SimulatedTensor) and args[2]._filled:
+        args[2]._of_number = args[2]._filled == instruction()
 
 
 def _refuse_mixture(seen: Traits, found: _Arguments) -> None:
@@ -275,7 +312,7 @@ def fallback(func: Any, *args: Any, **kwargs: Any) -> Any:
 def frames_of_the_device() -> list[Callable[..., Any]]:
     """Functions that run inside operations, and that no compiler should look into."""
     return [
-        run, fallback, _wrap, _refit, _calm, _left, _Arguments.unwrap, _Arguments.__init__,
+        run, fallback, _wrap, _view, _refit, _refit_all, _numbers, _calm, _left, _Arguments.unwrap, _Arguments.__init__,
         SimulatedTensor.__torch_dispatch__.__func__, SimulatedTensor.__new__, is_pinned, mark, waits, work, traits,
         _Block.__init__, _Block.__del__,
     ]  # fmt: skip
