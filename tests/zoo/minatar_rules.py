@@ -19,7 +19,7 @@ class Breakout:
         self.paddle, self.x, self.y = s["paddle"], s["x"], s["y"]
         self.dx, self.dy = (1 if s["right"] else -1), (1 if s["down"] else -1)
         self.trail, self.struck = (s["trail_y"], s["trail_x"]), bool(s["struck"])
-        self.bricks = {(y + 1, x) for y, x in np.argwhere(s["bricks"]).tolist()}
+        self.bricks = {(y + 1, x) for y, x in np.argwhere(np.reshape(s["bricks"], (3, 10))).tolist()}
 
     def step(self, action):
         reward, over = 0, False
@@ -190,7 +190,10 @@ class SpaceInvaders:
         for name in ("cannon", "move_every", "to_fire", "to_move", "to_shoot"):
             setattr(self, name, s[name])
         self.side = 1 if s["right"] else -1
-        places = [{tuple(place) for place in np.argwhere(s[name]).tolist()} for name in ("aliens", "ours", "theirs")]
+        places = [
+            {tuple(place) for place in np.argwhere(np.reshape(s[name], (10, 10))).tolist()}
+            for name in ("aliens", "ours", "theirs")
+        ]
         self.aliens, self.ours, self.theirs = places
 
     def step(self, action):

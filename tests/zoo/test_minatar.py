@@ -103,7 +103,13 @@ def random_states(game, count, generator):
     if game is Breakout:
         full = share(0.7, 3, 10) * share(0.8)[:, None, None]
         fields = {"paddle": whole(0, 10), "x": whole(0, 10), "y": whole(0, 9), "right": share(0.5), "down": share(0.5)}
-        fields |= {"trail_x": whole(0, 10), "trail_y": whole(0, 10), "struck": share(0.3), "lost": zero, "bricks": full}
+        fields |= {
+            "trail_x": whole(0, 10),
+            "trail_y": whole(0, 10),
+            "struck": share(0.3),
+            "lost": zero,
+            "bricks": full.reshape(count, 30),
+        }
     elif game is Freeway:
         pace = whole(1, 6, 8)
         fields = {"row": whole(1, 10), "crossed": zero, "rest": whole(0, 4), "x": whole(0, 10, 8)}
@@ -121,7 +127,8 @@ def random_states(game, count, generator):
         dense = generator.random(count)[:, None, None] ** 3
         some = (generator.random((count, 10, 10)) < dense).astype(int)
         some[:, 5, 5] |= some.any((1, 2)) == 0  # a wave that is over is followed by the next one at once
-        fields = {"cannon": whole(0, 10), "aliens": some, "ours": share(0.2, 10, 10), "theirs": share(0.05, 10, 10)}
+        fields = {"cannon": whole(0, 10), "aliens": some.reshape(count, 100)}
+        fields |= {"ours": share(0.2, 100), "theirs": share(0.05, 100)}
         fields |= {"right": share(0.5), "to_fire": whole(0, 3), "to_move": whole(0, 3), "to_shoot": whole(0, 3)}
         fields |= {"move_every": whole(6, 13), "killed": zero, "dead": zero}
     return fields | {"last": zero}

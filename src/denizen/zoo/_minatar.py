@@ -77,6 +77,11 @@ class Game(dz.Env):
 
 
 def cells(row: Tensor, column: Tensor) -> Tensor:
-    """Bool `[10, 10]`: where that row and column meet; nowhere for a place off the board."""
-    places = torch.arange(SIZE, device=row.device)
-    return (places == row)[..., None] & (places == column)
+    """uint8 `[100]`, row by row: 1 at one place. Compilers make more of one long axis than of two short ones."""
+    places = torch.arange(SIZE * SIZE, dtype=torch.int32, device=row.device)
+    return (places == (SIZE * row + column).to(torch.int32)).to(torch.uint8)
+
+
+def board(planes: list[Tensor]) -> Tensor:
+    """uint8 `[planes, 10, 10]` from planes `[100]` each."""
+    return torch.stack(planes).unflatten(1, (SIZE, SIZE))

@@ -107,7 +107,7 @@ class Asterix(Game):
         behind = now.thing_x - torch.where(now.right != 0, 1, -1)
         things = there & (now.thing_x[:, None] == column)
         planes = torch.stack([there & (behind[:, None] == column), things & ~gold, things & gold]).to(torch.uint8)
-        player = cells(now.y, now.x)[None].to(torch.uint8)
+        player = cells(now.y, now.x).unflatten(0, (1, SIZE, SIZE))
         return torch.cat([torch.nn.functional.pad(planes, (0, 0, 1, 1)), player])
 
     def reward(self, before: Field, action: Tensor, now: Field) -> Tensor:

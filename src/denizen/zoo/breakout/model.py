@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.zoo._minatar import LEFT, NOTHING, RIGHT, SIZE, Game, cells
+from denizen.zoo._minatar import LEFT, NOTHING, RIGHT, SIZE, Game, board, cells
 
 TOP, ROWS = 1, 3  # of the bricks
 BOTTOM = SIZE - 1
@@ -24,7 +24,7 @@ class Board(dz.State):
     trail_y: Tensor = dz.count()
     struck: Tensor = dz.mask()
     lost: Tensor = dz.mask()
-    bricks: Tensor = dz.mask("layers", "columns")
+    bricks: Tensor = dz.mask("bricks")
     last: Tensor = dz.count()
 
 
@@ -46,7 +46,7 @@ class Breakout(Game):
         row = torch.full_like(side, 3)
         return Board(
             paddle=zero + 4, x=x, y=row, right=side == 0, down=zero + 1, trail_x=x, trail_y=row, struck=zero, lost=zero,
-            bricks=torch.ones(ROWS, SIZE, dtype=torch.int8, device=side.device), last=zero,
+            bricks=torch.ones(ROWS * SIZE, dtype=torch.int8, device=side.device), last=zero,
         )  # fmt: skip
 
     def step(self, now: Board, action: Tensor, rng: dz.rng.Rng) -> Board:
@@ -59,12 +59,14 @@ class Breakout(Game):
         wall = (x < 0) | (x > BOTTOM)
         x, right = x.clamp(0, BOTTOM), right ^ wall
         ceiling = y < 0
-        brick = _at(now.bricks, y, x)
+        place = (y - TOP) * SIZE + x
+        brick = _at(now.bricks, place)
         breaks = brick & (now.struck == 0)  # after one brick, the next step breaks none
         floor = y == BOTTOM
         above = floor & (now.x == paddle)
         corner = floor & ~above & (x == paddle)
         refilled = torch.where(floor & (now.bricks.sum() == 0), 1, now.bricks)
+        aim = torch.arange(ROWS * SIZE, device=place.device) == place
         back = breaks | above | corner
         return now.replace(
             paddle=paddle,
@@ -76,15 +78,15 @@ class Breakout(Game):
             trail_y=now.y,
             struck=brick,
             lost=floor & ~above & ~corner,
-            bricks=torch.where(breaks & _cell(y, x), 0, refilled),
+            bricks=torch.where(breaks & aim, 0, refilled),
             last=self.kept(now, code),
         )
 
     def observe(self, now: Board) -> Tensor:
         """uint8 `[4, 10, 10]`: paddle, trail, bricks, ball."""
         paddle = cells(torch.full_like(now.paddle, BOTTOM), now.paddle)
-        bricks = torch.nn.functional.pad(now.bricks, (0, 0, TOP, SIZE - TOP - ROWS))
-        return torch.stack([paddle, cells(now.trail_y, now.trail_x), bricks != 0, cells(now.y, now.x)]).to(torch.uint8)
+        bricks = torch.nn.functional.pad(now.bricks.to(torch.uint8), (TOP * SIZE, (SIZE - TOP - ROWS) * SIZE))
+        return board([paddle, cells(now.trail_y, now.trail_x), bricks, cells(now.y, now.x)])
 
     def reward(self, before: Board, action: Tensor, now: Board) -> Tensor:
         """1 for a brick."""
@@ -95,13 +97,8 @@ class Breakout(Game):
         return now.lost
 
 
-def _at(bricks: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    """Whether there is a brick: bool `[]`."""
-    place = ((y - TOP) * SIZE + x).clamp(0, ROWS * SIZE - 1)
-    there = bricks.flatten().gather(0, place.to(torch.int64)[None])[0]
-    return (there != 0) & (y >= TOP) & (y < TOP + ROWS)
-
-
-def _cell(y: Tensor, x: Tensor) -> Tensor:
-    """Bool `[rows of bricks, columns]`: the place of one brick."""
-    return cells(y, x)[TOP : TOP + ROWS]
+def _at(bricks: Tensor, place: Tensor) -> Tensor:
+    """Whether there is a brick at a place, counted from the first one's; it may lie off the bricks: bool `[]`."""
+    inside = (place >= 0) & (place < ROWS * SIZE)
+    there = bricks.gather(0, place.clamp(0, ROWS * SIZE - 1).to(torch.int64)[None])[0]
+    return inside & (there != 0)

@@ -78,8 +78,8 @@ class Freeway(Game):
         trail = behind[:, None] == column
         paces = torch.arange(1, SPEEDS + 1, device=now.x.device)[:, None, None] == now.pace[:, None]
         lanes = torch.cat([(now.x[:, None] == column)[None], trail & paces]).to(torch.uint8)
-        chicken = cells(now.row, torch.full_like(now.row, COLUMN)).to(torch.uint8)
-        return torch.cat([chicken[None], torch.nn.functional.pad(lanes, (0, 0, 1, 1))])
+        chicken = cells(now.row, torch.full_like(now.row, COLUMN)).unflatten(0, (1, SIZE, SIZE))
+        return torch.cat([chicken, torch.nn.functional.pad(lanes, (0, 0, 1, 1))])
 
     def reward(self, before: Road, action: Tensor, now: Road) -> Tensor:
         """1 for a crossing."""

@@ -6,19 +6,19 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.zoo._minatar import FIRE, LEFT, NOTHING, RIGHT, SIZE, Game, cells
+from denizen.zoo._minatar import FIRE, LEFT, NOTHING, RIGHT, SIZE, Game, board, cells
 
 RELOAD, MOVE, SHOT, FASTEST = 5, 12, 10, 6
 BOTTOM = SIZE - 1
 
 
 class Sky(dz.State):
-    """Cannon, aliens and bullets; row 9 is the cannon's. Timers tell the steps that are left."""
+    """Cannon, aliens and bullets, places row by row; row 9 is the cannon's. Timers tell the steps that are left."""
 
     cannon: Tensor = dz.count()
-    aliens: Tensor = dz.mask("rows", "columns")
-    ours: Tensor = dz.mask("rows", "columns")
-    theirs: Tensor = dz.mask("rows", "columns")
+    aliens: Tensor = dz.mask("places")
+    ours: Tensor = dz.mask("places")
+    theirs: Tensor = dz.mask("places")
     right: Tensor = dz.mask()
     to_fire: Tensor = dz.count()
     to_move: Tensor = dz.count()
@@ -47,7 +47,7 @@ class SpaceInvaders(Game):
     def init(self, rng: dz.rng.Rng) -> Sky:
         """A full wave, moving left. Nothing is random but actions that stick."""
         zero = rng.on("start", 1).integers("none", 0, 1)[0]
-        nothing = zero.expand(SIZE, SIZE)
+        nothing = zero.expand(SIZE * SIZE)
         return Sky(
             cannon=zero + 5, aliens=_wave(zero), ours=nothing, theirs=nothing, right=zero, to_fire=zero,
             to_move=zero + MOVE, to_shoot=zero + SHOT, move_every=zero + MOVE, killed=zero, dead=zero, last=zero,
@@ -58,11 +58,11 @@ class SpaceInvaders(Game):
         code = self.played(now, action, rng)
         fires = (code == FIRE) & (now.to_fire == 0)
         cannon = (now.cannon + (code == RIGHT).int() - (code == LEFT).int()).clamp(0, BOTTOM)
-        at_cannon = cells(torch.full_like(cannon, BOTTOM), cannon)
+        at_cannon = cells(torch.full_like(cannon, BOTTOM), cannon) != 0
 
-        row = torch.arange(SIZE, device=cannon.device)[:, None]
-        ours = ((now.ours != 0) | (fires & at_cannon)).roll(-1, 0) & (row < BOTTOM)
-        theirs = (now.theirs != 0).roll(1, 0) & (row > 0)
+        place = torch.arange(SIZE * SIZE, device=cannon.device)
+        ours = ((now.ours != 0) | (fires & at_cannon)).roll(-SIZE) & (place < BOTTOM * SIZE)
+        theirs = (now.theirs != 0).roll(SIZE) & (place >= SIZE)
         aliens = now.aliens != 0
         dead = ((theirs | aliens) & at_cannon).any()
         moves = now.to_move == 0
@@ -79,7 +79,7 @@ class SpaceInvaders(Game):
         faster = cleared & (now.move_every > FASTEST) & self.ramping
         return now.replace(
             cannon=cannon,
-            aliens=aliens | (cleared & (_wave(cannon) != 0)),
+            aliens=aliens | (cleared & _wave(cannon)),
             ours=ours & ~hits,
             theirs=theirs,
             right=torch.where(moves, right, now.right != 0),
@@ -95,10 +95,9 @@ class SpaceInvaders(Game):
     def observe(self, now: Sky) -> Tensor:
         """uint8 `[6, 10, 10]`: cannon, aliens, aliens if they move left, if right, our bullets, theirs."""
         cannon = cells(torch.full_like(now.cannon, BOTTOM), now.cannon)
-        left = now.aliens * (1 - now.right)
-        return torch.stack(
-            [cannon, now.aliens, left, now.aliens * now.right, now.ours, now.theirs]
-        ).to(torch.uint8)  # fmt: skip
+        aliens, right = now.aliens.to(torch.uint8), now.right.to(torch.uint8)
+        bullets = [now.ours.to(torch.uint8), now.theirs.to(torch.uint8)]
+        return board([cannon, aliens, aliens * (1 - right), aliens * right, *bullets])
 
     def reward(self, before: Sky, action: Tensor, now: Sky) -> Tensor:
         """1 for every alien that was shot."""
@@ -110,24 +109,23 @@ class SpaceInvaders(Game):
 
 
 def _wave(like: Tensor) -> Tensor:
-    """Four rows of six aliens: bool `[10, 10]`."""
-    places = torch.arange(SIZE, device=like.device)
-    return (places < 4)[:, None] & (places >= 2) & (places < 8)
+    """Four rows of six aliens: bool `[100]`."""
+    place = torch.arange(SIZE * SIZE, device=like.device)
+    return (place < 4 * SIZE) & (place % SIZE >= 2) & (place % SIZE < 8)
 
 
 def _march(aliens: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(aliens after a move, whether they go to the right then, whether they land by it)."""
-    turns = (aliens[:, 0].any() & ~right) | (aliens[:, BOTTOM].any() & right)
-    aside = torch.where(right, aliens.roll(1, 1), aliens.roll(-1, 1))
-    return torch.where(turns, aliens.roll(1, 0), aside), right ^ turns, turns & aliens[BOTTOM].any()
+    rows = aliens.unflatten(0, (SIZE, SIZE))
+    turns = (rows[:, 0].any() & ~right) | (rows[:, BOTTOM].any() & right)
+    aside = torch.where(right, aliens.roll(1), aliens.roll(-1))  # where they do not turn, none is at the edge
+    return torch.where(turns, aliens.roll(SIZE), aside), right ^ turns, turns & rows[BOTTOM].any()
 
 
 def _muzzle(aliens: Tensor, cannon: Tensor) -> Tensor:
-    """The lowest alien of the nearest column, the left one of two as near: bool `[10, 10]`."""
-    places = torch.arange(SIZE, device=aliens.device)
+    """The lowest alien of the nearest column, the left one of two as near: bool `[100]`."""
+    places, rows = torch.arange(SIZE, device=aliens.device), aliens.unflatten(0, (SIZE, SIZE))
     distance = 2 * (places - cannon).abs() + (places > cannon).int()
-    near = torch.where(aliens.any(0), distance, 3 * SIZE)
-    column = places == near.argmin()
-    held = (aliens & column).any(1)
-    row = torch.where(held, places, -1).amax()
-    return cells(row, near.argmin())
+    column = torch.where(rows.any(0), distance, 3 * SIZE).argmin()
+    held = (rows & (places == column)).any(1)
+    return cells(torch.where(held, places, -1).amax(), column) != 0
