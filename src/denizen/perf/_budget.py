@@ -150,7 +150,7 @@ class Budget:
             warmup: steps at the beginning in which first-call work may happen: optimizer state, compilation, caches.
 
         Raises:
-            InputError: the budget is not open, or `warmup` is no number of 0 or more.
+            InputError: the budget is not open, `items` is nothing to loop over, or `warmup` is no number of 0 or more.
         """
         region = self._region
         if region is None:
@@ -159,7 +159,11 @@ class Budget:
             )
         if not isinstance(warmup, int) or isinstance(warmup, bool) or warmup < 0:
             raise InputError(f"steps(warmup={warmup!r}): expected a number of steps of 0 or more")
-        return region.steps(range(items) if isinstance(items, int) else items, warmup)
+        if isinstance(items, int) and not isinstance(items, bool) and items >= 0:
+            return region.steps(range(items), warmup)
+        if not isinstance(items, Iterable):
+            raise InputError(f"steps(items={items!r}): expected things to loop over, or a number of steps")
+        return region.steps(items, warmup)
 
     def allow(self, reason: str, every: int | None = None) -> AbstractContextManager[None]:
         """`dz.perf.allow`: mark reads and copies as meant."""
@@ -175,6 +179,11 @@ class Budget:
             return Budget({**self.limits, **limits}, self._wanted)
         if limits or not callable(function):
             raise InputError(f"a budget decorates a function, or takes limits by name; got {function!r} and {limits}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InputError(
+                f"a budget cannot decorate the generator {function.__name__}: who draws from it works between its "
+                "parts; decorate the function that loops over it, or use `with budget(...)` there"
+            )
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
