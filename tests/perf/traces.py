@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 from denizen.perf._profile_trace import Trace, trace_of
 
 MAIN, OTHER, BACKWARD = 100, 200, 300
@@ -77,4 +79,31 @@ def two_kernels(end: float, start: float, launched: float) -> Tape:
     tape = Tape()
     tape.kernel(0, end, -10)
     tape.kernel(start, start + 50, launched)
+    return tape
+
+
+def training_step(device="cpu"):
+    net = torch.nn.Linear(8, 8).to(device)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    calls = []
+
+    def step():
+        calls.append(1)
+        optimizer.zero_grad()
+        net(torch.ones(4, 8, device=device)).sum().backward()
+        optimizer.step()
+
+    step.calls = calls
+    return step
+
+
+def on_device() -> Tape:
+    tape = Tape()
+    tape.facts = {"denizen": {"steps": 2, "plain_times": [1e-4]}, "deviceProperties": [{"id": 0, "name": "H100"}]}
+    tape.step(2, 0, 500)
+    tape.step(3, 500, 1_000)
+    tape.kernel(100, 200, 50, name="gemm", op="aten::mm")
+    tape.kernel(150, 250, 60, name="add", stream=9, op="aten::add")  # beside the other
+    tape.kernel(600, 700, 550, name="gemm", op="aten::mm")
+    tape.copy("HtoD", 690, 800, asked=560)
     return tape

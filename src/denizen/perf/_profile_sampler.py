@@ -40,7 +40,7 @@ class Sampler:
         self._read = gpu_reader(device) if device.type == "cuda" else None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="denizen-sampler", daemon=True)
-        self._own, self._watching = 0, False
+        self._own, self._watching = 0, threading.Event()
         self._loop = threading.get_native_id()
         self._state = _open(self._loop)
 
@@ -50,11 +50,12 @@ class Sampler:
 
     def watch(self) -> None:
         """Look at threads from now on."""
-        self._watching = True
+        self._watching.set()
 
     def stop(self) -> None:
         """End; the thread is gone afterwards."""
         self._end.set()
+        self._watching.set()
         self._thread.join()
         if self._state is not None:
             os.close(self._state)
@@ -64,8 +65,11 @@ class Sampler:
         self._own = threading.get_native_id()
         next_gpu, looked = 0.0, 0
         while not self._end.is_set():
-            time.sleep(PERIOD if self._watching else GPU_PERIOD)
-            if self._watching:
+            if self._watching.is_set():
+                time.sleep(PERIOD)
+            else:
+                self._watching.wait(GPU_PERIOD)
+            if self._watching.is_set():
                 now = time.time_ns()
                 late = now - looked - round(1e9 * PERIOD) if looked else 0
                 self._threads(now, late if late > WAKES else 0)
