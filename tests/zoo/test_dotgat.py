@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -202,6 +204,19 @@ def test_the_command_line(tmp_path, capsys):
     with pytest.raises(InputError, match="leave other flags out"):
         _cli.parse(["train", "dotgat", "--resume", str(folder), "--agents", "4"])(Console(quiet=True))
     assert _cli.parse(["train", "dotgat", "--resume", str(folder), "--quiet"])(Console(quiet=True)) == 0
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(tmp_path):
+    words = ["train", "dotgat", "--agents", "3", "--features", "4", "--times", "6", "--rank", "2", "--hidden", "8"]
+    words += ["--heads", "2", "--processes", "30", "--batch", "8", "--epochs", "2", "--dropout", "0", "--device", "cpu"]
+    words += ["--precision", "float32", "--quiet", "--out"]
+    together = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "denizen"]
+    subprocess.run([*together, *words, str(tmp_path / "two")], check=True, capture_output=True, timeout=200)
+    subprocess.run([sys.executable, "-m", "denizen", *words, str(tmp_path / "one")], check=True, timeout=200)
+    two, one = (Folder.open(tmp_path / name).manifest["metrics"] for name in ("two", "one"))
+    for mine, theirs in zip(two, one, strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-4)
 
 
 @pytest.mark.slow

@@ -86,9 +86,8 @@ def _reporter(console: "Console") -> Any:
         checked = "".join(
             f"  {name.removeprefix('validation_')} {value:.4f}" for name, value in row.items() if "validation_" in name
         )
-        console.print(
-            f"epoch {row['epoch']:3d}  loss {row['loss']:.4f}" + (f"  | validation{checked}" if checked else "")
-        )
+        told = f"epoch {row['epoch']:3d}  loss {row['loss']:.4f}" + (f"  | validation{checked}" if checked else "")
+        console.print(told, highlight=False, soft_wrap=True)
 
     return report
 

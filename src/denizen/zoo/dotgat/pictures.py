@@ -25,7 +25,7 @@ def _figure(wide: float, high: float) -> Any:
 
 def curves(metrics: list[dict[str, Any]], results: dict[str, Any], classes: bool, to: Path) -> Path:
     """Losses by epoch, and beside them the measure that the baselines are told in."""
-    figure = _figure(10, 4)
+    figure = _figure(12, 4)
     left, right = figure.subplots(1, 2)
     epochs = [row["epoch"] for row in metrics]
     left.plot(epochs, [row["loss"] for row in metrics], label="training, every agent")
@@ -41,7 +41,7 @@ def curves(metrics: list[dict[str, Any]], results: dict[str, Any], classes: bool
     for number, (baseline, value) in enumerate(results.get("baselines", {}).items()):
         right.axhline(value, color=f"C{number + 1}", linestyle=":", label=baseline)
     right.set(xlabel="epoch", ylabel="accuracy by majority" if classes else "mean squared error")
-    right.legend(frameon=False, fontsize="small")
+    right.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     figure.savefig(to, dpi=120)
     return to
 
@@ -66,6 +66,8 @@ def attention(model: Answers, data: Data, to: Path) -> Path:
     for axis, (title, kind, weights) in zip(axes, rows, strict=False):
         axis.set_axis_on()
         shown = axis.imshow(weights.cpu().numpy(), vmin=0, cmap="viridis")
+        for side in (axis.xaxis, axis.yaxis):
+            side.get_major_locator().set_params(integer=True)
         axis.set(title=title, ylabel=f"{kind} that looks", xlabel=f"{kind} looked at")
         figure.colorbar(shown, ax=axis, shrink=0.8)
     figure.savefig(to, dpi=120)

@@ -172,7 +172,10 @@ class _Training:
             self.eager.learning_rate.fill_(LOWEST_RATE + (high - LOWEST_RATE) * (1 + math.cos(math.pi * done)) / 2)
             losses.append(self.step([(batch[0], batch[1]) for batch in window]).clone())
         self.epoch += 1
-        held = torch.stack(losses).tolist()  # the only read of an epoch
+        means = torch.stack(losses)
+        if _world() > 1:  # every process has as many series as the others
+            torch.distributed.all_reduce(means)
+        held = (means / _world()).tolist()  # the only read of an epoch
         self.losses += held
         row = {"epoch": self.epoch, "loss": sum(held) / len(held), "first_loss": held[0]}
         if self.epoch % self.settings.validate_every == 0 or self.epoch == self.settings.epochs:
