@@ -70,7 +70,8 @@ def test_saved_and_joined(found, tmp_path):
     found.save(tmp_path / "found.npz")
     back = Foraged.load(tmp_path / "found.npz")
     assert back.died.tolist() == found.died.tolist()
-    assert back.move_cost == found.move_cost
+    assert (back.move_cost, back.poison_share) == (found.move_cost, found.poison_share)
+    assert 0.3 < found.poison_share < 0.7
     both = joined([found, back])
     assert both.food.size == 48
     assert both.deaths.sum() == 2 * found.deaths.sum() == both.died.sum()

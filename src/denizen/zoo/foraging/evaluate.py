@@ -39,6 +39,7 @@ class Foraged:
         shares: float64 `[worlds]`: sum over lives that ended after eating something of their share of food in what
             they ate.
         fed: int64 `[worlds]`: number of these lives.
+        poison_share: of poison in the items of all worlds.
         move_cost: energy for every step.
         food_energy: energy of food.
         poison_energy: energy that poison takes.
@@ -54,6 +55,7 @@ class Foraged:
     first_died: NDArray[np.bool_]
     shares: NDArray[np.float64]
     fed: Counts
+    poison_share: float
     move_cost: float
     food_energy: float
     poison_energy: float
@@ -115,7 +117,7 @@ class Foraged:
         """What `save` wrote."""
         with np.load(path, allow_pickle=False) as held:
             values = {name: held[name] for name in held.files}
-        for name in ("move_cost", "food_energy", "poison_energy"):
+        for name in ("poison_share", "move_cost", "food_energy", "poison_energy"):
             values[name] = float(values[name])
         return cls(**values)
 
@@ -130,6 +132,8 @@ def joined(parts: Sequence[Foraged]) -> Foraged:
         held = [getattr(part, field.name) for part in parts]
         if field.name in ("died", "censored"):
             values[field.name] = np.sum(held, axis=0)
+        elif field.name == "poison_share":
+            values[field.name] = float(np.mean(held))
         else:
             values[field.name] = np.concatenate(held) if isinstance(held[0], np.ndarray) else held[0]
     return Foraged(**values)
@@ -194,7 +198,10 @@ def _run(worlds: Worlds, agent: Agent, modules: list[Any], steps: int, seed: int
     }  # fmt: skip
     for _ in range(steps):
         held = step_of(held)
-    worlds.check(worlds._carry(held["worlds"]))
+    worlds.carry = worlds._carry(held["worlds"])
+    worlds.check()
+    now = worlds.state()
+    share = float(now.poisons.sum() / (now.foods.sum() + now.poisons.sum()).clamp(min=1))
     told = {name: held[name].cpu().numpy() for name in (*names, "first_died", "shares", "died")}
     alive = ~told["first_died"]
     told["first_age"] = np.where(alive, told["age"], told["first_age"])
@@ -202,7 +209,7 @@ def _run(worlds: Worlds, agent: Agent, modules: list[Any], steps: int, seed: int
     del told["life_food"], told["life_poison"]
     env: Any = worlds.env
     costs = {"move_cost": env.move_cost, "food_energy": env.food_energy, "poison_energy": env.poison_energy}
-    return Foraged(**told, censored=censored, **costs)
+    return Foraged(**told, censored=censored, poison_share=share, **costs)
 
 
 def _step(worlds: Worlds, agent: Agent, draws: Draws, held: dict[str, Any]) -> dict[str, Any]:

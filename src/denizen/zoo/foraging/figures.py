@@ -1,0 +1,44 @@
+"""Figures of a foraging report; imports matplotlib, so it is imported late itself."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from denizen.zoo.foraging.report import Arm
+
+
+def survival_figure(arms: Sequence["Arm"], path: Path) -> None:
+    """Kaplan-Meier curves of first lives with bands over trainings and worlds."""
+    from denizen.zoo.foraging.report import survival_band
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    for number, arm in enumerate(arms):
+        curve, colour = arm.all.first_lives.survival, f"C{number}"
+        ages = np.arange(1, curve.size)
+        low, high = survival_band(arm)
+        axes.step(ages, curve[1:], where="post", color=colour, label=arm.name)
+        axes.fill_between(ages, low[1:], high[1:], step="post", color=colour, alpha=0.2, linewidth=0)
+    axes.axvline(101, color="0.6", linestyle=":", linewidth=1)
+    axes.text(101, 1.02, "starved without food", color="0.4", fontsize=8, ha="center")
+    axes.set(xscale="log", xlim=(1, arms[0].all.budget), ylim=(0, 1.06), xlabel="age (steps)", ylabel="share alive")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def rates_figure(arms: Sequence["Arm"], path: Path) -> None:
+    """Rates per 1,000 steps, one point for each training."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    for axes, name in zip(figure.subplots(1, 4), ("energy", "food", "poison", "deaths"), strict=True):
+        for number, arm in enumerate(arms):
+            values = arm.values(name)
+            axes.bar(number, float(np.mean(values)), color=f"C{number}", alpha=0.4)
+            axes.plot(np.linspace(number - 0.2, number + 0.2, len(values)), values, "o", color=f"C{number}", ms=4)
+        axes.axhline(0, color="0.6", linewidth=0.8)
+        axes.set(title=f"{name} / 1,000 steps")
+        axes.set_xticks(range(len(arms)), [arm.name for arm in arms], rotation=90, fontsize=8)
+    figure.savefig(path, dpi=120)
