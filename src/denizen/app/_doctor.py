@@ -31,7 +31,9 @@ TARGET is FILE.py:NAME or package.module:NAME, a function that builds a step and
       ...
       def step(): ...
       return step
-or, after --, a script that marks its step with `with dz.perf.region():`.
+
+Or, after --, a script that marks its step with `with dz.perf.region():`.
+
 Without a GPU a device is simulated: counts are exact, costs of a GPU are not guessed.
 
 exit code: 0 nothing worth changing, 1 findings at --fail-on or above, 2 wrong usage.

@@ -12,7 +12,7 @@ from denizen._watch._findings import FIRST, SET_UP, Finding, findings
 from denizen._watch._observe import SIMULATED
 from denizen._watch._recorder import Recorder
 from denizen.errors import InputError
-from denizen.perf._doctor_diagnosis import NOTE, Diagnosis, lowered, of_finding
+from denizen.perf._doctor_diagnosis import Diagnosis, lowered, of_finding, order
 from denizen.perf._doctor_facts import facts
 from denizen.perf._doctor_loaders import loaders
 from denizen.perf._doctor_loops import LAUNCH
@@ -175,7 +175,7 @@ class Examination:
         found = _merged(found, self.watched)
         operations = self.watched.operations
         return DoctorReport(
-            device=self.device, findings=sorted(found, key=_rank), once=once,
+            device=self.device, findings=sorted(found, key=order), once=once,
             step_seconds=self.timed.step if self.device.type != SIMULATED else None,
             host_seconds=self.timed.host if self.device.type != SIMULATED else [],
             counts=_counts(self.counted, self.watched), steps=self.counted.done,
@@ -276,11 +276,6 @@ def _merged(found: list[Diagnosis], watched: Watched) -> list[Diagnosis]:
         out = {key: one for key, one in out.items() if one.kind != "host-sync-bool" or "autograd" not in one.via}
     copied = {(one.file, one.line) for one in out.values() if one.kind == "state-copy"}
     return [one for one in out.values() if not (one.kind == "alloc-churn" and (one.file, one.line) in copied)]
-
-
-def _rank(one: Diagnosis) -> tuple[Any, ...]:
-    cost = one.cost.seconds if one.cost is not None else 0.0
-    return (one.level == NOTE, -cost, -one.count, -one.bytes, one.file, one.line)
 
 
 def _counts(counted: Counted, watched: Watched) -> dict[str, int]:

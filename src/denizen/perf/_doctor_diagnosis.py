@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from denizen._watch._findings import EVERY, Finding
-from denizen._watch._places import Place, short
-from denizen.perf._doctor_fixes import FIXES
+from denizen._watch._places import Place
+from denizen.perf._doctor_fixes import FIXES, roughly
 
 NOTE, WARNING, SEVERE = "note", "warning", "severe"
 LEVELS = (NOTE, WARNING, SEVERE)
@@ -140,6 +140,7 @@ def period_of(came: Iterable[int], counted: Iterable[int]) -> str:
     return "once" if len(seen) == 1 else "irregular"
 
 
-def place_name(file: str, line: int) -> str:
-    """A short ``file:line``."""
-    return f"{short(file)}:{line}"
+def order(one: Diagnosis) -> tuple[Any, ...]:
+    """A key that puts what costs most first: measured costs, then by what each kind takes, roughly; notes last."""
+    cost = one.cost.seconds if one.cost is not None else 0.0
+    return one.level == NOTE, -cost, -one.count * roughly(one.kind), -one.bytes, one.file, one.line

@@ -117,23 +117,30 @@ def kept(operations: Operations) -> dict[tuple[str, int], tuple[Place, list[int]
         By line: the place, the steps whose results are kept, and what holds them.
     """
     last = operations.steps[-1] if operations.steps else 0
+    alive = [(step, place, weak()) for step, place, weak in operations.results if step < last]
+    alive = [
+        (step, place, tensor) for step, place, tensor in alive if tensor is not None and tensor.grad_fn is not None
+    ]
+    holders = _holders([tensor for _, _, tensor in alive])
     found: dict[tuple[str, int], tuple[Place, list[int], str]] = {}
-    for step, place, weak in operations.results:
-        tensor = weak()
-        if tensor is None or tensor.grad_fn is None or step >= last:
-            continue
-        holder = _holder(tensor)
-        if holder:
+    for step, place, tensor in alive:
+        if id(tensor) in holders:
             where = _put_away(place)
-            found.setdefault((where.file, where.line), (where, [], holder))[1].append(step)
+            found.setdefault((where.file, where.line), (where, [], holders[id(tensor)]))[1].append(step)
     return found
 
 
-def _holder(tensor: Tensor) -> str:
-    for referrer in gc.get_referrers(tensor):
-        if isinstance(referrer, list | deque | dict | set):
-            return f"a {type(referrer).__name__} of {len(referrer)}"
-    return ""
+def _holders(tensors: list[Tensor]) -> dict[int, str]:
+    """What holds each of some tensors, by identity; the collector is asked once, for it looks through everything."""
+    holders: dict[int, str] = {}
+    wanted = {id(tensor) for tensor in tensors}
+    for referrer in gc.get_referrers(*tensors) if tensors else ():
+        if referrer is tensors or not isinstance(referrer, list | deque | dict | set):
+            continue
+        for value in list(referrer.values()) if isinstance(referrer, dict) else list(referrer):
+            if id(value) in wanted:
+                holders.setdefault(id(value), f"a {type(referrer).__name__} of {len(referrer)}")
+    return holders
 
 
 def _put_away(made: Place) -> Place:

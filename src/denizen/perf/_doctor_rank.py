@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from denizen.perf._doctor_diagnosis import AB, ESTIMATE, NOTE, SEVERE, SEVERE_SHARE, Cost, Diagnosis
+from denizen.perf._doctor_diagnosis import AB, ESTIMATE, NOTE, SEVERE, SEVERE_SHARE, Cost, Diagnosis, order
 from denizen.perf._doctor_neutral import Tape, can_be_taken_out
 from denizen.perf._doctor_report import DoctorReport
 from denizen.perf._doctor_subject import Kept, Subject
@@ -52,7 +52,7 @@ def ranked(report: DoctorReport, subject: Subject, device: torch.device) -> Doct
             first = f"{type(error).__name__}: {error}".partition("\n")[0]
             notes.append(f"costs were not measured, the step failed when it was repeated: {first}")
     out = [_with_cost(one, costs.get(id(one)), report) for one in findings]
-    out.sort(key=lambda one: (one.level == NOTE, -(one.cost.seconds if one.cost is not None else 0.0), -one.count))
+    out.sort(key=order)
     return dataclasses.replace(report, findings=out, combined=combined, notes=notes)
 
 
