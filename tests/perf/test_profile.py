@@ -125,12 +125,11 @@ def test_stacks_are_recorded_when_asked_for():
 def test_lines_of_long_gaps_are_known():
     def step():
         torch.ones(2).add(1)
-        time.sleep(0.02)
+        time.sleep(0.05)
         torch.ones(2).add(1)
 
-    report = quick(step)
-    assert report.idle[0].cause == "host work"
-    assert "test_profile.py" in report.idle[0].at
+    found = {idle.cause: idle.at for idle in quick(step).idle}
+    assert "test_profile.py" in found["host work"]
 
 
 @pytest.mark.parametrize("argument", ["plain", "warm_up", "active"])
