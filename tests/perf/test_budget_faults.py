@@ -21,6 +21,12 @@ FIELD = runpy.run_path(str(Path(__file__).with_name("field_snippets.py")))
 MARK = re.compile(r"  # ([a-z0-9 -]+)$")
 
 
+@pytest.fixture(autouse=True)
+def validated(monkeypatch):
+    """As in a fresh process: whoever used torch.compile has switched the validation of distributions off."""
+    monkeypatch.setattr("torch.distributions.Distribution._validate_args", True)
+
+
 def wanted(source):
     """Kinds to blame, by line."""
     lines = source.splitlines()

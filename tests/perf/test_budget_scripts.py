@@ -14,6 +14,12 @@ NAMES = ["supervised", "ppo", "abm", "diffusion", "finetune"]
 MARK = re.compile(r"  # ([a-z0-9 -]+)$")
 
 
+@pytest.fixture(autouse=True)
+def validated(monkeypatch):
+    """As in a fresh process: whoever used torch.compile has switched the validation of distributions off."""
+    monkeypatch.setattr("torch.distributions.Distribution._validate_args", True)
+
+
 def report_of(name, variant, steps=4, warmup=1):
     guard = dz.budget(device="simulated")
     with pytest.MonkeyPatch.context() as patch:
