@@ -479,3 +479,29 @@ def test_a_maker_without_a_device_may_build_for_the_cpu():
     report = dz.doctor(make=make, device=None if not torch.cuda.is_available() else "cpu")
     assert report.device.type == "cpu"
     assert report.ok
+
+
+def test_a_script_with_torch_func_is_run_again_without_hooks():
+    runs = []
+
+    def script():
+        runs.append(1)
+        w = torch.ones(3, device=dz.budget(device="simulated").device)
+        for _ in range(100):
+            with dz.perf.region():
+                torch.func.grad(lambda v: (v**2).sum())(w)
+
+    assert examine_script(script, device="simulated").ok
+    assert len(runs) == 2
+
+
+def test_a_step_bound_by_launches_without_a_loop_is_a_note():
+    from denizen._watch._places import Place
+    from denizen.perf._doctor import _by_launches
+    from denizen.perf._doctor_records import Op
+
+    ops = [Op(step, "aten::add", "aten::add", Place(__file__, 1, "step"), "") for step in (0, 1)]
+    roof = dz.perf.Roofline(2, 0, 0, 0, busy=0.1, launch_bound=True)
+    (one,) = _by_launches(roof, ops)
+    assert (one.kind, one.level, one.count) == ("launch-bound", "note", 1)
+    assert _by_launches(dz.perf.Roofline(2, 0, 0, 0, busy=0.9, launch_bound=False), ops) == []

@@ -1,5 +1,6 @@
 """`dz.doctor`: what is slow about a step, at which line, what it costs, and what to write instead."""
 
+import collections
 import contextlib
 import dataclasses
 import time
@@ -12,14 +13,15 @@ from denizen._watch._findings import FIRST, SET_UP, Finding, findings
 from denizen._watch._observe import SIMULATED
 from denizen._watch._recorder import Recorder
 from denizen.errors import InputError
-from denizen.perf._doctor_diagnosis import Diagnosis, lowered, of_finding, order
+from denizen.perf._doctor_diagnosis import NOTE, Diagnosis, at, lowered, of_finding, order
 from denizen.perf._doctor_facts import facts
 from denizen.perf._doctor_loaders import loaders
 from denizen.perf._doctor_loops import LAUNCH
 from denizen.perf._doctor_phases import LEAST, Counted, Pass, Profiled, Settle, Timed, Watched, throughout
 from denizen.perf._doctor_pretend import as_if_cuda
+from denizen.perf._doctor_records import Op
 from denizen.perf._doctor_report import DoctorReport
-from denizen.perf._doctor_roofline import roofline
+from denizen.perf._doctor_roofline import Roofline, roofline
 from denizen.perf._doctor_rules import diagnose
 from denizen.perf._doctor_subject import Subject, built, choose_device, device_of, make_takes_device, required
 
@@ -174,12 +176,14 @@ class Examination:
         found += self._compiler()
         found = _merged(found, self.watched)
         operations = self.watched.operations
+        roof = roofline(self.device, operations, self.timed.step, self.profiled)
+        found += _by_launches(roof, operations.ops) if not any(one.kind == "launch-bound" for one in found) else []
         return DoctorReport(
             device=self.device, findings=sorted(found, key=order), once=once,
             step_seconds=self.timed.step if self.device.type != SIMULATED else None,
             host_seconds=self.timed.host if self.device.type != SIMULATED else [],
             counts=_counts(self.counted, self.watched), steps=self.counted.done,
-            roofline=roofline(self.device, operations, self.timed.step, self.profiled),
+            roofline=roof,
             notes=_notes(self), seconds=0.0, facts=facts(self) if operations.ops else None,
         )  # fmt: skip
 
@@ -276,6 +280,18 @@ def _merged(found: list[Diagnosis], watched: Watched) -> list[Diagnosis]:
         out = {key: one for key, one in out.items() if one.kind != "host-sync-bool" or "autograd" not in one.via}
     copied = {(one.file, one.line) for one in out.values() if one.kind == "state-copy"}
     return [one for one in out.values() if not (one.kind == "alloc-churn" and (one.file, one.line) in copied)]
+
+
+def _by_launches(roof: Roofline | None, ops: list[Op]) -> list[Diagnosis]:
+    """A step that launching takes the time of, without a loop that could be blamed: a note at its busiest line."""
+    lines = collections.Counter(op.line for op in ops if not op.part)
+    if roof is None or not roof.launch_bound or not lines:
+        return []
+    (line, count), last = lines.most_common(1)[0], ops[-1].step
+    place = next(op.place for op in ops if op.line == line)
+    evidence = [f"{roof.launches} launches take most of the step, kernels run {roof.busy or 0:.0%} of it"]
+    fix = "more work in each: a larger batch; fewer of them: torch.compile, or capture the step in a CUDA graph"
+    return [at("launch-bound", place, count // (last + 1), "every step", evidence, level=NOTE, fix=fix)]
 
 
 def _counts(counted: Counted, watched: Watched) -> dict[str, int]:

@@ -73,7 +73,8 @@ def _waited(batches: Drawn, times: Sequence[float], steps: Sequence[int], rest: 
         evidence += [f"{batches.samples} samples one by one"] if batches.samples > 1 else []
     evidence += [f"{share:.0%} of a step here"] if rest is None else []
     period = period_of(batches.steps, steps)
-    level = WARNING if (period == EVERY or came > len(steps) // 2) and min(batches.wait) >= LEAST else NOTE
+    often = period == EVERY or came > len(steps) // 2
+    level = WARNING if often and not workers and min(batches.wait) >= LEAST else NOTE
     kind = "loader-collate" if collate > dataset and not workers else "loader-workers"
     count = max(1, round(drawn / came))
     return [at(kind, _made(batches), count, period, evidence, level=level, op="DataLoader", confidence="medium")]

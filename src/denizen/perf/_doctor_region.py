@@ -12,7 +12,7 @@ import torch
 
 from denizen._watch._observe import SIMULATED
 from denizen.errors import ConfigError
-from denizen.perf._doctor import Examination
+from denizen.perf._doctor import HOOKS, Examination
 from denizen.perf._doctor_phases import LEAST, Pass, throughout
 from denizen.perf._doctor_pretend import as_if_cuda
 from denizen.perf._doctor_report import DoctorReport
@@ -118,9 +118,19 @@ def examine_script(run: Callable[[], object], steps: int = 12, device: str | Non
     Raises:
         ConfigError: it marks no step, or too few.
     """
+    try:
+        return _examined(run, steps, device, hooked=True)
+    except RuntimeError as error:
+        if HOOKS not in str(error):
+            raise
+        return _examined(run, steps, device, hooked=False)
+
+
+def _examined(run: Callable[[], object], steps: int, device: str | None, hooked: bool) -> DoctorReport:
     global _session
     began, where = time.perf_counter(), choose_device(device)
     session = Session(where, steps)
+    session.examined.watched.hooked = hooked
     pretended = as_if_cuda() if where.type == SIMULATED else contextlib.nullcontext()
     with throughout(where) as compiler, pretended:
         session.examined.compiler = compiler

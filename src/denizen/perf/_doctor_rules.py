@@ -167,12 +167,16 @@ def _fp32(seen: Watched) -> list[Diagnosis]:
         and (op.schema != "aten::convolution" or not torch.backends.cudnn.allow_tf32)
     ]  # fmt: skip
     found = []
+    old = seen.device.type == "cuda" and torch.cuda.get_device_capability(seen.device)[0] < 8
+    fix = "torch.autocast(device, torch.float16) with a GradScaler: what its tensor cores take" if old else ""
     for place, there in _by_line(ops):
         flops = sum(op.flops for op in there if op.step == there[-1].step)
         evidence = [f"{_each(there)} products of float32 matrices a step, {flops / 1e9:.3g} GFLOP, no tensor cores"]
         evidence += ["backward passes take twice as much again"] if seen.graphs.backwards else []
         period = period_of({op.step for op in there}, seen.operations.steps)
-        found.append(at("dtype-fp32", place, _each(there), period, evidence, op=there[0].name, confidence="medium"))
+        found.append(
+            at("dtype-fp32", place, _each(there), period, evidence, op=there[0].name, confidence="medium", fix=fix)
+        )
     return found
 
 
