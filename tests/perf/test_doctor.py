@@ -505,3 +505,35 @@ def test_a_step_bound_by_launches_without_a_loop_is_a_note():
     (one,) = _by_launches(roof, ops)
     assert (one.kind, one.level, one.count) == ("launch-bound", "note", 1)
     assert _by_launches(dz.perf.Roofline(2, 0, 0, 0, busy=0.9, launch_bound=False), ops) == []
+
+
+def test_steps_on_cuda_are_timed_by_events(monkeypatch):
+    """By substitution: a clock of whole seconds."""
+    from denizen.perf._doctor_phases import Timed
+
+    class Event:
+        now = 0
+
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            Event.now += 1
+            self.at = Event.now
+
+        def elapsed_time(self, later):
+            return 1e3 * (later.at - self.at)
+
+    waits = []
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
+    timed = Timed(4, device=torch.device("cuda"))
+    with timed.open():
+        for _ in range(4):
+            timed.begin()
+            timed.end()
+        assert waits == []  # nothing waits between steps
+    assert timed.times == [1.0] * 4
+    assert timed.step == 1.0
+    assert len(timed.host) == 4
+    assert len(waits) == 1

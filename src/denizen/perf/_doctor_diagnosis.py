@@ -13,7 +13,7 @@ from denizen.perf._doctor_fixes import FIXES, roughly
 NOTE, WARNING, SEVERE = "note", "warning", "severe"
 LEVELS = (NOTE, WARNING, SEVERE)
 SEVERE_SHARE = 0.1  # of the step, measured
-RARE = 10  # a fault that comes once in so many steps costs so little that it is only told
+RARE = 5  # a fault that comes once in so many steps costs so little that it is only told
 
 AB, ESTIMATE, COUNT = "measured A/B", "estimate", "count"
 
