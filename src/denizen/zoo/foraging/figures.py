@@ -37,7 +37,9 @@ def rates_figure(arms: Sequence["Arm"], path: Path) -> None:
         for number, arm in enumerate(arms):
             values = arm.values(name)
             axes.bar(number, float(np.mean(values)), color=f"C{number}", alpha=0.4)
-            axes.plot(np.linspace(number - 0.2, number + 0.2, len(values)), values, "o", color=f"C{number}", ms=4)
+            axes.plot(
+                number + 0.1 * (np.arange(len(values)) - (len(values) - 1) / 2), values, "o", color=f"C{number}", ms=4
+            )
         axes.axhline(0, color="0.6", linewidth=0.8)
         axes.set(title=f"{name} / 1,000 steps")
         axes.set_xticks(range(len(arms)), [arm.name for arm in arms], rotation=90, fontsize=8)

@@ -185,8 +185,8 @@ def _nulls(arms: Sequence[Arm]) -> list[str]:
         ])  # fmt: skip
     head = ["", "efficiency %", "null", "of lives that ended %", "null", "deaths/1k", "null"]
     note = (
-        "The null eats as often as the mode does, at random moments, and as much poison among it as the worlds have: it "
-        "has no skill. The mean over lives that ended is biased down, because poison ends lives early; only the "
+        "The null eats as often as the mode does, at random moments, with as much poison among it as the worlds have. "
+        "It has no skill. The mean over lives that ended is biased down, because poison ends lives early; only the "
         "distance to its null means anything."
     )
     return ["## Without skill", table(head, rows), note]
