@@ -78,8 +78,9 @@ def kind_of_read(schema: str, place: Place, logical: bool) -> str:
         return "host-sync-scaler"
     if schema in _BY_OP:
         return _BY_OP[schema]
-    if place.passes("torch/_tensor.py", "__contains__"):
-        return "host-sync-bool"
+    for method in ("__contains__", "__format__"):  # written in Python, around an item()
+        if place.passes("torch/_tensor.py", method):
+            return _BY_METHOD[method]
     if place.method in _BY_METHOD:
         return _BY_METHOD[place.method]
     if place.passes("torch/_tensor_str.py"):

@@ -24,6 +24,11 @@ _PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 # Code without a file: torch.fx writes graphs, Python's importer and NumPy have frames of their own.
 _GENERATED = ("<frozen ", "<eval_with_key>", "<__array_function__")
 _WRAPPERS = ("torch/_compile.py", "torch/_dynamo/eval_frame.py")  # torch's around every dispatch mode
+# How torch calls a mode and takes operations apart: on every way from a line to this package.
+_PLUMBING = tuple(
+    os.path.join(os.path.dirname(torch.__file__), *parts)
+    for parts in (("_compile.py",), ("_dynamo", "eval_frame.py"), ("_ops.py",))
+)
 DEEPEST = 12  # library frames remembered of one event
 
 _roles: dict[str, str] = {}
@@ -165,7 +170,7 @@ def role(file: str) -> str:
     """Whose code a file holds: this package's counting, a library's (torch, the standard library), the user's."""
     known = _roles.get(file)
     if known is None:
-        if file.startswith((_WATCH, *_VERDICTS)):
+        if file.startswith((_WATCH, *_VERDICTS)) or file in _PLUMBING:
             known = KIT
         elif file.startswith((*_LIBRARIES, *_GENERATED)) or any(part in file for part in _PARTS):
             known = LIBRARY

@@ -1,0 +1,203 @@
+"""Budgets on CUDA: with stand-ins for torch's warnings on the CPU, and on a GPU where there is one."""
+
+import runpy
+import threading
+import warnings
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen._watch import _standins, _sync
+from denizen._watch._on_cuda import heard_on_cuda
+from denizen.errors import BudgetError
+from denizen.perf import _budget
+
+WAITS = "called a synchronizing CUDA operation (Triggered internally at c10/cuda/CUDAFunctions.cpp:148.)"
+
+
+@torch.library.custom_op("denizen_tests::waits", mutates_args=())
+def waits(value: torch.Tensor) -> torch.Tensor:
+    """An operation that no rule knows, and of which torch warns."""
+    warnings.warn(WAITS, stacklevel=1)
+    return value.clone()
+
+
+class Cuda:
+    """What torch.cuda is asked for, and the mode that it was set to."""
+
+    def __init__(self):
+        self.mode, self.modes = 0, []
+
+    def set_sync_debug_mode(self, mode):
+        assert not isinstance(mode, bool)
+        self.modes.append(mode)
+        self.mode = {"default": 0, "warn": 1, "error": 2}.get(mode, mode)
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """Tensors of the CPU stand for tensors of a GPU."""
+    cuda, here = Cuda(), torch.device("cpu")
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: cuda.mode)
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", cuda.set_sync_debug_mode)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda *_: {"allocation.all.allocated": 5})
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *_: 70)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda *_: None)
+    monkeypatch.setattr(_budget, "_where", lambda device: torch.device("cuda", 0))
+    monkeypatch.setattr(_budget, "heard_on_cuda", lambda device, recorder: heard_on_cuda(here, recorder))
+    return cuda
+
+
+@pytest.fixture
+def x():
+    return torch.arange(4.0)
+
+
+def kinds(guard):
+    return [finding.kind for finding in guard.report.findings]
+
+
+@pytest.mark.parametrize(
+    ("act", "kind"),
+    [
+        (lambda x: x.sum().item(), "host-sync-item"),
+        (lambda x: float(x.sum()), "host-sync-float"),
+        (lambda x: int(x.sum()), "host-sync-float"),
+        (lambda x: 1 if x.sum() else 2, "host-sync-bool"),
+        (lambda x: not x.sum(), "host-sync-bool"),
+        (lambda x: f"{x.sum()}", "host-sync-print"),
+        (lambda x: x.nonzero(), "host-sync-nonzero"),
+        (lambda x: x.masked_select(x > 1), "host-sync-nonzero"),
+        (lambda x: torch.equal(x, x), "host-sync-bool"),
+        (lambda x: x.nanmedian(), "host-sync-item"),
+    ],
+)
+def test_operations_are_told_by_the_text_of_their_line(cuda, x, act, kind):
+    guard = dz.budget(host_reads=None, transfers=None)
+    with guard:
+        act(x)
+    assert kinds(guard) == [kind]
+    assert guard.report.findings[0].file == __file__
+
+
+def test_what_torch_warns_of_is_told_where_no_rule_knows_it(cuda, x):
+    guard = dz.budget()
+    with pytest.raises(BudgetError) as caught, guard:
+        torch.ops.denizen_tests.waits(x)  # the line
+    (finding,) = caught.value.report.findings
+    assert finding.op == "denizen_tests::waits"
+    assert finding.code.endswith("# the line")
+    assert guard.report.measured["host_reads"] == 1
+
+
+def test_a_warning_outside_of_operations_is_told_too(cuda):
+    guard = dz.budget(host_reads=None)
+    with guard:
+        warnings.warn(WAITS, stacklevel=1)  # as compiled code does
+    assert [finding.op for finding in guard.report.findings] == ["CUDA synchronisation"]
+
+
+def test_a_rule_and_a_warning_of_one_wait_count_once(cuda, x, monkeypatch):
+    guard = dz.budget(host_reads=None)
+    original = torch.ops.aten._local_scalar_dense.default.__class__.__call__
+
+    def warned(self, *args, **kwargs):
+        if self is torch.ops.aten._local_scalar_dense.default:
+            warnings.warn(WAITS, stacklevel=1)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch._ops.OpOverload, "__call__", warned)
+    with guard:
+        x.sum().item()
+    assert guard.report.measured["host_reads"] == 1
+
+
+def test_the_mode_comes_back_also_after_an_error_and_nested(cuda, x):
+    cuda.mode = 2
+    with pytest.raises(KeyError), dz.budget():  # noqa: PT012
+        assert cuda.mode == 1
+        with dz.budget():
+            x.add(1)
+        assert cuda.mode == 1
+        raise KeyError
+    assert cuda.mode == 2
+    assert _sync._open == []
+
+
+def test_other_warnings_and_other_threads_pass(cuda):
+    heard = []
+    guard = dz.budget(host_reads=0)
+    started, told = threading.Event(), threading.Event()
+
+    def foreign():
+        started.wait(10)
+        warnings.warn(WAITS, stacklevel=1)
+        told.set()
+
+    thread = threading.Thread(target=foreign)
+    thread.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *_, **__: heard.append(str(message))
+        with guard:
+            warnings.warn("mine", stacklevel=1)
+            started.set()
+            told.wait(10)
+    thread.join()
+    assert heard == ["mine"]
+    assert guard.report.ok
+
+
+def test_memory_comes_from_the_allocator(cuda, x):
+    guard = dz.budget(peak_bytes=100, new_allocations=0)
+    with guard:
+        x.add(1)
+    assert guard.report.measured["peak_bytes"] == 70
+    assert guard.report.measured["ops"] == 1
+    assert "torch.distributed" in guard.report.unseen
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_waiting_for_an_event_counts_where_it_was_not_complete(monkeypatch, done):
+    class Event:
+        def query(self):
+            return done
+
+        def synchronize(self):
+            return "waited"
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "Stream", Event)
+    for owner, name, new in _standins._with_cuda():
+        if name == "synchronize" and owner is Event:
+            monkeypatch.setattr(owner, name, new)
+    guard = dz.budget(host_reads=None, device="simulated")
+    monkeypatch.setattr(_budget, "standins", __import__("contextlib").nullcontext())
+    with guard:
+        assert Event().synchronize() == "waited"
+    assert bool(guard.report.measured["host_reads"]) is not done
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_same_snippets_are_judged_alike_on_a_gpu(tmp_path, capsys):
+    """Every snippet of the tests, with torch's own warnings and real pinned memory; tells all that differ."""
+    faults = runpy.run_path(str(Path(__file__).with_name("test_budget_faults.py")))
+    differ = []
+    sources = {name: pair[0] for name, pair in faults["FAULTS"].items()} | faults["FIELD"]["FAULTY"]
+    quiet = {f"{name}, mended": pair[1] for name, pair in faults["FAULTS"].items()}
+    for number, (name, source) in enumerate(
+        (sources | quiet | faults["LOOKALIKES"] | faults["FIELD"]["QUIET"]).items()
+    ):
+        (tmp_path / str(number)).mkdir()
+        report, text = faults["run"](source, tmp_path / str(number), device="cuda")
+        expected, found = faults["wanted"](text), defaultdict(set)
+        for finding in report.findings:
+            if finding.counted:
+                found[finding.line].add(finding.kind)
+        if set(found) != set(expected) or any(found[line] - kinds for line, kinds in expected.items()):
+            differ.append((name, expected, dict(found)))
+    assert not differ
