@@ -1,5 +1,6 @@
 """The doctor's report, ranking, restoring, regions, checklist and command line."""
 
+import dataclasses
 import json
 import sys
 import time
@@ -265,6 +266,14 @@ def test_recorded_values_keep_the_course_of_a_step(tmp_path, monkeypatch):
         with trial._tape.without(found):
             trial._take(1)
         assert names["seen"] == plain
+
+
+def test_what_cannot_be_taken_out_gets_no_cost(tmp_path, monkeypatch):
+    names, found = waiting(tmp_path, monkeypatch)
+    elsewhere = dataclasses.replace(found[0], line=7)  # reads nothing that is wrapped
+    subject = Subject(names["step"], (), None, made=False)
+    with Trial(subject, torch.device("cpu"), [*found, elsewhere], 0.05) as trial:
+        assert [trial.touches(one) for one in (*found, elsewhere)] == [True, True, False]
 
 
 def test_interval_over_pairs():

@@ -23,8 +23,28 @@ from denizen.perf._doctor_diagnosis import Diagnosis
 Line = tuple[str, int]
 
 _READS = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "__complex__", "__repr__", "__format__")
-_READS += ("cpu", "numpy", "__array__", "nonzero", "unique", "bincount", "masked_select", "equal", "allclose")
-_FUNCTIONS = ("nonzero", "unique", "bincount", "masked_select", "equal", "allclose", "unique_consecutive")
+_READS += (
+    "repeat_interleave",
+    "cpu",
+    "numpy",
+    "__array__",
+    "nonzero",
+    "unique",
+    "bincount",
+    "masked_select",
+    "equal",
+    "allclose",
+)
+_FUNCTIONS = (
+    "repeat_interleave",
+    "nonzero",
+    "unique",
+    "bincount",
+    "masked_select",
+    "equal",
+    "allclose",
+    "unique_consecutive",
+)
 _COPIES = ("to", "cuda")
 _MAKERS = ("tensor", "as_tensor", "from_numpy")
 _RECORDED = ("host-sync-", "h2d-", "roundtrip", "d2h-accumulate", "loader-pin", "state-copy")
@@ -97,6 +117,12 @@ class Tape:
         finally:
             self.recording, self.out = False, kept
 
+    def touched(self, one: Diagnosis) -> bool:
+        """Whether taking a finding out changes anything: its line called what is wrapped, in the recorded run."""
+        if one.kind in ("host-sync-explicit", "host-sync-print") or not one.kind.startswith(_RECORDED[:-1]):
+            return True
+        return any(line == (one.file, one.line) for line, _ in self._values)
+
     # --- what calls become --------------------------------------------------------------------------------------------
 
     def value(self, name: str, call: Callable[[], Any], copied: Callable[[Any], Any]) -> Any:
@@ -145,6 +171,7 @@ class Tape:
         wraps: list[tuple[Any, str, Callable[[Any], Any]]] = []
         wraps += [(Tensor, name, self._read(name)) for name in _READS if hasattr(Tensor, name)]
         wraps += [(torch, name, self._read(name)) for name in _FUNCTIONS]
+        wraps += [(nn.functional, "one_hot", self._read("one_hot"))]
         wraps += [(Tensor, name, self._copy(name)) for name in _COPIES]
         wraps += [(torch, name, self._copy(name)) for name in _MAKERS]
         wraps += [(Tensor, name, self._indexed(name)) for name in ("__getitem__", "__setitem__")]

@@ -60,7 +60,7 @@ def _measured(trial: "Trial", wanted: Sequence[Diagnosis], step: float) -> tuple
     ends = time.perf_counter() + BUDGET
     alone = {}
     trial.gain([], [])  # a step that cannot be repeated fails here
-    for one in wanted:
+    for one in filter(trial.touches, wanted):
         if time.perf_counter() > ends:
             break
         with contextlib.suppress(Exception):  # without this finding the step takes another course: no cost
@@ -130,6 +130,10 @@ class Trial:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         self._kept.restore()
+
+    def touches(self, one: Diagnosis) -> bool:
+        """Whether taking a finding out changes what the step does."""
+        return self._tape.touched(one)
 
     def gain(self, before: Sequence[Diagnosis], after: Sequence[Diagnosis]) -> Gain:
         """What taking `after` out saves against `before` taken out: pairs in the order A B B A."""
