@@ -546,3 +546,17 @@ def test_steps_on_cuda_are_timed_by_events(monkeypatch):
     assert timed.step == 1.0
     assert len(timed.host) == 4
     assert len(waits) == 1
+
+
+def test_a_step_that_cannot_be_repeated_leaves_nothing_behind():
+    item, count = torch.Tensor.item, [0]
+
+    def step():
+        count.append(1)
+        if len(count) > 4:
+            raise ValueError("once more")
+
+    subject = Subject(step, (), None, made=False)
+    with pytest.raises(ValueError, match="once more"), Trial(subject, torch.device("cpu"), [], 0.001):
+        pass
+    assert torch.Tensor.item is item

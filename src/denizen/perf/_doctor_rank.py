@@ -59,24 +59,24 @@ def ranked(report: DoctorReport, subject: Subject, device: torch.device) -> Doct
 def _measured(trial: "Trial", wanted: Sequence[Diagnosis], step: float) -> tuple[dict[int, Cost], float | None]:
     ends = time.perf_counter() + BUDGET
     alone = {}
-    trial.gain([], [])  # a step that cannot be repeated fails here
     for one in filter(trial.touches, wanted):
-        if time.perf_counter() > ends:
+        if time.perf_counter() + trial.seconds > ends:
             break
         with contextlib.suppress(Exception):  # without this finding the step takes another course: no cost
             alone[id(one)] = trial.gain([], [one])
     costs = {key: _cost(gain) for key, gain in alone.items()}
-    order = sorted((one for one in wanted if id(one) in alone), key=lambda one: -alone[id(one)].seconds)
+    by_gain = sorted((one for one in wanted if id(one) in alone), key=lambda one: -alone[id(one)].seconds)
     kept: list[Diagnosis] = []
-    for one in order:
-        if time.perf_counter() > ends or alone[id(one)].high < SMALLEST * step:
+    for one in by_gain:
+        if time.perf_counter() + trial.seconds > ends or alone[id(one)].high < SMALLEST * step:
             break
-        gain = alone[id(one)] if not kept else trial.gain(kept, [*kept, one])
-        if gain.low > 0 and gain.seconds >= SMALLEST * step:
-            kept.append(one)
-    if not kept:
-        return costs, None
-    return costs, (alone[id(kept[0])] if len(kept) == 1 else trial.gain([], kept)).seconds
+        with contextlib.suppress(Exception):
+            gain = alone[id(one)] if not kept else trial.gain(kept, [*kept, one])
+            if gain.low > 0 and gain.seconds >= SMALLEST * step:
+                kept.append(one)
+    if len(kept) < 2:
+        return costs, alone[id(kept[0])].seconds if kept else None
+    return costs, trial.gain([], kept).seconds
 
 
 def _cost(gain: Gain) -> Cost:
@@ -108,7 +108,13 @@ def _estimated(one: Diagnosis, report: DoctorReport) -> Cost | None:
 
 
 class Trial:
-    """A step that can be repeated from one state, with findings in it or taken out."""
+    """A step that can be repeated from one state, with findings in it or taken out.
+
+    Attributes:
+        seconds: that one comparison takes, about.
+    """
+
+    seconds = 0.0
 
     def __init__(self, subject: Subject, device: torch.device, findings: Sequence[Diagnosis], step: float) -> None:
         self._subject, self._device, self._findings = subject, device, findings
@@ -121,10 +127,15 @@ class Trial:
             self._subject.rebuild()
         self._take(1)  # first-call work of a step that was built anew
         self._kept: Kept = self._subject.snapshot()
-        self._stack.enter_context(self._tape.installed())
-        with self._tape.recorded(self._findings):
-            self._take(self._steps)
-        self._seconds([])  # with wrappers in place, once without looking
+        try:
+            self._stack.enter_context(self._tape.installed())
+            with self._tape.recorded(self._findings):
+                self._take(self._steps)
+            self._seconds([])  # with wrappers in place, once without looking
+            self.seconds = 2 * PAIRS * self._steps * self._seconds([])
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
