@@ -12,15 +12,15 @@ from denizen.zoo.fruits.play import Chase, Guess, Lookahead, hindsight, scores
 
 
 def test_scores_are_those_of_the_description():
-    """Standard errors of the description's values: about 0.02; of these, 2.4 to 3.3 / sqrt(3,000)."""
+    """Standard errors of the description's values: about 0.02; of these, 2.4 to 3.3 / sqrt(2,000)."""
     env = fruits(starts=ORIGINAL_STARTS)
-    best = hindsight(env, num_envs=3000)
-    found = {type(agent): scores(env, agent, num_envs=3000) for agent in (Guess(), Chase(env), Lookahead(env))}
+    best = hindsight(env, num_envs=2000)
+    found = {type(agent): scores(env, agent, num_envs=2000) for agent in (Guess(), Chase(env), Lookahead(env))}
     for score, mean, spread in (
         (found[Guess], -10.41, 2.78), (found[Chase], 5.29, 3.31), (found[Lookahead], 7.49, 2.66), (best, 7.87, 2.43),
     ):  # fmt: skip
-        assert float(score.mean()) == pytest.approx(mean, abs=4 * (0.02**2 + spread**2 / 3000) ** 0.5)
-        assert float(score.std()) == pytest.approx(spread, rel=0.06)
+        assert float(score.mean()) == pytest.approx(mean, abs=4 * (0.02**2 + spread**2 / 2000) ** 0.5)
+        assert float(score.std()) == pytest.approx(spread, rel=0.08)
     for score in found.values():
         assert bool((score <= best).all())
 
@@ -43,9 +43,9 @@ def test_play_reads_raw_observations_alike():
 
 
 def test_matches_are_won_by_lookahead_and_lost_by_guessing():
-    env = fruits_match()
-    assert bool((scores(env, Lookahead(env), num_envs=20) == 30).all())
-    assert bool((scores(env, Guess(), num_envs=20) == -30).all())
+    env = fruits_match(max_steps=300, win_score=6, fail_score=-6)
+    assert float((scores(env, Lookahead(env), num_envs=50) == 6).float().mean()) > 0.9
+    assert bool((scores(env, Guess(), num_envs=50) == -6).all())
 
 
 def test_what_has_no_hindsight_is_named():
