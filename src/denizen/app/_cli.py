@@ -90,8 +90,11 @@ FURTHER: dict[str, tuple[str, str]] = {
     "evaluate": ("_evaluate", "Evaluate"),
     "watch": ("_watch", "Watch"),
     "compare": ("_evaluate", "Compare"),
+    "experiment": ("_experiment", "Experiment"),
     "profile": ("_profile", "Profile"),
     "doctor": ("_doctor", "Doctor"),
+    "bench": ("_bench", "Bench"),
+    "equivalent": ("_equivalent", "Equivalent"),
 }
 
 

@@ -2,6 +2,12 @@
 
 from denizen._watch._findings import Finding as Finding
 from denizen._watch._recorder import allow as allow
+from denizen.perf._bench import bench as bench
+from denizen.perf._bench_report import BenchCase as BenchCase
+from denizen.perf._bench_report import BenchReport as BenchReport
+from denizen.perf._bench_report import Ratio as Ratio
+from denizen.perf._bench_report import Regression as Regression
+from denizen.perf._bench_variant import Variant as Variant
 from denizen.perf._budget import Budget as Budget
 from denizen.perf._budget import budget as budget
 from denizen.perf._budget_report import BudgetReport as BudgetReport

@@ -136,7 +136,7 @@ class _Comparison:
             except InputError as error:
                 self.truth = None
                 self.verdict_.notes.append(f"float64 could not be tried: {_first_line(error.__cause__ or error)}")
-        self._compare(step, *seen, exact)
+        self._compare(step, seen[0], seen[1], exact)
 
     def _one(self, side: Side, step: int, batch: Any, what: str) -> Observed:
         _seed(self.seed + step)

@@ -73,7 +73,7 @@ def _by_itself(mine: Named, shapes: Mapping[str, torch.Size]) -> tuple[Callable[
     only_b = [f"{name} {[*shape]}" for name, shape in shapes.items() if name not in mine or mine[name].shape != shape]
     raise InputError(
         f"a and b have other weights: only a has {_list(only_a)}; only b has {_list(only_b)}. Say where these "
-        "come from: weights={'name in b': 'name in a', 'qkv.weight': ['q.weight', 'k.weight', 'v.weight']}, or a function from "
+        "come from: weights={'qkv.weight': ['q.weight', 'k.weight', 'v.weight']}, or a function from "
         "the state dict of a to that of b"
     )
 

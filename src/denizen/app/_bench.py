@@ -1,0 +1,138 @@
+"""`denizen bench`: time a step and count what it does; two side by side; against an earlier result."""
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+from denizen.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from denizen.perf import BenchReport
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """`denizen bench`."""
+
+    about: ClassVar[str] = """Time a step: forward, backward, optimizer, memory, launches; by batch size and variant.
+
+TARGET is FILE.py:NAME or package.module:NAME, a function that builds a step and returns it:
+  def make(batch_size, device):            # or either, or neither
+      ...
+      def step(): ...
+      return step
+Variants are words joined by +: eager compile compile:MODE compile:BACKEND bf16 fp16 tf32 fp32.
+
+exit code: 0 done, 1 something became worse than --against, or --versus compares what is not the same, 2 wrong usage.
+
+examples:
+  denizen bench train.py:make --batch 8,16,32,64 --variants eager,compile,bf16
+  denizen bench train.py:make --versus faster.py:make --batch 32
+  denizen bench train.py:make --json > before.json
+  denizen bench train.py:make --against before.json
+  denizen bench --setup "x = torch.randn(1000, 1000)" --stmt "x @ x" """
+
+    target: Annotated[Positional[str], arg(metavar="TARGET")] = ""
+    """FILE.py:NAME or package.module:NAME."""
+    versus: Annotated[str | None, arg(metavar="TARGET", help_behavior_hint="")] = None
+    """Another one to compare with; with --stmt another statement."""
+    batch: Annotated[str | None, arg(metavar="N,N,…", help_behavior_hint="(default: the maker takes none)")] = None
+    """Batch sizes."""
+    variants: Annotated[str, arg(metavar="WORD,WORD,…")] = "eager"
+    """Ways to run it."""
+    stmt: Annotated[str | None, arg(metavar="CODE", help_behavior_hint="")] = None
+    """A statement in place of TARGET; torch is imported."""
+    setup: Annotated[str, arg(metavar="CODE")] = ""
+    """What runs before it, once."""
+    weights: Annotated[str | None, arg(metavar="TARGET", help_behavior_hint="(default: by name or order)")] = None
+    """Function from the state dict of TARGET's module to that of --versus'."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to run."""
+    rounds: Annotated[int, arg(metavar="N")] = 20
+    """Rounds to take medians of."""
+    json: FlagCreatePairsOff[bool] = False
+    """Print JSON and nothing else."""
+    plot: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
+    """Draw it."""
+    against: Annotated[Path | None, arg(metavar="RESULT.json", help_behavior_hint="")] = None
+    """Earlier result (from --json); tell what became worse."""
+
+    def __call__(self, console: "Console") -> int:
+        """Measure, print, compare."""
+        from rich.console import Console as Plain
+
+        from denizen import perf
+
+        earlier = perf.BenchReport.read(self.against) if self.against is not None else None
+        with contextlib.redirect_stdout(sys.stderr):  # what the step prints stays out of the report
+            report = self._report()
+        if self.plot is not None:
+            report.plot(self.plot)
+        worse = report.against(earlier) if earlier is not None else []
+        if self.json:
+            print(report.to_json())
+        else:
+            console.print(report)
+        tell = Plain(stderr=True) if self.json else console
+        for regression in worse:
+            tell.print(f"WORSE {regression}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+        if earlier is not None and not worse:
+            tell.print(f"nothing is worse than in {self.against}", highlight=False, markup=False)
+        return 1 if worse or not report.valid else 0
+
+    def _report(self) -> "BenchReport":
+        from denizen import perf
+        from denizen.app._target import load_target
+
+        if bool(self.target) == (self.stmt is not None):
+            raise ConfigError("denizen bench takes a TARGET such as train.py:make, or --stmt CODE")
+        if self.setup and self.stmt is None:
+            raise ConfigError("--setup goes with --stmt")
+        load: Callable[[str], Any] = load_target if self.stmt is None else self._statement
+        first = self.target or self.stmt or ""
+        versus = self.versus
+        return perf.bench(
+            load(first), versus=None if versus is None else load(versus),
+            batch=_numbers(self.batch), variants=[word for word in self.variants.split(",") if word],
+            weights=None if self.weights is None else load_target(self.weights, "weights"),
+            device=None if self.device == "auto" else self.device, rounds=self.rounds, names=_names(first, versus),
+        )  # fmt: skip
+
+    def _statement(self, text: str) -> Callable[[], Callable[[], Any]]:
+        try:
+            setup, code = compile(self.setup, "--setup", "exec"), compile(text, "--stmt", "exec")
+            with contextlib.suppress(SyntaxError):
+                code = compile(text, "--stmt", "eval")  # an expression: what it gives is compared
+        except SyntaxError as error:
+            raise ConfigError(f"{error.filename} is no Python: {error.msg}: {(error.text or '').strip()}") from error
+
+        def make() -> Callable[[], Any]:
+            import torch
+
+            names: dict[str, Any] = {"torch": torch}
+            exec(setup, names)  # noqa: S102  # the user's own words
+            return lambda: eval(code, names)  # noqa: S307
+
+        return make
+
+
+def _names(first: str, second: str | None) -> tuple[str, str]:
+    """Short names of both, without commas, which part keys."""
+    names = [word.rpartition("/")[2].removesuffix(":make").replace(",", ";") for word in (first, second or "")]
+    return ("A", "B") if names[0] == names[1] else (names[0], names[1])
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--batch {text}: expected numbers joined by commas, such as 8,16,32,64") from error

@@ -1,0 +1,82 @@
+"""`denizen equivalent`: whether one model computes and learns what another does."""
+
+import contextlib
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+from denizen.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from denizen.perf import Verdict
+
+
+@dataclasses.dataclass(frozen=True)
+class Equivalent:
+    """`denizen equivalent`."""
+
+    about: ClassVar[str] = """Tell whether model B computes and learns what model A does, and where they first differ.
+
+A and B are FILE.py:NAME or package.module:NAME: a class or function that gives a module, called without arguments.
+
+exit code: 0 the same (bit-equal or within tolerance), 1 different, 2 wrong usage.
+
+examples:
+  denizen equivalent model.py:Net faster.py:Net --shape 32,3,64,64
+  denizen equivalent model.py:Net faster.py:Net --inputs model.py:batch --weights faster.py:from_net
+  denizen equivalent model.py:Net faster.py:Net --shape 8,50,25 --steps 10 --json"""
+
+    a: Annotated[Positional[str], arg(metavar="A")]
+    """The reference."""
+    b: Annotated[Positional[str], arg(metavar="B")]
+    """The candidate."""
+    inputs: Annotated[str | None, arg(metavar="TARGET", help_behavior_hint="")] = None
+    """Function that gives a batch: a tensor, a tuple of arguments, a mapping, or a list of batches."""
+    shape: Annotated[str | None, arg(metavar="N,N,…", help_behavior_hint="")] = None
+    """In place of --inputs: a tensor of normal random numbers of this shape."""
+    weights: Annotated[str | None, arg(metavar="TARGET", help_behavior_hint="(default: by name or order)")] = None
+    """Function from the state dict of A to that of B."""
+    steps: Annotated[int, arg(metavar="N")] = 3
+    """Steps of training."""
+    seed: Annotated[int, arg(metavar="N")] = 0
+    """Of weights, inputs and draws."""
+    json: FlagCreatePairsOff[bool] = False
+    """Print JSON and nothing else."""
+
+    def __call__(self, console: "Console") -> int:
+        """Compare, and print."""
+        with contextlib.redirect_stdout(sys.stderr):
+            verdict = self._verdict()
+        if self.json:
+            print(verdict.to_json())
+        else:
+            console.print(str(verdict), highlight=False, markup=False, soft_wrap=True)
+        return 0 if verdict.passed else 1
+
+    def _verdict(self) -> "Verdict":
+        import torch
+
+        from denizen import perf
+        from denizen.app._target import load_target
+
+        if (self.inputs is None) == (self.shape is None):
+            raise ConfigError("denizen equivalent needs a batch: --inputs model.py:batch, or --shape 8,50,25")
+        weights = None if self.weights is None else load_target(self.weights, "weights")
+        made: list[Any] = []
+        for word in (self.a, self.b):
+            torch.manual_seed(self.seed)
+            made.append(load_target(word)())
+        torch.manual_seed(self.seed)
+        batch = torch.randn(_shape(self.shape)) if self.shape is not None else load_target(self.inputs or "", "batch")()
+        return perf.equivalent(made[0], made[1], batch, weights=weights, steps=self.steps, seed=self.seed)
+
+
+def _shape(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--shape {text}: expected numbers joined by commas, such as 8,50,25") from error
