@@ -451,3 +451,19 @@ def test_nothing_stays_behind(x):
     with budget():
         assert torch.cuda.synchronize is not before[0]
     assert (torch.cuda.synchronize, torch.cuda.Event, threading.Thread.start) == before
+
+
+@pytest.mark.parametrize(
+    ("act", "fix"),
+    [
+        (lambda x: torch.repeat_interleave(x), "output_size"),
+        (lambda x: torch.nn.functional.one_hot(x), "num_classes"),
+        (lambda x: torch.bincount(x), "scatter_add_"),
+        (lambda x: x.sum().item(), "every N steps"),
+    ],
+)
+def test_the_fix_is_that_of_the_line(act, fix):
+    guard = budget(host_reads=None)
+    with guard:
+        act(torch.arange(3, device=DEVICE))
+    assert fix in guard.report.findings[0].fix

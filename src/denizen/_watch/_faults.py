@@ -4,8 +4,7 @@ from denizen._watch._places import Place
 
 FIXES = {
     "host-sync-item": "keep the value on the device: add it up there and read it every N steps (in `allow`), or one "
-    "step late; give repeat_interleave its output_size and one_hot its num_classes; scatter_add into a fixed size "
-    "instead of bincount",
+    "step late",
     "host-sync-float": "keep it a 0-dim tensor and do the arithmetic on the device",
     "host-sync-bool": "choose with torch.where, clamp or a mask; check every N steps (in `allow`); switch validation "
     "off (validate_args=False, error_if_nonfinite=False, cholesky_ex, inv_ex and solve_ex of torch.linalg); "
@@ -29,6 +28,14 @@ FIXES = {
     "recompile-limit": "this function now runs without compilation: make it recompile less (tensors for numbers, "
     "mark_dynamic), or raise torch._dynamo.config.recompile_limit",
     "alloc-churn": "preallocate and write slices or out=; drop the clone; no empty_cache in the loop",
+}
+
+_INSTEAD = {  # of what reads by itself, where the line or the operation names it
+    "repeat_interleave": "give repeat_interleave its output_size",
+    "one_hot": "give one_hot its num_classes",
+    "bincount": "scatter_add_ ones into zeros of a fixed size",
+    "histc": "give histc its bounds",
+    "nanmedian": "median over a fixed number of sorted values, or read it every N steps (in `allow`)",
 }
 
 _BY_METHOD = {
@@ -64,6 +71,15 @@ _BY_OP = {
     "aten::_linalg_eigh": "host-sync-bool",
     "aten::_linalg_svd": "host-sync-bool",
 }
+
+
+def fix_of(kind: str, op: str, code: str) -> str:
+    """What to write instead; "" for a kind that is none of a fault."""
+    if kind == "host-sync-item" and ".item(" not in code and ".tolist(" not in code:
+        for word, fix in _INSTEAD.items():
+            if word in op or word in code:
+                return fix
+    return FIXES.get(kind, "")
 
 
 def kind_of_read(schema: str, place: Place, logical: bool) -> str:

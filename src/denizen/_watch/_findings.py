@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
 
-from denizen._watch._faults import FIXES
+from denizen._watch._faults import fix_of
 from denizen._watch._places import Place
 from denizen._watch._recorder import TRANSFERS, Event
 
@@ -91,7 +91,7 @@ def _finding(group: list[Event], steps: Sequence[int] | None) -> Finding:
         kind=first.kind, file=place.file, line=place.line, function=place.function, code=place.code, op=first.op,
         count=max(per_step.values()), total=len(group), bytes=sum(event.bytes for event in group),
         period=_period(group, steps), steps=tuple(sorted(seen)), limits=limits, reason=first.reason, via=place.via,
-        fix=FIXES.get(first.kind, ""), note=next((event.note for event in group if event.note), ""),
+        fix=fix_of(first.kind, first.op, place.code), note=next((event.note for event in group if event.note), ""),
     )  # fmt: skip
 
 

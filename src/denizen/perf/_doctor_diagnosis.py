@@ -112,7 +112,7 @@ def of_finding(found: Finding) -> Diagnosis:
     evidence += [found.note] if found.note else []
     return Diagnosis(
         found.kind, found.file, found.line, found.function, found.code, found.count, found.period,
-        lowered(WARNING, found.period), tuple(evidence), FIXES.get(found.kind, found.fix), "high", found.op,
+        lowered(WARNING, found.period), tuple(evidence), found.fix or FIXES.get(found.kind, ""), "high", found.op,
         each * found.count, via=found.via,
     )  # fmt: skip
 
