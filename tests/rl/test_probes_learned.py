@@ -48,8 +48,11 @@ def judged(policy, observation):
 @pytest.mark.parametrize(
     "env",
     [
-        Resets(), Both(), Endless(), Continuous(),
-        *[pytest.param(env, marks=pytest.mark.slow) for env in (Constant(), ObsValue(), Delayed(), Action(), Mortal())],
+        Resets(), Both(),
+        *[
+            pytest.param(env, marks=pytest.mark.slow)
+            for env in (Constant(), ObsValue(), Delayed(), Action(), Endless(), Mortal(), Continuous())
+        ],
     ],
     ids=lambda env: type(env).__name__,
 )  # fmt: skip
