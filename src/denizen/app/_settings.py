@@ -44,9 +44,11 @@ def fill(cls: type[Any], values: Mapping[str, Any], flag: str) -> Any:
 
 
 def guess(value: Any) -> Any:
-    """A text as a number, a truth value, none, or a text, in this order; other values as they are."""
+    """A text as a number, a truth value, none, several of these with commas between, or a text, in this order."""
     if not isinstance(value, str):
         return value
+    if "," in value:
+        return tuple(guess(part.strip()) for part in value.split(","))
     if value.lower() in ("true", "false", "none"):
         return {"true": True, "false": False, "none": None}[value.lower()]
     for read in (whole, float):
