@@ -557,7 +557,9 @@ LOOKALIKES = {
             before = x.clone()
             first = x[0].clone()
             x.add_(1)
-            return x - before, first
+            masked = before.clone()
+            masked[:3] = 0
+            return masked.sum(), x - before, first
         """,
     "a sum over micro-batches": """
         net = nn.Linear(4, 1).to(device)

@@ -122,6 +122,8 @@ class Operations(TorchDispatchMode):
         if not any(tensor.device.type == self.device for tensor in (*given, *results)):
             self.host_ops += seen.computes and bool(results)
             return
+        if seen.mutates and self.copied:
+            self._written({memory(tensor) for tensor in given})
         if seen.view or not seen.computes:
             return
         place = locate(METHODS, self._thread)
@@ -234,13 +236,19 @@ class Operations(TorchDispatchMode):
             return
         self.copied.append(Copied(op, source, weakref.ref(made), (version, made._version)))
 
+    def _written(self, blocks: set[int]) -> None:
+        """A clone that is written to while it lives is needed, though it may be gone by the end of the step."""
+        for copy in self.copied:
+            made = copy.made() if copy.source is not None else None
+            copy.needed |= made is not None and memory(made) in blocks
+
     def _settle(self) -> None:
         """A clone is needed where it or its source is written to while both are there."""
         for copy in self.copied:
             if copy.source is None:
                 continue
             made = copy.made()
-            copy.needed = copy.source._version != copy.versions[0]
+            copy.needed |= copy.source._version != copy.versions[0]
             copy.needed |= made is not None  # kept: a later step may change its source, or itself
             copy.source = None
 
