@@ -151,6 +151,7 @@ def test_a_training_that_diverges_says_so():
         ({"epochs": 0}, "at least 1"),
         ({"learning_rate": 0.0}, "above 0"),
         ({"variant": "reference", "checkpoint_steps": True}, "take --variant fast"),
+        ({"variant": "captured", "checkpoint_steps": True}, "no graph can record"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_a_folder_is_made(tmp_path, changes, part):

@@ -108,3 +108,8 @@ class Settings:
             )
         if self.checkpoint_steps and self.variant == "reference":
             raise InputError("checkpoint_steps: the reference keeps everything; take --variant fast")
+        if self.checkpoint_steps and self.variant == "captured" and self.dropout:
+            raise InputError(
+                "checkpoint_steps: recomputing dropout asks the host for the generator, which no graph can record; "
+                "take --variant compiled, or dropout 0"
+            )
