@@ -91,3 +91,22 @@ def test_the_authors_rules_hold_in_probes():
     for env in (Mortal(), Resets(), Continuous(), Padded(), Bandit()):
         report = dz.check(env, steps=2)
         assert report.ok, str(report)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("env", GAMES, ids=name)
+def test_a_gpu_plays_the_same_game(env):
+    """Bit for bit where states are whole numbers; for some steps, to rounding, where they are real."""
+    worlds = [dz.rl.Worlds(env, 100, seed=1, device=device) for device in ("cpu", "cuda")]
+    looks = [each.reset() for each in worlds]
+    real = any(leaf.is_floating_point() for leaf in worlds[0].carry.leaves)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(10 if real else 200):
+        torch.testing.assert_close(looks[1].observation.cpu(), looks[0].observation, rtol=1e-3, atol=1e-3)
+        given = random_actions(env, 100, generator)
+        here, there = (each.step(given) for each in worlds)
+        torch.testing.assert_close(there.reward.cpu(), here.reward, rtol=1e-3, atol=1e-3)
+        assert torch.equal(there.ended.cpu(), here.ended)
+        looks = [here.look, there.look]
+    for each in worlds:
+        each.check()
