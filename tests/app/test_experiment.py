@@ -56,9 +56,9 @@ def test_an_experiment_goes_from_training_to_report_and_is_resumed(denizen, tmp_
     for word in ("ground_truth", "proxy", "uniform moves", "omniscient seeker", "grid_lifetime", "persist"):
         assert word in report
     assert (tmp_path / "exp/report/survival.png").exists()
-    stamp = (tmp_path / "exp/proxy/seed-0/evaluation-42.npz").stat().st_mtime_ns
+    stamp = (tmp_path / "exp/proxy/seed-3000/evaluation-42.npz").stat().st_mtime_ns
     assert denizen(*SMALL)[0] == 0  # nothing is done twice
-    assert (tmp_path / "exp/proxy/seed-0/evaluation-42.npz").stat().st_mtime_ns == stamp
+    assert (tmp_path / "exp/proxy/seed-3000/evaluation-42.npz").stat().st_mtime_ns == stamp
     assert json.loads((tmp_path / "exp/experiment.json").read_text())["modes"] == ["ground_truth", "proxy"]
     code, _, err = denizen(*SMALL, "--seeds", "2")
     assert code == 2

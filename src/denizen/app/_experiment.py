@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 EVALUATION_SEEDS = (42, 43, 44)
 NAME = "experiment.json"
+SEEDS_APART = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,8 +159,11 @@ example:
         return self.modes or tuple(name for name, mode in MODES.items() if mode.in_all)
 
     def _trainings(self) -> Iterator[tuple[str, int, Path]]:
+        from denizen.zoo.foraging import MODES
+
         for mode in self._modes():
-            for seed in range(self.seeds):
+            first = SEEDS_APART * list(MODES).index(mode)  # trainings of two modes share no random number
+            for seed in range(first, first + self.seeds):
                 yield mode, seed, self.out / mode / f"seed-{seed}"
 
     def _settings(self, mode: str) -> dict[str, Any]:
