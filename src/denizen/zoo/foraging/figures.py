@@ -23,8 +23,9 @@ def survival_figure(arms: Sequence["Arm"], path: Path) -> None:
         low, high = survival_band(arm)
         axes.step(ages, curve[1:], where="post", color=colour, label=arm.name)
         axes.fill_between(ages, low[1:], high[1:], step="post", color=colour, alpha=0.2, linewidth=0)
-    axes.axvline(101, color="0.6", linestyle=":", linewidth=1)
-    axes.text(101, 1.02, "starved without food", color="0.4", fontsize=8, ha="center")
+    if arms[0].all.budget > 101:
+        axes.axvline(101, color="0.6", linestyle=":", linewidth=1)
+        axes.text(101, 1.02, "starved without food", color="0.4", fontsize=8, ha="center")
     axes.set(xscale="log", xlim=(1, arms[0].all.budget), ylim=(0, 1.06), xlabel="age (steps)", ylabel="share alive")
     axes.legend(frameon=False)
     figure.savefig(path, dpi=120)
