@@ -210,10 +210,12 @@ example:
             target, _ = choose(None if self.device == "auto" else self.device, "experiment")
             agent = Learnt(saved.policy.to(target))
             compile = target.type == "cuda" or self.budget * self.worlds >= COMPILE_FROM * 100
-        for seed in missing:
-            _save(files[seed], forage(
-                saved.env, agent, num_envs=self.worlds, steps=self.budget, seed=seed, device=target, compile=compile
-            ))  # fmt: skip
+            for seed in missing:
+                told = forage(
+                    saved.env, agent, num_envs=self.worlds, steps=self.budget, seed=seed, device=target,
+                    compile=compile,
+                )  # fmt: skip
+                _save(files[seed], told)
         return [Foraged.load(file) for file in files.values()]
 
 
