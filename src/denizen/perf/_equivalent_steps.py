@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree
 
 from denizen.errors import InputError
 from denizen.perf._equivalent import _seed
@@ -21,8 +22,9 @@ def equivalent_steps(
 ) -> Verdict:  # fmt: skip
     """Build both from one seed, give the modules of `b` the weights of `a`, and take steps with the same draws.
 
-    What the steps return is compared, and all weights and gradients after each step. Modules are those that the steps
-    use by name, in that order.
+    Tensors that both use by the same name are made equal too: batches, which otherwise depend on how many numbers the
+    weights took. What the steps return is compared, and all weights and gradients after each step. Modules are those
+    that the steps use by name, in that order.
 
     Raises:
         InputError: they use other numbers of modules, or the weights of `b` cannot be told from those of `a`.
@@ -37,6 +39,7 @@ def equivalent_steps(
     pairs = [(x, y, Mapped(x, y, weights)) for x, y in zip(mine, others, strict=True)]
     for x, y, mapped in pairs:
         y.load_state_dict(mapped({name: tensor.clone() for name, tensor in x.state_dict().items()}))
+    _share_data(a, b)
     verdict, rule = Verdict("; ".join(dict.fromkeys(m.about for _, _, m in pairs)), seed=seed), Rule(TOLERANCES)
     for number in range(1, steps + 1):
         results = []
@@ -60,6 +63,19 @@ def modules_of(step: Callable[..., Any]) -> list[nn.Module]:
     plain: list[Any] = [getattr(module, "_orig_mod", module) for module in found.values() if list(module.parameters())]
     inner = {id(part) for module in plain for part in module.modules() if part is not module}
     return [module for module in plain if id(module) not in inner]
+
+
+def _share_data(a: Callable[..., Any], b: Callable[..., Any]) -> None:
+    """Copy tensors from variables of one step to those of the same name in the other."""
+    theirs = dict(_used(b, 0))
+    for name, thing in _used(a, 0):
+        if isinstance(thing, (Tensor, list, tuple, dict)):
+            pairs = zip(_pytree.tree_leaves(thing), _pytree.tree_leaves(theirs.get(name)), strict=False)
+            for source, into in pairs:
+                both = isinstance(source, Tensor) and isinstance(into, Tensor) and not isinstance(into, nn.Parameter)
+                if both and source.shape == into.shape:
+                    with torch.no_grad():
+                        into.copy_(source)
 
 
 def _compare(verdict: Verdict, rule: Rule, step: int, title: str, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
