@@ -63,7 +63,9 @@ def _safe(stop: BaseException) -> str:
     from denizen.app._cli import resume_command
 
     steps = getattr(stop, "steps", None)
-    safe = f"{steps} steps" if steps is not None else f"{getattr(stop, 'updates', 0)} updates"
+    epochs = getattr(stop, "epochs", None)
+    safe = f"{getattr(stop, 'updates', 0)} updates" if epochs is None else f"{epochs} epochs"
+    safe = safe if steps is None else f"{steps} steps"
     return f"; {safe} are safe, go on with: {resume_command(folder)}"
 
 

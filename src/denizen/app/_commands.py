@@ -58,9 +58,14 @@ def run_model(config: RunConfig, console: Console) -> None:
 
 def resume(command: Resume, console: Console) -> None:
     """`denizen resume`."""
-    if _trained.is_training(command.run):
+    dotgat = _trained.is_dotgat(command.run)
+    if dotgat or _trained.is_training(command.run):
         if command.steps is not None:
             raise ConfigError("--steps: a training has its number of steps, which its schedules go by; leave it out")
+        if dotgat:
+            from denizen.app import _train_dotgat
+
+            return _train_dotgat.resume(command.run, command.device, command.quiet, console)
         return _trained.resume(command.run, command.device, command.quiet, console)
     saved = run.load(command.run)
     if command.steps is not None and command.steps < 0:
@@ -88,6 +93,10 @@ def resume(command: Resume, console: Console) -> None:
 
 def show(command: Show, console: Console) -> None:
     """`denizen show`."""
+    if _trained.is_dotgat(command.run):
+        from denizen.app import _train_dotgat
+
+        return _train_dotgat.show(command.run, console)
     if _trained.is_training(command.run):
         return _trained.show(command.run, console)
     saved = run.load(command.run)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import tyro
 from tyro.conf import FlagCreatePairsOff
 
+from denizen.app._trained import is_dotgat
 from denizen.errors import ConfigError, MissingExtra
 from denizen.zoo.dotgat.config import Settings
+from denizen.zoo.dotgat.folder import Folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,15 +72,48 @@ examples:
             if self.settings != Settings() or self.out is not None:
                 raise ConfigError("--resume goes on with the settings of its folder: leave other flags out")
             console.print(f"{self.resume}: going on", highlight=False)
-            trained = dotgat.resume(self.resume, device=device, report=report)
-        else:
-            out = self.out or Path("runs") / f"dotgat-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-            trained = dotgat.train(self.settings, out, device=device, report=report)
+        out = self.resume or self.out or Path("runs") / f"dotgat-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+        try:
+            if self.resume is not None:
+                trained = dotgat.resume(out, device=device, report=report)
+            else:
+                trained = dotgat.train(self.settings, out, device=device, report=report)
+        except KeyboardInterrupt:
+            if not is_dotgat(out):
+                raise
+            raise Interrupted(out, Folder.open(out).manifest["epochs"]) from None
         if trained.folder is not None:
             _tell(trained, console)
             if self.quiet:
                 print(trained.folder)
         return 0
+
+
+class Interrupted(KeyboardInterrupt):
+    """A training was interrupted; its last whole epoch is safe in its folder."""
+
+    def __init__(self, folder: Path, epochs: int) -> None:
+        self.folder, self.epochs = folder, epochs
+
+
+def resume(path: Path, device: Any, quiet: bool, console: "Console") -> None:
+    """`denizen resume` of such a folder."""
+    TrainDotGAT(resume=path, device=device, quiet=quiet)(console)
+
+
+def show(path: Path, console: "Console") -> None:
+    """`denizen show` of such a folder: how it stands, and its results where it has ended."""
+    manifest = Folder.open(path).manifest
+    settings = manifest["settings"]
+    console.print(
+        f"{settings['task']} by {settings['agents']} agents ({settings['variant']}), {manifest['epochs']} of "
+        f"{settings['epochs']} epochs, {manifest['status']}", highlight=False,
+    )  # fmt: skip
+    report = _reporter(console)
+    for row in manifest["metrics"][-5:]:
+        report(row)
+    if "results" in manifest:
+        console.print(_table(manifest["results"]))
 
 
 def _reporter(console: "Console") -> Any:
@@ -93,26 +128,30 @@ def _reporter(console: "Console") -> Any:
 
 
 def _tell(trained: "Trained", console: "Console") -> None:
-    from rich.table import Table
-
     from denizen.zoo.dotgat.data import draw
     from denizen.zoo.dotgat.pictures import draw_all
 
     assert trained.folder is not None
-    test = trained.results["test"]
-    name = next(name for name in ("accuracy", "unknown_mse", "mse") if name in test)
-    table = Table("test split", "accuracy" if name == "accuracy" else "mean squared error", box=None)
-    each = {"accuracy": "agent_accuracy", "mse": "agent_mse"}.get(name)
-    table.add_row("agents together", f"{test[name]:.4f}")
-    if each:
-        table.add_row("an agent by itself", f"{test[each]:.4f}")
-    for baseline, value in trained.results["baselines"].items():
-        table.add_row(baseline, f"{value:.4f}")
     console.print(f"ended: {trained.reason}", highlight=False)
-    console.print(table)
+    console.print(_table(trained.results))
     try:
         made = draw_all(trained.model, draw(trained.settings), trained.metrics, trained.results, trained.folder)
         console.print(f"pictures    {', '.join(str(path) for path in made)}", highlight=False, soft_wrap=True)
     except MissingExtra as error:
         console.print(f"no pictures: {error}", highlight=False)
     console.print(f"run folder  {trained.folder}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(results: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    test = results["test"]
+    name = next(name for name in ("accuracy", "unknown_mse", "mse") if name in test)
+    table = Table("test split", "accuracy" if name == "accuracy" else "mean squared error", box=None)
+    table.add_row("agents together", f"{test[name]:.4f}")
+    each = {"accuracy": "agent_accuracy", "mse": "agent_mse"}.get(name)
+    if each:
+        table.add_row("an agent by itself", f"{test[each]:.4f}")
+    for baseline, value in results["baselines"].items():
+        table.add_row(baseline, f"{value:.4f}")
+    return table

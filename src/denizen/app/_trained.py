@@ -32,6 +32,11 @@ def is_training(path: Path) -> bool:
     )
 
 
+def is_dotgat(path: Path) -> bool:
+    """Whether a folder holds a training of agent attention networks."""
+    return "denizen dotgat" in _head(path / "manifest.json")
+
+
 def _head(file: Path) -> str:
     try:
         with open(file, "rb") as opened:

@@ -1,10 +1,12 @@
-"""The reference and the fast network at the benchmark's sizes, for the tools of `dz.perf`.
+r"""The reference and the fast network at the benchmark's sizes, for the tools of `dz.perf` and their commands.
 
-    denizen profile denizen.zoo.dotgat.makers:fast --cpu
-    dz.perf.equivalent(*makers.pair(), makers.batch(4), weights=makers.weights)
-    dz.perf.bench(makers.reference, versus=makers.fast, batch=[8, 16, 32, 64], weights=makers.weights)
+    denizen equivalent denizen.zoo.dotgat.makers:plain_network denizen.zoo.dotgat.makers:fast_network \
+        --shape 2,50,25 --weights denizen.zoo.dotgat.makers:weights
+    denizen bench denizen.zoo.dotgat.makers:reference --versus denizen.zoo.dotgat.makers:fast --batch 8,16,32,64 \
+        --weights denizen.zoo.dotgat.makers:weights
+    denizen profile denizen.zoo.dotgat.makers:fast
 
-Both start from equal weights, and train without dropout, whose draws would fall differently in the two layouts.
+All start from equal weights, and train without dropout, whose draws would fall differently in the two layouts.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,6 +26,16 @@ def pair(config: DotGATConfig = CONFIG, device: torch.device | str = "cpu") -> t
     torch.manual_seed(0)
     reference = DynamicDotGATReference(config, sensing)
     return reference.to(device), DynamicDotGAT.from_reference(reference).to(device)
+
+
+def plain_network() -> nn.Module:
+    """The reference, on the CPU."""
+    return pair()[0]
+
+
+def fast_network() -> nn.Module:
+    """The fast network, on the CPU."""
+    return pair()[1]
 
 
 def batch(size: int, config: DotGATConfig = CONFIG, device: torch.device | str = "cpu") -> Tensor:
