@@ -287,7 +287,7 @@ def test_on_cuda_phases_are_timed_by_events_without_waiting_in_between(monkeypat
     assert times["backward"] == [1.5] * 3
     calls.clear()
     _bench_measure.round_of(lambda: calls.append("step"), perf.Variant(), torch.device("cuda"), 3)
-    assert calls == ["wait", "step", "step", "step", "wait"]
+    assert calls == ["step", "wait", "step", "step", "step", "wait"]
 
 
 def test_fp32_products_that_use_tf32_are_told_apart(monkeypatch):

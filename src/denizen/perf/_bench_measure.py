@@ -148,12 +148,19 @@ def peak_of(step: Step, variant: Variant, device: torch.device) -> int:
 
 def steps_per_round(step: Step, variant: Variant, device: torch.device) -> int:
     """How many steps make a round long enough to be timed."""
-    return max(1, min(MOST, math.ceil(ROUND / max(round_of(step, variant, device, 1) / 1e3, 1e-9))))
+    steps = 1
+    while steps < MOST and (taken := round_of(step, variant, device, steps) * steps / 1e3) < ROUND:
+        steps = min(MOST, max(2 * steps, math.ceil(0.9 * steps * ROUND / max(taken, 1e-6))))
+    return steps
 
 
 def round_of(step: Step, variant: Variant, device: torch.device, steps: int) -> float:
-    """Milliseconds of a step: the device is waited for before and after the round, not within."""
+    """Milliseconds of a step: the device is waited for before and after the round, not within.
+
+    One step goes before, untimed: the round of another case has had the caches for itself.
+    """
     with variant.active(device):
+        step()
         wait(device)
         began = time.perf_counter()
         for _ in range(steps):
