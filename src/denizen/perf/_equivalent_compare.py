@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 BIT_EQUAL, WITHIN, DIFFERENT = "bit-equal", "within tolerance", "different"
-STATISTICAL = "statistically equal"
 Tolerances = Mapping[torch.dtype, tuple[float, float]]
 # (relative, absolute), as in torch.testing.assert_close. The absolute one is for values of the order of 1; for smaller
 # tensors it shrinks with them, or a gradient of 1e-6 that is missing altogether would pass.
