@@ -14,7 +14,7 @@ from denizen.nn import attention_maps, quantize_int8
 from denizen.zoo import dotgat
 from denizen.zoo.dotgat import Settings, pictures
 from denizen.zoo.dotgat.folder import Folder
-from denizen.zoo.dotgat.step import CapturedStep
+from denizen.zoo.dotgat.step import CapturedStep, Step
 
 TINY = Settings(
     agents=4, features=4, times=8, rank=2, hidden=8, heads=2, neighbours=2, processes=40, batch=8, epochs=4,
@@ -59,7 +59,7 @@ def test_captured_on_a_stand_in_for_cuda(monkeypatch):
     def made():
         torch.manual_seed(0)
         model, judge = dotgat.Answers(settings, data), dotgat.Judge(settings, data)
-        return model, dotgat.train.__globals__["Step"](settings, model, judge, torch.device("cpu"))
+        return model, Step(settings, model, judge, torch.device("cpu"))
 
     plain_model, plain = made()
     expected = [float(plain(batch)) for _ in range(4)]

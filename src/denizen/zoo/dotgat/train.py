@@ -246,6 +246,8 @@ class _Training:
             torch.cuda.set_rng_state(held["random.cuda"], self.device)
         epoch, self.best, since = held["counts"].tolist()
         self.epoch, self.since = int(epoch), int(since)
+        if _rank():  # what was saved are the first process's generators
+            torch.manual_seed(self.settings.seed + 1 + _rank() + 1_000_003 * self.epoch)
 
 
 def _under(prefix: str, held: dict[str, Tensor]) -> dict[str, Tensor]:
