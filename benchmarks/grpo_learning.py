@@ -92,9 +92,10 @@ def draw(rows, path: Path) -> None:
             axes.plot([s / 1e6 for s, _ in mine[0]], mean, color=colour, linewidth=2, label=label)
     for height, label in ((7.87, "hindsight optimum"), (5.29, "chase the lowest fruit"), (-10.41, "random")):
         axes.axhline(height, color="grey", linewidth=0.8, linestyle="dotted")
-        axes.text(0, height, f" {label}", va="bottom", fontsize=8, color="grey")
-    axes.set(xlabel="steps of worlds, millions", ylabel="greedy score after 100 steps")
-    axes.legend(loc="center right", frameon=False)
+        axes.text(1.0, height, f"{label} ", va="bottom", ha="right", fontsize=8, color="grey",
+                  transform=axes.get_yaxis_transform())  # fmt: skip
+    axes.set(ylim=(-12.5, 9.5), xlabel="steps of worlds, millions", ylabel="greedy score after 100 steps")
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.15), frameon=False)
     figure.savefig(path, dpi=110)
 
 
