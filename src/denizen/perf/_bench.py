@@ -1,13 +1,13 @@
 """Benchmarks of a step: by batch size, variant and implementation, side by side in one run."""
 
+import contextlib
 import dataclasses
-import gc
 import inspect
 import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
@@ -98,7 +98,8 @@ def bench(
             for trial in trials:
                 trial.count(warm_up)
             for trial in trials:
-                trial.start(warm_up)
+                if not trial.failure:
+                    trial.start(warm_up)
             drifts.append(_time(trials, rounds))
             cases += [trial.case() for trial in trials]
             ratios += _ratios(trials, ways, names, versus is not None)
@@ -143,7 +144,7 @@ class _Trial:
         """Counts and memory, of a step of its own, whose compiled code is forgotten afterwards."""
         from denizen._watch._compiled import graphs_compiled
 
-        with _Caught(self):
+        with _caught(self):
             before = graphs_compiled()
             step = self.ready(warm_up)
             graphs = graphs_compiled() - before
@@ -155,13 +156,13 @@ class _Trial:
 
     def start(self, warm_up: int) -> None:
         """Get ready for timing."""
-        with _Caught(self):
+        with _caught(self):
             self.step = self.ready(warm_up)
             self.inner = steps_per_round(self.step, self.way, self.place)
 
     def round(self) -> None:
         """One more round."""
-        with _Caught(self):
+        with _caught(self):
             self.rounds.append(round_of(self.step, self.way, self.place, self.inner))
 
     def case(self) -> BenchCase:
@@ -177,28 +178,18 @@ class _Trial:
         )  # fmt: skip
 
 
-class _Caught:
+@contextlib.contextmanager
+def _caught(trial: _Trial) -> Generator[None]:
     """Out of memory ends a trial, not the benchmark."""
-
-    def __init__(self, trial: _Trial) -> None:
-        self._trial = trial
-
-    def __enter__(self) -> None:
-        if self._trial.failure:
-            return
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        if error is None or not isinstance(error, Exception):
-            return False
-        trial = self._trial
-        if trial.failure:  # it has no step any more
-            return True
+    try:
+        yield
+        return
+    except Exception as error:
         if not out_of_memory(error):
-            return False
+            raise
         without_frames(error)
-        trial.failure, trial.step = "out of memory", None
-        gc.collect()
-        return True
+    trial.failure, trial.step = "out of memory", None  # out here the error has let go of the step's tensors
+    clean(trial.place)
 
 
 def _time(trials: list[_Trial], rounds: int) -> float:
@@ -209,7 +200,7 @@ def _time(trials: list[_Trial], rounds: int) -> float:
                 trial.round()
     for trial in trials:
         if not trial.failure:
-            with _Caught(trial):
+            with _caught(trial):
                 trial.phases = phases_of(trial.step, trial.way, trial.place, max(rounds, 10))
     part = max(1, rounds // 4)
     sides = [statistics.median(t.rounds[-part:]) / statistics.median(t.rounds[:part]) for t in trials if not t.failure]
