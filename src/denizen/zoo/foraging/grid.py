@@ -92,7 +92,7 @@ def draw_empty(planes: Tensor, taken: Tensor, width: int, word: Tensor, y: Tenso
         taken: int64 `[height]`: cells with an item, in each row.
         width: columns.
         word: int64 `[]`: uniform on 0 … 2^31 - 1; the bias is below cells / 2^31.
-        y: row of a cell to leave out, which is empty; -1: none.
+        y: row of a cell to leave out, which does not count as taken; -1: none.
         x: its column.
     """
     height = planes.shape[1]

@@ -178,13 +178,12 @@ class Foraging(dz.Env):
         energy = energy - change * self.poison_energy * ate_poison
 
         ate = ate_food + ate_poison
-        plane = ate_poison.to(torch.int64)
-        cleared = flipped(now.planes, plane[None], y[None], x[None], -ate[None])
         taken = now.taken.scatter_add(0, y[None], -ate[None])
         word = rng.integers("grow", 0, 2**31)[0]
-        row, column = draw_empty(cleared, taken.to(torch.int64), self.width, word, y, x)
+        row, column = draw_empty(now.planes, taken.to(torch.int64), self.width, word, y, x)
+        rows, columns, signs = torch.stack([y, row]), torch.stack([x, column]), torch.stack([-ate, ate])
         return now.replace(
-            planes=flipped(cleared, plane[None], row[None], column[None], ate[None]),
+            planes=flipped(now.planes, ate_poison.to(torch.int64).expand(2), rows, columns, signs),
             taken=taken.scatter_add(0, row[None], ate[None]),
             x=x, y=y, energy=energy, ate_food=ate_food, ate_poison=ate_poison,
             food=now.food + ate_food, poison=now.poison + ate_poison,
