@@ -370,3 +370,8 @@ def test_a_picture_shows_items_and_the_agent():
     assert image.shape == (48, 60, 3)
     assert image.dtype == torch.uint8
     assert len({tuple(pixel.tolist()) for pixel in (image[0, 3], image[12, 21], image[0, 57], image[24, 30])}) == 4
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "ground_truth_handhold", "grid_lifetime": "life"}])
+def test_the_world_keeps_the_authors_rules(options):
+    assert dz.check(foraging(height=16, width=16, food_range=(3, 9), poison_range=(3, 9), **options)).ok
