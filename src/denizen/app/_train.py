@@ -74,6 +74,8 @@ A --config file holds the same words, with tables for pairs:
     """Settings from a file; flags win over it."""
     validate_every: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: never)")] = None
     """Updates between evaluations on separate worlds."""
+    patience: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: never stop early)")] = None
+    """Updates without a better score after which to stop; the best policy is then the last."""
     tensorboard: FlagCreatePairsOff[bool] = False
     """Write metrics for TensorBoard as well, into RUN-tensorboard."""
     wandb: Annotated[str | None, arg(metavar="PROJECT", help_behavior_hint="(default: no)")] = None
@@ -241,7 +243,7 @@ def settings_of(command: Train) -> dict[str, Any]:
 
 def run(command: Train, device: str | None, console: "Console") -> int:
     """Train as the command says."""
-    from denizen.rl import train
+    from denizen.rl import Patience, train
 
     if not command.world_name:
         raise ConfigError("which world? for example: denizen train cartpole")
@@ -251,6 +253,7 @@ def run(command: Train, device: str | None, console: "Console") -> int:
         raise ConfigError(f"--seeds {command.seeds}: expected a whole number, at least 1")
     settings = settings_of(command)
     root = Path(command.out or f"runs/{command.world_name}-{command.algo}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
+    patience = None if command.patience is None else Patience(updates=command.patience)
     results = []
     for seed in range(command.seed, command.seed + command.seeds):
         made = build(settings, seed)
@@ -262,7 +265,7 @@ def run(command: Train, device: str | None, console: "Console") -> int:
             made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, compile=compile,
             device=device, validate_every=command.validate_every,
             progress=not command.quiet, settings=settings,
-            sinks=_sinks(command, folder),
+            sinks=_sinks(command, folder), patience=patience,
         ))  # fmt: skip
     if results[0].folder is None:  # another process writes and tells
         return 0
