@@ -48,7 +48,7 @@ class Seeker:
         self._far = self._dx.square() + self._dy.square()
         self._disc = (self._far <= radius * radius) & (self._far > 0)
         moves = [(dx, dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1) if (dx, dy) != (0, 0)]
-        self._moves = torch.tensor([self._number(torch.tensor(dx), torch.tensor(dy)) for dx, dy in moves])
+        self._moves = torch.stack([self._number(torch.tensor(dx), torch.tensor(dy)) for dx, dy in moves])
         self._next = torch.tensor([(radius + dy) * env.view_size + radius + dx for dx, dy in moves])
 
     def _number(self, dx: Tensor, dy: Tensor) -> Tensor:
