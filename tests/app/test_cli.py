@@ -20,25 +20,6 @@ from denizen.run import _folder, load
 SMALL = ["sir", "--agents", "300", "--steps", "12", "--replicates", "2"]
 
 
-@pytest.fixture
-def denizen(monkeypatch, capsys, tmp_path):
-    """Run a command in a folder of its own: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    before = signal.getsignal(signal.SIGTERM)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["denizen", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            app.main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    yield call
-    signal.signal(signal.SIGTERM, before)
-
-
 def test_run_prints_a_table_and_writes_a_folder_with_curves(denizen):
     code, out, err = denizen("run", *SMALL, "--out", "r")
     assert (code, err) == (0, "")

@@ -2,11 +2,8 @@
 
 import json
 import signal
-import sys
 
 import pytest
-
-from denizen import app
 
 SMALL = [
     "experiment", "goodhart", "--modes", "ground_truth", "proxy", "--steps", "256", "--seeds", "1", "--worlds", "4",
@@ -14,25 +11,6 @@ SMALL = [
     "--set", "num_envs=4", "num_steps=16", "epochs=1", "--policy", "channels=2", "hidden=8", "critic_hidden=8",
     "--out", "exp", "--device", "cpu",
 ]  # fmt: skip
-
-
-@pytest.fixture
-def denizen(monkeypatch, capsys, tmp_path):
-    """Run a command in a folder of its own: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    before = signal.getsignal(signal.SIGTERM)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["denizen", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            app.main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    yield call
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.slow

@@ -3,37 +3,16 @@
 import contextlib
 import json
 import signal
-import sys
 
 import pytest
 from PIL import Image
 
-from denizen import app
 from denizen.app._settings import fill, guess, pairs, whole
 from denizen.errors import ConfigError
 from denizen.rl import PPO, Linear
 from denizen.rl._training_folder import read_manifest, read_metrics
 
 SMALL = ["train", "cartpole", "--steps", "512", "--set", "num_envs=4", "num_steps=16", "--policy", "hidden=8"]
-
-
-@pytest.fixture
-def denizen(monkeypatch, capsys, tmp_path):
-    """Run a command in a folder of its own: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    before = signal.getsignal(signal.SIGTERM)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["denizen", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            app.main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    yield call
-    signal.signal(signal.SIGTERM, before)
 
 
 def test_a_training_is_kept_shown_evaluated_and_compared(denizen, tmp_path):

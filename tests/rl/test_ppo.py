@@ -257,3 +257,11 @@ def test_a_policy_of_the_wrong_width_is_named():
         dz.rl.ActorCritic(CartPole(), nn.Linear(5, 8))
     with pytest.raises(dz.errors.InputError, match=r"expected a dz\.rl\.ActorCritic"):
         dz.PPO().init(CartPole(), nn.Linear(4, 2), total_steps=1)
+
+
+@pytest.mark.parametrize("widths", [(0,), (64, -1), (2.5,)])
+def test_widths_that_are_none_are_named(widths):
+    with pytest.raises(dz.errors.InputError, match="hidden has"):
+        dz.rl.mlp(CartPole(), widths)
+    with pytest.raises(dz.errors.InputError, match="memory_size has -1"):
+        dz.rl.mlp(CartPole(), memory_size=-1)

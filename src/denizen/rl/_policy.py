@@ -183,6 +183,13 @@ def orthogonal(module: nn.Module, gain: float = _SQRT2) -> nn.Module:
     return module
 
 
+def _checked(name: str, sizes: Sequence[int], least: int = 1) -> None:
+    """Raise `InputError` unless every size is a whole number of at least `least`."""
+    for size in sizes:
+        if not isinstance(size, int) or isinstance(size, bool) or size < least:
+            raise InputError(f"policy: {name} has {size!r}, expected whole numbers of at least {least}")
+
+
 def _layers(width: int, hidden: Sequence[int], activation: type[nn.Module]) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for size in hidden:
@@ -205,7 +212,12 @@ def mlp(
         head: makes the value head.
         memory_size: width of a GRU cell; 0: none.
         seed: of the first weights.
+
+    Raises:
+        InputError: a width that is no whole number above 0.
     """
+    _checked("hidden", hidden)
+    _checked("memory_size", [memory_size], least=0)
     return _seeded(seed, lambda: ActorCritic(
         env, orthogonal(nn.Sequential(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))),
         critic_body=None if shared or memory_size else orthogonal(
@@ -228,7 +240,12 @@ def conv(
         critic_hidden: hidden layers of the critic, which take features and what is privileged.
         head: makes the value head.
         seed: of the first weights.
+
+    Raises:
+        InputError: a width that is no whole number above 0, or inputs that are no planes.
     """
+    for name, sizes in (("channels", channels), ("hidden", [hidden]), ("critic_hidden", critic_hidden)):
+        _checked(name, sizes)
 
     def build() -> ActorCritic:
         planes = env.network_input(torch.zeros(1, *env.observation_space.shape, dtype=env.observation_space.dtype))
