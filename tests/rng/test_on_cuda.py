@@ -44,3 +44,16 @@ def test_rounded_laws(name: str, worlds: int) -> None:
     else:  # by inversion: a probability in the last bit may tell one number from the next
         assert ((there - here).abs() <= 1).all()
         assert (there != here).float().mean() < 0.01
+
+
+@pytest.mark.parametrize("name", ["uniform", "bernoulli"])
+def test_more_worlds_than_a_grid_has_rows(name: str) -> None:
+    """CUDA launches at most 65,535 blocks along a second axis."""
+
+    def draw(device: str) -> Tensor:
+        key = torch.stack([torch.full((70_001,), 42), torch.arange(70_001)], 1).to(device)
+        step = torch.tensor(5, device=device)
+        args = (torch.tensor(0.5, device=device),) if name == "bernoulli" else ()
+        return torch.vmap(lambda one: getattr(Rng(one, step, num=3), name)("name", *args))(key).cpu()
+
+    assert torch.equal(draw("cuda"), draw("cpu"))

@@ -65,34 +65,58 @@ def _hazard_threshold(x, LOG2E, HIGH, LOW, C0, C1, C2, C3, C4, C5):
 
 
 @triton.jit
-def _draw_mask_kernel(
-    values, ids, key, step_ptr, out, bad, n, stream, row_stride, LOG2E, HIGH, LOW, C0, C1, C2, C3, C4, C5,
-    HAZARD: tl.constexpr, ARANGE: tl.constexpr, BLOCK: tl.constexpr,
+def _whose(worlds, n, FLAT: tl.constexpr, BLOCK: tl.constexpr):
+    """(world, place within it, whether there is one, first Philox block) of this program's 4 * BLOCK lanes.
+
+    FLAT: lanes go on from world to world, for worlds of few agents; else a program has one world.
+    """
+    lanes = tl.arange(0, 4 * BLOCK)
+    program = tl.program_id(0).to(tl.int64)
+    if FLAT:
+        at = program * (4 * BLOCK) + lanes
+        return at // n, at % n, at < worlds * n, program
+    blocks = tl.cdiv(n, 4 * BLOCK)
+    places = program % blocks * (4 * BLOCK) + lanes
+    return program // blocks, places, places < n, program % blocks * BLOCK
+
+
+@triton.jit
+def _drawn(
+    ids, key, step_ptr, stream, row_stride, world, places, inside, base,
+    ARANGE: tl.constexpr, FLAT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    world = tl.program_id(1).to(tl.int64)
-    first = tl.program_id(0).to(tl.int64) * (4 * BLOCK)
-    places = first + tl.arange(0, 4 * BLOCK)
-    inside = places < n
+    """The word of every lane."""
+    if FLAT:
+        k0 = tl.load(key + 2 * world, mask=inside, other=0).to(tl.uint32)
+        k1 = tl.load(key + 2 * world + 1, mask=inside, other=0).to(tl.uint32)
+    else:
+        k0 = tl.load(key + 2 * world).to(tl.uint32)
+        k1 = tl.load(key + 2 * world + 1).to(tl.uint32)
+    step = tl.load(step_ptr).to(tl.uint32)
+    if ARANGE:
+        if FLAT:
+            return _one_word(places, step, stream.to(tl.uint32), k0, k1)
+        return _four_words(base + tl.arange(0, BLOCK), step, stream.to(tl.uint32), k0, k1, BLOCK)
+    who = tl.load(ids + world * row_stride + places, mask=inside, other=0)
+    return _one_word(who, step, stream.to(tl.uint32), k0, k1)
+
+
+@triton.jit(do_not_specialize=["stream"])  # else a stream of 1 would be no tensor
+def _draw_mask_kernel(
+    values, ids, key, step_ptr, out, bad, worlds, n, stream, row_stride, LOG2E, HIGH, LOW, C0, C1, C2, C3, C4, C5,
+    HAZARD: tl.constexpr, ARANGE: tl.constexpr, FLAT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    world, places, inside, base = _whose(worlds, n, FLAT, BLOCK)
     x = tl.load(values + world * n + places, mask=inside, other=0.0)
     fine = x >= 0
     if not HAZARD:
         fine = fine & (x <= 1)
-    wrong = tl.sum((inside & ~fine).to(tl.int32))
-    if wrong > 0:
-        tl.atomic_max(bad + world, 1)
+    if tl.sum((inside & ~fine).to(tl.int32)) > 0:
+        tl.atomic_max(bad + world + places * 0, 1, mask=inside & ~fine)
     x = tl.where(fine, x, 0.0)
     hit = (places * 0).to(tl.int8)
     if tl.max(x) > 0:  # a block in which nothing can happen draws nothing
-        k0 = tl.load(key + 2 * world).to(tl.uint32)
-        k1 = tl.load(key + 2 * world + 1).to(tl.uint32)
-        step = tl.load(step_ptr).to(tl.uint32)
-        word_stream = stream.to(tl.uint32)
-        if ARANGE:
-            block = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-            word = _four_words(block, step, word_stream, k0, k1, BLOCK)
-        else:
-            who = tl.load(ids + world * row_stride + places, mask=inside, other=0)
-            word = _one_word(who, step, word_stream, k0, k1)
+        word = _drawn(ids, key, step_ptr, stream, row_stride, world, places, inside, base, ARANGE, FLAT, BLOCK)
         if HAZARD:
             threshold = _hazard_threshold(x, LOG2E, HIGH, LOW, C0, C1, C2, C3, C4, C5)
         else:
@@ -101,22 +125,21 @@ def _draw_mask_kernel(
     tl.store(out + world * n + places, hit, mask=inside)
 
 
-@triton.jit
-def _words_kernel(ids, key, step_ptr, out, n, stream, row_stride, ARANGE: tl.constexpr, BLOCK: tl.constexpr):
-    world = tl.program_id(1).to(tl.int64)
-    places = tl.program_id(0).to(tl.int64) * (4 * BLOCK) + tl.arange(0, 4 * BLOCK)
-    inside = places < n
-    k0 = tl.load(key + 2 * world).to(tl.uint32)
-    k1 = tl.load(key + 2 * world + 1).to(tl.uint32)
-    step = tl.load(step_ptr).to(tl.uint32)
-    word_stream = stream.to(tl.uint32)
-    if ARANGE:
-        block = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-        word = _four_words(block, step, word_stream, k0, k1, BLOCK)
-    else:
-        who = tl.load(ids + world * row_stride + places, mask=inside, other=0)
-        word = _one_word(who, step, word_stream, k0, k1)
+@triton.jit(do_not_specialize=["stream"])
+def _words_kernel(
+    ids, key, step_ptr, out, worlds, n, stream, row_stride, ARANGE: tl.constexpr, FLAT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    world, places, inside, base = _whose(worlds, n, FLAT, BLOCK)
+    word = _drawn(ids, key, step_ptr, stream, row_stride, world, places, inside, base, ARANGE, FLAT, BLOCK)
     tl.store(out + world * n + places, word.to(tl.int64), mask=inside)
+
+
+def _programs(worlds: int, num: int) -> tuple[tuple[int], bool]:
+    """(grid, whether lanes go on from world to world). One axis: a second one ends at 65,535 worlds."""
+    if num <= 2 * _BLOCK:
+        return (triton.cdiv(worlds * num, 4 * _BLOCK),), True
+    return (worlds * triton.cdiv(num, 4 * _BLOCK),), False
 
 
 def _rows(ids: torch.Tensor) -> int:
@@ -128,10 +151,13 @@ def words(ids: torch.Tensor, num: int, key: torch.Tensor, step: torch.Tensor, st
     """`_philox.words`; empty `ids` stand for 0 … num - 1."""
     out = torch.empty(key.shape[0], num, dtype=torch.int64, device=key.device)
     if out.numel():
-        grid = (triton.cdiv(num, 4 * _BLOCK), key.shape[0])
+        grid, flat = _programs(*out.shape)
         arange = ids.numel() == 0
         ids = ids.contiguous()
-        _words_kernel[grid](ids, key.contiguous(), step, out, num, stream, _rows(ids), ARANGE=arange, BLOCK=_BLOCK)
+        _words_kernel[grid](
+            ids, key.contiguous(), step, out, out.shape[0], num, stream, _rows(ids), ARANGE=arange, FLAT=flat,
+            BLOCK=_BLOCK,
+        )  # fmt: skip
     return out
 
 
@@ -144,10 +170,10 @@ def draw_mask(
     out = torch.empty(values.shape, dtype=torch.int8, device=values.device)
     bad = torch.zeros(worlds, dtype=torch.int32, device=values.device)
     if out.numel():
-        grid = (triton.cdiv(num, 4 * _BLOCK), worlds)
+        grid, flat = _programs(worlds, num)
         constants = (reference.LOG2E, reference.LN2_HIGH, reference.LN2_LOW, *reference.COEFFICIENTS)
         _draw_mask_kernel[grid](
-            values, ids, key.contiguous(), step, out, bad, num, stream, _rows(ids), *constants,
-            HAZARD=hazard, ARANGE=ids.numel() == 0, BLOCK=_BLOCK, enable_fp_fusion=False,
+            values, ids, key.contiguous(), step, out, bad, worlds, num, stream, _rows(ids), *constants,
+            HAZARD=hazard, ARANGE=ids.numel() == 0, FLAT=flat, BLOCK=_BLOCK, enable_fp_fusion=False,
         )  # fmt: skip
     return out, bad.to(torch.int8)

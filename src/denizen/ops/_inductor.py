@@ -20,10 +20,16 @@ def _f32(value: float) -> str:
     return f"0f{struct.unpack('>I', struct.pack('>f', value))[0]:08X}"
 
 
+REGISTERS = ".reg .pred q; .reg .b32 w0, w1, w2, w3, k0, k1, l0, h0, l1, h1, lane, i; .reg .b64 p0, p1;"
+WORD = [  # the agent's word of its block into i
+    "setp.eq.u32 q, lane, 0;", "selp.u32 i, w0, w3, q;", "setp.eq.u32 q, lane, 1;", "selp.u32 i, w1, i, q;",
+    "setp.eq.u32 q, lane, 2;", "selp.u32 i, w2, i, q;",
+]  # fmt: skip
+
+
 def _philox(stream: int) -> list[str]:
-    """Words of the agent's block into w0 … w3."""
-    lines = ["shr.u32 w0, $2, 2;", "mov.u32 w1, 0;", "mov.u32 w2, $3;", f"mov.u32 w3, {stream};"]
-    lines += ["mov.u32 k0, $4;", "mov.u32 k1, $5;"]
+    """Words of the block whose number is in w0 and w1 into w0 … w3, of step $3 and key words $4, $5."""
+    lines = ["mov.u32 w2, $3;", f"mov.u32 w3, {stream};", "mov.u32 k0, $4;", "mov.u32 k1, $5;"]
     for _ in range(ROUNDS):
         lines += [
             f"mul.wide.u32 p0, w0, {MULTIPLIERS[0]};", f"mul.wide.u32 p1, w2, {MULTIPLIERS[1]};",
@@ -58,13 +64,9 @@ def ptx(stream: int, hazard: bool) -> str:
     An agent to whom nothing can happen draws nothing.
     """
     lines = [
-        ".reg .pred q;", ".reg .b32 w0, w1, w2, w3, k0, k1, l0, h0, l1, h1, lane, i;", ".reg .b64 p0, p1;",
-        ".reg .f32 x, y, z, e, n;", "mov.u32 $0, 0;", f"setp.gt.f32 q, $1, {_f32(0.0)};",
+        REGISTERS, ".reg .f32 x, y, z, e, n;", "mov.u32 $0, 0;", f"setp.gt.f32 q, $1, {_f32(0.0)};",
         *([] if hazard else [f"setp.le.and.f32 q, $1, {_f32(1.0)}, q;"]), "@!q bra DONE;",
-        *_philox(stream),
-        "and.b32 lane, $2, 3;", "setp.eq.u32 q, lane, 0;", "selp.u32 i, w0, w3, q;",
-        "setp.eq.u32 q, lane, 1;", "selp.u32 i, w1, i, q;", "setp.eq.u32 q, lane, 2;", "selp.u32 i, w2, i, q;",
-        "cvt.u64.u32 p1, i;",
+        "shr.u32 w0, $2, 2;", "mov.u32 w1, 0;", *_philox(stream), "and.b32 lane, $2, 3;", *WORD, "cvt.u64.u32 p1, i;",
         *(_hazard() if hazard else ["mov.f32 y, $1;"]),
         f"mul.rn.f32 y, y, {_f32(TWO32)};", "cvt.rzi.u64.f32 p0, y;", "setp.lt.u64 q, p1, p0;",
         "selp.u32 $0, 1, 0, q;", "DONE:",
@@ -72,7 +74,16 @@ def ptx(stream: int, hazard: bool) -> str:
     return "{ " + " ".join(lines) + " }"  # one line: inductor puts it between quotes
 
 
-CONSTRAINTS = "=&r,f,r,r,r,r"
+def ptx_word(stream: int) -> str:
+    """PTX of one agent's random word into $0, from the halves $1, $2 of its id, step $3 and key words $4, $5."""
+    lines = [
+        REGISTERS, "mov.b64 p0, {$1, $2};", "shr.u64 p0, p0, 2;", "mov.b64 {w0, w1}, p0;", *_philox(stream),
+        "and.b32 lane, $1, 3;", *WORD, "mov.u32 $0, i;",
+    ]  # fmt: skip
+    return "{ " + " ".join(lines) + " }"
+
+
+CONSTRAINTS, CONSTRAINTS_WORD = "=&r,f,r,r,r,r", "=&r,r,r,r,r,r"
 WRAPS = {torch.int8: "cvt.s32.s8 $0, $1;", torch.uint8: "cvt.u32.u8 $0, $1;", torch.int16: "cvt.s32.s16 $0, $1;"}
 
 
@@ -88,9 +99,10 @@ def fuse_draws() -> bool:
     if torch.ops.denizen.draw_mask.default in lowering.lowerings:
         return True
     _teach_draw_mask(ir, lowering, inner)
+    _teach_draw_words(ir, lowering, inner)
     _teach_wrap(ir, lowering, inner)
     # Compiled graphs are cached on disk by what they compute, which does not show how these are written.
-    written = "".join(ptx(0, hazard) for hazard in (True, False)) + CONSTRAINTS + str(WRAPS)
+    written = "".join(ptx(0, hazard) for hazard in (True, False)) + ptx_word(0) + CONSTRAINTS + str(WRAPS)
     config.unsafe_marked_cacheable_functions["denizen.lowerings"] = hashlib.sha256(written.encode()).hexdigest()
     return True
 
@@ -127,6 +139,38 @@ def _teach_draw_mask(ir: Any, lowering: Any, inner: Any) -> None:
         wrong = ir.Pointwise.create(device=device, dtype=torch.bool, inner_fn=bad, ranges=size)
         flags = lowering.lowerings[torch.ops.aten.any.dim](wrong, 1, False)
         return drawn, lowering.to_dtype(flags, torch.int8)
+
+    lowering.lowerings[target] = lower
+
+
+def _teach_draw_words(ir: Any, lowering: Any, inner: Any) -> None:
+    target = torch.ops.denizen.draw_words.default
+    unfused = lowering.fallback_handler(target, add_to_fallback_set=False)
+
+    def lower(ids: Any, num: int, key: Any, step: Any, stream: int) -> Any:
+        if key.get_device().type != "cuda":
+            return unfused(ids, num, key, step, stream)
+        load_key, load_step = key.make_loader(), step.make_loader()
+        given = ids.get_numel() != 0
+        load_id, shared = ids.make_loader(), given and ids.get_size()[0] == 1
+
+        def word(index: Any) -> Any:
+            world, agent = index
+            if given:
+                who = load_id([0 if shared else world, agent])
+                high = inner.bitwise_right_shift(who, inner.constant(32, torch.int64))
+            else:
+                who, high = inner.index_expr(agent, torch.int32), inner.constant(0, torch.int32)
+            operands = [who, high, load_step([]), load_key([world, 0]), load_key([world, 1])]
+            drawn = inner.inline_asm_elementwise(
+                *[inner.to_dtype(one, torch.int32) for one in operands], asm=ptx_word(stream),
+                constraints=CONSTRAINTS_WORD, dtype=torch.int32, is_pure=True, pack=1,
+            )  # fmt: skip
+            return inner.bitwise_and(inner.to_dtype(drawn, torch.int64), inner.constant(2**32 - 1, torch.int64))
+
+        return ir.Pointwise.create(
+            device=key.get_device(), dtype=torch.int64, inner_fn=word, ranges=[key.get_size()[0], num]
+        )
 
     lowering.lowerings[target] = lower
 
