@@ -22,3 +22,5 @@ from denizen.ops._library_tables import histogram as histogram
 from denizen.ops._reverse_only import lookup as lookup
 from denizen.ops._reverse_only import sum_fixed as sum_fixed
 from denizen.ops._reverse_only import sum_real as sum_real
+from denizen.ops._rows import backward_sums as backward_sums
+from denizen.ops._rows import first_flagged as first_flagged
