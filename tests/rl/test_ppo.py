@@ -9,6 +9,7 @@ from torch import nn
 
 import denizen as dz
 from denizen._watch import counting
+from denizen.rl._ppo import picked
 from denizen.rl._ppo_loss import Coefficients, ppo_loss
 from denizen.zoo.cartpole import CartPole
 
@@ -85,9 +86,7 @@ def test_the_ratio_is_exactly_one_before_the_first_step(memory):
         algorithm.update(held)
         held.collector.collect(held.memo, held.rollout)
         assert held.rollout.fields["terminated"].any()
-        part = algorithm._parts(held, dict.fromkeys(["weight"], held.rollout.fields["valid"].float()), 0)[0]
-        if memory:
-            part = {n: (f[0] if n == "memory" else f.flatten(0, 1)) for n, f in part.items()}
+        part = picked(algorithm._parts(held, dict.fromkeys(["weight"], held.rollout.fields["valid"].float()), 0)[0])
         judged = held.policy(part["observation"], part["memory"], first=part["first"])
         assert torch.allclose(judged.actions.log_prob(part["action"]), part["log_prob"], atol=1e-6)
 

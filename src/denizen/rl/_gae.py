@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from denizen import ops
 from denizen.rl._processes import total
 
 
@@ -36,12 +37,7 @@ def advantages(
     """
     delta = torch.where(valid, reward + gamma * torch.where(terminated, 0.0, bootstrap) - value, 0.0)
     onwards = torch.where(terminated | truncated | ~valid, 0.0, gamma * gae_lambda)
-    later = torch.zeros_like(delta[0])
-    rows = []
-    for t in range(delta.shape[0] - 1, -1, -1):
-        later = delta[t] + onwards[t] * later
-        rows.append(later)
-    advantage = torch.stack(rows[::-1])
+    advantage = ops.backward_sums(delta, onwards)
     return Advantages(advantage, torch.where(valid, advantage + value, 0.0))
 
 

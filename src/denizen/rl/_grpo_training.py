@@ -91,11 +91,11 @@ class GroupTraining:
         memo, worlds = self.memo, self.memo.worlds
         carry, look = self._starts.begin(worlds.clock)
         carry.faults = worlds.faults  # of the whole run
-        memo.take({
-            "worlds": carry.tensors(), "look": rows_of(look, self.worlds.env), "memory": torch.zeros_like(memo.memory),
-            "first": torch.ones_like(memo.first), "returned": torch.zeros_like(memo.returned),
-            "length": torch.zeros_like(memo.length),
-        })  # fmt: skip
+        seen = [part for part in rows_of(look, self.worlds.env) if part is not None]
+        memo.take([
+            *carry.tensors(), *seen, torch.zeros_like(memo.memory), torch.ones_like(memo.first),
+            torch.zeros_like(memo.returned), torch.zeros_like(memo.length),
+        ])  # fmt: skip
 
     @torch.no_grad()
     def refresh(self, every: int | None) -> None:

@@ -225,7 +225,10 @@ class PPO:
         return sums / done.clamp(min=1)
 
     def _parts(self, training: "Training", learned: dict[str, Tensor], epoch: int) -> list[dict[str, Tensor]]:
-        """Minibatches in random order: rows of single steps, or whole worlds where the policy has a memory."""
+        """Minibatches in random order: rows of single steps, or whole worlds where the policy has a memory.
+
+        Each is all fields and which `rows` of them count; the loss picks them, so that compiled it copies nothing.
+        """
         fields = {**training.rollout.fields, **learned}
         wanted = ("observation", "action", "log_prob", "first", "action_mask", "privileged", *learned)
         fields = {name: fields[name] for name in wanted if name in fields}
@@ -234,28 +237,17 @@ class PPO:
             fields["memory"] = training.rollout.memory[None]
         else:
             fields = {name: field.flatten(0, 1) for name, field in fields.items()}
-            fields["memory"] = fields["observation"].new_zeros(1, 0, dtype=torch.float32)
         if self.minibatches == 1:
             return [fields]
-        axis = 1 if recurrent else 0
         times, rows = (1, training.memo.rows) if recurrent else (self.num_steps, training.memo.rows)
-        parts = []
-        for index in training.minibatches.parts(training.updates * self.epochs + epoch, times, rows):
-            part = {
-                name: field.index_select(axis, index) for name, field in fields.items() if name != "memory" or recurrent
-            }
-            part.setdefault("memory", fields["memory"])
-            parts.append(part)
-        return parts
+        shuffle = training.updates * self.epochs + epoch
+        return [{**fields, "rows": index} for index in training.minibatches.parts(shuffle, times, rows)]
 
     def _loss(self, training: "Training", part: dict[str, Tensor], coefficients: Coefficients) -> Loss:
-        recurrent = training.policy.memory_size > 0
-        memory = part.pop("memory")[0] if recurrent else part.pop("memory")
-        if recurrent:
-            part = {name: field.flatten(0, 1) for name, field in part.items()}
+        part = picked(part)
         with training.autocast():
             judged = training.policy(
-                part["observation"], memory, part.get("action_mask"), part.get("privileged"), part["first"]
+                part["observation"], part["memory"], part.get("action_mask"), part.get("privileged"), part["first"]
             )
             value = training.policy.head.training_value(judged.features)
         advantage = part["advantage"]
@@ -320,7 +312,7 @@ class Training:
         """Of the last rollout: lives that ended, flows, worlds that waited, faults; of all processes."""
         count, whole, least, most, steps = self.rollout.lives.unbind()
         carry = self.memo.worlds
-        sums = [count, whole, steps, carry.waited, (carry.faults >= 0).any()]
+        sums = [count, whole, steps, carry.waited.sum(), (carry.faults >= 0).any()]
         count, whole, steps, waited, faulty = processes.total(
             torch.stack([one.to(torch.float32) for one in sums])
         ).unbind()
@@ -360,6 +352,19 @@ class Training:
         held.update({f"memo.{k}": tensor for k, tensor in enumerate(self.memo.tensors())})
         held["updates"] = self.updates
         return held
+
+
+def picked(part: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What a minibatch is made of, one row for each step: `[rows, …]`; `memory` is that before the first step."""
+    fields = {name: field for name, field in part.items() if name not in ("rows", "memory")}
+    memory = part.get("memory")
+    if "rows" in part:
+        axis = 0 if memory is None else 1
+        fields = {name: field.index_select(axis, part["rows"]) for name, field in fields.items()}
+    if memory is None:
+        return {**fields, "memory": part["observation"].new_zeros(1, 0, dtype=torch.float32)}
+    memory = memory.index_select(1, part["rows"]) if "rows" in part else memory
+    return {**{name: field.flatten(0, 1) for name, field in fields.items()}, "memory": memory[0]}
 
 
 def _explained(returns: Tensor, value: Tensor, weight: Tensor) -> Tensor:

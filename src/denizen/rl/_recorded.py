@@ -46,14 +46,14 @@ class Recorded:
         tensors = self._ready(args)
         return self.tree(self.graph(*tensors))
 
-    def bound(self, *args: Any) -> Callable[[], list[Tensor]]:
-        """The function of these very tensors, whose values may change in place: flat results at each call.
+    def bound(self, *args: Any) -> tuple[Callable[[list[Tensor]], list[Tensor]], list[Tensor]]:
+        """(the function over the flat tensors of its arguments, those of these arguments); flat results at each call.
 
         Saves the walk through arguments, parameters and results, which takes longer than a small step.
         """
         tensors = self._ready(args)
-        graph = self.graph
-        return lambda: graph(*tensors)
+        graph, held = self.graph, tensors[: len(tensors) - _count(args)]
+        return lambda given: graph(*held, *given), tensors[len(held) :]
 
     def _ready(self, args: Any) -> list[Tensor]:
         """Flat inputs of the graph, which is recorded where there is none for their shapes."""
@@ -92,3 +92,7 @@ class Recorded:
             self.graph = torch.compile(
                 own_code(lambda *given: graph(*given)), fullgraph=True, dynamic=False, backend=self._backend
             )
+
+
+def _count(tree: Any) -> int:
+    return sum(isinstance(leaf, Tensor) for leaf in _tree.flatten(tree)[0])

@@ -1,7 +1,6 @@
 """Rollouts: a policy acts in worlds for a number of steps, and what happened is kept in buffers on the device."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -55,11 +54,11 @@ class Memo:
         """Everything, in a fixed order."""
         return [leaf for leaf in _tree.flatten(self.parts())[0] if isinstance(leaf, Tensor)]
 
-    def take(self, parts: dict[str, Any]) -> None:
-        """Copy what a step gave into these buffers."""
-        new = [leaf for leaf in _tree.flatten(parts)[0] if isinstance(leaf, Tensor)]
-        for mine, value in zip(self.tensors(), new, strict=True):
-            mine.copy_(value)
+    def take(self, new: list[Tensor]) -> None:
+        """Copy the tensors of what a step gave into these buffers, in the order of `tensors`."""
+        mine = self.tensors()
+        held = {id(tensor) for tensor in mine}  # a step may hand a buffer on as another one's value
+        torch._foreach_copy_(mine, [value.clone() if id(value) in held else value for value in new])
 
 
 class Rollout:
@@ -97,16 +96,18 @@ class Rollout:
         self.lives = torch.zeros(5, device=device)
         self.steps = steps
 
-    def clear(self) -> None:
-        """Sums of a new rollout, on the device."""
-        self.flows.zero_()
-        self.lives.zero_()
-        self.lives[2].fill_(torch.inf)
-        self.lives[3].fill_(-torch.inf)
+    def sums(self, worlds: int) -> dict[str, list[Tensor]]:
+        """Where sums over the rollout begin: of each world's flows and of each row's lives."""
+        zero = self.fields["reward"].new_zeros(self.fields["reward"].shape[1])
+        flows = [zero.new_zeros(worlds) for _ in self.flows]
+        return {"flows": flows, "lives": [zero, zero, zero + torch.inf, zero - torch.inf, zero]}
 
-    def sums(self) -> dict[str, Tensor]:
-        """Sums over the rollout so far."""
-        return {"flows": self.flows, "lives": self.lives}
+    def take(self, sums: dict[str, list[Tensor]]) -> None:
+        """Add up what `sums` has become."""
+        count, total, least, most, steps = sums["lives"]
+        self.lives.copy_(torch.stack([count.sum(), total.sum(), least.min(), most.max(), steps.sum()]))
+        if sums["flows"]:
+            self.flows.copy_(torch.stack([flow.sum() for flow in sums["flows"]]))
 
 
 class Collector:
@@ -129,33 +130,31 @@ class Collector:
         self._cuts = env.time_limit is not None or type(env).truncated is not Env.truncated
         self._actors = env.num_actors or 1
         self._step, self._value = Recorded(self._next, policy), Recorded(self._last_value, policy)
-        self._bound: tuple[Memo, Rollout, Callable[[], list[Tensor]], list[list[Tensor]]] | None = None
 
     def compile(self, backend: str | None = "inductor") -> None:
         """Compile a step when it is next taken; None: no longer."""
         self._step.compile(backend)
-        self._bound = None
 
     @torch.no_grad()
     def collect(self, memo: Memo, out: Rollout) -> None:
         """Go on from the memo for as many steps as the rollout has; both change in place."""
         out.memory.copy_(memo.memory)
-        out.clear()
-        if self._bound is None or self._bound[:2] != (memo, out):
-            self._bound = (memo, out, self._step.bound(memo.parts(), out.sums()), [])
-        _, _, step, places = self._bound
-        onwards = [*memo.tensors(), *out.sums().values()]
-        for t in range(out.steps):
-            results = step()
-            if not places:  # where each step's row goes, in the order of the results
-                names = list(self._step.tree(results)[1])
-                rows = [out.bootstrap if name == "bootstrap" else out.fields[name] for name in names]
-                places += [[row[k] for row in rows] for k in range(out.steps)]
-            state, row = results[: len(memo.tensors())], results[len(onwards) - 2 : -2]
-            torch._foreach_copy_(places[t], row)  # first: what was seen is the memo's own buffer
-            torch._foreach_copy_(onwards, [*state, *results[-2:]])
-        last = self._value(memo.parts())
-        following = torch.cat([out.fields["value"][1:], last[None]])
+        sums = out.sums(self._worlds.num_envs)
+        step, given = self._step.bound(memo.parts(), sums)
+        ahead, behind = len(memo.tensors()), len(given) - len(memo.tensors())
+        rows: list[list[Tensor]] = []
+        results: list[Tensor] = []
+        for _ in range(out.steps):  # what a step returns is what the next one takes: nothing is copied in between
+            results = step(given)
+            last = len(results) - behind
+            given = results[:ahead] + results[last:]
+            rows.append(results[ahead:last])
+        _, row, sums = self._step.tree(results)
+        for name, column in zip(row, zip(*rows, strict=True), strict=True):
+            torch.stack(column, out=out.bootstrap if name == "bootstrap" else out.fields[name])
+        memo.take(given[:ahead])
+        out.take(sums)
+        following = torch.cat([out.fields["value"][1:], self._value(memo.parts())[None]])
         cut = out.fields["truncated"] & ~out.fields["terminated"]
         out.bootstrap.copy_(torch.where(cut, out.bootstrap, following) if self._cuts else following)
 
@@ -168,7 +167,9 @@ class Collector:
     def _last_value(self, memo: dict[str, Any]) -> Tensor:
         return self._judge(memo)[1]
 
-    def _next(self, memo: dict[str, Any], sums: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor], dict[str, Tensor]]:
+    def _next(
+        self, memo: dict[str, Any], sums: dict[str, list[Tensor]]
+    ) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, list[Tensor]]]:
         """One step: (what goes on, what is kept, sums over the rollout)."""
         env, look, judged_value = self._worlds.env, memo["look"], self._judge(memo)
         judged, value = judged_value
@@ -192,9 +193,7 @@ class Collector:
         if self._cuts:
             row["bootstrap"] = self._values_of_ends(step, judged.memory, torch.zeros_like(value))
         lives, returned, length = _count(sums["lives"], memo, reward, valid, ended)
-        flows = sums["flows"]
-        if step.flows:
-            flows = flows + torch.stack([flow.sum() for flow in step.flows.values()])
+        flows = [whole + flow for whole, flow in zip(sums["flows"], step.flows.values(), strict=True)]
         state = {
             "worlds": tensors, "look": now, "memory": judged.memory, "first": ended | ~valid,
             "returned": returned, "length": length,
@@ -242,15 +241,15 @@ class Collector:
 
 
 def _count(
-    lives: Tensor, memo: dict[str, Any], reward: Tensor, valid: Tensor, ended: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(lives that ended, rewards so far, steps so far) after a step."""
+    lives: list[Tensor], memo: dict[str, Any], reward: Tensor, valid: Tensor, ended: Tensor
+) -> tuple[list[Tensor], Tensor, Tensor]:
+    """(each row's lives that ended, rewards so far, steps so far) after a step."""
     returned, length, ended = memo["returned"] + reward, memo["length"] + valid, ended & valid
-    count, total, least, most, steps = lives.unbind()
+    count, total, least, most, steps = lives
     new = [
-        count + ended.sum(), total + torch.where(ended, returned, 0.0).sum(),
-        torch.minimum(least, torch.where(ended, returned, torch.inf).min()),
-        torch.maximum(most, torch.where(ended, returned, -torch.inf).max()),
-        steps + torch.where(ended, length, 0).sum(),
+        count + ended, total + torch.where(ended, returned, 0.0),
+        torch.minimum(least, torch.where(ended, returned, torch.inf)),
+        torch.maximum(most, torch.where(ended, returned, -torch.inf)),
+        steps + torch.where(ended, length, 0),
     ]  # fmt: skip
-    return torch.stack(new), torch.where(ended, 0.0, returned), torch.where(ended, 0, length)
+    return new, torch.where(ended, 0.0, returned), torch.where(ended, 0, length)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from denizen import ops
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model import Discrete, Env, FlatEnv, Look
 from denizen.rl._recorded import Recorded
@@ -25,8 +26,8 @@ class Carry:
         age: int64 `[worlds]`: steps of the present life.
         waiting: bool `[worlds]`: life over, not reset yet.
         clock: int64 `[]`: steps of the run.
-        faults: int32 `[worlds, checks]`: the step at which a check first failed; -1: never.
-        waited: int64 `[]`: steps of worlds spent waiting, in all.
+        faults: int64 `[worlds]`: when a check first failed, as step * checks + number of the check; -1: never.
+        waited: int64 `[worlds]`: steps spent waiting, in all.
     """
 
     leaves: list[Tensor]
@@ -129,7 +130,6 @@ class Worlds:
         self.values = self._values(params or {})
         self._flat = FlatEnv(self.env, torch.arange(self.env.num_agents, device=target))
         self._begin, self._advance = Recorded(self._start), Recorded(self._next)
-        self._num_checks: int | None = None
         self.carry: Carry | None = None
 
     @staticmethod
@@ -193,12 +193,14 @@ class Worlds:
         carry = carry or self.carry
         if carry is None or not bool((carry.faults >= 0).any()):
             return
-        at = torch.where(carry.faults < 0, 2**31 - 1, carry.faults)
-        world, check = divmod(int(at.flatten().argmin()), at.shape[1])
+        failed = carry.faults >= 0
+        at = torch.where(failed, carry.faults, 2**62)
         labels = [*self._flat.step_checks, "an observation that is not finite"]
+        world = int(at.argmin())
+        step, check = divmod(int(at[world]), len(labels))
         raise ModelError(
-            f"{type(self.env).__name__}: {labels[check]}, in world {world} at step {int(at[world, check])} "
-            f"(first of {int((carry.faults >= 0).any(1).sum())} worlds)"
+            f"{type(self.env).__name__}: {labels[check]}, in world {world} at step {step} "
+            f"(first of {int(failed.sum())} worlds)"
         )
 
     def checked(self, action: Tensor) -> Tensor:
@@ -242,17 +244,9 @@ class Worlds:
         zero = torch.zeros((), dtype=torch.int64, device=device)
         clock = zero if clock is None else clock
         leaves, look = self._begin(self.keys, self.values, clock)
-        age, waiting = (
-            torch.zeros(count, dtype=torch.int64, device=device),
-            torch.zeros(count, dtype=torch.bool, device=device),
-        )
-        carry = Carry(
-            leaves, age, waiting, clock, torch.zeros(count, 0, dtype=torch.int32, device=device), zero.clone()
-        )
-        if self._num_checks is None:
-            self._num_checks = self._count_checks(carry)
-        carry.faults = torch.full((count, self._num_checks), -1, dtype=torch.int32, device=device)
-        return carry, look
+        counts = torch.zeros(2, count, dtype=torch.int64, device=device)
+        waiting, faults = torch.zeros(count, dtype=torch.bool, device=device), torch.full_like(counts[0], -1)
+        return Carry(leaves, counts[0], waiting, clock, faults, counts[1]), look
 
     def advance(self, carry: Carry, action: Tensor) -> tuple[Carry, Step]:
         """The next states and what happened; a pure function of its arguments."""
@@ -265,20 +259,6 @@ class Worlds:
 
     def _carry(self, tensors: list[Tensor]) -> Carry:
         return Carry(tensors[:-5], *tensors[-5:])
-
-    def _count_checks(self, carry: Carry) -> int:
-        """How many checks a step makes, found by a step that leads nowhere."""
-        space, actors = self.env.action_space, self.env.num_actors
-        shape = (self.num_envs, *(() if actors is None else (actors,)), *space.shape)
-        self._act(
-            carry.leaves,
-            carry.age,
-            self.keys,
-            self.values,
-            torch.zeros(shape, dtype=space.dtype, device=self.device),
-            carry.clock,
-        )
-        return len(self._flat.step_checks) + 1
 
     def _start(self, keys: Tensor, values: dict[str, Tensor], clock: Tensor) -> tuple[list[Tensor], Look]:
         age = torch.zeros(self.num_envs, dtype=torch.int64, device=keys.device)
@@ -314,7 +294,7 @@ class Worlds:
             waiting, look = over, self._see(leaves, age, values)
             final, where = look, torch.arange(self.num_envs, device=keys.device)
         faults = self._faults(carry, happened.bad, look.observation, valid)
-        waited = carry.waited + carry.waiting.sum()
+        waited = carry.waited + carry.waiting
         reward = torch.where(_like(valid, happened.reward), happened.reward, 0.0)
         flows = {name: torch.where(valid, flow, 0.0) for name, flow in happened.flows.items()}
         step = Step(look, reward, terminated, truncated, valid, flows, final, where)
@@ -324,41 +304,33 @@ class Worlds:
         self, leaves: list[Tensor], age: Tensor, over: Tensor, keys: Tensor, values: dict[str, Tensor], clock: Tensor
     ) -> tuple[list[Tensor], Tensor, Tensor, Look, Tensor]:
         """(leaves, ages, waiting, final looks, their worlds) after lives that are over began anew, as many as may."""
-        index, chosen = self._choose(over)
-        rows = [leaf if index is None else leaf[index] for leaf in leaves]
-        row_age, row_keys = (age, keys) if index is None else (age[index], keys[index])
-        row_values = values if index is None else {name: value[index] for name, value in values.items()}
-        final = self._see(rows, row_age, row_values)
         restart = torch.vmap(self._flat.restart, in_dims=(0, 0, 0, 0, None))
-        fresh = restart(rows, row_age, row_keys, row_values, clock)
-        fresh = [torch.where(_like(chosen, new), new, old) for new, old in zip(fresh, rows, strict=True)]
-        young = torch.where(chosen, 0, row_age)
-        if index is None:
-            return fresh, young, torch.zeros_like(over), final, torch.arange(self.num_envs, device=keys.device)
-        leaves = [leaf.index_copy(0, index, row) for leaf, row in zip(leaves, fresh, strict=True)]
-        age = age.index_copy(0, index, young)
-        return leaves, age, over.index_copy(0, index, over[index] & ~chosen), final, index
-
-    def _choose(self, over: Tensor) -> tuple[Tensor | None, Tensor]:
-        """(rows of worlds, or None for all; which of the rows to reset): distinct rows, those that are over first."""
         if self.max_resets == self.num_envs:
-            return None, over
-        ones = over.to(torch.int64)
-        behind = ones.sum() + (1 - ones).cumsum(0) - 1
-        place = torch.where(over, ones.cumsum(0) - 1, behind)
-        numbers = torch.arange(self.num_envs, device=over.device)
-        index = torch.zeros_like(numbers).scatter(0, place, numbers)[: self.max_resets]
-        return index, over[index]
+            final = self._see(leaves, age, values)
+            fresh = restart(leaves, age, keys, values, clock)
+            leaves = [torch.where(_like(over, new), new, old) for new, old in zip(fresh, leaves, strict=True)]
+            everywhere = torch.arange(self.num_envs, device=keys.device)
+            return leaves, torch.where(over, 0, age), torch.zeros_like(over), final, everywhere
+        index, slot = ops.first_flagged(over, self.max_resets)
+        rows, row_values = [leaf[index] for leaf in leaves], {name: value[index] for name, value in values.items()}
+        final = self._see(rows, age[index], row_values)
+        fresh = restart(rows, age[index], keys[index], row_values, clock)
+        # Each world looks its fresh state up: one pass over all, where copying rows in would take one a leaf.
+        chosen, where = slot >= 0, slot.clamp(min=0)
+        leaves = [torch.where(_like(chosen, old), new[where], old) for new, old in zip(fresh, leaves, strict=True)]
+        return leaves, torch.where(chosen, 0, age), over & ~chosen, final, index
 
     def _faults(self, carry: Carry, bad: Tensor, observation: Tensor, valid: Tensor) -> Tensor:
         if observation.is_floating_point():
             blind = (~torch.isfinite(observation)).flatten(1).any(1)
         else:
             blind = torch.zeros_like(valid)
-        bad = torch.cat([(bad != 0) & valid[:, None], blind[:, None]], dim=1)
-        if carry.faults.shape[1] == 0:
-            return carry.faults
-        return torch.where((carry.faults < 0) & bad, carry.clock.to(torch.int32), carry.faults)
+        checks = [*(bad != 0).unbind(1), blind]
+        code = torch.full_like(carry.faults, -1)
+        for number in range(len(checks) - 1, -1, -1):
+            failed = checks[number] & valid if number < len(checks) - 1 else checks[number]
+            code = torch.where(failed, carry.clock * len(checks) + number, code)
+        return torch.where(carry.faults < 0, code, carry.faults)
 
 
 def _like(flags: Tensor, other: Tensor) -> Tensor:
