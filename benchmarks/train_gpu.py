@@ -23,6 +23,7 @@ import denizen as dz
 from denizen._watch import counting
 from denizen.app._recipes import RECIPES
 from denizen.app._train import build
+from denizen.ops import fuse_draws
 from denizen.rl._iteration import Iteration
 from denizen.zoo.cartpole import CartPole
 
@@ -81,11 +82,15 @@ def world_alone(env, count, device, rounds, steps=32):
     space = env.action_space
     actions = torch.randint(0, space.n, (steps, count), device=device)
     buffers = worlds.carry.clone()
+    if device == "cuda":
+        fuse_draws()
     worlds._advance.compile("inductor")
 
     def go():
-        for action in actions:
-            buffers.copy_(worlds.advance(buffers, action)[0])
+        carry = buffers
+        for action in actions:  # what a step returns is what the next one takes
+            carry, _ = worlds.advance(carry, action)
+        torch._foreach_copy_(buffers.tensors(), carry.tensors())
 
     with torch.no_grad():
         go()
@@ -106,7 +111,7 @@ def check(device):
     """Fast and plain updates agree; nothing is read on the host."""
     algorithm, held, iteration = training("cartpole", device, num_envs=64, num_steps=16)
     _, plain, _ = training("cartpole", device, num_envs=64, num_steps=16)
-    plain.collector.compile(None)
+    plain.compile(None)
     for _ in range(3):
         iteration()
         algorithm.update(plain)

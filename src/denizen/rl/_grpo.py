@@ -257,7 +257,7 @@ class GRPO:
                 training.optimizer.zero()
                 sums = torch.zeros(len(SUMS), device=progress.device)
                 for part in _micro_batches(batch, self):
-                    terms = _judge(training, part, settings)
+                    terms = training.loss(training, part, settings)
                     (terms.total * training.optimizer.scale).backward()
                     sums = sums + terms.sums
                     extremes.append(torch.stack([terms.ratio_low, terms.ratio_high]))
@@ -270,6 +270,25 @@ class GRPO:
         metrics["ratio_min"] = processes.least(ratios[:, 0].min())
         metrics["ratio_max"] = processes.most(ratios[:, 1].max())
         return metrics
+
+    def _loss(self, training: GroupTraining, part: dict[str, Tensor], settings: Settings) -> Terms:
+        """The loss of some lives under the present policy."""
+        shape = part["log_prob"].shape
+        flat = {name: field.flatten(0, 1) for name, field in part.items()}
+        seen = (flat["observation"], flat["memory"], flat.get("action_mask"), None, flat["first"])
+        with training.autocast():
+            actions = training.policy(*seen, actor_only=True).actions
+        reference_log_prob, exact = None, None
+        if training.reference is not None:
+            with torch.no_grad(), training.autocast():
+                reference = training.reference(*seen, actor_only=True).actions
+            reference_log_prob = reference.log_prob(flat["action"]).view(shape)
+            if settings.estimator == "exact":
+                exact = actions.kl(reference).view(shape)
+        return grpo_loss(
+            actions.log_prob(flat["action"]).view(shape), actions.entropy().view(shape), part["log_prob"],
+            part["advantage"], part["policy_weight"], part["weight"], settings, reference_log_prob, exact,
+        )  # fmt: skip
 
     def _batches(self, training: GroupTraining, learned: dict[str, Tensor], epoch: int) -> list[dict[str, Tensor]]:
         """What each optimiser step learns from: whole lives in random order, all steps of each."""
@@ -300,26 +319,6 @@ def _micro_batches(batch: dict[str, Tensor], algorithm: GRPO) -> list[dict[str, 
         return split(counted(batch))
     parts = [counted(part) for part in split(batch)]  # each counts alike, whatever it holds
     return [{**p, "weight": p["weight"] / count, "policy_weight": p["policy_weight"] / count} for p in parts]
-
-
-def _judge(training: GroupTraining, part: dict[str, Tensor], settings: Settings) -> Terms:
-    """The loss of some lives under the present policy."""
-    shape = part["log_prob"].shape
-    flat = {name: field.flatten(0, 1) for name, field in part.items()}
-    seen = (flat["observation"], flat["memory"], flat.get("action_mask"), None, flat["first"])
-    with training.autocast():
-        actions = training.policy(*seen, actor_only=True).actions
-    reference_log_prob, exact = None, None
-    if training.reference is not None:
-        with torch.no_grad(), training.autocast():
-            reference = training.reference(*seen, actor_only=True).actions
-        reference_log_prob = reference.log_prob(flat["action"]).view(shape)
-        if settings.estimator == "exact":
-            exact = actions.kl(reference).view(shape)
-    return grpo_loss(
-        actions.log_prob(flat["action"]).view(shape), actions.entropy().view(shape), part["log_prob"],
-        part["advantage"], part["policy_weight"], part["weight"], settings, reference_log_prob, exact,
-    )  # fmt: skip
 
 
 def _whole(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,12 +11,14 @@ from torch import Tensor
 from denizen import ops
 from denizen.rl import _processes as processes
 from denizen.rl._draws import Draws
+from denizen.rl._grpo_loss import Terms
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic, Judged, rows_of
 from denizen.rl._ppo import _FIRST_SCALE, PRECISIONS
 from denizen.rl._rollout import Collector, Memo, Rollout
 from denizen.rl._worlds import Worlds
 from denizen.rng import stream_number
+from denizen.run._engine import own_code
 
 if TYPE_CHECKING:
     from denizen.rl._grpo import GRPO
@@ -75,6 +78,7 @@ class GroupTraining:
         self.collector = GroupCollector(worlds, self.policy, Draws(seed, replicas), self.autocast)
         self._group_keys = torch.tensor([[seed, group] for group in groups], device=device)
         self.updates = torch.zeros((), dtype=torch.int64, device=device)
+        self.loss: Callable[..., Terms] = algorithm._loss
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """The precision in which the policy runs."""
@@ -83,8 +87,16 @@ class GroupTraining:
         return torch.autocast(self._device.type, self._dtype, cache_enabled=False)
 
     def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
-        """Compile a step of the rollout when it is next taken; None: no longer. The loss stays eager."""
+        """Compile what an update is made of, when it is next run; None: no longer.
+
+        Args:
+            backend: of torch.compile.
+            loss: the loss with its backward as well, which takes longest.
+        """
         self.collector.compile(backend)
+        self.loss = self.algorithm._loss
+        if backend is not None and loss:
+            self.loss = torch.compile(own_code(self.algorithm._loss), fullgraph=True, dynamic=False, backend=backend)
 
     def begin(self) -> None:
         """A new life in every world: each group a start of its own that no rollout had before."""
