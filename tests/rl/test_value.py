@@ -15,8 +15,7 @@ def head_after_steps():
     adam = FlatAdam([list(head.parameters())], max_norm=None)
     head.bind(adam.moments)
     for _ in range(3):
-        adam.zero()
-        (head.training_value(features) - 3).square().mean().backward()
+        adam.backward((head.training_value(features) - 3).square().mean())
         adam.step(torch.tensor(1e-2), torch.tensor(False))
     return head, adam, features
 
@@ -81,8 +80,7 @@ def test_flat_adam_equals_torch_and_can_skip():
     adam = torch.optim.Adam(theirs.parameters(), lr=0.1, eps=1e-5)
     for step in range(5):
         batch, skip = 10 * torch.randn(4, 3), step == 3
-        flat.zero()
-        mine(batch).square().sum().backward()
+        flat.backward(mine(batch).square().sum())
         flat.step(torch.tensor(0.1), torch.tensor(skip))
         if not skip:
             adam.zero_grad()

@@ -254,11 +254,10 @@ class GRPO:
         rows, extremes = [], []
         for epoch in range(self.epochs):
             for batch in self._batches(training, learned, epoch):
-                training.optimizer.zero()
                 sums = torch.zeros(len(SUMS), device=progress.device)
-                for part in _micro_batches(batch, self):
+                for number, part in enumerate(_micro_batches(batch, self)):
                     terms = training.loss(training, part, settings)
-                    (terms.total * training.optimizer.scale).backward()
+                    training.optimizer.backward(terms.total, add=number > 0)
                     sums = sums + terms.sums
                     extremes.append(torch.stack([terms.ratio_low, terms.ratio_high]))
                 norm = training.optimizer.step(rate, never)

@@ -113,8 +113,7 @@ def _learn(
     judged = policy(observation, policy.first_memory(1, observation.device), masks, actor_only=True)
     lost = torch.where(weight > 0, -judged.actions.log_prob(actions), 0.0)
     loss = lost.sum() / weight.sum().clamp(min=1)
-    optimizer.zero()
-    loss.backward()
+    optimizer.backward(loss)
     optimizer.step(rate, never)
     if not isinstance(policy.env.action_space, Discrete):
         return loss.detach(), torch.full_like(loss.detach(), torch.nan)

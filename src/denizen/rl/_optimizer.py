@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from denizen import ops
 from denizen.errors import InputError
+from denizen.ops import variant
 from denizen.rl._processes import total_
 
 _GROWTH_AFTER = 2000  # good steps after which a loss scale doubles, as torch.amp.GradScaler has it
@@ -62,11 +64,18 @@ class FlatAdam:
                 begin += mine.numel()
         raise KeyError("not among the parameters of this optimizer")
 
-    def zero(self) -> None:
-        """Gradients to 0, in place."""
-        for flat in self.flat:
-            assert flat.grad is not None
-            flat.grad.zero_()
+    def backward(self, loss: Tensor, *, add: bool = False) -> None:
+        """Take the gradient of a loss, or add it to what there is; a parameter that it does not depend on has 0.
+
+        One copy for all parameters, where `Tensor.backward` adds to each by itself.
+        """
+        parameters = [p for group in self.groups for p in group]
+        found = torch.autograd.grad(loss * self.scale if self._scaled else loss, parameters, allow_unused=True)
+        mine = [p.grad for p in parameters if p.grad is not None]  # all of them: views of the flat gradient
+        if not add and any(grad is None for grad in found):
+            torch._foreach_zero_(mine)
+        pairs = [(a, b) for a, b in zip(mine, found, strict=True) if b is not None]
+        (torch._foreach_add_ if add else torch._foreach_copy_)([a for a, _ in pairs], [b for _, b in pairs])
 
     def step(self, rate: Tensor, skip: Tensor) -> Tensor:
         """Add up the gradients of all processes, clip and update.
@@ -82,6 +91,11 @@ class FlatAdam:
         grads = [flat.grad for flat in self.flat]
         for grad in grads:
             total_(grad)  # type: ignore[arg-type]  # pyrefly: ignore
+        if not self._scaled and variant(self.rate.device) == "triton":
+            norms = torch.stack(
+                [self._fused(adam, flat, skip) for adam, flat in zip(self._adam, self.flat, strict=True)]
+            )
+            return norms[0] if len(self.flat) == 1 else norms.norm()
         if self._scaled:
             for grad in grads:
                 grad.div_(self.scale)  # type: ignore[union-attr]
@@ -98,6 +112,15 @@ class FlatAdam:
             adam.found_inf = stop  # type: ignore[attr-defined]  # the fused kernel leaves everything where this is 1
             adam.step()
         return total
+
+    def _fused(self, adam: torch.optim.Adam, flat: Tensor, skip: Tensor) -> Tensor:
+        """Clip and update a group in two launches; the norm of its gradient."""
+        state, (low, high), eps = adam.state[flat], adam.defaults["betas"], adam.defaults["eps"]
+        assert flat.grad is not None
+        return ops.adam(
+            flat.data, flat.grad, state["exp_avg"], state["exp_avg_sq"], state["step"], self.rate, skip,
+            max_norm=self._max_norm, betas=(low, high), eps=eps,
+        )  # fmt: skip
 
     def _rescale(self, finite: Tensor) -> None:
         """Halve the scale after an overflow, double it after 2,000 steps without one."""

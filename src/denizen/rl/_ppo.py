@@ -212,9 +212,8 @@ class PPO:
         stopped = torch.zeros((), dtype=torch.bool, device=progress.device)
         for epoch in range(self.epochs):
             for part in self._parts(training, learned, epoch):
-                training.optimizer.zero()
                 loss = training.loss(training, part, coefficients)
-                (loss.total * training.optimizer.scale).backward()
+                training.optimizer.backward(loss.total)
                 if self.target_kl is not None:
                     stopped = stopped | (processes.total(loss.kl) > self.target_kl)
                 norm = training.optimizer.step(rate, stopped)
