@@ -4,10 +4,12 @@ A machine with a GPU may have no more than torch, numpy and pytest: nothing else
 `cuda`. Test files that do need more are skipped where it is missing.
 """
 
+import contextlib
 import importlib.util
 import os
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is first imported
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -62,6 +64,9 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
         if missing and missing[1] in OPTIONAL:
             report.outcome = "skipped"
             report.longrepr = (str(collector.path), 0, f"Skipped: {missing[1]} is not installed")
+        elif "the simulated device is for machines without a GPU" in str(report.longrepr):
+            report.outcome = "skipped"
+            report.longrepr = (str(collector.path), 0, "Skipped: needs the simulated device, which CUDA rules out")
     return report
 
 
@@ -93,6 +98,23 @@ def _seeded() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 - it is the global generator that has to be fixed
     torch.manual_seed(0)
+
+
+@contextlib.contextmanager
+def _no_waits(mode: str = "error") -> Iterator[None]:
+    try:
+        with warnings.catch_warnings():  # an error here would leave the mode set for all later tests
+            warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
+            torch.cuda.set_sync_debug_mode(mode)
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.fixture
+def no_waits() -> Callable[..., contextlib.AbstractContextManager[None]]:
+    """`with no_waits():` torch refuses there what waits for the GPU."""
+    return _no_waits
 
 
 @pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])

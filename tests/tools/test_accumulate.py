@@ -202,15 +202,12 @@ def test_two_processes_make_the_step_of_one_large_batch(tmp_path):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_on_cuda_without_a_host_read(dtype):
+def test_on_cuda_without_a_host_read(no_waits, dtype):
     model = nn.Linear(4, 1).cuda()
     amp = tools.Amp("cuda", dtype)
     accumulate = tools.Accumulate(model, torch.optim.AdamW(model.parameters(), fused=True), amp=amp, max_norm=1.0)
     window = [(torch.randn(n, 4, device="cuda"), torch.ones(n, 1, device="cuda")) for n in (3, 2)]
     run = lambda: accumulate(window, lambda b: (model(b[0]) * b[1]).float().sum(), count=lambda b: b[1].sum())
     run()
-    torch.cuda.set_sync_debug_mode("error" if dtype is not torch.float16 else "default")
-    try:
+    with no_waits("error" if dtype is not torch.float16 else "default"):
         run()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

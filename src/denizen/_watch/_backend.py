@@ -23,8 +23,8 @@ def simulated_device() -> torch.device:
     """The simulated accelerator; registered with torch at the first call, which takes about a second.
 
     Raises:
-        DenizenError: the process has another device of torch's kind "private use" already, or this torch lacks what the
-            registration needs.
+        DenizenError: CUDA is available, the process has another device of torch's kind "private use", or this torch
+            lacks what the registration needs.
     """
     _register()
     return torch.device(NAME, 0)
@@ -32,6 +32,11 @@ def simulated_device() -> torch.device:
 
 @functools.cache
 def _register() -> None:
+    if torch.cuda.is_available():  # torch would take it for the accelerator: no backward pass on CUDA works any more
+        raise DenizenError(
+            "the simulated device is for machines without a GPU, and this one has CUDA: use device='cuda', "
+            "or hide the card from a process of its own with CUDA_VISIBLE_DEVICES="
+        )
     taken = torch._C._get_privateuse1_backend_name()
     if taken != "privateuseone":
         raise DenizenError(

@@ -72,6 +72,7 @@ def test_the_script_runs_and_every_week_has_a_gradient(where, request, monkeypat
 
 @pytest.mark.cuda
 def test_the_script_runs_on_cuda(monkeypatch):
+    monkeypatch.delenv("DENIZEN_DEVICE")  # of conftest.py
     monkeypatch.delenv("DENIZEN_DATA", raising=False)
     runner, tensor, loss, stats = script()
     assert runner.device.type == tensor.grad.device.type == "cuda"
