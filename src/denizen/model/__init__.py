@@ -14,6 +14,8 @@ from denizen.model._flat_env import Happened as Happened
 from denizen.model._flat_env import Look as Look
 from denizen.model._guard import guard as guard
 from denizen.model._history import History as History
+from denizen.model._in_place import Advanced as Advanced
+from denizen.model._in_place import InPlace as InPlace
 from denizen.model._interventions import Act as Act
 from denizen.model._interventions import Ask as Ask
 from denizen.model._interventions import During as During

@@ -1,7 +1,7 @@
 """Env: a model that takes actions, observes and rewards; written for one world, batched by the engine."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,6 +11,9 @@ from denizen.model._model import Model
 from denizen.model._spaces import Box, Space
 from denizen.model._state import State
 from denizen.rng import Rng
+
+if TYPE_CHECKING:
+    from denizen.model._in_place import InPlace
 
 
 class Env(Model):
@@ -101,6 +104,17 @@ class Env(Model):
     def privileged_input(self, observation: Tensor, privileged: Tensor | None) -> Tensor | None:
         """What the critic gets beside the features: `[batch, k]`, from what was stored; None: nothing."""
         return privileged
+
+    def in_place(self, device: torch.device, max_resets: int) -> "InPlace | None":
+        """A faster form of a step of many worlds, which changes their tensors; None: there is none.
+
+        Trainers use it; `Worlds.step` does not. It must give the bits of the methods above.
+
+        Args:
+            device: of the worlds.
+            max_resets: lives that begin anew in a step at most, at least 1.
+        """
+        return None
 
     def draw(self, now: Any) -> Sequence[str] | Tensor:
         """A picture of one world for people: lines of text, or uint8 `[height, width, 3]`."""

@@ -64,8 +64,18 @@ def register(function: Callable[..., Any]) -> Callable[..., Any]:
 
     `torch.library.custom_op` would do the same and import torch._dynamo at the first call, which takes a second.
     """
+    return _registered(function, ())
+
+
+def register_mutating(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`register` for a function that writes into the arguments of these names."""
+    return lambda function: _registered(function, names)
+
+
+def _registered(function: Callable[..., Any], mutates: tuple[str, ...]) -> Callable[..., Any]:
     name = f"denizen::{function.__name__}"
-    torch.library.define(name, torch.library.infer_schema(function, mutates_args=()), tags=torch.Tag.pt2_compliant_tag)
+    schema = torch.library.infer_schema(function, mutates_args=mutates)
+    torch.library.define(name, schema, tags=torch.Tag.pt2_compliant_tag)
     torch.library.impl(name, ("cpu", "cuda"), function)
     return getattr(torch.ops.denizen, function.__name__).default
 

@@ -23,13 +23,14 @@ class Recorded:
         graph: the function over flat lists of tensors; None before the first call.
     """
 
-    def __init__(self, function: Callable[..., Any], *modules: nn.Module) -> None:
+    def __init__(self, function: Callable[..., Any], *modules: nn.Module, in_place: bool = False) -> None:
         """Args:
         function: what to record.
         modules: whose parameters and buffers it reads. They become inputs: what torch computes from a tensor that is
             none, it computes once and never again.
+        in_place: the function may write into its arguments.
         """
-        self._function, self._modules = function, modules
+        self._function, self._modules, self._in_place = function, modules, in_place
         self._shapes: list[Any] = []
         self._structure: Any = None
         self._places: list[int] = []
@@ -86,7 +87,7 @@ class Recorded:
             self._width = len(values)
             return [values[place] for place in self._places]
 
-        graph = recorded(flat, tensors)
+        graph = recorded(flat, tensors, in_place=self._in_place)
         self.graph = graph
         if self._backend is not None:
             self.graph = torch.compile(

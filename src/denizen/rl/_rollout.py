@@ -58,7 +58,9 @@ class Memo:
         """Copy the tensors of what a step gave into these buffers, in the order of `tensors`."""
         mine = self.tensors()
         held = {id(tensor) for tensor in mine}  # a step may hand a buffer on as another one's value
-        torch._foreach_copy_(mine, [value.clone() if id(value) in held else value for value in new])
+        pairs = [(own, value) for own, value in zip(mine, new, strict=True) if own is not value]
+        values = [value.clone() if id(value) in held else value for _, value in pairs]
+        torch._foreach_copy_([own for own, _ in pairs], values)
 
 
 class Rollout:
@@ -129,7 +131,7 @@ class Collector:
         env = worlds.env
         self._cuts = env.time_limit is not None or type(env).truncated is not Env.truncated
         self._actors = env.num_actors or 1
-        self._step, self._value = Recorded(self._next, policy), Recorded(self._last_value, policy)
+        self._step, self._value = Recorded(self._next, policy, in_place=True), Recorded(self._last_value, policy)
 
     def compile(self, backend: str | None = "inductor") -> None:
         """Compile a step when it is next taken; None: no longer."""
@@ -174,7 +176,7 @@ class Collector:
         env, look, judged_value = self._worlds.env, memo["look"], self._judge(memo)
         judged, value = judged_value
         action = self.sample(judged, memo["worlds"][CLOCK])
-        tensors, step = self._worlds.next(memo["worlds"], self.for_env(action))
+        tensors, step = self._worlds.next_in_place(memo["worlds"], self.for_env(action))
 
         terminated, truncated = self._spread(step.terminated), self._spread(step.truncated)
         valid, now = self._spread(step.valid), rows_of(step.look, env)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from denizen import ops
 from denizen.errors import InputError, ModelError, nearest
-from denizen.model import Discrete, Env, FlatEnv, Look
+from denizen.model import Discrete, Env, FlatEnv, InPlace, Look
 from denizen.rl._recorded import Recorded
 from denizen.rng import MAX_SEED
 from denizen.run._device import choose
@@ -130,6 +130,11 @@ class Worlds:
         self.values = self._values(params or {})
         self._flat = FlatEnv(self.env, torch.arange(self.env.num_agents, device=target))
         self._begin, self._advance = Recorded(self._start), Recorded(self._next)
+        self._fast: InPlace | None = None
+        if self.max_resets and not self.values:
+            self._fast = self.env.in_place(target, self.max_resets)
+        if self._fast is not None:
+            self._flat.step_checks = list(self._fast.checks)
         self.carry: Carry | None = None
 
     @staticmethod
@@ -256,6 +261,17 @@ class Worlds:
     def next(self, tensors: list[Tensor], action: Tensor) -> tuple[list[Tensor], Step]:
         """`advance` over the carry's tensors, as part of a larger function that is recorded."""
         return self._next(tensors, self.keys, self.values, action)
+
+    def next_in_place(self, tensors: list[Tensor], action: Tensor) -> tuple[list[Tensor], Step]:
+        """`next`, which may write into the given tensors: by the environment's own fast form where it has one."""
+        if self._fast is None:
+            return self.next(tensors, action)
+        *leaves, age, waiting, clock, faults, waited = tensors
+        got = self._fast.advance(leaves, [age, waiting, faults, waited], clock, self.keys, action)
+        step = Step(
+            got.look, got.reward, got.terminated, got.truncated, got.valid, got.flows, got.final, got.final_index
+        )
+        return [*leaves, age, waiting, got.clock, faults, waited], step
 
     def _carry(self, tensors: list[Tensor]) -> Carry:
         return Carry(tensors[:-5], *tensors[-5:])

@@ -90,8 +90,22 @@ def trace(stepper: Stepper, carry: Carry) -> Traced:
     )
 
 
-def recorded(function: Callable[..., list[Tensor]], arguments: Sequence[Tensor]) -> GraphModule:
-    """A function of tensors as a flat graph without writes; runs it once or twice."""
+def recorded(
+    function: Callable[..., list[Tensor]], arguments: Sequence[Tensor], *, in_place: bool = False
+) -> GraphModule:
+    """A function of tensors as a flat graph; runs it once or twice.
+
+    Args:
+        function: what to record.
+        arguments: like those that the graph is for; not changed.
+        in_place: keep writes, those into arguments too; else the graph has none.
+    """
+    if in_place:
+        with torch.no_grad():
+            module = make_fx(function)(*[argument.clone() for argument in arguments])
+        module.graph.eliminate_dead_code()
+        module.recompile()
+        return module
     arguments = [argument.detach() for argument in arguments]  # a tensor given twice would be taken for one input
     with torch.no_grad():
         module = make_fx(function)(*arguments)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.errors import InputError
+from denizen.model import InPlace
 from denizen.zoo.foraging.grid import Bits, cells, draw_empty, draws_for, flipped, scattered, windows
 from denizen.zoo.foraging.modes import MODES, Mode, Outcome
 
@@ -206,10 +207,13 @@ class Foraging(dz.Env):
 
     def privileged(self, now: Plot) -> Tensor:
         """The world's numbers of food and poison, by the middle and half the width of their ranges: float32 `[2]`."""
-        scaled = []
-        for number, (low, high) in ((now.foods, self.food_range), (now.poisons, self.poison_range)):
-            scaled.append((number - (low + high) / 2) / ((high - low) / 2 or 1.0))
-        return torch.stack(scaled)
+        numbers = zip((now.foods, now.poisons), self._scales, strict=True)
+        return torch.stack([(number - middle) * scale for number, (middle, scale) in numbers])
+
+    @property
+    def _scales(self) -> list[tuple[float, float]]:
+        """Middle and one over half the width of the ranges of items; what devices divide by a number, bits differ."""
+        return [((low + high) / 2, 2 / ((high - low) or 2)) for low, high in (self.food_range, self.poison_range)]
 
     def privileged_input(self, observation: Tensor, privileged: Tensor | None) -> Tensor:
         """The numbers of items, and the true types of what is seen, in every mode: float32 `[rows, 2 + 2 size^2]`."""
@@ -225,9 +229,13 @@ class Foraging(dz.Env):
     def _near(self, now: Plot) -> Tensor:
         """Of food in the view: 0.5 / (d + 0.5), d the distance in cells to the nearest; 0 where there is none."""
         food = self.unpacked(self.observe(now)[None])[0, 0]
-        around = torch.arange(-self.view_radius, self.view_radius + 1, device=food.device)
+        return (food * self._nearness(food.device)).amax()
+
+    def _nearness(self, device: torch.device) -> Tensor:
+        """0.5 / (d + 0.5) of each cell of the view: float32 `[size, size]`."""
+        around = torch.arange(-self.view_radius, self.view_radius + 1, device=device)
         distance = torch.hypot(around[:, None].to(torch.float32), around[None, :].to(torch.float32))
-        return (food * 0.5 / (distance + 0.5)).amax()
+        return 0.5 / (distance + 0.5)
 
     def terminated(self, now: Plot) -> Tensor:
         """Out of energy."""
@@ -247,6 +255,14 @@ class Foraging(dz.Env):
     def deaths(self, before: Plot, now: Plot) -> Tensor:
         """Whether the step ended a life by hunger or poison."""
         return self.terminated(now).to(torch.int8)
+
+    def in_place(self, device: torch.device, max_resets: int) -> InPlace | None:
+        """A step of many worlds as one operation, on devices with Triton."""
+        if type(self) is not Foraging:  # what a subclass does otherwise, the operation knows nothing of
+            return None
+        from denizen.zoo.foraging._fast import in_place
+
+        return in_place(self, device, max_resets)
 
     def draw(self, now: Plot) -> Tensor:
         """Food green, poison red, the agent blue in what it sees: uint8 `[3 rows, 3 columns, 3]`."""

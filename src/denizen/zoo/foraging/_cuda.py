@@ -1,0 +1,385 @@
+"""A step of many foraging worlds on CUDA with Triton, in place: move, eat, grow again, end, begin anew, look.
+
+The bits are those of `Foraging` in `dz.rl.Worlds`. A program has a block of worlds, one world a lane. What few worlds
+of a block do (draw a cell for an item or an agent) is done for up to CHUNK of them at a time, over the cells of a row.
+Multiplication and addition are kept apart (`enable_fp_fusion=False`), as the plain form rounds them.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from denizen.ops._cuda import _one_word
+
+ALONE = 512  # worlds up to which one program does all, where resets are counted over all of them
+CHUNK = 8  # worlds that draw a cell at a time
+
+
+@triton.jit
+def _floored(value, size):
+    """Remainder that is never negative."""
+    rest = value % size
+    return tl.where(rest < 0, rest + size, rest)
+
+
+@triton.jit
+def _word(keys, world, on, clock, STREAM: tl.constexpr):
+    """The first random word of a stream, of each world: uint32."""
+    first = tl.load(keys + 2 * world, mask=on, other=0).to(tl.uint32)
+    second = tl.load(keys + 2 * world + 1, mask=on, other=0).to(tl.uint32)
+    return _one_word(world * 0, clock.to(tl.uint32), STREAM, first, second)
+
+
+@triton.jit
+def _empty_cell(planes, taken, world, on, word, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    """`grid.draw_empty` without a cell to leave out: (row, column) int32 of each world that is on."""
+    WORDS: tl.constexpr = WIDTH // 32
+    SPAN: tl.constexpr = WORDS * HEIGHT
+    rows = tl.arange(0, ROWS)
+    real = on[:, None] & (rows < HEIGHT)[None, :]
+    upto = tl.cumsum(WIDTH - tl.load(taken + world[:, None] * HEIGHT + rows[None, :], mask=real, other=WIDTH), 1)
+    total = tl.max(upto, 1)
+    rank = (((word >> 1).to(tl.int64) * total) >> 31).to(tl.int32)
+    below = (upto <= rank[:, None]) & real
+    row = tl.sum(below.to(tl.int32), 1)
+    left = rank - tl.max(tl.where(below, upto, 0), 1)
+    columns = tl.arange(0, 32)
+    at = world * 2 * SPAN + row * WORDS
+    column = row * 0
+    for part in tl.static_range(WORDS):  # words of 32 columns: those before the one with the drawn cell are full
+        items = tl.load(planes + at + part, mask=on, other=-1) | tl.load(planes + at + SPAN + part, mask=on, other=-1)
+        empty = ((items[:, None] >> columns[None, :]) & 1) == 0
+        count = tl.cumsum(empty.to(tl.int32), 1)
+        column += tl.sum((count <= left[:, None]).to(tl.int32), 1)
+        left = tl.where(tl.max(count, 1) <= left, left - tl.max(count, 1), -1)
+    return row, column
+
+
+@triton.jit
+def _view(planes, world, y, x, on, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, RADIUS: tl.constexpr):
+    """What is around cells: int32 `[worlds, 32]`, rows of food from lane 0 on, rows of poison from lane 16 on."""
+    WORDS: tl.constexpr = WIDTH // 32
+    SIZE: tl.constexpr = 2 * RADIUS + 1
+    lane = tl.arange(0, 32)
+    seen = on[:, None] & (lane % 16 < SIZE)[None, :]
+    rows = (y[:, None] + (lane % 16)[None, :] + (RADIUS * HEIGHT - RADIUS)) % HEIGHT
+    left = (x + (WIDTH - RADIUS)) % WIDTH
+    at = (world[:, None] * 2 + (lane // 16)[None, :]) * (HEIGHT * WORDS) + rows * WORDS
+    low = tl.load(planes + at + (left // 32)[:, None], mask=seen, other=0).to(tl.uint32, bitcast=True)
+    high = tl.load(planes + at + ((left // 32 + 1) % WORDS)[:, None], mask=seen, other=0).to(tl.uint32, bitcast=True)
+    shift = (left % 32).to(tl.uint32)[:, None]
+    return (((low >> shift) | ((high << 1) << (31 - shift))) & ((1 << SIZE) - 1)).to(tl.int32)
+
+
+@triton.jit
+def _keep_view(out, row, view, on, SIZE: tl.constexpr):
+    """Store views as int16 `[rows, 2, SIZE]`."""
+    lane = tl.arange(0, 32)
+    at = (row[:, None] * 2 + (lane // 16)[None, :]) * SIZE + (lane % 16)[None, :]
+    tl.store(out + at, view.to(tl.int16), mask=on[:, None] & (lane % 16 < SIZE)[None, :])
+
+
+@triton.jit
+def _nearest(view, near, SIZE: tl.constexpr):
+    """The largest number of a table float32 `[SIZE, SIZE]` over the food of a view: float32 `[worlds]`, 0 for none."""
+    lane = tl.arange(0, 32)
+    best = view.to(tl.float32) * 0.0
+    for column in tl.static_range(SIZE):
+        worth = tl.load(near + lane * SIZE + column, mask=lane < SIZE, other=0.0)[None, :]
+        best = tl.maximum(best, tl.where(((view >> column) & 1) != 0, worth, 0.0))
+    return tl.max(best, 1)
+
+
+@triton.jit
+def _keep_known(known, row, number, on, middle, scale, PLACE: tl.constexpr):
+    tl.store(known + row * 2 + PLACE, (number.to(tl.float32) - middle) * scale, mask=on)
+
+
+@triton.jit
+def _of(mine, values):
+    """For each row of `mine`, the one value that it marks."""
+    return tl.sum(tl.where(mine, values[None, :], 0), 1)
+
+
+@triton.jit
+def _step_kernel(
+    planes, taken, foods, poisons, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of,
+    last_steps, last_food, last_poison, age_of, waiting_of, faults, waited,
+    clock_in, keys, actions, near,
+    clock_out, look, known, rewards, terminated_out, truncated_out, valid_out, flow_food, flow_poison, flow_deaths,
+    final, final_known, final_index, over_out, counts,
+    n, most, blocks,
+    move_cost, food_energy, poison_energy, start_energy, pay_food, pay_poison, pay_step, pay_death, guidance,
+    food_middle, food_scale, poison_middle, poison_scale,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, RADIUS: tl.constexpr, MOVE: tl.constexpr, LIMIT: tl.constexpr,
+    GUIDED: tl.constexpr, LIFE: tl.constexpr, GROW: tl.constexpr, PLACE: tl.constexpr,
+    ACT: tl.constexpr, RENEW: tl.constexpr, ALL: tl.constexpr, BLOCKS: tl.constexpr, ROWS: tl.constexpr,
+    CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """ACT: the step itself. RENEW: looks and resets. ALL: every life that ended begins anew, so nobody is counted."""
+    WORDS: tl.constexpr = WIDTH // 32
+    SPAN: tl.constexpr = WORDS * HEIGHT
+    SIZE: tl.constexpr = 2 * RADIUS + 1
+    SIDE: tl.constexpr = 2 * MOVE + 1
+    program = tl.program_id(0)
+    lanes = tl.arange(0, BLOCK)
+    world = program.to(tl.int64) * BLOCK + lanes
+    inside = world < n
+    clock = tl.load(clock_in)
+    x = tl.load(x_of + world, mask=inside, other=0)
+    y = tl.load(y_of + world, mask=inside, other=0)
+    if ACT:
+        live = inside & (tl.load(waiting_of + world, mask=inside, other=True).to(tl.int32) == 0)
+        action = tl.load(actions + world, mask=live, other=0)
+        before = x.to(tl.float32) * 0.0
+        if GUIDED:
+            before = _nearest(_view(planes, world, y, x, live, HEIGHT, WIDTH, RADIUS), near, SIZE)
+        jump = action + (action >= SIDE * SIDE // 2).to(tl.int64)
+        rest = _floored(jump, SIDE)
+        new_x = _floored(x + (jump - rest) // SIDE - MOVE, WIDTH).to(tl.int32)
+        new_y = _floored(y + rest - MOVE, HEIGHT).to(tl.int32)
+        x, y = tl.where(live, new_x, x), tl.where(live, new_y, y)
+        at = world * 2 * SPAN + y * WORDS + x // 32
+        ate_food = (tl.load(planes + at, mask=live, other=0) >> (x % 32)) & 1
+        ate_poison = (tl.load(planes + at + SPAN, mask=live, other=0) >> (x % 32)) & 1
+        ate = (ate_food | ate_poison) != 0
+
+        # What was eaten grows again on an empty cell.
+        place = tl.cumsum(ate.to(tl.int32), 0) - 1
+        for begin in range(0, tl.sum(ate.to(tl.int32)), CHUNK):
+            mine = ((begin + tl.arange(0, CHUNK))[:, None] == place[None, :]) & ate[None, :]
+            on = tl.max(mine.to(tl.int32), 1) != 0
+            who = program.to(tl.int64) * BLOCK + _of(mine, lanes)
+            from_y, from_x = _of(mine, y), _of(mine, x)
+            row, column = _empty_cell(planes, taken, who, on, _word(keys, who, on, clock, GROW), HEIGHT, WIDTH, ROWS)
+            plane = planes + (who * 2 + _of(mine, ate_poison)) * SPAN
+            tl.debug_barrier()
+            tl.atomic_xor(plane + from_y * WORDS + from_x // 32, 1 << (from_x % 32), mask=on, sem="relaxed")
+            tl.atomic_xor(plane + row * WORDS + column // 32, 1 << (column % 32), mask=on, sem="relaxed")
+            tl.atomic_add(taken + who * HEIGHT + from_y, on.to(tl.int32) * -1, mask=on, sem="relaxed")
+            tl.atomic_add(taken + who * HEIGHT + row, on.to(tl.int32), mask=on, sem="relaxed")
+        tl.debug_barrier()
+
+        energy = tl.load(energy_of + world, mask=live, other=0.0) - move_cost
+        energy = energy + food_energy * ate_food.to(tl.float32)
+        energy = energy - poison_energy * ate_poison.to(tl.float32)
+        age = tl.load(age_of + world, mask=inside, other=0) + live.to(tl.int64)
+        terminated = live & (energy <= 0)
+        truncated = live & (age < 0)
+        if LIMIT > 0:
+            truncated = live & (age >= LIMIT)
+        food, poison, died = ate_food.to(tl.float32), ate_poison.to(tl.float32), terminated.to(tl.float32)
+        reward = pay_food * food + pay_poison * poison + pay_step + pay_death * died
+        if GUIDED:
+            after = _nearest(_view(planes, world, y, x, live, HEIGHT, WIDTH, RADIUS), near, SIZE)
+            reward = reward + guidance * tl.where(terminated, 0.0, after) - before
+        reward = tl.where(reward < -20.0, -20.0, tl.where(reward > 20.0, 20.0, reward))
+
+        wrong = live & ((action < 0) | (action >= SIDE * SIDE - 1))
+        odd = live & (reward != reward)
+        fault = (wrong | odd) & (tl.load(faults + world, mask=wrong | odd, other=0) < 0)
+        late = inside & ~live
+        waits = tl.load(waited + world, mask=late, other=0)
+        had_food, had_poison = ate_food != 0, ate_poison != 0
+        foods_eaten = tl.load(food_of + world, mask=had_food, other=0)
+        poisons_eaten = tl.load(poison_of + world, mask=had_poison, other=0)
+        tl.debug_barrier()  # a lane that several threads have is read by all of them before one writes
+        tl.store(faults + world, clock * 3 + tl.where(wrong, 0, 1), mask=fault)
+        tl.store(waited + world, waits + 1, mask=late)
+        tl.store(x_of + world, x, mask=live)
+        tl.store(y_of + world, y, mask=live)
+        tl.store(energy_of + world, energy, mask=live)
+        tl.store(ate_food_of + world, ate_food.to(tl.int8), mask=live)
+        tl.store(ate_poison_of + world, ate_poison.to(tl.int8), mask=live)
+        tl.store(food_of + world, foods_eaten + 1, mask=had_food)
+        tl.store(poison_of + world, poisons_eaten + 1, mask=had_poison)
+        tl.store(age_of + world, age, mask=live)
+        tl.store(rewards + world, tl.where(live, reward, 0.0), mask=inside)
+        tl.store(terminated_out + world, terminated, mask=inside)
+        tl.store(truncated_out + world, truncated, mask=inside)
+        tl.store(valid_out + world, live, mask=inside)
+        tl.store(flow_food + world, food, mask=inside)
+        tl.store(flow_poison + world, poison, mask=inside)
+        tl.store(flow_deaths + world, died, mask=inside)
+        over = terminated | truncated | late
+        tl.store(over_out + world, over, mask=inside)
+        tl.store(counts + program, tl.sum(over.to(tl.int32)))
+        if program == 0:
+            tl.store(clock_out, clock + 1)
+        tl.debug_barrier()
+    else:
+        over = tl.load(over_out + world, mask=inside, other=0).to(tl.int32) != 0
+
+    if RENEW:
+        flag = over.to(tl.int32)
+        own = tl.cumsum(flag, 0) - flag
+        if ALL:
+            chosen, slot, kept = over, world, inside
+        else:
+            other = tl.arange(0, BLOCKS)
+            found = tl.load(counts + other, mask=other < blocks, other=0)
+            rank = own + tl.sum(tl.where(other < program, found, 0))
+            chosen = over & (rank < most)
+            slot = tl.where(over, rank.to(tl.int64), tl.sum(found) + world - rank)
+            kept = inside & (slot < most)
+        tl.store(final_index + slot, world, mask=kept)
+        tl.store(waiting_of + world, over & ~chosen, mask=inside)
+        view = _view(planes, world, y, x, inside, HEIGHT, WIDTH, RADIUS)
+        _keep_view(final, slot, view, kept, SIZE)
+        number = tl.load(foods + world, mask=inside, other=0)
+        _keep_known(known, world, number, inside, food_middle, food_scale, 0)
+        _keep_known(final_known, slot, number, kept, food_middle, food_scale, 0)
+        number = tl.load(poisons + world, mask=inside, other=0)
+        _keep_known(known, world, number, inside, poison_middle, poison_scale, 1)
+        _keep_known(final_known, slot, number, kept, poison_middle, poison_scale, 1)
+        if not LIFE:
+            place = tl.cumsum(chosen.to(tl.int32), 0) - 1
+            total = tl.sum(chosen.to(tl.int32))
+            if total > 0:
+                for begin in range(0, total, CHUNK):
+                    mine = ((begin + tl.arange(0, CHUNK))[:, None] == place[None, :]) & chosen[None, :]
+                    on = tl.max(mine.to(tl.int32), 1) != 0
+                    who = program.to(tl.int64) * BLOCK + _of(mine, lanes)
+                    row, column = _empty_cell(
+                        planes, taken, who, on, _word(keys, who, on, clock + 1, PLACE), HEIGHT, WIDTH, ROWS
+                    )
+                    placed = tl.max(mine.to(tl.int32), 0) != 0
+                    x = tl.where(placed, tl.sum(tl.where(mine, column[:, None], 0), 0), x)
+                    y = tl.where(placed, tl.sum(tl.where(mine, row[:, None], 0), 0), y)
+                steps = tl.load(age_of + world, mask=chosen, other=0).to(tl.int32)
+                foods_eaten = tl.load(food_of + world, mask=chosen, other=0)
+                poisons_eaten = tl.load(poison_of + world, mask=chosen, other=0)
+                tl.debug_barrier()
+                tl.store(last_steps + world, steps, mask=chosen)
+                tl.store(last_food + world, foods_eaten, mask=chosen)
+                tl.store(last_poison + world, poisons_eaten, mask=chosen)
+                zero = lanes * 0
+                tl.store(x_of + world, x, mask=chosen)
+                tl.store(y_of + world, y, mask=chosen)
+                tl.store(energy_of + world, zero.to(tl.float32) + start_energy, mask=chosen)
+                tl.store(ate_food_of + world, zero.to(tl.int8), mask=chosen)
+                tl.store(ate_poison_of + world, zero.to(tl.int8), mask=chosen)
+                tl.store(food_of + world, zero, mask=chosen)
+                tl.store(poison_of + world, zero, mask=chosen)
+                tl.store(age_of + world, zero.to(tl.int64), mask=chosen)
+                view = tl.where(chosen[:, None], _view(planes, world, y, x, chosen, HEIGHT, WIDTH, RADIUS), view)
+        _keep_view(look, world, view, inside, SIZE)
+
+
+@triton.jit
+def _life_kernel(
+    planes, taken, foods, poisons, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of,
+    last_steps, last_food, last_poison, age_of,
+    clock_in, keys, look, known, final_index, over,
+    start_energy, food_middle, food_scale, poison_middle, poison_scale,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, RADIUS: tl.constexpr,
+    FOOD_LOW: tl.constexpr, FOOD_HIGH: tl.constexpr, POISON_LOW: tl.constexpr, POISON_HIGH: tl.constexpr,
+    FOODS: tl.constexpr, POISONS: tl.constexpr, CELLS: tl.constexpr, PLACE: tl.constexpr,
+    DRAWS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
+    """A fresh world for the life that a row of `final_index` tells of, if it ended."""
+    SPAN: tl.constexpr = WIDTH // 32 * HEIGHT
+    who = tl.load(final_index + tl.program_id(0))
+    if tl.load(over + who).to(tl.int32) != 0:
+        one = tl.arange(0, 1)
+        world, on = who + one, one == 0
+        clock = tl.load(clock_in) + 1
+        steps = tl.load(age_of + world).to(tl.int32)
+        foods_eaten, poisons_eaten = tl.load(food_of + world), tl.load(poison_of + world)
+
+        food_word = _word(keys, world, on, clock, FOODS).to(tl.int64)
+        food_count = (FOOD_LOW + ((food_word * (FOOD_HIGH + 1 - FOOD_LOW)) >> 32)).to(tl.int32)
+        poison_word = _word(keys, world, on, clock, POISONS).to(tl.int64)
+        poison_count = (POISON_LOW + ((poison_word * (POISON_HIGH + 1 - POISON_LOW)) >> 32)).to(tl.int32)
+        first, second = tl.load(keys + 2 * who).to(tl.uint32), tl.load(keys + 2 * who + 1).to(tl.uint32)
+        number = tl.arange(0, BLOCK)
+        drawn_cells = _one_word(number.to(tl.int64), clock.to(tl.uint32), CELLS, first, second).to(tl.int64)
+        cell = ((drawn_cells * (HEIGHT * WIDTH)) >> 32).to(tl.int32)
+        new = (number < DRAWS).to(tl.int32)
+        for begin in range(0, DRAWS, PART):  # a cell that was drawn before is passed over
+            others = begin + tl.arange(0, PART)
+            drawn = _one_word(others.to(tl.int64), clock.to(tl.uint32), CELLS, first, second).to(tl.int64)
+            other = ((drawn * (HEIGHT * WIDTH)) >> 32).to(tl.int32)
+            again = (other[:, None] == cell[None, :]) & (others[:, None] < number[None, :])
+            new = new * (1 - tl.max(again.to(tl.int32), 0))
+        rank = tl.cumsum(new, 0) - 1
+        is_food = (new != 0) & (rank < food_count)
+        put = (new != 0) & (rank < food_count + poison_count)
+
+        for begin in range(0, 2 * SPAN, BLOCK):
+            tl.store(planes + who * 2 * SPAN + begin + number, number * 0, mask=begin + number < 2 * SPAN)
+        rows = tl.arange(0, ROWS)
+        tl.store(taken + who * HEIGHT + rows, rows * 0, mask=rows < HEIGHT)
+        tl.debug_barrier()
+        at = (who * 2 + tl.where(is_food, 0, 1)) * SPAN + cell // 32
+        tl.atomic_or(planes + at, 1 << (cell % 32), mask=put, sem="relaxed")
+        tl.atomic_add(taken + who * HEIGHT + cell // WIDTH, put.to(tl.int32), mask=put, sem="relaxed")
+        tl.debug_barrier()
+        y, x = _empty_cell(planes, taken, world, on, _word(keys, world, on, clock, PLACE), HEIGHT, WIDTH, ROWS)
+        view = _view(planes, world, y, x, on, HEIGHT, WIDTH, RADIUS)
+
+        tl.store(foods + world, food_count)
+        tl.store(poisons + world, poison_count)
+        tl.store(x_of + world, x)
+        tl.store(y_of + world, y)
+        tl.store(energy_of + world, one.to(tl.float32) + start_energy)
+        tl.store(ate_food_of + world, one.to(tl.int8))
+        tl.store(ate_poison_of + world, one.to(tl.int8))
+        tl.store(food_of + world, one)
+        tl.store(poison_of + world, one)
+        tl.store(last_steps + world, steps)
+        tl.store(last_food + world, foods_eaten)
+        tl.store(last_poison + world, poisons_eaten)
+        tl.store(age_of + world, one.to(tl.int64))
+        _keep_view(look, world, view, on, 2 * RADIUS + 1)
+        _keep_known(known, world, food_count, on, food_middle, food_scale, 0)
+        _keep_known(known, world, poison_count, on, poison_middle, poison_scale, 1)
+
+
+def shape(n: int) -> tuple[int, int]:
+    """(worlds of a program, its warps): few worlds are spread over the multiprocessors."""
+    return (8, 4) if n <= 16_384 else (32, 4)
+
+
+def step(
+    state: list[torch.Tensor], books: list[torch.Tensor], clock: torch.Tensor, keys: torch.Tensor, action: torch.Tensor,
+    near: torch.Tensor, out: list[torch.Tensor], most: int, whole: dict[str, int], real: dict[str, float],
+) -> None:  # fmt: skip
+    """One step; see `_fast.foraging_step`. `out` is what it returns, to be filled."""
+    n = keys.shape[0]
+    rows = triton.next_power_of_2(whole["HEIGHT"])
+    world = {name: whole[name] for name in ("HEIGHT", "WIDTH", "RADIUS")}
+    over = torch.empty(n, dtype=torch.bool, device=keys.device)
+    everybody, alone = most >= n, n <= ALONE
+    block, warps = shape(n)
+    if alone and not everybody:
+        block, warps = triton.next_power_of_2(n), 16
+    blocks = triton.cdiv(n, block)
+    counts = torch.empty(blocks, dtype=torch.int32, device=keys.device)
+    together = everybody or alone
+    for act, renew in ((True, True),) if together else ((True, False), (False, True)):
+        _step_kernel[(blocks,)](
+            *state, *books, clock, keys, action, near, *out, over, counts, n, most, blocks,
+            *[real[name] for name in STEP_NUMBERS], **world,
+            **{name: whole[name] for name in ("MOVE", "LIMIT", "GUIDED", "LIFE", "GROW", "PLACE")},
+            ACT=act, RENEW=renew, ALL=everybody, BLOCKS=triton.next_power_of_2(blocks), ROWS=rows,
+            CHUNK=CHUNK, BLOCK=block, num_warps=warps, enable_fp_fusion=False,
+        )  # fmt: skip
+    if whole["LIFE"]:
+        _life_kernel[(min(most, n),)](
+            *state, books[0], clock, keys, out[1], out[2], out[12], over, *[real[name] for name in LIFE_NUMBERS],
+            **world, **{name: whole[name] for name in LIFE_WHOLE},
+            BLOCK=max(32, triton.next_power_of_2(whole["DRAWS"])), ROWS=rows, PART=16, num_warps=4,
+            enable_fp_fusion=False,
+        )  # fmt: skip
+
+
+SCALES = ("food_middle", "food_scale", "poison_middle", "poison_scale")
+STEP_NUMBERS = (
+    "move_cost", "food_energy", "poison_energy", "start_energy", "pay_food", "pay_poison", "pay_step", "pay_death",
+    "guidance", *SCALES,
+)  # fmt: skip
+LIFE_NUMBERS = ("start_energy", *SCALES)
+LIFE_WHOLE = (
+    "FOOD_LOW", "FOOD_HIGH", "POISON_LOW", "POISON_HIGH", "FOODS", "POISONS", "CELLS", "PLACE", "DRAWS",
+)  # fmt: skip

@@ -1,0 +1,117 @@
+"""A step of many foraging worlds as one operation that changes their tensors; for devices with Triton.
+
+The plain form is `Foraging` itself in `dz.rl.Worlds`, step by step and world by world; the operation gives its bits.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen.model import Advanced, InPlace, Look
+from denizen.ops import variant
+from denizen.ops._library import register_mutating
+from denizen.rng import stream_number
+from denizen.zoo.foraging.grid import WORD, draws_for
+from denizen.zoo.foraging.modes import Pay
+
+CHECKS = ("an action outside the action space", "a reward that is not finite")
+FLOWS = ("food", "poison", "deaths")
+WHOLE = (
+    "HEIGHT", "WIDTH", "RADIUS", "MOVE", "LIMIT", "GUIDED", "LIFE", "FOOD_LOW", "FOOD_HIGH", "POISON_LOW",
+    "POISON_HIGH", "DRAWS", "GROW", "PLACE", "FOODS", "POISONS", "CELLS",
+)  # fmt: skip
+REAL = (
+    "move_cost", "food_energy", "poison_energy", "start_energy", "pay_food", "pay_poison", "pay_step", "pay_death",
+    "guidance", "food_middle", "food_scale", "poison_middle", "poison_scale",
+)  # fmt: skip
+Results = tuple[
+    Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor
+]  # fmt: skip
+
+
+def _results(keys: Tensor, radius: int, most: int) -> Results:
+    worlds, rows, size = keys.shape[0], min(most, keys.shape[0]), 2 * radius + 1
+
+    def made(dtype: torch.dtype, *shape: int) -> Tensor:
+        return keys.new_empty(shape, dtype=dtype)
+
+    return (
+        made(torch.int64), made(torch.int16, worlds, 2, size), made(torch.float32, worlds, 2),
+        made(torch.float32, worlds), made(torch.bool, worlds), made(torch.bool, worlds), made(torch.bool, worlds),
+        made(torch.float32, worlds), made(torch.float32, worlds), made(torch.float32, worlds),
+        made(torch.int16, rows, 2, size), made(torch.float32, rows, 2), made(torch.int64, rows),
+    )  # fmt: skip
+
+
+@register_mutating("state", "books")
+def foraging_step(
+    state: list[Tensor], books: list[Tensor], clock: Tensor, keys: Tensor, action: Tensor, near: Tensor,
+    max_resets: int, whole: list[int], real: list[float],
+) -> Results:  # fmt: skip
+    """A step of all worlds, and the resets after it.
+
+    Args:
+        state: leaves of the worlds, in the order of `Plot`; changed.
+        books: age int64, waiting bool, faults int64, waited int64, each `[worlds]`; changed.
+        clock: int64 `[]`.
+        keys: int64 `[worlds, 2]`.
+        action: int64 `[worlds]`.
+        near: float32 `[size, size]`: what guidance takes food in each cell of the view for.
+        max_resets: lives that begin anew at most.
+        whole: in the order of `WHOLE`.
+        real: in the order of `REAL`.
+
+    Returns:
+        (clock, observation, privileged, reward, terminated, truncated, valid, food, poison, deaths, last observations,
+        what goes with them, their worlds), as `Step` tells of them.
+    """
+    from denizen.zoo.foraging import _cuda
+
+    sizes = dict(zip(WHOLE, whole, strict=True))
+    out = _results(keys, sizes["RADIUS"], max_resets)
+    numbers = dict(zip(REAL, real, strict=True))
+    _cuda.step(state, books, clock, keys, action, near, list(out), max_resets, sizes, numbers)
+    return out
+
+
+@torch.library.register_fake("denizen::foraging_step")
+def _(state, books, clock, keys, action, near, max_resets, whole, real):  # type: ignore[no-untyped-def]
+    return _results(keys, whole[WHOLE.index("RADIUS")], max_resets)
+
+
+def in_place(env: Any, device: torch.device, max_resets: int) -> InPlace | None:
+    """How worlds of an environment go a step on in place; None where the operation does not do all that it says."""
+    flows = [name for name, kind in env.all_series.items() if kind == "flow"]
+    draws = draws_for(env.most_items, env.height * env.width)
+    if (
+        variant(device) != "triton" or type(env.mode.pay) is not Pay or env.width % WORD or set(flows) != set(FLOWS)
+        or (env.grid_lifetime == "life" and draws >= env.height * env.width // 2)
+    ):  # fmt: skip
+        return None
+    pay, moving = env.mode.pay, 0.0 if env.mode.frozen else 1.0
+    scales = env._scales
+    whole = [
+        env.height, env.width, env.view_radius, env.max_move, env.steps or 0, int(pay.guidance is not None),
+        int(env.grid_lifetime == "life"), *env.food_range, *env.poison_range, draws,
+        *[stream_number(path) for path in (
+            "step/grow@agents", "init/place@agents", "init/foods@agents", "init/poisons@agents", "init/cells@draws",
+        )],
+    ]  # fmt: skip
+    real = [
+        moving * env.move_cost, moving * env.food_energy, moving * env.poison_energy, env.start_energy,
+        pay.food, pay.poison, pay.step, pay.death, pay.guidance or 0.0, *scales[0], *scales[1],
+    ]  # fmt: skip
+    real = [float(number) for number in real]
+    near = env._nearness(device)
+
+    def advance(leaves: list[Tensor], books: list[Tensor], clock: Tensor, keys: Tensor, action: Tensor) -> Advanced:
+        given = foraging_step(leaves, books, clock, keys, action, near, max_resets, whole, real)
+        clock, look, known, reward, terminated, truncated, valid, *eaten, final, final_known, index = given
+        flowing = dict(zip(FLOWS, eaten, strict=True))
+        return Advanced(
+            clock, Look(look, None, known, None), reward, terminated, truncated, valid,
+            {name: flowing[name] for name in flows}, Look(final, None, final_known, None), index,
+        )  # fmt: skip
+
+    return InPlace(advance, CHECKS)

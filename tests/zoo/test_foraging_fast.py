@@ -1,0 +1,107 @@
+"""A step of foraging worlds as one operation against the plain form: equal bits of everything, step after step."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen.zoo.foraging import MODES, foraging
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+TINY = {"height": 12, "width": 64, "food_range": (30, 60), "poison_range": (20, 50), "view_radius": 2, "steps": 9}
+NAMES = ("reward", "terminated", "truncated", "valid", "flows", "look", "final", "final_index")
+
+
+def tensors_of(step):
+    for name in NAMES:
+        value = getattr(step, name)
+        parts = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, tuple) else [value])
+        yield from ((f"{name} {key}", part) for key, part in parts if part is not None)
+
+
+def compared(env, worlds, steps, device, *, bad_action=False):
+    """Runs both forms from one state and compares them after every step; returns how many lives ended and waited."""
+    assert worlds._fast is not None
+    worlds.reset()
+    plain, fast = worlds.carry.tensors(), worlds.carry.clone().tensors()
+    generator = torch.Generator(device).manual_seed(3)
+    ended = 0
+    for number in range(steps):
+        actions = torch.randint(0, env.action_space.n, (worlds.num_envs,), generator=generator, device=device)
+        if bad_action and number == 3:
+            actions[1], actions[2] = env.action_space.n, -4
+        carry, wanted = worlds.advance(worlds._carry(plain), actions)
+        plain = carry.tensors()
+        fast, got = worlds.next_in_place(fast, actions)
+        for (name, a), (_, b) in zip(tensors_of(wanted), tensors_of(got), strict=True):
+            assert a.dtype == b.dtype
+            assert torch.equal(a, b), (number, name, (a != b).nonzero()[:3])
+        for place, (a, b) in enumerate(zip(plain, fast, strict=True)):
+            assert torch.equal(a, b), (number, f"tensor {place} of the carry", (a != b).nonzero()[:3])
+        ended += int(wanted.ended.sum())
+    return ended, int(carry.waited.sum())
+
+
+@pytest.fixture
+def triton(monkeypatch):
+    """Triton's kernels in the interpreter, for tensors of the CPU."""
+    if not INTERPRETED:
+        pytest.skip("needs Triton's interpreter")
+    monkeypatch.setattr("denizen.zoo.foraging._fast.variant", lambda device: "triton")
+
+
+@pytest.mark.parametrize("lifetime", ["persist", "life"])
+@pytest.mark.parametrize("mode", MODES)
+def test_equal_bits(triton, mode, lifetime):
+    env = foraging(mode, grid_lifetime=lifetime, **TINY)
+    ended, waited = compared(env, dz.rl.Worlds(env, 11, max_resets=2, device="cpu"), 25, "cpu")
+    assert ended > 10
+    assert waited > 0
+
+
+@pytest.mark.parametrize("lifetime", ["persist", "life"])
+@pytest.mark.parametrize(("count", "most"), [(20, 20), (20, 3), (1, 1)])
+def test_equal_bits_by_several_programs(triton, monkeypatch, lifetime, count, most):
+    monkeypatch.setattr("denizen.zoo.foraging._cuda.ALONE", 4)
+    env = foraging("ground_truth_handhold", grid_lifetime=lifetime, **TINY)
+    ended, _ = compared(env, dz.rl.Worlds(env, count, max_resets=most, device="cpu"), 12, "cpu")
+    assert ended > 0
+
+
+@pytest.mark.parametrize("options", [{"max_move": 2, "view_radius": 7}, {"height": 2, "width": 32, "steps": None}])
+def test_equal_bits_of_other_sizes(triton, options):
+    env = foraging(**{**TINY, "food_range": (9, 9), "poison_range": (0, 12), **options})
+    compared(env, dz.rl.Worlds(env, 5, device="cpu"), 30, "cpu")
+
+
+def test_bad_actions_are_told(triton):
+    env = foraging(**TINY)
+    worlds = dz.rl.Worlds(env, 5, device="cpu")
+    compared(env, worlds, 6, "cpu", bad_action=True)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="the interpreter runs already")
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_by_the_interpreter():
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", __file__]
+    command += ["-o", "addopts=", "-m", "not cuda", "-W", "ignore::RuntimeWarning"]
+    done = subprocess.run(
+        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("lifetime", ["persist", "life"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("count", "most"), [(192, None), (192, 192), (192, 2), (3000, 20), (5000, 5000)])
+def test_equal_bits_on_cuda(mode, lifetime, count, most):
+    env = foraging(mode, grid_lifetime=lifetime, steps=70)
+    ended, waited = compared(env, dz.rl.Worlds(env, count, max_resets=most, device="cuda"), 200, "cuda")
+    assert ended > 100
+    assert waited > 0 or most not in (2, 20)
+    assert waited == 0 or most != count
