@@ -20,7 +20,7 @@ PRECISIONS = {"float32": torch.float32, "tf32": torch.float32, "float16": torch.
 class Case:
     """A network with data and optimizer; `step` is one step of training.
 
-    Its name says what it is: the form (reference or fast), how torch.compile is asked, if it is, and `captured` where
+    Its name says what it is: the form (reference, fast, or unfused: fast without its own kernels), how torch.compile is asked, if it is, and `captured` where
     the whole step is one CUDA graph.
     """
 
@@ -35,6 +35,8 @@ class Case:
         reference = DynamicDotGATReference(config, sensing)
         plain: nn.Module = reference if form == "reference" else DynamicDotGAT.from_reference(reference, **options)
         self.plain = plain.to(device).train()
+        if form == "unfused":
+            self.plain._fuses = lambda h, times: False
         self.model = torch.compile(self.plain, mode=mode, fullgraph=True, dynamic=False) if mode else self.plain
         self.dtype, self.device, self.tf32 = PRECISIONS[precision], device, precision == "tf32"
         self.x = torch.randn(batch, TIMES, config.num_features, device=device)

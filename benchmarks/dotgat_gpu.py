@@ -49,7 +49,14 @@ from _dotgat import (
 
 from denizen.nn import DotGATConfig, DynamicDotGAT, SmallWorld, quantize_int8, sense_columns
 
-DEFAULT = ("reference default", "fast default captured", "fast default", "fast", "reference")
+DEFAULT = (
+    "reference default",
+    "fast default captured",
+    "fast default",
+    "fast",
+    "reference",
+    "unfused default captured",
+)
 ALL = (
     *DEFAULT,
     "fast captured",

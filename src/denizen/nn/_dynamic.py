@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from denizen.errors import InputError
 from denizen.nn._config import DotGATConfig, check_input
+from denizen.nn._fused import fits, message_steps, pack
 from denizen.nn._initial import initial
 from denizen.nn._layers import MLP, Attention, EdgeAttention, MemoryAttention, Norm, PerAgentLinear, SocialAttention
 from denizen.nn._reference import AgentStates, DynamicDotGATReference, make_bias, make_sensing
@@ -115,13 +116,38 @@ class DynamicDotGAT(nn.Module):
         """All message steps over `h` `[agents, batch * times, H]`."""
         bias = None if self.bias is None else self.bias()  # once, whatever the number of steps
         again = self.checkpoint_steps and torch.is_grad_enabled()
-        for _ in range(self.config.message_steps):
+        fused, number = self._fuses(h, times), self.config.message_steps
+        if fused and not again:
+            return self._fused_steps(h, times, bias, number)
+        step = self._fused_steps if fused else self._step
+        for _ in range(number):
             if again:
                 keeps = self.training and self.config.dropout > 0
-                h = checkpoint(self._step, h, times, bias, use_reentrant=False, preserve_rng_state=keeps)
+                h = checkpoint(step, h, times, bias, use_reentrant=False, preserve_rng_state=keeps)
             else:
                 h = self._step(h, times, bias)
         return h
+
+    def _fuses(self, h: Tensor, times: int) -> bool:
+        """Whether kernels that fuse whole sublayers take the message steps as they are."""
+        linear = [part.fused for part in (self.memory, self.social) if part is not None] + [self.mlp.inner]
+        usual = all(isinstance(part, PerAgentLinear) for part in linear) and type(self.drop) is nn.Dropout
+        dense = self.alone is None and not isinstance(self.social, EdgeAttention)
+        remembered = times if self.memory is not None else None
+        return bool(usual and dense and self.config.message_steps) and fits(h, remembered, self.config.num_heads)
+
+    def _fused_steps(self, h: Tensor, times: int, bias: Tensor | None, number: int = 1) -> Tensor:
+        heads, rate = self.config.num_heads, self.drop.p if self.drop.training else 0.0
+        attentions: list[Tensor | None] = []
+        for part in (self.memory, self.social):
+            fused: Any = None if part is None else part.fused
+            attentions += [None, None] if part is None else [part.norm.gain, pack(fused.weight, part.shared, heads)]
+        if bias is None and self.social is not None:
+            bias = h.new_zeros(self.config.num_agents, self.config.num_agents, dtype=torch.float32)
+        seed = torch.randint(2**31, (1,), device=h.device) if rate else None
+        mlp = self.mlp.norm.gain, self.mlp.inner.weight, self.mlp.inner.bias, self.mlp.outer.weight, self.mlp.outer.bias
+        keep = torch.is_grad_enabled()
+        return message_steps(h, *attentions, bias, *mlp, seed, times, heads, number, rate, self.config.eps, keep)[0]
 
     def _step(self, h: Tensor, times: int, bias: Tensor | None) -> Tensor:
         if self.memory is not None:

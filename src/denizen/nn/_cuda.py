@@ -1,0 +1,302 @@
+"""Triton kernels of the message steps; `_fused` says what they compute. Layouts: `[agents, rows, width]`, row-major.
+
+Columns of `qkv` are ordered head, part (query, key, value), place in the head.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _mixed(x):
+    """A permutation of 32-bit numbers without pattern (Wellons' lowbias32)."""
+    x = x ^ (x >> 16)
+    x = x * 0x7FEB352D
+    x = x ^ (x >> 15)
+    x = x * 0x846CA68B
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _dropped(value, place, seed, layer, threshold, DROP: tl.constexpr):
+    """`value` of float32 after dropout; `place` numbers its elements."""
+    if DROP:
+        key = _mixed(tl.load(seed).to(tl.uint32) + layer.to(tl.uint32))
+        bits = _mixed(_mixed(place.to(tl.uint32) ^ key) + key)
+        keep = (bits >> 8).to(tl.int32) >= threshold
+        return tl.where(keep, value * (16777216.0 / (16777216 - threshold)), 0.0)
+    return value
+
+
+@triton.jit
+def _normed(x, eps, WIDTH: tl.constexpr):
+    """(x over its root mean square, 1 over that) in float32."""
+    inverse = 1.0 / tl.sqrt(tl.sum(x * x, 1) / WIDTH + eps)
+    return x * inverse[:, None], inverse
+
+
+@triton.jit
+def _norm_gradient(du, x, gain, eps, WIDTH: tl.constexpr):
+    """(gradient of x, share of the gain's gradient) from that of gain * normed(x)."""
+    hat, inverse = _normed(x, eps, WIDTH)
+    scaled = du * gain[None, :]
+    dx = inverse[:, None] * (scaled - hat * (tl.sum(scaled * hat, 1) / WIDTH)[:, None])
+    return dx, tl.sum(du * hat, 0)
+
+
+@triton.jit
+def _project_kernel(
+    h, gain, weight, out, rows, eps, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    agent = tl.program_id(1).to(tl.int64)
+    r, k = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    live = (r < rows)[:, None]
+    x = tl.load(h + (agent * rows + r)[:, None] * WIDTH + k[None, :], mask=live, other=0.0).to(tl.float32)
+    hat, _ = _normed(x, eps, WIDTH)
+    u = (hat * tl.load(gain + k).to(tl.float32)[None, :]).to(weight.dtype.element_ty)
+    column = tl.program_id(2) * WIDTH + k
+    w = tl.load(weight + agent * 3 * WIDTH * WIDTH + k[:, None] * 3 * WIDTH + column[None, :])
+    y = tl.dot(u, w, input_precision="ieee")
+    tl.store(out + (agent * rows + r)[:, None] * 3 * WIDTH + column[None, :], y.to(out.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def _project_backward_kernel(
+    dqkv, weight, h, gain, dout, dh, dgain, rows, eps,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    agent = tl.program_id(1).to(tl.int64)
+    r, k = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    live = (r < rows)[:, None]
+    at = (agent * rows + r)[:, None]
+    du = tl.zeros((ROWS, WIDTH), tl.float32)
+    for part in tl.static_range(3):
+        column = part * WIDTH + k
+        y = tl.load(dqkv + at * 3 * WIDTH + column[None, :], mask=live, other=0.0)
+        w = tl.load(weight + agent * 3 * WIDTH * WIDTH + k[:, None] * 3 * WIDTH + column[None, :])
+        du = tl.dot(y, tl.trans(w), du, input_precision="ieee")
+    x = tl.load(h + at * WIDTH + k[None, :], mask=live, other=0.0).to(tl.float32)
+    dx, share = _norm_gradient(du, x, tl.load(gain + k).to(tl.float32), eps, WIDTH)
+    dx += tl.load(dout + at * WIDTH + k[None, :], mask=live, other=0.0).to(tl.float32)
+    tl.store(dh + at * WIDTH + k[None, :], dx.to(dh.dtype.element_ty), mask=live)
+    tl.store(dgain + (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)) * WIDTH + k, share)
+
+
+@triton.jit
+def _attention(q, k, bias, scale):
+    """Weights `[to, from]` in float32; `bias` is -inf where nothing passes."""
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale + bias
+    parts = tl.exp(scores - tl.max(scores, 1)[:, None])
+    return parts / tl.sum(parts, 1)[:, None]
+
+
+@triton.jit
+def _attention_gradient(weights, q, k, v, dsaid, scale):
+    """(dq, dk, dv, gradient of the scores) in float32."""
+    small = weights.to(q.dtype)
+    dv = tl.dot(tl.trans(small), dsaid, input_precision="ieee")
+    dweights = tl.dot(dsaid, tl.trans(v), input_precision="ieee")
+    dscores = weights * (dweights - tl.sum(weights * dweights, 1)[:, None])
+    ds = (dscores * scale).to(q.dtype)
+    dq = tl.dot(ds, k, input_precision="ieee")
+    dk = tl.dot(tl.trans(ds), q, input_precision="ieee")
+    return dq, dk, dv, dscores
+
+
+@triton.jit
+def _causal(times, TIMES: tl.constexpr):
+    """What is added to scores: -inf for times to come, and beyond the last time."""
+    t = tl.arange(0, TIMES)
+    past = (t[None, :] <= t[:, None]) & (t[None, :] < times)
+    return tl.where(past, 0.0, float("-inf"))
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _remember_kernel(
+    qkv, h, out, seed, layer, threshold, rows, times, scale,
+    WIDTH: tl.constexpr, HEAD: tl.constexpr, TIMES: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    agent, head = tl.program_id(1).to(tl.int64), tl.program_id(2)
+    t, j = tl.arange(0, TIMES), tl.arange(0, HEAD)
+    live = (t < times)[:, None]
+    at = (agent * rows + tl.program_id(0) * times + t)[:, None]
+    place = at * 3 * WIDTH + head * 3 * HEAD + j[None, :]
+    q = tl.load(qkv + place, mask=live, other=0.0)
+    k = tl.load(qkv + place + HEAD, mask=live, other=0.0)
+    v = tl.load(qkv + place + 2 * HEAD, mask=live, other=0.0)
+    weights = _attention(q, k, _causal(times, TIMES), scale)
+    said = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+    here = at * WIDTH + head * HEAD + j[None, :]
+    new = tl.load(h + here, mask=live, other=0.0).to(tl.float32)
+    new += _dropped(said, here, seed, layer, threshold, DROP)
+    tl.store(out + here, new.to(out.dtype.element_ty), mask=live)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _remember_backward_kernel(
+    qkv, dout, dqkv, seed, layer, threshold, rows, times, scale,
+    WIDTH: tl.constexpr, HEAD: tl.constexpr, TIMES: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    agent, head = tl.program_id(1).to(tl.int64), tl.program_id(2)
+    t, j = tl.arange(0, TIMES), tl.arange(0, HEAD)
+    live = (t < times)[:, None]
+    at = (agent * rows + tl.program_id(0) * times + t)[:, None]
+    place = at * 3 * WIDTH + head * 3 * HEAD + j[None, :]
+    q = tl.load(qkv + place, mask=live, other=0.0)
+    k = tl.load(qkv + place + HEAD, mask=live, other=0.0)
+    v = tl.load(qkv + place + 2 * HEAD, mask=live, other=0.0)
+    here = at * WIDTH + head * HEAD + j[None, :]
+    dsaid = tl.load(dout + here, mask=live, other=0.0).to(tl.float32)
+    dsaid = _dropped(dsaid, here, seed, layer, threshold, DROP).to(v.dtype)
+    weights = _attention(q, k, _causal(times, TIMES), scale)
+    dq, dk, dv, _ = _attention_gradient(weights, q, k, v, dsaid, scale)
+    tl.store(dqkv + place, dq.to(v.dtype), mask=live)
+    tl.store(dqkv + place + HEAD, dk.to(v.dtype), mask=live)
+    tl.store(dqkv + place + 2 * HEAD, dv.to(v.dtype), mask=live)
+
+
+@triton.jit
+def _bias_tile(bias, agents, AGENTS: tl.constexpr):
+    """The social bias, -inf towards agents that are not there; rows of such agents are 0, so that none is all -inf."""
+    i = tl.arange(0, AGENTS)
+    there = (i[:, None] < agents) & (i[None, :] < agents)
+    found = tl.load(bias + i[:, None] * agents + i[None, :], mask=there, other=float("-inf"))
+    return tl.where(i[:, None] < agents, found, 0.0)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _talk_kernel(
+    qkv, bias, h, out, seed, layer, threshold, rows, agents, scale,
+    WIDTH: tl.constexpr, HEAD: tl.constexpr, AGENTS: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    head, i, j = tl.program_id(1), tl.arange(0, AGENTS), tl.arange(0, HEAD)
+    biases = _bias_tile(bias, agents, AGENTS)
+    for step in range(ROWS):
+        r = tl.program_id(0) * ROWS + step
+        live = (i < tl.where(r < rows, agents, 0))[:, None]
+        at = (i.to(tl.int64) * rows + r)[:, None]
+        place = at * 3 * WIDTH + head * 3 * HEAD + j[None, :]
+        q = tl.load(qkv + place, mask=live, other=0.0)
+        k = tl.load(qkv + place + HEAD, mask=live, other=0.0)
+        v = tl.load(qkv + place + 2 * HEAD, mask=live, other=0.0)
+        weights = _attention(q, k, biases, scale)
+        said = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+        here = at * WIDTH + head * HEAD + j[None, :]
+        new = tl.load(h + here, mask=live, other=0.0).to(tl.float32)
+        new += _dropped(said, here, seed, layer, threshold, DROP)
+        tl.store(out + here, new.to(out.dtype.element_ty), mask=live)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _talk_backward_kernel(
+    qkv, bias, dout, dqkv, dbias, seed, layer, threshold, rows, agents, scale,
+    WIDTH: tl.constexpr, HEAD: tl.constexpr, AGENTS: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    head, i, j = tl.program_id(1), tl.arange(0, AGENTS), tl.arange(0, HEAD)
+    biases = _bias_tile(bias, agents, AGENTS)
+    total = tl.zeros((AGENTS, AGENTS), tl.float32)
+    for step in range(ROWS):
+        r = tl.program_id(0) * ROWS + step
+        live = (i < tl.where(r < rows, agents, 0))[:, None]
+        at = (i.to(tl.int64) * rows + r)[:, None]
+        place = at * 3 * WIDTH + head * 3 * HEAD + j[None, :]
+        q = tl.load(qkv + place, mask=live, other=0.0)
+        k = tl.load(qkv + place + HEAD, mask=live, other=0.0)
+        v = tl.load(qkv + place + 2 * HEAD, mask=live, other=0.0)
+        here = at * WIDTH + head * HEAD + j[None, :]
+        dsaid = tl.load(dout + here, mask=live, other=0.0).to(tl.float32)
+        dsaid = _dropped(dsaid, here, seed, layer, threshold, DROP).to(v.dtype)
+        weights = _attention(q, k, biases, scale)
+        dq, dk, dv, dscores = _attention_gradient(weights, q, k, v, dsaid, scale)
+        total += dscores
+        tl.store(dqkv + place, dq.to(v.dtype), mask=live)
+        tl.store(dqkv + place + HEAD, dk.to(v.dtype), mask=live)
+        tl.store(dqkv + place + 2 * HEAD, dv.to(v.dtype), mask=live)
+    there = (i[:, None] < agents) & (i[None, :] < agents)
+    program = (tl.program_id(0) * tl.num_programs(1) + head).to(tl.int64)
+    tl.store(dbias + program * agents * agents + i[:, None] * agents + i[None, :], total, mask=there)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _think_kernel(
+    h, gain, inner, inner_bias, outer, outer_bias, out, seed, layer, threshold, rows, eps,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    agent = tl.program_id(1).to(tl.int64)
+    r, k = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    live = (r < rows)[:, None]
+    here = (agent * rows + r)[:, None] * WIDTH + k[None, :]
+    square = agent * WIDTH * WIDTH + k[:, None] * WIDTH + k[None, :]
+    x = tl.load(h + here, mask=live, other=0.0).to(tl.float32)
+    hat, _ = _normed(x, eps, WIDTH)
+    u = (hat * tl.load(gain + k).to(tl.float32)[None, :]).to(inner.dtype.element_ty)
+    z = tl.dot(u, tl.load(inner + square), input_precision="ieee")
+    z += tl.load(inner_bias + agent * WIDTH + k).to(tl.float32)[None, :]
+    s = (z * tl.sigmoid(z)).to(inner.dtype.element_ty)
+    o = tl.dot(s, tl.load(outer + square), input_precision="ieee")
+    o += tl.load(outer_bias + agent * WIDTH + k).to(tl.float32)[None, :]
+    new = x + _dropped(o, here, seed, layer, threshold, DROP)
+    tl.store(out + here, new.to(out.dtype.element_ty), mask=live)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _think_backward_kernel(
+    h, gain, inner, inner_bias, outer, dout, dh, s_out, dz_out, do_out, dgain, seed, layer, threshold, rows, eps,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    small = inner.dtype.element_ty
+    agent = tl.program_id(1).to(tl.int64)
+    r, k = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    live = (r < rows)[:, None]
+    here = (agent * rows + r)[:, None] * WIDTH + k[None, :]
+    square = agent * WIDTH * WIDTH + k[:, None] * WIDTH + k[None, :]
+    x = tl.load(h + here, mask=live, other=0.0).to(tl.float32)
+    gains = tl.load(gain + k).to(tl.float32)
+    hat, _ = _normed(x, eps, WIDTH)
+    w = tl.load(inner + square)
+    z = tl.dot((hat * gains[None, :]).to(small), w, input_precision="ieee")
+    z += tl.load(inner_bias + agent * WIDTH + k).to(tl.float32)[None, :]
+    gate = tl.sigmoid(z)
+    tl.store(s_out + here, (z * gate).to(small), mask=live)
+    through = tl.load(dout + here, mask=live, other=0.0).to(tl.float32)
+    do = _dropped(through, here, seed, layer, threshold, DROP).to(small)
+    tl.store(do_out + here, do, mask=live)
+    ds = tl.dot(do, tl.trans(tl.load(outer + square)), input_precision="ieee")
+    dz = (ds * gate * (1 + z * (1 - gate))).to(small)
+    tl.store(dz_out + here, dz, mask=live)
+    du = tl.dot(dz, tl.trans(w), input_precision="ieee")
+    dx, share = _norm_gradient(du, x, gains, eps, WIDTH)
+    tl.store(dh + here, (through + dx).to(dh.dtype.element_ty), mask=live)
+    tl.store(dgain + (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)) * WIDTH + k, share)
+
+
+@triton.jit(do_not_specialize=["add"])
+def _weight_gradient_kernel(
+    x, gain, y, dweight, dbias, rows, columns, eps, add,
+    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, NORM: tl.constexpr, BIAS: tl.constexpr,
+):  # fmt: skip
+    agent = tl.program_id(1).to(tl.int64)
+    k, c = tl.arange(0, WIDTH), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((WIDTH, COLUMNS), tl.float32)
+    sums = tl.zeros((COLUMNS,), tl.float32)
+    for start in range(0, rows, ROWS):
+        r = start + tl.arange(0, ROWS)
+        live = (r < rows)[:, None]
+        at = (agent * rows + r)[:, None]
+        u = tl.load(x + at * WIDTH + k[None, :], mask=live, other=0.0)
+        g = tl.load(y + at * columns + c[None, :], mask=live, other=0.0)
+        if NORM:
+            hat, _ = _normed(u.to(tl.float32), eps, WIDTH)
+            u = (hat * tl.load(gain + k).to(tl.float32)[None, :]).to(g.dtype)
+        if BIAS:
+            sums += tl.sum(g.to(tl.float32), 0)
+        total = tl.dot(tl.trans(u), g, total, input_precision="ieee")
+    place = dweight + agent * WIDTH * columns + k[:, None] * columns + c[None, :]
+    if add:
+        total += tl.load(place)
+    tl.store(place, total)
+    if BIAS:
+        place = dbias + agent * columns + c
+        if add:
+            sums += tl.load(place)
+        tl.store(place, sums)

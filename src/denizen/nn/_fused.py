@@ -1,0 +1,194 @@
+"""All message steps as one operation: in plain torch, and by kernels that fuse each sublayer, chosen where they fit.
+
+A pass of plain operations over 20 agents and 1,600 rows is bound by launches and by memory: each sublayer reads and
+writes its state a dozen times. The kernels read it once or twice. Weights are those of all agents; layouts are
+`[agents, rows, width]`, rows being batch times time; columns of `qkv` are ordered head, part, place in the head.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from denizen.ops import _library
+
+# Beyond these sizes a tile does not fit into a multiprocessor's memory, and plain operations are efficient anyway.
+MAX_AGENTS, MAX_TIMES, MAX_WIDTH, MIN_SIDE = 64, 128, 128, 16
+
+
+def fits(h: Tensor, times: int | None, num_heads: int) -> bool:
+    """Whether the kernels take states `h` of this many agents and this width, in 16 bits, on this device.
+
+    Args:
+        h: `[agents, rows, width]`.
+        times: of a sample; None without memory.
+        num_heads: of the attentions.
+    """
+    agents, rows, width = h.shape
+    if not (h.is_cuda and rows and h.dtype in (torch.float16, torch.bfloat16)) or agents > MAX_AGENTS:
+        return False
+    head = width // num_heads
+    sizes = width <= MAX_WIDTH and head >= MIN_SIDE and not width & (width - 1) and not head & (head - 1)
+    return sizes and (times or 0) <= MAX_TIMES and _library.variant(h.device) == "triton"
+
+
+def pack(fused: Tensor, shared: Tensor | None, num_heads: int) -> Tensor:
+    """Queries, keys and values of all agents `[agents, width, 3 * width]`, from weights that may share the values."""
+    if shared is None:
+        return fused
+    agents, width = fused.shape[:2]
+    own = fused.unflatten(-1, (num_heads, 2, -1))
+    values = shared.unflatten(-1, (num_heads, 1, -1)).expand(agents, -1, -1, -1, -1)
+    return torch.cat([own, values], -2).reshape(agents, width, 3 * width)
+
+
+# --- dropout ----------------------------------------------------------------------------------------------------------
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """A permutation of 32-bit numbers, held in int64 (Wellons' lowbias32)."""
+    x = x ^ (x >> 16)
+    x = x * 0x7FEB352D & 0xFFFFFFFF
+    x = x ^ (x >> 15)
+    x = x * 0x846CA68B & 0xFFFFFFFF
+    return x ^ (x >> 16)
+
+
+def dropped(value: Tensor, seed: Tensor | None, layer: int, rate: float) -> Tensor:
+    """`value` after dropout: a function of `seed` (int64 `[1]`), `layer` and place, so the backward draws it again."""
+    if not rate or seed is None:
+        return value
+    threshold = round(rate * 2**24)
+    key = _mixed(seed + layer & 0xFFFFFFFF)
+    place = torch.arange(value.numel(), device=value.device).view(value.shape) & 0xFFFFFFFF
+    bits = _mixed(_mixed(place ^ key) + key & 0xFFFFFFFF)
+    return torch.where((bits >> 8) >= threshold, value * (2**24 / (2**24 - threshold)), 0.0)
+
+
+# --- the operation in plain torch -------------------------------------------------------------------------------------
+
+
+def plain_steps(
+    h: Tensor, weights: Sequence[Tensor | None], seed: Tensor | None, times: int, heads: int, steps: int, rate: float,
+    eps: float,
+) -> Tensor:  # fmt: skip
+    """What `message_steps` computes, written to be read; differentiable, in any dtype."""
+    memory_gain, memory, social_gain, social, bias, *mlp = weights
+    gain, inner, inner_bias, outer, outer_bias = (x for x in mlp if x is not None)
+    agents, rows, width = h.shape
+
+    def norm(x: Tensor, gain: Tensor | None) -> Tensor:
+        return F.rms_norm(x, (width,), gain, eps)
+
+    def attend(h: Tensor, gain: Tensor | None, weight: Tensor, past: bool) -> Tensor:
+        q, k, v = (norm(h, gain) @ weight).view(agents, rows, heads, 3, -1).unbind(3)  # [agents, rows, heads, d]
+        if past:
+            q, k, v = (x.unflatten(1, (-1, times)).transpose(2, 3) for x in (q, k, v))
+            later = torch.ones(times, times, dtype=torch.bool, device=h.device).triu(1)
+            mask = h.new_zeros(times, times).masked_fill(later, -math.inf)
+            said = torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]) + mask, -1) @ v
+            return said.transpose(2, 3).reshape(h.shape)
+        q, k, v = (x.permute(1, 2, 0, 3) for x in (q, k, v))  # [rows, heads, agents, d]
+        assert bias is not None
+        said = torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]) + bias.to(h.dtype), -1) @ v
+        return said.permute(2, 0, 1, 3).reshape(h.shape)
+
+    layer = 0
+    for _ in range(steps):
+        for past, own_gain, weight in ((True, memory_gain, memory), (False, social_gain, social)):
+            if weight is not None:
+                h = h + dropped(attend(h, own_gain, weight, past), seed, layer, rate)
+                layer += 1
+        thought = F.silu(norm(h, gain) @ inner + inner_bias[:, None]) @ outer + outer_bias[:, None]
+        h = h + dropped(thought, seed, layer, rate)
+        layer += 1
+    return h
+
+
+# --- the operation by kernels -----------------------------------------------------------------------------------------
+
+
+@_library.register
+def message_steps(
+    h: Tensor, memory_gain: Tensor | None, memory: Tensor | None, social_gain: Tensor | None, social: Tensor | None,
+    bias: Tensor | None, gain: Tensor, inner: Tensor, inner_bias: Tensor, outer: Tensor, outer_bias: Tensor,
+    seed: Tensor | None, times: int, heads: int, steps: int, rate: float, eps: float, keep: bool,
+) -> list[Tensor]:  # fmt: skip
+    """States after all message steps, and what the backward needs: [states, states in between, qkv of attentions].
+
+    Args:
+        h: `[agents, rows, width]`; matrices are taken in its dtype.
+        memory_gain: `[width]`, of the norm before the attention over each agent's past.
+        memory: `[agents, width, 3 * width]` as of `pack`; None without memory.
+        social_gain: `[width]`, of the norm before the attention over agents.
+        social: like `memory`; None where agents do not talk.
+        bias: `[agents, agents]`, added to the scores of the attention over agents.
+        gain: `[width]`, of the norm before the MLP.
+        inner: `[agents, width, width]`, first of the MLP's matrices.
+        inner_bias: `[agents, width]`.
+        outer: `[agents, width, width]`.
+        outer_bias: `[agents, width]`.
+        seed: int64 `[1]`, of the dropout; None without.
+        times: rows of a sample.
+        heads: of both attentions.
+        steps: at least 1; all have the same weights.
+        rate: of the dropout of what each sublayer adds.
+        eps: of the norms.
+        keep: whether a backward will come.
+    """
+    from denizen.nn import _cuda_steps
+
+    weights = (memory_gain, memory, social_gain, social, bias, gain, inner, inner_bias, outer, outer_bias)
+    return _cuda_steps.forward(h.contiguous(), weights, seed, times, heads, steps, rate, eps, keep)
+
+
+@torch.library.register_fake("denizen::message_steps")
+def _(h, *args):  # type: ignore[no-untyped-def]
+    steps, keep, attentions = args[13], args[16], (args[1] is not None) + (args[3] is not None)
+    layers = steps * (attentions + 1)
+    between = layers - 1 if keep else min(2, layers - 1)
+    qkvs = steps * attentions if keep else min(1, attentions)
+    agents, rows, width = h.shape
+    out = h.new_empty(agents, rows, width)
+    return [out, h.new_empty(between, *h.shape), h.new_empty(qkvs, agents, rows, 3 * width)]
+
+
+@_library.register
+def message_steps_backward(
+    dout: Tensor, h: Tensor, between: Tensor, qkvs: Tensor, memory_gain: Tensor | None, memory: Tensor | None,
+    social_gain: Tensor | None, social: Tensor | None, bias: Tensor | None, gain: Tensor, inner: Tensor,
+    inner_bias: Tensor, outer: Tensor, outer_bias: Tensor, seed: Tensor | None, times: int, heads: int, steps: int,
+    rate: float, eps: float,
+) -> list[Tensor]:  # fmt: skip
+    """Gradients of `h` and, in float32, of the ten weights of `message_steps`; empty for those that are None."""
+    from denizen.nn import _cuda_steps
+
+    weights = (memory_gain, memory, social_gain, social, bias, gain, inner, inner_bias, outer, outer_bias)
+    return _cuda_steps.backward(dout, h.contiguous(), between, qkvs, weights, seed, times, heads, steps, rate, eps)
+
+
+@torch.library.register_fake("denizen::message_steps_backward")
+def _(dout, h, between, qkvs, *args):  # type: ignore[no-untyped-def]
+    def like(weight: Tensor | None) -> Tensor:
+        if weight is None:
+            return h.new_empty(0)
+        return h.new_empty(weight.shape, dtype=torch.float32)
+
+    return [h.new_empty(h.shape), *(like(weight) for weight in args[:10])]
+
+
+def _context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+    ctx.save_for_backward(*inputs[:12], *output[1:])
+    ctx.rest = inputs[12:17]
+
+
+def _backward(ctx, grads):  # type: ignore[no-untyped-def]
+    h, *weights, seed, between, qkvs = ctx.saved_tensors
+    found = message_steps_backward(grads[0], h, between, qkvs, *weights, seed, *ctx.rest)
+    given = (None if weight is None else grad for weight, grad in zip(weights, found[1:], strict=True))
+    return found[0], *given, *[None] * 7
+
+
+torch.library.register_autograd("denizen::message_steps", _backward, setup_context=_context)
