@@ -1,6 +1,8 @@
 """Cases of the agent attention network's benchmark: how they are made, timed, counted and checked."""
 
+import copy
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -20,8 +22,8 @@ PRECISIONS = {"float32": torch.float32, "tf32": torch.float32, "float16": torch.
 class Case:
     """A network with data and optimizer; `step` is one step of training.
 
-    Its name says what it is: the form (reference, fast, or unfused: fast without its own kernels), how torch.compile is asked, if it is, and `captured` where
-    the whole step is one CUDA graph.
+    Its name says what it is: the form (reference, fast, or unfused: fast without its own kernels), how torch.compile is
+    asked, if it is, and `captured` where the whole step is one CUDA graph.
     """
 
     def __init__(
@@ -184,17 +186,24 @@ def errors(config: DotGATConfig, precision: str, device: str) -> dict[str, Any]:
 
 
 def _run(model: nn.Module, x: torch.Tensor, dtype: torch.dtype, device: str) -> list[torch.Tensor]:
-    """Hidden states, outputs, and the gradients in the names of the reference."""
+    """Hidden states, outputs, and all gradients in one vector, in the order and form of the reference."""
     model.zero_grad()
     with torch.autocast(device, dtype, enabled=dtype in (torch.float16, torch.bfloat16)):
         h, y = model(x)
         loss = h.double().sin().sum() + y.double().square().sum()
     loss.backward()
-    return [h.detach().double(), y.detach().double()]
+    with torch.no_grad():  # a network whose weights are the gradients, for its conversion to the reference
+        holder = copy.deepcopy(model)
+        for mine, theirs in zip(holder.parameters(), model.parameters(), strict=True):
+            mine.copy_(theirs.grad)
+        plain = holder.to_reference() if isinstance(holder, DynamicDotGAT) else holder
+        grads = torch.cat([weight.double().flatten() for _, weight in sorted(plain.named_parameters())])
+    return [h.detach().double(), y.detach().double(), grads]
 
 
 def _relative(truth: list[torch.Tensor], found: list[torch.Tensor]) -> float:
-    return max(float((a - b).norm() / a.norm()) for a, b in zip(truth, found, strict=True))
+    errors = [float((a - b).norm() / a.norm()) for a, b in zip(truth, found, strict=True)]
+    return max(errors) if all(map(math.isfinite, errors)) else math.inf
 
 
 def allocated(device: str) -> int:
