@@ -101,7 +101,7 @@ def test_buffers_are_pinned_and_steps_do_not_wait(no_waits) -> None:
 
 
 def test_a_graph_puts_once_and_leaves_the_carry_as_it_was() -> None:
-    run = dz.simulate(MODELS["sir"], 8, snapshots=Snapshots(2), device="cuda", compile=True)
+    run = dz.simulate(MODELS["sir"], 8, seed=3, snapshots=Snapshots(2), device="cuda", compile=True)
     ring = run._snapshots.ring
     assert ring.most == 32
     for steps, puts in ((64, 1), (128, 2), (20, 2)):  # 20: eight snapshots and two

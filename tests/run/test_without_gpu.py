@@ -33,5 +33,6 @@ def test_all_but_the_sums_is_one_kernel(model: str, replicates: int, most: int) 
     counts = compiled(model, str(replicates))
     assert counts["launches"] <= most
     assert counts["unfused"] == []
+    assert counts["padded"] == []  # which torch 2.11 may write in one layout and read in another
     assert counts["pairs"]
     assert not any(counts["pairs"].values())  # which the assembler of CUDA 12.8 gets wrong

@@ -37,6 +37,7 @@ from denizen import ops
 from denizen.ops import _library_codes
 from denizen.run import _program
 from denizen.run._chunks import Chunks
+from denizen.run._engine import INDUCTOR
 from denizen.run._trace import trace
 from denizen.zoo.covid import covid
 from denizen.zoo.seir import seir
@@ -105,7 +106,9 @@ def written(module: GraphModule, inputs: list[Tensor]) -> str:
     traced.recompile()
     arguments = [moved(value) for value in inputs]
     lowered = inductor_graph.GraphLowering(traced, example_inputs=arguments, is_inference=True)
-    with V.set_fake_mode(mode), V.set_graph_handler(lowered), V.set_debug_handler(DebugContext()):
+    # As `one_graph` compiles; the layout of a buffer is told to its writer and its readers at different times.
+    options = torch._inductor.config.patch(INDUCTOR)
+    with options, V.set_fake_mode(mode), V.set_graph_handler(lowered), V.set_debug_handler(DebugContext()):
         lowered.run(*arguments)
         code = lowered.codegen()
     code = code[0] if isinstance(code, tuple) else code
@@ -156,7 +159,12 @@ def main() -> None:
         }
     called = code[code.index("def call") :]
     unfused = re.findall(r"torch\.ops\.\w+\.\w+|extern_kernels\.\w+", called)
-    print(json.dumps({"launches": called.count(".run("), "unfused": unfused, "pairs": pairs}))
+    padded = [
+        made
+        for made in re.findall(r"empty_strided_cuda\(\((\d+), (\d+)\), \((\d+), 1\)", called)
+        if int(made[1]) != int(made[2])
+    ]
+    print(json.dumps({"launches": called.count(".run("), "unfused": unfused, "pairs": pairs, "padded": padded}))
 
 
 if __name__ == "__main__":

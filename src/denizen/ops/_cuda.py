@@ -74,10 +74,12 @@ def _whose(worlds, n, FLAT: tl.constexpr, BLOCK: tl.constexpr):
     program = tl.program_id(0).to(tl.int64)
     if FLAT:
         at = program * (4 * BLOCK) + lanes
-        return at // n, at % n, at < worlds * n, program
-    blocks = tl.cdiv(n, 4 * BLOCK)
-    places = program % blocks * (4 * BLOCK) + lanes
-    return program // blocks, places, places < n, program % blocks * BLOCK
+        world, places, inside, base = at // n, at % n, at < worlds * n, program
+    else:
+        blocks = tl.cdiv(n, 4 * BLOCK)
+        places = program % blocks * (4 * BLOCK) + lanes
+        world, inside, base = program // blocks, places < n, program % blocks * BLOCK
+    return world, places, inside, base
 
 
 @triton.jit
@@ -92,13 +94,15 @@ def _drawn(
     else:
         k0 = tl.load(key + 2 * world).to(tl.uint32)
         k1 = tl.load(key + 2 * world + 1).to(tl.uint32)
-    step = tl.load(step_ptr).to(tl.uint32)
-    if ARANGE:
-        if FLAT:
-            return _one_word(places, step, stream.to(tl.uint32), k0, k1)
-        return _four_words(base + tl.arange(0, BLOCK), step, stream.to(tl.uint32), k0, k1, BLOCK)
-    who = tl.load(ids + world * row_stride + places, mask=inside, other=0)
-    return _one_word(who, step, stream.to(tl.uint32), k0, k1)
+    step, word_stream = tl.load(step_ptr).to(tl.uint32), stream.to(tl.uint32)
+    if not ARANGE:
+        who = tl.load(ids + world * row_stride + places, mask=inside, other=0)
+        word = _one_word(who, step, word_stream, k0, k1)
+    elif FLAT:
+        word = _one_word(places, step, word_stream, k0, k1)
+    else:
+        word = _four_words(base + tl.arange(0, BLOCK), step, word_stream, k0, k1, BLOCK)
+    return word
 
 
 @triton.jit(do_not_specialize=["stream"])  # else a stream of 1 would be no tensor

@@ -18,7 +18,7 @@ from denizen.rl._ppo import _FIRST_SCALE, PRECISIONS
 from denizen.rl._rollout import Collector, Memo, Rollout
 from denizen.rl._worlds import Worlds
 from denizen.rng import stream_number
-from denizen.run._engine import own_code
+from denizen.run._engine import one_graph, own_code
 
 if TYPE_CHECKING:
     from denizen.rl._grpo import GRPO
@@ -96,7 +96,7 @@ class GroupTraining:
         self.collector.compile(backend)
         self.loss = self.algorithm._loss
         if backend is not None and loss:
-            self.loss = torch.compile(own_code(self.algorithm._loss), fullgraph=True, dynamic=False, backend=backend)
+            self.loss = one_graph(own_code(self.algorithm._loss), backend)
 
     def begin(self) -> None:
         """A new life in every world: each group a start of its own that no rollout had before."""

@@ -20,7 +20,7 @@ from denizen.rl._rollout import Collector, Memo, Rollout
 from denizen.rl._schedules import Linear, Schedule, value_at
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
-from denizen.run._engine import own_code
+from denizen.run._engine import one_graph, own_code
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _FIRST_SCALE = 2.0**16  # of the loss in float16, as torch.amp.GradScaler begins
@@ -338,7 +338,7 @@ class Training:
         self.collector.compile(backend)
         self.loss = self.algorithm._loss
         if backend is not None and loss and processes.size() == 1:
-            self.loss = torch.compile(own_code(self.algorithm._loss), fullgraph=True, dynamic=False, backend=backend)
+            self.loss = one_graph(own_code(self.algorithm._loss), backend)
 
     def check(self) -> None:
         """Raise `ModelError` where a check on the device has failed (reads the device)."""

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils.stateless import _reparametrize_module
 
 from denizen import _tree
-from denizen.run._engine import own_code
+from denizen.run._engine import one_graph, own_code
 from denizen.run._trace import recorded
 
 
@@ -90,9 +89,7 @@ class Recorded:
         graph = recorded(flat, tensors, in_place=self._in_place)
         self.graph = graph
         if self._backend is not None:
-            self.graph = torch.compile(
-                own_code(lambda *given: graph(*given)), fullgraph=True, dynamic=False, backend=self._backend
-            )
+            self.graph = one_graph(own_code(lambda *given: graph(*given)), self._backend)
 
 
 def _count(tree: Any) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from denizen.run._chunks import Call, Chunks
-from denizen.run._engine import Carry, Stepper
+from denizen.run._engine import Carry, Stepper, one_graph
 from denizen.run._program import build
 from denizen.run._trace import trace
 
@@ -44,7 +44,7 @@ class Capture:
         """
 
         def compile(module: GraphModule) -> Call:
-            return torch.compile(module, fullgraph=True, dynamic=False, backend=backend)  # type: ignore[return-value]
+            return one_graph(module, backend)
 
         self.longest, self.seconds = longest, 0.0
         # By length and the steps within it after which a snapshot is due.

@@ -146,7 +146,7 @@ class Stepper:
 
     def compile(self, backend: str) -> None:
         """Compile the step into one graph; raises what torch raises where that fails."""
-        self._advance = torch.compile(own_code(self.batched_step), fullgraph=True, dynamic=False, backend=backend)
+        self._advance = one_graph(own_code(self.batched_step), backend)
 
     def eager(self) -> None:
         """Back to plain torch."""
@@ -168,6 +168,17 @@ def _each(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
     if isinstance(tree, dict):
         return {name: _each(function, value) for name, value in tree.items()}
     return [_each(function, value) for value in tree]
+
+
+# Inductor of torch 2.11 pads rows of buffers and then may write a buffer without the padding and read it with: sampled
+# deaths of COVID were wrong in every world but the first (docs/log.md). Without padding layouts also stay as they were.
+INDUCTOR = {"comprehensive_padding": False}
+
+
+def one_graph(function: Any, backend: str | Callable[..., Any]) -> Callable[..., Any]:
+    """A function or module compiled as one graph for one set of shapes; an error where that is not possible."""
+    options = INDUCTOR if backend == "inductor" else None
+    return torch.compile(function, fullgraph=True, dynamic=False, backend=backend, options=options)  # type: ignore[arg-type]
 
 
 def own_code(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from denizen import _tree
-from denizen.run._engine import Carry, Stepper, own_code
+from denizen.run._engine import INDUCTOR, Carry, Stepper, one_graph, own_code
 
 PIECE = 4  # steps compiled together, at most
 
@@ -230,12 +230,13 @@ class Rollout:
         from torch._dynamo import lookup_backend
 
         inner = lookup_backend(self._backend)
+        options = {"config_patches": INDUCTOR} if self._backend == "inductor" else {}
 
         def counting(graph: Any, inputs: Any) -> Any:
             self.graphs += 1
-            return inner(graph, inputs)
+            return inner(graph, inputs, **options)
 
-        return torch.compile(own_code(function), fullgraph=True, dynamic=False, backend=counting)
+        return one_graph(own_code(function), counting)
 
 
 def _storage(tensor: Tensor) -> int:

@@ -103,15 +103,32 @@ def recorded(
     if in_place:
         with torch.no_grad():
             module = make_fx(function)(*[argument.clone() for argument in arguments])
-        module.graph.eliminate_dead_code()
-        module.recompile()
-        return module
+        return _finished(module)
     arguments = [argument.detach() for argument in arguments]  # a tensor given twice would be taken for one input
     with torch.no_grad():
         module = make_fx(function)(*arguments)
         if any(_writes(node) for node in module.graph.nodes):  # `hazard[:10] = 1.0`: what it changes is not its result
             pure = torch.func.functionalize(module, remove="mutations")
             module = make_fx(pure, {torch.ops.aten.copy.default: _copied})(*arguments)
+    return _finished(module)
+
+
+LIFTS = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default)
+
+
+def _finished(module: GraphModule) -> GraphModule:
+    """Without what is not used, and with constants where they are used: a captured graph copies nothing of the host."""
+    for node in list(module.graph.nodes):
+        if node.op != "get_attr" or not isinstance(getattr(module, node.target, None), Tensor):
+            continue
+        for copy in [user for user in node.users if calls(user, *LIFTS)]:
+            if not any(_writes(user) for user in copy.users):
+                copy.replace_all_uses_with(node)
+        for moved in [user for user in node.users if calls(user, torch.ops.aten._to_copy.default)]:
+            name = f"{node.target}_{moved.name}"
+            module.register_buffer(name, moved.target(getattr(module, node.target), **moved.kwargs))
+            with module.graph.inserting_before(moved):
+                moved.replace_all_uses_with(module.graph.get_attr(name))
     module.graph.eliminate_dead_code()
     module.recompile()
     return module

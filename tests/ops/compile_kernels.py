@@ -1,0 +1,96 @@
+"""Compiles every Triton kernel of the ops for an H100 on a machine without one; run as a script, prints their names.
+
+The interpreter accepts what the compiler does not. Ops run on CPU tensors; instead of launching, Triton compiles.
+"""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
+
+from denizen import ops
+from denizen.ops import _accumulate, _adam, _library, _library_tables, _rows
+from denizen.space import Graph
+from denizen.space.generators import erdos_renyi
+
+compiled: set[str] = set()
+
+
+def pretend() -> None:
+    """Tell Triton that there is an H100, and to compile only."""
+    driver = SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", 90, 32), get_current_device=lambda: 0,
+        get_current_stream=lambda device: 0, get_active_torch_device=lambda: torch.device("cpu"),
+    )  # fmt: skip
+    triton.runtime.driver.set_active(driver)
+    run = JITFunction.run
+
+    def compile_only(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        compiled.add(kernel.fn.__name__)
+        return run(kernel, *args, grid=grid, warmup=True, **kwargs)
+
+    JITFunction.run = compile_only
+    for module in (_accumulate, _library, _library_tables, _rows, _adam):
+        module.variant = lambda device: "triton"
+
+
+def draws() -> None:
+    """Words and masks, of one agent, few, and many, with ids and without, and a stream of 1."""
+    step = torch.tensor(3)
+    for worlds, num in ((1, 1), (3, 5), (2, 5000)):
+        key = torch.ones(worlds, 2, dtype=torch.int64)
+        for ids in (key.new_empty(0), torch.zeros(1, num, dtype=torch.int64), torch.zeros(worlds, num).long()):
+            for stream in (1, 2**32 - 1):
+                ops.draw_words(ids, num, key, step, stream)
+                for hazard in (True, False):
+                    ops.draw_mask(torch.rand(worlds, num), hazard, ids, key, step, stream)
+
+
+def sums() -> None:
+    """Over neighbours, both ways, with and without weights."""
+    for weighted in (False, True):
+        plain = Graph.from_edges(erdos_renyi(300, 5.0, seed=1))
+        arrays = (plain.in_ptr, plain.in_idx, plain.out_ptr, plain.out_idx)
+        weight = torch.rand(plain.in_idx.numel()) if weighted else None
+        edge = torch.arange(plain.in_idx.numel(), dtype=torch.int32) if weighted else torch.empty(0, dtype=torch.int32)
+        mask, real = torch.ones(2, 300, dtype=torch.int8), torch.rand(2, 300)
+        for way in ("push", "pull", None):
+            with ops.direction(way):
+                ops.sum_counts(mask, mask, *arrays)
+                ops.sum_counts(mask, None, *arrays)
+                ops.sum_fixed(real, mask, weight, *arrays, edge, 38, 4.0)
+        torch.ops.denizen.pull(real, weight, plain.in_ptr, plain.in_idx, edge)
+
+
+def tables() -> None:
+    """Histograms, few bins and many."""
+    codes = torch.zeros(2, 3000, dtype=torch.int8)
+    group = torch.zeros(1, 3000, dtype=torch.uint8)
+    for bins in (5, 2000):
+        ops.histogram(codes, None, 1, bins)
+        ops.histogram(codes, group, 3, bins)
+
+
+def rows() -> None:
+    """What learning needs."""
+    for count in (1, 300, 20_000):
+        ops.first_flagged(torch.ones(count, dtype=torch.bool), max(1, count // 8))
+        ops.backward_sums(torch.rand(1, count), torch.rand(1, count))
+        ops.backward_sums(torch.rand(7, count), torch.rand(7, count))
+        flat = [torch.rand(count) for _ in range(4)]
+        for norm in (None, 0.5):
+            ops.adam(
+                *flat, torch.zeros(()), torch.tensor(0.1), torch.tensor(False), max_norm=norm, betas=(0.9, 0.999),
+                eps=1e-5,
+            )  # fmt: skip
+
+
+if __name__ == "__main__":
+    pretend()
+    for part in (draws, sums, tables, rows):
+        part()
+    print(json.dumps(sorted(compiled)))
