@@ -1,7 +1,9 @@
 """Steps a second of the foraging world alone and of its evaluation; runs on CUDA (captured) and on the CPU.
 
-    python benchmarks/foraging_gpu.py [--device cpu] [--worlds 192 8192] [--out F.json]
+    python benchmarks/foraging_gpu.py [--device cpu] [--worlds 192 8192] [--plain] [--tune] [--out F.json]
 
+On CUDA the bits of the form in place are compared with those of the plain form first. `--plain` times the plain form;
+`--tune` tries shapes of programs.
 The original (goodharts_law at 9a3336d) on one H100: 0.11 / 2.6 / 3.2 M steps/s at 192 / 8,192 / 65,536 worlds; the
 prototype of the specification (one Triton kernel a step, bf16 view): 58.6 / 421 / 505 M. World-only figures never stand
 alone: `train_gpu.py --parts foraging` times the training. Random actions, drawn ahead; both grid lifetimes.
@@ -20,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import torch
 from train_gpu import synchronize, world_alone
 
-from denizen.zoo.foraging import foraging
+import denizen as dz
+from denizen.zoo.foraging import MODES, Foraging, foraging
 from denizen.zoo.foraging.agents import OmniscientSeeker
 from denizen.zoo.foraging.evaluate import forage
 
@@ -40,10 +43,59 @@ def evaluation(count, device, steps):
     }  # fmt: skip
 
 
-def measured(device, counts, rounds):
+def same_bits(device, count, lifetime, mode, most=None, steps=80):
+    """Whether both forms give the same bits of states and observations; raises where not."""
+    env = foraging(mode, grid_lifetime=lifetime, steps=60)
+    worlds = dz.rl.Worlds(env, count, device=device, max_resets=most)
+    worlds.reset()
+    plain, fast = worlds.carry.tensors(), worlds.carry.clone().tensors()
+    waited = 0
+    for number in range(steps):
+        actions = torch.randint(0, env.action_space.n, (count,), device=device)
+        carry, wanted = worlds.advance(worlds._carry(plain), actions)
+        plain = carry.tensors()
+        fast, got = worlds.next_in_place(fast, actions)
+        pairs = [*zip(plain, fast, strict=True), (wanted.reward, got.reward), (wanted.final_index, got.final_index)]
+        pairs += [(wanted.look.observation, got.look.observation), (wanted.look.privileged, got.look.privileged)]
+        pairs += [(wanted.final.observation, got.final.observation)]
+        wrong = [place for place, (a, b) in enumerate(pairs) if not torch.equal(a, b)]
+        assert not wrong, (mode, lifetime, count, most, number, wrong)
+        waited = int(carry.waited.sum())
+    return {
+        "part": "same bits",
+        "mode": mode,
+        "lifetime": lifetime,
+        "count": count,
+        "max_resets": most,
+        "waited": waited,
+    }
+
+
+def tuned(device, counts, rounds):
+    """Shapes of programs for worlds alone where every life that ends begins anew, and where an eighth may."""
+    from denizen.zoo.foraging import _cuda
+
+    usual = _cuda.shape
+    for count in counts:
+        for block, warps in ((4, 2), (4, 4), (8, 2), (8, 4), (16, 4), (16, 8), (32, 4), (32, 8), (64, 8)):
+            _cuda.shape = lambda n, block=block, warps=warps: (block, warps)
+            for most in (count, None) if count > _cuda.ALONE else (count,):
+                yield {"shape": [block, warps]} | world_alone(foraging(), count, device, rounds, max_resets=most)
+    _cuda.shape = usual
+
+
+def measured(device, counts, rounds, plain):
+    if device == "cuda" and not plain:
+        for lifetime in ("persist", "life"):
+            for mode in MODES:
+                yield same_bits(device, 192, lifetime, mode)
+            yield same_bits(device, 3000, lifetime, "ground_truth_handhold", 40)
+            yield same_bits(device, 3000, lifetime, "proxy", 3000)
     for count in counts:
         for lifetime in ("persist", "life"):
-            yield {"grid_lifetime": lifetime} | world_alone(foraging(grid_lifetime=lifetime), count, device, rounds)
+            for most in (None, count):
+                env = foraging(grid_lifetime=lifetime)
+                yield {"grid_lifetime": lifetime} | world_alone(env, count, device, rounds, max_resets=most)
     yield evaluation(counts[0], device, 16_384 if device == "cuda" else 512)
 
 
@@ -52,15 +104,23 @@ def main():
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
     parser.add_argument("--worlds", nargs="+", type=int)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--tune", action="store_true")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    if args.plain:
+        Foraging.in_place = dz.Env.in_place
     machine = torch.cuda.get_device_name() if args.device == "cuda" else platform.processor() or platform.machine()
     facts = {"machine": machine, "torch": torch.__version__, "threads": torch.get_num_threads()}
     if hasattr(os, "getloadavg"):
         facts["load"] = os.getloadavg()[0]
     print(facts, flush=True)
     rows = []
-    for row in measured(args.device, args.worlds or WORLDS[args.device], args.rounds):
+    counts = args.worlds or WORLDS[args.device]
+    given = (
+        tuned(args.device, counts, args.rounds) if args.tune else measured(args.device, counts, args.rounds, args.plain)
+    )
+    for row in given:
         rows.append(row)
         print(json.dumps(row), flush=True)
     if args.out:

@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 import denizen as dz
 from denizen._watch import counting
@@ -26,6 +27,7 @@ from denizen.app._train import build
 from denizen.ops import fuse_draws
 from denizen.rl._iteration import Iteration
 from denizen.zoo.cartpole import CartPole
+from denizen.zoo.foraging import Foraging
 
 WORLDS = {"cuda": (4096, 65_536, 1_048_576), "cpu": (64, 4096, 65_536)}
 FORAGERS = {"cuda": (192, 8192, 65_536), "cpu": (192, 2048)}
@@ -75,22 +77,39 @@ def ppo(name, device, rounds, **settings):
     }  # fmt: skip
 
 
-def world_alone(env, count, device, rounds, steps=32):
-    """Random actions, drawn ahead; eager on the CPU, captured on CUDA."""
-    worlds = dz.rl.Worlds(env, count, device=device)
+def kernels(call, steps):
+    """Launches a step and the longest kernels of a call on CUDA."""
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        call()
+        torch.cuda.synchronize()
+    events = sorted((e for e in seen.key_averages() if e.device_time_total), key=lambda e: -e.device_time_total)
+    top = [f"{e.key[:40]} {e.count / steps:.2f} x {e.device_time_total / e.count:.2f} us" for e in events[:4]]
+    return sum(e.count for e in events) / steps, top
+
+
+def world_alone(env, count, device, rounds, steps=32, max_resets=None):
+    """Random actions, drawn ahead; captured on CUDA, in place where the world offers it, else compiled."""
+    worlds = dz.rl.Worlds(env, count, device=device, max_resets=max_resets)
     worlds.reset()
     space = env.action_space
     actions = torch.randint(0, space.n, (steps, count), device=device)
-    buffers = worlds.carry.clone()
+    buffers = worlds.carry.clone().tensors()
     if device == "cuda":
         fuse_draws()
     worlds._advance.compile("inductor")
 
+    def plain(tensors, action):
+        carry, step = worlds.advance(worlds._carry(tensors), action)
+        return carry.tensors(), step
+
+    advance = plain if worlds._fast is None else worlds.next_in_place
+
     def go():
-        carry = buffers
+        tensors = buffers
         for action in actions:  # what a step returns is what the next one takes
-            carry, _ = worlds.advance(carry, action)
-        torch._foreach_copy_(buffers.tensors(), carry.tensors())
+            tensors, _ = advance(tensors, action)
+        pairs = [pair for pair in zip(buffers, tensors, strict=True) if pair[0] is not pair[1]]
+        torch._foreach_copy_(*[list(side) for side in zip(*pairs, strict=True)])
 
     with torch.no_grad():
         go()
@@ -101,9 +120,13 @@ def world_alone(env, count, device, rounds, steps=32):
                 go()
             call = graph.replay
         found = stretches(call, device, rounds)
+    told = {}
+    if device == "cuda":
+        told["kernels"], told["longest"] = kernels(call, steps)
     return {
         "part": f"{type(env).__name__} alone, {count:,}", "steps_per_second": count * steps / min(found),
-        "spread": max(found) / min(found), "us_per_step": min(found) / steps * 1e6,
+        "spread": max(found) / min(found), "us_per_step": min(found) / steps * 1e6, "in_place": advance is not plain,
+        "max_resets": worlds.max_resets, **told,
     }  # fmt: skip
 
 
@@ -149,8 +172,11 @@ def main():
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--parts", nargs="+", default=["check", "worlds", "cartpole", "few", "breakout", "foraging"])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--plain", action="store_true", help="foraging worlds without their form in place")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    if given.plain:
+        Foraging.in_place = dz.Env.in_place
     card = torch.cuda.get_device_name() if given.device == "cuda" else platform.processor() or platform.machine()
     facts = {"card": card, "torch": torch.__version__, "threads": torch.get_num_threads()}
     print(facts, flush=True)

@@ -249,6 +249,9 @@ class Worlds:
         zero = torch.zeros((), dtype=torch.int64, device=device)
         clock = zero if clock is None else clock
         leaves, look = self._begin(self.keys, self.values, clock)
+        if self._fast is not None:  # it wants rows one after the other, and gives them
+            leaves = [leaf.contiguous() for leaf in leaves]
+            look = Look(*[None if part is None else part.contiguous() for part in look])  # type: ignore[arg-type]
         counts = torch.zeros(2, count, dtype=torch.int64, device=device)
         waiting, faults = torch.zeros(count, dtype=torch.bool, device=device), torch.full_like(counts[0], -1)
         return Carry(leaves, counts[0], waiting, clock, faults, counts[1]), look

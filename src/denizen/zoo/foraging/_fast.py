@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen.errors import InputError
 from denizen.model import Advanced, InPlace, Look
 from denizen.ops import variant
 from denizen.ops._library import register_mutating
@@ -68,10 +69,12 @@ def foraging_step(
     """
     from denizen.zoo.foraging import _cuda
 
+    if not all(tensor.is_contiguous() for tensor in (*state, *books)):
+        raise InputError("foraging_step: state and books must be contiguous, since they are changed in place")
     sizes = dict(zip(WHOLE, whole, strict=True))
     out = _results(keys, sizes["RADIUS"], max_resets)
     numbers = dict(zip(REAL, real, strict=True))
-    _cuda.step(state, books, clock, keys, action, near, list(out), max_resets, sizes, numbers)
+    _cuda.step(state, books, clock, keys.contiguous(), action.contiguous(), near, list(out), max_resets, sizes, numbers)
     return out
 
 
