@@ -1,0 +1,238 @@
+"""The kernels of the message steps equal their plain form: by Triton's interpreter on the CPU, and on a GPU.
+
+Triton decides at import whether it interprets, hence the process that runs this file again.
+"""
+
+import collections
+import importlib.util
+import os
+import subprocess
+import sys
+import types
+import warnings
+
+import pytest
+import torch
+
+from denizen import ops
+from denizen.nn import DynamicDotGAT, DynamicDotGATReference, SmallWorld, _dynamic, _fused
+
+from .configurations import random_model, small, some_sensing
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICES = [
+    pytest.param("cpu", marks=pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreter's process")),
+    pytest.param("cuda", marks=pytest.mark.cuda),
+]
+EPS = 1e-6
+CASES = {  # agents, samples, times, width, heads, steps, rate, memory, talk
+    "all": (5, 2, 7, 32, 2, 2, 0.1, True, True),
+    "several tiles": (3, 4, 20, 16, 1, 1, 0.5, True, True),
+    "many agents": (17, 1, 3, 32, 1, 1, 0.0, True, True),
+    "no memory": (5, 2, 7, 32, 2, 2, 0.1, False, True),
+    "nobody talks": (1, 2, 7, 32, 2, 2, 0.1, True, False),
+}
+
+
+@pytest.fixture(autouse=INTERPRETED)
+def _quiet():
+    with warnings.catch_warnings():  # NumPy warns where lanes that are masked out compute inf - inf
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """How often each kernel was interpreted."""
+    from triton.runtime import interpreter
+
+    run, counts = interpreter.InterpretedFunction.run, collections.Counter()
+
+    def noted(kernel, *args, **named):
+        counts[kernel.fn.__name__] += 1
+        return run(kernel, *args, **named)
+
+    monkeypatch.setattr(interpreter.InterpretedFunction, "run", noted)
+    return counts
+
+
+def some_case(name, device, dtype=torch.float32):
+    """(h, weights, seed, the sizes that the operation takes)."""
+    agents, samples, times, width, heads, steps, rate, memory, talk = CASES[name]
+    torch.manual_seed(0)
+
+    def some(*shape, around=0.0):
+        return (around + 0.3 * torch.randn(*shape)).to(device)
+
+    weights = [some(width, around=1), some(agents, width, 3 * width), some(width, around=1)]
+    weights += [some(agents, width, 3 * width), some(agents, agents), some(width, around=1)]
+    weights += [some(agents, width, width), some(agents, width), some(agents, width, width), some(agents, width)]
+    if agents > 1:
+        weights[4][0, 1] = -torch.inf
+    weights = [None if (i < 2 and not memory) or (1 < i < 5 and not talk) else w for i, w in enumerate(weights)]
+    seed = torch.tensor([123_456_789], device=device) if rate else None
+    h = torch.randn(agents, samples * times, width).to(device, dtype)
+    return h, weights, seed, (times, heads, steps, rate, EPS)
+
+
+def gradients(function, h, weights):
+    """What a function gives, and the gradients of everything that goes into it."""
+    h = h.clone().requires_grad_()
+    weights = [None if w is None else w.clone().requires_grad_() for w in weights]
+    out = function(h, weights)
+    place = torch.arange(out.numel(), device=h.device).view_as(out)
+    (out.to(torch.promote_types(out.dtype, torch.float32)).sin() * place.cos()).sum().backward()
+    return [out.detach(), h.grad, *(w.grad for w in weights if w is not None)]
+
+
+def relative(found, expected):
+    expected = expected.double().nan_to_num()
+    return float((found.double().nan_to_num() - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_are_the_plain_form(name, device):
+    h, weights, seed, sizes = some_case(name, device)
+    found = gradients(lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
+    exact = [None if w is None else w.double() for w in weights]
+    truth = gradients(lambda h, weights: _fused.plain_steps(h, weights, seed, *sizes), h.double(), exact)
+    for one, other in zip(found, truth, strict=True):
+        assert relative(one, other) < 1e-4
+    with torch.no_grad():  # what is not kept for a backward changes nothing
+        assert torch.equal(_fused.message_steps(h, *weights, seed, *sizes, False)[0], found[0])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_sixteen_bits(device, dtype):
+    if dtype is torch.bfloat16 and device == "cpu":
+        pytest.skip("the interpreter multiplies the bits of bfloat16 as whole numbers")
+    h, weights, seed, sizes = some_case("all", device, dtype)
+    found = gradients(lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
+    exact = [None if w is None else w.double() for w in weights]
+    truth = gradients(lambda h, weights: _fused.plain_steps(h, weights, seed, *sizes), h.double(), exact)
+    assert found[0].dtype == found[1].dtype == dtype
+    for one, other in zip(found, truth, strict=True):
+        assert relative(one, other) < (0.03 if dtype is torch.float16 else 0.2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("changes", [{}, {"shared_v": False}, {"social": None}], ids=str)
+def test_the_fast_network_takes_them(changes, again, device, monkeypatch):
+    monkeypatch.setattr(_dynamic, "fits", lambda h, times, heads: True)
+    config = small(**{"hidden": 32, "social": SmallWorld(neighbours=2), **changes})
+    reference = random_model(DynamicDotGATReference, config, some_sensing(config), dtype=torch.float32).to(device)
+    fast = DynamicDotGAT.from_reference(reference, checkpoint_steps=again)
+    series = torch.randn(2, 7, 4, device=device)
+    for model in (reference, fast):
+        h, y = model(series)
+        (h.sin().sum() + y.square().sum()).backward()
+    torch.testing.assert_close(fast(series).outputs, reference(series).outputs, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(fast.embed.grad, reference.embed.grad, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreter's process")
+def test_launches(launched):
+    """Five for a step forward and nine back: nothing but these and the casts of four matrices touches the rows."""
+    h, weights, seed, sizes = some_case("all", "cpu")
+    out = gradients(lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
+    steps = sizes[2]
+    assert launched == {
+        "_project_kernel": 2 * steps, "_remember_kernel": steps, "_talk_kernel": steps, "_think_kernel": steps,
+        "_think_backward_kernel": steps, "_talk_backward_kernel": steps, "_remember_backward_kernel": steps,
+        "_project_backward_kernel": 2 * steps, "_weight_gradient_kernel": 4 * steps,
+    }  # fmt: skip
+    assert len(out) == 12
+
+
+def test_dropout_is_even_and_independent():
+    ones, rate = torch.ones(200, 500), 0.1
+    masks = [
+        _fused.dropped(ones, torch.tensor([seed]), layer, rate) > 0
+        for seed in (0, 1000, 2**31 - 1)
+        for layer in (0, 1, 7)
+    ]
+    for mask in masks:
+        assert mask.float().mean() == pytest.approx(1 - rate, abs=0.005)
+        assert float(mask.float().mean(0).std()) < 0.03
+    for i, mask in enumerate(masks):
+        for other in masks[:i]:
+            both = (~mask & ~other).float().mean()
+            assert both == pytest.approx(rate**2, abs=0.002)
+    kept = _fused.dropped(ones, torch.tensor([3]), 0, rate)
+    assert float(kept.max()) == pytest.approx(1 / (1 - rate), rel=1e-6)
+
+
+def test_what_the_kernels_take(monkeypatch):
+    monkeypatch.setattr(_fused._library, "variant", lambda device: "triton")
+
+    def ask(agents=20, rows=64, width=128, times=64, heads=4, dtype=torch.bfloat16, is_cuda=True):
+        h = types.SimpleNamespace(shape=(agents, rows, width), dtype=dtype, is_cuda=is_cuda, device=None)
+        return _fused.fits(h, times, heads)
+
+    assert ask()
+    assert ask(times=None, rows=10_000)
+    for refused in (
+        {"is_cuda": False}, {"dtype": torch.float32}, {"rows": 0}, {"agents": 65}, {"width": 256}, {"width": 96},
+        {"heads": 16}, {"times": 129},
+    ):  # fmt: skip
+        assert not ask(**refused), refused
+
+
+def test_shapes_are_known_without_running():
+    for name in CASES:
+        h, weights, seed, sizes = some_case(name, "meta") if name == "many agents" else some_case(name, "cpu")
+        moved = [None if w is None else w.to("meta") for w in weights]
+        seed = None if seed is None else seed.to("meta")
+        out, between, qkvs = _fused.message_steps(h.to("meta"), *moved, seed, *sizes, True)
+        layers = sizes[2] * (1 + (weights[1] is not None) + (weights[3] is not None))
+        assert out.shape == h.shape
+        assert between.shape[0] == layers - 1
+        assert qkvs.shape == (layers - sizes[2], *h.shape[:2], 3 * h.shape[2])
+
+
+def interpret(*picked):
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--color=no", "-o", "addopts="]
+    command += ["--import-mode=importlib", "-m", "not cuda", __file__, *picked]
+    done = subprocess.run(
+        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=250, check=False
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+
+
+outside = pytest.mark.skipif(INTERPRETED, reason="the interpreter runs already")
+missing = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+
+
+@missing
+@outside
+def test_kernels_by_the_interpreter():
+    interpret("-k", "plain_form and all")
+
+
+@missing
+@outside
+@pytest.mark.slow
+def test_kernels_by_the_interpreter_at_length():
+    interpret()
+
+
+@pytest.mark.cuda
+def test_replays_drop_different_units():
+    config = small(hidden=32, dropout=0.5)
+    model = random_model(DynamicDotGAT, config, dtype=torch.float32).cuda().train()
+    series = torch.randn(3, 7, 4, device="cuda")
+    assert ops.variant(series.device) == "triton"
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+        with torch.cuda.stream(side):
+            model(series)
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.cuda.graph(graph):
+            outputs = model(series).outputs
+    graph.replay()
+    first = outputs.clone()
+    graph.replay()
+    assert not torch.equal(first, outputs)
