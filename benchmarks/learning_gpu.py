@@ -5,13 +5,14 @@
 
 On the GPU in calls of ten minutes, each of which goes on where the one before stopped if it finds its files:
 
-    python benchmarks/learning_gpu.py --jobs 4 --budget-seconds 560 --out $OUT/learning
+    python benchmarks/learning_gpu.py --together --jobs 3 --budget-seconds 560 --out $OUT/learning
 
-Every training is `dz.train` with a recipe of `denizen train`, then evaluated in worlds of its own, and written to
-`DIR/WORLD-SEED.json` at once; trainings whose file exists are not run again, so that a second call goes on. Nothing
-starts that would not end within the budget, going by the last training of that world or by a guess; the table says what
-was left out. `--jobs` trainings run beside each other, each in a process of its own: their seconds then include waiting
-for each other. `DIR/table.json` and `DIR/table.md` hold the table.
+Every training is that of `denizen train` with its recipe, then evaluated in worlds of its own, and written to
+`DIR/WORLD-SEED.json`; trainings whose file exists are not run again, so that a second call goes on. `--together` trains
+all seeds of a small world at once (`dz.rl.train_seeds`). Nothing starts that would not end within the budget, going by
+the last training of that world or by a guess; the table says what was left out. `--jobs` trainings run beside each
+other, each in a process of its own: their seconds then include waiting for each other. `DIR/table.json` and
+`DIR/table.md` hold the table.
 
 Two figures are told: `late`, the mean return of the lives that ended in the last tenth of the training, which is how
 CleanRL and PureJaxRL report, and `evaluated`, the mean over first lives in 256 worlds. Foraging is told by energy per
@@ -55,6 +56,7 @@ class Case:
         greedy: evaluate the likeliest actions.
         life: steps of a life in evaluation at most; None: the world's limit.
         guess: seconds of a training on an H100.
+        small: its trainings leave most of a GPU idle.
     """
 
     world: str
@@ -70,12 +72,13 @@ class Case:
     greedy: bool = False
     life: int | None = None
     guess: float = 25.0
+    small: bool = True
 
 
 CASES = {
     "cartpole": Case("cartpole", "late", "490.0 ± 6.1, CleanRL and PureJaxRL's settings", least=478.0),
     "cartpole-4096": Case(
-        "cartpole", "late", "500, the limit", least=475.0, steps=104_857_600, set={"num_envs": "4096"}
+        "cartpole", "late", "500, the limit", least=475.0, steps=104_857_600, set={"num_envs": "4096"}, small=False
     ),
     "acrobot": Case("acrobot", "late", "-86.4 ± 1.3, CleanRL", least=-89.0),
     "mountaincar": Case("mountaincar", "late", "-200, CleanRL: must not be solved", least=-200.0, most=-200.0),
@@ -96,39 +99,53 @@ CASES = {
     **{
         f"foraging-{mode}": Case(
             "foraging", "energy", "+144.6 published; bar +120" if mode == "ground_truth" else "none that counts",
-            least=120.0 if mode == "ground_truth" else None, options={"mode": mode}, guess=120,
+            least=120.0 if mode == "ground_truth" else None, options={"mode": mode}, guess=120, small=False,
         )
         for mode in MODES
     },
 }  # fmt: skip
 
 
-def learn(name, seed, device, scale):
-    """One training and what it came to."""
+def learn(name, seeds, device, scale):
+    """Trainings, at once where there are several, and what each came to."""
     import torch
 
     import denizen as dz
+
+    case, began = CASES[name], time.perf_counter()
+    made = {seed: make(case, seed, device, scale) for seed in seeds}
+    first = made[seeds[0]]
+    told = dz.rl.train_seeds(
+        first.env, lambda seed: made[seed].policy, first.algorithm, first.steps, seeds=seeds, device=device,
+        progress=False,
+    )  # fmt: skip
+    trained = time.perf_counter() - began
+    rows = []
+    for seed, one in zip(seeds, told, strict=True):
+        began = time.perf_counter()
+        row = {
+            "name": name, "seed": seed, "at_once": len(seeds), "algorithm": told_of(first.algorithm),
+            "steps": one.steps, "path": one.path, "ready_s": one.seconds_to_ready, "train_s": one.seconds / len(seeds),
+            "late": late(one.metrics), "curve": curve(one.metrics), "torch": torch.__version__,
+            "card": torch.cuda.get_device_name() if device != "cpu" else "CPU",
+        }  # fmt: skip
+        judge = foraged if case.judged == "energy" else lived
+        row.update(judge(case, first.env, one.policy, scale))
+        rows.append({**row, "seconds": trained / len(seeds) + time.perf_counter() - began})
+    return rows
+
+
+def make(case, seed, device, scale):
+    """Environment, policy, algorithm and steps, as `denizen train` makes them."""
     from denizen.app._recipes import recipe
     from denizen.app._train import build
 
-    case = CASES[name]
-    fast = case.world == "foraging" and device != "cpu"
+    precise = {"precision": "bfloat16"} if case.world == "foraging" and device != "cpu" else {}
     steps = max(1, int((case.steps or recipe(case.world).steps) * scale))
-    made = build({
+    return build({
         "world_name": case.world, "algo": case.algo, "steps": steps, "world": case.options, "policy": case.policy,
-        "set": {**case.set, **({"precision": "bfloat16"} if fast else {})},
+        "set": {**case.set, **precise},
     }, seed)  # fmt: skip
-    began = time.perf_counter()
-    told = dz.train(made.env, made.policy, made.algorithm, made.steps, seed=seed, device=device, progress=False)
-    row = {
-        "name": name, "seed": seed, "algorithm": told_of(made.algorithm), "steps": told.steps, "path": told.path,
-        "ready_s": told.seconds_to_ready, "train_s": told.seconds, "steps_per_second": told.steps_per_second,
-        "late": late(told.metrics), "curve": curve(told.metrics), "torch": torch.__version__,
-        "card": torch.cuda.get_device_name() if device != "cpu" else "CPU",
-    }  # fmt: skip
-    judge = foraged if case.judged == "energy" else lived
-    row.update(judge(case, made.env, told.policy, scale))
-    return {**row, "seconds": time.perf_counter() - began}
 
 
 def told_of(algorithm):
@@ -178,17 +195,18 @@ def foraged(case, env, policy, scale):
     return {**rates, "efficiency": told.efficiency.value}
 
 
-def work(name, seed, device, scale, out):
+def work(name, seeds, device, scale, out):
     """`learn` and keep it; the error where there was one."""
     try:
-        row = learn(name, seed, device, scale)
+        rows = learn(name, seeds, device, scale)
     except Exception as error:  # one world that fails must not cost the others
-        return {"name": name, "seed": seed, "error": f"{type(error).__name__}: {error}"}
-    place = file_of(out, name, seed)
-    partial = place.with_suffix(".part")
-    partial.write_text(json.dumps(row))
-    partial.replace(place)
-    return row
+        return [{"name": name, "seed": seed, "error": f"{type(error).__name__}: {error}"} for seed in seeds]
+    for row in rows:
+        place = file_of(out, name, row["seed"])
+        partial = place.with_suffix(".part")
+        partial.write_text(json.dumps(row))
+        partial.replace(place)
+    return rows
 
 
 def file_of(out, name, seed):
@@ -206,8 +224,9 @@ def run(given, tasks):
             seconds[row["name"]] = row["seconds"]
         print("  ".join(f"{k}={v:,.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in brief(row)), flush=True)
 
-    def fits(name):
-        expected = seconds.get(name, CASES[name].guess * (1 if given.device == "cuda" else given.steps_scale))
+    def fits(name, seeds):
+        guess = CASES[name].guess * min(given.steps_scale, 1.0)
+        expected = seconds.get(name, guess) * len(seeds)
         return time.monotonic() - began + expected <= given.budget_seconds
 
     context = multiprocessing.get_context("spawn")
@@ -218,14 +237,15 @@ def run(given, tasks):
         running = set()
         while waiting or running:
             while waiting and len(running) < given.jobs:
-                name, seed = waiting.pop(0)
-                if fits(name):
-                    running.add(pool.submit(work, name, seed, given.device, given.steps_scale, given.out))
+                name, seeds = waiting.pop(0)
+                if fits(name, seeds):
+                    running.add(pool.submit(work, name, seeds, given.device, given.steps_scale, given.out))
                 else:
-                    left.append(f"{name}-{seed}")
+                    left += [f"{name}-{seed}" for seed in seeds]
             done, running = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
             for future in done:
-                take(future.result())
+                for row in future.result():
+                    take(row)
             write_table(given.out, left, failed)
     return left, failed
 
@@ -292,15 +312,19 @@ def main():
     parser.add_argument("--steps-scale", type=float, default=1.0, help="of every training's steps")
     parser.add_argument("--budget-seconds", type=float, default=math.inf)
     parser.add_argument("--jobs", type=int, default=1, help="trainings beside each other")
+    parser.add_argument("--together", action="store_true", help="all seeds of a world at once, by dz.rl.train_seeds")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/learning"))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes to come
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
-    tasks = [(name, seed) for name in given.only for seed in range(given.seeds)]
-    tasks = [task for task in tasks if not file_of(given.out, *task).exists()]
-    print(f"{len(tasks)} trainings to do, {given.jobs} at a time, on {given.device}", flush=True)
+    tasks = []
+    for name in given.only:
+        seeds = [seed for seed in range(given.seeds) if not file_of(given.out, name, seed).exists()]
+        tasks += [(name, seeds)] if given.together and seeds and CASES[name].small else [(name, [one]) for one in seeds]
+    count = sum(len(seeds) for _, seeds in tasks)
+    print(f"{count} trainings to do, in {len(tasks)} parts, {given.jobs} at a time, on {given.device}", flush=True)
     print("\n".join(write_table(given.out, *run(given, tasks))))
 
 

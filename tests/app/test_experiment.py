@@ -17,7 +17,7 @@ SMALL = [
 def test_an_experiment_goes_from_training_to_report_and_is_resumed(denizen, tmp_path, monkeypatch):
     from denizen.rl import _train
 
-    plain, seen = _train._Loop._judge, []
+    plain, seen = _train.Loop._judge, []
 
     def judge(self, metrics):
         plain(self, metrics)
@@ -26,7 +26,7 @@ def test_an_experiment_goes_from_training_to_report_and_is_resumed(denizen, tmp_
             signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patched:
-        patched.setattr(_train._Loop, "_judge", judge)
+        patched.setattr(_train.Loop, "_judge", judge)
         assert denizen(*SMALL)[0] == 130
     code, out, err = denizen(*SMALL, "--quiet")
     assert (code, out) == (0, "exp\n"), err

@@ -47,7 +47,7 @@ def test_an_interrupted_training_is_resumed(denizen, tmp_path, monkeypatch):
     from denizen.rl import _train
 
     denizen(*SMALL, "--out", "whole")
-    plain = _train._Loop._judge
+    plain = _train.Loop._judge
 
     def judge(self, metrics):
         plain(self, metrics)
@@ -55,7 +55,7 @@ def test_an_interrupted_training_is_resumed(denizen, tmp_path, monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patched:
-        patched.setattr(_train._Loop, "_judge", judge)
+        patched.setattr(_train.Loop, "_judge", judge)
         code, _, err = denizen(*SMALL, "--out", "part")
     assert code == 130
     assert "denizen resume part" in err

@@ -35,14 +35,14 @@ def same(one, other):
 
 
 def interrupt_after(updates, monkeypatch):
-    plain = _train._Loop._judge
+    plain = _train.Loop._judge
 
     def judge(self, metrics):
         plain(self, metrics)
         if self.done == updates:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(_train._Loop, "_judge", judge)
+    monkeypatch.setattr(_train.Loop, "_judge", judge)
 
 
 def test_a_folder_holds_the_training(tmp_path):

@@ -27,6 +27,7 @@ from denizen.rl._policy import mlp as mlp
 from denizen.rl._ppo import PPO as PPO
 from denizen.rl._ppo import Training as Training
 from denizen.rl._schedules import Linear as Linear
+from denizen.rl._seeds import train_seeds as train_seeds
 from denizen.rl._train import Trained as Trained
 from denizen.rl._train import resume as resume
 from denizen.rl._train import train as train

@@ -109,6 +109,8 @@ class Iteration:
             self._algorithm.update(self._training)
 
     def _capture(self) -> None:
+        # Captured where it was warmed up: work space of matrix products belongs to a stream, and graphs of several
+        # trainings that run at once must not share it.
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -116,7 +118,7 @@ class Iteration:
                 self._algorithm.update(self._training)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
             self._metrics = self._algorithm.update(self._training)
         self._graph, self.path = graph, "captured"
 

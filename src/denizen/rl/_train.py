@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,20 @@ def train(
         ModelError: a check on the device failed: NaN rewards or observations, actions out of range.
         StorageError: the folder cannot be written.
     """
+    loop = new_loop(
+        env, policy, algorithm, total_steps, seed=seed, device=device, folder=folder, validate_every=validate_every,
+        validation=validation, params=params, compile=compile, sinks=sinks, settings=settings, patience=patience,
+    )  # fmt: skip
+    return loop.run(compile, progress)
+
+
+def new_loop(
+    env: Env, policy: ActorCritic, algorithm: PPO, total_steps: int, *, seed: int = 0,
+    device: torch.device | str | None = None, folder: Path | str | None = None, validate_every: int | None = None,
+    validation: Mapping[str, Any] | None = None, params: dict[str, Any] | None = None, compile: bool | None = None,
+    sinks: Sequence[Any] = (), settings: Mapping[str, Any] | None = None, patience: Patience | None = None,
+) -> "Loop":  # fmt: skip
+    """A training before its first update, and its folder; arguments as `train` takes them."""
     training = algorithm.init(env, policy, total_steps=total_steps, seed=seed, device=device, params=params)
     facts = {
         "env": fingerprint(training.worlds.env), "algorithm": describe(algorithm), "policy": _shapes(policy),
@@ -117,8 +131,7 @@ def train(
         "patience": None if patience is None else dataclasses.asdict(patience),
     }  # fmt: skip
     kept = TrainingFolder.create(folder, facts, settings) if folder is not None and processes.rank() == 0 else None
-    loop = _Loop(training, kept, validate_every, dict(validation or {}), sinks, patience)
-    return loop.run(compile, progress)
+    return Loop(training, kept, validate_every, dict(validation or {}), sinks, patience)
 
 
 def resume(
@@ -155,12 +168,12 @@ def resume(
                 f"resume: the {name} differs from that of the training in {folder}; {_difference(known[name], value)}"
             )
     patience = Patience(**known["patience"]) if known.get("patience") else None
-    loop = _Loop(training, kept, known["validate_every"], known["validation"], sinks, patience)
+    loop = Loop(training, kept, known["validate_every"], known["validation"], sinks, patience)
     loop.load()
     return loop.run(known["compile"], progress)
 
 
-class _Loop:
+class Loop:
     """A training, what is kept of it, and where its metrics go."""
 
     def __init__(
@@ -211,15 +224,25 @@ class _Loop:
 
     def run(self, compile: bool | None, progress: bool) -> Trained:
         """All updates that are missing."""
+        going = self.going(compile, progress)
+        while True:
+            try:
+                next(going)
+            except StopIteration as end:
+                return end.value
+
+    def going(self, compile: bool | None, progress: bool) -> Generator[None, None, Trained]:
+        """The same, which stops once it is warmed up and after every update, so that several can take turns."""
         training = self.training
         iteration = Iteration(training.algorithm, training, compile=compile)
         if self.done < training.num_updates:
             iteration.warm_up()
+        yield
         began = time.perf_counter()
         writes = processes.rank() == 0
         with self.folder.session() if self.folder is not None and writes else contextlib.nullcontext():
             try:
-                self._updates(iteration, progress)
+                yield from self._updates(iteration, progress)
                 self._check()
                 self._save("finished")
                 self._restore()
@@ -240,7 +263,7 @@ class _Loop:
         if self.patience is not None and self.patience.restore_best and self.done:
             self.training.policy.load_state_dict(self.best.weights())
 
-    def _updates(self, iteration: Iteration, progress: bool) -> None:
+    def _updates(self, iteration: Iteration, progress: bool) -> Generator[None]:
         training, samples = self.training, self.training.algorithm.samples
         show = progress and processes.rank() == 0
         title, missing = type(training.worlds.env).__name__, (training.num_updates - self.done) * samples
@@ -257,6 +280,7 @@ class _Loop:
                     self._check()
                     self._save("running")
                     self._over = self.stall is not None and bool(self.stall.over)
+                yield
 
     def _due(self) -> bool:
         """Whether to save: as time goes by; of several processes, which must do so together, at fixed updates."""

@@ -1,0 +1,83 @@
+"""Several seeds at once: each equals the lone training, folders, Ctrl-C, wrong inputs."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen.rl import _train
+from denizen.rl._training_folder import read_manifest, read_metrics
+from denizen.zoo.cartpole import CartPole
+
+SETTINGS = dz.PPO(num_envs=4, num_steps=16)
+STEPS = 4 * 16 * 4
+
+
+def made(seed):
+    return dz.rl.mlp(CartPole(), (8,), seed=seed)
+
+
+def together(seeds=(0, 3), **more):
+    more = {"policy": made, "device": "cpu", "progress": False, **more}
+    return dz.rl.train_seeds(CartPole(), more.pop("policy"), SETTINGS, STEPS, seeds=seeds, **more)
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_each_equals_the_lone_training(tmp_path):
+    told = together(folder=tmp_path)
+    for seed, mine in zip((0, 3), told, strict=True):
+        lone = dz.train(CartPole(), made(seed), SETTINGS, STEPS, seed=seed, device="cpu", progress=False)
+        assert same(mine.policy.state_dict(), lone.policy.state_dict())
+        assert same(mine.best, lone.best)
+        assert mine["value_loss"] == lone["value_loss"]
+        assert read_manifest(tmp_path / f"seed-{seed}")["seed"] == seed
+        assert len(read_metrics(tmp_path / f"seed-{seed}")) == 4
+
+
+def test_patience_ends_each_by_itself():
+    stop = dz.rl.Patience(updates=1)
+    for seed, mine in zip((0, 3), together(patience=stop), strict=True):
+        lone = dz.train(CartPole(), made(seed), SETTINGS, STEPS, seed=seed, device="cpu", progress=False, patience=stop)
+        assert same(mine.best, lone.best)
+
+
+def test_an_interrupt_saves_all(tmp_path, monkeypatch):
+    plain = _train.Loop._judge
+
+    def judge(self, metrics):
+        plain(self, metrics)
+        if self.done == 2 and self.training.seed == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(_train.Loop, "_judge", judge)
+    with pytest.raises(KeyboardInterrupt):
+        together(folder=tmp_path)
+    assert [read_manifest(tmp_path / f"seed-{seed}")["status"] for seed in (0, 3)] == ["interrupted"] * 2
+    monkeypatch.undo()
+    rest = dz.rl.resume(tmp_path / "seed-0", CartPole(), made(7), SETTINGS, progress=False)
+    lone = dz.train(CartPole(), made(0), SETTINGS, STEPS, device="cpu", progress=False)
+    assert same(rest.policy.state_dict(), lone.policy.state_dict())
+
+
+def test_wrong_inputs():
+    one = made(0)
+    for seeds in ((), (1, 1), range(17)):
+        with pytest.raises(dz.errors.InputError, match="expected 1 to 16 different ones"):
+            together(seeds)
+    with pytest.raises(dz.errors.InputError, match="the same object for two seeds"):
+        together(policy=lambda seed: one)
+
+
+@pytest.mark.cuda
+@pytest.mark.slow
+def test_captured_together_equals_captured_alone():
+    told = together((0, 1, 2), device="cuda")
+    assert {mine.path for mine in told} == {"captured"}
+    for seed, mine in enumerate(told):
+        lone = dz.train(CartPole(), made(seed), SETTINGS, STEPS, seed=seed, device="cuda", progress=False)
+        assert same(mine.policy.state_dict(), lone.policy.state_dict())
