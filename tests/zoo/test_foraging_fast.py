@@ -1,5 +1,6 @@
 """A step of foraging worlds as one operation against the plain form: equal bits of everything, step after step."""
 
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -9,7 +10,11 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.zoo.foraging import MODES, foraging
+from denizen.rl import Draws
+from denizen.rl._rollout import Collector, Memo, Rollout
+from denizen.zoo.foraging import MODES, Foraging, foraging
+from denizen.zoo.foraging.agents import OmniscientSeeker
+from denizen.zoo.foraging.evaluate import forage
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TINY = {"height": 12, "width": 64, "food_range": (30, 60), "poison_range": (20, 50), "view_radius": 2, "steps": 9}
@@ -84,15 +89,78 @@ def test_bad_actions_are_told(triton):
     compared(env, worlds, 6, "cpu", bad_action=True)
 
 
-@pytest.mark.skipif(INTERPRETED, reason="the interpreter runs already")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-def test_by_the_interpreter():
+COUNTED = ("food", "poison", "deaths", "steps", "died", "censored", "first_age", "first_died", "shares", "fed")
+
+
+def both_evaluations(monkeypatch, device, worlds, budget, **options):
+    """An agent's evaluation by the fast form and by the plain one."""
+    env = foraging(**options)
+    fast = forage(env, OmniscientSeeker(env), num_envs=worlds, steps=budget, device=device)
+    monkeypatch.setattr(Foraging, "in_place", dz.Env.in_place)
+    return fast, forage(env, OmniscientSeeker(env), num_envs=worlds, steps=budget, device=device)
+
+
+@pytest.mark.parametrize("lifetime", ["persist", "life"])
+def test_evaluations_count_the_same(triton, monkeypatch, lifetime):
+    fast, plain = both_evaluations(monkeypatch, "cpu", 6, 30, grid_lifetime=lifetime, **TINY)
+    for name in COUNTED:
+        assert (getattr(fast, name) == getattr(plain, name)).all(), name
+    assert fast.food.sum() > 0
+
+
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_rollouts_hold_the_same(triton, monkeypatch, backend):
+    made = []
+    for fast in (True, False):
+        env = foraging("ground_truth_handhold", **TINY)
+        worlds = dz.rl.Worlds(env, 7, max_resets=2, device="cpu")
+        if not fast:
+            worlds._fast = None
+        policy = dz.rl.mlp(env, hidden=(8,))
+        memo = Memo(worlds, policy)
+        rollout = Rollout(memo, env, 4)
+        collector = Collector(worlds, policy, Draws(3, torch.arange(7)), contextlib.nullcontext)
+        if fast and backend is not None:
+            collector.compile(backend)
+        made.append((collector, memo, rollout))
+    places = [tensor.data_ptr() for tensor in made[0][1].tensors()]
+    for _ in range(4):
+        for collector, memo, rollout in made:
+            collector.collect(memo, rollout)
+        (_, memo, fast), (_, other, plain) = made
+        for name in fast.fields:
+            assert torch.equal(fast.fields[name], plain.fields[name]), name
+        for a, b in zip(memo.tensors(), other.tensors(), strict=True):
+            assert torch.equal(a, b)
+        assert torch.equal(fast.lives, plain.lives)
+        assert torch.equal(fast.flows, plain.flows)
+    assert places == [tensor.data_ptr() for tensor in made[0][1].tensors()]
+
+
+def interpret(expression):
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", __file__]
-    command += ["-o", "addopts=", "-m", "not cuda", "-W", "ignore::RuntimeWarning"]
+    command += ["-o", "addopts=", "-m", "not cuda", "-k", expression, "-W", "ignore::RuntimeWarning"]
     done = subprocess.run(
         command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+
+
+missing = pytest.mark.skipif(
+    INTERPRETED or importlib.util.find_spec("triton") is None, reason="triton is not installed, or interprets already"
+)
+
+
+@missing
+def test_by_the_interpreter():
+    interpret("ground_truth_handhold-persist or (several_programs and 1-1-life) or bad_actions")
+
+
+@missing
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+def test_by_the_interpreter_at_length():
+    interpret("not interpreter")
 
 
 @pytest.mark.cuda
@@ -105,3 +173,12 @@ def test_equal_bits_on_cuda(mode, lifetime, count, most):
     assert ended > 100
     assert waited > 0 or most not in (2, 20)
     assert waited == 0 or most != count
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("lifetime", ["persist", "life"])
+def test_evaluations_count_the_same_on_cuda(monkeypatch, lifetime):
+    fast, plain = both_evaluations(monkeypatch, "cuda", 100, 150, grid_lifetime=lifetime)
+    for name in COUNTED:
+        assert (getattr(fast, name) == getattr(plain, name)).all(), name
+    assert fast.food.sum() > 0

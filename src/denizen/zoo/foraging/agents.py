@@ -51,6 +51,11 @@ class Seeker:
         self._moves = torch.stack([self._number(torch.tensor(dx), torch.tensor(dy)) for dx, dy in moves])
         self._next = torch.tensor([(radius + dy) * env.view_size + radius + dx for dx, dy in moves])
 
+    def to(self, device: torch.device) -> None:
+        """Keep what it knows on a device; elsewhere every act copies it."""
+        for name in ("_dx", "_dy", "_far", "_disc", "_moves", "_next"):
+            setattr(self, name, getattr(self, name).to(device))
+
     def _number(self, dx: Tensor, dy: Tensor) -> Tensor:
         """The action that moves by (dx, dy)."""
         most = self._env.max_move

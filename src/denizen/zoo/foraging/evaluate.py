@@ -1,7 +1,7 @@
 """Evaluation of foragers: many worlds for a fixed number of steps, counted on the device, told once at the end."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,17 +10,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from denizen import _tree
 from denizen.errors import InputError
+from denizen.ops import fuse_draws
 from denizen.rl import Draws, Worlds
 from denizen.rl._evaluate import EVALUATION_SEED
 from denizen.rl._recorded import Recorded
 from denizen.rl._survival import Estimate, Survival, ratio
-from denizen.zoo.foraging.agents import Agent, Learnt
+from denizen.zoo.foraging.agents import Agent, Learnt, Seeker
 from denizen.zoo.foraging.config import for_evaluation
 from denizen.zoo.foraging.model import Foraging
 
 Counts = NDArray[np.int64]
 CLOCK = -3  # place of the clock among the tensors of the worlds
+CHUNK = 32  # steps that are captured as one graph
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -155,7 +158,7 @@ def forage(
         steps: of each of them.
         seed: of worlds and draws.
         device: None: that of the agent's policy, else CUDA where there is a device, else the CPU.
-        compile: compile the step, which pays for long evaluations.
+        compile: compile the step, which pays for long evaluations. On CUDA steps are captured in any case.
 
     Raises:
         InputError: an argument does not fit.
@@ -186,18 +189,21 @@ def _run(worlds: Worlds, agent: Agent, modules: list[Any], steps: int, seed: int
     count, at = worlds.num_envs, worlds.device
     draws = Draws(seed + EVALUATION_SEED, torch.arange(count, device=at))
     carry, look = worlds.begin()
-    step_of = Recorded(lambda held: _step(worlds, agent, draws, held), *modules)
+    if isinstance(agent, Seeker):
+        agent.to(at)
+    step_of = Recorded(lambda held: _step(worlds, agent, draws, held), *modules, in_place=True)
     if compile:
+        fuse_draws()
         step_of.compile("inductor")
     names = ("food", "poison", "deaths", "steps", "age", "life_food", "life_poison", "first_age", "fed")
     held: dict[str, Any] = {name: torch.zeros(count, dtype=torch.int64, device=at) for name in names}
     held |= {
-        "worlds": carry.tensors(), "look": look, "first_died": torch.zeros(count, dtype=torch.bool, device=at),
+        "worlds": carry.clone().tensors(), "look": _tree.tree_map(_cloned, look),
+        "first_died": torch.zeros(count, dtype=torch.bool, device=at),
         "shares": torch.zeros(count, dtype=torch.float64, device=at),
         "died": torch.zeros(steps + 1, dtype=torch.int64, device=at),
     }  # fmt: skip
-    for _ in range(steps):
-        held = step_of(held)
+    _repeat(*step_of.bound(held), steps, at)
     worlds.carry = worlds._carry(held["worlds"])
     worlds.check()
     now = worlds.state()
@@ -212,10 +218,43 @@ def _run(worlds: Worlds, agent: Agent, modules: list[Any], steps: int, seed: int
     return Foraged(**told, censored=censored, poison_share=share, **costs)
 
 
+def _cloned(part: Tensor | None) -> Tensor | None:
+    return None if part is None else part.clone()
+
+
+def _repeat(
+    step: Callable[[list[Tensor]], list[Tensor]], buffers: list[Tensor], steps: int, device: torch.device
+) -> None:
+    """Take steps, each from what the last one gave; the buffers change in place. Captured in chunks on CUDA."""
+
+    def go(count: int) -> None:
+        tensors = buffers
+        for _ in range(count):
+            tensors = step(tensors)
+        moved = [(own, new) for own, new in zip(buffers, tensors, strict=True) if own is not new]
+        torch._foreach_copy_([own for own, _ in moved], [new for _, new in moved])
+
+    if device.type != "cuda" or steps < 2 * CHUNK:
+        go(steps)
+        return
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        go(CHUNK)  # what is compiled, tuned or made at a first call
+    torch.cuda.current_stream(device).wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        go(CHUNK)
+    for _ in range(steps // CHUNK - 1):
+        graph.replay()
+    if steps % CHUNK:
+        go(steps % CHUNK)
+
+
 def _step(worlds: Worlds, agent: Agent, draws: Draws, held: dict[str, Any]) -> dict[str, Any]:
     """One step of all worlds, and the books."""
     uniform = draws.uniform("action", held["worlds"][CLOCK], 1)
-    tensors, step = worlds.next(held["worlds"], agent.act(held["look"], uniform))
+    tensors, step = worlds.next_in_place(held["worlds"], agent.act(held["look"], uniform))
     food, poison = step.flows["food"].long(), step.flows["poison"].long()
     ended, age = step.terminated, held["age"] + step.valid
     life_food, life_poison = held["life_food"] + food, held["life_poison"] + poison
@@ -227,7 +266,7 @@ def _step(worlds: Worlds, agent: Agent, draws: Draws, held: dict[str, Any]) -> d
     def going_on(value: Tensor) -> Tensor:
         return torch.where(ended, 0, value)
 
-    return {
+    new = {
         "worlds": tensors, "look": step.look, "food": held["food"] + food, "poison": held["poison"] + poison,
         "deaths": held["deaths"] + ended, "steps": held["steps"] + step.valid,
         "died": held["died"].scatter_add(0, age, ended.long()), "age": going_on(age),
@@ -235,3 +274,4 @@ def _step(worlds: Worlds, agent: Agent, draws: Draws, held: dict[str, Any]) -> d
         "first_age": torch.where(first, age, held["first_age"]), "first_died": held["first_died"] | ended,
         "shares": held["shares"] + torch.where(fed, share, 0.0), "fed": held["fed"] + fed,
     }  # fmt: skip
+    return {name: new[name] for name in held}  # in one order, for what comes out goes in again
