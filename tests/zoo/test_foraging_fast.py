@@ -2,9 +2,11 @@
 
 import contextlib
 import importlib.util
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -161,6 +163,15 @@ def test_by_the_interpreter():
 @pytest.mark.timeout(700)
 def test_by_the_interpreter_at_length():
     interpret("not interpreter")
+
+
+@missing
+@pytest.mark.slow
+def test_kernels_compile():
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("compile_foraging.py"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == ["_life_kernel", "_step_kernel"]
 
 
 @pytest.mark.cuda
