@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen._watch import counting
 from denizen.rl._ppo import picked
 from denizen.rl._ppo_loss import Coefficients, ppo_loss
 from denizen.zoo.cartpole import CartPole
@@ -124,15 +123,6 @@ def test_a_compiled_step_gives_the_same_numbers():
         one, other = algorithm.update(eager), algorithm.update(compiled)
     assert torch.equal(weights(eager), weights(compiled))
     assert torch.equal(one["value_loss"], other["value_loss"])
-
-
-def test_no_host_reads_in_an_update():
-    algorithm = dz.PPO(**SMALL, target_kl=0.01)
-    held = training(algorithm)
-    algorithm.update(held)
-    with counting(torch.device("cpu")) as counts:
-        algorithm.update(held)
-    assert not counts.host_reads
 
 
 def test_rewards_are_never_clamped_and_metrics_are_those_of_the_rollout():
