@@ -42,6 +42,8 @@ class _Block:
 
     def __del__(self) -> None:
         global _live
+        if _memory is None:  # the interpreter is at its end
+            return
         with _memory:
             _live -= self.size
 
