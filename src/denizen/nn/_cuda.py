@@ -37,11 +37,11 @@ def _normed(x, eps, WIDTH: tl.constexpr):
 
 @triton.jit
 def _norm_gradient(du, x, gain, eps, WIDTH: tl.constexpr):
-    """(gradient of x, share of the gain's gradient) from that of gain * normed(x)."""
+    """(gradient of x, gain * normed(x), share of the gain's gradient) from the gradient of gain * normed(x)."""
     hat, inverse = _normed(x, eps, WIDTH)
     scaled = du * gain[None, :]
     dx = inverse[:, None] * (scaled - hat * (tl.sum(scaled * hat, 1) / WIDTH)[:, None])
-    return dx, tl.sum(du * hat, 0)
+    return dx, hat * gain[None, :], tl.sum(du * hat, 0)
 
 
 @triton.jit
@@ -62,7 +62,7 @@ def _project_kernel(
 
 @triton.jit
 def _project_backward_kernel(
-    dqkv, weight, h, gain, dout, dh, dgain, rows, eps,
+    dqkv, weight, h, gain, dout, dh, u_out, dgain, rows, eps,
     WIDTH: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     agent = tl.program_id(1).to(tl.int64)
@@ -70,13 +70,14 @@ def _project_backward_kernel(
     live = (r < rows)[:, None]
     at = (agent * rows + r)[:, None]
     du = tl.zeros((ROWS, WIDTH), tl.float32)
-    for part in tl.static_range(3):
+    for part in range(3):
         column = part * WIDTH + k
         y = tl.load(dqkv + at * 3 * WIDTH + column[None, :], mask=live, other=0.0)
         w = tl.load(weight + agent * 3 * WIDTH * WIDTH + k[:, None] * 3 * WIDTH + column[None, :])
         du = tl.dot(y, tl.trans(w), du, input_precision="ieee")
     x = tl.load(h + at * WIDTH + k[None, :], mask=live, other=0.0).to(tl.float32)
-    dx, share = _norm_gradient(du, x, tl.load(gain + k).to(tl.float32), eps, WIDTH)
+    dx, u, share = _norm_gradient(du, x, tl.load(gain + k).to(tl.float32), eps, WIDTH)
+    tl.store(u_out + at * WIDTH + k[None, :], u.to(u_out.dtype.element_ty), mask=live)
     dx += tl.load(dout + at * WIDTH + k[None, :], mask=live, other=0.0).to(tl.float32)
     tl.store(dh + at * WIDTH + k[None, :], dx.to(dh.dtype.element_ty), mask=live)
     tl.store(dgain + (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)) * WIDTH + k, share)
@@ -227,21 +228,21 @@ def _think_kernel(
     live = (r < rows)[:, None]
     here = (agent * rows + r)[:, None] * WIDTH + k[None, :]
     square = agent * WIDTH * WIDTH + k[:, None] * WIDTH + k[None, :]
-    x = tl.load(h + here, mask=live, other=0.0).to(tl.float32)
-    hat, _ = _normed(x, eps, WIDTH)
+    hat, _ = _normed(tl.load(h + here, mask=live, other=0.0).to(tl.float32), eps, WIDTH)
     u = (hat * tl.load(gain + k).to(tl.float32)[None, :]).to(inner.dtype.element_ty)
     z = tl.dot(u, tl.load(inner + square), input_precision="ieee")
     z += tl.load(inner_bias + agent * WIDTH + k).to(tl.float32)[None, :]
     s = (z * tl.sigmoid(z)).to(inner.dtype.element_ty)
     o = tl.dot(s, tl.load(outer + square), input_precision="ieee")
     o += tl.load(outer_bias + agent * WIDTH + k).to(tl.float32)[None, :]
-    new = x + _dropped(o, here, seed, layer, threshold, DROP)
+    new = tl.load(h + here, mask=live, other=0.0).to(tl.float32)  # again: it was not held over the products
+    new += _dropped(o, here, seed, layer, threshold, DROP)
     tl.store(out + here, new.to(out.dtype.element_ty), mask=live)
 
 
 @triton.jit(do_not_specialize=["layer"])
 def _think_backward_kernel(
-    h, gain, inner, inner_bias, outer, dout, dh, s_out, dz_out, do_out, dgain, seed, layer, threshold, rows, eps,
+    h, gain, inner, inner_bias, outer, dout, dh, u_out, s_out, dz_out, do_out, dgain, seed, layer, threshold, rows, eps,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     small = inner.dtype.element_ty
@@ -250,30 +251,33 @@ def _think_backward_kernel(
     live = (r < rows)[:, None]
     here = (agent * rows + r)[:, None] * WIDTH + k[None, :]
     square = agent * WIDTH * WIDTH + k[:, None] * WIDTH + k[None, :]
-    x = tl.load(h + here, mask=live, other=0.0).to(tl.float32)
+    hat, _ = _normed(tl.load(h + here, mask=live, other=0.0).to(tl.float32), eps, WIDTH)
     gains = tl.load(gain + k).to(tl.float32)
-    hat, _ = _normed(x, eps, WIDTH)
-    w = tl.load(inner + square)
-    z = tl.dot((hat * gains[None, :]).to(small), w, input_precision="ieee")
+    u = (hat * gains[None, :]).to(small)
+    tl.store(u_out + here, u, mask=live)
+    z = tl.dot(u, tl.load(inner + square), input_precision="ieee")
     z += tl.load(inner_bias + agent * WIDTH + k).to(tl.float32)[None, :]
     gate = tl.sigmoid(z)
     tl.store(s_out + here, (z * gate).to(small), mask=live)
-    through = tl.load(dout + here, mask=live, other=0.0).to(tl.float32)
-    do = _dropped(through, here, seed, layer, threshold, DROP).to(small)
+    slope = gate * (1 + z * (1 - gate))
+    do = tl.load(dout + here, mask=live, other=0.0).to(tl.float32)
+    do = _dropped(do, here, seed, layer, threshold, DROP).to(small)
     tl.store(do_out + here, do, mask=live)
-    ds = tl.dot(do, tl.trans(tl.load(outer + square)), input_precision="ieee")
-    dz = (ds * gate * (1 + z * (1 - gate))).to(small)
+    dz = (tl.dot(do, tl.trans(tl.load(outer + square)), input_precision="ieee") * slope).to(small)
     tl.store(dz_out + here, dz, mask=live)
-    du = tl.dot(dz, tl.trans(w), input_precision="ieee")
-    dx, share = _norm_gradient(du, x, gains, eps, WIDTH)
-    tl.store(dh + here, (through + dx).to(dh.dtype.element_ty), mask=live)
+    du = tl.dot(dz, tl.trans(tl.load(inner + square)), input_precision="ieee")
+    # Read again what is needed again: to hold it over the products would take more registers than there are.
+    x = tl.load(h + here, mask=live, other=0.0).to(tl.float32)
+    dx, _, share = _norm_gradient(du, x, gains, eps, WIDTH)
+    dx += tl.load(dout + here, mask=live, other=0.0).to(tl.float32)
+    tl.store(dh + here, dx.to(dh.dtype.element_ty), mask=live)
     tl.store(dgain + (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)) * WIDTH + k, share)
 
 
 @triton.jit(do_not_specialize=["add"])
 def _weight_gradient_kernel(
-    x, gain, y, dweight, dbias, rows, columns, eps, add,
-    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, NORM: tl.constexpr, BIAS: tl.constexpr,
+    x, y, dweight, dbias, rows, columns, add,
+    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
     agent = tl.program_id(1).to(tl.int64)
     k, c = tl.arange(0, WIDTH), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -285,9 +289,6 @@ def _weight_gradient_kernel(
         at = (agent * rows + r)[:, None]
         u = tl.load(x + at * WIDTH + k[None, :], mask=live, other=0.0)
         g = tl.load(y + at * columns + c[None, :], mask=live, other=0.0)
-        if NORM:
-            hat, _ = _normed(u.to(tl.float32), eps, WIDTH)
-            u = (hat * tl.load(gain + k).to(tl.float32)[None, :]).to(g.dtype)
         if BIAS:
             sums += tl.sum(g.to(tl.float32), 0)
         total = tl.dot(tl.trans(u), g, total, input_precision="ieee")

@@ -162,7 +162,10 @@ def message_steps_backward(
     inner_bias: Tensor, outer: Tensor, outer_bias: Tensor, seed: Tensor | None, times: int, heads: int, steps: int,
     rate: float, eps: float,
 ) -> list[Tensor]:  # fmt: skip
-    """Gradients of `h` and, in float32, of the ten weights of `message_steps`; empty for those that are None."""
+    """Gradients of `h` and, in float32, of the weights of `message_steps`; empty for those that are None.
+
+    Those of `inner` and `outer` are one tensor, those of their biases another.
+    """
     from denizen.nn import _cuda_steps
 
     weights = (memory_gain, memory, social_gain, social, bias, gain, inner, inner_bias, outer, outer_bias)
@@ -176,7 +179,9 @@ def _(dout, h, between, qkvs, *args):  # type: ignore[no-untyped-def]
             return h.new_empty(0)
         return h.new_empty(weight.shape, dtype=torch.float32)
 
-    return [h.new_empty(h.shape), *(like(weight) for weight in args[:10])]
+    inner, bias = args[6], args[7]
+    pairs = [inner.new_empty(2, *x.shape, dtype=torch.float32) for x in (inner, bias)]
+    return [h.new_empty(h.shape), *(like(weight) for weight in args[:6]), *pairs]
 
 
 def _context(ctx, inputs, output):  # type: ignore[no-untyped-def]
@@ -186,9 +191,10 @@ def _context(ctx, inputs, output):  # type: ignore[no-untyped-def]
 
 def _backward(ctx, grads):  # type: ignore[no-untyped-def]
     h, *weights, seed, between, qkvs = ctx.saved_tensors
-    found = message_steps_backward(grads[0], h, between, qkvs, *weights, seed, *ctx.rest)
-    given = (None if weight is None else grad for weight, grad in zip(weights, found[1:], strict=True))
-    return found[0], *given, *[None] * 7
+    dh, *found, pair, biases = message_steps_backward(grads[0], h, between, qkvs, *weights, seed, *ctx.rest)
+    found += [pair[0], biases[0], pair[1], biases[1]]
+    given = (None if weight is None else grad for weight, grad in zip(weights, found, strict=True))
+    return dh, *given, *[None] * 7
 
 
 torch.library.register_autograd("denizen::message_steps", _backward, setup_context=_context)
