@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from denizen.errors import InputError
@@ -163,14 +164,17 @@ class DynamicDotGAT(nn.Module):
     def _embedded(self, series: Tensor | None, views: Tensor | None) -> tuple[Tensor, int]:
         """`[agents, batch * times, H]` after the first norm, and the number of times."""
         agents, features = self.sensing.shape
-        if series is not None:  # the mask goes into the weights: no tensor of what each agent sees
-            rows = series.reshape(series[..., 0].numel(), features).expand(agents, -1, -1)
-            h = torch.bmm(rows, self.embed * self.sensing[:, :, None].to(self.embed.dtype))
-            return self.embed_norm(h), series.shape[-2]
-        assert views is not None
-        return self.embed_norm(torch.bmm(views.transpose(0, 1).reshape(agents, -1, features), self.embed)), views.shape[
-            2
-        ]
+        if views is not None:
+            h = torch.bmm(views.transpose(0, 1).reshape(agents, -1, features), self.embed)
+            return self.embed_norm(h), views.shape[2]
+        assert series is not None
+        # The mask goes into the weights, and all agents into one product: no tensor of what each agent sees.
+        masked = (self.embed * self.sensing[:, :, None].to(self.embed.dtype)).transpose(0, 1).reshape(features, -1)
+        rows = series.reshape(series[..., 0].numel(), features)
+        if series.is_cuda:  # rows of 16 bytes, without which the library takes a slow kernel
+            rows, masked = F.pad(rows, (0, -features % 8)), F.pad(masked, (0, 0, 0, -features % 8))
+        h = torch.mm(rows, masked).view(-1, agents, self.config.hidden).transpose(0, 1)
+        return self.embed_norm(h).contiguous(), series.shape[-2]
 
     # --- to and from the reference ------------------------------------------------------------------------------------
 
