@@ -1,7 +1,7 @@
 """Agent attention network: the fast form against the plain reference, a training step by phases and in whole.
 
     python benchmarks/dotgat_gpu.py [--cases "reference default" "fast default captured"] [--batches 32 8]
-        [--precisions bfloat16 float16] [--parts step scaling int8 recompute] [--out RESULT.json] [--device cpu]
+        [--precisions bfloat16 float16] [--parts step kernels scaling int8 recompute] [--out RESULT.json] [--device cpu]
 
 Each line is printed, and the result written, as soon as it is measured. Without options: six cases of a step in
 bfloat16, what matters most first, in under 90 s. `--cases all` takes every mode of torch.compile; max-autotune alone
@@ -46,6 +46,7 @@ from _dotgat import (
     timed,
     wait,
 )
+from _dotgat_kernels import kernel_rows
 
 from denizen.nn import DotGATConfig, DynamicDotGAT, SmallWorld, quantize_int8, sense_columns
 
@@ -188,6 +189,11 @@ def recompute_part(args: argparse.Namespace, report: Report) -> None:
         report.add("recompute", row | {"total_ms": timed(case.step, args.device, args.steps)} | peak(case))
 
 
+def kernels_part(args: argparse.Namespace, report: Report) -> None:
+    """Each kernel by itself, over tiles."""
+    kernel_rows(args.device, PRECISIONS[args.precisions[0]], args.batches[0], lambda row: report.add("kernels", row))
+
+
 def saved(case: Case) -> int:
     """Bytes that a forward keeps for the backward, each storage once, weights aside."""
     own = {t.untyped_storage().data_ptr() for t in case.plain.state_dict().values()}
@@ -228,7 +234,9 @@ def machine(device: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--parts", nargs="+", default=["step"], choices=("step", "scaling", "int8", "recompute"))
+    parser.add_argument(
+        "--parts", nargs="+", default=["step"], choices=("step", "kernels", "scaling", "int8", "recompute")
+    )
     parser.add_argument("--cases", nargs="+", help="words as in the table, or all")
     parser.add_argument("--batches", type=int, nargs="+")
     parser.add_argument("--agents", type=int, nargs="+")
@@ -244,6 +252,7 @@ def main() -> None:
     args.warm_up, args.steps, args.rounds = (WARM_UP, STEPS, ROUNDS) if cuda else (1, 2, 3)
     parts: dict[str, Callable[[argparse.Namespace, Report], None]] = {
         "step": step_part, "scaling": scaling_part, "int8": int8_part, "recompute": recompute_part,
+        "kernels": kernels_part,
     }  # fmt: skip
     report = Report(args.out, {"machine": machine(args.device)})
     for name in args.parts:
