@@ -5,6 +5,7 @@ import torch
 
 from denizen.errors import InputError
 from denizen.nn import DynamicDotGAT, DynamicDotGATReference, SmallWorld
+from denizen.nn._maps import social_weights
 from denizen.nn._social import EdgeBias, SocialBias
 from denizen.space import Graph
 
@@ -63,7 +64,7 @@ def test_news_travels_half_the_neighbours_a_step(steps):
 
 def test_rows_sum_to_one_and_frozen_edges_weigh_nothing():
     model = random_model(DynamicDotGATReference, CONFIGURATIONS["unfrozen"])
-    weights, _ = model._social_weights(torch.randn(2, 3, 5, 8, dtype=torch.float64))
+    weights = social_weights(model, torch.randn(2, 3, 5, 8, dtype=torch.float64))
     torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
     frozen = model.bias().isinf()
     assert frozen.any()

@@ -1,5 +1,6 @@
 """Where agents look: the attention weights of a network, which the fast form never holds."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -37,15 +38,25 @@ class _Recording(DynamicDotGATReference):
         self.social_maps: list[Tensor] = []
         self.memory_maps: list[Tensor] = []
 
-    def _social_weights(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        weights, v = super()._social_weights(u)
-        self.social_maps.append(weights.mean((0, 1)))
-        return weights, v
+    def _social(self, u: Tensor, bias: Tensor | None) -> Tensor:
+        self.social_maps.append(social_weights(self, u).mean((0, 1)))
+        return super()._social(u, bias)
 
-    def _memory_weights(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        weights, v = super()._memory_weights(u)
+    def _memory(self, u: Tensor) -> Tensor:
+        q, k, _ = self._heads(u, "memory")
+        scores = torch.einsum("btand,bsand->bants", q, k) / math.sqrt(q.shape[-1])
+        later = torch.ones(u.shape[1], u.shape[1], dtype=torch.bool, device=u.device).triu(1)
+        weights = torch.softmax(scores.masked_fill(later, -torch.inf), -1)
         self.memory_maps.append(weights.mean(0).transpose(0, 1))
-        return weights, v
+        return super()._memory(u)
+
+
+def social_weights(model: DynamicDotGATReference, u: Tensor) -> Tensor:
+    """Who listens to whom `[B, T, h, A, A]`, of a normed state `u` `[B, T, A, H]`."""
+    q, k, _ = model._heads(u, "social")
+    scores = torch.einsum("btand,btcnd->btnac", q, k) / math.sqrt(q.shape[-1])
+    bias = model._bias()
+    return torch.softmax(scores if bias is None else scores + bias, -1)
 
 
 @torch.no_grad()

@@ -5,7 +5,6 @@ Axes: B batch, T time, A agents, M features, H hidden, h heads, d = H/h.
 """
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 import torch
@@ -90,11 +89,12 @@ class DynamicDotGATReference(nn.Module):
     def states(self, views: Tensor) -> Tensor:
         """`[B, T, A, H]` after all message steps."""
         h = self._norm(torch.einsum("batm,amh->btah", views, self.embed), self.embed_gain)
+        bias = self._bias()
         for _ in range(self.config.message_steps):
             if self.config.memory:
                 h = h + self.drop(self._memory(self._norm(h, self.memory_gain)))
             if self.config.talks:
-                h = h + self.drop(self._social(self._norm(h, self.social_gain)))
+                h = h + self.drop(self._social(self._norm(h, self.social_gain), bias))
             if self.config.isolated_width:
                 h = h + self.drop(self._mlp(self._norm(h, self.alone_gain), "alone"))
             h = h + self.drop(self._mlp(self._norm(h, self.mlp_gain), "mlp"))
@@ -112,31 +112,21 @@ class DynamicDotGATReference(nn.Module):
         return split[0], split[1], split[2]
 
     def _memory(self, u: Tensor) -> Tensor:
-        """Each agent attends to its own past and present."""
-        weights, v = self._memory_weights(u)
-        return torch.einsum("bants,bsand->btand", weights, v).flatten(-2)
+        """Each agent attends to its own past and present: over T, for every sample, agent and head."""
+        q, k, v = (x.permute(0, 2, 3, 1, 4).flatten(0, 1) for x in self._heads(u, "memory"))  # [B A, h, T, d]
+        said = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return said.unflatten(0, (u.shape[0], -1)).permute(0, 3, 1, 2, 4).flatten(-2)
 
-    def _memory_weights(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Who looks at which time `[B, A, h, T, T]`, and what is seen there `[B, T, A, h, d]`."""
-        q, k, v = self._heads(u, "memory")
-        scores = torch.einsum("btand,bsand->bants", q, k) / math.sqrt(q.shape[-1])
-        past = torch.ones(u.shape[1], u.shape[1], dtype=torch.bool, device=u.device).tril()
-        return torch.softmax(scores.masked_fill(~past, -torch.inf), -1), v
+    def _social(self, u: Tensor, bias: Tensor | None) -> Tensor:
+        """At each time, agents attend to one another: over A, for every sample, time and head."""
+        q, k, v = (x.transpose(2, 3).flatten(0, 1) for x in self._heads(u, "social"))  # [B T, h, A, d]
+        mask = None if bias is None else bias.to(q.dtype)
+        said = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return said.unflatten(0, u.shape[:2]).transpose(2, 3).flatten(-2)
 
-    def _social(self, u: Tensor) -> Tensor:
-        """At each time, agents attend to one another."""
-        weights, v = self._social_weights(u)
-        return torch.einsum("btnac,btcnd->btand", weights, v).flatten(-2)
-
-    def _social_weights(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Who listens to whom `[B, T, h, A, A]`, and what is said `[B, T, A, h, d]`."""
-        q, k, v = self._heads(u, "social")
-        scores = torch.einsum("btand,btcnd->btnac", q, k) / math.sqrt(q.shape[-1])
-        if isinstance(self.bias, SocialBias):
-            scores = scores + self.bias()
-        elif isinstance(self.bias, EdgeBias):
-            scores = scores + self.bias.dense()
-        return torch.softmax(scores, -1), v
+    def _bias(self) -> Tensor | None:
+        """N `[A, A]`, added to the scores of the social attention; None where everyone hears everyone alike."""
+        return self.bias.dense() if isinstance(self.bias, EdgeBias) else None if self.bias is None else self.bias()
 
     def _mlp(self, u: Tensor, name: str) -> Tensor:
         inner = torch.einsum("btah,ahk->btak", u, getattr(self, f"{name}_in")) + getattr(self, f"{name}_in_bias")
