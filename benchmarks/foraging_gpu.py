@@ -77,7 +77,9 @@ def tuned(device, counts, rounds):
 
     usual = _cuda.shape
     for count in counts:
-        for block, warps in ((4, 2), (4, 4), (8, 2), (8, 4), (16, 4), (16, 8), (32, 4), (32, 8), (64, 8)):
+        few = ((2, 1), (4, 1), (4, 4), (8, 1), (8, 4), (16, 2), (32, 4))
+        many = ((8, 1), (8, 4), (16, 1), (16, 4), (32, 1), (32, 2), (32, 4), (32, 8), (64, 4), (64, 8), (128, 8))
+        for block, warps in few if count <= _cuda.ALONE else many:
             _cuda.shape = lambda n, block=block, warps=warps: (block, warps)
             for most in (count, None) if count > _cuda.ALONE else (count,):
                 yield {"shape": [block, warps]} | world_alone(foraging(), count, device, rounds, max_resets=most)

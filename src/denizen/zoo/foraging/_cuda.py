@@ -12,7 +12,10 @@ import triton.language as tl
 from denizen.ops._cuda import _one_word
 
 ALONE = 512  # worlds up to which one program does all, where resets are counted over all of them
-CHUNK = 8  # worlds that draw a cell at a time
+CHUNK = 4  # worlds that draw a cell at a time
+LIFE_WHOLE = (
+    "FOOD_LOW", "FOOD_HIGH", "POISON_LOW", "POISON_HIGH", "FOODS", "POISONS", "CELLS", "PLACE", "DRAWS",
+)  # fmt: skip
 
 
 @triton.jit
@@ -23,36 +26,56 @@ def _floored(value, size):
 
 
 @triton.jit
-def _word(keys, world, on, clock, STREAM: tl.constexpr):
-    """The first random word of a stream, of each world: uint32."""
+def _keys(keys, world, on):
     first = tl.load(keys + 2 * world, mask=on, other=0).to(tl.uint32)
-    second = tl.load(keys + 2 * world + 1, mask=on, other=0).to(tl.uint32)
-    return _one_word(world * 0, clock.to(tl.uint32), STREAM, first, second)
+    return first, tl.load(keys + 2 * world + 1, mask=on, other=0).to(tl.uint32)
+
+
+@triton.jit
+def _below_2_31(world, clock, first, second, STREAM: tl.constexpr):
+    """The upper 31 bits of the first random word of a stream, of each world: int32."""
+    return (_one_word(world * 0, clock.to(tl.uint32), STREAM, first, second) >> 1).to(tl.int32)
+
+
+@triton.jit
+def _ones(items):
+    """Bits that are set: int32."""
+    bits = items.to(tl.uint32, bitcast=True)
+    bits = bits - ((bits >> 1) & 0x55555555)
+    bits = (bits & 0x33333333) + ((bits >> 2) & 0x33333333)
+    return ((((bits + (bits >> 4)) & 0x0F0F0F0F) * 0x01010101) >> 24).to(tl.int32)
 
 
 @triton.jit
 def _empty_cell(planes, taken, world, on, word, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
-    """`grid.draw_empty` without a cell to leave out: (row, column) int32 of each world that is on."""
+    """`grid.draw_empty` without a cell to leave out: (row, column) int32 of each world that is on.
+
+    `word` is int32, uniform below 2^31. What was eaten is still there and so no empty cell, which is as it should be.
+    """
     WORDS: tl.constexpr = WIDTH // 32
     SPAN: tl.constexpr = WORDS * HEIGHT
     rows = tl.arange(0, ROWS)
     real = on[:, None] & (rows < HEIGHT)[None, :]
     upto = tl.cumsum(WIDTH - tl.load(taken + world[:, None] * HEIGHT + rows[None, :], mask=real, other=WIDTH), 1)
     total = tl.max(upto, 1)
-    rank = (((word >> 1).to(tl.int64) * total) >> 31).to(tl.int32)
+    rank = ((word.to(tl.int64) * total) >> 31).to(tl.int32)
     below = (upto <= rank[:, None]) & real
     row = tl.sum(below.to(tl.int32), 1)
     left = rank - tl.max(tl.where(below, upto, 0), 1)
-    columns = tl.arange(0, 32)
     at = world * 2 * SPAN + row * WORDS
-    column = row * 0
-    for part in tl.static_range(WORDS):  # words of 32 columns: those before the one with the drawn cell are full
+    column, rest, there = row * 0, row * 0, row * 0 - 1
+    for part in tl.static_range(WORDS):  # the word of 32 columns that has the cell
         items = tl.load(planes + at + part, mask=on, other=-1) | tl.load(planes + at + SPAN + part, mask=on, other=-1)
-        empty = ((items[:, None] >> columns[None, :]) & 1) == 0
-        count = tl.cumsum(empty.to(tl.int32), 1)
-        column += tl.sum((count <= left[:, None]).to(tl.int32), 1)
-        left = tl.where(tl.max(count, 1) <= left, left - tl.max(count, 1), -1)
-    return row, column
+        free = 32 - _ones(items)
+        here = (left >= 0) & (left < free)
+        column, rest, there = (
+            tl.where(here, part * 32, column),
+            tl.where(here, left, rest),
+            tl.where(here, items, there),
+        )
+        left -= free
+    empty = ((there[:, None] >> tl.arange(0, 32)[None, :]) & 1) == 0
+    return row, column + tl.sum((tl.cumsum(empty.to(tl.int32), 1) <= rest[:, None]).to(tl.int32), 1)
 
 
 @triton.jit
@@ -102,6 +125,31 @@ def _of(mine, values):
 
 
 @triton.jit
+def _begin_life(
+    planes, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of, last_steps, last_food, last_poison,
+    age_of, look, world, on, y, x, start_energy, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, RADIUS: tl.constexpr,
+):  # fmt: skip
+    """The next life of worlds, at a place, and the first look of it."""
+    steps = tl.load(age_of + world, mask=on, other=0).to(tl.int32)
+    foods_eaten = tl.load(food_of + world, mask=on, other=0)
+    poisons_eaten = tl.load(poison_of + world, mask=on, other=0)
+    tl.debug_barrier()  # a lane that several threads have is read by all of them before one writes
+    tl.store(last_steps + world, steps, mask=on)
+    tl.store(last_food + world, foods_eaten, mask=on)
+    tl.store(last_poison + world, poisons_eaten, mask=on)
+    zero = steps * 0
+    tl.store(x_of + world, x, mask=on)
+    tl.store(y_of + world, y, mask=on)
+    tl.store(energy_of + world, zero.to(tl.float32) + start_energy, mask=on)
+    tl.store(ate_food_of + world, zero.to(tl.int8), mask=on)
+    tl.store(ate_poison_of + world, zero.to(tl.int8), mask=on)
+    tl.store(food_of + world, zero, mask=on)
+    tl.store(poison_of + world, zero, mask=on)
+    tl.store(age_of + world, zero.to(tl.int64), mask=on)
+    _keep_view(look, world, _view(planes, world, y, x, on, HEIGHT, WIDTH, RADIUS), on, 2 * RADIUS + 1)
+
+
+@triton.jit
 def _step_kernel(
     planes, taken, foods, poisons, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of,
     last_steps, last_food, last_poison, age_of, waiting_of, faults, waited,
@@ -128,9 +176,18 @@ def _step_kernel(
     clock = tl.load(clock_in)
     x = tl.load(x_of + world, mask=inside, other=0)
     y = tl.load(y_of + world, mask=inside, other=0)
+    first, second = _keys(keys, world, inside)
+    if RENEW:
+        food_number = tl.load(foods + world, mask=inside, other=0)
+        poison_number = tl.load(poisons + world, mask=inside, other=0)
+        if not LIFE:
+            place_word = _below_2_31(world, clock + 1, first, second, PLACE)
     if ACT:
+        energy = tl.load(energy_of + world, mask=inside, other=0.0) - move_cost
+        age = tl.load(age_of + world, mask=inside, other=0)
         live = inside & (tl.load(waiting_of + world, mask=inside, other=True).to(tl.int32) == 0)
         action = tl.load(actions + world, mask=live, other=0)
+        grow_word = _below_2_31(world, clock, first, second, GROW)
         before = x.to(tl.float32) * 0.0
         if GUIDED:
             before = _nearest(_view(planes, world, y, x, live, HEIGHT, WIDTH, RADIUS), near, SIZE)
@@ -151,7 +208,7 @@ def _step_kernel(
             on = tl.max(mine.to(tl.int32), 1) != 0
             who = program.to(tl.int64) * BLOCK + _of(mine, lanes)
             from_y, from_x = _of(mine, y), _of(mine, x)
-            row, column = _empty_cell(planes, taken, who, on, _word(keys, who, on, clock, GROW), HEIGHT, WIDTH, ROWS)
+            row, column = _empty_cell(planes, taken, who, on, _of(mine, grow_word), HEIGHT, WIDTH, ROWS)
             plane = planes + (who * 2 + _of(mine, ate_poison)) * SPAN
             tl.debug_barrier()
             tl.atomic_xor(plane + from_y * WORDS + from_x // 32, 1 << (from_x % 32), mask=on, sem="relaxed")
@@ -160,10 +217,9 @@ def _step_kernel(
             tl.atomic_add(taken + who * HEIGHT + row, on.to(tl.int32), mask=on, sem="relaxed")
         tl.debug_barrier()
 
-        energy = tl.load(energy_of + world, mask=live, other=0.0) - move_cost
         energy = energy + food_energy * ate_food.to(tl.float32)
         energy = energy - poison_energy * ate_poison.to(tl.float32)
-        age = tl.load(age_of + world, mask=inside, other=0) + live.to(tl.int64)
+        age += live.to(tl.int64)
         terminated = live & (energy <= 0)
         truncated = live & (age < 0)
         if LIMIT > 0:
@@ -183,7 +239,7 @@ def _step_kernel(
         had_food, had_poison = ate_food != 0, ate_poison != 0
         foods_eaten = tl.load(food_of + world, mask=had_food, other=0)
         poisons_eaten = tl.load(poison_of + world, mask=had_poison, other=0)
-        tl.debug_barrier()  # a lane that several threads have is read by all of them before one writes
+        tl.debug_barrier()  # as in `_begin_life`
         tl.store(faults + world, clock * 3 + tl.where(wrong, 0, 1), mask=fault)
         tl.store(waited + world, waits + 1, mask=late)
         tl.store(x_of + world, x, mask=live)
@@ -226,44 +282,22 @@ def _step_kernel(
         tl.store(waiting_of + world, over & ~chosen, mask=inside)
         view = _view(planes, world, y, x, inside, HEIGHT, WIDTH, RADIUS)
         _keep_view(final, slot, view, kept, SIZE)
-        number = tl.load(foods + world, mask=inside, other=0)
-        _keep_known(known, world, number, inside, food_middle, food_scale, 0)
-        _keep_known(final_known, slot, number, kept, food_middle, food_scale, 0)
-        number = tl.load(poisons + world, mask=inside, other=0)
-        _keep_known(known, world, number, inside, poison_middle, poison_scale, 1)
-        _keep_known(final_known, slot, number, kept, poison_middle, poison_scale, 1)
+        _keep_known(known, world, food_number, inside, food_middle, food_scale, 0)
+        _keep_known(final_known, slot, food_number, kept, food_middle, food_scale, 0)
+        _keep_known(known, world, poison_number, inside, poison_middle, poison_scale, 1)
+        _keep_known(final_known, slot, poison_number, kept, poison_middle, poison_scale, 1)
+        _keep_view(look, world, view, inside, SIZE)
         if not LIFE:
             place = tl.cumsum(chosen.to(tl.int32), 0) - 1
-            total = tl.sum(chosen.to(tl.int32))
-            if total > 0:
-                for begin in range(0, total, CHUNK):
-                    mine = ((begin + tl.arange(0, CHUNK))[:, None] == place[None, :]) & chosen[None, :]
-                    on = tl.max(mine.to(tl.int32), 1) != 0
-                    who = program.to(tl.int64) * BLOCK + _of(mine, lanes)
-                    row, column = _empty_cell(
-                        planes, taken, who, on, _word(keys, who, on, clock + 1, PLACE), HEIGHT, WIDTH, ROWS
-                    )
-                    placed = tl.max(mine.to(tl.int32), 0) != 0
-                    x = tl.where(placed, tl.sum(tl.where(mine, column[:, None], 0), 0), x)
-                    y = tl.where(placed, tl.sum(tl.where(mine, row[:, None], 0), 0), y)
-                steps = tl.load(age_of + world, mask=chosen, other=0).to(tl.int32)
-                foods_eaten = tl.load(food_of + world, mask=chosen, other=0)
-                poisons_eaten = tl.load(poison_of + world, mask=chosen, other=0)
-                tl.debug_barrier()
-                tl.store(last_steps + world, steps, mask=chosen)
-                tl.store(last_food + world, foods_eaten, mask=chosen)
-                tl.store(last_poison + world, poisons_eaten, mask=chosen)
-                zero = lanes * 0
-                tl.store(x_of + world, x, mask=chosen)
-                tl.store(y_of + world, y, mask=chosen)
-                tl.store(energy_of + world, zero.to(tl.float32) + start_energy, mask=chosen)
-                tl.store(ate_food_of + world, zero.to(tl.int8), mask=chosen)
-                tl.store(ate_poison_of + world, zero.to(tl.int8), mask=chosen)
-                tl.store(food_of + world, zero, mask=chosen)
-                tl.store(poison_of + world, zero, mask=chosen)
-                tl.store(age_of + world, zero.to(tl.int64), mask=chosen)
-                view = tl.where(chosen[:, None], _view(planes, world, y, x, chosen, HEIGHT, WIDTH, RADIUS), view)
-        _keep_view(look, world, view, inside, SIZE)
+            for begin in range(0, tl.sum(chosen.to(tl.int32)), CHUNK):
+                mine = ((begin + tl.arange(0, CHUNK))[:, None] == place[None, :]) & chosen[None, :]
+                on = tl.max(mine.to(tl.int32), 1) != 0
+                who = program.to(tl.int64) * BLOCK + _of(mine, lanes)
+                row, column = _empty_cell(planes, taken, who, on, _of(mine, place_word), HEIGHT, WIDTH, ROWS)
+                _begin_life(
+                    planes, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of, last_steps,
+                    last_food, last_poison, age_of, look, who, on, row, column, start_energy, HEIGHT, WIDTH, RADIUS,
+                )  # fmt: skip
 
 
 @triton.jit
@@ -284,14 +318,11 @@ def _life_kernel(
         one = tl.arange(0, 1)
         world, on = who + one, one == 0
         clock = tl.load(clock_in) + 1
-        steps = tl.load(age_of + world).to(tl.int32)
-        foods_eaten, poisons_eaten = tl.load(food_of + world), tl.load(poison_of + world)
-
-        food_word = _word(keys, world, on, clock, FOODS).to(tl.int64)
+        first, second = _keys(keys, world, on)
+        food_word = _one_word(one.to(tl.int64), clock.to(tl.uint32), FOODS, first, second).to(tl.int64)
         food_count = (FOOD_LOW + ((food_word * (FOOD_HIGH + 1 - FOOD_LOW)) >> 32)).to(tl.int32)
-        poison_word = _word(keys, world, on, clock, POISONS).to(tl.int64)
+        poison_word = _one_word(one.to(tl.int64), clock.to(tl.uint32), POISONS, first, second).to(tl.int64)
         poison_count = (POISON_LOW + ((poison_word * (POISON_HIGH + 1 - POISON_LOW)) >> 32)).to(tl.int32)
-        first, second = tl.load(keys + 2 * who).to(tl.uint32), tl.load(keys + 2 * who + 1).to(tl.uint32)
         number = tl.arange(0, BLOCK)
         drawn_cells = _one_word(number.to(tl.int64), clock.to(tl.uint32), CELLS, first, second).to(tl.int64)
         cell = ((drawn_cells * (HEIGHT * WIDTH)) >> 32).to(tl.int32)
@@ -315,23 +346,14 @@ def _life_kernel(
         tl.atomic_or(planes + at, 1 << (cell % 32), mask=put, sem="relaxed")
         tl.atomic_add(taken + who * HEIGHT + cell // WIDTH, put.to(tl.int32), mask=put, sem="relaxed")
         tl.debug_barrier()
-        y, x = _empty_cell(planes, taken, world, on, _word(keys, world, on, clock, PLACE), HEIGHT, WIDTH, ROWS)
-        view = _view(planes, world, y, x, on, HEIGHT, WIDTH, RADIUS)
-
+        place_word = _below_2_31(world, clock, first, second, PLACE)
+        y, x = _empty_cell(planes, taken, world, on, place_word, HEIGHT, WIDTH, ROWS)
+        _begin_life(
+            planes, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of, last_steps, last_food,
+            last_poison, age_of, look, world, on, y, x, start_energy, HEIGHT, WIDTH, RADIUS,
+        )  # fmt: skip
         tl.store(foods + world, food_count)
         tl.store(poisons + world, poison_count)
-        tl.store(x_of + world, x)
-        tl.store(y_of + world, y)
-        tl.store(energy_of + world, one.to(tl.float32) + start_energy)
-        tl.store(ate_food_of + world, one.to(tl.int8))
-        tl.store(ate_poison_of + world, one.to(tl.int8))
-        tl.store(food_of + world, one)
-        tl.store(poison_of + world, one)
-        tl.store(last_steps + world, steps)
-        tl.store(last_food + world, foods_eaten)
-        tl.store(last_poison + world, poisons_eaten)
-        tl.store(age_of + world, one.to(tl.int64))
-        _keep_view(look, world, view, on, 2 * RADIUS + 1)
         _keep_known(known, world, food_count, on, food_middle, food_scale, 0)
         _keep_known(known, world, poison_count, on, poison_middle, poison_scale, 1)
 
@@ -343,9 +365,9 @@ def shape(n: int) -> tuple[int, int]:
 
 def step(
     state: list[torch.Tensor], books: list[torch.Tensor], clock: torch.Tensor, keys: torch.Tensor, action: torch.Tensor,
-    near: torch.Tensor, out: list[torch.Tensor], most: int, whole: dict[str, int], real: dict[str, float],
+    near: torch.Tensor, out: list[torch.Tensor], most: int, whole: dict[str, int], real: list[float],
 ) -> None:  # fmt: skip
-    """One step; see `_fast.foraging_step`. `out` is what it returns, to be filled."""
+    """One step; see `_fast.foraging_step`, for the order of `real` too. `out` is what it returns, to be filled."""
     n = keys.shape[0]
     rows = triton.next_power_of_2(whole["HEIGHT"])
     world = {name: whole[name] for name in ("HEIGHT", "WIDTH", "RADIUS")}
@@ -360,26 +382,15 @@ def step(
     for act, renew in ((True, True),) if together else ((True, False), (False, True)):
         _step_kernel[(blocks,)](
             *state, *books, clock, keys, action, near, *out, over, counts, n, most, blocks,
-            *[real[name] for name in STEP_NUMBERS], **world,
+            *real, **world,
             **{name: whole[name] for name in ("MOVE", "LIMIT", "GUIDED", "LIFE", "GROW", "PLACE")},
             ACT=act, RENEW=renew, ALL=everybody, BLOCKS=triton.next_power_of_2(blocks), ROWS=rows,
             CHUNK=CHUNK, BLOCK=block, num_warps=warps, enable_fp_fusion=False,
         )  # fmt: skip
     if whole["LIFE"]:
         _life_kernel[(min(most, n),)](
-            *state, books[0], clock, keys, out[1], out[2], out[12], over, *[real[name] for name in LIFE_NUMBERS],
-            **world, **{name: whole[name] for name in LIFE_WHOLE},
+            *state, books[0], clock, keys, out[1], out[2], out[12], over, real[3], *real[9:], **world,
+            **{name: whole[name] for name in LIFE_WHOLE},
             BLOCK=max(32, triton.next_power_of_2(whole["DRAWS"])), ROWS=rows, PART=16, num_warps=4,
             enable_fp_fusion=False,
         )  # fmt: skip
-
-
-SCALES = ("food_middle", "food_scale", "poison_middle", "poison_scale")
-STEP_NUMBERS = (
-    "move_cost", "food_energy", "poison_energy", "start_energy", "pay_food", "pay_poison", "pay_step", "pay_death",
-    "guidance", *SCALES,
-)  # fmt: skip
-LIFE_NUMBERS = ("start_energy", *SCALES)
-LIFE_WHOLE = (
-    "FOOD_LOW", "FOOD_HIGH", "POISON_LOW", "POISON_HIGH", "FOODS", "POISONS", "CELLS", "PLACE", "DRAWS",
-)  # fmt: skip

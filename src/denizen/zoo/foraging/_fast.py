@@ -73,8 +73,7 @@ def foraging_step(
         raise InputError("foraging_step: state and books must be contiguous, since they are changed in place")
     sizes = dict(zip(WHOLE, whole, strict=True))
     out = _results(keys, sizes["RADIUS"], max_resets)
-    numbers = dict(zip(REAL, real, strict=True))
-    _cuda.step(state, books, clock, keys.contiguous(), action.contiguous(), near, list(out), max_resets, sizes, numbers)
+    _cuda.step(state, books, clock, keys.contiguous(), action.contiguous(), near, list(out), max_resets, sizes, real)
     return out
 
 
