@@ -12,11 +12,14 @@ from denizen.rl._survival import (
     bootstrap,
     compare,
     death_bound,
+    effect_for,
     hedges_g,
     holm,
     interval,
     permutation_test,
+    power,
     ratio,
+    trainings_for,
 )  # fmt: skip
 
 
@@ -139,3 +142,33 @@ def test_the_band_of_a_curve_holds_it():
     middle = curve([np.ones(300, dtype=int)] * 3)
     assert bool(((low <= middle) & (middle <= high)).all())
     assert 0.02 < (high - low)[15] < 0.3
+
+
+def test_power_is_that_of_the_tables_and_of_scipy_where_it_has_one():
+    # Cohen (1988), two-sided t-test at 5 %, 80 %: 64 for 0.5, 26 for 0.8, 17 for 1.0; G*Power: 394 for 0.2
+    assert [trainings_for(effect) for effect in (0.2, 0.5, 0.8, -1.0)] == [394, 64, 26, 17]
+    for effect in (0.0, 0.5, 2.0):
+        for count in (2, 5, 10):
+            freedom, shift = 2 * count - 2, effect * math.sqrt(count / 2)
+            limit = stats.t.ppf(0.975, freedom)
+            known = stats.nct.sf(limit, freedom, shift) + stats.nct.cdf(-limit, freedom, shift)
+            assert power(effect, count) == pytest.approx(known, abs=2e-5)
+    assert power(1.0, 1000) == pytest.approx(1.0)  # scipy's is NaN there
+
+
+def test_power_is_the_share_of_experiments_that_find_an_effect():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(1.5, 1.0, (20_000, 5)), rng.normal(0.0, 1.0, (20_000, 5))
+    found = (stats.ttest_ind(a, b, axis=1).pvalue < 0.05).mean()
+    assert power(1.5, 5) == pytest.approx(found, abs=0.015)
+
+
+def test_trainings_for_an_effect_and_effects_for_trainings():
+    assert trainings_for(math.inf) == trainings_for(50.0) == 3  # fewer are not tested
+    assert trainings_for(0.0) is None
+    assert trainings_for(math.nan) is None
+    for count in (3, 5, 10):
+        assert power(effect_for(count), count) == pytest.approx(0.8, abs=1e-6)
+    assert trainings_for(effect_for(10) + 1e-6) == 10
+    with pytest.raises(dz.errors.InputError, match="trainings=1"):
+        power(1.0, 1)

@@ -49,6 +49,10 @@ def test_the_report_tells_everything_and_keeps_the_counts(tmp_path):
     assert "0 (below 0.028)" in text  # 3 deaths in 108,000 steps would not surprise
     assert "tells of its models only: proxy_mortal" in text
     assert "ground_truth - proxy |" in text
+    assert "trainings for it" in text
+    assert "With 3 of each it finds effects (g) from 3.07 on" in text
+    assert "| ground_truth | 100.00: yes | 100.00: yes |" in text  # of the ages that were watched
+    assert "Where do they go" not in text  # nothing was given
     assert "- proxy_mortal" not in text  # one training claims nothing
     assert "(144.6)" in text
     assert {p.name for p in path.parent.glob("*.png")} == {"survival.png", "rates.png"}

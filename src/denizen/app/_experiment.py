@@ -62,30 +62,34 @@ example:
         self._check()
         self._begin()
         results: dict[str, list[Any]] = {}
+        scenes: dict[str, list[Any]] = {}
         for mode, seed, folder in self._trainings():
             console.print(f"[bold]{mode}[/], seed {seed}: {folder}")
             self._train(mode, seed, folder)
             results.setdefault(mode, []).append(joined(self._evaluate(folder)))
-        page = write_report(self.out / "report", results, agents=self._written(console), facts=self._told())
+            scenes.setdefault(mode, []).append(self._directions(folder))
+        agents = self._written(console, scenes)
+        page = write_report(self.out / "report", results, agents=agents, directions=scenes, facts=self._told())
         console.print(f"report: {page}")
         if self.quiet:
             print(self.out)
         return 0
 
-    def _written(self, console: "Console") -> dict[str, Any]:
-        """Agents that were not trained, in the worlds of one evaluation."""
+    def _written(self, console: "Console", scenes: dict[str, list[Any]]) -> dict[str, Any]:
+        """Agents that were not trained, in the worlds of one evaluation; how they move is added to `scenes`."""
         from denizen.zoo.foraging.agents import OmniscientSeeker, ProxySeeker, Uniform
         from denizen.zoo.foraging.evaluate import Foraged, forage
+        from denizen.zoo.foraging.verify import directions
 
         found = {}
         for name, mode, agent in (
             ("omniscient seeker", "ground_truth", OmniscientSeeker), ("proxy seeker", "proxy", ProxySeeker),
             ("uniform moves", "ground_truth", Uniform),
         ):  # fmt: skip
-            file = self.out / f"{name.replace(' ', '-')}.npz"
+            file, env = self.out / f"{name.replace(' ', '-')}.npz", self._env(mode)
+            scenes[name] = [directions(env, agent(env))]
             if not file.exists():
                 console.print(f"[bold]{name}[/]")
-                env = self._env(mode)
                 device = None if self.device == "auto" else self.device
                 _save(file, forage(
                     env, agent(env), num_envs=self.worlds, steps=self.budget, seed=EVALUATION_SEEDS[0], device=device
@@ -218,9 +222,21 @@ example:
                 _save(files[seed], told)
         return [Foraged.load(file) for file in files.values()]
 
+    def _directions(self, folder: Path) -> Any:
+        """How a training moves in constructed scenes."""
+        from denizen.app._trained import load
+        from denizen.zoo.foraging.agents import Learnt
+        from denizen.zoo.foraging.verify import Directions, directions
+
+        file = folder / "directions.npz"
+        if not file.exists():
+            saved = load(folder, best=False)
+            _save(file, directions(saved.env, Learnt(saved.policy)))
+        return Directions.load(file)
+
 
 def _save(file: Path, told: Any) -> None:
-    """Write an evaluation, whole or not at all."""
+    """Write what has a `save`, whole or not at all."""
     partial = file.with_name(f".{file.name}")
     told.save(partial)
     partial.replace(file)

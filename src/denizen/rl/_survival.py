@@ -242,6 +242,52 @@ def compare(modes: dict[str, Sequence[float]]) -> list[Comparison]:
     ]  # fmt: skip
 
 
+def power(effect: float, trainings: int) -> float:
+    """Chance that a two-sided t-test at 5 % finds a difference, each of two modes having so many trainings.
+
+    For normal numbers of equal spread, as in Cohen (1988): the noncentral t distribution, here as a mean over the
+    quantiles of the spread that is measured, to 1e-5; scipy's own gives NaN for large samples and effects.
+
+    Args:
+        effect: difference of the means over the standard deviation between trainings.
+        trainings: of each of the two.
+    """
+    if trainings < 2:
+        raise InputError(f"power: trainings={trainings!r}, expected at least 2")
+    stats, freedom = _stats(), 2 * trainings - 2
+    spread = np.sqrt(stats.chi2.ppf((np.arange(4096) + 0.5) / 4096, freedom) / freedom)
+    limit, shift = stats.t.ppf(0.975, freedom) * spread, abs(effect) * math.sqrt(trainings / 2)
+    return float((stats.norm.cdf(shift - limit) + stats.norm.cdf(-shift - limit)).mean())
+
+
+def trainings_for(effect: float, chance: float = 0.8, most: int = 1000) -> int | None:
+    """Fewest trainings of each of two modes that find an effect with a chance; None: more than `most`.
+
+    Args:
+        effect: as `power` takes it; a measured one is uncertain itself, and so is the answer.
+        chance: of finding it.
+        most: where to stop.
+    """
+    if math.isnan(effect):
+        return None
+    low, high = LEAST_TRAININGS, most
+    if power(effect, high) < chance:
+        return None
+    while low < high:  # power rises with trainings
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(effect, middle) >= chance else (middle + 1, high)
+    return low
+
+
+def effect_for(trainings: int, chance: float = 0.8) -> float:
+    """The smallest effect that so many trainings of each of two modes find with a chance."""
+    low, high = 0.0, 100.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(middle, trainings) >= chance else (middle, high)
+    return high
+
+
 def bootstrap(
     clusters: Sequence[int], of: Callable[[list[NDArray[np.int64]]], Array], *, draws: int = 200, seed: int = 0
 ) -> tuple[Array, Array]:

@@ -1,6 +1,6 @@
 """Figures of a foraging report; imports matplotlib, so it is imported late itself."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
     from denizen.zoo.foraging.report import Arm
+    from denizen.zoo.foraging.verify import Directions
 
 
 def survival_figure(arms: Sequence["Arm"], path: Path) -> None:
@@ -44,4 +45,26 @@ def rates_figure(arms: Sequence["Arm"], path: Path) -> None:
         axes.axhline(0, color="0.6", linewidth=0.8)
         axes.set(title=f"{name} / 1,000 steps")
         axes.set_xticks(range(len(arms)), [arm.name for arm in arms], rotation=90, fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
+def directions_figure(scenes: Mapping[str, "Directions"], path: Path) -> None:
+    """Shares of moves towards an item, at each place where it may lie: a row for each mode, a column for each kind."""
+    kinds = {"food": "towards food", "poison": "towards poison", "choice": "towards food,\npoison opposite"}
+    figure = Figure(figsize=(7.2, 0.6 + 2.1 * len(scenes)), layout="constrained")
+    rows = figure.subplots(len(scenes), len(kinds), squeeze=False)
+    image = None
+    for number, (row, (name, found)) in enumerate(zip(rows, scenes.items(), strict=True)):
+        for axes, (kind, title) in zip(row, kinds.items(), strict=True):
+            image = axes.imshow(getattr(found, kind), vmin=0, vmax=1, cmap="PuOr")
+            middle = found.food.shape[0] // 2
+            axes.plot(middle, middle, "o", color="0.2", ms=4)
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.spines[:].set_visible(False)
+            if number == 0:
+                axes.set_title(title, fontsize=10)
+        row[0].set_ylabel(name, fontsize=9)
+    assert image is not None
+    figure.colorbar(image, ax=rows, shrink=min(1.0, 1.6 / len(scenes) + 0.2), label="share of moves")
     figure.savefig(path, dpi=120)

@@ -8,9 +8,20 @@ from pathlib import Path
 import numpy as np
 
 from denizen.errors import InputError, need
-from denizen.rl._survival import Estimate, Survival, bootstrap, compare, death_bound, interval
+from denizen.rl._survival import (
+    LEAST_TRAININGS,
+    Estimate,
+    Survival,
+    bootstrap,
+    compare,
+    death_bound,
+    effect_for,
+    interval,
+    trainings_for,
+)
 from denizen.zoo.foraging.evaluate import Foraged, joined
 from denizen.zoo.foraging.nulls import memoryless_forager
+from denizen.zoo.foraging.verify import LASTING, SIDES, SURE, Directions, lasting, mean_of
 
 TAUS = (512, 4096)  # of restricted means, fixed before looking; the budget comes third
 AGES = (101, 512, 4096)
@@ -62,7 +73,8 @@ def _estimate(found: Foraged, name: str) -> Estimate:
 
 def write_report(
     folder: Path | str, modes: Mapping[str, Sequence[Foraged]], *, agents: Mapping[str, Foraged] | None = None,
-    facts: Mapping[str, str] | None = None, figures: bool = True,
+    directions: Mapping[str, Sequence[Directions]] | None = None, facts: Mapping[str, str] | None = None,
+    figures: bool = True,
 ) -> Path:  # fmt: skip
     """Write `report.md`, its figures, and the raw counts of every evaluation.
 
@@ -70,6 +82,7 @@ def write_report(
         folder: is made where it does not exist.
         modes: for each mode its trainings' evaluations, made with one budget.
         agents: written agents in the same worlds, for comparison.
+        directions: for modes and agents, how each training moves in constructed scenes.
         facts: what else a reader needs: configuration, seeds, commit, hardware, `grid_lifetime`.
         figures: draw them, which needs matplotlib.
 
@@ -92,14 +105,18 @@ def write_report(
         for number, found in enumerate(arm.trainings):
             found.save(path / "counts" / f"{arm.name}-{number}.npz")
     parts = ["# Foraging", *_setting(arms, budgets.pop(), facts or {}), *_rates(arms, others), *_survival(arms, others)]
-    parts += [*_nulls(arms), *_claims(arms), *_published(arms)]
+    scenes = {name: list(found) for name, found in (directions or {}).items() if found}
+    parts += [*_nulls(arms), *_verified([*arms, *others]), *_directions(scenes), *_claims(arms), *_published(arms)]
     if figures:
-        from denizen.zoo.foraging.figures import rates_figure, survival_figure
+        from denizen.zoo.foraging.figures import directions_figure, rates_figure, survival_figure
 
         need("matplotlib", "plot", "draw the figures of a report")
         survival_figure([*arms, *others], path / "survival.png")
         rates_figure([*arms, *others], path / "rates.png")
         parts += ["## Figures", "![Survival of first lives](survival.png)", "![Rates by mode](rates.png)"]
+        if scenes:
+            directions_figure({name: mean_of(found) for name, found in scenes.items()}, path / "directions.png")
+            parts.append("![Moves in constructed scenes](directions.png)")
     report = path / "report.md"
     report.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return report
@@ -192,6 +209,48 @@ def _nulls(arms: Sequence[Arm]) -> list[str]:
     return ["## Without skill", table(head, rows), note]
 
 
+def _verified(arms: Sequence[Arm]) -> list[str]:
+    budget = arms[0].all.budget
+    rows = []
+    for arm in arms:
+        told = [f"{100 * one.share:.2f}: {'yes' if one.passed else 'no'}" for one in lasting(arm.all.first_lives)]
+        rows.append([arm.name, *told])
+    wanted = [(age, share) for age, share in LASTING if age <= budget]
+    if not wanted:
+        return []
+    head = ["", *[f"{100 * share:.0f} % live longer than {age:,}" for age, share in wanted]]
+    note = (
+        "Percent of first lives, all trainings; yes: the lower end of the 95 % interval (by worlds) is above. Who eats "
+        "nothing dies at 101."
+    )
+    return ["## Do they live?", table(head, rows), note]
+
+
+def _directions(scenes: Mapping[str, Sequence[Directions]]) -> list[str]:
+    if not scenes:
+        return []
+    rows = []
+    for name, found in scenes.items():
+        mean, kinds = mean_of(found), ("food", "choice", "poison")
+        passed = {kind: sum(one.verdicts[kind][0] for one in found) for kind in kinds}
+        of = {kind: sum(one.verdicts[kind][1] for one in found) for kind in kinds}
+        rows.append([
+            name, *[f"{100 * share:.0f}" for share in mean.sides().values()],
+            f"{100 * float(np.nanmean(mean.poison)):.0f}", f"{100 * float(np.nanmean(mean.poison_taken)):.1f}",
+            *[f"{100 * passed[kind] / of[kind]:.0f}" for kind in kinds],
+        ])  # fmt: skip
+    head = ["", *[f"to food {side}" for side in SIDES], "to poison", "onto poison", "food", "food or poison", "poison"]
+    chance = 100 / next(iter(scenes.values()))[0].num_moves
+    note = (
+        "Percent. The first six columns are of moves, in scenes with one item in sight: towards food on each side "
+        "(half a move for one at a right angle, so that chance gives 50), towards poison, and onto poison next to the "
+        f"agent (chance: {chance:.1f}). The last three are of scenes passed: with food, {100 * SURE:.0f} % go towards "
+        "it; with food and poison opposite each other, likewise; with poison next to the agent, less than half as many "
+        "as by chance land on it."
+    )
+    return ["## Where do they go?", table(head, rows), note]
+
+
 def _claims(arms: Sequence[Arm]) -> list[str]:
     rows = []
     for name in ("energy", "deaths", "efficiency"):
@@ -199,11 +258,18 @@ def _claims(arms: Sequence[Arm]) -> list[str]:
             rows.append([
                 name, f"{pair.first} - {pair.second}", f"{pair.difference:.4g}", f"{pair.effect:.2f}",
                 f"{pair.welch:.2g}", f"{pair.holm:.2g}", f"{pair.permutation:.2g}",
+                f"{trainings_for(pair.effect) or '> 1,000'}",
             ])  # fmt: skip
     if not rows:
         return ["## Between modes", "Nothing is tested: it takes two modes with at least three trainings each."]
-    head = ["", "between", "difference", "Hedges' g", "Welch p", "Holm p", "permutation p"]
-    note = "One number for each training. Holm's correction covers all pairs of a line's quantity."
+    head = ["", "between", "difference", "Hedges' g", "Welch p", "Holm p", "permutation p", "trainings for it"]
+    fewest = min(count for arm in arms if (count := len(arm.trainings)) >= LEAST_TRAININGS)
+    note = (
+        "One number for each training. Holm's correction covers all pairs of a line's quantity. Trainings for it: how "
+        "many of each mode a t-test at 5 % would need to find an effect of the size seen in four of five experiments, "
+        f"if that were its true size. With {fewest} of each it finds effects (g) from {effect_for(fewest):.2f} on so "
+        "often."
+    )
     return ["## Between modes", table(head, rows), note]
 
 
