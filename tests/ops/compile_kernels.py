@@ -13,7 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from denizen import ops
-from denizen.ops import _accumulate, _adam, _library, _library_tables, _rows
+from denizen.ops import _accumulate, _adam, _library, _library_tables, _mlp, _rows
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
 
@@ -34,7 +34,7 @@ def pretend() -> None:
         return run(kernel, *args, grid=grid, warmup=True, **kwargs)
 
     JITFunction.run = compile_only
-    for module in (_accumulate, _library, _library_tables, _rows, _adam):
+    for module in (_accumulate, _adam, _library, _library_tables, _mlp, _rows):
         module.variant = lambda device: "triton"
 
 
@@ -89,8 +89,18 @@ def rows() -> None:
             )  # fmt: skip
 
 
+def layers() -> None:
+    """Two linear layers, narrow and wide."""
+    for rows, inputs, hidden, out in ((1, 1, 1, 1), (300, 4, 64, 64), (300, 64, 64, 64)):
+        for activation in _mlp.ACTIVATIONS:
+            x = torch.rand(rows, inputs)
+            w1, b1, w2, b2 = torch.rand(hidden, inputs), torch.rand(hidden), torch.rand(out, hidden), torch.rand(out)
+            y = ops.mlp(x, w1, b1, w2, b2, activation)
+            _mlp.mlp_gradients(y, x, y, w1, b1, w2, activation)
+
+
 if __name__ == "__main__":
     pretend()
-    for part in (draws, sums, tables, rows):
+    for part in (draws, sums, tables, rows, layers):
         part()
     print(json.dumps(sorted(compiled)))

@@ -20,6 +20,8 @@ from denizen.ops._library import variant as variant
 from denizen.ops._library_codes import grow as grow
 from denizen.ops._library_codes import in_range as in_range
 from denizen.ops._library_tables import histogram as histogram
+from denizen.ops._mlp import fits as fits
+from denizen.ops._mlp import mlp as mlp
 from denizen.ops._reverse_only import lookup as lookup
 from denizen.ops._reverse_only import sum_fixed as sum_fixed
 from denizen.ops._reverse_only import sum_real as sum_real

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from denizen import ops
 from denizen.rl import _processes as processes
 
 ADVANTAGES = ("reward_to_go", "outcome", "process", "original")
@@ -87,11 +88,7 @@ def _original(reward: Tensor, valid: Tensor, gamma: float, std_eps: float) -> Gr
 
 def _to_go(values: Tensor, gamma: float) -> Tensor:
     """Discounted sums over this step and all later ones."""
-    later, rows = torch.zeros_like(values[0]), []
-    for t in range(values.shape[0] - 1, -1, -1):
-        later = values[t] + gamma * later
-        rows.append(later)
-    return torch.stack(rows[::-1])
+    return ops.backward_sums(values, torch.full_like(values, gamma))
 
 
 def _sum(values: Tensor, axes: tuple[int, ...]) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from denizen import ops
 from denizen.errors import InputError
 from denizen.model import Box, Discrete, Env, Look
 from denizen.rl._distributions import Categorical, Distribution, Gaussian
@@ -190,6 +191,28 @@ def _checked(name: str, sizes: Sequence[int], least: int = 1) -> None:
             raise InputError(f"policy: {name} has {size!r}, expected whole numbers of at least {least}")
 
 
+class Tower(nn.Sequential):
+    """Layers on flat inputs; two of them, each with tanh or ReLU, are one operation on CUDA where they fit it."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Features of inputs `[rows, …]`."""
+        parts = self._two_layers()
+        if parts and not input.requires_grad and not torch.is_autocast_enabled(input.device.type):
+            one, two, activation = parts
+            flat = input.flatten(1)
+            if ops.fits(flat, one.weight, two.weight):
+                return ops.mlp(flat, one.weight, one.bias, two.weight, two.bias, activation)
+        return super().forward(input)
+
+    def _two_layers(self) -> tuple[nn.Linear, nn.Linear, str] | None:
+        match list(self):
+            case [nn.Flatten(), nn.Linear() as one, nn.Tanh(), nn.Linear() as two, nn.Tanh()]:
+                return one, two, "tanh"
+            case [nn.Flatten(), nn.Linear() as one, nn.ReLU(), nn.Linear() as two, nn.ReLU()]:
+                return one, two, "relu"
+        return None
+
+
 def _layers(width: int, hidden: Sequence[int], activation: type[nn.Module]) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for size in hidden:
@@ -219,9 +242,9 @@ def mlp(
     _checked("hidden", hidden)
     _checked("memory_size", [memory_size], least=0)
     return _seeded(seed, lambda: ActorCritic(
-        env, orthogonal(nn.Sequential(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))),
+        env, orthogonal(Tower(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))),
         critic_body=None if shared or memory_size else orthogonal(
-            nn.Sequential(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))
+            Tower(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))
         ),
         head=head, memory_size=memory_size,
     ))  # fmt: skip
