@@ -8,7 +8,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import types
 import warnings
 
 import pytest
@@ -121,6 +120,7 @@ def test_sixteen_bits(device, dtype):
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("changes", [{}, {"shared_v": False}, {"social": None}], ids=str)
 def test_the_fast_network_takes_them(changes, again, device, monkeypatch):
+    monkeypatch.setattr(_dynamic, "available", lambda device: True)
     monkeypatch.setattr(_dynamic, "fits", lambda h, times, heads: True)
     config = small(**{"hidden": 32, "social": SmallWorld(neighbours=2), **changes})
     reference = random_model(DynamicDotGATReference, config, some_sensing(config), dtype=torch.float32).to(device)
@@ -165,20 +165,62 @@ def test_dropout_is_even_and_independent():
     assert float(kept.max()) == pytest.approx(1 / (1 - rate), rel=1e-6)
 
 
-def test_what_the_kernels_take(monkeypatch):
-    monkeypatch.setattr(_fused._library, "variant", lambda device: "triton")
-
-    def ask(agents=20, rows=64, width=128, times=64, heads=4, dtype=torch.bfloat16, is_cuda=True):
-        h = types.SimpleNamespace(shape=(agents, rows, width), dtype=dtype, is_cuda=is_cuda, device=None)
-        return _fused.fits(h, times, heads)
+def test_what_the_kernels_take():
+    def ask(agents=20, rows=64, width=128, times=64, heads=4, dtype=torch.bfloat16):
+        return _fused.fits(torch.empty(agents, rows, width, dtype=dtype, device="meta"), times, heads)
 
     assert ask()
     assert ask(times=None, rows=10_000)
     for refused in (
-        {"is_cuda": False}, {"dtype": torch.float32}, {"rows": 0}, {"agents": 65}, {"width": 256}, {"width": 96},
-        {"heads": 16}, {"times": 129},
+        {"dtype": torch.float32}, {"rows": 0}, {"agents": 65}, {"width": 256}, {"width": 96}, {"heads": 16},
+        {"times": 129},
     ):  # fmt: skip
         assert not ask(**refused), refused
+
+
+@pytest.mark.parametrize(("capability", "there"), [((9, 0), True), ((7, 5), False)])
+def test_where_the_kernels_run(capability, there, monkeypatch):
+    monkeypatch.setattr(_fused._library, "variant", lambda device: "triton")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert _fused.available(torch.device("cuda")) is there
+    assert not _fused.available(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_who_is_asked(dtype, monkeypatch):
+    """Sixteen bits on a device with kernels take the operation, in one graph and in training as in evaluation."""
+    asked = []
+
+    def noted(h, *rest):
+        asked.append(h.dtype)
+        return [h]
+
+    monkeypatch.setattr(_dynamic, "available", lambda device: True)
+    monkeypatch.setattr(_dynamic, "message_steps", noted)
+    model = DynamicDotGAT(small(hidden=32))
+    with torch.autocast("cpu", dtype, enabled=dtype is not torch.float32):
+        model(torch.randn(2, 7, 4))
+    assert asked == ([] if dtype is torch.float32 else [dtype])
+    model.drop = torch.nn.Identity()
+    with torch.autocast("cpu", torch.bfloat16):
+        model(torch.randn(2, 7, 4))
+    assert len(asked) == (dtype is not torch.float32)
+
+
+def test_one_graph(monkeypatch):
+    monkeypatch.setattr(_dynamic, "available", lambda device: True)
+    model = DynamicDotGAT(small(hidden=32)).train()
+    graphs = []
+
+    def seen(graph, inputs):
+        graphs.append(graph)
+        return lambda *args: (args[0], args[0])  # in place of states and outputs: there is no device to run on
+
+    torch._dynamo.reset()
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.compile(model, fullgraph=True, dynamic=False, backend=seen)(torch.randn(2, 7, 4))
+    assert len(graphs) == 1
+    assert "message_steps" in graphs[0].code
 
 
 def test_shapes_are_known_without_running():

@@ -123,6 +123,7 @@ class Parts:
     """
 
     def __init__(self, dtype: torch.dtype, weights: Sequence[Tensor | None]) -> None:
+        weights = [None if weight is None else weight.contiguous() for weight in weights]
         memory_gain, memory, social_gain, social, self.bias, *mlp = weights
         gain, inner, inner_bias, outer, outer_bias = (x for x in mlp if x is not None)
         self.mlp = (gain, (inner.to(dtype), inner_bias, outer.to(dtype), outer_bias))

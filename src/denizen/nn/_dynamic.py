@@ -4,7 +4,7 @@ Levers: agents-first layout, the sensing mask folded into the embedding, fused p
 attention over time, copy-free attention over agents, the social bias built once a forward, steps recomputed on demand.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from denizen.errors import InputError
 from denizen.nn._config import DotGATConfig, check_input
-from denizen.nn._fused import fits, message_steps, pack
+from denizen.nn._fused import available, fits, message_steps, pack
 from denizen.nn._initial import initial
 from denizen.nn._layers import MLP, Attention, EdgeAttention, MemoryAttention, Norm, PerAgentLinear, SocialAttention
 from denizen.nn._reference import AgentStates, DynamicDotGATReference, make_bias, make_sensing
@@ -92,6 +92,12 @@ class DynamicDotGAT(nn.Module):
         self.head = PerAgentLinear(first["head"], first["head_bias"])
         self.register_buffer("sensing", make_sensing(config, sensing))
         self.drop = nn.Dropout(config.dropout)
+        self._has_kernels = available(self.embed.device)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        self._has_kernels = available(self.embed.device)
+        return self
 
     def forward(self, series: Tensor | None = None, *, views: Tensor | None = None) -> AgentStates:
         """Every agent's state and outputs at every time, from what it saw until then.
@@ -135,7 +141,8 @@ class DynamicDotGAT(nn.Module):
         usual = all(isinstance(part, PerAgentLinear) for part in linear) and type(self.drop) is nn.Dropout
         dense = self.alone is None and not isinstance(self.social, EdgeAttention)
         remembered = times if self.memory is not None else None
-        return bool(usual and dense and self.config.message_steps) and fits(h, remembered, self.config.num_heads)
+        whole = self._has_kernels and usual and dense and self.config.message_steps > 0
+        return whole and fits(h, remembered, self.config.num_heads)
 
     def _fused_steps(self, h: Tensor, times: int, bias: Tensor | None, number: int = 1) -> Tensor:
         heads, rate = self.config.num_heads, self.drop.p if self.drop.training else 0.0

@@ -18,8 +18,15 @@ from denizen.ops import _library
 MAX_AGENTS, MAX_TIMES, MAX_WIDTH, MIN_SIDE = 64, 128, 128, 16
 
 
+def available(device: torch.device) -> bool:
+    """Whether the kernels run on a device; not to be asked within a compiled function, which cannot look."""
+    if device.type != "cuda" or _library.variant(device) != "triton":
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 0)  # older ones have too little shared memory
+
+
 def fits(h: Tensor, times: int | None, num_heads: int) -> bool:
-    """Whether the kernels take states `h` of this many agents and this width, in 16 bits, on this device.
+    """Whether the kernels take states `h` of this many agents and this width, in 16 bits.
 
     Args:
         h: `[agents, rows, width]`.
@@ -27,11 +34,11 @@ def fits(h: Tensor, times: int | None, num_heads: int) -> bool:
         num_heads: of the attentions.
     """
     agents, rows, width = h.shape
-    if not (h.is_cuda and rows and h.dtype in (torch.float16, torch.bfloat16)) or agents > MAX_AGENTS:
+    if not rows or h.dtype not in (torch.float16, torch.bfloat16) or agents > MAX_AGENTS:
         return False
     head = width // num_heads
     sizes = width <= MAX_WIDTH and head >= MIN_SIDE and not width & (width - 1) and not head & (head - 1)
-    return sizes and (times or 0) <= MAX_TIMES and _library.variant(h.device) == "triton"
+    return sizes and (times or 0) <= MAX_TIMES
 
 
 def pack(fused: Tensor, shared: Tensor | None, num_heads: int) -> Tensor:
