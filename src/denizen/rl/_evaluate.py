@@ -117,9 +117,9 @@ def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: i
     rows = look.observation.shape[0]
     draws = Draws(seed + EVALUATION_SEED, torch.arange(rows, device=worlds.device))
     actors = env.num_actors or 1
-    step_of = Recorded(_stepper(worlds, policy, draws, greedy, actors), policy)
+    step_of = Recorded(_stepper(worlds, policy, draws, greedy, actors), policy, in_place=worlds.in_place)
     life: dict[str, Any] = {
-        "worlds": carry.tensors(), "look": look, "memory": policy.first_memory(rows, worlds.device),
+        "worlds": carry.clone().tensors(), "look": look, "memory": policy.first_memory(rows, worlds.device),
         "total": torch.zeros(rows, device=worlds.device),
         "length": torch.zeros(rows, dtype=torch.int64, device=worlds.device),
         "over": torch.zeros(rows, dtype=torch.bool, device=worlds.device),
@@ -133,7 +133,7 @@ def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: i
 
 
 def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, actors: int) -> Any:
-    """One step of lives, as a pure function."""
+    """One step of lives."""
     env = worlds.env
     num = 1 if isinstance(env.action_space, Discrete) else math.prod(env.action_space.shape)
 
@@ -146,7 +146,7 @@ def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, ac
         if not isinstance(space, Discrete) and space.bounded:
             action = action.clamp(space.low, space.high)
         given = action if env.num_actors is None else action.unflatten(0, (-1, actors))
-        tensors, step = worlds.next(life["worlds"], given)
+        tensors, step = worlds.next_in_place(life["worlds"], given)
         acting = ~over if look.acting is None else ~over & look.acting
         ended = step.ended if actors == 1 else step.ended[:, None].expand(-1, actors).flatten()
         return {

@@ -63,14 +63,15 @@ def imitate(
     policy = policy.to(worlds.device).train()
     carry, look = worlds.begin()
     rows = rows_of(look, worlds.env).observation.shape[0]
-    step_of = Recorded(_lesson(worlds, teacher, Draws(seed, torch.arange(rows, device=worlds.device))))
+    draws = Draws(seed, torch.arange(rows, device=worlds.device))
+    step_of = Recorded(_lesson(worlds, teacher, draws), in_place=worlds.in_place)
     parts = (policy.body, policy.actor)
     learnable = [p for part in parts for p in part.parameters()]
     optimizer = FlatAdam([[*learnable, *([] if policy.log_std is None else [policy.log_std])]], max_norm=1.0)
     rate = torch.full((), learning_rate, device=worlds.device)
     never = torch.zeros((), dtype=torch.bool, device=worlds.device)
     losses, agreements = [], []
-    state: Any = (carry.tensors(), look)
+    state: Any = (carry.clone().tensors(), look)
     with progress_bar(updates, progress, f"cloning for {type(env).__name__}", 1) as advance:
         for _ in range(updates):
             seen = []
@@ -87,7 +88,7 @@ def imitate(
 
 
 def _lesson(worlds: Worlds, teacher: Teacher, draws: Draws) -> Callable[[Any], Any]:
-    """One step of the teacher, as a pure function: what goes on, and (look, action)."""
+    """One step of the teacher: what goes on, and (look, action)."""
     env = worlds.env
 
     def step_of(state: Any) -> Any:
@@ -95,7 +96,7 @@ def _lesson(worlds: Worlds, teacher: Teacher, draws: Draws) -> Callable[[Any], A
         seen = rows_of(look, env)
         action = teacher(seen, draws.uniform("teacher", tensors[-3], 1))
         given = action if env.num_actors is None else action.unflatten(0, (-1, env.num_actors))
-        after, step = worlds.next(tensors, given)
+        after, step = worlds.next_in_place(tensors, given)
         return (after, step.look), (seen, action)
 
     return step_of

@@ -131,7 +131,8 @@ class Collector:
         env = worlds.env
         self._cuts = env.time_limit is not None or type(env).truncated is not Env.truncated
         self._actors = env.num_actors or 1
-        self._step, self._value = Recorded(self._next, policy, in_place=True), Recorded(self._last_value, policy)
+        self._step = Recorded(self._next, policy, in_place=worlds.in_place)
+        self._value = Recorded(self._last_value, policy)
 
     def compile(self, backend: str | None = "inductor") -> None:
         """Compile a step when it is next taken; None: no longer."""

@@ -265,6 +265,11 @@ class Worlds:
         """`advance` over the carry's tensors, as part of a larger function that is recorded."""
         return self._next(tensors, self.keys, self.values, action)
 
+    @property
+    def in_place(self) -> bool:
+        """Whether `next_in_place` writes into what it is given."""
+        return self._fast is not None
+
     def next_in_place(self, tensors: list[Tensor], action: Tensor) -> tuple[list[Tensor], Step]:
         """`next`, which may write into the given tensors: by the environment's own fast form where it has one."""
         if self._fast is None:

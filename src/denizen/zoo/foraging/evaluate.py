@@ -191,7 +191,7 @@ def _run(worlds: Worlds, agent: Agent, modules: list[Any], steps: int, seed: int
     carry, look = worlds.begin()
     if isinstance(agent, Seeker):
         agent.to(at)
-    step_of = Recorded(lambda held: _step(worlds, agent, draws, held), *modules, in_place=True)
+    step_of = Recorded(lambda held: _step(worlds, agent, draws, held), *modules, in_place=worlds.in_place)
     if compile:
         fuse_draws()
         step_of.compile("inductor")
