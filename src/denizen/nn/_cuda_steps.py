@@ -1,6 +1,7 @@
 """The message steps by Triton's kernels: what is launched, in which order, with what kept in between."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
@@ -40,6 +41,12 @@ class Launcher:
         """Programs that share the rows of an agent, or of all agents."""
         return triton.cdiv(self.rows, TILES[kernel]["ROWS"])
 
+    def _attention(self, kernel: str) -> dict[str, Any]:
+        """Sizes and tile of an attention; one over more than 64 times or 32 agents takes twice the warps."""
+        sizes, usual = (self.past, 64) if "remember" in kernel else (self.others, 32)
+        more = max(sizes.get("TIMES", 0), sizes.get("AGENTS", 0)) // usual
+        return {**sizes, **TILES[kernel], "num_warps": TILES[kernel]["num_warps"] * max(1, more)}
+
     def _chance(self, layer: int) -> tuple[Tensor, int, int]:
         return self.seed, layer, self.threshold
 
@@ -60,20 +67,20 @@ class Launcher:
     def remember(self, qkv: Tensor, h: Tensor, out: Tensor, layer: int) -> None:
         """`h` and what attention over each agent's past adds."""
         _cuda._remember_kernel[(self.rows // self.times, self.agents, self.heads)](
-            qkv, h, out, *self._chance(layer), self.rows, self.times, self.scale, **self.past, **TILES["remember"]
+            qkv, h, out, *self._chance(layer), self.rows, self.times, self.scale, **self._attention("remember")
         )
 
     def remember_backward(self, qkv: Tensor, dout: Tensor, dqkv: Tensor, layer: int) -> None:
         """Gradient of `qkv`."""
         _cuda._remember_backward_kernel[(self.rows // self.times, self.agents, self.heads)](
-            qkv, dout, dqkv, *self._chance(layer), self.rows, self.times, self.scale, **self.past,
-            **TILES["remember_backward"],
+            qkv, dout, dqkv, *self._chance(layer), self.rows, self.times, self.scale,
+            **self._attention("remember_backward"),
         )  # fmt: skip
 
     def talk(self, qkv: Tensor, bias: Tensor | None, h: Tensor, out: Tensor, layer: int) -> None:
         """`h` and what attention over agents adds."""
         _cuda._talk_kernel[(self.blocks("talk"), self.heads)](
-            qkv, bias, h, out, *self._chance(layer), self.rows, self.agents, self.scale, **self.others, **TILES["talk"]
+            qkv, bias, h, out, *self._chance(layer), self.rows, self.agents, self.scale, **self._attention("talk")
         )
 
     def talk_backward(
@@ -81,8 +88,8 @@ class Launcher:
     ) -> None:
         """Gradient of `qkv`; `dbias` `[blocks * heads, agents, agents]`."""
         _cuda._talk_backward_kernel[(self.blocks("talk_backward"), self.heads)](
-            qkv, bias, dout, dqkv, dbias, *self._chance(layer), self.rows, self.agents, self.scale, **self.others,
-            **TILES["talk_backward"],
+            qkv, bias, dout, dqkv, dbias, *self._chance(layer), self.rows, self.agents, self.scale,
+            **self._attention("talk_backward"),
         )  # fmt: skip
 
     def think(self, h: Tensor, gain: Tensor, layers: tuple[Tensor, ...], out: Tensor, layer: int) -> None:

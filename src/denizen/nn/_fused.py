@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from denizen.ops import _library
 
 # Beyond these sizes a tile does not fit into a multiprocessor's memory, and plain operations are efficient anyway.
-MAX_AGENTS, MAX_TIMES, MAX_WIDTH, MIN_SIDE = 64, 128, 128, 16
+MAX_AGENTS, MAX_TIMES, MAX_WIDTH, HEADS = 64, 128, 128, (16, 32, 64)
 
 
 def available(device: torch.device) -> bool:
@@ -37,8 +37,7 @@ def fits(h: Tensor, times: int | None, num_heads: int) -> bool:
     if not rows or h.dtype not in (torch.float16, torch.bfloat16) or agents > MAX_AGENTS:
         return False
     head = width // num_heads
-    sizes = width <= MAX_WIDTH and head >= MIN_SIDE and not width & (width - 1) and not head & (head - 1)
-    return sizes and (times or 0) <= MAX_TIMES
+    return head in HEADS and width <= MAX_WIDTH and not width & (width - 1) and (times or 0) <= MAX_TIMES
 
 
 def pack(fused: Tensor, shared: Tensor | None, num_heads: int) -> Tensor:
