@@ -56,11 +56,10 @@ class Memo:
 
     def take(self, new: list[Tensor]) -> None:
         """Copy the tensors of what a step gave into these buffers, in the order of `tensors`."""
-        mine = self.tensors()
-        held = {id(tensor) for tensor in mine}  # a step may hand a buffer on as another one's value
-        pairs = [(own, value) for own, value in zip(mine, new, strict=True) if own is not value]
+        held = {id(mine) for mine in self.tensors()}  # a step may hand a buffer on as another one's value
+        pairs = [(mine, value) for mine, value in zip(self.tensors(), new, strict=True) if mine is not value]
         values = [value.clone() if id(value) in held else value for _, value in pairs]
-        torch._foreach_copy_([own for own, _ in pairs], values)
+        torch._foreach_copy_([mine for mine, _ in pairs], values)
 
 
 class Rollout:
@@ -132,7 +131,7 @@ class Collector:
         self._cuts = env.time_limit is not None or type(env).truncated is not Env.truncated
         self._actors = env.num_actors or 1
         self._step = Recorded(self._next, policy, in_place=worlds.in_place)
-        self._value = Recorded(self._last_value, policy)
+        self._value, self._ends = Recorded(self._last_value, policy), Recorded(self._values_of_ends, policy)
 
     def compile(self, backend: str | None = "inductor") -> None:
         """Compile a step when it is next taken; None: no longer."""
@@ -152,14 +151,18 @@ class Collector:
             last = len(results) - behind
             given = results[:ahead] + results[last:]
             rows.append(results[ahead:last])
-        _, row, sums = self._step.tree(results)
-        for name, column in zip(row, zip(*rows, strict=True), strict=True):
-            torch.stack(column, out=out.bootstrap if name == "bootstrap" else out.fields[name])
+        _, row, ends, sums = self._step.tree(results)
+        columns = list(zip(*rows, strict=True))
+        for name, column in zip(row, columns, strict=False):
+            torch.stack(column, out=out.fields[name])
         memo.take(given[:ahead])
         out.take(sums)
-        following = torch.cat([out.fields["value"][1:], self._value(memo.parts())[None]])
-        cut = out.fields["truncated"] & ~out.fields["terminated"]
-        out.bootstrap.copy_(torch.where(cut, out.bootstrap, following) if self._cuts else following)
+        out.bootstrap.copy_(torch.cat([out.fields["value"][1:], self._value(memo.parts())[None]]))
+        if self._cuts:
+            final = {name: torch.stack(column) for name, column in zip(ends, columns[len(row) :], strict=True)}
+            values = self._ends(final)
+            cut = out.fields["truncated"] & ~out.fields["terminated"]
+            out.bootstrap.copy_(torch.where(cut, out.bootstrap.scatter(1, final["rows"], values), out.bootstrap))
 
     def _judge(self, memo: dict[str, Any]) -> tuple[Judged, Tensor]:
         look = memo["look"]
@@ -172,8 +175,8 @@ class Collector:
 
     def _next(
         self, memo: dict[str, Any], sums: dict[str, list[Tensor]]
-    ) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, list[Tensor]]]:
-        """One step: (what goes on, what is kept, sums over the rollout)."""
+    ) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, list[Tensor]]]:
+        """One step: (what goes on, what is kept, what values of lives' ends need, sums over the rollout)."""
         env, look, judged_value = self._worlds.env, memo["look"], self._judge(memo)
         judged, value = judged_value
         action = self.sample(judged, memo["worlds"][CLOCK])
@@ -193,15 +196,14 @@ class Collector:
             "truncated": truncated, "valid": valid,
         }  # fmt: skip
         row.update({n: getattr(look, n) for n in ("action_mask", "privileged") if getattr(look, n) is not None})
-        if self._cuts:
-            row["bootstrap"] = self._values_of_ends(step, judged.memory, torch.zeros_like(value))
         lives, returned, length = _count(sums["lives"], memo, reward, valid, ended)
         flows = [whole + flow for whole, flow in zip(sums["flows"], step.flows.values(), strict=True)]
         state = {
             "worlds": tensors, "look": now, "memory": judged.memory, "first": ended | ~valid,
             "returned": returned, "length": length,
         }  # fmt: skip
-        return state, row, {"flows": flows, "lives": lives}
+        ends = self._last_looks(step, judged.memory) if self._cuts else {}
+        return state, row, ends, {"flows": flows, "lives": lives}
 
     def sample(self, judged: Judged, clock: Tensor) -> Tensor:
         """Actions of every row, drawn for this step."""
@@ -233,14 +235,19 @@ class Collector:
             return index
         return (index[:, None] * self._actors + torch.arange(self._actors, device=index.device)).flatten()
 
-    def _values_of_ends(self, step: Step, memory: Tensor, into: Tensor) -> Tensor:
-        """Values of the final looks, at the rows of their worlds."""
-        final = rows_of(step.final, self._worlds.env)
-        index = self._rows(step.final_index)
+    def _last_looks(self, step: Step, memory: Tensor) -> dict[str, Tensor]:
+        """What the critic sees of lives that may have ended, and their rows."""
+        final, rows = rows_of(step.final, self._worlds.env), self._rows(step.final_index)
+        seen = {"rows": rows, "observation": final.observation, "memory": memory[rows]}
+        return seen if final.privileged is None else {**seen, "privileged": final.privileged}
+
+    def _values_of_ends(self, ends: dict[str, Tensor]) -> Tensor:
+        """Values of last looks `[steps, ends]`, all steps at once."""
+        shape = ends["rows"].shape
+        seen = {name: tensor.flatten(0, 1) for name, tensor in ends.items()}
         with self._autocast():
-            judged = self._policy(final.observation, memory[index], final.action_mask, final.privileged)
-            value = self._policy.head.value(judged.features)
-        return into.index_copy(0, index, value)
+            judged = self._policy(seen["observation"], seen["memory"], None, seen.get("privileged"))
+            return self._policy.head.value(judged.features).view(shape)
 
 
 def _count(
