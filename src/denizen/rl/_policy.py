@@ -1,7 +1,8 @@
 """Policies: an actor and a critic over an environment's observations, feed-forward or recurrent."""
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from denizen import ops
 from denizen.errors import InputError
 from denizen.model import Box, Discrete, Env, Look
 from denizen.rl._distributions import Categorical, Distribution, Gaussian
+from denizen.rl._planes import Planes, spreads
 from denizen.rl._value import ValueHead
 
 FIRST_LOG_STD = 0.0
@@ -76,6 +78,15 @@ class ActorCritic(nn.Module):
         if critic is not None:
             seen = int(critic(torch.zeros(1, seen)).shape[-1])
         self.head = head(seen)
+
+    @contextlib.contextmanager
+    def prepared(self, dtype: torch.dtype) -> Iterator[None]:
+        """While this lasts the parameters do not change, which convolutions make use of; `dtype`: of autocast."""
+        with contextlib.ExitStack() as held:
+            for body in (self.body, self.critic_body):
+                if isinstance(body, Planes) and spreads(next(body.parameters())):
+                    held.enter_context(body.prepared(dtype))
+            yield
 
     def _example(self) -> Tensor:
         env = self.env
@@ -276,12 +287,7 @@ def conv(
             raise InputError(
                 f"conv: {type(env).__name__} gives inputs {tuple(planes.shape[1:])}, expected (channels, height, width)"
             )
-        count, layers = planes.shape[1], []
-        for size in channels:
-            layers += [nn.Conv2d(count, size, 3, padding=1), nn.ReLU()]
-            count = size
-        flat = count * planes.shape[2] * planes.shape[3]
-        body = orthogonal(nn.Sequential(*layers, nn.Flatten(), nn.Linear(flat, hidden), nn.ReLU()))
+        body = orthogonal(Planes(planes.shape[1:], channels, hidden))
         critic = None
         if critic_hidden:
             critic = nn.Sequential(

@@ -164,7 +164,8 @@ class PPO:
         Returns:
             Metrics, float32 `[]` each, on the device.
         """
-        training.collector.collect(training.memo, training.rollout)
+        with training.policy.prepared(PRECISIONS[self.precision]):
+            training.collector.collect(training.memo, training.rollout)
         return self.learn(training)
 
     def learn(self, training: "Training") -> dict[str, Tensor]:

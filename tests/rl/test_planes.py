@@ -1,0 +1,84 @@
+"""Convolutions channels last and as products: the numbers of the plain layers."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import denizen as dz
+from denizen.app._recipes import RECIPES
+from denizen.rl import _planes, _policy
+from denizen.rl._planes import Planes
+
+SHAPES = [((2, 11, 11), (32, 64, 64)), ((2, 5, 9), (8,)), ((7, 10, 10), (16, 12)), ((4, 10, 10), (3, 5))]
+
+
+def pair(planes, channels, hidden=24):
+    """A network, and the same one as plain layers."""
+    torch.manual_seed(1)
+    net = Planes(planes, channels, hidden)
+    plain = nn.Sequential(*[copy.deepcopy(layer) for layer in net])
+    return net, plain
+
+
+@pytest.mark.parametrize(("planes", "channels"), SHAPES)
+@pytest.mark.parametrize("rows", [1, 6, 32])
+def test_values_and_gradients_are_those_of_the_plain_layers(planes, channels, rows):
+    net, plain = pair(planes, channels)
+    assert {k: v.shape for k, v in net.state_dict().items()} == {k: v.shape for k, v in plain.state_dict().items()}
+    given = (torch.rand(rows, *planes) < 0.3).to(torch.float32)
+    one, other = given.clone().requires_grad_(), given.clone().requires_grad_()
+    shown, expected = net.spread_out(one), plain(other)
+    torch.testing.assert_close(shown, expected, rtol=1e-5, atol=1e-6)
+    weight = torch.randn_like(shown)
+    (shown * weight).sum().backward()
+    (expected * weight).sum().backward()
+    torch.testing.assert_close(one.grad, other.grad, rtol=1e-5, atol=1e-5)
+    for mine, theirs in zip(net.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-5, atol=1e-4)
+
+
+def test_on_a_cpu_the_layers_run_as_they_are():
+    net, plain = pair((2, 11, 11), (8, 8))
+    given = torch.rand(3, 2, 11, 11)
+    assert torch.equal(net(given), plain(given))
+
+
+def test_in_bfloat16_the_error_is_that_of_the_plain_layers():
+    net, plain = pair((2, 11, 11), (32, 64, 64))
+    given = (torch.rand(64, 2, 11, 11) < 0.3).to(torch.float32)
+    exact = plain(given)
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        shown, rounded = net.spread_out(given), plain(given)
+    assert shown.dtype == torch.bfloat16
+    assert (shown - exact).norm() < 1.5 * (rounded - exact).norm()
+
+
+def test_prepared_weights_give_the_same_bits_and_leave_no_trace():
+    net, _ = pair((4, 10, 10), (8, 16))
+    given, keys = torch.rand(4, 4, 10, 10), list(net.state_dict())
+    expected = net.spread_out(given)
+    with net.prepared(torch.float32):
+        assert torch.equal(net.spread_out(given), expected)
+        assert list(net.state_dict()) == keys
+    assert not list(net.buffers())
+
+
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_ppo_learns_the_same_in_either_form(monkeypatch, backend):
+    """Two updates; compiled, the rollout takes the prepared weights of each, not those of the first."""
+    runs = []
+    for spread in (False, True):
+        monkeypatch.setattr(_planes, "spreads", lambda tensor, spread=spread: spread)
+        monkeypatch.setattr(_policy, "spreads", _planes.spreads)
+        env = RECIPES["foraging"].make_env({})
+        policy = dz.rl.conv(env, (4, 8), 16, critic_hidden=(16,))
+        algorithm = dz.rl.PPO(num_envs=4, num_steps=4, minibatches=1, learning_rate=1e-3)
+        training = algorithm.init(env, policy, total_steps=10**6, device="cpu")
+        training.compile(backend, loss=False)
+        for _ in range(2):
+            algorithm.update(training)
+        runs.append([*policy.parameters(), training.rollout.fields["value"], training.rollout.fields["log_prob"]])
+    for one, other in zip(*runs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
