@@ -62,7 +62,7 @@ def _project_kernel(
 
 @triton.jit
 def _project_backward_kernel(
-    dqkv, weight, h, gain, dout, dh, u_out, dgain, rows, eps,
+    dqkv, weight, h, gain, dafter, dh, u_out, dgain, rows, eps,
     WIDTH: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     agent = tl.program_id(1).to(tl.int64)
@@ -78,7 +78,7 @@ def _project_backward_kernel(
     x = tl.load(h + at * WIDTH + k[None, :], mask=live, other=0.0).to(tl.float32)
     dx, u, share = _norm_gradient(du, x, tl.load(gain + k).to(tl.float32), eps, WIDTH)
     tl.store(u_out + at * WIDTH + k[None, :], u.to(u_out.dtype.element_ty), mask=live)
-    dx += tl.load(dout + at * WIDTH + k[None, :], mask=live, other=0.0).to(tl.float32)
+    dx += tl.load(dafter + at * WIDTH + k[None, :], mask=live, other=0.0).to(tl.float32)
     tl.store(dh + at * WIDTH + k[None, :], dx.to(dh.dtype.element_ty), mask=live)
     tl.store(dgain + (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)) * WIDTH + k, share)
 
@@ -135,7 +135,7 @@ def _remember_kernel(
 
 @triton.jit(do_not_specialize=["layer"])
 def _remember_backward_kernel(
-    qkv, dout, dqkv, seed, layer, threshold, rows, times, scale,
+    qkv, dafter, dqkv, seed, layer, threshold, rows, times, scale,
     WIDTH: tl.constexpr, HEAD: tl.constexpr, TIMES: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     agent, head = tl.program_id(1).to(tl.int64), tl.program_id(2)
@@ -147,7 +147,7 @@ def _remember_backward_kernel(
     k = tl.load(qkv + place + HEAD, mask=live, other=0.0)
     v = tl.load(qkv + place + 2 * HEAD, mask=live, other=0.0)
     here = at * WIDTH + head * HEAD + j[None, :]
-    dsaid = tl.load(dout + here, mask=live, other=0.0).to(tl.float32)
+    dsaid = tl.load(dafter + here, mask=live, other=0.0).to(tl.float32)
     dsaid = _dropped(dsaid, here, seed, layer, threshold, DROP).to(v.dtype)
     weights = _attention(q, k, _causal(times, TIMES), scale)
     dq, dk, dv, _ = _attention_gradient(weights, q, k, v, dsaid, scale)
@@ -190,7 +190,7 @@ def _talk_kernel(
 
 @triton.jit(do_not_specialize=["layer"])
 def _talk_backward_kernel(
-    qkv, bias, dout, dqkv, dbias, seed, layer, threshold, rows, agents, scale,
+    qkv, bias, dafter, dqkv, dbias, seed, layer, threshold, rows, agents, scale,
     WIDTH: tl.constexpr, HEAD: tl.constexpr, AGENTS: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     head, i, j = tl.program_id(1), tl.arange(0, AGENTS), tl.arange(0, HEAD)
@@ -205,7 +205,7 @@ def _talk_backward_kernel(
         k = tl.load(qkv + place + HEAD, mask=live, other=0.0)
         v = tl.load(qkv + place + 2 * HEAD, mask=live, other=0.0)
         here = at * WIDTH + head * HEAD + j[None, :]
-        dsaid = tl.load(dout + here, mask=live, other=0.0).to(tl.float32)
+        dsaid = tl.load(dafter + here, mask=live, other=0.0).to(tl.float32)
         dsaid = _dropped(dsaid, here, seed, layer, threshold, DROP).to(v.dtype)
         weights = _attention(q, k, biases, scale)
         dq, dk, dv, dscores = _attention_gradient(weights, q, k, v, dsaid, scale)
@@ -242,7 +242,8 @@ def _think_kernel(
 
 @triton.jit(do_not_specialize=["layer"])
 def _think_backward_kernel(
-    h, gain, inner, inner_bias, outer, dout, dh, u_out, s_out, dz_out, do_out, dgain, seed, layer, threshold, rows, eps,
+    h, gain, inner, inner_bias, outer, dafter, dh, u_out, s_out, dz_out, do_out, dgain, seed, layer, threshold, rows,
+    eps,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     small = inner.dtype.element_ty
@@ -260,7 +261,7 @@ def _think_backward_kernel(
     gate = tl.sigmoid(z)
     tl.store(s_out + here, (z * gate).to(small), mask=live)
     slope = gate * (1 + z * (1 - gate))
-    do = tl.load(dout + here, mask=live, other=0.0).to(tl.float32)
+    do = tl.load(dafter + here, mask=live, other=0.0).to(tl.float32)
     do = _dropped(do, here, seed, layer, threshold, DROP).to(small)
     tl.store(do_out + here, do, mask=live)
     dz = (tl.dot(do, tl.trans(tl.load(outer + square)), input_precision="ieee") * slope).to(small)
@@ -269,7 +270,7 @@ def _think_backward_kernel(
     # Read again what is needed again: to hold it over the products would take more registers than there are.
     x = tl.load(h + here, mask=live, other=0.0).to(tl.float32)
     dx, _, share = _norm_gradient(du, x, gains, eps, WIDTH)
-    dx += tl.load(dout + here, mask=live, other=0.0).to(tl.float32)
+    dx += tl.load(dafter + here, mask=live, other=0.0).to(tl.float32)
     tl.store(dh + here, dx.to(dh.dtype.element_ty), mask=live)
     tl.store(dgain + (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)) * WIDTH + k, share)
 

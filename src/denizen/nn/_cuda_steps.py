@@ -57,11 +57,19 @@ class Launcher:
         )
 
     def project_backward(
-        self, dqkv: Tensor, weight: Tensor, h: Tensor, gain: Tensor, dout: Tensor, dh: Tensor, u: Tensor, dgain: Tensor
+        self,
+        dqkv: Tensor,
+        weight: Tensor,
+        h: Tensor,
+        gain: Tensor,
+        dafter: Tensor,
+        dh: Tensor,
+        u: Tensor,
+        dgain: Tensor,
     ) -> None:
-        """`dh`: what comes through the norm, and what passes by it (`dout`); `u`: the normed `h`; the gain's shares."""
+        """`dh`: what comes through the norm and what passes by it (`dafter`); `u`: normed `h`; the gain's shares."""
         _cuda._project_backward_kernel[(self.blocks("project_backward"), self.agents)](
-            dqkv, weight, h, gain, dout, dh, u, dgain, self.rows, self.eps, **self.whole, **TILES["project_backward"]
+            dqkv, weight, h, gain, dafter, dh, u, dgain, self.rows, self.eps, **self.whole, **TILES["project_backward"]
         )
 
     def remember(self, qkv: Tensor, h: Tensor, out: Tensor, layer: int) -> None:
@@ -70,10 +78,10 @@ class Launcher:
             qkv, h, out, *self._chance(layer), self.rows, self.times, self.scale, **self._attention("remember")
         )
 
-    def remember_backward(self, qkv: Tensor, dout: Tensor, dqkv: Tensor, layer: int) -> None:
+    def remember_backward(self, qkv: Tensor, dafter: Tensor, dqkv: Tensor, layer: int) -> None:
         """Gradient of `qkv`."""
         _cuda._remember_backward_kernel[(self.rows // self.times, self.agents, self.heads)](
-            qkv, dout, dqkv, *self._chance(layer), self.rows, self.times, self.scale,
+            qkv, dafter, dqkv, *self._chance(layer), self.rows, self.times, self.scale,
             **self._attention("remember_backward"),
         )  # fmt: skip
 
@@ -84,11 +92,11 @@ class Launcher:
         )
 
     def talk_backward(
-        self, qkv: Tensor, bias: Tensor | None, dout: Tensor, dqkv: Tensor, dbias: Tensor, layer: int
+        self, qkv: Tensor, bias: Tensor | None, dafter: Tensor, dqkv: Tensor, dbias: Tensor, layer: int
     ) -> None:
         """Gradient of `qkv`; `dbias` `[blocks * heads, agents, agents]`."""
         _cuda._talk_backward_kernel[(self.blocks("talk_backward"), self.heads)](
-            qkv, bias, dout, dqkv, dbias, *self._chance(layer), self.rows, self.agents, self.scale,
+            qkv, bias, dafter, dqkv, dbias, *self._chance(layer), self.rows, self.agents, self.scale,
             **self._attention("talk_backward"),
         )  # fmt: skip
 
@@ -100,12 +108,12 @@ class Launcher:
         )  # fmt: skip
 
     def think_backward(
-        self, h: Tensor, gain: Tensor, layers: tuple[Tensor, ...], dout: Tensor, dh: Tensor, kept: Tensor,
+        self, h: Tensor, gain: Tensor, layers: tuple[Tensor, ...], dafter: Tensor, dh: Tensor, kept: Tensor,
         dgain: Tensor, layer: int,
     ) -> None:  # fmt: skip
         """`dh`; `kept`: what goes into both products, then the gradients of what comes out of them."""
         _cuda._think_backward_kernel[(self.blocks("think_backward"), self.agents)](
-            h, gain, *layers[:3], dout, dh, *kept, dgain, *self._chance(layer), self.rows, self.eps, **self.whole,
+            h, gain, *layers[:3], dafter, dh, *kept, dgain, *self._chance(layer), self.rows, self.eps, **self.whole,
             DROP=self.head["DROP"], **TILES["think_backward"],
         )  # fmt: skip
 
@@ -195,29 +203,29 @@ class Gradients:
 
 
 def backward(
-    dout: Tensor, h: Tensor, between: Tensor, qkvs: Tensor, weights: Sequence[Tensor | None], seed: Tensor | None,
+    dafter: Tensor, h: Tensor, between: Tensor, qkvs: Tensor, weights: Sequence[Tensor | None], seed: Tensor | None,
     times: int, heads: int, steps: int, rate: float, eps: float,
 ) -> list[Tensor]:  # fmt: skip
     """`_fused.message_steps_backward`."""
     to, parts = Launcher(h, times, heads, rate, eps, seed), Parts(h.dtype, weights)
     grads, kinds = Gradients(to, parts, steps, h.device), parts.kinds
-    dout, attention = dout.to(h.dtype).contiguous(), len(qkvs)
+    dafter, attention = dafter.to(h.dtype).contiguous(), len(qkvs)
     dqkv = torch.empty_like(qkvs[0]) if len(qkvs) else qkvs
     kept, room = h.new_empty(4, *h.shape), [torch.empty_like(h), torch.empty_like(h)]
     for layer in range(steps * len(kinds) - 1, -1, -1):
         step, place = divmod(layer, len(kinds))
         kind, before, dh, later = kinds[place], between[layer - 1] if layer else h, room[layer % 2], step < steps - 1
         if kind == "mlp":
-            to.think_backward(before, *parts.mlp, dout, dh, kept, grads.gains[kind][step], layer)
+            to.think_backward(before, *parts.mlp, dafter, dh, kept, grads.gains[kind][step], layer)
             to.weight_gradient(kept[:2], kept[2:], grads.mlp, grads.mlp_biases, add=later)
         else:
             attention -= 1
             gain, matrix = parts.attentions[kind]
             if kind == "memory":
-                to.remember_backward(qkvs[attention], dout, dqkv, layer)
+                to.remember_backward(qkvs[attention], dafter, dqkv, layer)
             else:
-                to.talk_backward(qkvs[attention], parts.bias, dout, dqkv, grads.biases[step], layer)
-            to.project_backward(dqkv, matrix, before, gain, dout, dh, kept[0], grads.gains[kind][step])
+                to.talk_backward(qkvs[attention], parts.bias, dafter, dqkv, grads.biases[step], layer)
+            to.project_backward(dqkv, matrix, before, gain, dafter, dh, kept[0], grads.gains[kind][step])
             to.weight_gradient(kept[0], dqkv, grads.attentions[kind], None, add=later)
-        dout = dh
+        dafter = dh
     return [room[0], *grads.all()]

@@ -163,7 +163,7 @@ def _(h, *args):  # type: ignore[no-untyped-def]
 
 @_library.register
 def message_steps_backward(
-    dout: Tensor, h: Tensor, between: Tensor, qkvs: Tensor, memory_gain: Tensor | None, memory: Tensor | None,
+    dafter: Tensor, h: Tensor, between: Tensor, qkvs: Tensor, memory_gain: Tensor | None, memory: Tensor | None,
     social_gain: Tensor | None, social: Tensor | None, bias: Tensor | None, gain: Tensor, inner: Tensor,
     inner_bias: Tensor, outer: Tensor, outer_bias: Tensor, seed: Tensor | None, times: int, heads: int, steps: int,
     rate: float, eps: float,
@@ -175,11 +175,11 @@ def message_steps_backward(
     from denizen.nn import _cuda_steps
 
     weights = (memory_gain, memory, social_gain, social, bias, gain, inner, inner_bias, outer, outer_bias)
-    return _cuda_steps.backward(dout, h.contiguous(), between, qkvs, weights, seed, times, heads, steps, rate, eps)
+    return _cuda_steps.backward(dafter, h.contiguous(), between, qkvs, weights, seed, times, heads, steps, rate, eps)
 
 
 @torch.library.register_fake("denizen::message_steps_backward")
-def _(dout, h, between, qkvs, *args):  # type: ignore[no-untyped-def]
+def _(dafter, h, between, qkvs, *args):  # type: ignore[no-untyped-def]
     def like(weight: Tensor | None) -> Tensor:
         if weight is None:
             return h.new_empty(0)
