@@ -262,6 +262,17 @@ def test_kernels_by_the_interpreter_at_length():
 
 
 @pytest.mark.cuda
+def test_autocast_takes_the_kernels(monkeypatch):
+    asked, real = [], _dynamic.message_steps
+    monkeypatch.setattr(_dynamic, "message_steps", lambda h, *rest: (asked.append(h.dtype), real(h, *rest))[1])
+    model = DynamicDotGAT(small(hidden=32)).cuda()
+    for dtype in (torch.float16, torch.bfloat16):
+        with torch.autocast("cuda", dtype):
+            model(torch.randn(2, 7, 4, device="cuda")).outputs.float().sum().backward()
+    assert asked == [torch.float16, torch.bfloat16]
+
+
+@pytest.mark.cuda
 def test_replays_drop_different_units():
     config = small(hidden=32, dropout=0.5)
     model = random_model(DynamicDotGAT, config, dtype=torch.float32).cuda().train()

@@ -42,8 +42,11 @@ class Norm(nn.Module):
         self.gain, self.eps = nn.Parameter(gain), eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """Over the last axis; the gain in the dtype of `x`, which the fused kernel asks for."""
-        return F.rms_norm(x, self.gain.shape, self.gain.to(x.dtype), self.eps)
+        """Over the last axis; the gain in the dtype of `x`, which the fused kernel asks for.
+
+        So is the result: autocast makes it float32 on CUDA in some versions of torch, and states would stay so.
+        """
+        return F.rms_norm(x, self.gain.shape, self.gain.to(x.dtype), self.eps).to(x.dtype)
 
 
 class MLP(nn.Module):
