@@ -56,8 +56,11 @@ def try_capture(stepper: Stepper, carry: Carry) -> Capture | None:
 
 
 def _compiles(device: torch.device) -> bool:
-    """Whether to try: on a GPU the compiler needs what the ops need, and those have said it where it is missing."""
-    return device.type != "cuda" or variant(device) == "triton"
+    """Whether to try: on a GPU the compiler needs what the ops need, and those have said it where it is missing.
+
+    The simulated device is there to hear each operation.
+    """
+    return device.type == "cpu" or (device.type == "cuda" and variant(device) == "triton")
 
 
 @contextmanager

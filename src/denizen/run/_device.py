@@ -6,6 +6,7 @@ import warnings
 
 import torch
 
+from denizen._watch._observe import SIMULATED
 from denizen.errors import InputError
 from denizen.run._room import out_of_memory
 
@@ -43,7 +44,7 @@ def _checked(device: torch.device | str, told: str) -> torch.device:
         target = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise InputError(f"{told} is not a device; expected 'cpu' or 'cuda'") from error
-    if target.type not in ("cpu", "cuda"):
+    if target.type not in ("cpu", "cuda", SIMULATED):  # torch knows the last one once a budget or doctor asks for it
         raise InputError(f"{told}, expected 'cpu' or 'cuda'")
     if target.type == "cuda" and not torch.cuda.is_available():
         raise InputError(f"{told}, but torch sees no CUDA device here; use device='cpu'")

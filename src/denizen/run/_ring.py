@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen._watch._observe import SIMULATED
 from denizen.errors import CapacityError
 from denizen.run._room import out_of_memory
 
@@ -97,6 +98,7 @@ class Ring:
         self.seconds_waited = 0.0
         self._layout, self._wanted = list(layout), slots
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._pins = device.type in ("cuda", SIMULATED)
         self._set_up(1)
 
     def regroup(self, most: int) -> None:
@@ -126,7 +128,7 @@ class Ring:
 
     def _buffer(self, size: int, slots: int) -> Tensor:
         try:
-            return torch.empty(size, dtype=torch.uint8, pin_memory=self._stream is not None)
+            return torch.empty(size, dtype=torch.uint8, pin_memory=self._pins)
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
@@ -205,12 +207,15 @@ class Ring:
 
     def _copy(self, slot: Slot, fill: Callable[[Pack], None]) -> None:
         assert slot.pack is not None, "laid out"
-        if self._stream is None:
+        if not self._pins:
             fill(slot.pack)
             return
         # In memory of its own: later steps may write to what it was filled from while it is copied.
         pack = self.pack(slot.count)
         fill(pack)
+        if self._stream is None:  # the simulated device, which copies at once
+            slot.pack.buffer.copy_(pack.buffer, non_blocking=True)
+            return
         made = torch.cuda.Event()
         made.record(torch.cuda.current_stream(self._stream.device))
         slot.held = pack.buffer

@@ -25,6 +25,8 @@ from denizen._watch import (
     repeating,
     sync_warnings,
 )
+from denizen._watch._observe import SIMULATED
+from denizen.errors import InputError
 from denizen.model import per_agent_fallbacks
 from denizen.run._engine import Carry
 from denizen.run._reads import APART, Neighbours, body_bytes
@@ -108,6 +110,7 @@ def _facts(run: "Run") -> dict[str, Any]:
 
 
 def _count(run: "Run") -> Counted:
+    _refuse_simulated(run)
     cuda, count = run.device.type == "cuda", STEPS[run.device.type]
     with calm_threads(run._stepper.ids.numel() * len(run.worlds)):
         _take(run, _copy(run._carry), count)  # warm: what is set up at a first call is no part of a step
@@ -134,6 +137,14 @@ def _count(run: "Run") -> Counted:
         copy_bytes_per_second=rate,
         copy_share=reached / rate,
     )
+
+
+def _refuse_simulated(run: "Run") -> None:
+    if run.device.type == SIMULATED:
+        raise InputError(
+            f"the run is on {run.device}, which has neither kernels nor rates; run it on device='cpu' to count, "
+            "or open a dz.budget around steps here"
+        )
 
 
 def _moved(run: "Run", plain: "_Plain") -> float | None:
@@ -349,6 +360,7 @@ def step_kernels(run: "Run") -> list[tuple[str, int, float | None]]:
     """What a step launches, in order: name, how often in a row, microseconds of one (None on the CPU)."""
     if not run._timed_steps:
         return []
+    _refuse_simulated(run)
     if run.device.type == "cpu":
         return [(name, times, None) for name, times in collapsed(_plain(run).counts[0].ops)]
     found = step_spans(run)

@@ -216,6 +216,13 @@ def _produce(batches: Iterator[Any], stager: Stager, slot: Slot) -> Staged:
     return staged
 
 
+def at_once(batch: Any, device: torch.device) -> Any:
+    """The batch on a device without streams, by copies from pinned memory."""
+    return mapped(
+        batch, lambda tensor: _to_device(tensor.pin_memory(), device), lambda thing: _move_object(thing, device)
+    )
+
+
 def mapped(thing: Any, tensor: Callable[[Tensor], Any], mover: Callable[[Any], Any]) -> Any:
     """A nested container of the same types, with plain tensors replaced, and whatever else has a method `to`.
 

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch.autograd.profiler import record_function
 
+from denizen._watch._observe import SIMULATED
 from denizen.errors import InputError
-from denizen.tools._feed import Ahead, Inline, Stager
+from denizen.tools._feed import Ahead, Inline, Stager, at_once
 from denizen.tools._resume import order_of, start_workers, taken_up
 from denizen.tools._waiting import Waiting, costs
 
@@ -30,7 +31,7 @@ class PrefetchLoader:
     On CUDA batches are staged in pinned memory and copied on a stream of their own while the current one computes; the
     host never waits for a copy. A loader with workers is read by a thread, `depth` batches ahead. A loader without
     workers is read when a batch is asked for, so that random numbers are drawn in the same places as without this
-    class. On the CPU batches are passed through.
+    class. On the CPU batches are passed through; on the simulated device of budgets they are pinned and copied.
 
     Nested dictionaries, lists, tuples, named tuples and dataclasses are gone into. Objects that move themselves with a
     method ``to`` (packed sequences, graph batches) are moved on the current stream.
@@ -144,7 +145,7 @@ class PrefetchLoader:
                 break
             clock.waited(time.perf_counter() - began, {"load": time.perf_counter() - began})
             self._consumed += 1
-            yield batch
+            yield at_once(batch, self.device) if self.device.type == SIMULATED else batch
         self._end()
 
     def _prefetched(self, batches: Iterator[Any]) -> Iterator[Any]:

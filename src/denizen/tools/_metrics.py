@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen._watch._observe import SIMULATED
 from denizen.errors import InputError
 from denizen.tools._sinks import Number, Row, Sink, as_sink
 
@@ -220,14 +221,14 @@ class MetricsWriter:
         device = next(iter(remote.values())).device
         if slot.device.numel() < size or slot.device.device != device:
             slot.device = torch.empty(size, dtype=torch.uint8, device=device)
-            slot.host = torch.empty(size, dtype=torch.uint8, pin_memory=_has_events(device))
+            slot.host = torch.empty(size, dtype=torch.uint8, pin_memory=_copies_late(device))
             slot.done = torch.cuda.Event(blocking=True) if _has_events(device) else None  # who waits for it sleeps
         start = 0
         for dtype, group in _by_dtype(remote):
             stop = start + len(group) * dtype.itemsize
             torch.stack(group, out=slot.device[start:stop].view(dtype))
             start = _aligned(stop)
-        slot.host[:size].copy_(slot.device[:size], non_blocking=slot.done is not None)
+        slot.host[:size].copy_(slot.device[:size], non_blocking=_copies_late(device))
         if slot.done is not None:
             slot.done.record(torch.cuda.current_stream(device))
         return places
@@ -319,8 +320,12 @@ def _far(device: torch.device) -> bool:
 
 
 def _has_events(device: torch.device) -> bool:
-    """Whether a copy can be left to itself; elsewhere `log` waits for it."""
     return device.type == "cuda"
+
+
+def _copies_late(device: torch.device) -> bool:
+    """Whether a copy can be left to itself; elsewhere `log` waits for it. The simulated device copies at once."""
+    return device.type in ("cuda", SIMULATED)
 
 
 def _by_dtype(remote: dict[str, Tensor]) -> list[tuple[torch.dtype, list[Tensor]]]:

@@ -9,10 +9,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from denizen._watch._recorder import allow
 from denizen.errors import InputError, nearest
 from denizen.tools._saving import IMMUTABLE, Keeper, Restore
 
 VERSION = 1
+MEANT = "a state that is kept on the host and put back"  # for budgets
 
 
 class Snapshot:
@@ -23,8 +25,9 @@ class Snapshot:
 
     def restore(self) -> None:
         """Put everything back in place: tensors keep their addresses, so captured graphs stay good."""
-        for put_back in self._restores:
-            put_back()
+        with allow(MEANT):
+            for put_back in self._restores:
+                put_back()
 
     def covers(self, thing: object) -> bool:
         """Whether `thing` itself was met when the snapshot was taken."""
@@ -89,7 +92,8 @@ class TrainingState:
         for name, part in self.parts.items():
             if part is not None and isinstance(part, IMMUTABLE):
                 raise InputError(f"{name}={part!r} cannot be put back: pass the object or dictionary that holds it")
-            keeper.keep(name, part)
+            with allow(MEANT):
+                keeper.keep(name, part)
         return Snapshot([*keeper.restores, _global_generators()], keeper)
 
     @contextlib.contextmanager
