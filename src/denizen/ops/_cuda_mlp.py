@@ -8,7 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
-_ROWS = 64  # of a tile
+_ROWS, _ROWS_FEW = 64, 32  # of a tile; where there are few rows, so that every multiprocessor has one
+_FEW = 1 << 14
 _ROWS_GRADIENTS = 16  # of which the gradients of both weights stay in registers
 _PROGRAMS = 396  # of the gradients, three a multiprocessor of an H100: each leaves a part of the sum over rows
 

@@ -1,11 +1,13 @@
 """Distributions over actions, with what learning needs of them; every method works on a batch of rows."""
 
+import itertools
 import math
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+FEW = 8  # choices
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
@@ -52,10 +54,17 @@ class Categorical(NamedTuple):
 
     def sample(self, uniform: Tensor) -> Tensor:
         """By inversion of one uniform number a row; a closed choice has no width and is never drawn."""
-        edges = self.log_probs.exp().cumsum(-1)
+        # Few choices are added up one by one: compiled, that is part of one pass over the rows; a scan is a kernel.
         # The last open choice ends at the total, whatever rounding made of it.
-        drawn = (edges <= uniform[:, :1] * edges[:, -1:]).sum(-1)
-        return drawn.clamp(max=self.log_probs.shape[-1] - 1)
+        probs = self.log_probs.exp()
+        if probs.shape[-1] <= FEW:
+            edges = list(itertools.accumulate(probs.unbind(-1)))
+            drawn = sum((edge <= uniform[:, 0] * edges[-1]).to(torch.int64) for edge in edges)
+            assert isinstance(drawn, Tensor)
+        else:
+            sums = probs.cumsum(-1)
+            drawn = (sums <= uniform[:, :1] * sums[:, -1:]).sum(-1)
+        return drawn.clamp(max=probs.shape[-1] - 1)
 
     def mode(self) -> Tensor:
         """The likeliest choice; the first of equals."""
