@@ -73,7 +73,7 @@ def test_equal_bits(triton, mode, lifetime):
 @pytest.mark.parametrize("lifetime", ["persist", "life"])
 @pytest.mark.parametrize(("count", "most"), [(20, 20), (20, 3), (1, 1)])
 def test_equal_bits_by_several_programs(triton, monkeypatch, lifetime, count, most):
-    monkeypatch.setattr("denizen.zoo.foraging._cuda.ALONE", 4)
+    monkeypatch.setattr("denizen.zoo.foraging._launch.ALONE", 4)
     env = foraging("ground_truth_handhold", grid_lifetime=lifetime, **TINY)
     ended, _ = compared(env, dz.rl.Worlds(env, count, max_resets=most, device="cpu"), 12, "cpu")
     assert ended > 0

@@ -5,17 +5,10 @@ of a block do (draw a cell for an item or an agent) is done for up to CHUNK of t
 Multiplication and addition are kept apart (`enable_fp_fusion=False`), as the plain form rounds them.
 """
 
-import torch
 import triton
 import triton.language as tl
 
 from denizen.ops._cuda import _one_word
-
-ALONE = 512  # worlds up to which one program does all, where resets are counted over all of them
-CHUNK = 4  # worlds that draw a cell at a time
-LIFE_WHOLE = (
-    "FOOD_LOW", "FOOD_HIGH", "POISON_LOW", "POISON_HIGH", "FOODS", "POISONS", "CELLS", "PLACE", "DRAWS",
-)  # fmt: skip
 
 
 @triton.jit
@@ -156,15 +149,18 @@ def _step_kernel(
     clock_in, keys, actions, near,
     clock_out, look, known, rewards, terminated_out, truncated_out, valid_out, flow_food, flow_poison, flow_deaths,
     final, final_known, final_index, over_out, counts,
-    n, most, blocks,
+    n, most, groups,
     move_cost, food_energy, poison_energy, start_energy, pay_food, pay_poison, pay_step, pay_death, guidance,
     food_middle, food_scale, poison_middle, poison_scale,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, RADIUS: tl.constexpr, MOVE: tl.constexpr, LIMIT: tl.constexpr,
     GUIDED: tl.constexpr, LIFE: tl.constexpr, GROW: tl.constexpr, PLACE: tl.constexpr,
-    ACT: tl.constexpr, RENEW: tl.constexpr, ALL: tl.constexpr, BLOCKS: tl.constexpr, ROWS: tl.constexpr,
-    CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+    ACT: tl.constexpr, RENEW: tl.constexpr, ALL: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
+    ROWS: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ACT: the step itself. RENEW: looks and resets. ALL: every life that ended begins anew, so nobody is counted."""
+    """ACT: the step itself. RENEW: looks and resets. ALL: every life that ended begins anew, so nobody is counted.
+
+    Programs that only act leave the number of lives that ended in their GROUP of worlds in `counts`.
+    """
     WORDS: tl.constexpr = WIDTH // 32
     SPAN: tl.constexpr = WORDS * HEIGHT
     SIZE: tl.constexpr = 2 * RADIUS + 1
@@ -177,11 +173,6 @@ def _step_kernel(
     x = tl.load(x_of + world, mask=inside, other=0)
     y = tl.load(y_of + world, mask=inside, other=0)
     first, second = _keys(keys, world, inside)
-    if RENEW:
-        food_number = tl.load(foods + world, mask=inside, other=0)
-        poison_number = tl.load(poisons + world, mask=inside, other=0)
-        if not LIFE:
-            place_word = _below_2_31(world, clock + 1, first, second, PLACE)
     if ACT:
         energy = tl.load(energy_of + world, mask=inside, other=0.0) - move_cost
         age = tl.load(age_of + world, mask=inside, other=0)
@@ -259,7 +250,8 @@ def _step_kernel(
         tl.store(flow_deaths + world, died, mask=inside)
         over = terminated | truncated | late
         tl.store(over_out + world, over, mask=inside)
-        tl.store(counts + program, tl.sum(over.to(tl.int32)))
+        if not RENEW:
+            tl.store(counts + program, tl.sum(over.to(tl.int32)))
         if program == 0:
             tl.store(clock_out, clock + 1)
         tl.debug_barrier()
@@ -267,16 +259,24 @@ def _step_kernel(
         over = tl.load(over_out + world, mask=inside, other=0).to(tl.int32) != 0
 
     if RENEW:
+        food_number = tl.load(foods + world, mask=inside, other=0)
+        poison_number = tl.load(poisons + world, mask=inside, other=0)
         flag = over.to(tl.int32)
         own = tl.cumsum(flag, 0) - flag
         if ALL:
             chosen, slot, kept = over, world, inside
         else:
-            other = tl.arange(0, BLOCKS)
-            found = tl.load(counts + other, mask=other < blocks, other=0)
-            rank = own + tl.sum(tl.where(other < program, found, 0))
+            rank, total = own, tl.sum(flag)
+            if not ACT:  # lives that ended in worlds of programs before, and in all
+                group = program * BLOCK // GROUP
+                other = tl.arange(0, GROUPS)
+                found = tl.load(counts + other, mask=other < groups, other=0)
+                ahead = group.to(tl.int64) * GROUP + tl.arange(0, GROUP)
+                near_by = tl.load(over_out + ahead, mask=ahead < program.to(tl.int64) * BLOCK, other=0).to(tl.int32)
+                rank = own + tl.sum(tl.where(other < group, found, 0)) + tl.sum(near_by)
+                total = tl.sum(found)
             chosen = over & (rank < most)
-            slot = tl.where(over, rank.to(tl.int64), tl.sum(found) + world - rank)
+            slot = tl.where(over, rank.to(tl.int64), total + world - rank)
             kept = inside & (slot < most)
         tl.store(final_index + slot, world, mask=kept)
         tl.store(waiting_of + world, over & ~chosen, mask=inside)
@@ -288,6 +288,7 @@ def _step_kernel(
         _keep_known(final_known, slot, poison_number, kept, poison_middle, poison_scale, 1)
         _keep_view(look, world, view, inside, SIZE)
         if not LIFE:
+            place_word = _below_2_31(world, clock + 1, first, second, PLACE)
             place = tl.cumsum(chosen.to(tl.int32), 0) - 1
             for begin in range(0, tl.sum(chosen.to(tl.int32)), CHUNK):
                 mine = ((begin + tl.arange(0, CHUNK))[:, None] == place[None, :]) & chosen[None, :]
@@ -356,41 +357,3 @@ def _life_kernel(
         tl.store(poisons + world, poison_count)
         _keep_known(known, world, food_count, on, food_middle, food_scale, 0)
         _keep_known(known, world, poison_count, on, poison_middle, poison_scale, 1)
-
-
-def shape(n: int) -> tuple[int, int]:
-    """(worlds of a program, its warps): few worlds are spread over the multiprocessors."""
-    return (8, 4) if n <= 16_384 else (32, 4)
-
-
-def step(
-    state: list[torch.Tensor], books: list[torch.Tensor], clock: torch.Tensor, keys: torch.Tensor, action: torch.Tensor,
-    near: torch.Tensor, out: list[torch.Tensor], most: int, whole: dict[str, int], real: list[float],
-) -> None:  # fmt: skip
-    """One step; see `_fast.foraging_step`, for the order of `real` too. `out` is what it returns, to be filled."""
-    n = keys.shape[0]
-    rows = triton.next_power_of_2(whole["HEIGHT"])
-    world = {name: whole[name] for name in ("HEIGHT", "WIDTH", "RADIUS")}
-    over = torch.empty(n, dtype=torch.bool, device=keys.device)
-    everybody, alone = most >= n, n <= ALONE
-    block, warps = shape(n)
-    if alone and not everybody:
-        block, warps = triton.next_power_of_2(n), 16
-    blocks = triton.cdiv(n, block)
-    counts = torch.empty(blocks, dtype=torch.int32, device=keys.device)
-    together = everybody or alone
-    for act, renew in ((True, True),) if together else ((True, False), (False, True)):
-        _step_kernel[(blocks,)](
-            *state, *books, clock, keys, action, near, *out, over, counts, n, most, blocks,
-            *real, **world,
-            **{name: whole[name] for name in ("MOVE", "LIMIT", "GUIDED", "LIFE", "GROW", "PLACE")},
-            ACT=act, RENEW=renew, ALL=everybody, BLOCKS=triton.next_power_of_2(blocks), ROWS=rows,
-            CHUNK=CHUNK, BLOCK=block, num_warps=warps, enable_fp_fusion=False,
-        )  # fmt: skip
-    if whole["LIFE"]:
-        _life_kernel[(min(most, n),)](
-            *state, books[0], clock, keys, out[1], out[2], out[12], over, real[3], *real[9:], **world,
-            **{name: whole[name] for name in LIFE_WHOLE},
-            BLOCK=max(32, triton.next_power_of_2(whole["DRAWS"])), ROWS=rows, PART=16, num_warps=4,
-            enable_fp_fusion=False,
-        )  # fmt: skip

@@ -67,13 +67,13 @@ def foraging_step(
         (clock, observation, privileged, reward, terminated, truncated, valid, food, poison, deaths, last observations,
         what goes with them, their worlds), as `Step` tells of them.
     """
-    from denizen.zoo.foraging import _cuda
+    from denizen.zoo.foraging import _launch
 
     if not all(tensor.is_contiguous() for tensor in (*state, *books)):
         raise InputError("foraging_step: state and books must be contiguous, since they are changed in place")
     sizes = dict(zip(WHOLE, whole, strict=True))
     out = _results(keys, sizes["RADIUS"], max_resets)
-    _cuda.step(state, books, clock, keys.contiguous(), action.contiguous(), near, list(out), max_resets, sizes, real)
+    _launch.step(state, books, clock, keys.contiguous(), action.contiguous(), near, list(out), max_resets, sizes, real)
     return out
 
 

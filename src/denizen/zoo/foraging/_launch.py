@@ -1,0 +1,64 @@
+"""Launches of the kernels of `_cuda`: one a step for few worlds, or where every life that ends begins anew; else two.
+
+One more where each life has a world of its own.
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+
+from denizen.zoo.foraging._cuda import _life_kernel, _step_kernel
+
+ALONE = 512  # worlds up to which one program does all, where resets are counted over all of them
+STEP_WHOLE = ("MOVE", "LIMIT", "GUIDED", "LIFE", "GROW", "PLACE")
+LIFE_WHOLE = (
+    "FOOD_LOW", "FOOD_HIGH", "POISON_LOW", "POISON_HIGH", "FOODS", "POISONS", "CELLS", "PLACE", "DRAWS",
+)  # fmt: skip
+
+
+class Shape(NamedTuple):
+    """(Worlds of a program, warps) of programs that do both, that act, that renew."""
+
+    both: tuple[int, int]
+    act: tuple[int, int]
+    renew: tuple[int, int]
+
+
+def shape(n: int) -> Shape:
+    """Few worlds are spread over the multiprocessors; of many, each thread has one as far as that goes."""
+    if n <= 16_384:
+        return Shape((8, 2), (32, 1), (16, 2))
+    return Shape((32, 2), (128, 4), (32, 2))
+
+
+def step(
+    state: list[torch.Tensor], books: list[torch.Tensor], clock: torch.Tensor, keys: torch.Tensor, action: torch.Tensor,
+    near: torch.Tensor, out: list[torch.Tensor], most: int, whole: dict[str, int], real: list[float],
+) -> None:  # fmt: skip
+    """One step; see `_fast.foraging_step`, for the order of `real` too. `out` is what it returns, to be filled."""
+    n = keys.shape[0]
+    rows = triton.next_power_of_2(whole["HEIGHT"])
+    world = {name: whole[name] for name in ("HEIGHT", "WIDTH", "RADIUS")}
+    over = torch.empty(n, dtype=torch.bool, device=keys.device)
+    everybody, shapes = most >= n, shape(n)
+    if not everybody and n <= ALONE:
+        shapes = Shape((triton.next_power_of_2(n), 16), *shapes[1:])
+    group = shapes.act[0]
+    groups = triton.cdiv(n, group)
+    counts = torch.empty(groups, dtype=torch.int32, device=keys.device)
+    launches = ((shapes.act, True, False), (shapes.renew, False, True))
+    for (block, warps), act, renew in ((shapes.both, True, True),) if everybody or n <= ALONE else launches:
+        _step_kernel[(triton.cdiv(n, block),)](
+            *state, *books, clock, keys, action, near, *out, over, counts, n, most, groups, *real, **world,
+            **{name: whole[name] for name in STEP_WHOLE}, ACT=act, RENEW=renew, ALL=everybody, GROUP=group,
+            GROUPS=triton.next_power_of_2(groups), ROWS=rows, CHUNK=max(4, block // 16), BLOCK=block, num_warps=warps,
+            enable_fp_fusion=False,
+        )  # fmt: skip
+    if whole["LIFE"]:
+        _life_kernel[(min(most, n),)](
+            *state, books[0], clock, keys, out[1], out[2], out[12], over, real[3], *real[9:], **world,
+            **{name: whole[name] for name in LIFE_WHOLE},
+            BLOCK=max(32, triton.next_power_of_2(whole["DRAWS"])), ROWS=rows, PART=16, num_warps=4,
+            enable_fp_fusion=False,
+        )  # fmt: skip
