@@ -41,6 +41,13 @@ def test_several_seeds_go_into_folders_of_their_own(denizen, tmp_path):
     code, out, _ = denizen("evaluate", "runs", "--worlds", "8", "--steps", "10")
     assert code == 0
     assert "over 2 training seeds" in out
+    assert denizen(*SMALL, "--seeds", "2", "--seed", "5", "--out", "at-once", "--quiet", "--together")[0] == 0
+    for seed in (5, 6):  # the same numbers, whichever way
+        one, other = (read_metrics(tmp_path / f"{name}/seed-{seed}") for name in ("runs", "at-once"))
+        assert str(one) == str(other)
+    code, _, err = denizen(*SMALL, "--seeds", "2", "--together", "--wandb", "project")
+    assert code == 2
+    assert "--together writes run folders only" in err
 
 
 def test_an_interrupted_training_is_resumed(denizen, tmp_path, monkeypatch):
