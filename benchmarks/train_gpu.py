@@ -70,10 +70,13 @@ def training(name, device, **settings):
 def ppo(name, device, rounds, **settings):
     algorithm, _, iteration = training(name, device, **settings)
     found = stretches(iteration, device, rounds)
+    told = {}
+    if device == "cuda":
+        told["kernels"], told["longest"] = kernels(iteration, 1)
     return {
         "part": f"PPO {name} {algorithm.num_envs} x {algorithm.num_steps}", "path": iteration.path,
         "steps_per_second": algorithm.samples / min(found), "spread": max(found) / min(found),
-        "ready_s": iteration.seconds_to_ready, "ms_per_update": min(found) * 1e3,
+        "ready_s": iteration.seconds_to_ready, "ms_per_update": min(found) * 1e3, **told,
     }  # fmt: skip
 
 
@@ -83,7 +86,7 @@ def kernels(call, steps):
         call()
         torch.cuda.synchronize()
     events = sorted((e for e in seen.key_averages() if e.device_time_total), key=lambda e: -e.device_time_total)
-    top = [f"{e.key[:40]} {e.count / steps:.2f} x {e.device_time_total / e.count:.2f} us" for e in events[:4]]
+    top = [f"{e.key[:40]} {e.count / steps:.2f} x {e.device_time_total / e.count:.2f} us" for e in events[:12]]
     return sum(e.count for e in events) / steps, top
 
 
@@ -172,13 +175,15 @@ def main():
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--parts", nargs="+", default=["check", "worlds", "cartpole", "few", "breakout", "foraging"])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tf32", action="store_true", help="matrix products in TF32, as JAX has them by default")
     parser.add_argument("--plain", action="store_true", help="foraging worlds without their form in place")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     if given.plain:
         Foraging.in_place = dz.Env.in_place
     card = torch.cuda.get_device_name() if given.device == "cuda" else platform.processor() or platform.machine()
-    facts = {"card": card, "torch": torch.__version__, "threads": torch.get_num_threads()}
+    torch.backends.cuda.matmul.allow_tf32 = given.tf32
+    facts = {"card": card, "torch": torch.__version__, "threads": torch.get_num_threads(), "tf32": given.tf32}
     print(facts, flush=True)
     rows = []
     for row in measured(given.parts, given.device, given.rounds):

@@ -65,3 +65,19 @@ def test_numbers_of_cpu_and_cuda_agree():
         told.append((weights(held).cpu(), metrics["value_loss"].cpu()))
     assert torch.allclose(told[0][0], told[1][0], atol=1e-4)
     assert torch.allclose(told[0][1], told[1][1], rtol=1e-3)
+
+
+@pytest.mark.parametrize("activation", [torch.nn.Tanh, torch.nn.ReLU])
+def test_two_layers_are_one_operation_of_the_same_values(activation):
+    env = CartPole()
+    policy = dz.rl.mlp(env, (64, 64), activation=activation)
+    looks = torch.randn(300, 4)
+    plain = policy.body(looks)
+    policy.cuda()
+    fused = policy.body(looks.cuda())
+    assert fused.grad_fn is not None
+    assert "denizen" in type(fused.grad_fn).__name__.lower() or "Generated" in type(fused.grad_fn).__name__
+    assert torch.allclose(fused.cpu(), plain, atol=1e-5)
+    seen = looks.cuda().requires_grad_()  # to look into the network, its layers are taken one by one
+    policy.body(seen).sum().backward()
+    assert seen.grad.any()
