@@ -109,14 +109,15 @@ class Iteration:
             self._algorithm.update(self._training)
 
     def _capture(self) -> None:
-        # Captured where it was warmed up: work space of matrix products belongs to a stream, and graphs of several
-        # trainings that run at once must not share it.
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
+        # Captured and warmed up on the stream of the caller, unless that is the default one, which cannot be captured:
+        # work space of matrix products belongs to a stream, and graphs that run at once must not share it.
+        current = torch.cuda.current_stream()
+        side = torch.cuda.Stream() if current == torch.cuda.default_stream() else current
+        side.wait_stream(current)
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
                 self._algorithm.update(self._training)
-        torch.cuda.current_stream().wait_stream(side)
+        current.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
             self._metrics = self._algorithm.update(self._training)

@@ -16,7 +16,7 @@ from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
 from denizen.rl._train import Trained, new_loop
 
-AT_ONCE = 16  # torch has 32 streams, of which a training takes two
+AT_ONCE = 16  # torch has 32 streams, which others use as well
 
 
 def train_seeds(
