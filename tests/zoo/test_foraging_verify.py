@@ -8,7 +8,8 @@ import denizen as dz
 from denizen.rl._survival import Survival
 from denizen.zoo.foraging import foraging
 from denizen.zoo.foraging.agents import Learnt, OmniscientSeeker, ProxySeeker, Uniform
-from denizen.zoo.foraging.report import _directions
+from denizen.zoo.foraging.evaluate import forage
+from denizen.zoo.foraging.report import _directions, write_report
 from denizen.zoo.foraging.verify import SIDES, Directions, directions, lasting, mean_of
 
 ENV = foraging()
@@ -81,6 +82,17 @@ def test_maps_are_kept_averaged_and_reported(tmp_path):
     assert "| both | 75 | 75 | 75 | 75 |" in text
     assert "| 50 | 50 | 50 |" in text  # one of two trainings passes
     assert _directions({}) == []
+
+
+def test_a_report_draws_the_maps(tmp_path):
+    worlds = foraging(height=16, width=16, food_range=(4, 6), poison_range=(4, 6))
+    found = forage(worlds, Uniform(worlds), num_envs=4, steps=20, device="cpu")
+    path = write_report(tmp_path, {"proxy": [found]}, directions={"proxy": [directions(worlds, Uniform(worlds))]})
+    text = path.read_text(encoding="utf-8")
+    assert "## Where do they go?" in text
+    assert "![Moves in constructed scenes](directions.png)" in text
+    assert "Do they live" not in text  # 20 steps are too few to tell
+    assert (tmp_path / "directions.png").stat().st_size > 5_000
 
 
 def test_lives_are_held_against_what_is_wanted():
