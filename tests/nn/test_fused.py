@@ -133,6 +133,23 @@ def test_the_fast_network_takes_them(changes, again, device, monkeypatch):
     torch.testing.assert_close(fast.embed.grad, reference.embed.grad, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_recomputed_steps_drop_the_same_units(device, monkeypatch):
+    monkeypatch.setattr(_dynamic, "available", lambda device: True)
+    monkeypatch.setattr(_dynamic, "fits", lambda h, times, heads: True)
+    model = random_model(DynamicDotGAT, small(hidden=32, dropout=0.3), dtype=torch.float32).to(device).train()
+    series, found = torch.randn(2, 7, 4, device=device), []
+    for model.checkpoint_steps in (False, True):
+        torch.manual_seed(5)
+        model.zero_grad()
+        outputs = model(series).outputs
+        outputs.square().sum().backward()
+        found.append([outputs.detach(), *(weight.grad for weight in model.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    assert torch.equal(found[0][0], found[1][0])
+
+
 @pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreter's process")
 def test_launches(launched):
     """Five for a step forward and eight back: nothing but these and the casts of four matrices touches the rows."""
@@ -207,9 +224,10 @@ def test_who_is_asked(dtype, monkeypatch):
     assert len(asked) == (dtype is not torch.float32)
 
 
-def test_one_graph(monkeypatch):
+@pytest.mark.parametrize("again", [False, True])
+def test_one_graph(again, monkeypatch):
     monkeypatch.setattr(_dynamic, "available", lambda device: True)
-    model = DynamicDotGAT(small(hidden=32)).train()
+    model = DynamicDotGAT(small(hidden=32), checkpoint_steps=again).train()
     graphs = []
 
     def seen(graph, inputs):
@@ -220,7 +238,8 @@ def test_one_graph(monkeypatch):
     with torch.autocast("cpu", torch.bfloat16):
         torch.compile(model, fullgraph=True, dynamic=False, backend=seen)(torch.randn(2, 7, 4))
     assert len(graphs) == 1
-    assert "message_steps" in graphs[0].code
+    codes = [module.code for module in graphs[0].modules() if isinstance(module, torch.fx.GraphModule)]
+    assert sum(code.count("denizen.message_steps") for code in codes) >= 1
 
 
 def test_shapes_are_known_without_running():

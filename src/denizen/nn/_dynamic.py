@@ -122,15 +122,13 @@ class DynamicDotGAT(nn.Module):
     def steps(self, h: Tensor, times: int) -> Tensor:
         """All message steps over `h` `[agents, batch * times, H]`."""
         bias = None if self.bias is None else self.bias()  # once, whatever the number of steps
-        again = self.checkpoint_steps and torch.is_grad_enabled()
-        fused, number = self._fuses(h, times), self.config.message_steps
-        if fused and not again:
-            return self._fused_steps(h, times, bias, number)
-        step = self._fused_steps if fused else self._step
+        again, number = self.checkpoint_steps and torch.is_grad_enabled(), self.config.message_steps
+        if self._fuses(h, times):
+            return self._fused_steps(h, times, bias, again)
         for _ in range(number):
             if again:
                 keeps = self.training and self.config.dropout > 0
-                h = checkpoint(step, h, times, bias, use_reentrant=False, preserve_rng_state=keeps)
+                h = checkpoint(self._step, h, times, bias, use_reentrant=False, preserve_rng_state=keeps)
             else:
                 h = self._step(h, times, bias)
         return h
@@ -144,18 +142,31 @@ class DynamicDotGAT(nn.Module):
         whole = self._has_kernels and usual and dense and self.config.message_steps > 0
         return whole and fits(h, remembered, self.config.num_heads)
 
-    def _fused_steps(self, h: Tensor, times: int, bias: Tensor | None, number: int = 1) -> Tensor:
-        heads, rate = self.config.num_heads, self.drop.p if self.drop.training else 0.0
-        attentions: list[Tensor | None] = []
+    def _fused_steps(self, h: Tensor, times: int, bias: Tensor | None, again: bool) -> Tensor:
+        config, rate = self.config, self.drop.p if self.drop.training else 0.0
+        weights: list[Tensor | None] = []
         for part in (self.memory, self.social):
             fused: Any = None if part is None else part.fused
-            attentions += [None, None] if part is None else [part.norm.gain, pack(fused.weight, part.shared, heads)]
+            weights += (
+                [None, None] if part is None else [part.norm.gain, pack(fused.weight, part.shared, config.num_heads)]
+            )
         if bias is None and self.social is not None:
-            bias = h.new_zeros(self.config.num_agents, self.config.num_agents, dtype=torch.float32)
+            bias = h.new_zeros(config.num_agents, config.num_agents, dtype=torch.float32)
+        inner: Any = self.mlp.inner
+        outer: Any = self.mlp.outer
+        weights += [bias, self.mlp.norm.gain, inner.weight, inner.bias, outer.weight, outer.bias]
         seed = torch.randint(2**31, (1,), device=h.device) if rate else None
-        mlp = self.mlp.norm.gain, self.mlp.inner.weight, self.mlp.inner.bias, self.mlp.outer.weight, self.mlp.outer.bias
-        keep = torch.is_grad_enabled()
-        return message_steps(h, *attentions, bias, *mlp, seed, times, heads, number, rate, self.config.eps, keep)[0]
+
+        def go(h: Tensor, seed: Tensor | None, number: int, keep: bool) -> Tensor:
+            return message_steps(h, *weights, seed, times, config.num_heads, number, rate, config.eps, keep)[0]
+
+        if not again:
+            return go(h, seed, config.message_steps, torch.is_grad_enabled())
+        sublayers = 1 + (self.memory is not None) + (self.social is not None)
+        for step in range(config.message_steps):  # what is dropped follows from the seed: no generator to set back
+            own = None if seed is None else seed + step * sublayers
+            h = checkpoint(go, h, own, 1, True, use_reentrant=False, preserve_rng_state=False)
+        return h
 
     def _step(self, h: Tensor, times: int, bias: Tensor | None) -> Tensor:
         if self.memory is not None:
