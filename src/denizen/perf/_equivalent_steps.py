@@ -1,5 +1,6 @@
 """Whether two steps of training do the same, for steps whose inside is not known."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,8 @@ from torch.utils import _pytree
 
 from denizen.errors import InputError
 from denizen.perf._equivalent import _seed
-from denizen.perf._equivalent_compare import DIFFERENT, TOLERANCES, Rule
+from denizen.perf._equivalent_compare import DIFFERENT, TOLERANCES, WITHIN, Rule
+from denizen.perf._equivalent_rounding import MEMBERS, WHY, Doubtful, Noise, Tops, doubtful, same_start
 from denizen.perf._equivalent_side import outputs_of
 from denizen.perf._equivalent_verdict import Verdict
 from denizen.perf._equivalent_weights import Mapped, Weights
@@ -26,6 +28,10 @@ def equivalent_steps(
     weights took. What the steps return is compared, and all weights and gradients after each step. Modules are those
     that the steps use by name, in that order.
 
+    Where weights differ, the reference takes its steps again with noise of the size of rounding on its gradients: Adam
+    makes a full step of a gradient that is zero but for rounding. What is no further away than noise brings the
+    reference itself passes.
+
     Raises:
         InputError: they use other numbers of modules, or the weights of `b` cannot be told from those of `a`.
     """
@@ -36,25 +42,63 @@ def equivalent_steps(
     mine, others = modules_of(a), modules_of(b)
     if len(mine) != len(others):
         raise InputError(f"a uses {len(mine)} modules by name and b {len(others)}: they cannot be compared")
-    pairs = [(x, y, Mapped(x, y, weights)) for x, y in zip(mine, others, strict=True)]
-    for x, y, mapped in pairs:
+    maps = [Mapped(x, y, weights) for x, y in zip(mine, others, strict=True)]
+    starts = [{name: tensor.detach().cpu().clone() for name, tensor in x.state_dict().items()} for x in mine]
+    for x, y, mapped in zip(mine, others, maps, strict=True):
         y.load_state_dict(mapped({name: tensor.clone() for name, tensor in x.state_dict().items()}))
     _share_data(a, b)
-    verdict, rule = Verdict("; ".join(dict.fromkeys(m.about for _, _, m in pairs)), seed=seed), Rule(TOLERANCES)
+    verdict, rule = Verdict("; ".join(dict.fromkeys(m.about for m in maps)), seed=seed), Rule(TOLERANCES)
+    tops, doubts = Tops(mine), dict[tuple[int, str], Doubtful]()
     for number in range(1, steps + 1):
-        results = []
-        for step in (a, b):
-            _seed(seed + number)
-            results.append(_tensors(step()))
-        _compare(verdict, rule, number, "the step's result", *results)
-        for place, (x, y, mapped) in enumerate(pairs):
-            which = f" of module {place}" if len(pairs) > 1 else ""
-            _compare(verdict, rule, number, f"gradient{which}: ", mapped(_gradients(x)), _gradients(y))
-            _compare(verdict, rule, number, f"weight{which}: ", mapped(x.state_dict()), y.state_dict())
+        seen = [
+            _taken(step, modules, way, seed + number) for step, modules, way in ((a, mine, maps), (b, others, None))
+        ]
+        tops.end_step()
+        for (kind, x), (_, y) in zip(*seen, strict=True):
+            _compare(verdict, rule, number, kind, x, y, doubts)
         verdict.steps = number
-        if verdict.level == DIFFERENT:
-            break
+    tops.close()
+    if doubts and len(doubts) == len(verdict.differences):
+        _excuse(verdict, rule, doubts, make_a, (starts, maps, mine), tops.steps, seed)
     return verdict
+
+
+Kinds = list[tuple[str, dict[str, Tensor]]]
+
+
+def _taken(step: Callable[[], Any], modules: list[nn.Module], maps: list[Mapped] | None, seed: int) -> Kinds:
+    """A step: what it returned, and gradients and weights of its modules, as the candidate names them."""
+    _seed(seed)
+    seen = [("the step's result", _tensors(step()))]
+    for place, module in enumerate(modules):
+        which = f" of module {place}" if len(modules) > 1 else ""
+        for kind, tensors in (("gradient", _gradients(module)), ("weight", module.state_dict())):
+            seen.append((f"{kind}{which}: ", maps[place](tensors) if maps is not None else tensors))
+    return seen
+
+
+def _excuse(
+    verdict: Verdict, rule: Rule, doubts: dict[tuple[int, str], Doubtful], make: Callable[[], Callable[[], Any]],
+    reference: tuple[list[dict[str, Tensor]], list[Mapped], list[nn.Module]], tops: list[float], seed: int,
+) -> None:  # fmt: skip
+    """Let pass what is no further from the reference than rounding brings the reference itself."""
+    starts, maps, used = reference
+    for member in range(MEMBERS):
+        _seed(seed)
+        step = make()
+        modules = modules_of(step)
+        if not same_start(modules, starts, used):
+            return
+        noise = Noise(modules, member)
+        for number, top in enumerate(tops, 1):
+            noise.largest = top
+            for kind, tensors in _taken(step, modules, maps, seed + number):
+                for name in tensors:
+                    if (number, f"{kind}{name}") in doubts:
+                        doubts[number, f"{kind}{name}"].add(rule, tensors[name])
+    for doubt in doubts.values():
+        if doubt.excused(rule):
+            verdict.compared[doubt.place] = dataclasses.replace(verdict.compared[doubt.place], level=WITHIN, why=WHY)
 
 
 def modules_of(step: Callable[..., Any]) -> list[nn.Module]:
@@ -78,13 +122,20 @@ def _share_data(a: Callable[..., Any], b: Callable[..., Any]) -> None:
                         into.copy_(source)
 
 
-def _compare(verdict: Verdict, rule: Rule, step: int, title: str, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+def _compare(
+    verdict: Verdict, rule: Rule, step: int, title: str, a: dict[str, Tensor], b: dict[str, Tensor],
+    doubts: dict[tuple[int, str], Doubtful],
+) -> None:  # fmt: skip
     if a.keys() != b.keys():
         verdict.differs(step, title, f"{list(a)} against {list(b)}")
         return
     largest = max((float(t.detach().abs().max()) for t in a.values() if t.numel() and t.is_floating_point()), default=0)
     for name, tensor in a.items():
-        verdict.add(rule.compare(f"{title}{name}", step, tensor, b[name], None, largest))
+        found = rule.compare(f"{title}{name}", step, tensor, b[name], None, largest)
+        doubt = doubtful(len(verdict.compared), tensor, b[name], largest) if found.level == DIFFERENT else None
+        if doubt is not None:
+            doubts[step, f"{title}{name}"] = doubt
+        verdict.add(found)
 
 
 def _tensors(result: Any) -> dict[str, Tensor]:
