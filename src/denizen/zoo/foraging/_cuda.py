@@ -302,6 +302,12 @@ def _step_kernel(
 
 
 @triton.jit
+def _clear(planes, world, number, SPAN: tl.constexpr, BLOCK: tl.constexpr):
+    for begin in range(0, 2 * SPAN, BLOCK):
+        tl.store(planes + world * 2 * SPAN + begin + number, number * 0, mask=begin + number < 2 * SPAN)
+
+
+@triton.jit
 def _life_kernel(
     planes, taken, foods, poisons, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of,
     last_steps, last_food, last_poison, age_of,
@@ -310,7 +316,7 @@ def _life_kernel(
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, RADIUS: tl.constexpr,
     FOOD_LOW: tl.constexpr, FOOD_HIGH: tl.constexpr, POISON_LOW: tl.constexpr, POISON_HIGH: tl.constexpr,
     FOODS: tl.constexpr, POISONS: tl.constexpr, CELLS: tl.constexpr, PLACE: tl.constexpr,
-    DRAWS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, PART: tl.constexpr,
+    DRAWS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """A fresh world for the life that a row of `final_index` tells of, if it ended."""
     SPAN: tl.constexpr = WIDTH // 32 * HEIGHT
@@ -325,26 +331,33 @@ def _life_kernel(
         poison_word = _one_word(one.to(tl.int64), clock.to(tl.uint32), POISONS, first, second).to(tl.int64)
         poison_count = (POISON_LOW + ((poison_word * (POISON_HIGH + 1 - POISON_LOW)) >> 32)).to(tl.int32)
         number = tl.arange(0, BLOCK)
-        drawn_cells = _one_word(number.to(tl.int64), clock.to(tl.uint32), CELLS, first, second).to(tl.int64)
-        cell = ((drawn_cells * (HEIGHT * WIDTH)) >> 32).to(tl.int32)
-        new = (number < DRAWS).to(tl.int32)
-        for begin in range(0, DRAWS, PART):  # a cell that was drawn before is passed over
-            others = begin + tl.arange(0, PART)
-            drawn = _one_word(others.to(tl.int64), clock.to(tl.uint32), CELLS, first, second).to(tl.int64)
-            other = ((drawn * (HEIGHT * WIDTH)) >> 32).to(tl.int32)
-            again = (other[:, None] == cell[None, :]) & (others[:, None] < number[None, :])
-            new = new * (1 - tl.max(again.to(tl.int32), 0))
+        cell_word = _one_word(number.to(tl.int64), clock.to(tl.uint32), CELLS, first, second).to(tl.int64)
+        cell = ((cell_word * (HEIGHT * WIDTH)) >> 32).to(tl.int32)
+        drawn = number < DRAWS
+        bit, at = 1 << (cell % 32), (who * 2) * SPAN + cell // 32
+
+        # A cell that comes twice counts where it comes first. The planes tell which cells do, before they are filled.
+        _clear(planes, who, number, SPAN, BLOCK)
+        tl.debug_barrier()
+        again = drawn & ((tl.atomic_or(planes + at, bit, mask=drawn, sem="relaxed") & bit) != 0)
+        tl.atomic_or(planes + at + SPAN, bit, mask=again, sem="relaxed")
+        tl.debug_barrier()
+        twice = drawn & ((tl.load(planes + at + SPAN, mask=drawn, other=0, volatile=True) & bit) != 0)
+        new = (drawn & ~twice).to(tl.int32)
+        for _ in range(tl.sum(again.to(tl.int32))):
+            first_one = number == tl.min(tl.where(twice, number, BLOCK))
+            new += first_one.to(tl.int32)
+            twice = twice & (cell != tl.sum(tl.where(first_one, cell, 0)))
         rank = tl.cumsum(new, 0) - 1
         is_food = (new != 0) & (rank < food_count)
         put = (new != 0) & (rank < food_count + poison_count)
 
-        for begin in range(0, 2 * SPAN, BLOCK):
-            tl.store(planes + who * 2 * SPAN + begin + number, number * 0, mask=begin + number < 2 * SPAN)
+        tl.debug_barrier()
+        _clear(planes, who, number, SPAN, BLOCK)
         rows = tl.arange(0, ROWS)
         tl.store(taken + who * HEIGHT + rows, rows * 0, mask=rows < HEIGHT)
         tl.debug_barrier()
-        at = (who * 2 + tl.where(is_food, 0, 1)) * SPAN + cell // 32
-        tl.atomic_or(planes + at, 1 << (cell % 32), mask=put, sem="relaxed")
+        tl.atomic_or(planes + at + tl.where(is_food, 0, SPAN), bit, mask=put, sem="relaxed")
         tl.atomic_add(taken + who * HEIGHT + cell // WIDTH, put.to(tl.int32), mask=put, sem="relaxed")
         tl.debug_barrier()
         place_word = _below_2_31(world, clock, first, second, PLACE)

@@ -59,6 +59,6 @@ def step(
         _life_kernel[(min(most, n),)](
             *state, books[0], clock, keys, out[1], out[2], out[12], over, real[3], *real[9:], **world,
             **{name: whole[name] for name in LIFE_WHOLE},
-            BLOCK=max(32, triton.next_power_of_2(whole["DRAWS"])), ROWS=rows, PART=16, num_warps=4,
+            BLOCK=max(32, triton.next_power_of_2(whole["DRAWS"])), ROWS=rows, num_warps=4,
             enable_fp_fusion=False,
         )  # fmt: skip
