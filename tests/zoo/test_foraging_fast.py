@@ -13,6 +13,7 @@ import torch
 
 import denizen as dz
 from denizen.rl import Draws
+from denizen.rl._iteration import Iteration
 from denizen.rl._rollout import Collector, Memo, Rollout
 from denizen.zoo.foraging import MODES, Foraging, foraging
 from denizen.zoo.foraging.agents import OmniscientSeeker
@@ -110,23 +111,24 @@ def test_evaluations_count_the_same(triton, monkeypatch, lifetime):
     assert fast.food.sum() > 0
 
 
-@pytest.mark.parametrize("backend", [None, "aot_eager"])
-def test_rollouts_hold_the_same(triton, monkeypatch, backend):
+def both_rollouts(device, backend, rounds, **options):
+    """Rollouts by the fast form and by the plain one, compared after each; the worlds' buffers stay where they are."""
     made = []
     for fast in (True, False):
-        env = foraging("ground_truth_handhold", **TINY)
-        worlds = dz.rl.Worlds(env, 7, max_resets=2, device="cpu")
+        env = foraging("ground_truth_handhold", **options)
+        worlds = dz.rl.Worlds(env, 7, max_resets=2, device=device)
+        assert worlds.in_place
         if not fast:
             worlds._fast = None
-        policy = dz.rl.mlp(env, hidden=(8,))
+        policy = dz.rl.mlp(env, hidden=(8,)).to(device)
         memo = Memo(worlds, policy)
         rollout = Rollout(memo, env, 4)
-        collector = Collector(worlds, policy, Draws(3, torch.arange(7)), contextlib.nullcontext)
+        collector = Collector(worlds, policy, Draws(3, torch.arange(7, device=device)), contextlib.nullcontext)
         if fast and backend is not None:
             collector.compile(backend)
         made.append((collector, memo, rollout))
     places = [tensor.data_ptr() for tensor in made[0][1].tensors()]
-    for _ in range(4):
+    for _ in range(rounds):
         for collector, memo, rollout in made:
             collector.collect(memo, rollout)
         (_, memo, fast), (_, other, plain) = made
@@ -137,6 +139,11 @@ def test_rollouts_hold_the_same(triton, monkeypatch, backend):
         assert torch.equal(fast.lives, plain.lives)
         assert torch.equal(fast.flows, plain.flows)
     assert places == [tensor.data_ptr() for tensor in made[0][1].tensors()]
+
+
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_rollouts_hold_the_same(triton, backend):
+    both_rollouts("cpu", backend, 4, **TINY)
 
 
 def interpret(expression):
@@ -193,3 +200,30 @@ def test_evaluations_count_the_same_on_cuda(monkeypatch, lifetime):
     for name in COUNTED:
         assert (getattr(fast, name) == getattr(plain, name)).all(), name
     assert fast.food.sum() > 0
+
+
+@pytest.mark.cuda
+def test_rollouts_hold_the_same_on_cuda():
+    both_rollouts("cuda", None, 30, steps=20)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("lifetime", ["persist", "life"])
+def test_training_in_place_captured(lifetime):
+    env = foraging("ground_truth_handhold", grid_lifetime=lifetime, steps=20)
+    training = dz.rl.PPO(num_envs=192, num_steps=16).init(env, dz.rl.mlp(env), total_steps=10**6, device="cuda")
+    iteration = Iteration(training.algorithm, training, compile=True)
+    iteration.warm_up()
+    carry, before = training.memo.worlds, training.memo.worlds.clone()
+    items = [before.leaves[place].clone() for place in (2, 3)]
+    for _ in range(20):
+        iteration()
+    assert iteration.path == "captured"
+    assert int(carry.clock) == int(before.clock) + 320
+    look = training.worlds._see(carry.leaves, carry.age, {})
+    assert torch.equal(look.observation, training.memo.look.observation)
+    planes, taken, foods, poisons = carry.leaves[:4]
+    bits = ((planes[..., None] >> torch.arange(32, device="cuda")) & 1).sum((2, 3, 4))
+    assert torch.equal(bits, torch.stack([foods, poisons], 1))
+    assert torch.equal(taken.sum(1), foods + poisons)
+    assert all(torch.equal(a, b) for a, b in zip(items, (foods, poisons), strict=True)) == (lifetime == "persist")
