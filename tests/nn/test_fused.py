@@ -34,7 +34,17 @@ CASES = {  # agents, samples, times, width, heads, steps, rate, memory, talk
 
 
 @pytest.fixture(autouse=INTERPRETED)
-def _quiet():
+def _interpreter(monkeypatch):
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def with_indices(tensor, scope):
+        """Triton 3.6 makes int() of arrays of one element, which NumPy refuses since 2.4."""
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", with_indices)
     with warnings.catch_warnings():  # NumPy warns where lanes that are masked out compute inf - inf
         warnings.simplefilter("ignore")
         yield

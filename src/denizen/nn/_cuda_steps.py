@@ -19,7 +19,7 @@ TILES: dict[str, dict[str, int]] = {
     "talk_backward": {"ROWS": 4, "num_warps": 2},
     "think": {"ROWS": 64, "num_warps": 8},
     "think_backward": {"ROWS": 32, "num_warps": 8},
-    "weight_gradient": {"ROWS": 64, "COLUMNS": 32, "num_warps": 4, "num_stages": 4},
+    "weight_gradient": {"ROWS": 64, "COLUMNS": 64, "num_warps": 8, "num_stages": 4},
 }
 
 
@@ -120,7 +120,7 @@ class Launcher:
     def weight_gradient(self, x: Tensor, y: Tensor, dweight: Tensor, dbias: Tensor | None, *, add: bool) -> None:
         """`dweight` float32 `[products, width, columns]` of products of `x`; `y` is the gradient of their results."""
         columns, tile = y.shape[-1], TILES["weight_gradient"]
-        block = min(tile["COLUMNS"], self.width)
+        block = min(tile["COLUMNS"], self.width)  # wide ones read `x` less often, narrow ones are more programs
         _cuda._weight_gradient_kernel[(columns // block, x.shape[:-2].numel())](
             x, y, dweight, dweight if dbias is None else dbias, self.rows, columns, int(add), BIAS=dbias is not None,
             **self.whole, **{**tile, "COLUMNS": block},

@@ -19,8 +19,11 @@ MAX_AGENTS, MAX_TIMES, MAX_WIDTH, HEADS = 64, 128, 128, (16, 32, 64)
 
 
 def available(device: torch.device) -> bool:
-    """Whether the kernels run on a device; not to be asked within a compiled function, which cannot look."""
-    if device.type != "cuda" or _library.variant(device) != "triton":
+    """Whether the kernels run on a device; not to be asked within a compiled function, which cannot look.
+
+    Nor on AMD's devices, whose shared memory is smaller than the tiles here.
+    """
+    if device.type != "cuda" or torch.version.hip or _library.variant(device) != "triton":
         return False
     return torch.cuda.get_device_capability(device) >= (8, 0)  # older ones have too little shared memory
 
