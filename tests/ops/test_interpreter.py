@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 FEW = (
     "worlds-5 or published_vectors or frozen or each-5 or poisons or hardly or few_and_many or strides"
     " or weights_of_a_hub or first_flagged or backward_sums or adam or values_and_gradients"
-    " or against_a_matrix and 3-True"
+    " or against_a_matrix and 3-True or convolutions and shape1"
 )
 ALL = "not threads and not hub and not number_of and not repeats"
 
@@ -29,7 +29,19 @@ ALL = "not threads and not hub and not number_of and not repeats"
 def interpret(expression: str) -> None:
     """Run tests of ops under the interpreter; `expression` picks them by name."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", "--color=no"]
-    files = ["philox", "rows", "adam", "mlp", "pairs", "edges", "gradients", "worlds", "properties", "interpreter"]
+    files = [
+        "philox",
+        "rows",
+        "adam",
+        "mlp",
+        "conv",
+        "pairs",
+        "edges",
+        "gradients",
+        "worlds",
+        "properties",
+        "interpreter",
+    ]
     command += ["-o", "addopts=", "-m", "not cuda", "-k", f"({expression}) or every_kernel"]
     # NumPy warns where lanes that are masked out compute inf * 0.
     command += ["-W", "ignore::RuntimeWarning", *(str(HERE / f"test_{name}.py") for name in files)]

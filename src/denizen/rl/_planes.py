@@ -1,26 +1,27 @@
 """Convolutions over planes, in the form that a GPU takes fastest: channels last, the first one as a matrix product."""
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from denizen import ops
+
 _ALIGNED = 8  # entries of a row of 16 bytes in bfloat16, which tensor cores want
-_PARTS = 256  # of the rows, whose weight gradients are taken apart: twice the multiprocessors of an H100
 _READY = "ready_"
 
 
 class Planes(nn.Sequential):
     """3 x 3 convolutions with padding 1 and ReLU over planes `[rows, channels, height, width]`, then a linear layer.
 
-    On CUDA (`spread_out`) activations are `[rows, height, width, channels]` in memory. The first convolution has so few
-    channels that cuDNN leaves the tensor cores aside (23.6 of 97 ms of a foraging update went into its weight gradient,
-    18 ms into layouts): its patches, `9 * channels` numbers for each cell, are written out and multiplied. Patches of
-    later layers would be 1.7 GB for 24,576 looks of 11 x 11 cells and are left to cuDNN. Elsewhere the layers run as
-    they are; keys and shapes of parameters are those of `nn.Sequential` everywhere.
+    On CUDA (`spread_out`) activations are `[rows, height, width, channels]`. The first convolution has so few channels
+    that cuDNN leaves the tensor cores aside (23.6 of 97 ms of a foraging update went into its weight gradient, 18 ms
+    into layouts): its patches, `9 * channels` numbers for each cell, are written out and multiplied. Patches of later
+    layers would be 1.7 GB for 24,576 looks of 11 x 11 cells; `ops.conv` gathers them as it multiplies. Elsewhere the
+    layers run as they are; keys and shapes of parameters are those of `nn.Sequential` everywhere.
     """
 
     def __init__(self, planes: Sequence[int], channels: Sequence[int], hidden: int) -> None:
@@ -44,13 +45,11 @@ class Planes(nn.Sequential):
         """The form for CUDA; runs everywhere."""
         kind = planes.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else planes.dtype
-        first, *weights = self._held() or self._weights(dtype)
-        start, *biases = [self._numbers(layer, "bias").to(dtype) for layer in self._layers()]
-        # Of [rows, height, width, channels]: the memory format channels_last.
-        seen = F.relu(product(patches(planes, first.shape[1], dtype), first, start)).permute(0, 3, 1, 2)
-        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
-            seen = F.relu(F.conv2d(seen, weight, bias, padding=1))
-        return F.relu(F.linear(seen.permute(0, 2, 3, 1).flatten(1), weights[-1], biases[-1]))
+        *weights, last = self._held() or self._weights(dtype)
+        *biases, bias = [self._numbers(layer, "bias") for layer in self._layers()]
+        given = patches(planes, weights[0].shape[1], dtype)
+        seen = _Convolutions.apply(given, *weights, *biases)
+        return F.relu(F.linear(seen.flatten(1), last.to(dtype), bias.to(dtype)))
 
     def _layers(self) -> list[nn.Module]:
         """Those with weights: convolutions, then the linear layer."""
@@ -64,18 +63,19 @@ class Planes(nn.Sequential):
         return found
 
     def _weights(self, dtype: torch.dtype) -> list[Tensor]:
-        """Weights as `spread_out` takes them, in the precision in which it runs.
+        """Weights as `spread_out` takes them.
 
-        Of the first convolution `[channels, patch]`, of the others channels last, of the linear layer with the inputs
-        in the order of (height, width, channels).
+        Of convolutions `[offsets, channels, out]`, the first with one offset and patches for channels; of the linear
+        layer with the inputs in the order of (height, width, channels).
         """
-        first, *rest, linear = [self._numbers(layer, "weight").to(dtype) for layer in self._layers()]
+        first, *rest, linear = [self._numbers(layer, "weight") for layer in self._layers()]
         flat, count = first.flatten(1), (rest[-1] if rest else first).shape[0]
-        return [
-            F.pad(flat, (0, -flat.shape[1] % _ALIGNED)),
-            *[weight.contiguous(memory_format=torch.channels_last) for weight in rest],
-            linear.unflatten(1, (count, -1)).transpose(1, 2).flatten(1),
+        convolutions = [
+            F.pad(flat, (0, -flat.shape[1] % _ALIGNED)).t()[None],
+            *[weight.flatten(2).permute(2, 1, 0) for weight in rest],
         ]
+        linear = linear.to(dtype).unflatten(1, (count, -1)).transpose(1, 2).flatten(1)
+        return [*convolutions, linear]
 
     def _held(self) -> list[Tensor]:
         return [buffer for name, buffer in self._buffers.items() if name.startswith(_READY) and buffer is not None]
@@ -87,7 +87,7 @@ class Planes(nn.Sequential):
         They are buffers meanwhile, since what records a function of a module takes those as inputs.
         """
         with torch.no_grad():
-            weights = self._weights(dtype)
+            weights = [weight.to(dtype).contiguous() for weight in self._weights(dtype)]
         for number, weight in enumerate(weights):
             self.register_buffer(f"{_READY}{number}", weight, persistent=False)
         try:
@@ -99,7 +99,43 @@ class Planes(nn.Sequential):
 
 def spreads(tensor: Tensor) -> bool:
     """Whether a network over this tensor, or with this weight, takes the form for CUDA."""
-    return tensor.is_cuda
+    return tensor.is_cuda and ops.conv_fits(tensor)
+
+
+class _Convolutions(torch.autograd.Function):
+    """Convolutions with ReLU one after the other: of images, weights and biases.
+
+    Together, since the gradient of one layer's input passes the ReLU of the layer before as it is computed.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, given: Tensor, *parameters: Tensor) -> Tensor:  # type: ignore[override]  # pyrefly: ignore
+        """See `ops.conv`; parameters are float32 or in the dtype of the images."""
+        half = len(parameters) // 2
+        weights = [weight.to(given.dtype).contiguous() for weight in parameters[:half]]
+        seen = [given]
+        for weight, bias in zip(weights, parameters[half:], strict=True):
+            seen.append(ops.conv(seen[-1], weight, bias.to(torch.float32)))
+        ctx.save_for_backward(*seen, *weights)
+        return seen[-1]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]  # pyrefly: ignore
+        """Gradients of all arguments; of the images where asked."""
+        half = len(ctx.saved_tensors) // 2
+        seen, weights = ctx.saved_tensors[: half + 1], ctx.saved_tensors[half + 1 :]
+        gradient = torch.where(seen[-1] > 0, gradient, 0.0)
+        slopes: list[Tensor] = []
+        biases: list[Tensor] = []
+        for number in reversed(range(half)):
+            weight = weights[number]
+            slope, bias = ops.conv_weight_gradient(seen[number], gradient, weight.shape[0])
+            slopes.insert(0, slope)
+            biases.insert(0, bias)
+            if number:
+                gradient = ops.conv_input_gradient(gradient, weight, seen[number])
+        wanted = ctx.needs_input_grad[0]  # to look into a network; learning needs none
+        return gradient @ weights[0][0].t() if wanted else None, *slopes, *biases
 
 
 def patches(planes: Tensor, width: int, dtype: torch.dtype) -> Tensor:
@@ -113,15 +149,3 @@ def patches(planes: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     around = F.pad(planes.to(dtype), (1, 1, 1, 1)).unfold(2, 3, 1).unfold(3, 3, 1)
     flat = around.permute(0, 2, 3, 1, 4, 5).flatten(3)
     return F.pad(flat, (0, width - flat.shape[3]))
-
-
-def product(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A linear layer over very many rows: `[rows, …, inputs]` by `[outputs, inputs]` to `[rows, …, outputs]`.
-
-    As a batch of products, so that the gradient of the weight is one as well: a single one, whose inner dimension is
-    all rows and whose result is a tile or two, would leave most of the GPU idle.
-    """
-    parts = math.gcd(inputs.shape[0], _PARTS)
-    batch = inputs.reshape(parts, -1, inputs.shape[-1])
-    found = torch.bmm(batch, weight.t().expand(parts, -1, -1))
-    return found.view(*inputs.shape[:-1], -1) + bias
