@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from denizen import ops
+from denizen.errors import ModelError
 from denizen.nn import DynamicDotGAT, DynamicDotGATReference, SmallWorld, _dynamic, _fused
 
 from .configurations import random_model, small, some_sensing
@@ -158,6 +159,20 @@ def test_recomputed_steps_drop_the_same_units(device, monkeypatch):
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
     assert torch.equal(found[0][0], found[1][0])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_worlds_are_samples(device):
+    h, weights, _, (times, heads, steps, _, eps) = some_case("all", device)
+    worlds = torch.stack([h, h.flip(1), -h])
+    rest = (*weights[1:], None, times, heads, steps, 0.0, eps, False)
+    run_with = lambda gain, h: _fused.message_steps(h, gain, *rest)[0]
+    run = lambda h: run_with(weights[0], h)
+    with torch.no_grad():
+        found, expected = torch.vmap(run)(worlds), torch.stack([run(h) for h in worlds])
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        with pytest.raises(ModelError, match="differ between worlds"):
+            torch.vmap(lambda gain: run_with(gain, h))(torch.stack([weights[0]] * 3))
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreter's process")

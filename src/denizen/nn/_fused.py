@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from denizen.errors import ModelError
 from denizen.ops import _library
 
 # Beyond these sizes a tile does not fit into a multiprocessor's memory, and plain operations are efficient anyway.
@@ -207,3 +208,15 @@ def _backward(ctx, grads):  # type: ignore[no-untyped-def]
 
 
 torch.library.register_autograd("denizen::message_steps", _backward, setup_context=_context)
+
+
+@_library.vmap_rule("message_steps")
+def _(info, in_dims, h, *rest):  # type: ignore[no-untyped-def]
+    if any(dim is not None for dim in in_dims[1:]):
+        raise ModelError(
+            "the weights of a DynamicDotGAT differ between worlds; run one network for each set of weights"
+        )
+    folded = h.movedim(in_dims[0], 1)  # worlds are samples: between agents and rows
+    out, between, qkvs = message_steps(folded.flatten(1, 2), *rest)
+    batch = info.batch_size
+    return [out.unflatten(1, (batch, -1)), *(x.unflatten(2, (batch, -1)) for x in (between, qkvs))], [1, 2, 2]
