@@ -12,6 +12,8 @@ from torch.nn import functional as F
 
 from denizen import perf
 from denizen.errors import InputError
+from denizen.perf._equivalent_compare import TOLERANCES, Rule
+from denizen.perf._equivalent_seeds import _judged
 
 _spec = importlib.util.spec_from_file_location("dotgat_small", Path(__file__).with_name("dotgat_small.py"))
 dotgat = importlib.util.module_from_spec(_spec)
@@ -265,3 +267,54 @@ def test_sides_may_live_on_different_devices():
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     assert perf.equivalent(Separate(), Joined().cuda(), batch(), weights=JOIN, same_draws=False).steps >= 0
+
+
+# --- distributions ----------------------------------------------------------------------------------------------------
+
+
+class Noisy(nn.Module):
+    """Dropout by its own draws: `late` draws one number before, so no draw is the same."""
+
+    def __init__(self, late=False, keep=0.7, spread=1.0):
+        super().__init__()
+        self.linear, self.late, self.keep, self.spread = nn.Linear(8, 8), late, keep, spread
+
+    def forward(self, x):
+        if self.late:
+            torch.rand(3)
+        kept = (torch.rand(x.shape[0], 8) < self.keep).float() / self.keep
+        return self.linear(x) * kept + self.spread * torch.randn(x.shape[0], 8)
+
+
+def test_other_draws_of_one_distribution_are_statistically_equal_and_do_not_pass():
+    verdict = perf.equivalent(Noisy(), Noisy(late=True), torch.ones(4, 8), seeds=200)
+    assert verdict.level == "statistically equal", str(verdict)
+    assert not verdict.passed
+    assert "error level 0.001" in str(verdict)
+    assert json.loads(verdict.to_json())["distribution"]["level"] == "statistically equal"
+
+
+@pytest.mark.parametrize("fault", [{"keep": 0.4}, {"spread": 1.5}], ids=["mean and spread", "spread"])
+def test_another_distribution_is_different(fault):
+    verdict = perf.equivalent(Noisy(), Noisy(late=True, **fault), torch.ones(4, 8), seeds=200)
+    assert verdict.level == "different", str(verdict)
+    assert "by 3,999 shuffles" in verdict.distribution.why
+
+
+def test_the_error_level_holds_for_skewed_numbers_and_many_of_them():
+    generator, alarms = torch.Generator().manual_seed(0), 0
+    for _ in range(40):
+        a, b = torch.randn(2, 20, 30, generator=generator, dtype=torch.float64).exp()
+        alarms += _judged("", a, b, ["output"] * 30, Rule(TOLERANCES)).level == "different"
+    assert alarms == 0  # 0.04 expected
+    assert _judged("", a, 4 * b, ["output"] * 30, Rule(TOLERANCES)).level == "different"
+
+
+def test_what_does_not_vary_is_not_excused_by_statistics():
+    verdict = perf.equivalent(lambda x: x + 1, lambda x: x + 1.001, torch.ones(3), seeds=20)
+    assert verdict.level == "different"
+    same = perf.equivalent(lambda x: x + 1, lambda x: x + 1, torch.ones(3), seeds=20)
+    assert same.level == "bit-equal"
+    assert same.distribution is None
+    with pytest.raises(InputError, match="at least 20"):
+        perf.equivalent(torch.exp, torch.sin, torch.ones(3), seeds=5)

@@ -23,7 +23,7 @@ class Equivalent:
 
 A and B are FILE.py:NAME or package.module:NAME: a class or function that gives a module, called without arguments.
 
-exit code: 0 the same (bit-equal or within tolerance), 1 different, 2 wrong usage.
+exit code: 0 the same (bit-equal or within tolerance), 1 different or only statistically equal, 2 wrong usage.
 
 examples:
   denizen equivalent model.py:Net faster.py:Net --shape 32,3,64,64
@@ -44,6 +44,8 @@ examples:
     """Steps of training."""
     seed: Annotated[int, arg(metavar="N")] = 0
     """Of weights, inputs and draws."""
+    seeds: Annotated[int, arg(metavar="N")] = 0
+    """Where tensors differ, compare distributions over so many seeds, at least 20."""
     json: FlagCreatePairsOff[bool] = False
     """Print JSON and nothing else."""
 
@@ -72,7 +74,9 @@ examples:
             made.append(load_target(word)())
         torch.manual_seed(self.seed)
         batch = torch.randn(_shape(self.shape)) if self.shape is not None else load_target(self.inputs or "", "batch")()
-        return perf.equivalent(made[0], made[1], batch, weights=weights, steps=self.steps, seed=self.seed)
+        return perf.equivalent(
+            made[0], made[1], batch, weights=weights, steps=self.steps, seed=self.seed, seeds=self.seeds
+        )
 
 
 def _shape(text: str) -> list[int]:

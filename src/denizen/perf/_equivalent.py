@@ -13,6 +13,7 @@ from torch.utils import _pytree
 
 from denizen.errors import InputError
 from denizen.perf._equivalent_compare import DIFFERENT, TOLERANCES, Rule, Tolerances
+from denizen.perf._equivalent_seeds import checked, same_distribution, without_steps
 from denizen.perf._equivalent_side import Observed, Side, lead
 from denizen.perf._equivalent_verdict import Verdict
 from denizen.perf._equivalent_weights import Mapped, Weights
@@ -32,6 +33,7 @@ def equivalent(
     equal_nan: bool = False,
     same_draws: bool = True,
     seed: int = 0,
+    seeds: int = 0,
 ) -> Verdict:
     """Tell whether `b` computes what `a` does; with modules also whether it learns the same.
 
@@ -65,6 +67,9 @@ def equivalent(
         equal_nan: whether NaN equals NaN.
         same_draws: whether drawing another number of random numbers is a difference.
         seed: of random numbers.
+        seeds: for a candidate that draws other random numbers: where tensors differ, so many seeds of each side, at
+            least 20, tell whether outputs, losses and gradients have the same distributions (``"statistically equal"``)
+            by one permutation test over all of them, with an error level of 0.001. No verdict passes by it alone.
 
     Returns:
         The verdict, with everything that was compared.
@@ -84,17 +89,28 @@ def equivalent(
         raise InputError("a and b are the same object; compare with a copy: copy.deepcopy(a)")
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
         raise InputError(f"steps={steps!r}: expected a number of training steps of 0 or more")
+    checked(seeds)
     rule = Rule(TOLERANCES if tolerances is None else _checked(tolerances), equal_nan)
     batches = _batches(inputs)
     state = TrainingState(*(part for part in (a, b) if isinstance(part, nn.Module)), _random)
     mapped = Mapped(_plain(a), _plain(b), weights) if isinstance(a, nn.Module) and isinstance(b, nn.Module) else None
     if mapped is None and weights is not None:
         raise InputError("weights= is for modules; a and b are functions")
-    with state.kept():
-        if mapped is not None:
-            _plain(b).load_state_dict(mapped({k: v.clone() for k, v in _plain(a).state_dict().items()}))
-        run = _Comparison(a, b, mapped, batches, loss, optimizer, rule, same_draws, seed)
-        return run.verdict(steps)
+    with state.kept() as kept:
+        _take_over(a, b, mapped)
+        verdict = _Comparison(a, b, mapped, batches, loss, optimizer, rule, same_draws, seed).verdict(steps)
+        if seeds and verdict.level == DIFFERENT:
+            kept.restore()
+            _take_over(a, b, mapped)
+            sides = without_steps("a", a, loss), without_steps("b", b, loss)
+            rearranged = mapped if mapped is not None else dict
+            verdict.distribution = same_distribution(sides, batches, rearranged, rule, seed, seeds, _seed)
+        return verdict
+
+
+def _take_over(a: Any, b: Any, mapped: Mapped | None) -> None:
+    if mapped is not None:
+        _plain(b).load_state_dict(mapped({k: v.clone() for k, v in _plain(a).state_dict().items()}))
 
 
 class _Comparison:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-BIT_EQUAL, WITHIN, DIFFERENT = "bit-equal", "within tolerance", "different"
+BIT_EQUAL, WITHIN, STATISTICALLY, DIFFERENT = "bit-equal", "within tolerance", "statistically equal", "different"
 Tolerances = Mapping[torch.dtype, tuple[float, float]]
 # (relative, absolute), as in torch.testing.assert_close. The absolute one is for values of the order of 1; for smaller
 # tensors it shrinks with them, or a gradient of 1e-6 that is missing altogether would pass.

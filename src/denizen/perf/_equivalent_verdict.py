@@ -6,10 +6,10 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from denizen.perf._equivalent_compare import BIT_EQUAL, DIFFERENT, WITHIN, Compared
+from denizen.perf._equivalent_compare import BIT_EQUAL, DIFFERENT, STATISTICALLY, WITHIN, Compared
 
 MOST = 8  # rows of the table
-ORDER = (BIT_EQUAL, WITHIN, DIFFERENT)
+ORDER = (BIT_EQUAL, WITHIN, STATISTICALLY, DIFFERENT)
 
 
 @dataclasses.dataclass
@@ -23,6 +23,7 @@ class Verdict:
         steps: of training, or calls, that were done; those after the first difference are not.
         module: the first inner module, known by its name in both, whose output differs.
         seed: of random numbers.
+        distribution: outcome over many seeds; None where it was not asked for, or needed.
     """
 
     mapping: str = ""
@@ -31,16 +32,21 @@ class Verdict:
     steps: int = 0
     module: str = ""
     seed: int = 0
+    distribution: Compared | None = None
 
     @property
     def level(self) -> str:
-        """``"bit-equal"``, ``"within tolerance"`` or ``"different"``: that of the worst tensor."""
-        return ORDER[max((ORDER.index(one.level) for one in self.compared), default=0)]
+        """``"bit-equal"``, ``"within tolerance"``, ``"statistically equal"`` or ``"different"``.
+
+        That of the worst tensor; of the distributions where tensors differ and many seeds were tried.
+        """
+        worst = ORDER[max((ORDER.index(one.level) for one in self.compared), default=0)]
+        return worst if worst != DIFFERENT or self.distribution is None else self.distribution.level
 
     @property
     def passed(self) -> bool:
-        """Whether the candidate may take the reference's place."""
-        return bool(self.compared) and self.level != DIFFERENT
+        """Whether the candidate may take the reference's place unseen: never by statistics alone."""
+        return bool(self.compared) and self.level in (BIT_EQUAL, WITHIN)
 
     @property
     def differences(self) -> list[Compared]:
@@ -71,7 +77,8 @@ class Verdict:
         """For JSON; numbers that are not finite are None."""
         first = None if self.first is None else _plain(self.first)
         head = {"level": self.level, "passed": self.passed, "steps": self.steps, "seed": self.seed, "first": first}
-        tail = {"module": self.module, "mapping": self.mapping, "notes": self.notes}
+        tail: dict[str, Any] = {"module": self.module, "mapping": self.mapping, "notes": self.notes}
+        tail["distribution"] = None if self.distribution is None else _plain(self.distribution)
         return head | tail | {"compared": [_plain(one) for one in self.compared]}
 
     def to_json(self) -> str:
@@ -82,6 +89,7 @@ class Verdict:
         first = self.first
         lines = [f"{self.level}: {len(self.compared):,} tensors compared, {self.steps} steps"]
         lines += [f"weights: {self.mapping}"] if self.mapping else []
+        lines += [f"{self.distribution.name}: {self.distribution.why}"] if self.distribution is not None else []
         if first is not None:
             lines += [f"first difference: {first.name}, {_when(first.step)}: {_numbers(first)}"]
             lines += [f"first module whose output differs: {self.module}"] if self.module else []
