@@ -83,3 +83,23 @@ def test_ppo_learns_the_same_in_either_form(monkeypatch, backend):
         runs.append([*policy.parameters(), training.rollout.fields["value"], training.rollout.fields["log_prob"]])
     for one, other in zip(*runs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("planes", "channels"), SHAPES)
+def test_on_cuda_the_numbers_are_those_of_the_plain_layers(planes, channels, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    net, plain = (one.cuda() for one in pair(planes, channels))
+    given = (torch.rand(32, *planes, device="cuda") < 0.3).to(torch.float32)
+    weight = torch.randn(32, 24, device="cuda")
+    exact = plain.double()(given.double())
+    slopes = torch.autograd.grad((exact * weight).sum(), list(plain.parameters()))
+    plain = plain.float()
+    assert _planes.spreads(given)
+    for dtype in (torch.float32, torch.bfloat16):
+        with torch.autocast("cuda", dtype, enabled=dtype != torch.float32, cache_enabled=False):
+            shown, rounded = net(given), plain(given)
+        mine = torch.autograd.grad((shown * weight).sum(), list(net.parameters()))
+        theirs = torch.autograd.grad((rounded * weight).sum(), list(plain.parameters()))
+        for a, b, c in zip((shown, *mine), (rounded, *theirs), (exact, *slopes), strict=True):
+            assert (a - c).norm() <= 2 * (b - c).norm() + 1e-5 * c.norm()
