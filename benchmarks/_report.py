@@ -29,7 +29,10 @@ def commit():
     """The commit, with "+changes" where src/ differs from it."""
 
     def git(*words):
-        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        try:
+            return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        except OSError:  # no git here
+            return ""
 
     return git("rev-parse", "--short", "HEAD") + ("+changes" if git("status", "--porcelain", "--", "src") else "")
 

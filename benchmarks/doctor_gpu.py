@@ -1,20 +1,28 @@
 """What the doctor predicts a fault costs, against what a step gains when the fault is mended by hand.
 
-    python benchmarks/doctor_gpu.py [--device cuda|cpu] [--rounds 7] [--steps 50] [--only WORDS] [--out FILE.json]
+    python benchmarks/doctor_gpu.py [--device cuda|cpu] [--rounds 5] [--steps 30] [--only WORDS] [--out FILE.json]
+                                    [--seconds 110]
 
 Each case is a step with one fault and the same step mended. The doctor examines the faulty one; its cost for that kind
 (measured A/B, or an estimate) is the prediction. Then both steps are timed in turn, `--rounds` times `--steps` steps,
 with one wait for the device at the end of each: the saving is the median of faulty less mended. Reported for each case:
 step, predicted and measured saving with the 95 % interval of the medians, whether the kind and the line were right, and
 whether the mended step passes. On the CPU only what costs there is run; it shows that the script works, no more.
+
+Cases run in a process of their own, which goes on with the next one after an error and is started again after a crash:
+then the case has a line that says so. Each line is printed, and written to FILE.json, as soon as it is there. After
+`--seconds` no further case begins; the slow ones are the last.
 """
 
 import argparse
 import contextlib
+import faulthandler
 import io
 import json
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -327,11 +335,11 @@ CASES = {
     "optimizer in a loop": ("optimizer-unfused", unfused, unfused_mended),
     "gradients filled": ("grad-memset", memset, plain),
     "float32 products": ("dtype-fp32", fp32, fp32_mended),
-    "anomaly detection": ("debug-left-on", anomaly, plain),
     "evaluation with a graph": ("no-grad-missing", no_grad, no_grad_mended),
-    "a loop over agents": ("launch-bound", agents, agents_mended),
     "a clone for nothing": ("alloc-churn", clone, clone_mended),
     "a wait at the end of long work": ("host-sync-item", late_wait, late_wait_mended),
+    "anomaly detection": ("debug-left-on", anomaly, plain),
+    "a loop over agents": ("launch-bound", agents, agents_mended),
 }
 ON_CPU = (
     "optimizer in a loop",
@@ -396,10 +404,16 @@ def measured(name, rounds, steps, device):
     }  # fmt: skip
 
 
-def table(rows):
-    lines = ["| case | kind | step ms | predicted ms | how | saved ms (95 %) | level | line | others | mended passes |"]
-    lines += ["|---|---|---|---|---|---|---|---|---|---|"]
+HEAD = ("| case | kind | step ms | predicted ms | how | saved ms (95 %) | level | line | others | mended passes |",)
+HEAD += ("|---|---|---|---|---|---|---|---|---|---|",)
+
+
+def lines_of(rows):
+    lines = []
     for row in rows:
+        if "error" in row:
+            lines.append(f"| {row['case']} | {CASES[row['case']][0]} | {row['error']} | | | | | | | |")
+            continue
         guess = "-" if row["predicted_ms"] is None else f"{row['predicted_ms']:.3f}"
         saved = f"{row['measured_ms']:.3f} ({row['low_ms']:.3f} to {row['high_ms']:.3f})"
         line, passes = "right" if row["right_line"] else "WRONG", "yes" if row["mended_passes"] else "NO"
@@ -407,28 +421,93 @@ def table(rows):
             f"| {row['case']} | {row['kind']} | {row['step_ms']:.3f} | {guess} | {row['how'] or '-'} | {saved} | "
             f"{row['level'] or '-'} | {line} | {', '.join(row['others']) or '-'} | {passes} |"
         )
-    return "\n".join(lines)
+    return lines
+
+
+def work(given, device, names):
+    """Run cases one after another; a row for each goes to the file, after a mark that it was begun."""
+    faulthandler.enable()
+    ends = time.monotonic() + given.seconds
+    for name in names:
+        if time.monotonic() > ends:
+            row = {"case": name, "error": f"left out: {given.seconds:.0f} s were over"}
+        else:
+            with given.work.open("a") as file:
+                print(json.dumps({"case": name, "begun": True}), file=file)
+            try:
+                row = measured(name, given.rounds, given.steps, device)
+            except Exception as error:
+                row = {"case": name, "error": f"{type(error).__name__}: {error}".partition("\n")[0][:200]}
+        with given.work.open("a") as file:
+            print(json.dumps(row), file=file)
+        print(*lines_of([row]), flush=True)
+
+
+def rows_in(path):
+    """Rows of the cases that ended, and the case that was begun and did not."""
+    read = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    rows = [row for row in read if "begun" not in row]
+    begun = [row["case"] for row in read if "begun" in row]
+    return rows, begun[-1] if begun and begun[-1] not in [row["case"] for row in rows] else None
+
+
+def supervise(given, names, path):
+    """Have a process run the cases, and another one go on where it crashed."""
+    ends, rows = time.monotonic() + given.seconds, []
+    print(*HEAD, sep="\n", flush=True)
+    while left := [name for name in names if name not in [row["case"] for row in rows]]:
+        seconds = max(0.0, ends - time.monotonic())
+        words = ["--device", given.device, "--rounds", given.rounds, "--steps", given.steps, "--seconds", seconds]
+        words += ["--work", path, "--cases", *left]
+        child = subprocess.Popen([sys.executable, __file__, *map(str, words)])
+        while child.poll() is None:
+            time.sleep(0.2)
+            rows, _ = rows_in(path)
+            save(given, rows)
+        rows, crashed = rows_in(path)
+        if crashed is not None or child.returncode:
+            crashed = crashed or next((name for name in left if name not in [row["case"] for row in rows]), None)
+            if crashed is None:
+                break
+            row = {"case": crashed, "error": f"crashed: the process ended with {child.returncode}"}
+            with path.open("a") as file:
+                print(json.dumps(row), file=file)
+            rows.append(row)
+            print(*lines_of([row]), flush=True)
+        save(given, rows)
+    return rows
+
+
+def save(given, rows):
+    if given.out:
+        facts = {"at": now(), "commit": given.commit, "machine": machine(), "torch": torch.__version__}
+        given.out.write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n")
 
 
 def main():
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    words.add_argument("--rounds", type=int, default=7)
-    words.add_argument("--steps", type=int, default=50)
+    words.add_argument("--rounds", type=int, default=5)
+    words.add_argument("--steps", type=int, default=30)
+    words.add_argument("--seconds", type=float, default=110.0)
     words.add_argument("--only", default="")
     words.add_argument("--out", type=Path)
+    words.add_argument("--work", type=Path, help=argparse.SUPPRESS)
+    words.add_argument("--cases", nargs="*", help=argparse.SUPPRESS)
     given = words.parse_args()
     device = torch.device(given.device)
+    if given.work:
+        work(given, device, given.cases)
+        return
+    given.commit = commit()
     names = [name for name in CASES if given.only in name and (device.type == "cuda" or name in ON_CPU)]
-    rows = []
-    for name in names:
-        rows.append(measured(name, given.rounds, given.steps, device))
-        print(table(rows[-1:]).splitlines()[-1], flush=True)
-    card = torch.cuda.get_device_name(device) if device.type == "cuda" else machine()["processor"]
-    print(f"\n{card}, torch {torch.__version__}\n\n{table(rows)}")
-    if given.out:
-        facts = {"at": now(), "commit": commit(), "machine": machine(), "device": card, "torch": torch.__version__}
-        given.out.write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n")
+    with tempfile.TemporaryDirectory() as folder:
+        rows = supervise(given, names, Path(folder, "rows"))
+    ended = [row for row in rows if "error" not in row]
+    right = [row for row in ended if row["right_line"]]
+    passing = [row for row in ended if row["mended_passes"]]
+    print(f"\n{len(names)} cases on {given.device}, torch {torch.__version__}: {len(ended)} ended, "
+          f"{len(right)} with the right kind and line, {len(passing)} pass when mended")  # fmt: skip
 
 
 if __name__ == "__main__":
