@@ -15,7 +15,7 @@ import denizen as dz
 from denizen.rl import Draws
 from denizen.rl._iteration import Iteration
 from denizen.rl._rollout import Collector, Memo, Rollout
-from denizen.zoo.foraging import MODES, Foraging, foraging
+from denizen.zoo.foraging import MODES, Foraging, Mode, TrueTypes, foraging
 from denizen.zoo.foraging.agents import OmniscientSeeker
 from denizen.zoo.foraging.evaluate import forage
 
@@ -93,6 +93,18 @@ def test_bad_actions_are_told(triton):
 
 
 COUNTED = ("food", "poison", "deaths", "steps", "died", "censored", "first_age", "first_died", "shares", "fed")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"width": 48}, {"height": 1025}, {"mode": Mode("own", TrueTypes(), lambda outcome: outcome.food * 1.0)},
+     {"grid_lifetime": "life", "height": 8, "width": 32, "food_range": (50, 60), "poison_range": (0, 9)}],
+)  # fmt: skip
+def test_what_the_operation_cannot_do_is_left_to_the_plain_form(monkeypatch, options):
+    monkeypatch.setattr("denizen.zoo.foraging._fast.variant", lambda device: "triton")
+    assert Foraging().in_place(torch.device("cpu"), 1) is not None
+    assert Foraging(**options).in_place(torch.device("cpu"), 1) is None
+    assert type("Own", (Foraging,), {})().in_place(torch.device("cpu"), 1) is None
 
 
 def both_evaluations(monkeypatch, device, worlds, budget, **options):

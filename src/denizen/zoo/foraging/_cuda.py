@@ -167,7 +167,8 @@ def _step_kernel(
     SIDE: tl.constexpr = 2 * MOVE + 1
     program = tl.program_id(0)
     lanes = tl.arange(0, BLOCK)
-    world = program.to(tl.int64) * BLOCK + lanes
+    start = program.to(tl.int64) * BLOCK
+    world, own_planes = start + lanes, planes + start * 2 * SPAN  # offsets from there fit 32 bits
     inside = world < n
     clock = tl.load(clock_in)
     x = tl.load(x_of + world, mask=inside, other=0)
@@ -181,7 +182,7 @@ def _step_kernel(
         grow_word = _below_2_31(world, clock, first, second, GROW)
         before = x.to(tl.float32) * 0.0
         if GUIDED:
-            before = _nearest(_view(planes, world, y, x, live, HEIGHT, WIDTH, RADIUS), near, SIZE)
+            before = _nearest(_view(own_planes, lanes, y, x, live, HEIGHT, WIDTH, RADIUS), near, SIZE)
         jump = action + (action >= SIDE * SIDE // 2).to(tl.int64)
         rest = _floored(jump, SIDE)
         new_x = _floored(x + (jump - rest) // SIDE - MOVE, WIDTH).to(tl.int32)
@@ -197,7 +198,7 @@ def _step_kernel(
         for begin in range(0, tl.sum(ate.to(tl.int32)), CHUNK):
             mine = ((begin + tl.arange(0, CHUNK))[:, None] == place[None, :]) & ate[None, :]
             on = tl.max(mine.to(tl.int32), 1) != 0
-            who = program.to(tl.int64) * BLOCK + _of(mine, lanes)
+            who = start + _of(mine, lanes)
             from_y, from_x = _of(mine, y), _of(mine, x)
             row, column = _empty_cell(planes, taken, who, on, _of(mine, grow_word), HEIGHT, WIDTH, ROWS)
             plane = planes + (who * 2 + _of(mine, ate_poison)) * SPAN
@@ -218,7 +219,7 @@ def _step_kernel(
         food, poison, died = ate_food.to(tl.float32), ate_poison.to(tl.float32), terminated.to(tl.float32)
         reward = pay_food * food + pay_poison * poison + pay_step + pay_death * died
         if GUIDED:
-            after = _nearest(_view(planes, world, y, x, live, HEIGHT, WIDTH, RADIUS), near, SIZE)
+            after = _nearest(_view(own_planes, lanes, y, x, live, HEIGHT, WIDTH, RADIUS), near, SIZE)
             reward = reward + guidance * tl.where(terminated, 0.0, after) - before
         reward = tl.where(reward < -20.0, -20.0, tl.where(reward > 20.0, 20.0, reward))
 
@@ -272,7 +273,7 @@ def _step_kernel(
                 other = tl.arange(0, GROUPS)
                 found = tl.load(counts + other, mask=other < groups, other=0)
                 ahead = group.to(tl.int64) * GROUP + tl.arange(0, GROUP)
-                near_by = tl.load(over_out + ahead, mask=ahead < program.to(tl.int64) * BLOCK, other=0).to(tl.int32)
+                near_by = tl.load(over_out + ahead, mask=ahead < start, other=0).to(tl.int32)
                 rank = own + tl.sum(tl.where(other < group, found, 0)) + tl.sum(near_by)
                 total = tl.sum(found)
             chosen = over & (rank < most)
@@ -280,20 +281,20 @@ def _step_kernel(
             kept = inside & (slot < most)
         tl.store(final_index + slot, world, mask=kept)
         tl.store(waiting_of + world, over & ~chosen, mask=inside)
-        view = _view(planes, world, y, x, inside, HEIGHT, WIDTH, RADIUS)
+        view = _view(own_planes, lanes, y, x, inside, HEIGHT, WIDTH, RADIUS)
         _keep_view(final, slot, view, kept, SIZE)
         _keep_known(known, world, food_number, inside, food_middle, food_scale, 0)
         _keep_known(final_known, slot, food_number, kept, food_middle, food_scale, 0)
         _keep_known(known, world, poison_number, inside, poison_middle, poison_scale, 1)
         _keep_known(final_known, slot, poison_number, kept, poison_middle, poison_scale, 1)
-        _keep_view(look, world, view, inside, SIZE)
+        _keep_view(look + start * 2 * SIZE, lanes, view, inside, SIZE)
         if not LIFE:
             place_word = _below_2_31(world, clock + 1, first, second, PLACE)
             place = tl.cumsum(chosen.to(tl.int32), 0) - 1
             for begin in range(0, tl.sum(chosen.to(tl.int32)), CHUNK):
                 mine = ((begin + tl.arange(0, CHUNK))[:, None] == place[None, :]) & chosen[None, :]
                 on = tl.max(mine.to(tl.int32), 1) != 0
-                who = program.to(tl.int64) * BLOCK + _of(mine, lanes)
+                who = start + _of(mine, lanes)
                 row, column = _empty_cell(planes, taken, who, on, _of(mine, place_word), HEIGHT, WIDTH, ROWS)
                 _begin_life(
                     planes, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of, last_steps,

@@ -16,6 +16,7 @@ from denizen.rng import stream_number
 from denizen.zoo.foraging.grid import WORD, draws_for
 from denizen.zoo.foraging.modes import Pay
 
+MOST_SIDE, MOST_DRAWS = 1024, 4096  # programs have the rows of a torus, and the draws of a fresh world, in registers
 CHECKS = ("an action outside the action space", "a reward that is not finite")
 FLOWS = ("food", "poison", "deaths")
 WHOLE = (
@@ -88,7 +89,8 @@ def in_place(env: Any, device: torch.device, max_resets: int) -> InPlace | None:
     draws = draws_for(env.most_items, env.height * env.width)
     if (
         variant(device) != "triton" or type(env.mode.pay) is not Pay or env.width % WORD or set(flows) != set(FLOWS)
-        or (env.grid_lifetime == "life" and draws >= env.height * env.width // 2)
+        or max(env.height, env.width) > MOST_SIDE
+        or (env.grid_lifetime == "life" and draws >= min(MOST_DRAWS, env.height * env.width // 2))
     ):  # fmt: skip
         return None
     pay, moving = env.mode.pay, 0.0 if env.mode.frozen else 1.0
