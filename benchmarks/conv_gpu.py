@@ -81,7 +81,7 @@ def kernels(looks):
         yield f"{name} forward", lambda x=x, w=weight, b=bias: ops.conv(x, w, b), work
         yield f"{name} weight", lambda x=x, g=grad, o=offsets: ops.conv_weight_gradient(x, g, o), work
         if offsets == 9:
-            yield f"{name} input", lambda x=x, g=grad, w=weight: ops.conv_input_gradient(g, w, x), work
+            yield f"{name} both", lambda x=x, g=grad, w=weight: ops.conv_gradients(x, g, w), 2 * work
             image, slope = x.permute(0, 3, 1, 2), grad.permute(0, 3, 1, 2)  # channels last
             kernel = weight.permute(2, 1, 0).unflatten(2, (3, 3)).contiguous(memory_format=torch.channels_last)
             for what, mask in (("weight", (False, True, False)), ("input", (True, False, False))):
@@ -98,7 +98,7 @@ def sweep(looks):
         _cuda_conv._CELLS, _cuda_conv._DEEP, _cuda_conv._WARPS = cells, deep, warps
         _cuda_conv._stages = lambda x, stages=stages: stages
         for name, call, work in kernels(looks):
-            slopes = "weight" in name
+            slopes = "weight" in name  # `both` goes by the tile of its first kernel
             if "cuDNN" in name or name.startswith("24") or (cells != 128 if slopes else deep != 64):
                 continue
             try:

@@ -34,11 +34,10 @@ def test_convolutions_and_their_gradients(tools: Any, shape: tuple[int, ...], of
     expected = plain.detach().relu().permute(0, 2, 3, 1)
     masked = torch.where(x > 0, slopes[0].permute(0, 2, 3, 1), 0.0)
     x, weight, grad = x.to(dtype), weight.to(dtype), grad.to(dtype)
-    found = (
-        ops.conv(x, weight, bias), ops.conv_input_gradient(grad, weight, x),
-        *ops.conv_weight_gradient(x, grad, offsets),
-    )  # fmt: skip
+    found = (ops.conv(x, weight, bias), *ops.conv_gradients(x, grad, weight))
     exact = (expected.to(dtype), masked.to(dtype), slopes[1].flatten(2).permute(2, 1, 0), grad.float().sum((0, 1, 2)))
     for mine, theirs in zip(found, exact, strict=True):
         assert mine.dtype == theirs.dtype
         assert torch.equal(mine, theirs)
+    for one, other in zip(ops.conv_weight_gradient(x, grad, offsets), found[2:], strict=True):
+        assert torch.equal(one, other)

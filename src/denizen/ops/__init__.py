@@ -11,7 +11,7 @@ from denizen.ops._accumulate import add_histogram as add_histogram
 from denizen.ops._adam import adam as adam
 from denizen.ops._conv import conv as conv
 from denizen.ops._conv import conv_fits as conv_fits
-from denizen.ops._conv import conv_input_gradient as conv_input_gradient
+from denizen.ops._conv import conv_gradients as conv_gradients
 from denizen.ops._conv import conv_weight_gradient as conv_weight_gradient
 from denizen.ops._direction import Traffic as Traffic
 from denizen.ops._direction import direction as direction

@@ -64,28 +64,6 @@ def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 @register
-def conv_input_gradient(grad: Tensor, weight: Tensor, x: Tensor) -> Tensor:
-    """Gradient of the input where that is a ReLU's output: 0 where `x` is not above 0.
-
-    Args:
-        grad: `[n, height, width, out]`: of the convolution before its ReLU.
-        weight: `[offsets, channels, out]`.
-        x: the input, `[n, height, width, channels]`.
-    """
-    turned = weight.flip(0).transpose(1, 2).contiguous()
-    if variant(x.device) == "triton":
-        from denizen.ops import _cuda_conv
-
-        return _cuda_conv.convolved(grad, turned, None, x)
-    return torch.where(x > 0, _summed(grad, turned), 0.0).to(x.dtype)
-
-
-@torch.library.register_fake("denizen::conv_input_gradient")
-def _(grad: Tensor, weight: Tensor, x: Tensor) -> Tensor:
-    return x.new_empty(x.shape)
-
-
-@register
 def conv_weight_gradient(x: Tensor, grad: Tensor, offsets: int) -> tuple[Tensor, Tensor]:
     """Gradients of weight and bias, float32.
 
@@ -108,3 +86,27 @@ def _(x: Tensor, grad: Tensor, offsets: int) -> tuple[Tensor, Tensor]:
     real = {"dtype": torch.float32, "device": x.device}
     out = grad.shape[-1]
     return torch.empty(offsets, x.shape[-1], out, **real), torch.empty(out, **real)
+
+
+@register
+def conv_gradients(x: Tensor, grad: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of the input, weight and bias; that of the input is 0 where `x`, a ReLU's output, is not above 0.
+
+    Args:
+        x: the input, `[n, height, width, channels]`.
+        grad: `[n, height, width, out]`: of the convolution before its ReLU.
+        weight: `[offsets, channels, out]`.
+    """
+    turned = weight.flip(0).transpose(1, 2).contiguous()
+    if variant(x.device) == "triton":
+        from denizen.ops import _cuda_conv
+
+        return _cuda_conv.convolved(grad, turned, None, x), *_cuda_conv.weight_gradient(x, grad, len(weight))
+    masked = torch.where(x > 0, _summed(grad, turned), 0.0).to(x.dtype)
+    return masked, *conv_weight_gradient(x, grad, len(weight))
+
+
+@torch.library.register_fake("denizen::conv_gradients")
+def _(x: Tensor, grad: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    real = {"dtype": torch.float32, "device": x.device}
+    return x.new_empty(x.shape), torch.empty(weight.shape, **real), torch.empty(weight.shape[-1], **real)

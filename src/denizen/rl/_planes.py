@@ -128,12 +128,12 @@ class _Convolutions(torch.autograd.Function):
         slopes: list[Tensor] = []
         biases: list[Tensor] = []
         for number in reversed(range(half)):
-            weight = weights[number]
-            slope, bias = ops.conv_weight_gradient(seen[number], gradient, weight.shape[0])
+            if number:  # one operation, so that inductor hands the same gradient to both products
+                gradient, slope, bias = ops.conv_gradients(seen[number], gradient, weights[number])
+            else:
+                slope, bias = ops.conv_weight_gradient(seen[0], gradient, 1)
             slopes.insert(0, slope)
             biases.insert(0, bias)
-            if number:
-                gradient = ops.conv_input_gradient(gradient, weight, seen[number])
         wanted = ctx.needs_input_grad[0]  # to look into a network; learning needs none
         return gradient @ weights[0][0].t() if wanted else None, *slopes, *biases
 
