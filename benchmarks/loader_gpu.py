@@ -17,8 +17,8 @@ waiting (1 - floor / step), and what `PrefetchLoader.report` says. Losses of all
 
 Overlap is traced: the part of the time of decoding that lies within a step, in the plain loop and in the prefetched one
 (`--trace` writes both, steps and workers below one another, for ui.perfetto.dev), and on CUDA the part of the copies'
-time during which a kernel ran (`--trace` with `.copies` before its ending). About 45 s on an H100; each number is printed
-and written to `--out` as soon as it is there, and a part that fails is a line in both.
+time during which a kernel ran (`--trace` with `.copies` before its ending). About 45 s on an H100; what is measured
+is printed and written to `--out` as soon as it is there, and a part that fails is a line in both.
 """
 
 import argparse
