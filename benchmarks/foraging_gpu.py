@@ -30,15 +30,16 @@ from denizen.zoo.foraging.evaluate import forage
 WORLDS = {"cuda": (192, 8192, 65_536), "cpu": (192, 8192)}
 
 
-def evaluation(count, device, steps):
-    """The evaluation of a written agent, whole, with what it takes to compile."""
+def evaluation(count, device, steps, compile):
+    """The evaluation of a written agent, whole, with what it takes to compile and capture."""
     env = foraging()
     began = time.perf_counter()
-    found = forage(env, OmniscientSeeker(env), num_envs=count, steps=steps, device=device, compile=device == "cuda")
+    found = forage(env, OmniscientSeeker(env), num_envs=count, steps=steps, device=device, compile=compile)
     synchronize(device)
     seconds = time.perf_counter() - began
     return {
         "part": f"evaluation {count:,} x {steps:,}", "steps_per_second": count * steps / seconds, "seconds": seconds,
+        "compile": compile,
         "energy_per_1k": found.per_thousand("energy").value, "efficiency": found.efficiency.value,
     }  # fmt: skip
 
@@ -104,7 +105,9 @@ def measured(device, counts, rounds, plain):
             for most in (None, count):
                 env = foraging(grid_lifetime=lifetime)
                 yield {"grid_lifetime": lifetime} | world_alone(env, count, device, rounds, max_resets=most)
-    yield evaluation(counts[0], device, 16_384 if device == "cuda" else 512)
+    for count in counts[:2] if device == "cuda" else counts[:1]:
+        for compile in (False, True):
+            yield evaluation(count, device, 16_384 if device == "cuda" else 512, compile)
 
 
 def main():
