@@ -22,8 +22,8 @@ PRECISIONS = {"float32": torch.float32, "tf32": torch.float32, "float16": torch.
 class Case:
     """A network with data and optimizer; `step` is one step of training.
 
-    Its name says what it is: the form (reference, fast, or unfused: fast without its own kernels), how torch.compile is
-    asked, if it is, and `captured` where the whole step is one CUDA graph.
+    Its name says what it is: the form (reference, fast, unfused: fast without its own kernels, serial: fast in one
+    stream), how torch.compile is asked, if it is, and `captured` where the whole step is one CUDA graph.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class Case:
         reference = DynamicDotGATReference(config, sensing)
         plain: nn.Module = reference if form == "reference" else DynamicDotGAT.from_reference(reference, **options)
         self.plain = plain.to(device).train()
+        self.serial = form == "serial"
         if form == "unfused":
             self.plain._fuses = lambda h, times: False
         self.model = torch.compile(self.plain, mode=mode, fullgraph=True, dynamic=False) if mode else self.plain
@@ -81,7 +82,10 @@ class Case:
     def captured(self, work: Callable[[], Any]) -> Callable[[], None]:
         """`work` as one CUDA graph: what replays it."""
         torch.backends.cuda.matmul.allow_tf32 = self.tf32
-        side = torch.cuda.Stream()
+        from denizen.nn import _cuda_steps
+
+        usual, side = _cuda_steps.Aside, torch.cuda.Stream()
+        _cuda_steps.Aside = _cuda_steps.Inline if self.serial else usual
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):
@@ -90,6 +94,7 @@ class Case:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             work()
+        _cuda_steps.Aside = usual
         return graph.replay
 
 

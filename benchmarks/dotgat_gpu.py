@@ -61,6 +61,7 @@ DEFAULT = (
 ALL = (
     *DEFAULT,
     "unfused default captured",
+    "serial default captured",
     "fast captured",
     "reference default captured",
     "fast reduce-overhead",

@@ -113,6 +113,36 @@ def test_kernels_are_the_plain_form(name, device):
         assert torch.equal(_fused.message_steps(h, *weights, seed, *sizes, False)[0], found[0])
 
 
+@pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreter's process")
+def test_work_aside_may_come_as_late_as_it_wants(monkeypatch):
+    """Gradients of weights run beside the rest in a CUDA graph: right whenever what they read is still what it was."""
+    from denizen.nn import _cuda_steps
+
+    h, weights, seed, sizes = some_case("all", "cpu")
+    run = lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0]
+    expected = gradients(run, h, weights)
+    waiting = []
+
+    class Late(_cuda_steps.Inline):
+        rooms = _cuda_steps.Aside.rooms
+
+        def run(self, kind, work):
+            waiting.append((kind, work))
+
+        def free(self, kind):
+            while any(one == kind for one, _ in waiting):  # one stream: what came before is done as well
+                waiting.pop(0)[1]()
+
+        def join(self):
+            assert len(waiting) > 1
+            while waiting:
+                waiting.pop(0)[1]()
+
+    monkeypatch.setattr(_cuda_steps, "Inline", Late)
+    for one, other in zip(gradients(run, h, weights), expected, strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_sixteen_bits(device, dtype):
@@ -333,3 +363,22 @@ def test_replays_drop_different_units():
     first = outputs.clone()
     graph.replay()
     assert not torch.equal(first, outputs)
+
+
+@pytest.mark.cuda
+def test_a_recorded_backward_is_the_eager_one():
+    """In a graph the gradients of weights run in a stream of their own."""
+    h, weights, seed, sizes = some_case("all", "cuda", torch.bfloat16)
+    run = lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0]
+    expected, side = gradients(run, h, weights), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        gradients(run, h, weights)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = gradients(run, h, weights)
+    for _ in range(3):
+        graph.replay()
+        for one, other in zip(found, expected, strict=True):
+            assert torch.equal(one, other)
