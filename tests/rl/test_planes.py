@@ -65,6 +65,23 @@ def test_prepared_weights_give_the_same_bits_and_leave_no_trace():
     assert not list(net.buffers())
 
 
+def test_a_prepared_policy_acts_the_same_to_the_bit_and_keeps_its_parameters():
+    env = RECIPES["breakout"].make_env({})
+    policy = dz.rl.conv(env, (4,), 16, critic_hidden=(16,))
+    look, before = torch.rand(3, *env.observation_space.shape).round().to(torch.bool), list(policy.parameters())
+
+    def judged():
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+            seen = policy(look, policy.first_memory(3, torch.device("cpu")))
+            return seen.actions.log_probs, policy.head.value(seen.features)
+
+    expected = judged()
+    with policy.prepared(torch.bfloat16):
+        assert policy.actor.weight.dtype == torch.bfloat16
+        assert all(torch.equal(a, b) for a, b in zip(judged(), expected, strict=True))
+    assert all(a is b for a, b in zip(policy.parameters(), before, strict=True))
+
+
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch, as it compiles
 @pytest.mark.parametrize("backend", [None, "aot_eager"])
 def test_ppo_learns_the_same_in_either_form(monkeypatch, backend):

@@ -17,6 +17,7 @@ from denizen.rl._value import ValueHead
 
 FIRST_LOG_STD = 0.0
 _SQRT2 = math.sqrt(2)
+_KNOWN = ("torch.nn.modules.", "denizen.")  # modules whose layers are used as layers only
 
 
 class Judged(NamedTuple):
@@ -81,11 +82,20 @@ class ActorCritic(nn.Module):
 
     @contextlib.contextmanager
     def prepared(self, dtype: torch.dtype) -> Iterator[None]:
-        """While this lasts the parameters do not change, which convolutions make use of; `dtype`: of autocast."""
+        """While this lasts the parameters do not change, so they are brought into the form of their use once.
+
+        Linear layers hold weights in `dtype`, to which autocast would round them at each use, unless they are within a
+        module that somebody wrote, which may use them otherwise.
+        """
         with contextlib.ExitStack() as held:
-            for body in (self.body, self.critic_body):
-                if isinstance(body, Planes) and spreads(next(body.parameters())):
-                    held.enter_context(body.prepared(dtype))
+            for part in (self.body, self.critic_body, self.critic, self.actor):
+                if isinstance(part, Planes) and spreads(next(part.parameters())):
+                    held.enter_context(part.prepared(dtype))
+                if part is not None and all(type(m).__module__.startswith(_KNOWN) for m in part.modules()):
+                    for layer in part.modules():
+                        if isinstance(layer, nn.Linear):
+                            held.callback(layer._parameters.update, dict(layer._parameters))
+                            _round(layer, dtype)
             yield
 
     def _example(self) -> Tensor:
@@ -170,6 +180,14 @@ class ActorCritic(nn.Module):
             memory = self.cell(features, memory.to(features.dtype)).to(torch.float32)
             outputs.append(memory)
         return torch.cat(outputs), memory
+
+
+@torch.no_grad()
+def _round(layer: nn.Linear, dtype: torch.dtype) -> None:
+    """New parameters in another precision in place of a layer's own."""
+    for name, value in layer._parameters.items():
+        if value is not None and value.dtype != dtype:
+            layer._parameters[name] = nn.Parameter(value.to(dtype), requires_grad=False)
 
 
 def _rows(tensor: Tensor, env: Env) -> Tensor:
