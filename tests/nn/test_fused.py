@@ -302,7 +302,9 @@ def test_shapes_are_known_without_running():
         h, weights, seed, sizes = some_case(name, "meta") if name == "many agents" else some_case(name, "cpu")
         moved = [None if w is None else w.to("meta") for w in weights]
         seed = None if seed is None else seed.to("meta")
-        out, between, qkvs = _fused.message_steps(h.to("meta"), *moved, seed, *sizes, True)
+        out, between, qkvs, *matrices = _fused.message_steps(h.to("meta"), *moved, seed, *sizes, True)
+        for i, matrix in zip((1, 3, 6, 8), matrices, strict=True):
+            assert matrix.shape == (torch.Size([0]) if weights[i] is None else weights[i].shape)
         layers = sizes[2] * (1 + (weights[1] is not None) + (weights[3] is not None))
         assert out.shape == h.shape
         assert between.shape[0] == layers - 1

@@ -23,6 +23,8 @@ TILES: dict[str, dict[str, int]] = {
     "weight_gradient": {"ROWS": 64, "COLUMNS": 64, "num_warps": 8, "num_stages": 4},
 }
 
+_MATRICES = (1, 3, 6, 8)  # among the weights of the operation
+
 
 class Launcher:
     """Launches of one pass over the message steps: sizes and dropout, the same for all of them."""
@@ -129,7 +131,7 @@ class Launcher:
 
 
 class Parts:
-    """Which sublayers there are, and their weights as the kernels take them: matrices in the dtype of `h`.
+    """Which sublayers there are, and their weights as the kernels take them.
 
     Attributes:
         attentions: by kind (gain, queries|keys|values `[agents, width, 3 * width]`).
@@ -138,15 +140,15 @@ class Parts:
         mlp: (gain, (inner, its bias, outer, its bias)).
     """
 
-    def __init__(self, dtype: torch.dtype, weights: Sequence[Tensor | None]) -> None:
+    def __init__(self, weights: Sequence[Tensor | None]) -> None:
         weights = [None if weight is None else weight.contiguous() for weight in weights]
         memory_gain, memory, social_gain, social, self.bias, *mlp = weights
-        gain, inner, inner_bias, outer, outer_bias = (x for x in mlp if x is not None)
-        self.mlp = (gain, (inner.to(dtype), inner_bias, outer.to(dtype), outer_bias))
+        gain, *layers = (x for x in mlp if x is not None)
+        self.mlp = (gain, tuple(layers))
         self.attentions: dict[str, tuple[Tensor, Tensor]] = {}
         for kind, own, matrix in (("memory", memory_gain, memory), ("social", social_gain, social)):
             if own is not None and matrix is not None:
-                self.attentions[kind] = (own, matrix.to(dtype))
+                self.attentions[kind] = (own, matrix)
         self.kinds = [*self.attentions, "mlp"]
 
 
@@ -155,7 +157,9 @@ def forward(
     eps: float, keep: bool,
 ) -> list[Tensor]:  # fmt: skip
     """`_fused.message_steps`."""
-    to, parts = Launcher(h, times, heads, rate, eps, seed), Parts(h.dtype, weights)
+    matrices = {i: weight.to(h.dtype, copy=True) for i in _MATRICES if (weight := weights[i]) is not None}
+    to = Launcher(h, times, heads, rate, eps, seed)
+    parts = Parts([matrices.get(i, weight) for i, weight in enumerate(weights)])
     layers = steps * len(parts.kinds)
     attentions = steps * len(parts.attentions)
     out = torch.empty_like(h)
@@ -176,7 +180,7 @@ def forward(
             else:
                 to.talk(qkv, parts.bias, before, after, layer)
         before = after
-    return [out, between, qkvs]
+    return [out, between, qkvs, *(matrices[i] if i in matrices else h.new_empty(0) for i in _MATRICES)]
 
 
 class Gradients:
@@ -263,7 +267,7 @@ def backward(
     times: int, heads: int, steps: int, rate: float, eps: float,
 ) -> list[Tensor]:  # fmt: skip
     """`_fused.message_steps_backward`."""
-    to, parts = Launcher(h, times, heads, rate, eps, seed), Parts(h.dtype, weights)
+    to, parts = Launcher(h, times, heads, rate, eps, seed), Parts(weights)
     grads, kinds = Gradients(to, parts, steps, h.device), parts.kinds
     dafter, attention = dafter.to(h.dtype).contiguous(), len(qkvs)
     aside = Aside() if h.is_cuda and torch.cuda.is_current_stream_capturing() else Inline()

@@ -126,7 +126,10 @@ def message_steps(
     bias: Tensor | None, gain: Tensor, inner: Tensor, inner_bias: Tensor, outer: Tensor, outer_bias: Tensor,
     seed: Tensor | None, times: int, heads: int, steps: int, rate: float, eps: float, keep: bool,
 ) -> list[Tensor]:  # fmt: skip
-    """States after all message steps, and what the backward needs: [states, states in between, qkv of attentions].
+    """States after all message steps, and what the backward needs.
+
+    Returns: [states, states in between, qkv of attentions, then in the dtype of `h`, empty where None: `memory`,
+    `social`, `inner`, `outer`].
 
     Args:
         h: `[agents, rows, width]`; matrices are taken in its dtype.
@@ -162,7 +165,9 @@ def _(h, *args):  # type: ignore[no-untyped-def]
     qkvs = steps * attentions if keep else min(1, attentions)
     agents, rows, width = h.shape
     out = h.new_empty(agents, rows, width)
-    return [out, h.new_empty(between, *h.shape), h.new_empty(qkvs, agents, rows, 3 * width)]
+    wide = [h.new_empty((agents, width, 3 * width) if args[i] is not None else (0,)) for i in (1, 3)]
+    square = [h.new_empty(agents, width, width) for _ in range(2)]
+    return [out, h.new_empty(between, *h.shape), h.new_empty(qkvs, agents, rows, 3 * width), *wide, *square]
 
 
 @_library.register
@@ -173,6 +178,8 @@ def message_steps_backward(
     rate: float, eps: float,
 ) -> list[Tensor]:  # fmt: skip
     """Gradients of `h` and, in float32, of the weights of `message_steps`; empty for those that are None.
+
+    Matrices come in the dtype of `h`, as `message_steps` returns them.
 
     Those of `inner` and `outer` are one tensor, those of their biases another.
     """
@@ -195,15 +202,22 @@ def _(dafter, h, between, qkvs, *args):  # type: ignore[no-untyped-def]
 
 
 def _context(ctx, inputs, output):  # type: ignore[no-untyped-def]
-    ctx.save_for_backward(*inputs[:12], *output[1:])
-    ctx.rest = inputs[12:17]
+    h, memory_gain, memory, social_gain, social, bias, gain, _, inner_bias, _, outer_bias, seed, *rest, _ = inputs
+    _, between, qkvs, *matrices = output
+    matrices = [None if whole is None else own for whole, own in zip((memory, social, h, h), matrices, strict=True)]
+    small_memory, small_social, inner, outer = matrices
+    ctx.save_for_backward(
+        h, between, qkvs, memory_gain, small_memory, social_gain, small_social, bias, gain, inner, inner_bias, outer,
+        outer_bias, seed,
+    )  # fmt: skip
+    ctx.rest = rest
 
 
 def _backward(ctx, grads):  # type: ignore[no-untyped-def]
-    h, *weights, seed, between, qkvs = ctx.saved_tensors
-    dh, *found, pair, biases = message_steps_backward(grads[0], h, between, qkvs, *weights, seed, *ctx.rest)
+    saved = ctx.saved_tensors
+    dh, *found, pair, biases = message_steps_backward(grads[0], *saved, *ctx.rest)
     found += [pair[0], biases[0], pair[1], biases[1]]
-    given = (None if weight is None else grad for weight, grad in zip(weights, found, strict=True))
+    given = (None if weight is None else grad for weight, grad in zip(saved[3:13], found, strict=True))
     return dh, *given, *[None] * 7
 
 
@@ -217,6 +231,9 @@ def _(info, in_dims, h, *rest):  # type: ignore[no-untyped-def]
             "the weights of a DynamicDotGAT differ between worlds; run one network for each set of weights"
         )
     folded = h.movedim(in_dims[0], 1)  # worlds are samples: between agents and rows
-    out, between, qkvs = message_steps(folded.flatten(1, 2), *rest)
-    batch = info.batch_size
-    return [out.unflatten(1, (batch, -1)), *(x.unflatten(2, (batch, -1)) for x in (between, qkvs))], [1, 2, 2]
+    out, between, qkvs, *matrices = message_steps(folded.flatten(1, 2), *rest)
+    states = [
+        out.unflatten(1, (info.batch_size, -1)),
+        *(x.unflatten(2, (info.batch_size, -1)) for x in (between, qkvs)),
+    ]
+    return [*states, *matrices], [1, 2, 2, *[None] * len(matrices)]
