@@ -174,7 +174,7 @@ missing = pytest.mark.skipif(
 
 @missing
 def test_by_the_interpreter():
-    interpret("ground_truth_handhold-persist or (several_programs and 1-1-life) or bad_actions")
+    interpret("(several_programs and (20-3-persist or 1-1-life)) or bad_actions")
 
 
 @missing
