@@ -10,7 +10,7 @@ import triton.language as tl
 
 _CELLS = 128  # of a tile of the output
 _WARPS = 4
-_DEEP = 64  # cells that a step of the weight's gradient multiplies
+_DEEP = 64  # cells that a step of the weight's gradient multiplies; half as many in float32
 _WIDEST = 64  # channels of a tile
 _SPLITS = 88  # of the cells for the weight's gradient: three rows of offsets each make two programs a multiprocessor
 
@@ -144,14 +144,15 @@ def weight_gradient(x: torch.Tensor, grad: torch.Tensor, offsets: int) -> tuple[
     """`_conv.conv_weight_gradient`; parts of the sums over cells are added in a fixed order."""
     n, height, width, inputs = x.shape
     cells, outputs, side = n * height * width, grad.shape[-1], 3 if offsets == 9 else 1
-    splits = max(1, min(_SPLITS * (3 // side), triton.cdiv(cells, _DEEP)))
+    deep = _DEEP * 2 // x.element_size()
+    splits = max(1, min(_SPLITS * (3 // side), triton.cdiv(cells, deep)))
     size = offsets * inputs * outputs
     parts = torch.empty(splits, size + outputs, dtype=torch.float32, device=x.device)
     tiles = triton.cdiv(inputs, _tile(inputs)) * triton.cdiv(outputs, _tile(outputs))
     _conv_weight_kernel[(splits, side, tiles)](
-        x.contiguous(), grad.contiguous(), parts, cells, triton.cdiv(cells, splits * _DEEP), HEIGHT=height,
+        x.contiguous(), grad.contiguous(), parts, cells, triton.cdiv(cells, splits * deep), HEIGHT=height,
         WIDTH=width, IN=inputs, OUT=outputs, SIDE=side, TI=_tile(inputs), TO=_tile(outputs), PRECISION=_precision(),
-        DEEP=_DEEP, num_warps=_WARPS, num_stages=_stages(x),
+        DEEP=deep, num_warps=_WARPS, num_stages=_stages(x),
     )  # fmt: skip
     weight, bias = parts.sum(0).split([size, outputs])
     return weight.view(offsets, inputs, outputs).clone(), bias.clone()
