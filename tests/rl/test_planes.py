@@ -45,6 +45,14 @@ def test_on_a_cpu_the_layers_run_as_they_are():
     assert torch.equal(net(given), plain(given))
 
 
+def test_without_convolutions_there_is_nothing_to_prepare(monkeypatch):
+    monkeypatch.setattr(_planes, "spreads", lambda tensor: True)
+    net, plain = pair((2, 3, 3), ())
+    given = torch.rand(3, 2, 3, 3)
+    with net.prepared(torch.float32):
+        assert torch.equal(net(given), plain(given))
+
+
 def test_in_bfloat16_the_error_is_that_of_the_plain_layers():
     net, plain = pair((2, 11, 11), (32, 64, 64))
     given = (torch.rand(64, 2, 11, 11) < 0.3).to(torch.float32)

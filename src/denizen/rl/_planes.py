@@ -1,4 +1,4 @@
-"""Convolutions over planes, in the form that a GPU takes fastest: channels last, the first one as a matrix product."""
+"""Convolutions over planes, on CUDA channels last and as matrix products of denizen's own kernels."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ class Planes(nn.Sequential):
 
     def forward(self, input: Tensor) -> Tensor:
         """Features `[rows, hidden]` of planes `[rows, channels, height, width]`."""
-        return self.spread_out(input) if spreads(input) else super().forward(input)
+        return self.spread_out(input) if spreads(input) and self._layers()[1:] else super().forward(input)
 
     def spread_out(self, planes: Tensor) -> Tensor:
         """The form for CUDA; runs everywhere."""
@@ -87,7 +87,7 @@ class Planes(nn.Sequential):
         They are buffers meanwhile, since what records a function of a module takes those as inputs.
         """
         with torch.no_grad():
-            weights = [weight.to(dtype).contiguous() for weight in self._weights(dtype)]
+            weights = [one.to(dtype).contiguous() for one in self._weights(dtype)] if self._layers()[1:] else []
         for number, weight in enumerate(weights):
             self.register_buffer(f"{_READY}{number}", weight, persistent=False)
         try:
