@@ -109,7 +109,7 @@ def _step_group(names: list[str], precision: str, batch: int, verdict: dict[str,
     _fresh(args.device)
     totals: dict[str, float] = {}
     made: dict[str, Case] = {}  # by form and mode: a captured step takes the compiled network of the same words
-    first: Case | None = None
+    first: tuple[str, Case, Callable[[], None] | None] | None = None
     for name in names:
         row: dict[str, Any] = {"case": name, "batch": batch, "precision": precision}
         began = time.perf_counter()
@@ -129,17 +129,16 @@ def _step_group(names: list[str], precision: str, batch: int, verdict: dict[str,
         except Exception as error:  # a mode that this machine cannot do is a line of the table
             report.add("step", row | {"failed": f"{type(error).__name__}: {error}"[:400]})
             continue
-        first = first or case
+        first = first or (name, case, case.replay)
         totals[name] = row["total_ms"]
         row |= {f"times faster than {n}": totals[n] / row["total_ms"] for n in ("reference", "reference default")
                 if n in totals and n != name}  # fmt: skip
         row |= {"error": verdict["fast"], "valid": verdict["ok"]}
         report.add("step", row)
     if first is not None:
-        again = timed(first.step, args.device, args.steps)
-        report.add("drift", {"case": names[0], "batch": batch, "drift": again / totals[names[0]]}) if names[
-            0
-        ] in totals else None
+        name, case, case.replay = first
+        drift = timed(case.step, args.device, args.steps) / totals[name]
+        report.add("drift", {"case": name, "batch": batch, "precision": precision, "drift": drift})
 
 
 def _timed(case: Case, args: argparse.Namespace) -> dict[str, Any]:
