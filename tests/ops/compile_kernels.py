@@ -13,7 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from denizen import ops
-from denizen.ops import _accumulate, _adam, _library, _library_tables, _mlp, _rows
+from denizen.ops import _accumulate, _adam, _conv, _library, _library_tables, _mlp, _rows
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
 
@@ -34,7 +34,7 @@ def pretend() -> None:
         return run(kernel, *args, grid=grid, warmup=True, **kwargs)
 
     JITFunction.run = compile_only
-    for module in (_accumulate, _adam, _library, _library_tables, _mlp, _rows):
+    for module in (_accumulate, _adam, _conv, _library, _library_tables, _mlp, _rows):
         module.variant = lambda device: "triton"
 
 
@@ -99,8 +99,18 @@ def layers() -> None:
             _mlp.mlp_gradients(y, x, y, w1, b1, w2, activation)
 
 
+def convolutions() -> None:
+    """In every precision, first layers and later ones."""
+    for dtype in _conv.DTYPES:
+        for offsets, inputs, outputs in ((1, 24, 32), (9, 32, 64), (9, 64, 64)):
+            x, grad = torch.rand(8, 11, 11, inputs).to(dtype), torch.rand(8, 11, 11, outputs).to(dtype)
+            weight = torch.rand(offsets, inputs, outputs).to(dtype)
+            ops.conv(x, weight, torch.rand(outputs))
+            ops.conv_gradients(x, grad, weight)
+
+
 if __name__ == "__main__":
     pretend()
-    for part in (draws, sums, tables, rows, layers):
+    for part in (draws, sums, tables, rows, layers, convolutions):
         part()
     print(json.dumps(sorted(compiled)))

@@ -305,6 +305,7 @@ def test_a_plot_is_drawn(tmp_path):
 
 
 @pytest.mark.cuda
+@pytest.mark.filterwarnings("ignore:TensorFloat32")  # inductor's advice, to whoever compiles first
 def test_kernels_are_counted_on_cuda():
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")

@@ -11,7 +11,7 @@ Images are `[n, height, width, channels]`, weights `[offsets, channels, out]` wi
 import torch
 from torch import Tensor
 
-from denizen.ops._library import register, variant
+from denizen.ops._library import once_for_all, register, variant
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -20,7 +20,12 @@ def conv_fits(x: Tensor) -> bool:
     """Whether the kernels take tensors like this one: on a GPU of Ampere's generation or later."""
     if variant(x.device) != "triton" or x.dtype not in DTYPES:
         return False
-    return torch.cuda.get_device_capability(x.device) >= (8, 0)
+    return _new_enough()
+
+
+@once_for_all
+def _new_enough() -> bool:
+    return torch.cuda.get_device_capability() >= (8, 0)
 
 
 def _shifted(x: Tensor, offsets: int) -> list[Tensor]:

@@ -42,8 +42,27 @@ def variant(device: torch.device) -> str:
     if _reference_only:
         return "reference"
     if device.type == "cuda":
-        return "triton" if _has_triton() else "reference"
-    return "numba" if device.type == "cpu" and _has_numba() else "reference"
+        return "triton" if _takes_triton() else "reference"
+    return "numba" if device.type == "cpu" and _takes_numba() else "reference"
+
+
+def once_for_all(function: Callable[[], bool]) -> Callable[[], bool]:
+    """A function without arguments whose answer a compiled function takes for a constant: it cannot look itself.
+
+    As `torch.compiler.assume_constant_result`, which imports torch._dynamo.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@once_for_all
+def _takes_triton() -> bool:
+    return _has_triton()
+
+
+@once_for_all
+def _takes_numba() -> bool:
+    return _has_numba()
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import triton
 
 from denizen.zoo.foraging._cuda import _life_kernel, _step_kernel
 
-ALONE = 512  # worlds up to which one program does all, where resets are counted over all of them
+ALONE = 64  # worlds up to which one program does all; 192 took it 43 us, two launches for 8,192 take 12 (H100)
 STEP_WHOLE = ("MOVE", "LIMIT", "GUIDED", "LIFE", "GROW", "PLACE")
 LIFE_WHOLE = (
     "FOOD_LOW", "FOOD_HIGH", "POISON_LOW", "POISON_HIGH", "FOODS", "POISONS", "CELLS", "PLACE", "DRAWS",
