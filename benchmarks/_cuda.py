@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from _turns import turn
 from torch.profiler import ProfilerActivity, profile
 
 import denizen as dz
@@ -34,6 +35,7 @@ def captured(model: dz.Model, worlds: int = 1, **options: Any) -> Run:
     return run
 
 
+@turn()
 def replay_ms(run: Run, steps: int, times: int = 5) -> float:
     """Milliseconds a step of `steps` steps from the start: graphs as they are replayed, the best of a few."""
     capture, start = run._capture, run._stepper.start()

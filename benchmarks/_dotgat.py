@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from _turns import turn
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
@@ -102,6 +103,7 @@ def wait(device: str) -> None:
     torch.cuda.synchronize() if device == "cuda" else None
 
 
+@turn()
 def timed(work: Callable[[], Any], device: str, steps: int) -> float:
     """Milliseconds of `work`, over `steps` in one unbroken stream."""
     work()

@@ -20,6 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torch
+from _turns import turn
 from torch.profiler import ProfilerActivity, profile
 
 import denizen as dz
@@ -71,6 +72,7 @@ def check_recomputation(model: Covid, device: str, compiled: bool) -> bool:
     return same
 
 
+@turn()
 def timed(function: Callable[[], Any], device: str) -> dict[str, float]:
     """Milliseconds of the best call, GiB at the peak, kernels a step."""
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None

@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torch
+from _turns import turn
 from torch import Tensor, nn
 
 import denizen as dz
@@ -59,6 +60,7 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
+@turn()
 def seconds(call, device: str, rounds: int) -> list[float]:
     """Of a call, one number a round, after one call that does not count."""
     call()

@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torch
+from _turns import turn
 from torch.profiler import ProfilerActivity, profile
 
 import denizen as dz
@@ -38,6 +39,7 @@ def synchronize(device):
         torch.cuda.synchronize()
 
 
+@turn()
 def stretches(call, device, rounds, least=0.5):
     """Seconds of a call, one number a round; each round takes at least `least` seconds."""
     call()
