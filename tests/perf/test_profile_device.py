@@ -110,7 +110,7 @@ class FakeTorchProfiler:
     def __init__(self, activities, schedule, **options):
         self.calls[:] = [("activities", *activities)]
         self.schedule, self.count = schedule, 0
-        assert options == {"record_shapes": True, "profile_memory": True, "with_stack": False}
+        assert options == {"record_shapes": True, "profile_memory": True, "with_stack": False, "acc_events": True}
 
     def __enter__(self):
         return self

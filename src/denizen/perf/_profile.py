@@ -147,7 +147,7 @@ class Profiler:
         self._sampler = Sampler(self.device)
         phases = {"wait": self._plain, "warmup": self._before - self._plain, "active": self._all - self._before}
         self._profiler = torch_profile(
-            activities=kinds, record_shapes=True, profile_memory=True, with_stack=self._stacks,
+            activities=kinds, record_shapes=True, profile_memory=True, with_stack=self._stacks, acc_events=True,
             schedule=schedule(**phases, repeat=1),
         )  # fmt: skip
         self._profiler.__enter__()
