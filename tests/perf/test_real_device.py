@@ -1,0 +1,26 @@
+"""Where CUDA is available nothing registers the simulated device, which would take torch's place for accelerators."""
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen._watch import _backend
+from denizen.perf import _doctor_subject, _profile
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    def refuse():
+        raise AssertionError("the simulated device was registered")
+
+    monkeypatch.setattr(_backend, "_register", refuse)
+    for name, answer in {"is_available": True, "current_device": 0, "device_count": 1}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
+    monkeypatch.delenv("DENIZEN_DEVICE", raising=False)
+
+
+@pytest.mark.usefixtures("cuda")
+def test_budget_doctor_and_profile_take_the_card():
+    assert dz.budget().device.type == "cuda"
+    assert _doctor_subject.choose_device(None).type == "cuda"
+    assert _profile._chosen(None).type == "cuda"
