@@ -217,7 +217,8 @@ class GRPO:
         """
         training.refresh(self.refresh_reference)
         training.begin()
-        training.collector.collect(training.memo, training.rollout)
+        with training.policy.prepared(PRECISIONS[self.precision]):
+            training.collector.collect(training.memo, training.rollout)
         return self.learn(training)
 
     def learn(self, training: GroupTraining) -> dict[str, Tensor]:
