@@ -37,6 +37,16 @@ def test_actors_that_are_out_teach_nothing():
     assert told.agreement[-1] == 1
 
 
+def test_a_frozen_body_stays_as_it_is():
+    env = CartPole()
+    policy = dz.rl.mlp(env, (8,))
+    policy.body.requires_grad_(False)
+    body, actor = policy.body[1].weight.clone(), policy.actor.weight.clone()
+    dz.rl.imitate(env, policy, balance, updates=2, num_envs=4, device="cpu", progress=False)
+    assert torch.equal(policy.body[1].weight, body)
+    assert not torch.equal(policy.actor.weight, actor)
+
+
 def test_wrong_arguments_are_named():
     env = CartPole()
     with pytest.raises(dz.errors.InputError, match="updates=0"):

@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 import denizen as dz
 from denizen.rl._ppo import picked
@@ -123,6 +124,23 @@ def test_a_compiled_step_gives_the_same_numbers():
         one, other = algorithm.update(eager), algorithm.update(compiled)
     assert torch.equal(weights(eager), weights(compiled))
     assert torch.equal(one["value_loss"], other["value_loss"])
+
+
+def test_a_step_is_compiled_once():
+    held, graphs = training(dz.PPO(**SMALL)), CompileCounter()
+    held.collector.compile(graphs)
+    for _ in range(2):
+        held.algorithm.update(held)
+    assert graphs.frame_count == 1
+
+
+def test_what_is_frozen_meanwhile_has_no_gradient():
+    held = training(dz.PPO(**SMALL))
+    held.algorithm.update(held)
+    held.policy.actor.requires_grad_(False)
+    held.algorithm.update(held)
+    assert not held.policy.actor.weight.grad.any()
+    assert held.policy.body[1].weight.grad.any()
 
 
 def test_rewards_are_never_clamped_and_metrics_are_those_of_the_rollout():

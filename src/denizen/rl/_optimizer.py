@@ -65,16 +65,19 @@ class FlatAdam:
         raise KeyError("not among the parameters of this optimizer")
 
     def backward(self, loss: Tensor, *, add: bool = False) -> None:
-        """Take the gradient of a loss, or add it to what there is; a parameter that it does not depend on has 0.
+        """Take the gradient of a loss, or add it to what there is; what it does not depend on or is frozen has 0.
 
         One copy for all parameters, where `Tensor.backward` adds to each by itself.
         """
         parameters = [p for group in self.groups for p in group]
-        found = torch.autograd.grad(loss * self.scale if self._scaled else loss, parameters, allow_unused=True)
         mine = [p.grad for p in parameters if p.grad is not None]  # all of them: views of the flat gradient
-        if not add and any(grad is None for grad in found):
+        free = [number for number, p in enumerate(parameters) if p.requires_grad]
+        found = torch.autograd.grad(
+            loss * self.scale if self._scaled else loss, [parameters[number] for number in free], allow_unused=True
+        )
+        pairs = [(mine[number], grad) for number, grad in zip(free, found, strict=True) if grad is not None]
+        if not add and len(pairs) < len(mine):
             torch._foreach_zero_(mine)
-        pairs = [(a, b) for a, b in zip(mine, found, strict=True) if b is not None]
         (torch._foreach_add_ if add else torch._foreach_copy_)([a for a, _ in pairs], [b for _, b in pairs])
 
     def step(self, rate: Tensor, skip: Tensor) -> Tensor:

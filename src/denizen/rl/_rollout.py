@@ -99,9 +99,10 @@ class Rollout:
 
     def sums(self, worlds: int) -> dict[str, list[Tensor]]:
         """Where sums over the rollout begin: of each world's flows and of each row's lives."""
-        zero = self.fields["reward"].new_zeros(self.fields["reward"].shape[1])
-        flows = [zero.new_zeros(worlds) for _ in self.flows]
-        return {"flows": flows, "lives": [zero, zero, zero + torch.inf, zero - torch.inf, zero]}
+        # Each is a tensor of its own, as in later steps: for inputs that are one tensor a step is compiled apart.
+        rows, begin = self.fields["reward"].shape[1], self.lives.new_full
+        flows = [begin((worlds,), 0.0) for _ in self.flows]
+        return {"flows": flows, "lives": [begin((rows,), value) for value in (0.0, 0.0, torch.inf, -torch.inf, 0.0)]}
 
     def take(self, sums: dict[str, list[Tensor]]) -> None:
         """Add up what `sums` has become."""
