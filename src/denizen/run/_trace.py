@@ -122,13 +122,16 @@ def _finished(module: GraphModule) -> GraphModule:
         if node.op != "get_attr" or not isinstance(getattr(module, node.target, None), Tensor):
             continue
         for copy in [user for user in node.users if calls(user, *LIFTS)]:
-            if not any(_writes(user) for user in copy.users):
+            if _only_read(copy):
                 copy.replace_all_uses_with(node)
         for moved in [user for user in node.users if calls(user, torch.ops.aten._to_copy.default)]:
             name = f"{node.target}_{moved.name}"
             module.register_buffer(name, moved.target(getattr(module, node.target), **moved.kwargs))
             with module.graph.inserting_before(moved):
-                moved.replace_all_uses_with(module.graph.get_attr(name))
+                constant = module.graph.get_attr(name)
+                if not _only_read(moved):
+                    constant = module.graph.call_function(torch.ops.aten.clone.default, (constant,))
+                moved.replace_all_uses_with(constant)
     module.graph.eliminate_dead_code()
     module.recompile()
     return module
@@ -137,6 +140,17 @@ def _finished(module: GraphModule) -> GraphModule:
 def _writes(node: Node) -> bool:
     """Whether a node writes into one of its arguments, as a step may do with tensors that it has made."""
     return node.op == "call_function" and getattr(getattr(node.target, "_schema", None), "is_mutable", False)
+
+
+def _only_read(node: Node) -> bool:
+    """Whether nothing writes into a node's tensor or hands it on to the caller, who may; by a view of it or itself."""
+    for user in node.users:
+        schema = getattr(user.target, "_schema", None)
+        if schema is None or schema.is_mutable:  # without one, the function's output
+            return False
+        if any(result.alias_info is not None for result in schema.returns) and not _only_read(user):
+            return False
+    return True
 
 
 def _copied(old: Tensor, new: Tensor, non_blocking: bool = False) -> Tensor:
