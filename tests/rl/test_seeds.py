@@ -64,10 +64,21 @@ def test_an_interrupt_saves_all(tmp_path, monkeypatch):
     assert same(rest.policy.state_dict(), lone.policy.state_dict())
 
 
+def test_a_folder_that_is_taken_begins_nothing(tmp_path):
+    (tmp_path / "seed-3").mkdir()
+    (tmp_path / "seed-3" / "mine.txt").touch()
+    with pytest.raises(dz.errors.StorageError, match="not empty"):
+        together(folder=tmp_path)
+    assert not (tmp_path / "seed-0").exists()
+
+
 def test_wrong_inputs():
     one = made(0)
     for seeds in ((), (1, 1), range(17)):
         with pytest.raises(dz.errors.InputError, match="expected 1 to 16 different ones"):
+            together(seeds)
+    for seeds in (3, (1, -2), ("1",)):
+        with pytest.raises(dz.errors.InputError, match="expected a list of whole numbers"):
             together(seeds)
     with pytest.raises(dz.errors.InputError, match="the same object for two seeds"):
         together(policy=lambda seed: one)

@@ -15,6 +15,8 @@ from denizen.rl._patience import Patience
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
 from denizen.rl._train import Trained, new_loop
+from denizen.rng import MAX_SEED
+from denizen.run._folder import check_free
 
 AT_ONCE = 16  # torch has 32 streams, which others use as well
 
@@ -56,8 +58,10 @@ def train_seeds(
 
     Raises:
         InputError: an argument does not fit, or there are several processes.
+        StorageError: a training's folder holds something already; then no training begins.
     """
-    seeds = list(seeds)
+    if not isinstance(seeds, Sequence) or not all(isinstance(seed, int) and 0 <= seed <= MAX_SEED for seed in seeds):
+        raise InputError(f"train_seeds: seeds={seeds!r}, expected a list of whole numbers from 0 to {MAX_SEED}")
     if not 1 <= len(seeds) <= AT_ONCE or len(set(seeds)) < len(seeds):
         raise InputError(f"train_seeds: seeds={seeds}, expected 1 to {AT_ONCE} different ones")
     if processes.size() > 1:
@@ -65,13 +69,16 @@ def train_seeds(
     policies = [policy(seed) for seed in seeds]
     if len({id(one) for one in policies}) < len(seeds):
         raise InputError("train_seeds: policy gave the same object for two seeds; make a new one in each call")
+    folders = [None if folder is None else Path(folder) / f"seed-{seed}" for seed in seeds]
+    for one in folders:  # all of them before any is made
+        if one is not None:
+            check_free(one)
     loops = [
         new_loop(
-            env, made, algorithm, total_steps, seed=seed, device=device,
-            folder=None if folder is None else Path(folder) / f"seed-{seed}", validate_every=validate_every,
+            env, made, algorithm, total_steps, seed=seed, device=device, folder=kept, validate_every=validate_every,
             validation=validation, params=params, compile=compile, settings=settings, patience=patience,
         )
-        for seed, made in zip(seeds, policies, strict=True)
+        for seed, made, kept in zip(seeds, policies, folders, strict=True)
     ]  # fmt: skip
     missing = len(seeds) * loops[0].training.num_updates * algorithm.samples
     with live_view(missing, progress, f"{type(env).__name__}, {len(seeds)} seeds") as (advance, _):
