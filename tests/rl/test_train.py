@@ -184,6 +184,22 @@ def test_wrong_inputs_are_named(tmp_path):
         dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (16,)), dz.PPO())
 
 
+def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
+    go(tmp_path / "run")
+    plain = _train.TrainingFolder.load
+
+    def older(self):  # once the checks of a world had an entry each
+        return {k: v[:, None].repeat(1, 3) if k == "memo.7" else v for k, v in plain(self).items()}
+
+    monkeypatch.setattr(_train.TrainingFolder, "load", older)
+    env = CartPole()
+    with pytest.raises(dz.errors.DataError, match=r"memo.7 has shape \(4, 3\) there, \(4,\) now; another version"):
+        dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (16,)), SETTINGS)
+    monkeypatch.setattr(CartPole, "reward", Broken.reward)
+    with pytest.raises(dz.errors.InputError, match=r"the env differs .*/run; code: reward: \w+ then, \w+ now"):
+        dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (16,)), SETTINGS)
+
+
 def test_damage_is_told(tmp_path):
     go(tmp_path / "run")
     (checkpoint,) = (tmp_path / "run/checkpoints").glob("update-*")

@@ -214,7 +214,11 @@ class Loop:
         with torch.no_grad():
             for name, tensor in mine.items():
                 if saved[name].shape != tensor.shape:
-                    raise DataError(f"run folder {self.folder.path}: {name} has shape {tuple(saved[name].shape)} there")
+                    raise DataError(
+                        f"run folder {self.folder.path}: {name} has shape {tuple(saved[name].shape)} there, "
+                        f"{tuple(tensor.shape)} now; another version of denizen wrote it: go on with that one, which "
+                        f"its manifest.json names, or train anew"
+                    )
                 tensor.copy_(saved[name])
         self._over = self.stall is not None and bool(self.stall.over)
         if processes.rank() > 0:
@@ -357,7 +361,7 @@ def _shapes(policy: ActorCritic) -> dict[str, str]:
 
 def _difference(saved: Any, given: Any) -> str:
     if isinstance(saved, dict) and isinstance(given, dict):
-        for name in {*saved, *given}:
+        for name in sorted({*saved, *given}):
             if saved.get(name) != given.get(name):
-                return f"{name}: {saved.get(name)} then, {given.get(name)} now"
+                return f"{name}: {_difference(saved.get(name), given.get(name))}"
     return f"{saved} then, {given} now"
