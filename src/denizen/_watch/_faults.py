@@ -92,6 +92,8 @@ def kind_of_read(schema: str, place: Place, logical: bool) -> str:
     """
     if place.passes("torch/amp/grad_scaler.py"):
         return "host-sync-scaler"
+    if place.passes("torch/_tensor_str.py"):  # which selects and counts what it prints
+        return "host-sync-print"
     if schema in _BY_OP:
         return _BY_OP[schema]
     for method in ("__contains__", "__format__"):  # written in Python, around an item()
@@ -99,8 +101,6 @@ def kind_of_read(schema: str, place: Place, logical: bool) -> str:
             return _BY_METHOD[method]
     if place.method in _BY_METHOD:
         return _BY_METHOD[place.method]
-    if place.passes("torch/_tensor_str.py"):
-        return "host-sync-print"
     return "host-sync-bool" if logical else "host-sync-item"
 
 

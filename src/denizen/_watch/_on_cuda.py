@@ -36,6 +36,7 @@ class _Heard(TorchDispatchMode):
         super().__init__()
         self._device, self._recorder = device, recorder
         self._inside, self._waited = 0, 0
+        self._told_at: tuple[str, int, int | None] | None = None  # file, line and step of the latest that a rule knew
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -43,10 +44,15 @@ class _Heard(TorchDispatchMode):
         return True
 
     def append(self, place: str, /) -> None:
-        """Torch warns of a wait: of the operation that runs, or of one that passes no mode, such as compiled code."""
+        """Torch warns of a wait: of the operation that runs, or of one that passes no mode, such as compiled code.
+
+        Functions of torch keep the warnings of their operations until they return: then a rule has told of the wait.
+        """
         self._waited += 1
         if not self._inside:
             where = _without_warnings(locate(METHODS, self._recorder.thread))
+            if self._told_at == (where.file, where.line, self._recorder.step):
+                return
             where = dataclasses.replace(where, method=where.method or written())
             tell(kind_of_read("", where, False), "CUDA synchronisation", (HOST_READS,), place=where)
 
@@ -67,10 +73,15 @@ class _Heard(TorchDispatchMode):
         seen = traits(func)
         if any(tensor.device.type == self._device for tensor in _tensors((args, out))):
             work(seen, 0, 0)
-        events = waits(func, seen, args, kwargs, out, self._device)
-        if waited and not events:
-            value = seen.schema in _rules.COPIES  # a single value from the host: told, not counted
-            place = locate(METHODS, self._recorder.thread)
+        before = len(self._recorder.events)
+        waits(func, seen, args, kwargs, out, self._device)
+        known = len(self._recorder.events) > before
+        value = seen.schema in _rules.COPIES and any(tensor.device.type == "cpu" for tensor in _tensors((args, out)))
+        if not (known or value or waited):
+            return
+        place = locate(METHODS, self._recorder.thread)
+        self._told_at = (place.file, place.line, self._recorder.step)
+        if waited and not known:  # of copies a single value from the host: told, not counted
             place = dataclasses.replace(place, method=place.method or written())
             kind = "h2d-fresh" if value else kind_of_read(seen.schema, place, False)
             tell(kind, seen.name, () if value else (HOST_READS,), place=place)
