@@ -10,6 +10,7 @@ import denizen as dz
 from denizen.app._recipes import RECIPES
 from denizen.rl import _planes, _policy
 from denizen.rl._planes import Planes
+from denizen.zoo.cartpole import CartPole
 
 SHAPES = [((2, 11, 11), (32, 64, 64)), ((2, 5, 9), (8,)), ((7, 10, 10), (16, 12)), ((4, 10, 10), (3, 5))]
 
@@ -88,6 +89,19 @@ def test_a_prepared_policy_acts_the_same_to_the_bit_and_keeps_its_parameters():
         assert policy.actor.weight.dtype == torch.bfloat16
         assert all(torch.equal(a, b) for a, b in zip(judged(), expected, strict=True))
     assert all(a is b for a, b in zip(policy.parameters(), before, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    "norm", [nn.utils.spectral_norm, nn.utils.weight_norm, nn.utils.parametrizations.spectral_norm]
+)
+def test_weights_that_are_made_of_others_stay_as_they_are(norm):
+    policy = dz.rl.ActorCritic(CartPole(), nn.Sequential(nn.Flatten(), norm(nn.Linear(4, 8)), nn.Tanh())).eval()
+    look, memory = torch.rand(3, 4), torch.zeros(3, 0)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        expected = policy(look, memory).actions.log_probs
+        with policy.prepared(torch.bfloat16):
+            assert torch.equal(policy(look, memory).actions.log_probs, expected)
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch, as it compiles

@@ -93,7 +93,7 @@ class ActorCritic(nn.Module):
                     held.enter_context(part.prepared(dtype))
                 if part is not None and all(type(m).__module__.startswith(_KNOWN) for m in part.modules()):
                     for layer in part.modules():
-                        if isinstance(layer, nn.Linear):
+                        if isinstance(layer, nn.Linear) and "weight" in layer._parameters:  # not made by weight_norm …
                             held.callback(layer._parameters.update, dict(layer._parameters))
                             _round(layer, dtype)
             yield
