@@ -127,7 +127,7 @@ def gradients(
             grad, x, out.contiguous(), w1.contiguous(), b1, w2.contiguous(), parts, n, tiles, sum(sizes),
             ROWS=_ROWS_GRADIENTS, **_settings(w1, w2, activation),
         )  # fmt: skip
-    dw1, db1, dw2, db2 = parts.sum(0).split(sizes)
-    if (sizes[0] + sizes[1]) % 4:  # what inductor compiles takes results for aligned to 16 bytes, and fails otherwise
-        dw2 = dw2.clone()
-    return dw1.view_as(w1), db1.clone(), dw2.reshape(w2.shape), db2.clone()
+    # Results of an operation must not share memory, and compiled code takes them for aligned to 16 bytes.
+    dw1, *others = parts.sum(0).split(sizes)
+    db1, dw2, db2 = (one.clone() for one in others)
+    return dw1.view_as(w1), db1, dw2.view_as(w2), db2
