@@ -528,6 +528,20 @@ FAULTS = {
 }
 
 LOOKALIKES = {
+    "a batch of zeros with as many rows as columns": """
+        net = nn.Linear(256, 256).to(device)
+        def step(i):
+            net.zero_grad()
+            net(torch.zeros(256, 256, device=device)).mean().backward()
+        """,
+    "a precision that is set around products": """
+        a, b = torch.randn(640, 640, device=device), torch.randn(640, 640, device=device)
+        def step(i):
+            torch.set_float32_matmul_precision("high")
+            c = a @ b
+            torch.set_float32_matmul_precision("highest")
+            return c
+        """,
     "a small loader in this process": """
         from torch.utils.data import DataLoader, TensorDataset
         loader = DataLoader(TensorDataset(torch.randn(640, 4)), batch_size=8, pin_memory=True)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from torch import nn
 
 import denizen as dz
 from denizen import app
+from denizen._watch._places import Place
 from denizen.errors import ConfigError, InputError
-from denizen.perf._doctor_diagnosis import Diagnosis, lowered, period_of
-from denizen.perf._doctor_rank import Trial, interval
+from denizen.perf._doctor_diagnosis import Diagnosis, at, lowered, period_of
+from denizen.perf._doctor_rank import Trial, _estimated, interval
 from denizen.perf._doctor_region import examine_script
 from denizen.perf._doctor_subject import Subject
 
@@ -504,8 +506,24 @@ def test_a_script_with_torch_func_is_run_again_without_hooks():
     assert len(runs) == 2
 
 
+@pytest.mark.parametrize(
+    ("idle", "busy", "seconds"),
+    [
+        ({"launch-bound": 3e-3, "host work": 1e-3}, 0.2, 6e-3 * 0.8),  # 400 of 500 launches
+        ({"host read": 1e-3}, 0.2, 400 * 8e-6),
+        ({"launch-bound": 1e-3}, 0.9, None),
+        ({}, None, 400 * 8e-6),
+    ],
+)
+def test_a_loop_is_estimated_by_its_part_of_what_launching_takes(idle, busy, seconds):
+    place = Place("model.py", 3, "step")
+    one = at("launch-bound", place, 400, "every step", [])
+    roof = dz.perf.Roofline(500, 0, 0, 0, launch=8e-6, busy=busy, idle=idle)
+    cost = _estimated(one, SimpleNamespace(roofline=roof, step_seconds=10e-3))
+    assert (cost and cost.seconds) == (seconds and pytest.approx(seconds))
+
+
 def test_a_step_bound_by_launches_without_a_loop_is_a_note():
-    from denizen._watch._places import Place
     from denizen.perf._doctor import _by_launches
     from denizen.perf._doctor_records import Op
 

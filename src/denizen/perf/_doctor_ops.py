@@ -129,6 +129,7 @@ class Operations(TorchDispatchMode):
         place = locate(METHODS, self._thread)
         part = "optimizer" if self.optimizing else _part(place)
         op = Op(self._step, seen.name, seen.schema, place, part, order=self._order, autocast=self.autocast > 0)
+        op.fast = torch.get_float32_matmul_precision() != "highest"
         self._order += 1
         if self.each is not None and not part:
             self.each()

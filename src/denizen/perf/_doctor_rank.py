@@ -15,6 +15,7 @@ from denizen.perf._doctor_diagnosis import AB, ESTIMATE, NOTE, SEVERE, SEVERE_SH
 from denizen.perf._doctor_neutral import Tape, can_be_taken_out
 from denizen.perf._doctor_report import DoctorReport
 from denizen.perf._doctor_subject import Kept, Subject
+from denizen.perf._gaps import LAUNCH
 
 PAIRS = 12
 RESAMPLES = 2000
@@ -96,14 +97,23 @@ def _with_cost(one: Diagnosis, cost: Cost | None, report: DoctorReport) -> Diagn
 
 
 def _estimated(one: Diagnosis, report: DoctorReport) -> Cost | None:
-    """Launches of a loop, by the host's cost of one, where launching takes the time."""
+    """Launches of a loop, by the host's cost of one, where launching takes the time.
+
+    That cost is the least: a launch through Python takes indexing and views along. A loop has its part, by launches, of
+    the time in which the device stood still for launches.
+    """
     roof, step = report.roofline, report.step_seconds or 0.0
     if one.kind not in ("launch-bound", "optimizer-unfused") or roof is None or not roof.launch or not step:
         return None
     if roof.busy is not None and roof.busy > 0.8:
         return None
-    seconds = min(one.count * roof.launch, step)
-    basis = f"{one.count} launches at {1e6 * roof.launch:.1f} µs each"
+    seconds, basis = one.count * roof.launch, f"{one.count} launches at {1e6 * roof.launch:.1f} µs each"
+    idle = sum(roof.idle.values()) if roof.idle else 0.0
+    if one.kind == "launch-bound" and roof.busy is not None and roof.idle and idle and roof.launches:
+        share = roof.idle.get(LAUNCH, 0.0) / idle * min(1.0, one.count / roof.launches)
+        if (waited := step * (1 - roof.busy) * share) > seconds:
+            seconds, basis = waited, f"{one.count} of {roof.launches} launches, for which the device stood still"
+    seconds = min(seconds, step)
     return Cost(seconds, seconds, seconds, seconds / step, ESTIMATE, basis)
 
 

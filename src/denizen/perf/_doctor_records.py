@@ -29,6 +29,7 @@ class Op:
         dtype: of its first result, if that lies on the device.
         sources: dtypes of the tensors of the device that it took.
         autocast: whether it ran under autocast.
+        fast: whether products of float32 might use tensor cores then.
         grads: gradients that it filled with zeros.
         off: whether gradients were off, outside of backward passes and optimizers.
         weights: whether it copied a parameter.
@@ -51,6 +52,7 @@ class Op:
     dtype: torch.dtype | None = None
     sources: tuple[torch.dtype, ...] = ()
     autocast: bool = False
+    fast: bool = False
     grads: int = 0
     off: bool = False
     weights: bool = False

@@ -118,7 +118,7 @@ def _pairs(seen: Watched) -> list[Diagnosis]:
     for place, rows in looked.pairs.values():
         made.setdefault((place.file, place.function, rows), []).append(place)
     for matrix in matrices:
-        if matrix.rows == matrix.columns:
+        if matrix.rows == matrix.columns and matrix.share:  # all zeros: a buffer, or a batch of as many rows as columns
             made.setdefault((matrix.place.file, matrix.place.function, matrix.rows), []).append(matrix.place)
     found: dict[tuple[str, str, int], Diagnosis] = {}
     for matrix in matrices:
@@ -158,11 +158,11 @@ def _fp64(seen: Watched) -> list[Diagnosis]:
 
 
 def _fp32(seen: Watched) -> list[Diagnosis]:
-    if seen.device.type == "cpu" or torch.get_float32_matmul_precision() != "highest":
+    if seen.device.type == "cpu":
         return []
     ops = [
         op for op in seen.operations.ops
-        if op.schema in PRODUCTS and op.dtype == torch.float32 and not op.autocast and not op.part
+        if op.schema in PRODUCTS and op.dtype == torch.float32 and not op.autocast and not op.fast and not op.part
         and op.flops >= LARGE_PRODUCT
         and (op.schema != "aten::convolution" or not torch.backends.cudnn.allow_tf32)
     ]  # fmt: skip

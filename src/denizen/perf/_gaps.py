@@ -10,8 +10,8 @@ from denizen.perf._gaps_lock import PAUSES, lock_holder, state_of
 from denizen.perf._profile_trace import RUNTIME, Event, Piece, Trace
 
 LAUNCH, READ, LOCK, ALLOCATOR = "launch-bound", "host read", "interpreter lock", "allocator"
-COPY, DATA, HOST, UNKNOWN = "copy", "data wait", "host work", "unknown"
-CAUSES = (LAUNCH, READ, LOCK, ALLOCATOR, COPY, DATA, HOST, UNKNOWN)
+COPY, DATA, HOST, CORE, UNKNOWN = "copy", "data wait", "host work", "no core", "unknown"
+CAUSES = (LAUNCH, READ, LOCK, ALLOCATOR, COPY, DATA, HOST, CORE, UNKNOWN)
 
 # What helps against each; the line is for `dz.doctor` to name.
 REMEDIES = {
@@ -22,6 +22,7 @@ REMEDIES = {
     COPY: "copy beside the kernels from pinned memory: dz.tools.PrefetchLoader",
     DATA: "workers and batches ahead of time: dz.tools.tune_workers, dz.tools.PrefetchLoader",
     HOST: "move it out of the loop, into another thread or process, or onto the device",
+    CORE: "fewer processes and threads beside it than the machine has cores, or cores of its own: taskset",
     UNKNOWN: "profile with stacks=True (--stacks) to see what the host did",
 }
 
@@ -90,6 +91,7 @@ def attribute(trace: Trace) -> list[Gap]:
     - ``copy``: memory was copied with no kernel beside it, or the host waited for a copy to the device;
     - ``data wait``: it was in a loader;
     - ``host work``: it was in Python that launches nothing, or waited there; `Gap.at` says where;
+    - ``no core``: it was ready to run, and other threads or processes had the cores;
     - ``unknown``: the trace does not say.
 
     Args:
@@ -178,7 +180,8 @@ class _Attribution:
                 )
                 yield _Part(late, end, LAUNCH, f"what the device takes {queued}")
             else:
-                why = f"launched {(end - late) / 1e3:.0f} µs before it began: it waited on the device, as for an event"
+                why = f"launched {(end - late) / 1e3:.0f} µs before it began: it waited on the device, as for an event "
+                why += "or for other processes' work there"
                 yield _Part(late, end, UNKNOWN, why)
 
     def _launch_of(self, following: Event | None, end: int) -> tuple[int, int]:
@@ -235,8 +238,9 @@ class _Attribution:
             return _Part(piece.start, piece.end, LOCK, holder, _function(piece.event))
         seen = state_of(self.trace, thread, piece)
         if seen is not None:
-            at, words = seen
-            return _Part(piece.start, piece.end, DATA if _DATA.search(at) else HOST, words, at)
+            at, words, ready = seen
+            cause = DATA if _DATA.search(at) else CORE if ready else HOST
+            return _Part(piece.start, piece.end, cause, words, at)
         function = _function(piece.event)
         if function and piece.event is not None:
             verb = "waited in" if PAUSES.search(piece.event.name) else "was in"

@@ -30,21 +30,23 @@ def lock_holder(trace: Trace, thread: int, piece: Piece) -> str:
     return _by_stacks(trace, thread, piece)
 
 
-def state_of(trace: Trace, thread: int, piece: Piece) -> tuple[str, str] | None:
-    """Where a thread was, and in words; None where it was not sampled."""
+def state_of(trace: Trace, thread: int, piece: Piece) -> tuple[str, str, bool] | None:
+    """Where a thread was, in words too, and whether it only lacked a core; None where it was not sampled."""
     samples = trace.samples.get(thread, [])
     near = _around(samples, piece.start, piece.end)
     if not near:
         return None
     inside = [s for s in near if piece.start <= s.time <= piece.end] or near
     at, used = _place(inside), _used(samples, piece.start, piece.end)
+    ready = False
     if used >= STANDS:
         words = f"the launching thread ran Python at {at} and launched nothing ({used:.0%} of a core)"
     elif sum(s.waits for s in inside) * 2 >= len(inside):
         words = f"the launching thread waited at {at} and launched nothing ({used:.0%} of a core)"
     else:
+        ready = True
         words = f"the launching thread was ready to run at {at} and got {used:.0%} of a core: others had them"
-    return at, words
+    return at, words, ready
 
 
 def _by_samples(trace: Trace, thread: int, piece: Piece) -> str:

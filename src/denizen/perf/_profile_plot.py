@@ -9,7 +9,7 @@ from denizen.perf._gaps import CAUSES
 if TYPE_CHECKING:
     from denizen.perf._profile_report import ProfileReport
 
-COLOURS = dict(zip(CAUSES, ("C0", "C3", "C1", "C5", "C2", "C4", "C6", "0.75"), strict=True))
+COLOURS = dict(zip(CAUSES, ("C0", "C3", "C1", "C5", "C2", "C4", "C6", "C7", "0.75"), strict=True))
 MOST = 5000  # gaps drawn, the longest ones
 
 
