@@ -107,7 +107,7 @@ def conv_gradients(x: Tensor, grad: Tensor, weight: Tensor) -> tuple[Tensor, Ten
         from denizen.ops import _cuda_conv
 
         return _cuda_conv.convolved(grad, turned, None, x), *_cuda_conv.weight_gradient(x, grad, len(weight))
-    masked = torch.where(x > 0, _summed(grad, turned), 0.0).to(x.dtype)
+    masked = torch.where(x > 0, _summed(grad, turned), 0.0).to(x.dtype).contiguous()
     return masked, *conv_weight_gradient(x, grad, len(weight))
 
 
