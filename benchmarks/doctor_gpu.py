@@ -480,6 +480,8 @@ def supervise(given, names, path):
 def save(given, rows):
     if given.out:
         facts = {"at": now(), "commit": given.commit, "machine": machine(), "torch": torch.__version__}
+        if given.device.startswith("cuda"):
+            facts["gpu"] = torch.cuda.get_device_name(given.device)
         given.out.write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n")
 
 

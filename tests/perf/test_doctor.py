@@ -506,6 +506,22 @@ def test_a_script_with_torch_func_is_run_again_without_hooks():
     assert len(runs) == 2
 
 
+def test_modules_look_for_no_line_where_nothing_of_theirs_is_taken_out(monkeypatch):
+    """It would slow one side of a comparison only."""
+    from denizen.perf import _doctor_neutral as neutral
+
+    looked = []
+    monkeypatch.setattr(neutral, "_line", looked.append)
+    tape, net = neutral.Tape("cpu"), nn.Identity()
+    read, graph = (at(kind, Place("model.py", 3, "step"), 1, "every step", []) for kind in
+                   ("host-sync-item", "no-grad-missing"))  # fmt: skip
+    with tape.installed():
+        for one, times in ((read, 0), (graph, 1)):
+            with tape.without([one]):
+                net(torch.ones(1))
+            assert len(looked) == times
+
+
 @pytest.mark.parametrize(
     ("idle", "busy", "seconds"),
     [

@@ -140,12 +140,15 @@ class Tape:
         self._next[key] = index + 1
         return call() if index >= len(known) or known[index] is _ANEW else copied(known[index])
 
-    def kinds_here(self) -> set[str]:
-        """Kinds found at the user's line of now, if it is taken out."""
-        if self.recording or not self.out:
-            return set()
+    def takes(self, *kinds: str) -> bool:
+        """Whether such a finding is taken out at the user's line of now.
+
+        Asks for the line last: looking for it at every call would slow the side that has something taken out.
+        """
+        if self.recording or self.kinds.isdisjoint(kinds):
+            return False
         line = _line(self.out)
-        return set() if line is None else self.out[line]
+        return line is not None and not self.out[line].isdisjoint(kinds)
 
     def batch(self, call: Callable[[], Any]) -> Any:
         """A batch of a loader."""
@@ -222,7 +225,7 @@ class Tape:
     def _skip(self, name: str) -> Callable[[Any], Any]:
         def wrap(original: Any) -> Any:
             def skip(*args: Any, **kwargs: Any) -> Any:
-                return None if self.kinds_here() & {"host-sync-explicit", "alloc-churn"} else original(*args, **kwargs)
+                return None if self.takes("host-sync-explicit", "alloc-churn") else original(*args, **kwargs)
 
             return skip
 
@@ -230,27 +233,27 @@ class Tape:
 
     def _clone(self, original: Any) -> Any:
         def clone(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            taken = self.kinds_here() & {"alloc-churn", "state-copy"}
+            taken = self.takes("alloc-churn", "state-copy")
             return tensor.view_as(tensor) if taken else original(tensor, *args, **kwargs)
 
         return clone
 
     def _print(self, original: Any) -> Any:
         def printed(*args: Any, **kwargs: Any) -> None:
-            if "host-sync-print" not in self.kinds_here():
+            if not self.takes("host-sync-print"):
                 original(*args, **kwargs)
 
         return printed
 
     def _zero_grad(self, original: Any) -> Any:
         def zero_grad(owner: Any, set_to_none: bool = True) -> None:
-            original(owner, set_to_none or "grad-memset" in self.kinds_here())
+            original(owner, set_to_none or self.takes("grad-memset"))
 
         return zero_grad
 
     def _module(self, original: Any) -> Any:
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.out and "no-grad-missing" in self.kinds_here():
+            if self.takes("no-grad-missing"):
                 with torch.no_grad():
                     return original(module, *args, **kwargs)
             return original(module, *args, **kwargs)
