@@ -136,6 +136,13 @@ def test_whatever_printing_reads_is_printing():
     assert {kind_of_read(op, place, False) for op in ("", "aten::masked_select")} == {"host-sync-print"}
 
 
+def test_weights_stay_weights_when_detached(cuda):
+    net = torch.nn.Linear(2, 2)
+    with dz.budget():
+        found = [getattr(value, "_of_parameter", False) for value in net.state_dict().values()]
+    assert found == [True, True]
+
+
 def test_the_mode_comes_back_also_after_an_error_and_nested(cuda, x):
     cuda.mode = 2
     with pytest.raises(KeyError), dz.budget():  # noqa: PT012

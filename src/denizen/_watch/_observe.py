@@ -119,7 +119,7 @@ def _copy(seen: Traits, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
     if ends not in ((device, "cpu"), ("cpu", device)):
         return []
     late = bool(args[2] if len(args) > 2 and seen.schema == "aten::copy_" else kwargs.get("non_blocking", False))
-    size, weights = into.numel() * into.element_size(), _of_parameter(source) or _of_parameter(into)
+    size, weights = into.numel() * into.element_size(), of_parameter(source) or of_parameter(into)
     more: dict[str, Any] = {"bytes": size, "numel": into.numel(), "weights": weights}
     if ends[0] == device:
         if late and is_pinned(into):
@@ -164,6 +164,6 @@ def _index(seen: Traits, args: Sequence[Any]) -> None:
                 event.kind, event.op = "h2d-index", seen.name
 
 
-def _of_parameter(tensor: Tensor) -> bool:
+def of_parameter(tensor: Tensor) -> bool:
     """Whether its memory is a parameter's, as far as is known."""
     return isinstance(tensor, torch.nn.Parameter) or getattr(tensor, "_of_parameter", False)

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from denizen._watch import _rules
 from denizen._watch._faults import METHODS, kind_of_read
-from denizen._watch._observe import traits, waits, work
+from denizen._watch._observe import of_parameter, traits, waits, work
 from denizen._watch._places import Place, locate, written
 from denizen._watch._recorder import HOST_READS, Recorder, heard_by, recorders, tell
 from denizen._watch._sync import sync_warnings_to
@@ -73,6 +73,8 @@ class _Heard(TorchDispatchMode):
         seen = traits(func)
         if any(tensor.device.type == self._device for tensor in _tensors((args, out))):
             work(seen, 0, 0)
+        if seen.schema == "aten::detach" and of_parameter(args[0]):  # as in state_dict(): still a parameter's memory
+            out._of_parameter = True
         before = len(self._recorder.events)
         waits(func, seen, args, kwargs, out, self._device)
         known = len(self._recorder.events) > before
