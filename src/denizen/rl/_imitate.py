@@ -13,6 +13,7 @@ from denizen.rl._draws import Draws
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic, rows_of
 from denizen.rl._recorded import Recorded
+from denizen.rl._rollout import CLOCK
 from denizen.rl._worlds import Worlds
 from denizen.run._progress import progress_bar
 
@@ -94,7 +95,7 @@ def _lesson(worlds: Worlds, teacher: Teacher, draws: Draws) -> Callable[[Any], A
     def step_of(state: Any) -> Any:
         tensors, look = state
         seen = rows_of(look, env)
-        action = teacher(seen, draws.uniform("teacher", tensors[-3], 1))
+        action = teacher(seen, draws.uniform("teacher", tensors[CLOCK], 1))
         given = action if env.num_actors is None else action.unflatten(0, (-1, env.num_actors))
         after, step = worlds.next_in_place(tensors, given)
         return (after, step.look), (seen, action)

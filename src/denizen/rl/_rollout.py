@@ -116,8 +116,8 @@ class Collector:
     """Fills rollouts.
 
     The policy's draws are keyed by (seed, replica), the worlds' by (seed, world): replicas of one world share its
-    random numbers and differ in their actions only. One step of everything (policy, draw, worlds, books) is a pure
-    function, recorded once as a flat graph; compiled where asked.
+    random numbers and differ in their actions only. One step of everything (policy, draw, worlds, books) is one
+    function, recorded once as a flat graph; compiled where asked. It may write into the worlds that it is given.
     """
 
     def __init__(self, worlds: Worlds, policy: ActorCritic, draws: Draws, autocast: Any) -> None:

@@ -16,13 +16,13 @@ from denizen.ops import fuse_draws
 from denizen.rl import Draws, Worlds
 from denizen.rl._evaluate import EVALUATION_SEED
 from denizen.rl._recorded import Recorded
+from denizen.rl._rollout import CLOCK
 from denizen.rl._survival import Estimate, Survival, ratio
 from denizen.zoo.foraging.agents import Agent, Learnt, Seeker
 from denizen.zoo.foraging.config import for_evaluation
 from denizen.zoo.foraging.model import Foraging
 
 Counts = NDArray[np.int64]
-CLOCK = -3  # place of the clock among the tensors of the worlds
 CHUNK = 32  # steps that are captured as one graph
 
 
