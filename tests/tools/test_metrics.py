@@ -32,6 +32,7 @@ def far(monkeypatch):
     fake, real = fake_cuda.FakeCuda(monkeypatch), torch.empty
     monkeypatch.setattr(_metrics, "_far", lambda device: True)
     monkeypatch.setattr(_metrics, "_has_events", lambda device: True)
+    monkeypatch.setattr(_metrics, "_copies_late", lambda device: True)
     monkeypatch.setattr(torch, "empty", lambda *a, pin_memory=False, **k: real(*a, **k))
     return fake
 
@@ -93,9 +94,10 @@ def test_one_copy_and_no_wait_in_the_loop(far, monkeypatch):
     with tools.MetricsWriter(lambda row: gate.wait(), slots=4) as metrics:
         for step in range(4):
             metrics.log(step, {"a": torch.ones(()), "b": torch.ones(1), "c": torch.tensor(3)})
-        assert copies == [{"non_blocking": True}] * 4
-        assert len(far.of("records")) == 4
-        gate.set()
+        gone, records = list(copies), len(far.of("records"))
+        gate.set()  # before anything can fail: the block waits for the writer
+        assert gone == [{"non_blocking": True}] * 4
+        assert records == 4
         metrics.flush()
         waited = far.of("host waits for")
         assert len(waited) == 4
