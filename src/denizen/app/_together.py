@@ -31,5 +31,6 @@ def together(device: str, console: "Console") -> Generator[str | None]:
     try:
         console.quiet = console.quiet or dist.get_rank() > 0
         yield f"cuda:{torch.cuda.current_device()}" if cuda else plain
+        dist.barrier()  # the first process holds the store that the others still talk to
     finally:
         dist.destroy_process_group()

@@ -40,6 +40,8 @@ def choose(device: torch.device | str | None, who: str = "simulate") -> tuple[to
 
 
 def _checked(device: torch.device | str, told: str) -> torch.device:
+    if not isinstance(device, str | torch.device):  # a number is whatever accelerator torch takes for its own
+        raise InputError(f"{told} is not a device; expected 'cpu' or 'cuda'")
     try:
         target = torch.device(device)
     except (RuntimeError, TypeError) as error:
