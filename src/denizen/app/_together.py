@@ -1,6 +1,7 @@
 """Commands under torchrun: the process group, the device of each process, and who speaks."""
 
 import os
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -32,5 +33,11 @@ def together(device: str, console: "Console") -> Generator[str | None]:
         console.quiet = console.quiet or dist.get_rank() > 0
         yield f"cuda:{torch.cuda.current_device()}" if cuda else plain
         dist.barrier()  # the first process holds the store that the others still talk to
+        if dist.get_rank() > 0:
+            # Threads of torch.distributed abort one process in ten at the end of the interpreter ("terminate called
+            # without an active exception", torch 2.13), after all work is done; these processes have none left.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
     finally:
         dist.destroy_process_group()
