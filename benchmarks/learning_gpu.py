@@ -274,11 +274,11 @@ def table(rows):
         met = None
         if case.least is not None:
             met = mean >= case.least and (case.most is None or mean <= case.most)
-        late_values = [row["late"] for row in mine if row["late"] is not None]
+        later = [row["late"] for row in mine if row["late"] is not None]
         found.append({
             "world": name, "setting": mine[0]["algorithm"], "steps": mine[0]["steps"], "seeds": len(mine),
             "judged": case.judged, "mean": mean, "sd": spread, "least": min(values), "most": max(values),
-            "late": statistics.fmean(late_values) if late_values else None, "published": case.published, "bar": case.least,
+            "late": statistics.fmean(later) if later else None, "published": case.published, "bar": case.least,
             "met": met, "ready_s": statistics.fmean(row["ready_s"] for row in mine),
             "train_s": statistics.fmean(row["train_s"] for row in mine),
             "seconds": statistics.fmean(row["seconds"] for row in mine),
