@@ -260,6 +260,6 @@ def test_agents_that_talk_learn_more(seed):
     silent = dotgat.train(dataclasses.replace(settings, neighbours=0)).results
     seeing = dotgat.train(dataclasses.replace(settings, share=1.0)).results
     test, simple = talking["test"], talking["baselines"]
-    assert test["agent_mse"] < 0.75 * min(simple[name] for name in ("mean", "last value, alone", "linear, alone"))
-    assert test["agent_mse"] < 0.75 * silent["test"]["agent_mse"]
+    assert test["agent_mse"] < 0.6 * min(simple[name] for name in ("mean", "last value, alone", "linear, alone"))
+    assert test["agent_mse"] < 0.6 * silent["test"]["agent_mse"]
     assert seeing["test"]["agent_mse"] < test["agent_mse"]

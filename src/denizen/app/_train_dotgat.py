@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -48,25 +47,14 @@ examples:
 
     def __call__(self, console: "Console") -> int:
         """Train, and tell what came out; under torchrun, all processes together."""
-        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-            return self._run(console)
-        import torch
-        import torch.distributed as dist
+        from denizen.app._together import together
 
-        cuda = self.device != "cpu" and torch.cuda.is_available()
-        if cuda:
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        dist.init_process_group("nccl" if cuda else "gloo")
-        try:
-            console.quiet = console.quiet or dist.get_rank() > 0
-            return self._run(console)
-        finally:
-            dist.destroy_process_group()
+        with together(self.device, console) as device:
+            return self._run(console, device)
 
-    def _run(self, console: "Console") -> int:
+    def _run(self, console: "Console", device: str | None) -> int:
         from denizen.zoo import dotgat
 
-        device = None if self.device == "auto" else self.device
         report = _reporter(console)
         if self.resume is not None:
             if self.settings != Settings() or self.out is not None:
