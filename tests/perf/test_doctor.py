@@ -16,7 +16,8 @@ from denizen import app
 from denizen._watch._places import Place
 from denizen.errors import ConfigError, InputError
 from denizen.perf._doctor_diagnosis import Diagnosis, at, lowered, period_of
-from denizen.perf._doctor_rank import Trial, _estimated, interval
+from denizen.perf._doctor_estimate import estimated
+from denizen.perf._doctor_rank import Trial, interval
 from denizen.perf._doctor_region import examine_script
 from denizen.perf._doctor_subject import Subject
 
@@ -213,7 +214,7 @@ def waiting(tmp_path, monkeypatch):
     file.write_text(
         "import torch\n"
         "net = torch.nn.Linear(4, 2)\n"
-        "optimizer = torch.optim.SGD(net.parameters(), 0.1)\n"
+        "optimizer = torch.optim.SGD(net.parameters(), 0.001)\n"
         "seen = []\n"
         "def step():\n"
         "    optimizer.zero_grad()\n"
@@ -535,7 +536,7 @@ def test_a_loop_is_estimated_by_its_part_of_what_launching_takes(idle, busy, sec
     place = Place("model.py", 3, "step")
     one = at("launch-bound", place, 400, "every step", [])
     roof = dz.perf.Roofline(500, 0, 0, 0, launch=8e-6, busy=busy, idle=idle)
-    cost = _estimated(one, SimpleNamespace(roofline=roof, step_seconds=10e-3))
+    cost = estimated(one, SimpleNamespace(roofline=roof, step_seconds=10e-3))
     assert (cost and cost.seconds) == (seconds and pytest.approx(seconds))
 
 

@@ -40,6 +40,8 @@ class Cost:
 
     def __str__(self) -> str:
         spread = f" ({1e3 * self.low:.3g} to {1e3 * self.high:.3g})" if self.how == AB else ""
+        if self.how == AB and self.low <= 0:
+            return f"none that can be measured{spread}, {self.how}"
         return f"{1e3 * self.seconds:.3g} ms a step{spread}, {self.share:.0%} of it, {self.how}"
 
 
@@ -61,6 +63,8 @@ class Diagnosis:
         confidence: ``"high"``, ``"medium"`` or ``"low"``.
         op: operation or function that did it.
         bytes: that it moved or took in a step.
+        needless: bytes of these that the mended step would not move.
+        flops: of its matrix products in a wider type than is needed.
         cost: time of a step; None where it is not known, as without a GPU.
         via: library line that did it on behalf of the user's line.
     """
@@ -78,6 +82,8 @@ class Diagnosis:
     confidence: str = "high"
     op: str = ""
     bytes: int = 0
+    needless: int = 0
+    flops: int = 0
     cost: Cost | None = None
     via: str = ""
 
@@ -93,12 +99,12 @@ class Diagnosis:
 
 def at(
     kind: str, place: Place, count: int, period: str, evidence: Iterable[str], *,
-    level: str = WARNING, confidence: str = "high", op: str = "", bytes: int = 0, fix: str = "",
+    level: str = WARNING, confidence: str = "high", op: str = "", bytes: int = 0, needless: int = 0, fix: str = "",
 ) -> Diagnosis:  # fmt: skip
     """A diagnosis at a place; its level is lowered where it comes seldom."""
     return Diagnosis(
         kind, place.file, place.line, place.function, place.code, count, period, lowered(level, period),
-        tuple(evidence), fix or FIXES[kind], confidence, op, bytes, via=place.via,
+        tuple(evidence), fix or FIXES[kind], confidence, op, bytes, needless, via=place.via,
     )  # fmt: skip
 
 
@@ -142,5 +148,5 @@ def period_of(came: Iterable[int], counted: Iterable[int]) -> str:
 
 def order(one: Diagnosis) -> tuple[Any, ...]:
     """A key that puts what costs most first: measured costs, then by what each kind takes, roughly; notes last."""
-    cost = one.cost.seconds if one.cost is not None else 0.0
+    cost = max(0.0, one.cost.seconds) if one.cost is not None else 0.0
     return one.level == NOTE, -cost, -one.count * roughly(one.kind), -one.bytes, one.file, one.line

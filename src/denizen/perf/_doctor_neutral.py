@@ -19,6 +19,7 @@ from torch.utils.data import dataloader
 
 from denizen._watch._places import USER, role
 from denizen.perf._doctor_diagnosis import Diagnosis
+from denizen.perf._doctor_switches import SWITCHES, replaced
 
 Line = tuple[str, int]
 
@@ -47,19 +48,21 @@ _FUNCTIONS = (
 )
 _COPIES = ("to", "cuda")
 _MAKERS = ("tensor", "as_tensor", "from_numpy")
+_ON_HOST = ("zeros", "ones", "full", "rand", "randn", "randint", "randperm", "arange", "linspace", "eye", "normal")
 _RECORDED = ("host-sync-", "h2d-", "roundtrip", "d2h-accumulate", "loader-pin", "state-copy")
 _LOADERS = ("loader-workers", "loader-collate", "loader-persistent")
-_OTHERS = ("grad-memset", "optimizer-unfused", "dtype-fp32", "debug-left-on", "alloc-churn", "no-grad-missing")
-_OTHERS += ("compile-overhead", *_LOADERS)
+_OTHERS = ("grad-memset", "optimizer-unfused", "alloc-churn", "no-grad-missing", "compile-overhead", *_LOADERS)
+_ANYWHERE = (*SWITCHES, *_LOADERS, "optimizer-unfused")  # taken out wherever they come
 _ANEW = object()  # in place of a value that a backward pass goes through
-_NEVER = ("host-sync-scaler",)
 
 
 def can_be_taken_out(one: Diagnosis) -> bool:
     """Whether there is a way to time the step without a finding."""
-    if one.kind in _NEVER or (one.kind == "alloc-churn" and one.op != "aten::clone" and "empty_cache" not in one.op):
+    if one.kind == "alloc-churn" and one.op != "aten::clone" and "empty_cache" not in one.op:
         return False
-    return one.kind.startswith(_RECORDED) or one.kind in _OTHERS
+    if one.kind == "graph-retention" and "retain_graph" not in one.code:
+        return False
+    return one.kind.startswith(_RECORDED) or one.kind in _OTHERS or one.kind in SWITCHES
 
 
 class Tape:
@@ -76,6 +79,8 @@ class Tape:
         self.out: dict[Line, set[str]] = {}
         self.kinds: set[str] = set()
         self.recording = False
+        self._replaced: set[tuple[Line, str]] = set()
+        self._active: set[str] = set()
         self._values: dict[tuple[Line, str], list[Any]] = {}
         self._next: dict[tuple[Line, str], int] = {}
         self._batches: list[Any] = []
@@ -87,22 +92,28 @@ class Tape:
         self._batch = 0
 
     @contextlib.contextmanager
-    def without(self, findings: Iterable[Diagnosis]) -> Generator[None]:
-        """Take findings out of what runs within the block."""
+    def without(self, findings: Iterable[Diagnosis], looked: Iterable[Diagnosis] = ()) -> Generator[None]:
+        """Take findings out of what runs within the block.
+
+        Args:
+            findings: these.
+            looked: others, whose lines are looked for as well and left as they are: looking takes time, which belongs
+                to both sides of a comparison.
+        """
         lines: dict[Line, set[str]] = {}
         for one in findings:
             lines.setdefault((one.file, one.line), set()).add(one.kind)
-        kept = self.out, self.kinds
-        self.out, self.kinds = lines, {kind for kinds in lines.values() for kind in kinds}
+        kept = self.out, self.kinds, self._active
+        self._active = {kind for kinds in lines.values() for kind in kinds}
+        self.kinds = self._active | {one.kind for one in looked}
+        self.out = {(one.file, one.line): set() for one in looked} | lines
         try:
             with ExitStack() as stack:
-                if "dtype-fp32" in self.kinds:
-                    stack.enter_context(_tensor_cores())
-                if "debug-left-on" in self.kinds:
-                    stack.enter_context(_no_debugging())
+                for kind in self._active & SWITCHES.keys():
+                    stack.enter_context(SWITCHES[kind]())
                 yield
         finally:
-            self.out, self.kinds = kept
+            self.out, self.kinds, self._active = kept
 
     @contextlib.contextmanager
     def recorded(self, findings: Iterable[Diagnosis]) -> Generator[None]:
@@ -121,7 +132,13 @@ class Tape:
         """Whether taking a finding out changes anything: its line called what is wrapped, in the recorded run."""
         if one.kind in ("host-sync-explicit", "host-sync-print") or not one.kind.startswith(_RECORDED[:-1]):
             return True
-        return any(line == (one.file, one.line) for line, _ in self._values)
+        return one.kind in SWITCHES or any(line == (one.file, one.line) for line, _ in self._values)
+
+    def took(self, one: Diagnosis) -> bool:
+        """Whether anything was left out where a finding was taken out."""
+        kind = "" if one.kind.startswith(_RECORDED) else one.kind
+        there = {(one.file, one.line)}
+        return one.kind in _ANYWHERE or any(line in there and by in ("", kind) for line, by in self._replaced)
 
     # --- what calls become --------------------------------------------------------------------------------------------
 
@@ -138,7 +155,10 @@ class Tape:
             return result
         index, known = self._next.get(key, 0), self._values.get(key, [])
         self._next[key] = index + 1
-        return call() if index >= len(known) or known[index] is _ANEW else copied(known[index])
+        if not self.out[line] or index >= len(known) or known[index] is _ANEW:
+            return call()
+        self._replaced.add((line, ""))
+        return copied(known[index])
 
     def takes(self, *kinds: str) -> bool:
         """Whether such a finding is taken out at the user's line of now.
@@ -148,14 +168,16 @@ class Tape:
         if self.recording or self.kinds.isdisjoint(kinds):
             return False
         line = _line(self.out)
-        return line is not None and not self.out[line].isdisjoint(kinds)
+        taken = self.out[line].intersection(kinds) if line is not None else set()
+        self._replaced.update((line, kind) for kind in taken if line is not None)
+        return bool(taken)
 
     def batch(self, call: Callable[[], Any]) -> Any:
         """A batch of a loader."""
         if self.recording:
             self._batches.append(call())
             return self._batches[-1]
-        if self.kinds.isdisjoint(_LOADERS) or not self._batches:
+        if self._active.isdisjoint(_LOADERS) or not self._batches:
             return call()
         self._batch += 1
         return self._batches[(self._batch - 1) % len(self._batches)]
@@ -167,7 +189,7 @@ class Tape:
         """Wrap what lines may call, within the block."""
         with ExitStack() as stack:
             for owner, name, wrap in self._wrappers():
-                stack.enter_context(_replaced(owner, name, wrap))
+                stack.enter_context(replaced(owner, name, wrap))
             yield self
 
     def _wrappers(self) -> list[tuple[Any, str, Callable[[Any], Any]]]:
@@ -177,6 +199,7 @@ class Tape:
         wraps += [(nn.functional, "one_hot", self._read("one_hot"))]
         wraps += [(Tensor, name, self._copy(name)) for name in _COPIES]
         wraps += [(torch, name, self._copy(name)) for name in _MAKERS]
+        wraps += [(torch, name, self._host(name)) for name in _ON_HOST]
         wraps += [(Tensor, name, self._indexed(name)) for name in ("__getitem__", "__setitem__")]
         wraps += [(torch.cuda, name, self._skip(name)) for name in ("synchronize", "empty_cache")]
         wraps += [(torch.cuda.Event, "synchronize", self._skip("Event.synchronize"))]
@@ -205,6 +228,19 @@ class Tape:
                 return self.value(name, lambda: original(*args, **kwargs), _fresh)
 
             return copy
+
+        return wrap
+
+    def _host(self, name: str) -> Callable[[Any], Any]:
+        """Tensors of the host, made at a line that carries them to the device: the recorded one, which nobody reads."""
+
+        def wrap(original: Any) -> Any:
+            def make(*args: Any, **kwargs: Any) -> Any:
+                if not self.out or self.device == "cpu" or kwargs.get("device") is not None:
+                    return original(*args, **kwargs)
+                return self.value(name, lambda: original(*args, **kwargs), lambda made: made)
+
+            return make
 
         return wrap
 
@@ -312,42 +348,3 @@ def _places(index: Any, device: torch.device) -> Any:
         else:
             made.append(part.to(device) if isinstance(part, Tensor) else part)
     return tuple(made)
-
-
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Generator[None]:
-    own = name in vars(owner)
-    before = getattr(owner, name)
-    setattr(owner, name, wrap(before))
-    try:
-        yield
-    finally:
-        if own:
-            setattr(owner, name, before)
-        else:
-            delattr(owner, name)
-
-
-@contextlib.contextmanager
-def _tensor_cores() -> Generator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-@contextlib.contextmanager
-def _no_debugging() -> Generator[None]:
-    anomaly, nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-    switch, deterministic = torch.set_anomaly_enabled, torch.are_deterministic_algorithms_enabled()
-    switch(False)
-    torch.use_deterministic_algorithms(False)
-    torch.set_anomaly_enabled = lambda *_, **__: None
-    try:
-        yield
-    finally:
-        torch.set_anomaly_enabled = switch
-        switch(anomaly, nan)
-        torch.use_deterministic_algorithms(deterministic)

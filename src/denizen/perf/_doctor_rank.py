@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from denizen.perf._doctor_diagnosis import AB, ESTIMATE, NOTE, SEVERE, SEVERE_SHARE, Cost, Diagnosis, order
+from denizen.perf._doctor_diagnosis import AB, NOTE, SEVERE, SEVERE_SHARE, Cost, Diagnosis, order
+from denizen.perf._doctor_estimate import estimated
 from denizen.perf._doctor_neutral import Tape, can_be_taken_out
 from denizen.perf._doctor_report import DoctorReport
 from denizen.perf._doctor_subject import Kept, Subject
-from denizen.perf._gaps import LAUNCH
 
 PAIRS = 12
 RESAMPLES = 2000
-SAMPLE = 5e-3  # seconds of a sample, at least
-MOST_STEPS = 20  # of a sample
+SAMPLE = 15e-3  # seconds of a sample, at least
+LEAD = 2  # steps of a sample before its clock starts: the host has run ahead of the device then, as in a loop
+LEAST_STEPS, MOST_STEPS = 3, 20  # of a sample, by the clock
+FEWEST = 6  # pairs, of steps so slow that there is no time for more
 SMALLEST = 0.01  # of a step: gains below are not looked for any further
 BUDGET = 60.0  # seconds for all comparisons
 
@@ -64,8 +66,10 @@ def _measured(trial: "Trial", wanted: Sequence[Diagnosis], step: float) -> tuple
         if time.perf_counter() + trial.seconds > ends:
             break
         with contextlib.suppress(Exception):  # without this finding the step takes another course: no cost
-            alone[id(one)] = trial.gain([], [one])
-    costs = {key: _cost(gain) for key, gain in alone.items()}
+            gain = trial.gain([], [one])
+            if trial.took(one):
+                alone[id(one)] = gain
+    costs = {key: _cost(gain, trial.pairs) for key, gain in alone.items()}
     by_gain = sorted((one for one in wanted if id(one) in alone), key=lambda one: -alone[id(one)].seconds)
     kept: list[Diagnosis] = []
     for one in by_gain:
@@ -80,41 +84,20 @@ def _measured(trial: "Trial", wanted: Sequence[Diagnosis], step: float) -> tuple
     return costs, trial.gain([], kept).seconds
 
 
-def _cost(gain: Gain) -> Cost:
-    return Cost(gain.seconds, gain.low, gain.high, gain.seconds / gain.before, AB, f"{PAIRS} pairs")
+def _cost(gain: Gain, pairs: int) -> Cost:
+    return Cost(gain.seconds, gain.low, gain.high, gain.seconds / gain.before, AB, f"{pairs} pairs")
 
 
 def _with_cost(one: Diagnosis, cost: Cost | None, report: DoctorReport) -> Diagnosis:
     step = report.step_seconds or 0.0
     if cost is None:
-        estimate = _estimated(one, report)
+        estimate = estimated(one, report)
         return one if estimate is None else dataclasses.replace(one, cost=estimate)
     if cost.low > 0:
         return dataclasses.replace(one, cost=cost, level=SEVERE if cost.share >= SEVERE_SHARE else one.level)
-    told = f"no measurable cost: {1e3 * cost.low:.3g} to {1e3 * cost.high:.3g} ms a step in {PAIRS} pairs"
+    told = f"no measurable cost: {1e3 * cost.low:.3g} to {1e3 * cost.high:.3g} ms a step in {cost.basis}"
     level = NOTE if cost.high < SMALLEST * step else one.level
-    return dataclasses.replace(one, level=level, evidence=(*one.evidence, told))
-
-
-def _estimated(one: Diagnosis, report: DoctorReport) -> Cost | None:
-    """Launches of a loop, by the host's cost of one, where launching takes the time.
-
-    That cost is the least: a launch through Python takes indexing and views along. A loop has its part, by launches, of
-    the time in which the device stood still for launches.
-    """
-    roof, step = report.roofline, report.step_seconds or 0.0
-    if one.kind not in ("launch-bound", "optimizer-unfused") or roof is None or not roof.launch or not step:
-        return None
-    if roof.busy is not None and roof.busy > 0.8:
-        return None
-    seconds, basis = one.count * roof.launch, f"{one.count} launches at {1e6 * roof.launch:.1f} µs each"
-    idle = sum(roof.idle.values()) if roof.idle else 0.0
-    if one.kind == "launch-bound" and roof.busy is not None and roof.idle and idle and roof.launches:
-        share = roof.idle.get(LAUNCH, 0.0) / idle * min(1.0, one.count / roof.launches)
-        if (waited := step * (1 - roof.busy) * share) > seconds:
-            seconds, basis = waited, f"{one.count} of {roof.launches} launches, for which the device stood still"
-    seconds = min(seconds, step)
-    return Cost(seconds, seconds, seconds, seconds / step, ESTIMATE, basis)
+    return dataclasses.replace(one, cost=cost, level=level, evidence=(*one.evidence, told))
 
 
 class Trial:
@@ -122,13 +105,17 @@ class Trial:
 
     Attributes:
         seconds: that one comparison takes, about.
+        pairs: of a comparison.
     """
 
     seconds = 0.0
+    pairs = PAIRS
 
     def __init__(self, subject: Subject, device: torch.device, findings: Sequence[Diagnosis], step: float) -> None:
         self._subject, self._device, self._findings = subject, device, findings
-        self._steps = min(MOST_STEPS, max(1, math.ceil(SAMPLE / step)))
+        self._steps = min(MOST_STEPS, max(LEAST_STEPS, math.ceil(SAMPLE / step)))
+        if 2 * PAIRS * (LEAD + self._steps) * step * len(findings) > BUDGET / 2:
+            self.pairs = FEWEST
         self._tape = Tape(device.type)
         self._stack = contextlib.ExitStack()
 
@@ -140,9 +127,9 @@ class Trial:
         try:
             self._stack.enter_context(self._tape.installed())
             with self._tape.recorded(self._findings):
-                self._take(self._steps)
+                self._take(LEAD + self._steps)
             self._seconds([])  # with wrappers in place, once without looking
-            self.seconds = 2 * PAIRS * self._steps * self._seconds([])
+            self.seconds = 2 * self.pairs * (LEAD + self._steps) * self._seconds([])
         except BaseException:
             self.__exit__()
             raise
@@ -156,27 +143,44 @@ class Trial:
         """Whether taking a finding out changes what the step does."""
         return self._tape.touched(one)
 
+    def took(self, one: Diagnosis) -> bool:
+        """Whether anything was left out of the step where a finding was taken out last."""
+        if one.kind == "optimizer-unfused":
+            return any("foreach" in group for group in _groups(self._subject))
+        return self._tape.took(one)
+
     def gain(self, before: Sequence[Diagnosis], after: Sequence[Diagnosis]) -> Gain:
         """What taking `after` out saves against `before` taken out: pairs in the order A B B A."""
         gains, times = [], []
-        for pair in range(PAIRS):
+        for pair in range(self.pairs):
             if pair % 2:
-                b, a = self._seconds(after), self._seconds(before)
+                b, a = self._seconds(after), self._seconds(before, after)
             else:
-                a, b = self._seconds(before), self._seconds(after)
+                a, b = self._seconds(before, after), self._seconds(after)
             gains.append(a - b)
             times.append(a)
         return dataclasses.replace(interval(gains), before=statistics.median(times))
 
-    def _seconds(self, out: Sequence[Diagnosis]) -> float:
+    def _seconds(self, out: Sequence[Diagnosis], looked: Sequence[Diagnosis] = ()) -> float:
         self._kept.restore()
         self._tape.rewind()
-        with self._tape.without(out), _foreach(out, self._subject):
+        with self._tape.without(out, looked), _foreach(out, self._subject):
             self._wait()
-            began = time.perf_counter()
+            self._take(LEAD)
+            began = self._mark()
             self._take(self._steps)
+            ended = self._mark()
             self._wait()
-            return (time.perf_counter() - began) / self._steps
+            seconds = ended - began if isinstance(began, float) else began.elapsed_time(ended) / 1e3
+            return seconds / self._steps
+
+    def _mark(self) -> Any:
+        """The time: an event of the device, which no wait at the end of a sample delays; on the CPU a clock."""
+        if self._device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
 
     def _take(self, steps: int) -> None:
         for _ in range(steps):

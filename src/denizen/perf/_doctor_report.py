@@ -15,7 +15,7 @@ from rich.text import Text
 from denizen._watch._findings import Finding
 from denizen._watch._observe import SIMULATED
 from denizen.errors import StorageError
-from denizen.perf._doctor_diagnosis import LEVELS, NOTE, Diagnosis
+from denizen.perf._doctor_diagnosis import AB, LEVELS, NOTE, Diagnosis
 from denizen.perf._doctor_facts import Facts
 from denizen.perf._doctor_roofline import Roofline
 
@@ -192,7 +192,8 @@ def _finding(number: int, one: Diagnosis, report: DoctorReport) -> RenderableTyp
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     rows = [("", Text(one.code, style="cyan"))] if one.code else []
-    rows += [("cost", Text(str(one.cost)))] if one.cost is not None else []
+    told = one.cost is not None and (one.cost.how != AB or one.cost.low > 0)  # else evidence tells
+    rows += [("cost", Text(str(one.cost)))] if told else []
     rows += [("cost", Text("would cost on a GPU; exact count, no time"))] if _would(one, report) else []
     rows += [("seen" if not index else "", Text(text)) for index, text in enumerate(one.evidence)]
     for name, value in [*rows, ("write", Text(one.fix))]:

@@ -29,6 +29,7 @@ class Roofline:
         flops: of matrix products and convolutions.
         bandwidth: bytes per second of a large copy; None where the device is simulated, as for all times.
         peak: FLOP per second of a large matrix product in float32, with the settings in force.
+        peak64: the same in float64, where the step has such products.
         launch: seconds of the host for one small operation.
         by_ops: share of the step that its operations need at these peaks.
         fused: share that one kernel would need.
@@ -45,6 +46,7 @@ class Roofline:
     flops: int
     bandwidth: float | None = None
     peak: float | None = None
+    peak64: float | None = None
     launch: float | None = None
     by_ops: float | None = None
     fused: float | None = None
@@ -67,6 +69,7 @@ def roofline(device: torch.device, operations: Operations, step: float, profiled
     if device.type == SIMULATED or not step:
         return counted
     bandwidth, peak, launch = copy_rate(device), product_rate(device), launch_cost(device)
+    double = any(op.flops and op.dtype == torch.float64 for op in ops)
     by_ops = sum(max(op.bytes / bandwidth, op.flops / peak) for op in ops) / step
     fused = max(counted.least_bytes / bandwidth, counted.flops / peak) / step
     errors = [
@@ -81,7 +84,8 @@ def roofline(device: torch.device, operations: Operations, step: float, profiled
     launches = ran.get("launches", counted.launches)
     bound = None if share is None else launches * launch >= LAUNCH_SHARE * step and share < BUSY_SHARE
     return dataclasses.replace(
-        counted, launches=launches, bandwidth=bandwidth, peak=peak, launch=launch, by_ops=by_ops, fused=fused,
+        counted, launches=launches, bandwidth=bandwidth, peak=peak,
+        peak64=product_rate(device, torch.float64) if double else None, launch=launch, by_ops=by_ops, fused=fused,
         busy=share, exposed_copies=ran.get("exposed"), idle=ran.get("idle"), launch_bound=bound, errors=tuple(errors),
     )  # fmt: skip
 
@@ -100,18 +104,18 @@ def _ran(profiled: Profiled, step: float) -> dict[str, Any]:
     }
 
 
-def product_rate(device: torch.device) -> float:
-    """FLOP per second of a large product of float32 matrices; measured once for each setting of precision."""
+def product_rate(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
+    """FLOP per second of a large product of matrices; measured once for each setting of precision."""
     threads = torch.get_num_threads() if device.type == "cpu" else 0
-    return _product_rate(device.type, device.index, threads, torch.get_float32_matmul_precision())
+    return _product_rate(device.type, device.index, threads, torch.get_float32_matmul_precision(), dtype)
 
 
 @functools.cache
-def _product_rate(kind: str, index: int | None, threads: int, precision: str) -> float:
+def _product_rate(kind: str, index: int | None, threads: int, precision: str, dtype: torch.dtype) -> float:
     device = torch.device(kind) if index is None else torch.device(kind, index)
     rows = ROWS.get(kind, 1024)
     with torch.no_grad():
-        a = torch.ones(rows, rows, device=device)
+        a = torch.ones(rows, rows, device=device, dtype=dtype)
         out = torch.empty_like(a)
         seconds = min(_timed(device, lambda: torch.mm(a, a, out=out), 3) for _ in range(3))
     return 2 * rows**3 / seconds

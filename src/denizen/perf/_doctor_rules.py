@@ -62,7 +62,9 @@ def _cat(seen: Watched) -> list[Diagnosis]:
         if within or across:
             grows = f"from {last[0]:,} to {last[-1]:,} bytes within a step" if within else "from step to step"
             evidence = [f"{len(last)} cat a step, each copies what was there before; the result grows {grows}"]
-            found.append(at("alloc-churn", place, len(last), period_of({op.step for op in there}, steps), evidence))
+            spare = 2 * (sum(last) - last[-1] if within else firsts[-2])  # read and written again, though known already
+            period = period_of({op.step for op in there}, steps)
+            found.append(at("alloc-churn", place, len(last), period, evidence, needless=spare))
     return found
 
 
@@ -130,9 +132,16 @@ def _pairs(seen: Watched) -> list[Diagnosis]:
         evidence = [f"all {matrix.columns:,} x {matrix.columns:,} pairs, of which {matrix.share:.2%} count (line "
                     f"{matrix.place.line}); bytes grow with the square of the rows"]  # fmt: skip
         period = period_of({op.step for op in there}, steps)
+        square = [op for op in looked.ops if op.numel >= matrix.columns**2 and _of(op, first)]
         diagnosis = at("dense-quadratic", first, 1, period, evidence, confidence="medium")
-        found[key] = dataclasses.replace(diagnosis, bytes=_bytes(there))
+        spare = round((1 - matrix.share) * _bytes(square)) if square else 0
+        found[key] = dataclasses.replace(diagnosis, bytes=_bytes(there), needless=spare)
     return list(found.values())
+
+
+def _of(op: Op, place: Place) -> bool:
+    """Whether an operation belongs to the function of a place, or to the backward pass."""
+    return op.part == "backward" or (op.place.file, op.place.function) == (place.file, place.function)
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
@@ -150,11 +159,21 @@ def _fp64(seen: Watched) -> list[Diagnosis]:
     per_step = _each(ops)
     work = per_step > 1 or any(op.schema in PRODUCTS for op in ops)
     level = WARNING if seen.device.type != "cpu" and work else NOTE
+    last = [op for op in ops if op.step == ops[-1].step]
+    spare = sum(round(op.bytes * _doubles(op) / 2) for op in last)
+    flops = sum(op.flops for op in last if op.dtype == double)
     for place, there in _by_line(origins):
         evidence = [f"float64 comes in here; {per_step} operations a step then work in it, with twice the bytes"]
         period = period_of({op.step for op in there}, steps)
-        found.append(at("dtype-fp64", place, _each(there), period, evidence, level=level, op=there[0].name))
+        one = at("dtype-fp64", place, _each(there), period, evidence, level=level, op=there[0].name, needless=spare)
+        found.append(dataclasses.replace(one, flops=flops))
     return found
+
+
+def _doubles(op: Op) -> float:
+    """Share of an operation's bytes that are float64, as if all that it takes and gives had as many elements."""
+    sizes = [(dtype.itemsize, dtype == torch.float64) for dtype in (*op.sources, op.dtype) if dtype is not None]
+    return sum(size for size, double in sizes if double) / max(1, sum(size for size, _ in sizes))
 
 
 def _fp32(seen: Watched) -> list[Diagnosis]:
@@ -191,8 +210,11 @@ def _wide(seen: Watched) -> list[Diagnosis]:
         level = WARNING if size >= 0.05 * total else NOTE
         evidence = [f"{size:,} bytes of {dtype} hold values from {low} to {high}, which fit into {narrow}"]
         period = period_of({op.step for op in there}, steps)
-        diagnosis = at("dtype-wide-int", place, 1, period, evidence, level=level, confidence="medium")
-        found.append(dataclasses.replace(diagnosis, bytes=size))
+        spare = size - size // dtype.itemsize * narrow.itemsize
+        diagnosis = at(
+            "dtype-wide-int", place, 1, period, evidence, level=level, confidence="medium", bytes=size, needless=spare
+        )
+        found.append(diagnosis)
     return found
 
 
