@@ -74,7 +74,8 @@ class Iteration:
         Where compiling fails, one warning says so, and updates run eagerly.
         """
         began = time.perf_counter()
-        kept = [(tensor, tensor.clone()) for tensor in self._training.tensors().values()]
+        # Kept on the host: on the device they would count to the peak of memory, which is during the warm-up.
+        kept = [(tensor, tensor.to("cpu", copy=True)) for tensor in self._training.tensors().values()]
         try:
             if self._compile:
                 self._try_compiled(kept)
