@@ -32,13 +32,13 @@ class GroupCollector(Collector):
         super().__init__(worlds, policy, draws, autocast)
         self._cuts = False  # nothing is bootstrapped
 
-    def _judge(self, memo: dict[str, Any]) -> tuple[Judged, Tensor]:
+    def _judge(self, memo: dict[str, Any]) -> tuple[Judged, None]:
         look = memo["look"]
         with self._autocast():
             judged = self._policy(
                 look.observation, memo["memory"], look.action_mask, first=memo["first"], actor_only=True
             )
-        return judged, torch.zeros_like(memo["returned"])
+        return judged, None
 
 
 class GroupTraining:

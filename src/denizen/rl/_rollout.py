@@ -158,6 +158,8 @@ class Collector:
             torch.stack(column, out=out.fields[name])
         memo.take(given[:ahead])
         out.take(sums)
+        if "value" not in row:
+            return
         out.bootstrap.copy_(torch.cat([out.fields["value"][1:], self._value(memo.parts())[None]]))
         if self._cuts:
             final = {name: torch.stack(column) for name, column in zip(ends, columns[len(row) :], strict=True)}
@@ -165,14 +167,17 @@ class Collector:
             cut = out.fields["truncated"] & ~out.fields["terminated"]
             out.bootstrap.copy_(torch.where(cut, out.bootstrap.scatter(1, final["rows"], values), out.bootstrap))
 
-    def _judge(self, memo: dict[str, Any]) -> tuple[Judged, Tensor]:
+    def _judge(self, memo: dict[str, Any]) -> tuple[Judged, Tensor | None]:
+        """What the policy makes of the looks, and their values where it has any."""
         look = memo["look"]
         with self._autocast():
             judged = self._policy(look.observation, memo["memory"], look.action_mask, look.privileged, memo["first"])
             return judged, self._policy.head.value(judged.features)
 
     def _last_value(self, memo: dict[str, Any]) -> Tensor:
-        return self._judge(memo)[1]
+        value = self._judge(memo)[1]
+        assert value is not None
+        return value
 
     def _next(
         self, memo: dict[str, Any], sums: dict[str, list[Tensor]]
@@ -192,11 +197,12 @@ class Collector:
         ended = terminated | truncated
         reward = torch.where(valid, step.reward.flatten(), 0.0)
         row = {
-            "observation": look.observation, "first": memo["first"], "action": action, "value": value,
+            "observation": look.observation, "first": memo["first"], "action": action,
             "log_prob": judged.actions.log_prob(action), "reward": reward, "terminated": terminated,
             "truncated": truncated, "valid": valid,
         }  # fmt: skip
         row.update({n: getattr(look, n) for n in ("action_mask", "privileged") if getattr(look, n) is not None})
+        row.update({} if value is None else {"value": value})
         lives, returned, length = _count(sums["lives"], memo, reward, valid, ended)
         flows = [whole + flow for whole, flow in zip(sums["flows"], step.flows.values(), strict=True)]
         state = {
