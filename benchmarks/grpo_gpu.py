@@ -25,28 +25,11 @@ import denizen as dz
 from denizen._watch import counting
 from denizen.rl._iteration import Iteration
 from denizen.zoo.fruits import fruits, fruits_original
+from denizen.zoo.fruits.network import Body, original_policy
 
 GROUPS, REPLICAS, STEPS = 17, 32, 100
-MICRO = 8  # parts of the backward pass: activations of 54,400 x 2,048 numbers would take gigabytes
+MICRO = 4  # parts of the backward pass: activations of 54,400 x 2,048 numbers would take gigabytes
 ACTIONS, INPUTS = 3, 10
-
-
-class Body(nn.Module):
-    """The original's network but for its last layer, without dropout."""
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__()
-        self.enter, self.norm = nn.Linear(INPUTS, hidden, bias=False), nn.LayerNorm(hidden)
-        self.deep = nn.Linear(hidden, hidden)
-        nn.init.normal_(self.enter.weight, std=0.02)
-        nn.init.kaiming_normal_(self.deep.weight)
-        nn.init.zeros_(self.deep.bias)
-
-    def forward(self, given: Tensor) -> Tensor:
-        """Features `[rows, hidden]`."""
-        shown = self.enter(given)
-        shown = shown + self.norm(nn.functional.gelu(shown, approximate="tanh"))
-        return nn.functional.gelu(self.deep(shown), approximate="tanh")
 
 
 def flops(hidden: int, epochs: int = 1) -> float:
@@ -80,8 +63,7 @@ def training(device: str, hidden: int, original: bool = True, **changes):
     env = fruits_original() if original else fruits()
     make = dz.GRPO.original if original else dz.GRPO
     algorithm = make(**{"groups": GROUPS, "group_size": REPLICAS, "max_steps": STEPS, "shared_stream": True, **changes})
-    policy = dz.rl.ActorCritic(env, Body(hidden))
-    return algorithm, algorithm.init(env, policy, total_steps=10**9, device=device)
+    return algorithm, algorithm.init(env, original_policy(env, hidden), total_steps=10**9, device=device)
 
 
 def epoch(device: str, hidden: int, rounds: int, compile: bool | None, tf32: bool = False, **changes):
@@ -165,7 +147,7 @@ class Plain:
 
 def plain(device: str, hidden: int = 64):
     """Wall and CPU seconds of one rollout of `Plain`."""
-    network = nn.Sequential(Body(hidden), nn.Linear(hidden, ACTIONS)).to(device)
+    network = nn.Sequential(Body(INPUTS, hidden), nn.Linear(hidden, ACTIONS)).to(device)
     game = Plain(device)
     synchronize(device)
     began, used = time.perf_counter(), time.process_time()

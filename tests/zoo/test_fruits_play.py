@@ -8,6 +8,7 @@ import torch
 import denizen as dz
 from denizen.zoo.fruits import fruits, fruits_match
 from denizen.zoo.fruits.config import ORIGINAL_STARTS
+from denizen.zoo.fruits.network import original_policy
 from denizen.zoo.fruits.play import Chase, Guess, Lookahead, hindsight, scores
 
 
@@ -53,3 +54,20 @@ def test_what_has_no_hindsight_is_named():
         hindsight(fruits_match())
     with pytest.raises(dz.errors.InputError, match="give max_steps"):
         scores(fruits(max_steps=None), Guess())
+
+
+def test_the_original_policy_has_its_size_and_its_formula():
+    env = fruits()
+    policy = original_policy(env, 64, seed=3)
+    seen = torch.randn(5, 10)
+    body = policy.body
+    with torch.no_grad():
+        z0 = seen @ body.enter.weight.T
+        z1 = z0 + torch.layer_norm(torch.nn.functional.gelu(z0, approximate="tanh"), (64,))
+        z2 = torch.nn.functional.gelu(z1 @ body.deep.weight.T + body.deep.bias, approximate="tanh")
+        logits = z2 @ policy.actor.weight.T + policy.actor.bias
+        judged = policy(seen, policy.first_memory(5, seen.device))
+    torch.testing.assert_close(judged.actions.log_probs, logits.log_softmax(-1))
+    acting = sum(p.numel() for part in (body, policy.actor) for p in part.parameters())
+    assert acting == 64 * (10 + 64 + 3) + 3 * 64 + 3
+    torch.testing.assert_close(policy.actor.weight, original_policy(env, 64, seed=3).actor.weight)
