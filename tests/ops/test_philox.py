@@ -109,3 +109,24 @@ def test_every_part_of_the_counter_matters(tools: Any) -> None:
         for a, s, w, t, c in parts
     }
     assert len(words) == len(parts)
+
+
+@pytest.mark.parametrize("agents", [1, 3, 4, 5, 16, 17])
+def test_many_worlds_of_few_agents_draw_the_same_words_and_events(agents: int) -> None:
+    worlds = 517  # more than a tile
+    key = torch.stack([torch.full((worlds,), 7), torch.arange(worlds) * 3], 1)
+    values = torch.linspace(-0.1, 1.6, worlds * agents).view(worlds, agents)
+    values[5, 0], values[500, agents - 1], values[2] = torch.nan, 1.0, 0.0
+    ids, step = torch.empty(0, dtype=torch.int64), torch.tensor(9)
+
+    def drawn() -> list[torch.Tensor]:
+        found = [ops.draw_words(ids, agents, key, step, 5)]
+        for hazard in (False, True):
+            found += torch.ops.denizen.draw_mask(values, hazard, ids, key, step, 5)
+        return found
+
+    fast = drawn()
+    with ops.reference_only():
+        plain = drawn()
+    for a, b in zip(fast, plain, strict=True):
+        assert torch.equal(a, b)

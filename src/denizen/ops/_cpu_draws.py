@@ -10,6 +10,7 @@ import torch
 from denizen.ops._cpu import _MASK, _ONE, _TWO32, _ZERO, _32, _hazard_threshold, _jit, _philox, over_ranges
 
 _TILE = 512  # blocks at a time: the scratch stays in the first-level cache
+_FEW = 16  # agents of a world up to which the vector instructions go over worlds, one block of each
 
 
 @_jit
@@ -107,6 +108,46 @@ def _draw_blocks(values, hazard, key, step, stream, out, bad, start, stop):
 
 
 @_jit
+def _philox_worlds(key, first, block, num, step, stream, w0, w1, w2, w3):
+    for j in range(num):
+        k0, k1 = np.uint64(key[first + j, 0]), np.uint64(key[first + j, 1])
+        a, b, c, d = _philox(block, np.uint64(0), step, stream, k0, k1)
+        w0[j], w1[j], w2[j], w3[j] = a, b, c, d
+
+
+@_jit
+def _words_worlds(key, step, stream, out, start, stop):
+    """Worlds start … stop - 1, of few agents each."""
+    word = np.empty((4, _TILE), np.uint32)
+    for low in range(start, stop, _TILE):
+        num = min(_TILE, stop - low)
+        for i in range(0, out.shape[1], 4):
+            _philox_worlds(key, low, np.uint64(i >> 2), num, step, stream, word[0], word[1], word[2], word[3])
+            for lane in range(min(4, out.shape[1] - i)):
+                for j in range(num):
+                    out[low + j, i + lane] = word[lane, j]
+
+
+@_jit
+def _draw_worlds(values, hazard, key, step, stream, out, bad, start, stop):
+    """Worlds start … stop - 1, of few agents each."""
+    word = np.empty((4, _TILE), np.uint32)
+    x, hit = np.empty(_TILE, np.float32), np.empty(_TILE, np.int8)
+    for low in range(start, stop, _TILE):
+        num = min(_TILE, stop - low)
+        for i in range(0, out.shape[1], 4):
+            _philox_worlds(key, low, np.uint64(i >> 2), num, step, stream, word[0], word[1], word[2], word[3])
+            for lane in range(min(4, out.shape[1] - i)):
+                for j in range(num):
+                    x[j] = values[low + j, i + lane]
+                wrong = _hits(x, word[lane], hazard, num, hit)
+                for j in range(num):
+                    out[low + j, i + lane] = hit[j]
+                    if wrong and not (x[j] >= _ZERO and (hazard or x[j] <= _ONE)):
+                        bad[low + j] = 1
+
+
+@_jit
 def _draw_ids(values, hazard, ids, key, step, stream, out, bad, start, stop):  # type: ignore[no-untyped-def]
     """Events from hazards, or Bernoulli draws from probabilities; lanes that cannot fire draw nothing."""
     for w in range(out.shape[0]):
@@ -146,7 +187,9 @@ def words(ids: torch.Tensor, num: int, key: torch.Tensor, step: torch.Tensor, st
     """`_philox.words`; empty `ids` stand for 0 … num - 1."""
     out = torch.empty(key.shape[0], num, dtype=torch.int64)
     args = (key.numpy(), np.uint64(step.item()), np.uint64(stream), out.numpy())
-    if ids.numel() == 0:
+    if ids.numel() == 0 and num <= _FEW:
+        over_ranges(lambda start, stop: _words_worlds(*args, start, stop), key.shape[0], out.numel())
+    elif ids.numel() == 0:
         over_ranges(lambda start, stop: _words_blocks(*args, start, stop), num, out.numel(), multiple=4)
     else:
         rows = _rows(ids)
@@ -162,6 +205,9 @@ def draw_mask(
     bad = torch.zeros(values.shape[0], dtype=torch.int8)
     given = values.contiguous().numpy()
     args = (key.numpy(), np.uint64(step.item()), np.uint64(stream), out.numpy(), bad.numpy())
+    if ids.numel() == 0 and values.shape[1] <= _FEW:
+        over_ranges(lambda start, stop: _draw_worlds(given, hazard, *args, start, stop), values.shape[0], out.numel())
+        return out, bad
     if ids.numel() == 0:
         work = lambda start, stop: _draw_blocks(given, hazard, *args, start, stop)  # noqa: E731
     else:
