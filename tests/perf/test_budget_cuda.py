@@ -1,5 +1,6 @@
 """Budgets on CUDA: with stand-ins for torch's warnings on the CPU, and on a GPU where there is one."""
 
+import math
 import runpy
 import threading
 import warnings
@@ -17,6 +18,7 @@ from denizen._watch._places import Place
 from denizen.errors import BudgetError
 from denizen.perf import _budget
 
+LETTERS = "abcdefgh"
 WAITS = "called a synchronizing CUDA operation (Triggered internally at c10/cuda/CUDAFunctions.cpp:148.)"
 
 
@@ -75,6 +77,10 @@ def kinds(guard):
         (lambda x: x.masked_select(x > 1), "host-sync-nonzero"),
         (lambda x: torch.equal(x, x), "host-sync-bool"),
         (lambda x: x.nanmedian(), "host-sync-item"),
+        (lambda x: math.sqrt(x.sum()), "host-sync-float"),
+        (lambda x: LETTERS[x.argmax()], "host-sync-float"),
+        (lambda x: "%.3f" % x.sum(), "host-sync-float"),  # noqa: UP031
+        (lambda x: torch.tensor([1.0, 2.0]), "h2d-fresh"),
     ],
 )
 def test_operations_are_told_by_the_text_of_their_line(cuda, x, act, kind):
@@ -128,6 +134,36 @@ def test_a_warning_that_torch_keeps_until_its_function_returns_counts_no_second_
             warnings.warn(WAITS, stacklevel=1)  # a wait of its own
     assert sorted(finding.kind for finding in guard.report.findings) == ["host-sync-item", "host-sync-nonzero"]
     assert guard.report.measured["host_reads"] == 2
+
+
+@pytest.mark.parametrize(
+    ("act", "counted"),
+    [
+        (lambda x: (torch.tensor([2.0]), warnings.warn(WAITS, stacklevel=1)), {"host_reads": 0, "transfers": 1}),
+        (lambda x: (torch.tensor(2.0), warnings.warn(WAITS, stacklevel=1)), {"host_reads": 0, "transfers": 0}),
+    ],
+)
+def test_what_torch_brings_over_by_itself(cuda, x, act, counted):
+    """What is made of numbers of the host shows as a result only; its wait is told late and counts no second time."""
+    guard = dz.budget(host_reads=None, transfers=None)
+    with guard:
+        act(x)
+    assert {name: guard.report.measured[name] for name in counted} == counted
+
+
+def test_lists_as_index_and_numbers_to_write(cuda, x):
+    """Torch warns of them when it returns, at the instruction; a stand-in for that has no frame of the user's."""
+    names = {"warnings": warnings, "WAITS": WAITS}
+    source = "def late(self):\n    warnings.warn(WAITS, stacklevel=1)\n    return 0\n"
+    exec(compile(source, _standins.__file__, "exec"), names)
+    late = type("Index", (), {"__index__": names["late"]})()
+    row, number = torch.tensor(1), torch.tensor(1.0)  # of one dimension the index would count as one of the host
+    guard = dz.budget(host_reads=0, transfers=2)
+    with guard:
+        x[late]
+        torch.ops.aten.index_put_(x, [row], number), x[late]
+    found = [(one.kind, one.counted) for one in guard.report.findings]
+    assert found == [("h2d-index", True), ("h2d-fresh", False)]
 
 
 def test_whatever_printing_reads_is_printing():
@@ -216,6 +252,7 @@ def test_the_same_snippets_are_judged_alike_on_a_gpu(tmp_path, capsys, monkeypat
     monkeypatch.setattr("torch.distributions.Distribution._validate_args", True)  # torch.compile switches it off
     faults = runpy.run_path(str(Path(__file__).with_name("test_budget_faults.py")))
     differ = []
+    faults["FAULTS"].pop("waiting for an event at once")  # three numbers are added before anybody asks for the event
     sources = {name: pair[0] for name, pair in faults["FAULTS"].items()} | faults["FIELD"]["FAULTY"]
     quiet = {f"{name}, mended": pair[1] for name, pair in faults["FAULTS"].items()}
     for number, (name, source) in enumerate(

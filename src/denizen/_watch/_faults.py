@@ -53,6 +53,7 @@ _BY_METHOD = {
     "numpy": "host-sync-copy",
     "__array__": "host-sync-copy",
     "__reduce_ex__": "host-sync-copy",
+    "synchronize": "host-sync-explicit",
 }
 METHODS = frozenset(_BY_METHOD)
 _BY_OP = {

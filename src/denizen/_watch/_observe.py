@@ -135,6 +135,15 @@ def _copy(seen: Traits, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
     return told
 
 
+def fresh(seen: Traits, out: Tensor) -> None:
+    """Record a tensor made of numbers of the host, of which a real device shows only the result; one number is none."""
+    if out.dim():
+        size = out.numel() * out.element_size()
+        told = tell("h2d-fresh", seen.name, (TRANSFERS,), to="device", bytes=size, numel=out.numel())
+        if told:
+            out._denizen_origin = told  # type: ignore[attr-defined]
+
+
 def _to_host(seen: Traits, device: str, more: dict[str, Any]) -> list[Event]:
     """A copy that the host waits for. What `tolist` and `print` read comes so from torch's own tensors."""
     place = _place(device)

@@ -11,10 +11,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from denizen._watch import _rules
 from denizen._watch._faults import METHODS, kind_of_read
-from denizen._watch._observe import of_parameter, traits, waits, work
+from denizen._watch._observe import fresh, of_parameter, traits, waits, work
 from denizen._watch._places import Place, locate, written
-from denizen._watch._recorder import HOST_READS, Recorder, heard_by, recorders, tell
+from denizen._watch._recorder import HOST_READS, TRANSFERS, Recorder, heard_by, recorders, tell
 from denizen._watch._sync import sync_warnings_to
+
+WRITES = frozenset({"aten::index_put", "aten::index_put_"})
 
 
 @contextlib.contextmanager
@@ -37,6 +39,9 @@ class _Heard(TorchDispatchMode):
         self._device, self._recorder = device, recorder
         self._inside, self._waited = 0, 0
         self._told_at: tuple[str, int, int | None] | None = None  # file, line and step of the latest that a rule knew
+        self._single: tuple[str, int, int | None] | None = (
+            None  # the same of the latest number written to chosen places
+        )
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -51,10 +56,19 @@ class _Heard(TorchDispatchMode):
         self._waited += 1
         if not self._inside:
             where = _without_warnings(locate(METHODS, self._recorder.thread))
-            if self._told_at == (where.file, where.line, self._recorder.step):
+            if self._told_at == self._at(where):
                 return
             where = dataclasses.replace(where, method=where.method or written())
+            if (
+                where.method == "__getitem__"
+            ):  # a list as index, or a number to write there: torch brings it over itself
+                single = self._single == self._at(where)
+                tell("h2d-fresh" if single else "h2d-index", where.method, () if single else (TRANSFERS,), place=where)
+                return
             tell(kind_of_read("", where, False), "CUDA synchronisation", (HOST_READS,), place=where)
+
+    def _at(self, place: Place) -> tuple[str, int, int | None]:
+        return place.file, place.line, self._recorder.step
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -77,12 +91,17 @@ class _Heard(TorchDispatchMode):
             out._of_parameter = True
         before = len(self._recorder.events)
         waits(func, seen, args, kwargs, out, self._device)
+        if seen.schema == "aten::lift_fresh" and out.device.type == self._device:
+            fresh(seen, out)
+            self._told_at = self._at(locate(METHODS, self._recorder.thread))
+        elif seen.schema in WRITES and len(args) > 2 and args[2].dim() == 0 and args[0].device.type == self._device:
+            self._single = self._at(locate(METHODS, self._recorder.thread))
         known = len(self._recorder.events) > before
         value = seen.schema in _rules.COPIES and any(tensor.device.type == "cpu" for tensor in _tensors((args, out)))
         if not (known or value or waited):
             return
         place = locate(METHODS, self._recorder.thread)
-        self._told_at = (place.file, place.line, self._recorder.step)
+        self._told_at = self._at(place)
         if waited and not known:  # of copies a single value from the host: told, not counted
             place = dataclasses.replace(place, method=place.method or written())
             kind = "h2d-fresh" if value else kind_of_read(seen.schema, place, False)

@@ -9,7 +9,7 @@ import os
 import sys
 import sysconfig
 import warnings
-from types import FrameType
+from types import FrameType, ModuleType
 
 import torch
 
@@ -134,7 +134,7 @@ def written(depth: int = 1) -> str:
         if opcode.startswith(part):
             return method
     place = next(itertools.islice(code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
-    return _called(code.co_filename, *place)
+    return _meant(_expression(code.co_filename, *place), frame)
 
 
 def instruction() -> tuple[int, int]:
@@ -149,21 +149,43 @@ def _is_of_warnings(frame: FrameType) -> bool:
     return frame.f_code.co_filename == warnings.__file__
 
 
-def _called(file: str, first: int | None, last: int | None, start: int | None, end: int | None) -> str:
-    """Name of what a piece of code calls, as the method that it comes to."""
+def _expression(file: str, first: int | None, last: int | None, start: int | None, end: int | None) -> ast.expr | None:
+    """What a piece of code says; None where its text is not to be had."""
     if first is None or last is None or start is None or end is None:
-        return ""
+        return None
     lines = [linecache.getline(file, line).encode() for line in range(first, last + 1)]
     lines[-1] = lines[-1][:end]
     lines[0] = lines[0][start:]
     try:
-        call = ast.parse(b"".join(lines).decode().strip(), mode="eval").body
+        return ast.parse(b"".join(lines).decode().strip(), mode="eval").body
     except (SyntaxError, ValueError):
+        return None
+
+
+def _meant(said: ast.expr | None, frame: FrameType) -> str:
+    """The tensor method that an expression comes to; "" where it does not tell."""
+    if isinstance(said, ast.Subscript):
+        return "__getitem__" if _is_tensor(said.value, frame) else "__index__"
+    if isinstance(said, ast.BinOp) and isinstance(said.op, ast.Mod):
+        return "__float__"  # of a text: tensors divide without a word
+    if not isinstance(said, ast.Call):
         return ""
-    if not isinstance(call, ast.Call):
-        return ""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if isinstance(said.func, ast.Attribute):
+        owner = _value(said.func.value, frame)
+        foreign = isinstance(owner, ModuleType) and owner.__name__ in ("math", "cmath", "statistics")
+        return "__float__" if foreign else _BY_NAME.get(said.func.attr, said.func.attr)
+    name = getattr(said.func, "id", "")
     return _BY_NAME.get(name, name)
+
+
+def _is_tensor(said: ast.expr, frame: FrameType) -> bool:
+    """Whether an expression is a tensor, as far as names tell; what is no name is held for one."""
+    return not isinstance(said, ast.Name) or isinstance(_value(said, frame), torch.Tensor)
+
+
+def _value(said: ast.expr, frame: FrameType) -> object:
+    name = getattr(said, "id", "")
+    return frame.f_locals.get(name, frame.f_globals.get(name))
 
 
 def role(file: str) -> str:

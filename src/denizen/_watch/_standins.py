@@ -125,7 +125,6 @@ def _with_cuda() -> list[tuple[Any, str, Any]]:
     return [
         told(torch.cuda, "synchronize", "torch.cuda.synchronize"),
         told(torch.accelerator, "synchronize", "torch.accelerator.synchronize"),
-        told(torch.cuda.Stream, "synchronize", "Stream.synchronize", lambda stream: stream.query()),
         told(torch.cuda.Event, "synchronize", "Event.synchronize", lambda event: event.query()),
         (torch.cuda, "empty_cache", emptied),
     ]
