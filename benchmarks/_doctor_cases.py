@@ -5,6 +5,7 @@ busy for about a millisecond, and small operations after them which a host that 
 """
 
 import contextlib
+import os
 
 import _doctor_waits as waits
 import numpy as np
@@ -291,7 +292,7 @@ CASES = {
     "a wait at the end of long work": ("host-sync-item", waits.late_wait, waits.late_wait_mended),
     "anomaly detection": ("debug-left-on", anomaly, plain),
     "a loop over agents": ("launch-bound", agents, agents_mended),
-    "a loader without workers": ("loader-workers", loaded, given(loaded, workers=8)),
+    "a loader without workers": ("loader-workers", loaded, given(loaded, workers=min(8, os.cpu_count() or 1))),
 }
 ON_CPU = ("gradients filled", "anomaly detection", "evaluation with a graph", "a loop over agents", "cat in a loop")
 

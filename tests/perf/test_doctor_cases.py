@@ -1,4 +1,4 @@
-"""The cases whose costs benchmarks/doctor_gpu.py measures on a GPU: here, on the simulated device, their kind and line."""
+"""The cases whose costs benchmarks/doctor_gpu.py measures on a GPU: here, their kind and line, without one."""
 
 import sys
 from pathlib import Path
