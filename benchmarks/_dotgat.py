@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from _dotgat_plain import PlainDotGAT
 from _turns import turn
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
@@ -23,8 +24,9 @@ PRECISIONS = {"float32": torch.float32, "tf32": torch.float32, "float16": torch.
 class Case:
     """A network with data and optimizer; `step` is one step of training.
 
-    Its name says what it is: the form (reference, fast, unfused: fast without its own kernels, serial: fast in one
-    stream), how torch.compile is asked, if it is, and `captured` where the whole step is one CUDA graph.
+    Its name says what it is: the form (plain: as the published network computes; reference: ours to be read; fast;
+    unfused: fast without its own kernels; serial: fast in one stream), how torch.compile is asked, if it is, and
+    `captured` where the whole step is one CUDA graph.
     """
 
     def __init__(
@@ -36,8 +38,12 @@ class Case:
         self.before = allocated(device)
         sensing = sense_columns(config.num_agents, config.num_features, 0.2)
         reference = DynamicDotGATReference(config, sensing)
-        plain: nn.Module = reference if form == "reference" else DynamicDotGAT.from_reference(reference, **options)
-        self.plain = plain.to(device).train()
+        if form in ("plain", "reference"):
+            made: nn.Module = PlainDotGAT(config, sensing) if form == "plain" else reference
+            made.load_state_dict(reference.state_dict())
+        else:
+            made = DynamicDotGAT.from_reference(reference, **options)
+        self.plain = made.to(device).train()
         self.serial = form == "serial"
         if form == "unfused":
             self.plain._fuses = lambda h, times: False
