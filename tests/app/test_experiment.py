@@ -1,4 +1,4 @@
-"""`denizen experiment goodhart`, small: it trains, evaluates, writes its report, and goes on where it stopped."""
+"""`denizen experiment`, small: it trains, evaluates, writes its report, and goes on where it stopped."""
 
 import json
 import signal
@@ -49,3 +49,65 @@ def test_wrong_words_are_named(denizen, tmp_path):
     assert "did you mean 'proxy'" in err
     assert denizen("experiment", "goodhart", "--worlds", "0")[0] == 2
     assert not (tmp_path / "runs").exists()
+
+
+LEARNERS = [
+    "experiment", "learners", "--modes", "cartpole", "fruits", "--steps", "300", "--seeds", "2", "--worlds", "8",
+    "--budget", "30", "--out", "exp", "--device", "cpu", "--quiet",
+]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_learners_are_trained_once_and_stand_side_by_side(denizen, tmp_path):
+    code, out, err = denizen(*LEARNERS)
+    assert (code, out) == (0, "exp\n"), err
+    report = (tmp_path / "exp/report/report.md").read_text()
+    rows = [line.split(" | ")[:2] for line in report.splitlines() if line.startswith(("| cartpole", "| fruits"))]
+    assert [(world.strip("| "), arm) for world, arm in rows] == [
+        ("cartpole", "PPO"), ("cartpole", "GRPO"), ("fruits", "PPO"), ("fruits", "GRPO"),
+        ("fruits", "original objective"), ("fruits", "hindsight optimum"), ("fruits", "chase the lowest fruit"),
+        ("fruits", "at random"),
+    ]  # fmt: skip
+    told = json.loads((tmp_path / "exp/report/scores.json").read_text())
+    assert [len(arm) for arm in told["fruits"].values()] == [2, 2, 2]
+    assert told["fruits"]["PPO"][0]["curve"][-1][0] == told["fruits"]["PPO"][0]["steps"]
+    assert (tmp_path / "exp/report/curves.png").stat().st_size > 10_000
+    manifest = tmp_path / "exp/fruits/original-objective/seed-1/manifest.json"
+    stamp = manifest.stat().st_mtime_ns
+    assert denizen(*LEARNERS)[0] == 0
+    assert manifest.stat().st_mtime_ns == stamp  # nothing is done twice
+    (tmp_path / "exp/fruits/PPO/seed-0/score.json").unlink()
+    assert denizen(*LEARNERS)[0] == 0
+    assert json.loads((tmp_path / "exp/report/scores.json").read_text()) == told
+    assert "steps 300, not 400" in denizen(*LEARNERS, "--steps", "400")[2]
+
+
+def test_a_report_of_learners_has_means_intervals_and_curves(tmp_path):
+    from denizen.app._learners import Outcome, write_report
+
+    curve = [(100, 1.0), (200, 2.0)]
+    found = {
+        "fruits": {"PPO": [Outcome(200, curve, 2.0), Outcome(200, curve, 4.0)], "GRPO": [Outcome(300, curve, 1.0)]}
+    }
+    page = write_report(tmp_path / "report", found, {"fruits": {"at random": -10.4}}, {"hardware": "CPU"})
+    lines = page.read_text().splitlines()
+    assert "| fruits | PPO | 200 | 3.00 | -9.71 to 15.71 | 2.00 | 4.00 | 2 |" in lines  # 12.706 = t of one freedom
+    assert "| fruits | GRPO | 300 | 1.00 | – | 1.00 | 1.00 | 1 |" in lines
+    assert "| fruits | at random |  | -10.40 |  |  |  |  |" in lines
+    assert "| hardware | CPU |" in lines
+    assert (tmp_path / "report/curves.png").stat().st_size > 10_000
+
+
+def test_the_original_objective_is_that_of_the_library():
+    from denizen import GRPO
+    from denizen.app._learners import ORIGINAL
+    from denizen.app._settings import fill
+
+    assert fill(GRPO, ORIGINAL, "--set") == GRPO.original()
+
+
+def test_learners_refuse_what_is_not_theirs(denizen):
+    code, _, err = denizen("experiment", "learners", "--modes", "proxy")
+    assert code == 2
+    assert "cartpole" in err
+    assert "not for this experiment" in denizen("experiment", "learners", "--set", "num_envs=4")[2]

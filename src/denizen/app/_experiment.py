@@ -1,4 +1,7 @@
-"""`denizen experiment goodhart`: all modes of foraging trained, evaluated and written up; resumable at any point."""
+"""`denizen experiment`: from training to report, resumable at any point.
+
+`goodhart`: all modes of foraging trained, evaluated and written up. `learners` is in `_learners`.
+"""
 
 import dataclasses
 import json
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
 EVALUATION_SEEDS = (42, 43, 44)
 NAME = "experiment.json"
 SEEDS_APART = 1000
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "goodhart": {"steps": "50331648", "worlds": 8192, "budget": 16_384},
+    "learners": {"steps": None, "worlds": 1024, "budget": 500},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,27 +34,29 @@ class Experiment:
 example:
   denizen experiment goodhart                                        the whole: days on a CPU
   denizen experiment goodhart --steps 5M --seeds 3 --worlds 1024 --budget 4096 --out runs/small
-  denizen experiment goodhart --modes ground_truth proxy --out runs/two"""
+  denizen experiment goodhart --modes ground_truth proxy --out runs/two
+  denizen experiment learners                                        PPO and GRPO in three worlds: hours on a CPU
+  denizen experiment learners --modes fruits --steps 500k --seeds 3"""
 
-    name: Annotated[Positional[Literal["goodhart"]], arg(metavar="EXPERIMENT")] = "goodhart"
-    """Which: goodhart trains foragers that are paid for the truth or for a proxy, and asks how they survive."""
+    name: Annotated[Positional[Literal["goodhart", "learners"]], arg(metavar="EXPERIMENT")] = "goodhart"
+    """goodhart: foragers paid for the truth or for a proxy, and how they survive. learners: PPO beside GRPO."""
     modes: tuple[str, ...] = ()
-    """Modes of foraging; all four of the published table by default."""
-    steps: str = "50331648"
+    """goodhart: modes of foraging (default: the four of the published table). learners: worlds (default: all three)."""
+    steps: Annotated[str | None, arg(help_behavior_hint="(default: goodhart 50331648, learners by world)")] = None
     """Of each training, such as 5M."""
     seeds: int = 5
-    """Trainings of each mode."""
-    worlds: int = 8192
+    """Trainings of each mode, or of each algorithm in each world."""
+    worlds: Annotated[int | None, arg(help_behavior_hint="(default: goodhart 8192, learners 1024)")] = None
     """Of each evaluation."""
-    budget: int = 16_384
-    """Steps of each evaluation."""
+    budget: Annotated[int | None, arg(help_behavior_hint="(default: goodhart 16384, learners 500)")] = None
+    """Steps of each evaluation, at most."""
     set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = ()
     """Settings of PPO, as `denizen train --set` takes them."""
     world: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = ()
     """Options of the world, for example grid_lifetime=life."""
     policy: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = ()
     """Options of the policy, for example channels=16,32 hidden=128."""
-    out: Path = Path("runs/goodhart")
+    out: Annotated[Path | None, arg(help_behavior_hint="(default: runs/EXPERIMENT)")] = None
     """Folder of the experiment."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to run."""
@@ -56,24 +65,114 @@ example:
 
     def __call__(self, console: "Console") -> int:
         """Train what is missing, evaluate what is missing, write the report."""
+        from denizen.app._learners import Learners
+
+        given = {n: v for n, v in DEFAULTS[self.name].items() if getattr(self, n) is None}
+        command = dataclasses.replace(self, out=self.out or Path("runs") / self.name, **given)
+        for name in ("seeds", "worlds", "budget"):
+            if getattr(command, name) < 1:
+                raise ConfigError(f"--{name} {getattr(command, name)}: expected a whole number, at least 1")
+        page = Learners(command).run(console) if self.name == "learners" else Goodhart(command).run(console)
+        console.print(f"report: {page}")
+        if self.quiet:
+            print(command.out)
+        return 0
+
+
+def begin(out: Path, facts: dict[str, Any]) -> None:
+    """Keep what an experiment is, or make sure that it is the one in the folder.
+
+    Raises:
+        ConfigError: the folder holds another one.
+    """
+    from denizen.run._atomic import write_atomic
+
+    file = out / NAME
+    if file.exists():
+        try:
+            known = json.loads(file.read_text())
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{file} cannot be read: {error}") from error
+        for name, value in facts.items():
+            if known.get(name) != value:
+                raise ConfigError(
+                    f"{out} holds an experiment with {name} {known.get(name)}, not {value}; choose another --out"
+                )
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, json.dumps(facts, indent=1).encode() + b"\n")
+
+
+def trained(settings: dict[str, Any], seed: int, folder: Path, *, device: str | None, show: bool, **given: Any) -> None:
+    """Train into a folder, or go on there; nothing where that is done.
+
+    Args:
+        settings: as `_train.build` takes them.
+        seed: of the training.
+        folder: of the training.
+        device: None: as `dz.train` chooses.
+        show: a bar.
+        **given: what else `dz.train` takes.
+    """
+    from denizen.app._train import build
+    from denizen.rl import resume, train
+    from denizen.rl._training_folder import read_manifest
+
+    if (folder / "manifest.json").exists():
+        if read_manifest(folder)["status"] == "finished":
+            return
+        made = build(settings, seed)
+        resume(folder, made.env, made.policy, made.algorithm, device=device, progress=show)
+        return
+    made = build(settings, seed)
+    train(
+        made.env, made.policy, made.algorithm, made.steps, seed=seed, device=device, folder=folder, progress=show,
+        settings=settings, **given,
+    )  # fmt: skip
+
+
+def told_facts(command: Experiment) -> dict[str, str]:
+    """What a reader of any report needs to know beside the experiment's own facts."""
+    import torch
+
+    from denizen.run._facts import commit, versions
+
+    card = torch.cuda.get_device_name() if torch.cuda.is_available() and command.device != "cpu" else "CPU"
+    return {"hardware": card, "commit": commit() or "unknown", "torch": versions()["torch"]}
+
+
+class Goodhart:
+    """All modes of foraging."""
+
+    def __init__(self, command: Experiment) -> None:
+        """Args:
+        command: with its defaults filled in.
+        """
+        assert command.out is not None
+        assert command.worlds is not None
+        assert command.budget is not None
+        self.command, self.out, self.worlds, self.budget = command, command.out, command.worlds, command.budget
+
+    def run(self, console: "Console") -> Path:
+        """Everything that is missing; the report."""
         from denizen.zoo.foraging.evaluate import joined
         from denizen.zoo.foraging.report import write_report
 
         self._check()
-        self._begin()
+        begin(self.out, self._facts())
         results: dict[str, list[Any]] = {}
         scenes: dict[str, list[Any]] = {}
         for mode, seed, folder in self._trainings():
             console.print(f"[bold]{mode}[/], seed {seed}: {folder}")
-            self._train(mode, seed, folder)
+            trained(self._settings(mode), seed, folder, device=self._device, show=not self.command.quiet)
             results.setdefault(mode, []).append(joined(self._evaluate(folder)))
             scenes.setdefault(mode, []).append(self._directions(folder))
         agents = self._written(console, scenes)
-        page = write_report(self.out / "report", results, agents=agents, directions=scenes, facts=self._told())
-        console.print(f"report: {page}")
-        if self.quiet:
-            print(self.out)
-        return 0
+        return write_report(self.out / "report", results, agents=agents, directions=scenes, facts=self._told())
+
+    @property
+    def _device(self) -> str | None:
+        return None if self.command.device == "auto" else self.command.device
 
     def _written(self, console: "Console", scenes: dict[str, list[Any]]) -> dict[str, Any]:
         """Agents that were not trained, in the worlds of one evaluation; how they move is added to `scenes`."""
@@ -90,9 +189,9 @@ example:
             scenes[name] = [directions(env, agent(env))]
             if not file.exists():
                 console.print(f"[bold]{name}[/]")
-                device = None if self.device == "auto" else self.device
                 _save(file, forage(
-                    env, agent(env), num_envs=self.worlds, steps=self.budget, seed=EVALUATION_SEEDS[0], device=device
+                    env, agent(env), num_envs=self.worlds, steps=self.budget, seed=EVALUATION_SEEDS[0],
+                    device=self._device,
                 ))  # fmt: skip
             found[name] = Foraged.load(file)
         return found
@@ -105,99 +204,48 @@ example:
 
     def _told(self) -> dict[str, str]:
         """What a reader of the report needs to know."""
-        import torch
-
-        from denizen.run._facts import commit, versions
-
         env: Any = self._env(self._modes()[0])
-        card = torch.cuda.get_device_name() if torch.cuda.is_available() and self.device != "cpu" else "CPU"
         told = {name: str(value) for name, value in self._facts().items()}
-        told |= {"grid_lifetime": env.grid_lifetime, "evaluation seeds": str(EVALUATION_SEEDS), "hardware": card}
-        return {**told, "commit": commit() or "unknown", "torch": versions()["torch"]}
+        told |= {"grid_lifetime": env.grid_lifetime, "evaluation seeds": str(EVALUATION_SEEDS)}
+        return told | told_facts(self.command)
 
     def _check(self) -> None:
         from denizen.zoo.foraging import MODES
 
-        for mode in self.modes:
+        for mode in self.command.modes:
             if mode not in MODES:
                 raise ConfigError(f"--modes {mode}: unknown; {nearest(mode, MODES)}")
-        for name in ("seeds", "worlds", "budget"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"--{name} {getattr(self, name)}: expected a whole number, at least 1")
 
     def _facts(self) -> dict[str, Any]:
-        kept = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        command = self.command
+        kept = {f.name: getattr(command, f.name) for f in dataclasses.fields(command)}
         for name in ("out", "device", "quiet"):
             del kept[name]
-        return {
-            **kept,
-            "modes": list(self._modes()),
-            "set": list(self.set),
-            "world": list(self.world),
-            "policy": list(self.policy),
-        }
-
-    def _begin(self) -> None:
-        """Keep what the experiment is, or make sure that it is the one in the folder."""
-        from denizen.run._atomic import write_atomic
-
-        file = self.out / NAME
-        if file.exists():
-            try:
-                known = json.loads(file.read_text())
-            except (OSError, ValueError) as error:
-                raise ConfigError(f"{file} cannot be read: {error}") from error
-            for name, value in self._facts().items():
-                if known.get(name) != value:
-                    raise ConfigError(
-                        f"{self.out} holds an experiment with {name} {known.get(name)}, not {value}; choose another "
-                        f"--out"
-                    )
-            return
-        self.out.mkdir(parents=True, exist_ok=True)
-        write_atomic(file, json.dumps(self._facts(), indent=1).encode() + b"\n")
+        listed = {name: list(kept[name]) for name in ("set", "world", "policy")}
+        return {**kept, "modes": list(self._modes()), **listed}
 
     def _modes(self) -> tuple[str, ...]:
         from denizen.zoo.foraging import MODES
 
-        return self.modes or tuple(name for name, mode in MODES.items() if mode.in_all)
+        return self.command.modes or tuple(name for name, mode in MODES.items() if mode.in_all)
 
     def _trainings(self) -> Iterator[tuple[str, int, Path]]:
         from denizen.zoo.foraging import MODES
 
         for mode in self._modes():
             first = SEEDS_APART * list(MODES).index(mode)  # trainings of two modes share no random number
-            for seed in range(first, first + self.seeds):
+            for seed in range(first, first + self.command.seeds):
                 yield mode, seed, self.out / mode / f"seed-{seed}"
 
     def _settings(self, mode: str) -> dict[str, Any]:
         from denizen.app._settings import pairs
 
-        world = {**pairs([self.world], "--world"), "mode": mode}
+        world = {**pairs([self.command.world], "--world"), "mode": mode}
         return {
-            "world_name": "foraging", "algo": "ppo", "steps": self.steps, "set": pairs([self.set], "--set"),
-            "world": world, "policy": pairs([self.policy], "--policy"),
+            "world_name": "foraging", "algo": "ppo", "steps": self.command.steps,
+            "set": pairs([self.command.set], "--set"), "world": world,
+            "policy": pairs([self.command.policy], "--policy"),
         }  # fmt: skip
-
-    def _train(self, mode: str, seed: int, folder: Path) -> None:
-        from denizen.app._train import build
-        from denizen.rl import resume, train
-        from denizen.rl._training_folder import read_manifest
-
-        settings = self._settings(mode)
-        device = None if self.device == "auto" else self.device
-        show = not self.quiet
-        if (folder / "manifest.json").exists():
-            if read_manifest(folder)["status"] == "finished":
-                return
-            made = build(settings, seed)
-            resume(folder, made.env, made.policy, made.algorithm, device=device, progress=show)
-            return
-        made = build(settings, seed)
-        train(
-            made.env, made.policy, made.algorithm, made.steps, seed=seed, device=device, folder=folder, progress=show,
-            settings=settings,
-        )  # fmt: skip
 
     def _evaluate(self, folder: Path) -> list[Any]:
         """The evaluations of a training, those that are missing made."""
@@ -211,7 +259,7 @@ example:
         missing = [seed for seed, file in files.items() if not file.exists()]
         if missing:
             saved = load(folder, best=False)
-            target, _ = choose(None if self.device == "auto" else self.device, "experiment")
+            target, _ = choose(self._device, "experiment")
             agent = Learnt(saved.policy.to(target))
             compile = target.type == "cuda" or self.budget * self.worlds >= COMPILE_FROM * 100
             for seed in missing:

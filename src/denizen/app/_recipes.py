@@ -80,7 +80,10 @@ RECIPES: dict[str, Recipe] = {
     "freeway": Recipe("freeway", "Freeway", "MinAtar's Freeway", 10_000_000, "mlp", RELU, {"ppo": MINATAR}),
     "foraging": Recipe(
         "foraging", "foraging", "food and poison on a torus, five ways to be paid", 50_331_648, "conv",
-        {"head": "popart"}, {"ppo": FORAGING},
+        {"head": "popart"}, {"ppo": FORAGING, "grpo": {
+            "groups": 24, "group_size": 8, "max_steps": 128, "epochs": 4, "minibatches": 4,
+            "learning_rate": "1e-3:1e-4",
+        }},
     ),
     "control": Recipe(
         "control", "control", "close and vaccinate in a city that runs the COVID model", 40_960,

@@ -73,7 +73,8 @@ def _read(hint: Any, value: Any, told: str) -> Any:
     if value is None or (isinstance(value, str) and value.lower() == "none"):
         if type(None) in options:
             return None
-        raise ConfigError(f"{told}: expected a value, not none")
+        if not (value and str in options):  # a word like others, such as GRPO's scale=none
+            raise ConfigError(f"{told}: expected a value, not none")
     for option in (bool, int, float, str, *options):
         if option in options and option is not type(None):
             try:

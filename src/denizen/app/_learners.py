@@ -1,0 +1,242 @@
+"""`denizen experiment learners`: PPO beside GRPO in several worlds, under equal steps, in one report."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from denizen.app._experiment import Experiment, begin, told_facts, trained
+from denizen.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+POINTS = 20  # of a curve
+VALIDATION = {"num_envs": 256, "seed": 1}  # worlds of curves; those of final scores have another seed
+FINAL_SEED = 2
+# The objective of the program that the fruit catcher comes from, as `dz.GRPO.original` has it.
+ORIGINAL = {
+    "advantage": "original", "scale": "none", "loss": "dapo", "epochs": "1", "minibatches": "1",
+    "shared_stream": "false",
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Arena:
+    """A world in which algorithms are compared.
+
+    Attributes:
+        steps: of each training unless flags say otherwise.
+        greedy: policies take their likeliest actions in evaluations; in a world without a memory of where one was,
+            that may go round in circles.
+        arms: for each name the algorithm and its settings beside those of the recipe.
+        policy: options of the policy beside those of the recipe.
+    """
+
+    steps: str
+    greedy: bool
+    arms: Mapping[str, tuple[str, dict[str, str]]]
+    policy: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+PACE = {
+    "minibatches": "4", "learning_rate": "1e-3:1e-4", "entropy_coefficient": "0.01", "entropy_floor": "0",
+    "floor_penalty": "0",
+}  # fmt: skip
+BOTH: dict[str, tuple[str, dict[str, str]]] = {"PPO": ("ppo", {}), "GRPO": ("grpo", {})}
+ARENAS = {
+    "cartpole": Arena("500k", True, BOTH),
+    # A smaller network than the published one, so that a CPU can do it; as many gradient steps a rollout, at the same
+    # rate, for both: the recipe of PPO is the published one, for 50 M steps.
+    "foraging": Arena(
+        "1M",
+        False,
+        {"PPO": ("ppo", PACE), "GRPO": ("grpo", {})},
+        {"channels": "8,16", "hidden": "64", "critic_hidden": "64"},
+    ),
+    "fruits": Arena("4M", True, {**BOTH, "original objective": ("grpo", ORIGINAL)}),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """One training.
+
+    Attributes:
+        steps: of worlds.
+        curve: (steps, score) of each validation.
+        score: mean return of the policy at the end, in worlds of their own.
+    """
+
+    steps: int
+    curve: Sequence[tuple[int, float]]
+    score: float
+
+
+class Learners:
+    """Trains, evaluates and writes up what is missing."""
+
+    def __init__(self, command: Experiment) -> None:
+        """Args:
+        command: with its defaults filled in.
+
+        Raises:
+            ConfigError: an unknown world, or flags that belong to another experiment.
+        """
+        assert command.out is not None
+        self.command, self.out = command, command.out
+        for world in command.modes:
+            if world not in ARENAS:
+                raise ConfigError(f"--modes {world}: unknown; {nearest(world, ARENAS)}")
+        for name in ("set", "world", "policy"):
+            if getattr(command, name):
+                raise ConfigError(f"--{name}: not for this experiment, whose settings are those of `denizen train`")
+        self.worlds = tuple(name for name in ARENAS if name in command.modes or not command.modes)
+
+    def run(self, console: "Console") -> Path:
+        """Everything that is missing; the report."""
+        begin(self.out, self._facts())
+        found: dict[str, dict[str, list[Outcome]]] = {}
+        for world, arm, seed, folder in self._trainings():
+            console.print(f"[bold]{world}[/], {arm}, seed {seed}: {folder}")
+            found.setdefault(world, {}).setdefault(arm, []).append(self._outcome(world, arm, seed, folder))
+        return write_report(self.out / "report", found, self._lines(), {**self._told(), **told_facts(self.command)})
+
+    def _facts(self) -> dict[str, Any]:
+        names = ("name", "steps", "seeds", "worlds", "budget")
+        return {**{name: getattr(self.command, name) for name in names}, "modes": list(self.worlds)}
+
+    def _told(self) -> dict[str, str]:
+        told = {f"steps of a training, {name}": self.command.steps or ARENAS[name].steps for name in self.worlds}
+        told |= {"worlds of a final score": f"{self.command.worlds:,}", "trainings": f"{self.command.seeds} of each"}
+        return {**told, "actions": ", ".join(f"{w} {'greedy' if ARENAS[w].greedy else 'drawn'}" for w in self.worlds)}
+
+    def _trainings(self) -> Iterator[tuple[str, str, int, Path]]:
+        for world in self.worlds:
+            for arm in ARENAS[world].arms:
+                for seed in range(self.command.seeds):
+                    yield world, arm, seed, self.out / world / arm.replace(" ", "-") / f"seed-{seed}"
+
+    def _outcome(self, world: str, arm: str, seed: int, folder: Path) -> Outcome:
+        """Of a training, which is done where it is missing."""
+        from denizen.app._train import build
+        from denizen.app._trained import load
+        from denizen.rl import evaluate
+        from denizen.rl._training_folder import read_metrics
+        from denizen.run._atomic import write_atomic
+
+        arena = ARENAS[world]
+        algorithm, changes = arena.arms[arm]
+        settings = {
+            "world_name": world, "algo": algorithm, "steps": self.command.steps or arena.steps, "set": changes,
+            "world": {}, "policy": dict(arena.policy),
+        }  # fmt: skip
+        made = build(settings, seed)
+        budget = min(self.command.budget or 1, made.env.time_limit or math.inf)
+        lives = {"max_steps": int(budget), "greedy": arena.greedy}
+        every = max(1, round(made.steps / made.algorithm.samples / POINTS))
+        trained(
+            settings, seed, folder, device=None if self.command.device == "auto" else self.command.device,
+            show=not self.command.quiet, validate_every=every, validation={**VALIDATION, **lives},
+        )  # fmt: skip
+        file = folder / "score.json"
+        if not file.exists():
+            saved = load(folder, best=False)
+            told = evaluate(saved.env, saved.policy, num_envs=self.command.worlds or 1, seed=FINAL_SEED, **lives)
+            write_atomic(file, json.dumps({"mean": told.mean, "interval": told.interval}).encode() + b"\n")
+        rows = read_metrics(folder)
+        curve = [(row["steps"], row["validation_return"]) for row in rows if row.get("validation_return") is not None]
+        return Outcome(rows[-1]["steps"], curve, json.loads(file.read_text())["mean"])
+
+    def _lines(self) -> dict[str, dict[str, float]]:
+        """Scores to compare with, in the worlds of the final scores."""
+        from denizen.zoo.fruits import fruits
+        from denizen.zoo.fruits.play import Chase, Guess, hindsight, scores
+
+        if "fruits" not in self.worlds:
+            return {}
+        env = fruits(max_steps=min(self.command.budget or 1, 100))
+        worlds = {"num_envs": self.command.worlds or 1, "seed": FINAL_SEED}
+        return {"fruits": {
+            "hindsight optimum": float(hindsight(env, **worlds).mean()),
+            "chase the lowest fruit": float(scores(env, Chase(env), **worlds).mean()),
+            "at random": float(scores(env, Guess(), **worlds).mean()),
+        }}  # fmt: skip
+
+
+def write_report(
+    folder: Path, found: Mapping[str, Mapping[str, Sequence[Outcome]]], lines: Mapping[str, Mapping[str, float]],
+    facts: Mapping[str, str],
+) -> Path:  # fmt: skip
+    """Write `report.md`, its picture and its numbers.
+
+    Args:
+        folder: is made where it does not exist.
+        found: for each world and algorithm its trainings.
+        lines: for some worlds, scores of other play in the worlds of the final scores.
+        facts: what else a reader needs.
+
+    Returns:
+        Path of the report.
+    """
+    from denizen.rl._survival import interval
+    from denizen.zoo.foraging.report import table
+
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for world, arms in found.items():
+        for arm, outcomes in arms.items():
+            scores = [outcome.score for outcome in outcomes]
+            over = interval(scores)
+            spread = "–" if len(scores) < 2 else f"{over.low:.2f} to {over.high:.2f}"
+            rows.append([
+                world, arm, f"{outcomes[0].steps:,}", f"{over.mean:.2f}", spread, f"{min(scores):.2f}",
+                f"{max(scores):.2f}", str(len(scores)),
+            ])  # fmt: skip
+        rows += [[world, name, "", f"{score:.2f}", "", "", "", ""] for name, score in lines.get(world, {}).items()]
+    head = ["world", "algorithm", "steps", "score", "95 % interval", "lowest", "highest", "trainings"]
+    note = (
+        "Score: mean return of one life in each world of the evaluation, of the policy at the end. The interval is "
+        "Student's t over trainings, whose lowest and highest are beside it. Steps are rounded up to whole rollouts."
+    )
+    parts = ["# PPO and GRPO", table(["setting", ""], list(facts.items())), "## Scores", table(head, rows), note]
+    _picture(folder / "curves.png", found, lines)
+    parts += ["## Curves", "![Score over steps of worlds](curves.png)"]
+    parts.append(
+        f"Score in {VALIDATION['num_envs']} other worlds during training; thick: the mean over trainings, thin: each."
+    )
+    told = {
+        w: {a: [dataclasses.asdict(o) for o in outcomes] for a, outcomes in arms.items()} for w, arms in found.items()
+    }
+    (folder / "scores.json").write_text(json.dumps(told) + "\n")
+    page = folder / "report.md"
+    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return page
+
+
+def _picture(
+    file: Path, found: Mapping[str, Mapping[str, Sequence[Outcome]]], lines: Mapping[str, Mapping[str, float]]
+) -> None:
+    from denizen.errors import need
+
+    need("matplotlib", "plot", "draw the curves of a report")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.6 * len(found), 3.8), layout="constrained")
+    axes: Any = figure.subplots(1, len(found), squeeze=False)[0]
+    for axis, (world, arms) in zip(axes, found.items(), strict=True):
+        for number, (arm, outcomes) in enumerate(arms.items()):
+            curves = [outcome.curve for outcome in outcomes]
+            for curve in curves:
+                axis.plot([s / 1e6 for s, _ in curve], [v for _, v in curve], f"C{number}", alpha=0.3, linewidth=0.8)
+            mean = [(at[0][0] / 1e6, sum(v for _, v in at) / len(at)) for at in zip(*curves, strict=True)]
+            axis.plot(*zip(*mean, strict=True), color=f"C{number}", linewidth=2, label=arm)
+        for name, score in lines.get(world, {}).items():
+            axis.axhline(score, color="grey", linewidth=0.8, linestyle="dotted")
+            axis.text(0.99, score, name, transform=axis.get_yaxis_transform(), ha="right", va="bottom", fontsize=7)
+        axis.set(title=world, xlabel="steps of worlds, millions", ylabel="score")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8, loc="lower right" if world not in lines else "center right")
+    figure.savefig(file, dpi=120)
