@@ -51,13 +51,13 @@ def _works(device: str, dtype: torch.dtype, batch: int) -> tuple[dict[str, tuple
     biases, n = torch.empty(2, agents, width, device=device), h.numel() * h.element_size()
     return {
         "project": (lambda: to.project(h, gain, wide, qkv), 4 * n),
-        "project_backward": (lambda: to.project_backward(dqkv, wide, h, gain, out, dh, u, dgain), 7 * n),
+        "project_backward": (lambda: to.project_backward(dqkv, wide, h, gain, out, dh, u, dgain, add=True), 7 * n),
         "remember": (lambda: to.remember(qkv, h, out, 0), 5 * n),
         "remember_backward": (lambda: to.remember_backward(qkv, out, dqkv, 0), 7 * n),
         "talk": (lambda: to.talk(qkv, bias, h, out, 1), 5 * n),
-        "talk_backward": (lambda: to.talk_backward(qkv, bias, out, dqkv, dbias, 1), 7 * n),
+        "talk_backward": (lambda: to.talk_backward(qkv, bias, out, dqkv, dbias, 1, add=True), 7 * n),
         "think": (lambda: to.think(h, gain, layers, out, 2), 2 * n),
-        "think_backward": (lambda: to.think_backward(h, gain, layers, out, dh, kept, dgain, 2), 7 * n),
+        "think_backward": (lambda: to.think_backward(h, gain, layers, out, dh, kept, dgain, 2, add=True), 7 * n),
         "weight_gradient": (lambda: to.weight_gradient(h, dqkv, dwide, None, add=True), 4 * n + 2 * 4 * dwide.numel()),
         "weight_gradient of both matrices": (
             lambda: to.weight_gradient(kept[:2], kept[2:], pair, biases, add=True), 4 * n + 2 * 4 * pair.numel(),

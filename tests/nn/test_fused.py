@@ -126,11 +126,11 @@ def test_work_aside_may_come_as_late_as_it_wants(monkeypatch):
     class Late(_cuda_steps.Inline):
         rooms = _cuda_steps.Aside.rooms
 
-        def run(self, kind, work):
-            waiting.append((kind, work))
+        def run(self, room, work):
+            waiting.append((room, work))
 
-        def free(self, kind):
-            while any(one == kind for one, _ in waiting):  # one stream: what came before is done as well
+        def free(self, room):
+            while any(one == room for one, _ in waiting):  # one stream: what came before is done as well
                 waiting.pop(0)[1]()
 
         def join(self):

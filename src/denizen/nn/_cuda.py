@@ -45,6 +45,14 @@ def _norm_gradient(du, x, gain, eps, WIDTH: tl.constexpr):
 
 
 @triton.jit
+def _gather(place, value, add):
+    """Store `value`, added to what is there already if `add` says so: what each step gives comes together in place."""
+    if add:
+        value += tl.load(place)
+    tl.store(place, value)
+
+
+@triton.jit
 def _project_kernel(
     h, gain, weight, out, rows, eps, WIDTH: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
@@ -60,9 +68,9 @@ def _project_kernel(
     tl.store(out + (agent * rows + r)[:, None] * 3 * WIDTH + column[None, :], y.to(out.dtype.element_ty), mask=live)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["add"])
 def _project_backward_kernel(
-    dqkv, weight, h, gain, dafter, dh, u_out, dgain, rows, eps,
+    dqkv, weight, h, gain, dafter, dh, u_out, dgain, rows, eps, add,
     WIDTH: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     agent = tl.program_id(1).to(tl.int64)
@@ -80,7 +88,7 @@ def _project_backward_kernel(
     tl.store(u_out + at * WIDTH + k[None, :], u.to(u_out.dtype.element_ty), mask=live)
     dx += tl.load(dafter + at * WIDTH + k[None, :], mask=live, other=0.0).to(tl.float32)
     tl.store(dh + at * WIDTH + k[None, :], dx.to(dh.dtype.element_ty), mask=live)
-    tl.store(dgain + (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)) * WIDTH + k, share)
+    _gather(dgain + (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)) * WIDTH + k, share, add)
 
 
 @triton.jit
@@ -188,14 +196,19 @@ def _talk_kernel(
         tl.store(out + here, new.to(out.dtype.element_ty), mask=live)
 
 
-@triton.jit(do_not_specialize=["layer"])
+@triton.jit(do_not_specialize=["layer", "add"])
 def _talk_backward_kernel(
-    qkv, bias, dafter, dqkv, dbias, seed, layer, threshold, rows, agents, scale,
+    qkv, bias, dafter, dqkv, dbias, seed, layer, threshold, rows, agents, scale, add,
     WIDTH: tl.constexpr, HEAD: tl.constexpr, AGENTS: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     head, i, j = tl.program_id(1), tl.arange(0, AGENTS), tl.arange(0, HEAD)
     biases = _bias_tile(bias, agents, AGENTS)
+    there = (i[:, None] < agents) & (i[None, :] < agents)
+    program = (tl.program_id(0) * tl.num_programs(1) + head).to(tl.int64)
+    sums = dbias + program * agents * agents + i[:, None] * agents + i[None, :]
     total = tl.zeros((AGENTS, AGENTS), tl.float32)
+    if add:
+        total = tl.load(sums, mask=there, other=0.0)
     for step in range(ROWS):
         r = tl.program_id(0) * ROWS + step
         live = (i < tl.where(r < rows, agents, 0))[:, None]
@@ -213,9 +226,7 @@ def _talk_backward_kernel(
         tl.store(dqkv + place, dq.to(v.dtype), mask=live)
         tl.store(dqkv + place + HEAD, dk.to(v.dtype), mask=live)
         tl.store(dqkv + place + 2 * HEAD, dv.to(v.dtype), mask=live)
-    there = (i[:, None] < agents) & (i[None, :] < agents)
-    program = (tl.program_id(0) * tl.num_programs(1) + head).to(tl.int64)
-    tl.store(dbias + program * agents * agents + i[:, None] * agents + i[None, :], total, mask=there)
+    tl.store(sums, total, mask=there)
 
 
 @triton.jit(do_not_specialize=["layer"])
@@ -240,10 +251,10 @@ def _think_kernel(
     tl.store(out + here, new.to(out.dtype.element_ty), mask=live)
 
 
-@triton.jit(do_not_specialize=["layer"])
+@triton.jit(do_not_specialize=["layer", "add"])
 def _think_backward_kernel(
     h, gain, inner, inner_bias, outer, dafter, dh, u_out, s_out, dz_out, do_out, dgain, seed, layer, threshold, rows,
-    eps,
+    eps, add,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     small = inner.dtype.element_ty
@@ -272,7 +283,7 @@ def _think_backward_kernel(
     dx, _, share = _norm_gradient(du, x, gains, eps, WIDTH)
     dx += tl.load(dafter + here, mask=live, other=0.0).to(tl.float32)
     tl.store(dh + here, dx.to(dh.dtype.element_ty), mask=live)
-    tl.store(dgain + (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)) * WIDTH + k, share)
+    _gather(dgain + (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)) * WIDTH + k, share, add)
 
 
 @triton.jit(do_not_specialize=["add"])
@@ -293,12 +304,6 @@ def _weight_gradient_kernel(
         if BIAS:
             sums += tl.sum(g.to(tl.float32), 0)
         total = tl.dot(tl.trans(u), g, total, input_precision="ieee")
-    place = dweight + agent * WIDTH * columns + k[:, None] * columns + c[None, :]
-    if add:
-        total += tl.load(place)
-    tl.store(place, total)
+    _gather(dweight + agent * WIDTH * columns + k[:, None] * columns + c[None, :], total, add)
     if BIAS:
-        place = dbias + agent * columns + c
-        if add:
-            sums += tl.load(place)
-        tl.store(place, sums)
+        _gather(dbias + agent * columns + c, sums, add)

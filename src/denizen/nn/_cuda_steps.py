@@ -69,11 +69,14 @@ class Launcher:
         dh: Tensor,
         u: Tensor,
         dgain: Tensor,
+        *,
+        add: bool,
     ) -> None:
         """`dh`: what comes through the norm and what passes by it (`dafter`); `u`: normed `h`; the gain's shares."""
         _cuda._project_backward_kernel[(self.blocks("project_backward"), self.agents)](
-            dqkv, weight, h, gain, dafter, dh, u, dgain, self.rows, self.eps, **self.whole, **TILES["project_backward"]
-        )
+            dqkv, weight, h, gain, dafter, dh, u, dgain, self.rows, self.eps, int(add), **self.whole,
+            **TILES["project_backward"],
+        )  # fmt: skip
 
     def remember(self, qkv: Tensor, h: Tensor, out: Tensor, layer: int) -> None:
         """`h` and what attention over each agent's past adds."""
@@ -95,11 +98,11 @@ class Launcher:
         )
 
     def talk_backward(
-        self, qkv: Tensor, bias: Tensor | None, dafter: Tensor, dqkv: Tensor, dbias: Tensor, layer: int
+        self, qkv: Tensor, bias: Tensor | None, dafter: Tensor, dqkv: Tensor, dbias: Tensor, layer: int, *, add: bool
     ) -> None:
         """Gradient of `qkv`; `dbias` `[blocks * heads, agents, agents]`."""
         _cuda._talk_backward_kernel[(self.blocks("talk_backward"), self.heads)](
-            qkv, bias, dafter, dqkv, dbias, *self._chance(layer), self.rows, self.agents, self.scale,
+            qkv, bias, dafter, dqkv, dbias, *self._chance(layer), self.rows, self.agents, self.scale, int(add),
             **self._attention("talk_backward"),
         )  # fmt: skip
 
@@ -112,12 +115,12 @@ class Launcher:
 
     def think_backward(
         self, h: Tensor, gain: Tensor, layers: tuple[Tensor, ...], dafter: Tensor, dh: Tensor, kept: Tensor,
-        dgain: Tensor, layer: int,
+        dgain: Tensor, layer: int, *, add: bool,
     ) -> None:  # fmt: skip
         """`dh`; `kept`: what goes into both products, then the gradients of what comes out of them."""
         _cuda._think_backward_kernel[(self.blocks("think_backward"), self.agents)](
-            h, gain, *layers[:3], dafter, dh, *kept, dgain, *self._chance(layer), self.rows, self.eps, **self.whole,
-            DROP=self.head["DROP"], **TILES["think_backward"],
+            h, gain, *layers[:3], dafter, dh, *kept, dgain, *self._chance(layer), self.rows, self.eps, int(add),
+            **self.whole, DROP=self.head["DROP"], **TILES["think_backward"],
         )  # fmt: skip
 
     def weight_gradient(self, x: Tensor, y: Tensor, dweight: Tensor, dbias: Tensor | None, *, add: bool) -> None:
@@ -184,26 +187,26 @@ def forward(
 
 
 class Gradients:
-    """Room for the gradients of weights, in float32: what each step, or each program, adds is summed in the end."""
+    """Room for the gradients of weights, in float32; each step adds to it. What programs add is summed in the end."""
 
-    def __init__(self, to: Launcher, parts: Parts, steps: int, device: torch.device) -> None:
+    def __init__(self, to: Launcher, parts: Parts, device: torch.device) -> None:
         def room(*shape: int) -> Tensor:
             return torch.empty(shape, dtype=torch.float32, device=device)
 
         agents, width = to.agents, to.width
         kernels = {kind: "think_backward" if kind == "mlp" else "project_backward" for kind in parts.kinds}
-        self.gains = {kind: room(steps, agents * to.blocks(kernel), width) for kind, kernel in kernels.items()}
+        self.gains = {kind: room(agents * to.blocks(kernel), width) for kind, kernel in kernels.items()}
         self.attentions = {kind: room(agents, width, 3 * width) for kind in parts.attentions}
         self.mlp, self.mlp_biases = room(2, agents, width, width), room(2, agents, width)
         talks = to.blocks("talk_backward") * to.heads if "social" in parts.kinds else 0
-        self.biases = room(steps, talks, agents, agents)
+        self.biases = room(talks, agents, agents)
 
     def all(self) -> list[Tensor]:
         """As `_fused.message_steps_backward` returns them, after the gradient of `h`."""
         none = self.mlp.new_empty(0)
-        gains = {kind: shares.sum((0, 1)) for kind, shares in self.gains.items()}
+        gains = {kind: shares.sum(0) for kind, shares in self.gains.items()}
         found = [x for kind in ("memory", "social") for x in (gains.get(kind, none), self.attentions.get(kind, none))]
-        found.append(self.biases.sum((0, 1)) if "social" in gains else none)
+        found.append(self.biases.sum(0) if "social" in gains else none)
         return [*found, gains["mlp"], self.mlp, self.mlp_biases]
 
 
@@ -211,17 +214,17 @@ class Inline:
     """Runs work at once, in the stream at hand.
 
     Attributes:
-        rooms: where each kind of sublayer keeps what the gradients of its weights are made of.
+        rooms: in how many places sublayers leave, in turn, what the gradients of their weights are made of.
     """
 
-    rooms: dict[str, int] = {"memory": 0, "social": 0}  # noqa: RUF012 - never changed
+    rooms = 1
 
-    def run(self, kind: str, work: Callable[[], None]) -> None:
-        """Work that reads the room of a kind."""
+    def run(self, room: int, work: Callable[[], None]) -> None:
+        """Work that reads a room."""
         work()
 
-    def free(self, kind: str) -> None:
-        """From here on the stream at hand may write into the room of a kind."""
+    def free(self, room: int) -> None:
+        """From here on the stream at hand may write into a room."""
 
     def join(self) -> None:
         """From here on the stream at hand sees all that was done."""
@@ -233,24 +236,24 @@ class Aside(Inline):
     Gradients of weights leave a third of an H100 idle, and nothing waits for them.
     """
 
-    rooms: dict[str, int] = {"memory": 0, "social": 1}  # noqa: RUF012 - never changed
+    rooms = 2
 
     def __init__(self) -> None:
         self._main = torch.cuda.current_stream()
         self._side = _side_stream(self._main.device)
-        self._done: dict[str, Any] = {}
+        self._done: dict[int, Any] = {}
 
-    def run(self, kind: str, work: Callable[[], None]) -> None:
-        """Work that reads what the stream at hand has put into the room of a kind."""
+    def run(self, room: int, work: Callable[[], None]) -> None:
+        """Work that reads what the stream at hand has put into a room."""
         self._side.wait_stream(self._main)
         with torch.cuda.stream(self._side):
             work()
-        self._done[kind] = self._side.record_event()
+        self._done[room] = self._side.record_event()
 
-    def free(self, kind: str) -> None:
+    def free(self, room: int) -> None:
         """As of `Inline`."""
-        if kind in self._done:
-            self._main.wait_event(self._done[kind])
+        if room in self._done:
+            self._main.wait_event(self._done[room])
 
     def join(self) -> None:
         """As of `Inline`."""
@@ -268,30 +271,30 @@ def backward(
 ) -> list[Tensor]:  # fmt: skip
     """`_fused.message_steps_backward`."""
     to, parts = Launcher(h, times, heads, rate, eps, seed), Parts(weights)
-    grads, kinds = Gradients(to, parts, steps, h.device), parts.kinds
+    grads, kinds = Gradients(to, parts, h.device), parts.kinds
     dafter, attention = dafter.to(h.dtype).contiguous(), len(qkvs)
     aside = Aside() if h.is_cuda and torch.cuda.is_current_stream_capturing() else Inline()
-    rooms = 1 + max(aside.rooms.values()) if parts.attentions else 0
-    us, dqkvs = h.new_empty(rooms, *h.shape), h.new_empty(rooms, *qkvs.shape[1:])
-    kept, results = h.new_empty(4, *h.shape), [torch.empty_like(h), torch.empty_like(h)]
+    rooms, results = h.new_empty(aside.rooms, 4, *h.shape), h.new_empty(2, *h.shape)
     for layer in range(steps * len(kinds) - 1, -1, -1):
         step, place = divmod(layer, len(kinds))
-        kind, before, dh = kinds[place], between[layer - 1] if layer else h, results[layer % 2]
-        aside.free(kind)
+        kind, before, dh, add = kinds[place], between[layer - 1] if layer else h, results[layer % 2], step < steps - 1
+        number = layer % aside.rooms
+        room = rooms[number]
+        aside.free(number)
         products: tuple[Any, ...]
         if kind == "mlp":
-            to.think_backward(before, *parts.mlp, dafter, dh, kept, grads.gains[kind][step], layer)
-            products = kept[:2], kept[2:], grads.mlp, grads.mlp_biases
+            to.think_backward(before, *parts.mlp, dafter, dh, room, grads.gains[kind], layer, add=add)
+            products = room[:2], room[2:], grads.mlp, grads.mlp_biases
         else:
             attention -= 1
-            (gain, matrix), u, dqkv = parts.attentions[kind], us[aside.rooms[kind]], dqkvs[aside.rooms[kind]]
+            (gain, matrix), u, dqkv = parts.attentions[kind], room[0], room[1:].view(qkvs.shape[1:])
             if kind == "memory":
                 to.remember_backward(qkvs[attention], dafter, dqkv, layer)
             else:
-                to.talk_backward(qkvs[attention], parts.bias, dafter, dqkv, grads.biases[step], layer)
-            to.project_backward(dqkv, matrix, before, gain, dafter, dh, u, grads.gains[kind][step])
+                to.talk_backward(qkvs[attention], parts.bias, dafter, dqkv, grads.biases, layer, add=add)
+            to.project_backward(dqkv, matrix, before, gain, dafter, dh, u, grads.gains[kind], add=add)
             products = u, dqkv, grads.attentions[kind], None
-        aside.run(kind, functools.partial(to.weight_gradient, *products, add=step < steps - 1))
+        aside.run(number, functools.partial(to.weight_gradient, *products, add=add))
         dafter = dh
     aside.join()
     return [results[0], *grads.all()]

@@ -211,6 +211,7 @@ def _context(ctx, inputs, output):  # type: ignore[no-untyped-def]
         outer_bias, seed,
     )  # fmt: skip
     ctx.rest = rest
+    ctx.set_materialize_grads(False)  # what is kept for the backward gets no gradient: no zeros in place of it
 
 
 def _backward(ctx, grads):  # type: ignore[no-untyped-def]

@@ -87,6 +87,7 @@ class CapturedStep:
                     self._step(self._window)
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            # In the stream of the warm-up: every stream that multiplies matrices keeps 32 MiB for it.
+            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
                 self._loss = self._step(self._window)
         self._graph = graph
