@@ -19,6 +19,7 @@ from denizen.perf._doctor_records import Op
 
 LARGE_PRODUCT = 2 * 512**3  # operations of a matrix product that tensor cores make faster
 FEW = 0.1  # share of values other than 0, below which a square matrix counts as sparse
+SAVED = 64  # bytes kept for a backward pass that never comes, below which it is a note: a few numbers
 FREED = 64 << 10  # bytes that an in-place operation is worth a note for
 _NARROWER = ((torch.int8, -128, 127), (torch.uint8, 0, 255), (torch.int16, -(2**15), 2**15 - 1))
 
@@ -251,7 +252,8 @@ def _no_grad(seen: Watched) -> list[Diagnosis]:
         evidence = [
             f"{saved.count // len(saved.steps)} tensors ({size:,} bytes) saved a step, and no backward pass took any"
         ]
-        found.append(at("no-grad-missing", saved.place, 1, period_of(saved.steps, steps), evidence))
+        level = WARNING if size >= SAVED else NOTE
+        found.append(at("no-grad-missing", saved.place, 1, period_of(saved.steps, steps), evidence, level=level))
     return found
 
 
