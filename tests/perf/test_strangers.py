@@ -1,0 +1,76 @@
+"""Strangers' training code under the budget and the doctor: right line and kind, and silence where all is well."""
+
+import re
+import runpy
+import textwrap
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import denizen as dz
+
+SNIPPETS = runpy.run_path(str(Path(__file__).with_name("strangers_snippets.py")))
+FAULTS, LOOKALIKES = SNIPPETS["FAULTS"], SNIPPETS["LOOKALIKES"]
+CASES = [(name, "faulty", faulty) for name, (faulty, _) in FAULTS.items()]
+CASES += [(name, "mended", mended) for name, (_, mended) in FAULTS.items()]
+CASES += [(name, "faulty", source) for name, source in SNIPPETS["HOSTILE"].items()]
+CASES += [(name, "harmless", source) for name, source in LOOKALIKES.items()]
+MARK = re.compile(r"  # ([a-z0-9 -]+)$")
+COUNTED = ("host-sync-", "h2d-", "roundtrip", "d2h-", "graph-break")  # what a budget limits unless it is told to
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler(monkeypatch):
+    torch._dynamo.reset()
+    monkeypatch.setattr("torch.distributions.Distribution._validate_args", True)
+
+
+def names(device):
+    return {"device": device, "torch": torch, "nn": nn, "F": F, "np": np, "dz": dz}
+
+
+def by_budget(code):
+    guard = dz.budget(graphs=1)
+    here = names(guard.device)
+    with suppress(dz.errors.BudgetError), guard:
+        exec(code, here)
+        for number in guard.steps(4):
+            here["step"](number)
+    return [one for one in guard.report.findings if one.counted]
+
+
+def by_doctor(code):
+    def make(device):
+        here = names(device)
+        exec(code, here)
+        return here["step"]
+
+    return dz.doctor(make=make).faults
+
+
+@pytest.mark.parametrize("tool", [by_budget, by_doctor])
+@pytest.mark.parametrize(("name", "state", "source"), CASES, ids=[f"{state}: {name}" for name, state, _ in CASES])
+def test_what_is_told_of_it(name, state, source, tool, tmp_path, capsys):
+    source = textwrap.dedent(source).strip() + "\n"
+    file = tmp_path / "snippet.py"
+    file.write_text(source)
+    marks = {
+        number: mark[1].split() for number, line in enumerate(source.splitlines(), 1) if (mark := MARK.search(line))
+    }
+    kinds = {number: {kind for kind in there if tool is by_doctor or kind.startswith(COUNTED)}
+             for number, there in marks.items()}  # fmt: skip
+    assert bool(marks) == (state == "faulty")
+    found = defaultdict(set)
+    for one in tool(compile(source, file, "exec")):
+        assert one.file == str(file)
+        assert one.period == "every step"
+        found[one.line].add(one.kind)
+    assert set(found) == {number for number, there in kinds.items() if there}
+    for number, there in found.items():
+        assert there <= kinds[number]
