@@ -47,6 +47,8 @@ class _Block:
         with _memory:
             _live -= self.size
 
+_EXCLUDED = torch._C._dispatch_tls_is_dispatch_key_excluded
+
 
 class SimulatedTensor(Tensor):
     """A tensor on the simulated device."""
@@ -169,7 +171,8 @@ def _left(tensor: SimulatedTensor, op: str, kind: str) -> None:
 
 def _value(tensor: SimulatedTensor, method: Callable[[Tensor], Any]) -> Any:
     """What a method of torch reads; frames of the caller tell which it was."""
-    if not torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Python):
+    # A compiler that traces this (torch 2.11 does) cannot take the question for a key.
+    if torch.compiler.is_compiling() or not _EXCLUDED(torch._C.DispatchKey.Python):
         return method(tensor)
     _left(tensor, "aten::_local_scalar_dense", "")  # torch.tensor([tensors]) reads so, past every operation
     return method(tensor._real)
