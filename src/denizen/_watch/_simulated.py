@@ -47,6 +47,7 @@ class _Block:
         with _memory:
             _live -= self.size
 
+
 _EXCLUDED = torch._C._dispatch_tls_is_dispatch_key_excluded
 
 
