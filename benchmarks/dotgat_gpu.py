@@ -1,19 +1,29 @@
-"""Agent attention network: the fast form against the plain reference, a training step by phases and in whole.
+"""Agent attention network: the fast form against the published network's manner, a training step by phases and whole.
 
-    python benchmarks/dotgat_gpu.py [--cases "reference default" "fast default captured"] [--batches 32 8]
-        [--precisions bfloat16 float16] [--parts step kernels scaling int8 recompute] [--out RESULT.json] [--device cpu]
+    python benchmarks/dotgat_gpu.py [--parts step table modes precisions levers scaling int8 recompute memory roofline
+        kernels] [--cases "plain default" "fast default captured"] [--batches 32 8] [--precisions bfloat16 float16]
+        [--out RESULT.json] [--device cpu]
 
-Each line is printed, and the result written, as soon as it is measured. Without options: eight cases of a step, what
-matters most first, in about 90 s. `--cases all` takes every mode of torch.compile; max-autotune alone
-compiles for minutes.
+Each line is printed, and the result written, as soon as it is measured; the last line of a part is its time. What
+parts show, and about how long they take on an H100:
+
+    step        the goals: the product beside the plain form eager and compiled, in one run, batches 32 and 8; 100 s
+    table       forward, backward, optimizer, total and peak at batches 8 to 64, beside the ratios once claimed; 60 s
+    modes       the ways of torch.compile beside the captured graph, each in a process with a limit; 120 s
+    precisions  float32, tf32, float16, bfloat16, captured; 80 s
+    levers      what each lever adds, one after the other; 90 s
+    scaling     sparse graphs up to 4,096 agents; 30 s
+    int8, recompute, memory, roofline   a few seconds to 20 s each
+    kernels     each kernel over tiles; 40 s
 
 Checked first, in the same call: the fast form equals the reference in float64 (1e-10), and in the timed precision its
 error to float64 is at most twice that of the reference; a case that fails is timed and marked INVALID.
 
 `forward`, `backward`, `optimizer` are medians between events in one stream, `total` the median of whole steps without
 events in between, so phases need not add up to it; of a captured step they are differences between graphs that end one
-phase later each. `peak` is what torch allocated at most, from a reset for each case. `drift` is the first case, timed
-again at the end. `kernels` are those of the step as it is before capture.
+phase later each. `peak` is what torch allocated at most, from a reset for each case; the first case of a process
+carries the library's workspace of 32 MiB. `rounds` are whole steps again, case by case in turn; `ratio` is of these.
+`kernels` are those of the step as it is before capture; `device_us` is the sum of their times.
 On the CPU sizes are small, captured cases are left out, and times are no claim but a proof that the script works.
 """
 
@@ -24,7 +34,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,25 +57,30 @@ from _dotgat import (
     wait,
 )
 from _dotgat_kernels import kernel_rows
+from _dotgat_parts import claimed, floors, live_at_peak, within
 
 from denizen.nn import DotGATConfig, DynamicDotGAT, SmallWorld, quantize_int8, sense_columns
 
 PRODUCT = "fast default captured"
-DEFAULT = (
-    "reference default",
-    PRODUCT,
-    "fast default",
-    "fast",
-    "reference",
-)
+DEFAULT = (PRODUCT, "plain default", "plain", "fast default", "fast")
 ALL = (
     *DEFAULT,
+    "reference default",
+    "reference",
     "unfused default captured",
     "serial default captured",
     "fast captured",
-    "reference default captured",
-    "fast reduce-overhead",
-    "fast max-autotune-no-cudagraphs",
+    "plain default captured",
+)
+MODES = ("fast default", "fast reduce-overhead", "fast max-autotune", PRODUCT)
+LEVERS = (  # each with one more than the one before
+    ("the published manner", "plain"),
+    ("attention with fewer copies, the bias built once", "reference"),
+    ("agents first, projections joined, the mask in the embedding", "unfused"),
+    ("a kernel for each sublayer", "fast"),
+    ("the rest compiled", "fast default"),
+    ("one graph", "serial default captured"),
+    ("gradients of weights beside the rest", PRODUCT),
 )
 LONGEST = 14  # kernels of a step that are told by name
 
@@ -100,16 +115,16 @@ def step_part(args: argparse.Namespace, report: Report) -> None:
             # Other batches and precisions than the first tell how the product scales; the reference is compiled once.
             first = (precision, batch) == (args.precisions[0], args.batches[0])
             names = args.cases or (DEFAULT if first else (PRODUCT,))
-            _step_group([name for name in names if args.device == "cuda" or len(name.split()) == 1],
-                        precision, batch, verdict, args, report)  # fmt: skip
+            _step_group(_here(names, args), precision, batch, verdict, args, report)
 
 
 def _step_group(names: list[str], precision: str, batch: int, verdict: dict[str, Any], args: argparse.Namespace,
-                report: Report) -> None:  # fmt: skip
+                report: Report, part: str = "step") -> dict[str, dict[str, Any]]:  # fmt: skip
+    """Rows of cases, by name; then all of them again in turn, and how many times faster the product is."""
     _fresh(args.device)
-    totals: dict[str, float] = {}
+    rows: dict[str, dict[str, Any]] = {}
     made: dict[str, Case] = {}  # by form and mode: a captured step takes the compiled network of the same words
-    first: tuple[str, Case, Callable[[], None] | None] | None = None
+    replays: dict[str, tuple[Case, Callable[[], None] | None]] = {}
     for name in names:
         row: dict[str, Any] = {"case": name, "batch": batch, "precision": precision}
         began = time.perf_counter()
@@ -127,18 +142,35 @@ def _step_group(names: list[str], precision: str, batch: int, verdict: dict[str,
             case.replay = case.captured(case.eager) if name.endswith("captured") else None
             row |= _timed(case, args)
         except Exception as error:  # a mode that this machine cannot do is a line of the table
-            report.add("step", row | {"failed": f"{type(error).__name__}: {error}"[:400]})
+            report.add(part, row | {"failed": f"{type(error).__name__}: {error}"[:400]})
             continue
-        first = first or (name, case, case.replay)
-        totals[name] = row["total_ms"]
-        row |= {f"times faster than {n}": totals[n] / row["total_ms"] for n in ("reference", "reference default")
-                if n in totals and n != name}  # fmt: skip
-        row |= {"error": verdict["fast"], "valid": verdict["ok"]}
-        report.add("step", row)
-    if first is not None:
-        name, case, case.replay = first
-        drift = timed(case.step, args.device, args.steps) / totals[name]
-        report.add("drift", {"case": name, "batch": batch, "precision": precision, "drift": drift})
+        replays[name] = case, case.replay
+        rows[name] = row | {"error": verdict["fast"], "valid": verdict["ok"]}
+        report.add(part, rows[name])
+    if len(rows) > 1:
+        _again(rows, replays, args, report)
+    return rows
+
+
+def _again(rows: dict[str, dict[str, Any]], replays: dict[str, tuple[Case, Callable[[], None] | None]],
+           args: argparse.Namespace, report: Report) -> None:  # fmt: skip
+    """All cases in turn, several times: what drifts, drifts for all of them."""
+    times: dict[str, list[float]] = {name: [] for name in replays}
+    for _ in range(args.rounds):
+        for name, (case, case.replay) in replays.items():
+            times[name].append(timed(case.step, args.device, args.steps))
+    first = next(iter(rows.values()))
+    common = {name: first[name] for name in ("batch", "precision")}
+    middle = {name: statistics.median(spans) for name, spans in times.items()}
+    for name in rows:
+        rows[name]["round_ms"] = middle[name]
+    report.add("rounds", common | {"total_ms": middle, "best_ms": {name: min(spans) for name, spans in times.items()}})
+    if PRODUCT in rows:
+        for name in rows:
+            ratio = {"median": middle[name] / middle[PRODUCT], "best": min(times[name]) / min(times[PRODUCT])}
+            if "device_us" in rows[name]:
+                ratio["device"] = rows[name]["device_us"] / rows[PRODUCT]["device_us"]
+            report.add("ratio", common | {"of": name, "to": PRODUCT, **ratio}) if name != PRODUCT else None
 
 
 def _timed(case: Case, args: argparse.Namespace) -> dict[str, Any]:
@@ -148,6 +180,70 @@ def _timed(case: Case, args: argparse.Namespace) -> dict[str, Any]:
     found |= {"total_ms": statistics.median(times), "best_ms": min(times)}
     found |= {f"{name}_ms": value for name, value in phases(case, args.steps).items()}
     return found | {"samples_per_s": case.x.shape[0] * 1e3 / found["total_ms"]}
+
+
+def _here(names: Iterable[str], args: argparse.Namespace) -> list[str]:
+    """Those of the cases that the device can take."""
+    return [name for name in names if args.device == "cuda" or len(name.split()) == 1]
+
+
+def table_part(args: argparse.Namespace, report: Report) -> None:
+    """By batch, and the published claims beside what is found."""
+    precision = args.precisions[0]
+    verdict = errors(BENCHMARK, precision, args.device)
+    for batch in (8, 16, 32, 64) if args.device == "cuda" else (1, 2):
+        rows = _step_group(_here(args.cases or (PRODUCT, "plain"), args), precision, batch, verdict, args, report,
+                           "table")  # fmt: skip
+        if {PRODUCT, "plain"} <= rows.keys():
+            report.add("claims", {"batch": batch, **claimed(rows["plain"], rows[PRODUCT])})
+
+
+def modes_part(args: argparse.Namespace, report: Report) -> None:
+    """Each way of torch.compile in a process of its own: none sees what another left, none takes for ever."""
+    for name in _here(args.cases or (MODES if args.device == "cuda" else ("fast",)), args):
+        words = [__file__, "--parts", "step", "--cases", name, "--batches", str(args.batches[0]), "--precisions",
+                 args.precisions[0], "--device", args.device, "--longest", "0"]  # fmt: skip
+        report.add("modes", within(words, name, args.limit))
+
+
+def precisions_part(args: argparse.Namespace, report: Report) -> None:
+    """The product in each precision; in float32 the kernels are not taken."""
+    for precision in ("float32", "tf32", "float16", "bfloat16") if args.device == "cuda" else ("float32", "bfloat16"):
+        verdict = errors(BENCHMARK, precision, args.device)
+        name = PRODUCT if args.device == "cuda" else "fast"
+        _step_group([name], precision, args.batches[0], verdict, args, report, "precisions")
+
+
+def levers_part(args: argparse.Namespace, report: Report) -> None:
+    """One lever after the other."""
+    verdict = errors(BENCHMARK, args.precisions[0], args.device)
+    rows = _step_group(_here((name for _, name in LEVERS), args), args.precisions[0], args.batches[0], verdict, args,
+                       report, "levers")  # fmt: skip
+    before = None
+    for what, name in LEVERS:
+        if name in rows:
+            now = rows[name]["round_ms"]
+            report.add("gains", {"lever": what, "case": name, "round_ms": now, "times": before and before / now,
+                                 "valid": rows[name]["valid"]})  # fmt: skip
+            before = now
+
+
+def roofline_part(args: argparse.Namespace, report: Report) -> None:
+    """What arithmetic and memory allow at least, beside what was measured in this call."""
+    for batch in args.batches:
+        found = [row for row in report.found.get("step", []) if row["case"] == PRODUCT and row["batch"] == batch]
+        report.add("roofline", floors(BENCHMARK, TIMES, batch, found[0] if found else {}))
+
+
+def memory_part(args: argparse.Namespace, report: Report) -> None:
+    """The largest tensors that are alive at the peak of an uncaptured step."""
+    if args.device == "cuda":
+        _fresh(args.device)
+        case = Case(BENCHMARK, "fast default", args.precisions[0], args.batches[0], args.device)
+        for _ in range(3):
+            case.step()
+        for row in live_at_peak(case.step):
+            report.add("memory", {"batch": args.batches[0], **row})
 
 
 def scaling_part(args: argparse.Namespace, report: Report) -> None:
@@ -236,17 +332,23 @@ def machine(device: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+PARTS: dict[str, Callable[[argparse.Namespace, Report], None]] = {
+    "step": step_part, "table": table_part, "modes": modes_part, "precisions": precisions_part, "levers": levers_part,
+    "scaling": scaling_part, "int8": int8_part, "recompute": recompute_part, "memory": memory_part,
+    "roofline": roofline_part, "kernels": kernels_part,
+}  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument(
-        "--parts", nargs="+", default=["step"], choices=("step", "kernels", "scaling", "int8", "recompute")
-    )
+    parser.add_argument("--parts", nargs="+", default=["step"], choices=PARTS)
     parser.add_argument("--cases", nargs="+", help="words as in the table, or all")
     parser.add_argument("--batches", type=int, nargs="+")
     parser.add_argument("--agents", type=int, nargs="+")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS)
     parser.add_argument("--longest", type=int, default=LONGEST, help="kernels to name; 0 profiles nothing")
+    parser.add_argument("--limit", type=int, default=120, help="seconds for each of the modes")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     cuda = args.device == "cuda"
@@ -255,14 +357,15 @@ def main() -> None:
     args.agents = args.agents or ([64, 256, 1024, 4096] if cuda else [64, 256])
     args.precisions = args.precisions or (["bfloat16", "float16"] if cuda else ["float32"])
     args.warm_up, args.steps, args.rounds = (WARM_UP, STEPS, ROUNDS) if cuda else (1, 2, 3)
-    parts: dict[str, Callable[[argparse.Namespace, Report], None]] = {
-        "step": step_part, "scaling": scaling_part, "int8": int8_part, "recompute": recompute_part,
-        "kernels": kernels_part,
-    }  # fmt: skip
+    if cuda:  # all work in one stream: each stream that multiplies matrices keeps a workspace of 32 MiB
+        torch.cuda.set_stream(torch.cuda.Stream())
     report = Report(args.out, {"machine": machine(args.device)})
     for name in args.parts:
-        parts[name](args, report)
-    bad = [row for row in report.found.get("step", []) if not row.get("valid", True)]
+        began = time.perf_counter()
+        PARTS[name](args, report)
+        report.add("seconds", {"part": name, "s": round(time.perf_counter() - began, 1)})
+    rows = [row for part in ("step", "table", "precisions", "levers") for row in report.found.get(part, [])]
+    bad = [row for row in rows if not row.get("valid", True)]
     for row in bad:
         print("INVALID", row["case"], row["precision"], row["error"])
     sys.exit(bool(bad))
