@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from denizen.app._train import Pairs
 from denizen.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ class Evaluate:
 
 examples:
   denizen evaluate runs/cartpole-ppo-20261128-120000
-  denizen evaluate runs/foraging-ppo-20261128-120000 --greedy --worlds 1024 --best"""
+  denizen evaluate runs/foraging-ppo-20261128-120000 --greedy --worlds 1024 --best
+  denizen evaluate runs/fruits-grpo-20261128-120000 --world stop_at_thresholds=true max_steps=1500"""
 
     run: Folder
     """Run folder; of several seeds, each is evaluated."""
@@ -37,6 +39,8 @@ examples:
     """The best policy rather than the last."""
     seed: Annotated[int, arg(metavar="N")] = 0
     """Of the worlds."""
+    world: Pairs = ()
+    """Other options of the world than it was trained in, for example spawn_prob=0.9."""
     json: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """Write the results there as well."""
     quiet: FlagCreatePairsOff[bool] = False
@@ -52,7 +56,7 @@ examples:
         table = Table("training", "return", "95 % interval", "lives", "unfinished", box=None)
         told: list[dict[str, Any]] = []
         for folder in _trained.folders(self.run):
-            saved = _trained.load(folder, self.best)
+            saved = _trained.load(folder, self.best, self.world)
             result = evaluate(
                 saved.env, saved.policy, num_envs=self.worlds, max_steps=self.steps, greedy=self.greedy, seed=self.seed
             )

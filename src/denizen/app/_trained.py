@@ -2,10 +2,11 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from denizen.errors import DataError
+from denizen.errors import ConfigError, DataError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,16 +56,19 @@ def folders(path: Path) -> list[Path]:
     return [file.parent for file in found]
 
 
-def load(path: Path, best: bool) -> Saved:
+def load(path: Path, best: bool, world: Sequence[Sequence[str]] = ()) -> Saved:
     """The training in a folder.
 
     Args:
         path: of one training.
         best: the best policy rather than the last.
+        world: groups of NAME=VALUE: options of the world in place of those of the training.
 
     Raises:
+        ConfigError: an option that the world does not take, or that the policy does not fit.
         DataError: there is none, it is damaged, or it was not begun by `denizen train`.
     """
+    from denizen.app._settings import pairs
     from denizen.app._train import build
     from denizen.rl._training_folder import TrainingFolder
 
@@ -72,10 +76,20 @@ def load(path: Path, best: bool) -> Saved:
     settings = folder.manifest["settings"]
     if not settings:
         raise DataError(f"{path} was not begun by `denizen train`; use dz.rl.resume and dz.rl.evaluate from Python")
-    made = build(settings, folder.manifest["seed"])
+    changes = pairs(world, "--world")
+    made = build({**settings, "world": {**settings["world"], **changes}}, folder.manifest["seed"])
     tensors = folder.load("best" if best else "checkpoint")
     weights = {name.removeprefix("policy."): t for name, t in tensors.items() if name.startswith("policy.")}
-    made.policy.load_state_dict(weights)
+    try:
+        made.policy.load_state_dict(weights)
+    except RuntimeError as error:
+        if not changes:
+            raise DataError(f"{path}: its policy is another one than its manifest tells of: {error}") from error
+        told = " ".join(f"{name}={value}" for name, value in changes.items())
+        raise ConfigError(
+            f"--world {told}: the policy was trained for other observations or actions than this world has; leave out "
+            f"what changes their number"
+        ) from error
     return Saved(made.env, made.policy, folder.manifest, path)
 
 

@@ -1,4 +1,4 @@
-"""`denizen watch`: a trained policy in its world, in the terminal or as a GIF."""
+"""`denizen watch`: a trained policy in its world, in the terminal, in a window or as a GIF."""
 
 import dataclasses
 import time
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from denizen.errors import InputError
+from denizen.app._train import Pairs
+from denizen.errors import InputError, need
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +24,8 @@ class Watch:
 
 examples:
   denizen watch runs/cartpole-ppo-20261128-120000
-  denizen watch runs/breakout-ppo-20261128-120000 --gif breakout.gif --steps 300"""
+  denizen watch runs/breakout-ppo-20261128-120000 --gif breakout.gif --steps 300
+  denizen watch runs/fruits-grpo-20261128-120000 --window --greedy --world spawn_prob=0.9"""
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run folder of one training."""
@@ -31,6 +33,8 @@ examples:
     """Steps to show."""
     gif: Annotated[Path | None, arg(metavar="FILE.gif", help_behavior_hint="")] = None
     """Write an animation rather than show it in the terminal."""
+    window: FlagCreatePairsOff[bool] = False
+    """Show it in a window, which space pauses, right steps, up and down speed, Esc closes."""
     frames_per_second: Annotated[float, arg(metavar="N")] = 15.0
     """Speed."""
     greedy: FlagCreatePairsOff[bool] = False
@@ -39,21 +43,34 @@ examples:
     """The best policy rather than the last."""
     seed: Annotated[int, arg(metavar="N")] = 0
     """Of the world."""
+    world: Pairs = ()
+    """Other options of the world than it was trained in, for example spawn_prob=0.9."""
     brain: FlagCreatePairsOff[bool] = False
-    """With --gif: beside the world what the network sees, and what of it moves the decision."""
+    """With --gif or --window: beside the world what the network sees, and what of it moves the decision."""
 
     def __call__(self, console: "Console") -> int:
         """Play, and show."""
         from denizen.app import _trained
         from denizen.rl._evaluate import play
 
-        if self.brain and self.gif is None:
-            raise InputError("--brain draws pictures; give --gif FILE.gif too")
-        saved = _trained.load(_trained.folders(self.run)[0], self.best)
+        if self.brain and self.gif is None and not self.window:
+            raise InputError("--brain draws pictures; give --gif FILE.gif or --window too")
+        if self.window and self.gif is not None:
+            raise InputError("--window and --gif: give one of the two")
+        if not self.frames_per_second > 0:
+            raise InputError(f"--frames-per-second {self.frames_per_second}: expected a number above 0")
+        saved = _trained.load(_trained.folders(self.run)[0], self.best, self.world)
         frames = play(saved.env, saved.policy, self.steps, greedy=self.greedy, seed=self.seed, brain=self.brain)
         if self.gif is not None:
             _write(self.gif, [picture for picture, _ in frames], self.frames_per_second)
             console.print(f"{self.gif}: {self.steps} steps of {_trained.described(saved.manifest)}")
+            return 0
+        if self.window:
+            from denizen.app import _window
+
+            image: Any = need("PIL.Image", "window", "show a window")
+            pictures = ((_image(picture, image), caption) for picture, caption in frames)
+            _window.show(pictures, self.frames_per_second, _trained.described(saved.manifest))
             return 0
         _show(frames, 1 / self.frames_per_second, console)
         return 0
@@ -86,8 +103,6 @@ def _text(picture: Any) -> Any:
 
 
 def _write(path: Path, pictures: list[Any], speed: float) -> None:
-    from denizen.errors import need
-
     image: Any = need("PIL.Image", "plot", "animations")
     images = [_image(picture, image) for picture in pictures]
     images[0].save(path, save_all=True, append_images=images[1:], duration=1000 / speed, loop=0)
@@ -106,8 +121,6 @@ def _image(picture: Any, image: Any) -> Any:
 
 def _lines(lines: list[str], image: Any) -> Any:
     """Text in a font of fixed width, which comes with matplotlib."""
-    from denizen.errors import need
-
     fonts: Any = need("PIL.ImageFont", "plot", "animations")
     drawing: Any = need("PIL.ImageDraw", "plot", "animations")
     data: str = need("matplotlib", "plot", "animations").get_data_path()

@@ -1,0 +1,107 @@
+"""`denizen watch --window` without a display, and worlds with other options than they were trained in."""
+
+import sys
+
+import pytest
+from PIL import Image
+
+from denizen.app import _window
+from denizen.errors import InputError, MissingExtra
+
+pygame = pytest.importorskip("pygame")
+
+
+@pytest.fixture
+def dummy(monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+
+
+@pytest.fixture
+def trained(denizen):
+    small = ["--total-epochs", "1", "--batch-size", "4", "--max-steps", "8", "--out", "run", "--quiet"]
+    assert denizen("train", "fruits", "--algo", "grpo", *small)[0] == 0
+    return denizen
+
+
+def pictures(seen):
+    for step in range(6):
+        seen.append(step)
+        yield Image.new("RGB", (16, 8), "red"), f"step {step}"
+
+
+def test_every_picture_is_shown_scaled_with_its_caption(dummy, monkeypatch):
+    shown, flip = [], pygame.display.flip
+
+    def flipped():
+        flip()
+        screen = pygame.display.get_surface()
+        shown.append((screen.get_size(), tuple(screen.get_at((5, 5)))[:3], pygame.display.get_caption()[0]))
+
+    monkeypatch.setattr(pygame.display, "flip", flipped)
+    _window.show(pictures([]), 1000.0, "a world")
+    assert len(shown) == 6
+    assert {one[:2] for one in shown} == {((640, 320), (255, 0, 0))}
+    assert shown[2][2].startswith("a world | step 2 | space: pause")
+
+
+@pytest.mark.parametrize("end", ["escape", "close"])
+def test_a_closed_window_ends_it(dummy, end):
+    seen = []
+
+    def pressed():
+        for picture in pictures(seen):
+            if len(seen) == 3:
+                event = {"escape": (pygame.KEYDOWN, {"key": pygame.K_ESCAPE}), "close": (pygame.QUIT, {})}[end]
+                pygame.event.post(pygame.event.Event(event[0], **event[1]))
+            yield picture
+
+    _window.show(pressed(), 1000.0, "a world")
+    assert seen == [0, 1, 2]
+
+
+def test_keys_pause_step_and_change_the_speed(dummy):
+    window = _window._Window(pygame, 8.0)
+    for key in (pygame.K_UP, pygame.K_UP, pygame.K_DOWN):
+        window._press(key)
+    assert window._speed == 16
+    pygame.display.init()
+    try:
+        window._press(pygame.K_SPACE)
+        for key in (pygame.K_RIGHT, pygame.K_SPACE):
+            pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=key))
+        assert window._wait()  # paused, so only a key can have ended it
+        assert not window._paused
+    finally:
+        pygame.display.quit()
+
+
+def test_the_command_plays_and_overrides_options(dummy, trained, monkeypatch):
+    code, _, err = trained("watch", "run", "--window", "--steps", "3", "--frames-per-second", "500", "--greedy")
+    assert code == 0, err
+    code, out, err = trained("watch", "run", "--steps", "4", "--world", "height=4", "win_score=3")
+    assert code == 0, err
+    assert out.count("|\n") == 4  # rows of the grid
+    code, out, _ = trained("evaluate", "run", "--worlds", "8", "--world", "max_steps=10", "spawn_prob=1", "--quiet")
+    assert code == 0
+    assert abs(float(out)) <= 3
+    assert (
+        "--world max_fruits=5: the policy was trained for other"
+        in trained("watch", "run", "--world", "max_fruits=5")[2]
+    )
+    assert "give one of the two" in trained("watch", "run", "--window", "--gif", "a.gif")[2]
+    monkeypatch.setenv("SDL_VIDEODRIVER", "nothing")
+    code, _, err = trained("watch", "run", "--window")
+    assert code == 2
+    assert "leave it out to watch in the terminal" in err
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'denizen\[window\]'"):
+        _window.show([], 10.0, "a world")
+
+
+def test_no_display_is_told(monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "nothing")
+    with pytest.raises(InputError, match="no window can be opened here"):
+        _window.show([], 10.0, "a world")
