@@ -78,6 +78,31 @@ def test_masked_losses(sizes, on_device, seed):
     assert_equal(small, large)
 
 
+@pytest.mark.filterwarnings("ignore:batch norm:UserWarning")
+@given(st.lists(st.integers(2, 6), min_size=1, max_size=4))
+def test_with_dropout_and_batch_norm_it_is_one_loss_over_the_same_micro_batches(sizes):
+    """Each micro-batch has its own statistics and draws, as in a plain loop over them; buffers follow."""
+    torch.manual_seed(0)
+    start = nn.Sequential(nn.Linear(5, 8, bias=False), nn.BatchNorm1d(8), nn.Dropout(0.4), nn.Linear(8, 3)).double()
+    small, optimizer, _ = clone(start)
+    plain, reference, _ = clone(start)
+    accumulate = tools.Accumulate(small, optimizer)
+    for step in range(3):
+        window = [(torch.randn(n, 5).double(), torch.randint(3, (n,))) for n in sizes]
+        torch.manual_seed(step)
+        loss = accumulate(window, lambda batch: F.cross_entropy(small(batch[0]), batch[1], reduction="sum"))
+        torch.manual_seed(step)
+        reference.zero_grad()
+        losses = [F.cross_entropy(plain(x), y, reduction="sum") for x, y in window]
+        expected = torch.stack(losses).sum() / sum(sizes)
+        expected.backward()
+        reference.step()
+        torch.testing.assert_close(loss, expected.detach())
+        assert_equal(small, plain)
+        for left, right in zip(small.buffers(), plain.buffers(), strict=True):
+            torch.testing.assert_close(left, right)
+
+
 def test_weights_below_one_and_windows_without_terms():
     model = nn.Linear(2, 1)
     accumulate = tools.Accumulate(model, torch.optim.SGD(model.parameters(), 0.1))
