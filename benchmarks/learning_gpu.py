@@ -1,18 +1,22 @@
 """What PPO and GRPO learn in the worlds of the zoo, over seeds, beside what was published.
 
     python benchmarks/learning_gpu.py [--only cartpole breakout …] [--seeds 5] [--budget-seconds 560] [--jobs 4]
-                                      [--steps-scale 0.1] [--device cpu] [--out DIR]
+                                      [--steps-scale 0.1] [--device cpu] [--out DIR] [--plan]
 
 On the GPU in calls of ten minutes, each of which goes on where the one before stopped if it finds its files:
 
-    python benchmarks/learning_gpu.py --together --jobs 3 --budget-seconds 520 --out $OUT/learning
+    python benchmarks/learning_gpu.py --plan --jobs 4 --only breakout spaceinvaders asterix freeway
+    python benchmarks/learning_gpu.py --jobs 4 --budget-seconds 480 --only … --out $OUT/learning
 
 Every training is that of `denizen train` with its recipe, then evaluated in worlds of its own, and written to
-`DIR/WORLD-SEED.json`; trainings whose file exists are not run again, so that a second call goes on. `--together` trains
-all seeds of a small world at once (`dz.rl.train_seeds`). Nothing starts that would not end within the budget, going by
-the last training of that world or by a guess; the table says what was left out. `--jobs` trainings run beside each
-other, each in a process of its own: their seconds then include waiting for each other. `DIR/table.json` and
-`DIR/table.md` hold the table.
+`DIR/WORLD-SEED.json`; trainings whose file exists are not run again, so that a second call goes on. All seeds of a
+world are trained at once (`dz.rl.train_seeds`), unless `--apart`; `--jobs` worlds beside each other, each in a process
+of its own, the longest first: their seconds then include waiting for each other.
+
+A plan comes first: when each world would begin and end if the card were shared fairly, from times of an update that
+were measured on an H100 or, where marked with ~, derived from the number of kernels; `--plan` stops there and needs no
+card. A world begins if alone it would end within the budget, else with as many seeds as would. When the budget is over,
+what still runs is ended and named in the table: `DIR/table.json` and `DIR/table.md`, written anew after each world.
 
 Two figures are told: `late`, the mean return of the lives that ended in the last tenth of the training, which is how
 CleanRL and PureJaxRL report, and `evaluated`, the mean over first lives in 256 worlds. Foraging is told by energy per
@@ -31,81 +35,13 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from _learning import CASES, alone, steps_of, told_plan
+
 LIVES, FORAGERS, FORAGED = 256, 2048, 2048
-MODES = ("ground_truth", "ground_truth_blinded", "proxy_mortal", "proxy", "ground_truth_handhold")
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A world and how it is trained.
-
-    Attributes:
-        world: name of the recipe.
-        judged: ``"late"``, ``"evaluated"`` or ``"energy"``.
-        published: what others reached, in words.
-        least: the mean over seeds that counts as learnt; None: only reported.
-        most: the mean above which the world must be wrong; None: none is.
-        algo: ``"ppo"`` or ``"grpo"``.
-        steps: None: the recipe's.
-        set: settings beside the recipe's.
-        options: of the world.
-        policy: options of the policy.
-        greedy: evaluate the likeliest actions.
-        life: steps of a life in evaluation at most; None: the world's limit.
-        guess: seconds of a training on an H100.
-        small: its trainings leave most of a GPU idle.
-    """
-
-    world: str
-    judged: str
-    published: str
-    least: float | None = None
-    most: float | None = None
-    algo: str = "ppo"
-    steps: int | None = None
-    set: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    policy: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    greedy: bool = False
-    life: int | None = None
-    guess: float = 25.0
-    small: bool = True
-
-
-CASES = {
-    "breakout": Case("breakout", "evaluated", "28, tuned, gymnax", least=28.0, guess=45),
-    "spaceinvaders": Case("spaceinvaders", "evaluated", "131, tuned, gymnax", least=131.0, guess=45),
-    "cartpole": Case("cartpole", "late", "490.0 ± 6.1, CleanRL and PureJaxRL's settings", least=478.0),
-    "acrobot": Case("acrobot", "late", "-86.4 ± 1.3, CleanRL", least=-89.0),
-    "mountaincar": Case("mountaincar", "late", "-200, CleanRL: must not be solved", least=-200.0, most=-200.0),
-    "catch": Case("catch", "late", "1, optimal", least=0.95),
-    "pendulum": Case("pendulum", "evaluated", "-130, tuned, gymnax", least=-250.0, greedy=True, guess=40),
-    "pendulum-popart": Case(
-        "pendulum", "evaluated", "-130, tuned, gymnax", least=-250.0, policy={"head": "popart"}, greedy=True, guess=40
-    ),
-    "fruits-grpo": Case(
-        "fruits", "evaluated", "5.29 chasing the lowest, 7.87 with hindsight", least=5.29, algo="grpo", greedy=True,
-        life=100,
-    ),
-    "control": Case("control", "evaluated", "best constant policy (1,000 people): -32.8", greedy=True, guess=60),
-    "cartpole-4096": Case(
-        "cartpole", "late", "500, the limit", least=475.0, steps=104_857_600, set={"num_envs": "4096"}, small=False
-    ),
-    "asterix": Case("asterix", "evaluated", "15, tuned, gymnax", guess=45),
-    "freeway": Case("freeway", "evaluated", "58, tuned, gymnax", guess=45),
-    **{
-        f"foraging-{mode}": Case(
-            "foraging", "energy", "+144.6 published; bar +120" if mode == "ground_truth" else "none that counts",
-            least=120.0 if mode == "ground_truth" else None, options={"mode": mode}, guess=120, small=False,
-        )
-        for mode in MODES
-    },
-}  # fmt: skip
 
 
 def learn(name, seeds, device, scale):
@@ -139,14 +75,12 @@ def learn(name, seeds, device, scale):
 
 def make(case, seed, device, scale):
     """Environment, policy, algorithm and steps, as `denizen train` makes them."""
-    from denizen.app._recipes import recipe
     from denizen.app._train import build
 
     precise = {"precision": "bfloat16"} if case.world == "foraging" and device != "cpu" else {}
-    steps = max(1, int((case.steps or recipe(case.world).steps) * scale))
     return build({
-        "world_name": case.world, "algo": case.algo, "steps": steps, "world": case.options, "policy": case.policy,
-        "set": {**case.set, **precise},
+        "world_name": case.world, "algo": case.algo, "steps": steps_of(case, scale), "world": case.options,
+        "policy": case.policy, "set": {**case.set, **precise},
     }, seed)  # fmt: skip
 
 
@@ -222,40 +156,49 @@ def file_of(out, name, seed):
 
 def run(given, tasks):
     """Every task that the budget allows; what was left out, and what failed."""
-    began, seconds, left, failed = time.monotonic(), {}, [], []
+    began, left, failed = time.monotonic(), [], []
+
+    def remaining():
+        return given.budget_seconds - (time.monotonic() - began)
 
     def take(row):
         if "error" in row:
             failed.append(row)
-        else:
-            seconds[row["name"]] = row["seconds"]
         print("  ".join(f"{k}={v:,.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in brief(row)), flush=True)
-
-    def fits(name, seeds):
-        usual = min(given.steps_scale, 1.0)
-        pace = statistics.median([taken / CASES[done].guess for done, taken in seconds.items()] or [usual])
-        expected = seconds.get(name, pace * CASES[name].guess) * len(seeds)
-        return time.monotonic() - began + expected <= given.budget_seconds
 
     context = multiprocessing.get_context("spawn")
     waiting = list(tasks)
-    with concurrent.futures.ProcessPoolExecutor(
+    pool = concurrent.futures.ProcessPoolExecutor(
         given.jobs, mp_context=context, max_tasks_per_child=5, initializer=end_with_parent
-    ) as pool:  # a CUDA fault spoils its process, which so loses few
-        running = set()
-        while waiting or running:
-            while waiting and len(running) < given.jobs:
-                name, seeds = waiting.pop(0)
-                if fits(name, seeds):
-                    running.add(pool.submit(work, name, seeds, given.device, given.steps_scale, given.out))
-                else:
-                    left += [f"{name}-{seed}" for seed in seeds]
-            done, running = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
-            for future in done:
-                for row in future.result():
-                    take(row)
-            write_table(given.out, left, failed)
+    )  # a CUDA fault spoils its process, which so loses few
+    running = {}
+    while waiting or running:
+        while waiting and len(running) < given.jobs:
+            name, seeds = waiting.pop(0)
+            few = fitting(name, seeds, remaining(), given)
+            left += [f"{name}-{seed}" for seed in seeds[few:]]
+            if few:
+                future = pool.submit(work, name, seeds[:few], given.device, given.steps_scale, given.out)
+                running[future] = [f"{name}-{seed}" for seed in seeds[:few]]
+        limit = max(remaining(), 0) if math.isfinite(given.budget_seconds) else None
+        done, _ = concurrent.futures.wait(running, limit, return_when=concurrent.futures.FIRST_COMPLETED)
+        for future in done:
+            del running[future]
+            for row in future.result():
+                take(row)
+        if running and remaining() <= 0:
+            left += [f"{each} (ended when the budget was over)" for names in running.values() for each in names]
+            left += [f"{name}-{seed}" for name, seeds in waiting for seed in seeds]
+            waiting, running = [], {}
+        write_table(given.out, left, failed)
     return left, failed
+
+
+def fitting(name, seeds, seconds, given):
+    """How many of the seeds would end in so many seconds, alone on the card; all of them on a CPU."""
+    if given.device == "cpu":
+        return len(seeds)
+    return max((k for k in range(1, len(seeds) + 1) if sum(alone(name, k, given.steps_scale)) <= seconds), default=0)
 
 
 def brief(row):
@@ -320,20 +263,26 @@ def main():
     parser.add_argument("--steps-scale", type=float, default=1.0, help="of every training's steps")
     parser.add_argument("--budget-seconds", type=float, default=math.inf)
     parser.add_argument("--jobs", type=int, default=1, help="trainings beside each other")
-    parser.add_argument("--together", action="store_true", help="all seeds of a world at once, by dz.rl.train_seeds")
+    parser.add_argument("--apart", action="store_true", help="seeds of a world one by one, not by dz.rl.train_seeds")
+    parser.add_argument("--plan", action="store_true", help="say when what would begin and end, and stop")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/learning"))
     given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes to come
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
     tasks = []
     for name in given.only:
         seeds = [seed for seed in range(given.seeds) if not file_of(given.out, name, seed).exists()]
-        tasks += [(name, seeds)] if given.together and seeds and CASES[name].small else [(name, [one]) for one in seeds]
+        tasks += [(name, [one]) for one in seeds] if given.apart else [(name, seeds)] if seeds else []
+    tasks.sort(key=lambda task: -sum(alone(task[0], len(task[1]), given.steps_scale)))
     count = sum(len(seeds) for _, seeds in tasks)
-    print(f"{count} trainings to do, in {len(tasks)} parts, {given.jobs} at a time, on {given.device}", flush=True)
-    print("\n".join(write_table(given.out, *run(given, tasks))))
+    print(f"{count} trainings to do, in {len(tasks)} parts, {given.jobs} at a time, on {given.device}")
+    print("\n".join(told_plan(tasks, given)), flush=True)
+    if given.plan:
+        return
+    given.out.mkdir(parents=True, exist_ok=True)
+    print("\n".join(write_table(given.out, *run(given, tasks))), flush=True)
+    os._exit(0)  # trainings that go on after the budget end with this process
 
 
 if __name__ == "__main__":
