@@ -90,13 +90,16 @@ def rows() -> None:
 
 
 def layers() -> None:
-    """Two linear layers, narrow and wide."""
-    for rows, inputs, hidden, out in ((1, 1, 1, 1), (300, 4, 64, 64), (300, 64, 64, 64)):
+    """Towers, narrow and wide, one and two."""
+    for rows, inputs, width, heads in ((1, 1, 1, (1,)), (300, 4, 64, (2, 1)), (20_000, 64, 64, (64, 1))):
         for activation in _mlp.ACTIVATIONS:
             x = torch.rand(rows, inputs)
-            w1, b1, w2, b2 = torch.rand(hidden, inputs), torch.rand(hidden), torch.rand(out, hidden), torch.rand(out)
-            y = ops.mlp(x, w1, b1, w2, b2, activation)
-            _mlp.mlp_gradients(y, x, y, w1, b1, w2, activation)
+            weights = [
+                torch.rand(shape) for head in heads
+                for shape in ((width, inputs), (width,), (width, width), (width,), (head, width), (head,))
+            ]  # fmt: skip
+            y = ops.mlp(x, weights, activation)
+            _mlp.mlp_gradients(y, x, weights, activation)
 
 
 def convolutions() -> None:

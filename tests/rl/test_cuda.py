@@ -68,16 +68,20 @@ def test_numbers_of_cpu_and_cuda_agree():
 
 
 @pytest.mark.parametrize("activation", [torch.nn.Tanh, torch.nn.ReLU])
-def test_two_layers_are_one_operation_of_the_same_values(activation):
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("head", [dz.rl.ValueHead, dz.rl.PopArt])
+def test_small_networks_are_one_operation_of_the_same_values(activation, shared, head):
     env = CartPole()
-    policy = dz.rl.mlp(env, (64, 64), activation=activation)
-    looks = torch.randn(300, 4)
-    plain = policy.body(looks)
-    policy.cuda()
-    fused = policy.body(looks.cuda())
-    assert fused.grad_fn is not None
-    assert "denizen" in type(fused.grad_fn).__name__.lower() or "Generated" in type(fused.grad_fn).__name__
-    assert torch.allclose(fused.cpu(), plain, atol=1e-5)
+    policy = dz.rl.mlp(env, (64, 64), activation=activation, shared=shared, head=head)
+    looks, told = torch.randn(300, 4), []
+    for device in ("cpu", "cuda"):
+        policy.to(device)
+        judged, value = policy.with_value(looks.to(device), policy.first_memory(300, torch.device(device)))
+        found = torch.autograd.grad((judged.actions.entropy() + value).mean(), list(policy.parameters()))
+        assert judged.features.shape[1] == (64 if device == "cpu" else 0)
+        told.append([judged.actions.log_probs, value, *found])
+    for one, other in zip(*told, strict=True):
+        assert torch.allclose(one, other.cpu(), atol=1e-5)
     seen = looks.cuda().requires_grad_()  # to look into the network, its layers are taken one by one
-    policy.body(seen).sum().backward()
+    policy(seen, policy.first_memory(300, seen.device), actor_only=True).actions.entropy().sum().backward()
     assert seen.grad.any()

@@ -25,7 +25,7 @@ class Judged(NamedTuple):
 
     Attributes:
         actions: the distribution over actions, of `rows`.
-        features: `[rows, …]`, what the value head takes.
+        features: `[rows, …]`, what the value head takes; of width 0 where it is not asked for.
         memory: `[rows, width]` after these observations; width 0 without memory.
     """
 
@@ -144,29 +144,71 @@ class ActorCritic(nn.Module):
             action_mask: bool, which choices are open.
             privileged: what the critic may see beside the observation.
             first: bool, like the rows of `observation`: a life begins here, so the memory starts anew.
-            actor_only: leave the critic out; `features` are then those of the actor.
+            actor_only: leave the critic out, and with it `features`.
             given: inputs of the network in place of what the environment makes of `observation`, to look into it.
         """
         env = self.env
         given = env.network_input(observation) if given is None else given
+        numbers = self._at_once(given, [self.actor]) if actor_only else None
+        if numbers is not None:
+            return Judged(self._actions(numbers, action_mask), numbers[:, :0], memory)
         shown = self.body(given)
         if self.cell is not None:
             shown, memory = self._remember(shown, memory, first)
-        space = env.action_space
-        numbers = self.actor(shown)
-        actions: Distribution
-        if isinstance(space, Discrete):
-            actions = Categorical.of(numbers, action_mask)
-        else:
-            assert self.log_std is not None
-            actions = Gaussian(numbers.to(torch.float32), self.log_std, space.shape)
+        actions = self._actions(self.actor(shown), action_mask)
         if actor_only:
-            return Judged(actions, shown, memory)
+            return Judged(actions, shown[:, :0], memory)
         seen = shown if self.critic_body is None else self.critic_body(given)
         extra = env.privileged_input(observation, privileged)
         if extra is not None:
             seen = torch.cat([seen, extra.to(seen.dtype)], dim=-1)
         return Judged(actions, seen if self.critic is None else self.critic(seen), memory)
+
+    def with_value(
+        self, observation: Tensor, memory: Tensor, action_mask: Tensor | None = None, privileged: Tensor | None = None,
+        first: Tensor | None = None, *, learnt: bool = False,
+    ) -> tuple[Judged, Tensor]:  # fmt: skip
+        """`forward`, and values of the head: float32 `[rows]`, `learnt` in the units in which they are learnt.
+
+        Small networks of two layers are one operation on CUDA, heads included; there are no features then.
+        """
+        head, given = self.head, self.env.network_input(observation)
+        found = self._at_once(given, [self.actor, head.linear]) if self._plain_critic() else None
+        if found is None:
+            judged = self(observation, memory, action_mask, privileged, first, given=given)
+            return judged, (head.training_value if learnt else head.value)(judged.features)
+        numbers, values = found.split([self.actor.out_features, 1], 1)
+        judged, values = Judged(self._actions(numbers, action_mask), found[:, :0], memory), values.squeeze(-1)
+        return judged, values if learnt else head.in_rewards(values)
+
+    def _actions(self, numbers: Tensor, action_mask: Tensor | None) -> Distribution:
+        space = self.env.action_space
+        if isinstance(space, Discrete):
+            return Categorical.of(numbers, action_mask)
+        assert self.log_std is not None
+        return Gaussian(numbers.to(torch.float32), self.log_std, space.shape)
+
+    def _plain_critic(self) -> bool:
+        """Whether values are what one linear layer makes of a body's features."""
+        own = ("training_value", "value")
+        return self.critic is None and all(getattr(type(self.head), m) is getattr(ValueHead, m) for m in own)
+
+    def _at_once(self, given: Tensor, heads: list[nn.Linear]) -> Tensor | None:
+        """What the heads of actor and critic give, side by side, as one operation; None where it does not fit."""
+        if self.cell is not None or given.requires_grad or torch.is_autocast_enabled(given.device.type):
+            return None
+        weights: list[Tensor] = []
+        activations: set[str] = set()
+        for body, head in zip((self.body, self.critic_body or self.body), heads, strict=False):
+            layers = body.two_layers() if isinstance(body, Tower) else None
+            if layers is None or head.in_features != layers[1].out_features:
+                return None
+            weights += [tensor for layer in (*layers[:2], head) for tensor in (layer.weight, layer.bias)]
+            activations.add(layers[2])
+        flat = given.flatten(1)
+        if len(activations) > 1 or not ops.fits(flat, weights):
+            return None
+        return ops.mlp(flat, weights, activations.pop())
 
     def _remember(self, shown: Tensor, memory: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
         """The cell over steps in a row; memory is cleared before a step where a life begins."""
@@ -221,19 +263,10 @@ def _checked(name: str, sizes: Sequence[int], least: int = 1) -> None:
 
 
 class Tower(nn.Sequential):
-    """Layers on flat inputs; two of them, each with tanh or ReLU, are one operation on CUDA where they fit it."""
+    """Layers on flat inputs; two of them, each with tanh or ReLU, are one operation on CUDA with the heads on top."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Features of inputs `[rows, …]`."""
-        parts = self._two_layers()
-        if parts and not input.requires_grad and not torch.is_autocast_enabled(input.device.type):
-            one, two, activation = parts
-            flat = input.flatten(1)
-            if ops.fits(flat, one.weight, two.weight):
-                return ops.mlp(flat, one.weight, one.bias, two.weight, two.bias, activation)
-        return super().forward(input)
-
-    def _two_layers(self) -> tuple[nn.Linear, nn.Linear, str] | None:
+    def two_layers(self) -> tuple[nn.Linear, nn.Linear, str] | None:
+        """Both layers and their activation, where it has two."""
         match list(self):
             case [nn.Flatten(), nn.Linear() as one, nn.Tanh(), nn.Linear() as two, nn.Tanh()]:
                 return one, two, "tanh"

@@ -246,10 +246,10 @@ class PPO:
     def _loss(self, training: "Training", part: dict[str, Tensor], coefficients: Coefficients) -> Loss:
         part = picked(part)
         with training.autocast():
-            judged = training.policy(
-                part["observation"], part["memory"], part.get("action_mask"), part.get("privileged"), part["first"]
-            )
-            value = training.policy.head.training_value(judged.features)
+            judged, value = training.policy.with_value(
+                part["observation"], part["memory"], part.get("action_mask"), part.get("privileged"), part["first"],
+                learnt=True,
+            )  # fmt: skip
         advantage = part["advantage"]
         if self.normalise_advantages and self.normalise_minibatches:
             advantage = normalised(advantage, part["weight"])

@@ -171,8 +171,9 @@ class Collector:
         """What the policy makes of the looks, and their values where it has any."""
         look = memo["look"]
         with self._autocast():
-            judged = self._policy(look.observation, memo["memory"], look.action_mask, look.privileged, memo["first"])
-            return judged, self._policy.head.value(judged.features)
+            return self._policy.with_value(
+                look.observation, memo["memory"], look.action_mask, look.privileged, memo["first"]
+            )
 
     def _last_value(self, memo: dict[str, Any]) -> Tensor:
         value = self._judge(memo)[1]
@@ -253,8 +254,8 @@ class Collector:
         shape = ends["rows"].shape
         seen = {name: tensor.flatten(0, 1) for name, tensor in ends.items()}
         with self._autocast():
-            judged = self._policy(seen["observation"], seen["memory"], None, seen.get("privileged"))
-            return self._policy.head.value(judged.features).view(shape)
+            _, value = self._policy.with_value(seen["observation"], seen["memory"], None, seen.get("privileged"))
+            return value.view(shape)
 
 
 def _count(

@@ -28,7 +28,11 @@ class ValueHead(nn.Module):
 
     def value(self, features: Tensor) -> Tensor:
         """Values in the units of the reward: float32 `[rows]`."""
-        return self.training_value(features)
+        return self.in_rewards(self.training_value(features))
+
+    def in_rewards(self, values: Tensor) -> Tensor:
+        """Learnt values in the units of the reward."""
+        return values
 
     def prepare_targets(self, returns: Tensor, old_values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """(targets, old values) in the units in which values are learnt; called once an update, before the epochs.
@@ -68,9 +72,9 @@ class PopArt(ValueHead):
         """See `ValueHead.bind`."""
         self._moments = moments
 
-    def value(self, features: Tensor) -> Tensor:
-        """Values in the units of the reward."""
-        return self.mean + self.std * self.training_value(features)
+    def in_rewards(self, values: Tensor) -> Tensor:
+        """Learnt values in the units of the reward."""
+        return self.mean + self.std * values
 
     @torch.no_grad()
     def prepare_targets(self, returns: Tensor, old_values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

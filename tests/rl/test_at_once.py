@@ -1,0 +1,94 @@
+"""Small networks as one operation with their heads, as on CUDA: here by the operation's plain form."""
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen import ops
+from denizen.rl._iteration import Iteration
+from denizen.zoo.cartpole import CartPole
+from denizen.zoo.pendulum import Pendulum
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """The operation wherever it would be taken on CUDA; how often it was."""
+    taken = []
+    real, fits = ops.mlp, ops.fits
+
+    def mlp(x, weights, activation):
+        taken.append(len(weights))
+        return real(x, weights, activation)
+
+    def takes(x, weights):
+        with monkeypatch.context() as patch:
+            patch.setattr("denizen.ops._mlp.variant", lambda device: "triton")
+            return fits(x, weights)
+
+    monkeypatch.setattr(ops, "mlp", mlp)
+    monkeypatch.setattr(ops, "fits", takes)
+    return taken
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("head", [dz.rl.ValueHead, dz.rl.PopArt])
+@pytest.mark.parametrize("env", [CartPole(), Pendulum()])
+def test_values_and_gradients_are_those_of_the_layers(env, shared, head, at_once):
+    policy = dz.rl.mlp(env, (16, 8), shared=shared, head=head, activation=torch.nn.ReLU)
+    if head is dz.rl.PopArt:
+        policy.head.std.fill_(3.0)
+    looks, memory = torch.randn(20, *env.observation_space.shape), policy.first_memory(20, torch.device("cpu"))
+    for learnt in (False, True):
+        plain = policy(looks, memory)
+        told = []
+        for judged, value in (
+            (plain, (policy.head.training_value if learnt else policy.head.value)(plain.features)),
+            policy.with_value(looks, memory, learnt=learnt),
+        ):
+            loss = (judged.actions.log_prob(judged.actions.mode()) + judged.actions.entropy() + value.square()).sum()
+            told.append([value, *torch.autograd.grad(loss, list(policy.parameters()))])
+        for mine, expected in zip(*told, strict=True):
+            torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-5)
+    assert at_once == [12, 12]
+
+
+def test_what_does_not_fit_takes_the_layers(at_once):
+    env = CartPole()
+    looks, none = torch.randn(5, 4), torch.zeros(5, 0)
+
+    class Doubled(dz.rl.ValueHead):
+        def value(self, features):
+            return 2 * self.training_value(features)
+
+    for policy in (
+        dz.rl.mlp(env, (16, 8, 8)), dz.rl.mlp(env, (16,)), dz.rl.mlp(env, (8, 8), memory_size=4),
+        dz.rl.mlp(env, (8, 8), head=Doubled), dz.rl.mlp(env, (8, 8), activation=torch.nn.GELU),
+    ):  # fmt: skip
+        memory = policy.first_memory(5, none.device)
+        judged, value = policy.with_value(looks, memory)
+        assert torch.equal(value, policy.head.value(policy(looks, memory).features))
+        assert judged.features.shape[1]
+    assert not at_once
+    seen = looks.clone().requires_grad_()
+    policy(seen, memory, actor_only=True).actions.log_probs[:, 0].sum().backward()
+    assert seen.grad.any()
+
+
+@pytest.mark.slow
+def test_updates_are_those_of_the_layers(at_once, monkeypatch):
+    env = CartPole()
+    algorithm = dz.PPO(num_envs=8, num_steps=8, epochs=2, minibatches=2)
+
+    def learnt(compile):
+        held = algorithm.init(env, dz.rl.mlp(env, (16, 16)), total_steps=128, device="cpu")
+        iteration = Iteration(algorithm, held, compile=compile)
+        iteration.warm_up()
+        iteration()
+        assert iteration.path == ("compiled" if compile else "eager")
+        return torch.cat([p.detach().flatten() for p in held.policy.parameters()])
+
+    eager, compiled = learnt(False), learnt(True)
+    assert at_once
+    monkeypatch.setattr(ops, "fits", lambda x, weights: False)
+    torch.testing.assert_close(eager, learnt(False), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(eager, compiled, rtol=1e-4, atol=1e-5)
