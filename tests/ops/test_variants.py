@@ -3,6 +3,7 @@
 import importlib.util
 import warnings
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,13 +28,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Pretends a GPU of some capability, with Triton or without."""
     find = importlib.util.find_spec
 
-    def pretend(capability: tuple[int, int] = (9, 0), triton: bool = True) -> None:
+    def pretend(capability: tuple[int, int] = (9, 0), triton: bool = True, fault: str | None = None) -> None:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *args: capability)
         monkeypatch.setattr(
             importlib.util,
             "find_spec",
             lambda name, *a: (object() if triton else None) if name == "triton" else find(name),
         )
+        monkeypatch.setattr(_library, "_fault_of_triton", lambda: fault)
 
     return pretend
 
@@ -52,6 +54,7 @@ def test_a_gpu_that_is_new_enough_takes_triton(machine: Any, capability: tuple[i
         ({"capability": (6, 1)}, r"the GPU has capability \(6, 1\), Triton needs 7\.0"),
         ({"capability": (5, 2)}, r"the GPU has capability \(5, 2\)"),
         ({"triton": False}, "triton is not installed"),
+        ({"fault": "Failed to find C compiler."}, "Triton does not work: Failed to find C compiler"),
     ],
 )
 def test_other_gpus_take_plain_torch_and_say_so_once(machine: Any, pretended: dict[str, Any], reason: str) -> None:
@@ -60,6 +63,19 @@ def test_other_gpus_take_plain_torch_and_say_so_once(machine: Any, pretended: di
         assert [ops.variant(CUDA) for _ in range(5)] == ["reference"] * 5
     assert len(said) == 1
     assert "equal results" in str(said[0].message)
+
+
+def test_triton_is_asked_whether_it_can_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its driver is built from C when it is first used, long before a kernel of ours would fail."""
+    runtime = pytest.importorskip("triton.runtime")
+
+    def fails() -> None:
+        raise RuntimeError("Failed to find C compiler. Please specify via CC\nand more")
+
+    monkeypatch.setattr(runtime.driver, "_active", SimpleNamespace(get_current_target=lambda: "sm_90"))
+    assert _library._fault_of_triton() is None
+    monkeypatch.setattr(runtime.driver, "_active", SimpleNamespace(get_current_target=fails))
+    assert _library._fault_of_triton() == "Failed to find C compiler. Please specify via CC"
 
 
 def test_the_cpu_asks_for_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

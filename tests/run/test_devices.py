@@ -1,5 +1,6 @@
 """Which device a run takes and says so; a run that stops on one device goes on on another."""
 
+import contextlib
 import json
 
 import pytest
@@ -133,6 +134,48 @@ def test_a_folder_goes_from_one_device_to_another(tmp_path, first, second):
     assert resumed.device.type == second
     assert all(torch.equal(whole[name], resumed[name].cpu()) for name in whole.series_names)
     assert all(torch.equal(whole.snapshots[name], resumed.snapshots[name]) for name in whole.snapshots)
+
+
+def test_work_is_launched_on_the_device_of_the_run(monkeypatch):
+    """Triton and graphs take the current device, which is not the run's where another one was asked for."""
+    run, entered = dz.simulate(model(), 1), []
+
+    @contextlib.contextmanager
+    def there(device):
+        entered.append(device)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "device", there)
+    run.extend(1)
+    assert entered == []
+    monkeypatch.setattr(dz.run.Run, "_device", torch.device("cuda:1"))
+    run.extend(1)
+    run.plan()
+    run.stats()
+    assert entered == [torch.device("cuda:1")] * 3
+    assert run.steps == 3
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_second_gpu(compiled):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one GPU")
+    host = dz.simulate(model(), 80, replicates=2, device="cpu")
+    one = dz.simulate(model(), 40, replicates=2, device="cuda:1", compile=compiled)
+    other = dz.simulate(model(), 80, replicates=2, device="cuda:0", compile=compiled)
+    one.extend(40)
+    assert torch.cuda.current_device() == 0
+    assert one.stats(count=True)["host_reads"] == 0
+    for run in (one, other):
+        assert all(torch.equal(host[name], run[name].cpu()) for name in host.series_names)
+    slope = dz.run.Gradient(
+        model(), lambda series: series["cases"].mean(), 10, wrt=["infect_rate"], relax=dz.relax.MeanField(),
+        device="cuda:1", compile=compiled,
+    )  # fmt: skip
+    losses = [float(slope()) for _ in range(3)]
+    assert losses[0] == losses[1] == losses[2]
+    assert slope.gradients["infect_rate"].device == torch.device("cuda:1")
 
 
 @pytest.mark.cuda

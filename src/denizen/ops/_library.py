@@ -67,15 +67,32 @@ def _takes_numba() -> bool:
 
 @functools.cache
 def _has_triton() -> bool:
-    """Whether Triton is there and the GPU is new enough for it; says so once where not."""
+    """Whether Triton is there, the GPU is new enough for it and it can build; says so once where not."""
     if importlib.util.find_spec("triton") is None:
         reason = "triton is not installed"
     elif torch.cuda.get_device_capability() < (7, 0):
         reason = f"the GPU has capability {torch.cuda.get_device_capability()}, Triton needs 7.0"
     else:
-        return True
+        fault = _fault_of_triton()
+        if fault is None:
+            return True
+        reason = f"Triton does not work: {fault}"
     warnings.warn(f"denizen's ops run as plain torch, with equal results: {reason}", stacklevel=2)
     return False
+
+
+def _fault_of_triton() -> str | None:
+    """What goes wrong when Triton gets ready to launch, for which it needs a C compiler and Python's headers; or None.
+
+    Nothing is launched, and what is built is needed by the first kernel anyway.
+    """
+    try:
+        from triton.runtime import driver
+
+        driver.active.get_current_target()
+    except Exception as error:  # many types: no compiler, one that fails, no library of the driver
+        return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return None
 
 
 def register(function: Callable[..., Any]) -> Callable[..., Any]:

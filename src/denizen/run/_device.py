@@ -3,6 +3,8 @@
 import functools
 import os
 import warnings
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
@@ -11,6 +13,7 @@ from denizen.errors import InputError
 from denizen.run._room import out_of_memory
 
 VARIABLE = "DENIZEN_DEVICE"
+T, R, P = TypeVar("T"), TypeVar("R"), ParamSpec("P")
 FAILURES = ("CUDA error", "CUDA driver error", "device-side assert", "CUBLAS_STATUS", "CUSPARSE_STATUS", "cuDNN error")
 
 
@@ -53,6 +56,22 @@ def _checked(device: torch.device | str, told: str) -> torch.device:
     if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():
         raise InputError(f"{told}, but torch sees {torch.cuda.device_count()} CUDA devices, from 0")
     return target
+
+
+def on_its_device(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
+    """A method during which CUDA's current device is that of its object (`_device`).
+
+    Triton launches on the current device and CUDA graphs record its streams, wherever the tensors lie.
+    """
+
+    @functools.wraps(method)
+    def there(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._device.type != "cuda":
+            return method(self, *args, **kwargs)
+        with torch.cuda.device(self._device):
+            return method(self, *args, **kwargs)
+
+    return there
 
 
 @functools.cache

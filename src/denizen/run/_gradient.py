@@ -15,6 +15,7 @@ from denizen.model import Intervention, Model, Setting, guard, series_names
 from denizen.rng import MAX_SEED, Relax
 from denizen.run import _compile, _simulate
 from denizen.run._device import choose as choose_device
+from denizen.run._device import on_its_device
 from denizen.run._engine import Carry, Stepper
 from denizen.run._looks import look
 from denizen.run._precision import Precision, approved
@@ -140,6 +141,7 @@ class Gradient:
 
     # --- using it -----------------------------------------------------------------------------------------------------
 
+    @on_its_device
     def __call__(self) -> Tensor:
         """Loss, gradients and update.
 
@@ -165,6 +167,7 @@ class Gradient:
             reason = str(error).strip().splitlines()[0]
             warnings.warn(f"the gradient is not captured in a CUDA graph, with equal results: {reason}", stacklevel=3)
 
+    @on_its_device
     def check(self) -> None:
         """Read the checks that the last call made on the device.
 
@@ -197,6 +200,7 @@ class Gradient:
     def _keys(self) -> Tensor:
         return torch.stack([self.seed.expand_as(self._worlds), self._worlds], dim=1)
 
+    @on_its_device
     def _first_step(self) -> None:
         """One eager, watched step: tells the author's errors with their lines, and what the loss reads."""
         stepper = self._stepper
@@ -225,6 +229,7 @@ class Gradient:
                 f"Gradient: loss returned {shown}, expected a floating 0-d tensor; end it with .mean() or .sum()"
             )
 
+    @on_its_device
     def _plan(self, block: int | None) -> None:
         """Measure what a step keeps, choose `checkpoint`, and set up the rollout."""
         self._set_up(block)

@@ -16,6 +16,7 @@ from denizen.model import Intervention, Model, Setting, series_names
 from denizen.model import guard as first_step_guard
 from denizen.run._atomic import uninterrupted
 from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
+from denizen.run._device import on_its_device
 from denizen.run._engine import Carry, Stepper
 from denizen.run._looks import look, when
 from denizen.run._progress import progress_bar
@@ -95,6 +96,7 @@ class Run(Results):
             run._draw(setting, keys, ids, values, snapshots)
         return run
 
+    @on_its_device
     def _draw(
         self, setting: Setting, keys: Tensor, ids: Tensor, values: dict[str, Tensor], snapshots: Snapshots | None
     ) -> None:
@@ -161,6 +163,8 @@ class Run(Results):
         """Where the run lives."""
         return self._keys.device
 
+    _device = device
+
     @property
     def state(self) -> Any:
         """The present state of all replicates: every field `[replicates, …]`."""
@@ -190,6 +194,7 @@ class Run(Results):
 
     # --- going on -----------------------------------------------------------------------------------------------------
 
+    @on_its_device
     def extend(self, steps: int, *, progress: bool = False) -> "Run":
         """Run further steps; returns the run itself.
 
@@ -362,6 +367,7 @@ class Run(Results):
 
     # --- looking at it ------------------------------------------------------------------------------------------------
 
+    @on_its_device
     def plan(self, *, kernels: bool = False) -> "Shown":
         """What runs, and how: device, path, fields, series, interventions, memory; print it.
 
@@ -372,6 +378,7 @@ class Run(Results):
 
         return plan(self, kernels)
 
+    @on_its_device
     def stats(self, *, count: bool = False) -> dict[str, Any]:
         """What the run did: sizes, seconds per phase, rates, the path taken, graphs, and what steps were counted to do.
 
