@@ -13,7 +13,9 @@ from denizen.errors import InputError
 from denizen.run._room import out_of_memory
 
 VARIABLE = "DENIZEN_DEVICE"
-T, R, P = TypeVar("T"), TypeVar("R"), ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
 FAILURES = ("CUDA error", "CUDA driver error", "device-side assert", "CUBLAS_STATUS", "CUSPARSE_STATUS", "cuDNN error")
 
 
