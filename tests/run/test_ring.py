@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from denizen.errors import CapacityError
+from denizen.run import _ring
 from denizen.run._ring import Ring
 
 LAYOUT = [((2, 5), torch.int8), ((3,), torch.float32)]
@@ -51,19 +52,20 @@ def test_first_in_first_out():
     assert not ring.put(filling(3), 3, give_up=lambda: True)
     for k in range(3):
         slot = taken(ring)
-        assert slot.place == k
-        assert holds(slot.pack.tensors, k)
+        assert [part.place for part in slot.parts] == [k]
+        assert holds(slot.parts[0].pack.tensors, k)
         ring.hand_back(slot)
     assert (ring.puts, ring.waits, ring.slots, ring.nbytes) == (3, 1, 3, 3 * 128)
 
 
 def test_two_threads():
-    ring, seen = Ring(torch.device("cpu"), LAYOUT, 2), []
+    ring, seen = Ring(torch.device("cpu"), LAYOUT, 2), list[tuple]()
 
     def consume():
+        nonlocal seen
         for _ in range(200):
             slot = taken(ring)
-            seen.append((slot.place, [tensor.clone() for tensor in slot.pack.tensors]))
+            seen += [(part.place, [tensor.clone() for tensor in part.pack.tensors]) for part in slot.parts]
             ring.hand_back(slot)
 
     thread = threading.Thread(target=consume)
@@ -87,17 +89,46 @@ def test_several_entries_side_by_side():
     ring = Ring(torch.device("cpu"), LAYOUT, 2)
     assert ring.room() == (64 << 20) // 128
     ring.regroup(5)
-    assert (ring.most, ring.size(5), ring.nbytes) == (5, 128, 2 * 128)
+    assert (ring.most, ring.size(5), ring.nbytes) == (5, 128, 2 * 8 * 128)
     ring.put(filling(1, 2, 3, 4, 5), 10, 5)
     ring.put(filling(6, 7), 15, 2)
-    assert (ring.puts, ring.entries) == (2, 7)
-    for place, entries in ((10, (1, 2, 3, 4, 5)), (15, (6, 7))):
-        slot = taken(ring)
-        assert (slot.place, slot.count) == (place, len(entries))
-        assert holds(slot.pack.tensors, *entries)
-        ring.hand_back(slot)
+    assert (ring.puts, ring.entries) == (0, 7)  # there is room for another
+    ring.send()
+    assert ring.puts == 1
+    slot = taken(ring)
+    assert [(part.place, part.count) for part in slot.parts] == [(10, 5), (15, 2)]
+    assert holds(slot.parts[0].pack.tensors, 1, 2, 3, 4, 5)
+    assert holds(slot.parts[1].pack.tensors, 6, 7)
+    ring.hand_back(slot)
     ring.put(filling(8), 17)  # a buffer is laid out anew
-    assert holds(taken(ring).pack.tensors, 8)
+    ring.send()
+    assert holds(taken(ring).parts[0].pack.tensors, 8)
+    ring.send()
+    assert ring.puts == 2  # nothing was there to be sent
+
+
+@pytest.mark.parametrize(("slots", "packs"), [(None, 8), (3, 2)])
+def test_as_many_packs_leave_together_as_a_buffer_holds(monkeypatch, slots, packs):
+    monkeypatch.setattr(_ring, "BYTES", 3 * 2 * 128 if slots else _ring.BYTES)
+    ring = Ring(torch.device("cpu"), LAYOUT, slots)
+    ring.regroup(2)
+    assert ring.nbytes <= _ring.BYTES
+    for k in range(packs):
+        assert ring.puts == 0
+        ring.put(filling(k, k + 1), 2 * k, 2)
+    assert (ring.puts, len(ring.filled[0].parts)) == (1, packs)
+    ring.put(filling(1), 2 * packs)
+    ring.put(filling(2, 3), 2 * packs + 1, 2)
+    ring.drop(2 * packs + 2)
+    ring.send()
+    assert [(part.place, part.count) for part in ring.filled[1].parts] == [(2 * packs, 1), (2 * packs + 1, 1)]
+    ring.put(filling(1), 0)
+    ring.drop(3)
+    assert [(part.place, part.count) for part in ring.filled[0].parts] == [(0, 2), (2, 1)]
+    assert len(ring.filled) == 1
+    ring.drop(0)
+    ring.send()
+    assert len(ring._free) == ring.slots
 
 
 @pytest.mark.parametrize(("one", "slots"), [(10, 8), (40 << 20, 3), (1 << 30, 2)])
@@ -157,18 +188,21 @@ class Fake:
 def test_streams_and_events_in_order(monkeypatch):
     fake = Fake(monkeypatch)
     ring = Ring(torch.device("cuda"), LAYOUT, 2)
-    given = []
     ring.regroup(3)
-    ring.put(lambda pack: (given.append(pack.buffer), filling(4, 5, 6)(pack), fake.calls.append("filled")), 0, 3)
+    for k in range(ring._room // 128):
+        ring.put(lambda pack, k=k: (filling(k, 5, 6)(pack), fake.calls.append("filled")), 3 * k, 3)
+    made = ring.filled[0].made.number
     assert fake.calls == [
-        "filled", ("recorded", 0, "compute"), "on side", ("side waits", 0), ("recorded", 1, "side"), "off side"
+        *["filled"] * 8, ("recorded", made, "compute"), "on side", ("side waits", made),
+        ("recorded", made + 1, "side"), "off side",
     ]  # fmt: skip
-    assert ring.filled[0].held is given[0]  # alive until the copy is done
+    assert ring.filled[0].stage is not None  # alive until the copy is done
     del fake.calls[:]
     slot = taken(ring)
-    assert fake.calls == [("host waits", 1, "MainThread", True)]
-    assert slot.held is None
-    assert holds(slot.pack.tensors, 4, 5, 6)
+    assert fake.calls == [("host waits", made + 1, "MainThread", True)]
+    assert slot.stage is None
+    assert [part.pack.tensors[0][0, 0, 0].item() for part in slot.parts] == list(range(8))
+    assert all(holds(part.pack.tensors, k, 5, 6) for k, part in enumerate(slot.parts))
 
 
 def test_a_slow_writer_holds_no_memory_of_the_device(monkeypatch):
@@ -176,10 +210,10 @@ def test_a_slow_writer_holds_no_memory_of_the_device(monkeypatch):
     ring = Ring(torch.device("cuda"), LAYOUT, 3)
     ring.put(filling(0), 0)
     ring.put(filling(1), 1)
-    assert [slot.held is None for slot in ring.filled] == [False, False]
+    assert [slot.stage is None for slot in ring.filled] == [False, False]
     fake.done = True  # the copies, while the writer has not come to them
     ring.put(filling(2), 2)
-    assert [slot.held is None for slot in ring.filled] == [True, True, False]
+    assert [slot.stage is None for slot in ring.filled] == [True, True, False]
 
 
 @pytest.mark.cuda
@@ -187,9 +221,10 @@ def test_copies_from_the_device_while_it_goes_on():
     ring, seen = Ring(torch.device("cuda"), LAYOUT, 2), []
 
     def consume():
+        nonlocal seen
         for _ in range(50):
             slot = taken(ring)
-            seen.append((slot.place, [tensor.clone() for tensor in slot.pack.tensors]))
+            seen += [(part.place, [tensor.clone() for tensor in part.pack.tensors]) for part in slot.parts]
             ring.hand_back(slot)
 
     thread = threading.Thread(target=consume)

@@ -385,7 +385,7 @@ def test_more_than_counts_is_cut_off_by_a_resume(tmp_path):
     run = dz.simulate(Farm(), 6, snapshots=Snapshots(2), out=tmp_path / "r")
     sink = run._folder.sink
     for place in (4, 5):
-        sink.write(place, [sink.read(1, field) for field in range(8)])
+        sink.write(place, [sink.read(1, field)[None] for field in range(8)])
     sink.sync()
     assert zarr.open_group(tmp_path / "r" / "snapshots", mode="r")["age"].shape[1] == 6
     equal(load(tmp_path / "r").snapshots, synchronous(6, 2))

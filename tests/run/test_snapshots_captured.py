@@ -82,7 +82,7 @@ def test_equal_to_those_of_an_eager_run(every_step, every, worlds):
     assert no_threads()
 
 
-def test_a_chunk_of_64_steps_makes_one_put(every_step):
+def test_several_groups_make_one_put(every_step):
     run = captured(dz.simulate(Farm(), 6, seed=5, snapshots=Snapshots(2), compile=False))
     ring = run._snapshots.ring
     assert (ring.most, ring.puts) == (32, 4)
@@ -90,9 +90,45 @@ def test_a_chunk_of_64_steps_makes_one_put(every_step):
     assert run._capture.replays == [(64, range(2, 65, 2))]
     assert (ring.puts, ring.entries) == (5, 36)
     run.extend(130)
-    assert (ring.puts, ring.entries) == (8, 101)
+    assert (ring.puts, ring.entries) == (6, 101)  # two groups of 32 and one of one
     assert len(run._capture.kept) == 2
     equal(run.snapshots, reference(every_step[1], 2, 200))
+
+
+@pytest.mark.parametrize("folder", [True, False])
+@pytest.mark.parametrize(("every", "puts"), [(1, 2), (32, 4), (100, 2)])
+def test_groups_leave_where_a_buffer_is_full_or_at_the_end(tmp_path, every, puts, folder):
+    out = tmp_path / "r" if folder else None
+    run = dz.simulate(Farm(growth=0.0), 4, snapshots=Snapshots(every, ["place"]), compile=False, out=out)
+    captured(run, 16)
+    before = run._snapshots.ring.puts
+    run.extend(16 * 15 if every == 1 else 900)
+    # 15 groups to eight a buffer; 28 snapshots; 9 of them, which begin at a step of its own
+    assert run._snapshots.ring.puts - before == puts
+    whole = dz.simulate(Farm(growth=0.0), run.steps, snapshots=Snapshots(every, ["place"]), compile=False)
+    equal(run.snapshots, dict(whole.snapshots.items()))
+    if folder:
+        equal(load(out).snapshots, dict(whole.snapshots.items()))
+
+
+def test_what_has_not_left_the_device_is_written_by_a_save_and_dropped_with_its_chunk(tmp_path, every_step):
+    run = captured(dz.simulate(Farm(), 6, seed=5, snapshots=Snapshots(2), compile=False))
+    store = run._snapshots
+    with torch.no_grad():
+        carry, _ = run._take(run._carry, 6, 134, store)
+    assert (store.ring.puts, store.ring.entries) == (4, 4 + 64)  # two groups wait for others
+    store.drop(6 + 33)  # within the first
+    assert len(store.view(38)["step"]) == 20
+    equal(store.view(38), reference(every_step[1], 2, 38))
+    store.drop(6)
+    run.save(tmp_path / "r")
+    assert load(tmp_path / "r").snapshots["step"].tolist() == [0, 2, 4, 6]
+    with torch.no_grad():
+        run._carry, _ = run._take(run._carry, 6, 134, store)
+    run._steps = 134
+    store.copy_to(kept := Kept(), 134)
+    assert len(kept._taken) == 68
+    equal(run.snapshots, reference(every_step[1], 2, 134))
 
 
 def test_narrow_fields_and_those_that_do_not_fit(every_step):
@@ -151,12 +187,12 @@ def test_the_simulation_waits_where_all_buffers_hold_groups(monkeypatch, every_s
     real, rings = Kept.write, []
 
     def slow(self, place, arrays):
-        while rings and place == 10 and rings[0].waits == 0:
+        while rings and place >= 10 and rings[0].waits == 0:
             time.sleep(0.001)  # until the simulation has filled the ring and waits
         real(self, place, arrays)
 
     monkeypatch.setattr(Kept, "write", slow)
-    run = captured(dz.simulate(Farm(), 6, seed=5, snapshots=Snapshots(1, slots=2), compile=False), longest=8)
+    run = captured(dz.simulate(Farm(), 6, seed=5, snapshots=Snapshots(1, slots=2), compile=False), longest=4)
     rings.append(run._snapshots.ring)
     equal(run.extend(100).snapshots, reference(every_step[1], 1, 106))
     assert run._snapshots.ring.waits >= 1

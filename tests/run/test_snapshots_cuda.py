@@ -100,11 +100,11 @@ def test_buffers_are_pinned_and_steps_do_not_wait(no_waits) -> None:
     store.drop(run.steps)
 
 
-def test_a_graph_puts_once_and_leaves_the_carry_as_it_was() -> None:
+def test_graphs_put_together_and_leave_the_carry_as_it_was() -> None:
     run = dz.simulate(MODELS["sir"], 8, seed=3, snapshots=Snapshots(2), device="cuda", compile=True)
     ring = run._snapshots.ring
     assert ring.most == 32
-    for steps, puts in ((64, 1), (128, 2), (20, 2)):  # 20: eight snapshots and two
+    for steps, puts in ((64, 1), (128, 1), (20, 1), (64 * 11, 2)):  # eight groups of 32 to a buffer
         before = ring.puts, ring.entries
         run.extend(steps)
         assert (ring.puts - before[0], ring.entries - before[1]) == (puts, steps // 2)

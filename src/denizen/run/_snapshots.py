@@ -15,7 +15,7 @@ from denizen.model import State, plain
 from denizen.run._atomic import uninterrupted
 from denizen.run._narrow import Form, chosen, narrow, widen
 from denizen.run._ring import Pack, Ring
-from denizen.run._writer import Sink, Writer, snapshots
+from denizen.run._writer import Sink, Writer, arrays
 
 GROUP_BYTES = 64 << 20  # of fields that a group of snapshots keeps on the device, before they are narrowed
 
@@ -116,9 +116,8 @@ class SnapshotStore:
             StorageError: an earlier snapshot could not be written.
         """
         most = min(longest // self.every, GROUP_BYTES // max(self._bytes, 1), self.ring.room())
-        if most > 1:
-            self.flush()
-            self.ring.regroup(most)
+        self.flush()
+        self.ring.regroup(max(most, 1))
 
     def put(self, step: int, state: State) -> None:
         """Take a snapshot; waits where all buffers are full.
@@ -213,13 +212,14 @@ class SnapshotStore:
 
     def copy_to(self, sink: Sink, steps: int) -> None:
         """Write all snapshots of so many steps to another sink and make them safe there; nothing changes here."""
-        pending: dict[int, list[np.ndarray]] = {}
+        self.ring.send()
+        pending = [part for slot in self.ring.filled for part in slot.parts]
+        for place in range(pending[0].place if pending else self.count(steps)):
+            sink.write(place, [self.sink.read(place, field)[None] for field in range(len(self.forms))])
         for slot in self.ring.filled:
             self.ring.wait(slot)
-            pending |= dict(snapshots(slot))
-        for place in range(self.count(steps)):
-            fields = pending.get(place) or [self.sink.read(place, field) for field in range(len(self.forms))]
-            sink.write(place, fields)
+            for part in slot.parts:
+                sink.write(part.place, arrays(part))
         sink.sync()
 
     def keep_in(self, sink: Sink) -> None:
@@ -244,7 +244,8 @@ class Kept:
 
     def write(self, place: int, arrays: list[np.ndarray]) -> None:
         """See `Sink`."""
-        self._taken[place:] = [[values.copy() for values in arrays]]
+        copies = [values.copy() for values in arrays]
+        self._taken[place:] = [[values[k] for values in copies] for k in range(len(copies[0]))]
 
     def sync(self) -> None:
         """Memory is as safe as the process."""

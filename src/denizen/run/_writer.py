@@ -8,14 +8,17 @@ from typing import Protocol
 import numpy as np
 
 from denizen.run._atomic import uninterrupted
-from denizen.run._ring import Ring, Slot
+from denizen.run._ring import Part, Ring
 
 
 class Sink(Protocol):
     """Where snapshots are kept, by their place: 0 for the first."""
 
     def write(self, place: int, arrays: list[np.ndarray]) -> None:
-        """Take a snapshot over; `arrays` are only lent. What was written at or behind `place` before is void."""
+        """Take snapshots over, the first of which is number `place`: each field `[snapshots, …]`, only lent.
+
+        What was written at or behind `place` before is void.
+        """
         ...
 
     def sync(self) -> None:
@@ -73,6 +76,7 @@ class Writer:
 
     def flush(self) -> None:
         """Return when all that was put is safe; raises what writing raised."""
+        self.ring.send()
         if not self.running:
             self.error = None
             while self.ring.filled:
@@ -97,14 +101,14 @@ class Writer:
     def drop(self, count: int) -> None:
         """Take back all but the first `count` snapshots."""
         with self.ring.changed:
-            self._hand_back(count)
+            self.ring.drop(count)
             self.ring.changed.wait_for(lambda: not self._busy)
-            self._hand_back(count)  # an error has put back what was being written
+            self.ring.drop(count)  # an error has put back what was being written
             self.sink.trim(count)
 
     def hand_over(self, sink: Sink) -> None:
         """From now on write to another sink, which has all that was put so far; for a thread that is not at work."""
-        self._hand_back(0)
+        self.ring.drop(0)
         self.sink = sink
 
     # --- in the thread --------------------------------------------------------------------------------------------
@@ -137,24 +141,14 @@ class Writer:
             slot = ring.filled.popleft()
         try:
             ring.wait(slot)
-            for place, values in snapshots(slot):
-                self.sink.write(place, values)
-                slot.taken += 1
+            while slot.parts:
+                self.sink.write(slot.parts[0].place, arrays(slot.parts[0]))
+                slot.parts.popleft()
         except BaseException:
             with ring.changed:  # to be written again
                 ring.filled.appendleft(slot)
             raise
         ring.hand_back(slot)
-
-    def _hand_back(self, count: int) -> None:
-        """Free the slots of all but the first `count` snapshots."""
-        filled = self.ring.filled
-        with self.ring.changed:
-            for slot in list(filled):
-                slot.count = min(slot.count, count - slot.place)
-                if slot.count <= slot.taken:
-                    filled.remove(slot)
-                    self.ring.hand_back(slot)
 
     def _stop(self) -> None:
         with uninterrupted():  # a second Ctrl-C waits for the snapshot that is being written
@@ -166,9 +160,6 @@ class Writer:
             self._thread = None
 
 
-def snapshots(slot: Slot) -> Iterator[tuple[int, list[np.ndarray]]]:
-    """(place, fields) of each snapshot in a slot that is not written yet; they share its memory."""
-    assert slot.pack is not None, "filled"
-    whole = [tensor.numpy() for tensor in slot.pack.tensors]
-    for k in range(slot.taken, slot.count):
-        yield slot.place + k, [values[k] for values in whole]
+def arrays(part: Part) -> list[np.ndarray]:
+    """The fields of a part's snapshots, `[snapshots, …]` each; they share the slot's memory."""
+    return [tensor.numpy()[: part.count] for tensor in part.pack.tensors]

@@ -53,26 +53,36 @@ class ZarrSnapshots:
         self._lent: tuple[tuple[int, int], np.ndarray] | None = None  # the block that was read last
 
     def write(self, place: int, arrays: list[np.ndarray]) -> None:
-        """Gather or write a snapshot, not yet safe.
+        """Gather or write snapshots, not yet safe.
 
         Raises:
             StorageError: what counts is intact.
         """
         with self._explained():
-            blocks = self._opened(arrays)
-            group, within = divmod(place, blocks[0].each)
-            if blocks[0].each == 1:
-                for block, values in zip(blocks, arrays, strict=True):
-                    block.write(group, values[:, None])
-            else:
-                self._enter(group, within)
-                for whole, values in zip(self._gathered, arrays, strict=True):
-                    whole[:, within] = values
-                self._unsaved = True
-                if within == blocks[0].each - 1:
-                    self._write_group(blocks[0].each)
-            self._lent = None
-            self.digests[place:] = [" ".join(map(_digest, arrays))]
+            each = self._opened([values[0] for values in arrays])[0].each
+            stop = place + len(arrays[0])
+            while place < stop:
+                some = min(stop, place - place % each + each) - place  # those that lie in one chunk
+                self._write_some(place, [values[:some] for values in arrays])
+                words = zip(*(map(_digest, values[:some]) for values in arrays), strict=True)
+                self.digests[place:] = map(" ".join, words)
+                place, arrays = place + some, [values[some:] for values in arrays]
+
+    def _write_some(self, place: int, arrays: list[np.ndarray]) -> None:
+        """Gather or write snapshots that lie in one chunk."""
+        group, within = divmod(place, self._blocks[0].each)
+        self._lent = None
+        if self._blocks[0].each == 1:
+            for block, values in zip(self._blocks, arrays, strict=True):
+                block.write(group, values.swapaxes(0, 1))
+            return
+        self._enter(group, within)
+        end = within + len(arrays[0])
+        for whole, values in zip(self._gathered, arrays, strict=True):
+            whole[:, within:end] = values.swapaxes(0, 1)
+        self._unsaved = True
+        if end == self._blocks[0].each:
+            self._write_group(end)
 
     def sync(self) -> None:
         """Bring what was gathered to the disk, and let readers see all of it."""
