@@ -10,7 +10,7 @@ import torch
 
 from denizen.app import _cli, _commands
 from denizen.errors import DataError, InputError, StorageError
-from denizen.nn import attention_maps, quantize_int8
+from denizen.nn import attention_maps, quantize_int8, task
 from denizen.zoo import dotgat
 from denizen.zoo.dotgat import Settings, pictures
 from denizen.zoo.dotgat.folder import Folder
@@ -188,6 +188,34 @@ def test_folders_that_cannot_be_used(tmp_path):
         dotgat.resume(folder)
 
 
+def test_baselines_by_hand():
+    """Of the next row: two agents, each seeing one of two columns; the third column is the one of ones."""
+    rows = torch.tensor([[[1.0, 5.0, 1.0], [2.0, 6.0, 1.0], [4.0, 9.0, 1.0]]])
+    inputs, targets = {"training": rows, "test": rows}, {"training": rows[:, 1:, :2], "test": rows[:, 1:, :2]}
+    inputs = {name: x[:, :-1] for name, x in inputs.items()}
+    sensing = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+    found = dotgat.baselines(dotgat.Data(task("nextrow"), sensing, None, inputs, targets, {}))
+    # Rows 1, 5 and 2, 6 before 2, 6 and 4, 9; means of what comes: 3 and 7.5.
+    assert found["mean"] == pytest.approx((1 + 1.5**2 + 1 + 1.5**2) / 4)
+    assert found["last value"] == pytest.approx((1 + 1 + 4 + 9) / 4)
+    assert found["last value, alone"] == pytest.approx((1 + 1.5**2 + 4 + 1.5**2 + 1 + 1 + 1 + 9) / 8)
+    assert found["mean of seen columns, alone"] == pytest.approx((1 + 25 + 4 + 49 + 9 + 1 + 4 + 9) / 8)
+    classes = {name: x.argmax(-1) for name, x in targets.items()}
+    found = dotgat.baselines(dotgat.Data(task("argmax_next"), sensing, None, inputs, classes, {}))
+    assert found == {"last value": 1.0, "last value, alone": 0.5, "most frequent class": 1.0}
+
+
+def test_a_manifest_tells_what_is_seen_and_who_can_talk(tmp_path):
+    dotgat.train(tiny(epochs=1), tmp_path / "columns")
+    facts = Folder.open(tmp_path / "columns").manifest["data"]
+    assert (facts["columns_seen"], facts["social"]["edges"], facts["social"]["components"]) == (2, 8, 1)
+    dotgat.train(tiny(epochs=1, task="lrmc", neighbours=0, density=0.8), tmp_path / "entries")
+    facts = Folder.open(tmp_path / "entries").manifest["data"]
+    assert 0 < facts["coverage"] <= 1
+    assert 0 < facts["overlap_mean"] < 1
+    assert "social" not in facts
+
+
 def test_pictures_and_maps(tmp_path):
     trained = dotgat.train(tiny(epochs=2))
     data = dotgat.draw(TINY)
@@ -217,7 +245,9 @@ def test_the_command_line(tmp_path, capsys):
     capsys.readouterr()
     _commands.resume(_cli.parse(["resume", str(folder)]), Console(width=200))
     _commands.show(_cli.parse(["show", str(folder)]), Console(width=200))
-    assert capsys.readouterr().out.count("agents together") == 2
+    told = capsys.readouterr().out
+    assert told.count("agents together") == 2
+    assert told.count("social graph: 6 pairs, 2 to 2 contacts each, connected") == 2
     with pytest.raises(InputError, match="--steps"):
         _commands.resume(_cli.parse(["resume", str(folder), "--steps", "3"]), Console(quiet=True))
 

@@ -97,6 +97,7 @@ def show(path: Path, console: "Console") -> None:
         f"{settings['task']} by {settings['agents']} agents ({settings['variant']}), {manifest['epochs']} of "
         f"{settings['epochs']} epochs, {manifest['status']}", highlight=False,
     )  # fmt: skip
+    _tell_graph(manifest, console)
     report = _reporter(console)
     for row in manifest["metrics"][-5:]:
         report(row)
@@ -121,6 +122,7 @@ def _tell(trained: "Trained", console: "Console") -> None:
 
     assert trained.folder is not None
     console.print(f"ended: {trained.reason}", highlight=False)
+    _tell_graph(Folder.open(trained.folder).manifest, console)
     console.print(_table(trained.results))
     try:
         made = draw_all(trained.model, draw(trained.settings), trained.metrics, trained.results, trained.folder)
@@ -128,6 +130,16 @@ def _tell(trained: "Trained", console: "Console") -> None:
     except MissingExtra as error:
         console.print(f"no pictures: {error}", highlight=False)
     console.print(f"run folder  {trained.folder}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _tell_graph(manifest: dict[str, Any], console: "Console") -> None:
+    graph = manifest["data"].get("social")
+    if graph:
+        parts = "connected" if graph["components"] == 1 else f"{graph['components']} parts that never hear each other"
+        console.print(
+            f"social graph: {graph['edges']} pairs, {graph['degree_min']} to {graph['degree_max']} contacts each, "
+            f"{parts}", highlight=False,
+        )  # fmt: skip
 
 
 def _table(results: dict[str, Any]) -> Any:

@@ -70,10 +70,10 @@ def draw(settings: Settings) -> Data:
     if asked.name == "nonlin_function":
         target = NonlinearTarget.fit(series.values[rows["training"]], settings.seed)
     pairs = {name: examples(asked, series.values[at], target) for name, at in rows.items()}
-    sensing, known = _sensing(settings, asked)
+    sensing, known, sensed = _sensing(settings, asked)
     seen = {name: pair[0].flatten(1) if asked.name == "lrmc" else pair[0] for name, pair in pairs.items()}
     inputs = {name: pad(x, (0, 1), value=1.0) for name, x in seen.items()}
-    facts = {**series.facts, "redrawn": series.redrawn, **{name: len(at) for name, at in rows.items()}}
+    facts = {**series.facts, "redrawn": series.redrawn, **{name: len(at) for name, at in rows.items()}, **sensed}
     if target is not None:
         facts |= {"mean": target.mean, "std": target.std, "gain": target.gain, "weights": target.weights.tolist()}
     return Data(
@@ -81,22 +81,28 @@ def draw(settings: Settings) -> Data:
     )
 
 
-def _sensing(settings: Settings, asked: Task) -> tuple[Tensor, Tensor | None]:
+def _sensing(settings: Settings, asked: Task) -> tuple[Tensor, Tensor | None, dict[str, object]]:
+    """What each agent sees, what is known at all, and facts about both."""
     if asked.name != "lrmc":
-        return sense_columns(settings.agents, settings.features, settings.share, settings.seed), None
+        seen = sense_columns(settings.agents, settings.features, settings.share, settings.seed)
+        return seen, None, {"columns_seen": int(seen[0].sum()), "coverage": float(seen.amax(0).mean())}
     found = sense_entries(
         settings.agents, settings.times, settings.features, density=settings.density, share=settings.share,
         rank=settings.rank, seed=settings.seed,
     )  # fmt: skip
-    return found.seen.flatten(1).float(), found.known.flatten()
+    facts: dict[str, object] = {"coverage": found.coverage, "clipped": found.clipped}
+    if settings.agents > 1:
+        facts |= {"overlap_mean": found.overlap_mean, "overlap_variance": found.overlap_variance}
+    return found.seen.flatten(1).float(), found.known.flatten(), facts
 
 
 def baselines(data: Data) -> dict[str, float]:
     """Scores on the test split of answers that need no attention, by the name of each.
 
     Mean squared error for values, accuracy for classes. "Alone" is what single agents reach on average from the columns
-    that they see: the last value where they see it and the mean of the training split elsewhere, and least squares on
-    their current row. Without "alone", all columns are seen.
+    that they see: the last value where they see it and elsewhere the mean of the training split, or of the columns that
+    they see; least squares on their current row; the largest of the columns that they see. Without "alone", all columns
+    are seen.
     """
     if data.task.name == "lrmc":
         assert data.known is not None
@@ -106,18 +112,26 @@ def baselines(data: Data) -> dict[str, float]:
     every = data.task.every_time
     now = {name: (x if every else x[:, -1:]).flatten(0, 1) for name, x in data.inputs.items()}
     wanted = {name: (y if every else y[:, None]).flatten(0, 1) for name, y in data.targets.items()}
+    columns = data.sensing[:, :-1] > 0  # without the ones
     if data.task.classes:
+        largest = [now["test"][:, :-1].masked_fill(~seen, -torch.inf).argmax(-1) for seen in columns]
         common = wanted["training"].mode().values
         return {
             "last value": float((now["test"][:, :-1].argmax(-1) == wanted["test"]).float().mean()),
+            "last value, alone": float(torch.stack([(x == wanted["test"]).float().mean() for x in largest]).mean()),
             "most frequent class": float((wanted["test"] == common).float().mean()),
         }
     mean = wanted["training"].mean(0)
     found = {"mean": float((mean - wanted["test"]).square().mean())}
     if wanted["test"].shape[-1] == now["test"].shape[-1] - 1:
-        found["last value"] = float((now["test"][:, :-1] - wanted["test"]).square().mean())
-        alone = [torch.where(seen[:-1] > 0, now["test"][:, :-1], mean) for seen in data.sensing]
-        found["last value, alone"] = float(torch.stack([(x - wanted["test"]).square().mean() for x in alone]).mean())
+        last = now["test"][:, :-1]
+        found["last value"] = float((last - wanted["test"]).square().mean())
+        for name, others in (
+            ("last value, alone", [mean] * len(columns)),
+            ("mean of seen columns, alone", [last[:, seen].mean(1, keepdim=True) for seen in columns]),
+        ):
+            alone = [torch.where(seen, last, other) for seen, other in zip(columns, others, strict=True)]
+            found[name] = float(torch.stack([(x - wanted["test"]).square().mean() for x in alone]).mean())
     found["linear"] = _least_squares(now, wanted, torch.ones_like(data.sensing[0]))
     errors = [_least_squares(now, wanted, seen) for seen in data.sensing]
     return {**found, "linear, alone": sum(errors) / len(errors)}

@@ -61,6 +61,11 @@ class Answers(nn.Module):
         outputs = self.body(inputs).outputs
         return outputs if self.task.every_time else outputs[:, -1]
 
+    def facts(self) -> dict[str, object]:
+        """Who can talk to whom, for a manifest: degrees and connectedness; nothing where it is everyone or nobody."""
+        core = self.body.core if isinstance(self.body, DotGAT | DotGATReference) else self.body
+        return {} if core.bias is None else {"social": core.bias.facts()._asdict()}
+
 
 def network_config(settings: Settings, data: Data) -> DotGATConfig:
     """Sizes and switches of the attention network."""

@@ -89,7 +89,7 @@ def train(
     data = draw(settings)
     training = _Training(settings, data, device)
     if folder is not None and _rank() == 0:
-        training.folder = Folder.create(folder, settings, data.facts)
+        training.folder = Folder.create(folder, settings, {**data.facts, **training.model.facts()})
     return training.run(report)
 
 
