@@ -15,8 +15,8 @@ from denizen.ops import _mlp
 _FORWARD = {"ROWS": 64, "num_warps": 4}
 _FORWARD_FEW = {"ROWS": 16, "num_warps": 4}  # where there are few rows, so that every multiprocessor has some
 _FEW = 1 << 14
-_GRADIENTS = {"ROWS": 64, "num_warps": 4}
-_PROGRAMS = 132  # of the gradients of a tower, one a multiprocessor of an H100: each leaves a part of the sum over rows
+_GRADIENTS = {"ROWS": 32, "num_warps": 4}
+_PROGRAMS = 264  # of the gradients of a tower, two a multiprocessor of an H100: each leaves a part of the sum over rows
 _COLUMNS = 32  # of the parts, which one program adds up
 
 
@@ -25,9 +25,7 @@ def _active(x, RELU: tl.constexpr):
     if RELU:
         y = tl.maximum(x, 0.0)
     else:
-        e = tl.exp(-2.0 * tl.abs(x))
-        y = (1.0 - e) / (1.0 + e)
-        y = tl.where(x < 0, -y, y)
+        y = 1.0 - 2.0 / (1.0 + tl.exp(2.0 * x))  # at both ends exp gives 0 and inf, as it should
     return y
 
 
@@ -88,8 +86,10 @@ def _gradients(
     back3 = tl.load(w[4] + c[:, None] * H2 + b[None, :], mask=(c < H3)[:, None] & (b < H2)[None, :], other=0.0)
     bias1 = tl.load(w[1] + a, mask=a < H1, other=0.0)
     bias2 = tl.load(w[3] + b, mask=b < H2, other=0.0)
-    dw1, db1 = tl.zeros((P1, PI), tl.float32), tl.zeros((ROWS, P1), tl.float32)
-    dw2, db2 = tl.zeros((P2, P1), tl.float32), tl.zeros((ROWS, P2), tl.float32)
+    # Sums over rows are products with ones, of which 16 columns are the fewest: adding rows takes a barrier a tile.
+    ones = tl.full((ROWS, 16), 1.0, tl.float32)
+    dw1, db1 = tl.zeros((P1, PI), tl.float32), tl.zeros((P1, 16), tl.float32)
+    dw2, db2 = tl.zeros((P2, P1), tl.float32), tl.zeros((P2, 16), tl.float32)
     dw3, db3 = tl.zeros((P2, P3), tl.float32), tl.zeros((ROWS, P3), tl.float32)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         rows = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
@@ -102,18 +102,18 @@ def _gradients(
         db3 += g
         g = tl.dot(g, back3, input_precision=PRECISION) * _slope(two, RELU)
         dw2 += tl.dot(tl.trans(g), one, input_precision=PRECISION)
-        db2 += g
+        db2 += tl.dot(tl.trans(g), ones, input_precision=PRECISION)
         g = tl.dot(g, back2, input_precision=PRECISION) * _slope(one, RELU)
         dw1 += tl.dot(tl.trans(g), given, input_precision=PRECISION)
-        db1 += g
+        db1 += tl.dot(tl.trans(g), ones, input_precision=PRECISION)
     # Each begins at a multiple of 4 numbers, as `_mlp.starts` has it.
     tl.store(part + a[:, None] * IN + k[None, :], dw1, mask=(a < H1)[:, None] & (k < IN)[None, :])
     part += (H1 * IN + 3) // 4 * 4
-    tl.store(part + a, tl.sum(db1, 0), mask=a < H1)
+    tl.store(part + a, tl.max(db1, 1), mask=a < H1)
     part += (H1 + 3) // 4 * 4
     tl.store(part + b[:, None] * H1 + a[None, :], dw2, mask=(b < H2)[:, None] & (a < H1)[None, :])
     part += (H2 * H1 + 3) // 4 * 4
-    tl.store(part + b, tl.sum(db2, 0), mask=b < H2)
+    tl.store(part + b, tl.max(db2, 1), mask=b < H2)
     part += (H2 + 3) // 4 * 4
     tl.store(part + c[None, :] * H2 + b[:, None], dw3, mask=(c < H3)[None, :] & (b < H2)[:, None])
     part += (H3 * H2 + 3) // 4 * 4
