@@ -4,20 +4,21 @@
 
 Checked first, in the same call: values and gradients of the network against plain layers in float32, by the share of
 the norm that differs, beside the share by which plain layers in bfloat16 differ. Times are microseconds of a captured
-call, the best of five. `--sweep` tries tiles, warps and loads under way of each kernel; the defaults are in
-`denizen.ops._cuda_conv`.
+call, the best of five. `--sweep` tries the kernels of `_conv_candidates` (40 s on 16 cores).
 """
 
 import argparse
 import copy
 import functools
-import itertools
 import json
+import multiprocessing
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+import _conv_candidates
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -26,6 +27,7 @@ from denizen import ops
 from denizen.ops import _cuda_conv
 from denizen.rl._planes import Planes
 
+PROCESSES = 14
 LAYERS = ((24, 32, 1), (32, 64, 9), (64, 64, 9))  # channels in (of the first: of its patches), out, offsets
 
 
@@ -91,29 +93,63 @@ def kernels(looks):
             yield f"{name} forward cuDNN", lambda i=image, k=kernel: F.conv2d(i, k, padding=1), work
 
 
+def repeats(looks):
+    """Whether cuDNN's weight gradient of 64 to 64 channels, asked to be deterministic, gives one graph's bits again."""
+    make = {"device": "cuda", "dtype": torch.bfloat16}
+    image, slope = (torch.rand(looks, 11, 11, 64, **make).permute(0, 3, 1, 2) for _ in range(2))
+    kernel = torch.zeros(64, 64, 3, 3, **make).contiguous(memory_format=torch.channels_last)
+
+    def call():
+        given = (slope, image, kernel, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, (False, True, False))
+        return torch.ops.aten.convolution_backward(*given)[1]
+
+    first, graph = call().clone(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        shown = call()
+    found = []
+    for _ in range(4):
+        graph.replay()
+        found.append(torch.equal(shown, first))
+    return all(found)
+
+
+def compiled(share):
+    """In a process of its own: compile this share of the candidates into Triton's cache."""
+    _conv_candidates.compile_ahead(share, PROCESSES)
+
+
 def sweep(looks):
-    """Microseconds of each kernel by (cells of a tile, cells of a step, warps, loads under way)."""
-    settings = itertools.product((128, 256), (64, 128), (4, 8), (3, 4))
-    for cells, deep, warps, stages in settings:
-        _cuda_conv._CELLS, _cuda_conv._DEEP, _cuda_conv._WARPS = cells, deep, warps
-        _cuda_conv._stages = lambda x, stages=stages: stages
-        for name, call, work in kernels(looks):
-            slopes = "weight" in name  # `both` goes by the tile of its first kernel
-            if "cuDNN" in name or name.startswith("24") or (cells != 128 if slopes else deep != 64):
-                continue
-            try:
-                found = microseconds(call, 5)
-            except Exception as error:  # Triton's error for too much shared memory is of a type of its own
-                print(name, cells, deep, warps, stages, type(error).__name__, flush=True)
-                continue
-            yield {
-                "kernel": name,
-                "tile": deep if slopes else cells,
-                "warps": warps,
-                "stages": stages,
-                "us": found,
-                "TFLOPS": work / found * 1e3,
-            }
+    """Candidates of `_conv_candidates`, each checked against the operations: microseconds."""
+    began = time.perf_counter()
+    with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
+        pool.map(compiled, range(PROCESSES))
+    print(f"compiled in {time.perf_counter() - began:.1f} s", flush=True)
+    make = {"device": "cuda", "dtype": torch.bfloat16}
+
+    def timed(name, options, call, work, expected):
+        try:
+            wrong = float((call().float() - expected.float()).norm() / expected.float().norm())
+            found = microseconds(call, 5)
+        except Exception as error:  # Triton's error for too much shared memory is of a type of its own
+            row = {"kernel": name, **options, "error": type(error).__name__}
+        else:
+            row = {"kernel": name, **options, "wrong": wrong, "us": found, "TFLOPS": work / found * 1e3}
+        print(row, flush=True)
+        return row
+
+    for kind, inputs, outputs, options in _conv_candidates.turned_calls():
+        x, weight = torch.rand(looks, 11, 11, inputs, **make), torch.randn(9, inputs, outputs, **make)
+        bias, shown = torch.randn(outputs, device="cuda"), torch.randn(looks, 11, 11, outputs, **make).relu_()
+        given = (bias, None) if kind == "forward" else (None, shown)
+        call = functools.partial(_conv_candidates.turned, x, weight, *given, options)
+        expected = _cuda_conv.convolved(x, weight, *given)
+        work = 2 * looks * 121 * inputs * outputs * 9 / 1e9
+        yield timed(f"{inputs}-{outputs} {kind}", options, lambda call=call: call()[0], work, expected)
+    for inputs, options in _conv_candidates.slope_calls():
+        x, grad = torch.rand(looks, 11, 11, inputs, **make), torch.randn(looks, 11, 11, 64, **make)
+        call = functools.partial(_conv_candidates.slope, x, grad, options)
+        work = 2 * looks * 121 * inputs * 64 * 9 / 1e9
+        yield timed(f"{inputs}-64 weight", options, call, work, ops.conv_weight_gradient(x, grad, 9)[0])
 
 
 def main():
@@ -126,8 +162,10 @@ def main():
     net = Planes((2, 11, 11), (32, 64, 64), 512).cuda()
     plain = nn.Sequential(*[copy.deepcopy(layer) for layer in net])
     seen, grad = (torch.rand(2048, 2, 11, 11, device="cuda") < 0.01).float(), torch.randn(2048, 512, device="cuda")
+    torch.backends.cudnn.deterministic = True
     facts = {"card": torch.cuda.get_device_name(), "torch": torch.__version__, "check": check(net, plain, seen, grad)}
     print(facts, flush=True)
+    print("cuDNN's weight gradient repeats its bits:", repeats(given.looks), flush=True)
     rows = []
     for name, call, work in kernels(given.looks):
         found = microseconds(call)
