@@ -107,6 +107,15 @@ def test_any_number_of_worlds(tools: Any) -> None:
         tools.both(ops.draw_mask, torch.rand(worlds, 37), True, tools.empty, key, tools.step, 2)
 
 
+def test_a_large_number_of_worlds(tools: Any) -> None:
+    """CUDA launches at most 65,535 blocks along the second axis of a grid."""
+    worlds, graph, weighted = 65_537, tools.random_graph(3, 7), tools.random_graph(3, 7, weighted=True)
+    values = mask(worlds, 3)
+    sums(tools, graph, values, mask(worlds, 3))
+    sums(tools, weighted, 5 * values, mask(1, 3))
+    tools.both(ops.histogram, values, None, 1, 4)
+
+
 def test_every_dtype_at_its_ends(tools: Any) -> None:
     graph = tools.random_graph(40, 200)
     for dtype in (torch.int8, torch.uint8, torch.int16, torch.int32):

@@ -23,7 +23,7 @@ FEW = (
     " or weights_of_a_hub or first_flagged or backward_sums or adam or values_and_gradients"
     " or against_a_matrix and 3-True or convolutions and shape1"
 )
-ALL = "not threads and not hub and not number_of and not repeats"
+ALL = "not large_number and not threads and not hub and not number_of and not repeats"
 
 
 def interpret(expression: str) -> None:

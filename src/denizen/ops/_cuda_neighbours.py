@@ -17,6 +17,13 @@ _FEW = 300_000  # agents up to which smaller blocks, of which there are more, we
 
 
 @triton.jit
+def _whose(n, SIZE: tl.constexpr):
+    """(world, block of agents) of this program; a grid's second axis would end at 65,535 worlds."""
+    blocks = tl.cdiv(n, SIZE)
+    return (tl.program_id(0) // blocks).to(tl.int64), tl.program_id(0) % blocks
+
+
+@triton.jit
 def _note(chosen, notes, SIZE: tl.constexpr):
     """Write the lanes of chosen agents to the front of `notes`; returns their number."""
     rank = tl.cumsum(chosen.to(tl.int32), 0)
@@ -43,9 +50,8 @@ def _add_counts_kernel(
     WAY: tl.constexpr, EVERY: tl.constexpr, HAS_WHERE: tl.constexpr, HAS_CLEAR: tl.constexpr, BYTES: tl.constexpr,
     SIZE: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
-    world = tl.program_id(1).to(tl.int64)
-    row, block = world * n, tl.program_id(0)
-    first = block.to(tl.int64) * SIZE
+    world, block = _whose(n, SIZE)
+    row, first = world * n, block.to(tl.int64) * SIZE
     j = first + tl.arange(0, SIZE)
     if HAS_CLEAR:
         tl.store(clear + row + j, tl.zeros((SIZE,), clear.dtype.element_ty), mask=j < n)
@@ -96,8 +102,8 @@ def _add_fixed_kernel(
     values, weight, notes, out_ptr, out_idx, out_edge, total, clear, bad, n, scale, bound, HAS_WEIGHT: tl.constexpr,
     HAS_CLEAR: tl.constexpr, SIZE: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(1).to(tl.int64) * n
-    first = tl.program_id(0).to(tl.int64) * SIZE
+    world, block = _whose(n, SIZE)
+    row, first = world * n, block.to(tl.int64) * SIZE
     j = first + tl.arange(0, SIZE)
     if HAS_CLEAR:
         tl.store(clear + row + j, tl.zeros((SIZE,), clear.dtype.element_ty), mask=j < n)
@@ -119,7 +125,7 @@ def _add_fixed_kernel(
                     message = message * tl.load(weight + at, mask=use, other=0.0)
                 good = tl.abs(message) <= bound
                 if tl.max((use & ~good).to(tl.int32)) > 0:
-                    tl.atomic_max(bad + tl.program_id(1), 1)
+                    tl.atomic_max(bad + world, 1)
                 fixed = _round(tl.where(good, message, 0.0) * scale)
                 place = row + tl.load(out_idx + edge, mask=use, other=0).to(tl.int64)
                 tl.atomic_add(total + place, fixed, mask=use & (fixed != 0), sem="relaxed")
@@ -137,8 +143,8 @@ def _round(x):
 
 @triton.jit
 def _from_fixed_kernel(total, where, bad, out, n, where_stride, unit, HAS_WHERE: tl.constexpr, BLOCK: tl.constexpr):
-    world = tl.program_id(1).to(tl.int64)
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    world, block = _whose(n, BLOCK)
+    i = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     value = (tl.load(total + world * n + i, mask=i < n, other=0).to(tl.float64) * unit).to(tl.float32)
     if HAS_WHERE:
         value = tl.where(tl.load(where + world * where_stride + i, mask=i < n, other=0) != 0, value, 0.0)
@@ -151,8 +157,8 @@ def _pull_kernel(
     values, weight, ptr, idx, edge, out, n, num_sources, HAS_WEIGHT: tl.constexpr, HAS_EDGE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    world = tl.program_id(1).to(tl.int64)
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    world, block = _whose(n, BLOCK)
+    i = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
     start = tl.load(ptr + i, mask=inside, other=0)
     stop = tl.load(ptr + i + 1, mask=inside, other=0)
@@ -169,12 +175,12 @@ def _pull_kernel(
     tl.store(out + world * n + i, total, mask=inside)
 
 
-def _launch(values: torch.Tensor) -> tuple[tuple[int, int], torch.Tensor, dict[str, int]]:
+def _launch(values: torch.Tensor) -> tuple[tuple[int], torch.Tensor, dict[str, int]]:
     """(grid, room for notes, constants) of a kernel that notes agents."""
     worlds, n = values.shape
     size = 128 if n <= _FEW else 256
     notes = torch.empty(worlds, n, dtype=torch.int16, device=values.device)
-    return (triton.cdiv(n, size), worlds), notes, {"SIZE": size, "LANES": _LANES, "EDGES": _EDGES, "num_warps": 1}
+    return (triton.cdiv(n, size) * worlds,), notes, {"SIZE": size, "LANES": _LANES, "EDGES": _EDGES, "num_warps": 1}
 
 
 def add_counts(
@@ -235,7 +241,7 @@ def sum_fixed(
     if out.numel():
         where = None if where is None else where.contiguous()
         stride = n if where is not None and where.shape[0] > 1 else 0
-        _from_fixed_kernel[(triton.cdiv(n, 1024), worlds)](
+        _from_fixed_kernel[(triton.cdiv(n, 1024) * worlds,)](
             total, where, bad, out, n, stride, 2.0**-bits, HAS_WHERE=where is not None, BLOCK=1024
         )
     return out
@@ -249,7 +255,7 @@ def pull(
     worlds, n = values.shape
     out = torch.empty(values.shape, dtype=torch.float32, device=values.device)
     if out.numel():
-        _pull_kernel[(triton.cdiv(n, 256), worlds)](
+        _pull_kernel[(triton.cdiv(n, 256) * worlds,)](
             values, weight, pointer, index, edge, out, n, n, HAS_WEIGHT=weight is not None, HAS_EDGE=edge.numel() > 0,
             BLOCK=256, enable_fp_fusion=False,
         )  # fmt: skip

@@ -11,12 +11,13 @@ _MOST_BINS = 1024  # above, programs add to the counts directly
 
 @triton.jit
 def _histogram_kernel(
-    codes, group, counts, n, num_codes, bins, rounds, HAS_GROUP: tl.constexpr, BINS: tl.constexpr, BLOCK: tl.constexpr
-):
-    world = tl.program_id(1).to(tl.int64)
+    codes, group, counts, n, num_codes, bins, parts, rounds,
+    HAS_GROUP: tl.constexpr, BINS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    world, part = (tl.program_id(0) // parts).to(tl.int64), tl.program_id(0) % parts
     found = tl.zeros((BINS,), tl.int32)
     for k in range(rounds):
-        i = (tl.program_id(0).to(tl.int64) * rounds + k) * BLOCK + tl.arange(0, BLOCK)
+        i = (part.to(tl.int64) * rounds + k) * BLOCK + tl.arange(0, BLOCK)
         place = tl.load(codes + world * n + i, mask=i < n, other=0).to(tl.int32)
         if HAS_GROUP:
             place += tl.load(group + i, mask=i < n, other=0).to(tl.int32) * num_codes
@@ -27,8 +28,9 @@ def _histogram_kernel(
 
 @triton.jit
 def _scatter_kernel(codes, group, counts, n, num_codes, bins, HAS_GROUP: tl.constexpr, BLOCK: tl.constexpr):
-    world = tl.program_id(1).to(tl.int64)
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    blocks = tl.cdiv(n, BLOCK)
+    world = (tl.program_id(0) // blocks).to(tl.int64)
+    i = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     place = tl.load(codes + world * n + i, mask=i < n, other=0).to(tl.int64)
     if HAS_GROUP:
         place += tl.load(group + i, mask=i < n, other=0).to(tl.int64) * num_codes
@@ -44,13 +46,14 @@ def add_histogram(counts: torch.Tensor, codes: torch.Tensor, group: torch.Tensor
     codes, group = codes.contiguous(), None if group is None else group.contiguous()
     programs = triton.cdiv(n, _BLOCK)
     if bins >= _MOST_BINS:
-        _scatter_kernel[(programs, worlds)](
+        _scatter_kernel[(programs * worlds,)](
             codes, group, counts, n, num_codes, bins, HAS_GROUP=group is not None, BLOCK=_BLOCK
         )
         return
     rounds = triton.cdiv(programs, max(1, _PROGRAMS // worlds))
-    _histogram_kernel[(triton.cdiv(programs, rounds), worlds)](
-        codes, group, counts, n, num_codes, bins, rounds, HAS_GROUP=group is not None,
+    parts = triton.cdiv(programs, rounds)
+    _histogram_kernel[(parts * worlds,)](  # a second axis would end at 65,535 worlds
+        codes, group, counts, n, num_codes, bins, parts, rounds, HAS_GROUP=group is not None,
         BINS=triton.next_power_of_2(bins + 1), BLOCK=_BLOCK,
     )  # fmt: skip
 
