@@ -19,8 +19,13 @@ def budget(*limits, **named):
     return dz.budget(*limits, device="simulated", **named)
 
 
-DEVICE = budget().device
+DEVICE = "simulated:0"
 NONE = {"host_reads": None, "transfers": None, "recompiles": None}
+
+
+@pytest.fixture(autouse=True)
+def _known_to_torch():
+    assert str(budget().device) == DEVICE
 
 
 @pytest.fixture

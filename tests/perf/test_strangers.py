@@ -15,12 +15,13 @@ from torch.nn import functional as F
 
 import denizen as dz
 
-SNIPPETS = runpy.run_path(str(Path(__file__).with_name("strangers_snippets.py")))
-FAULTS, LOOKALIKES = SNIPPETS["FAULTS"], SNIPPETS["LOOKALIKES"]
+HERE = Path(__file__).parent
+FAULTS = runpy.run_path(str(HERE / "strangers_snippets.py"))["FAULTS"]
+FORMS = runpy.run_path(str(HERE / "strangers_forms.py"))
 CASES = [(name, "faulty", faulty) for name, (faulty, _) in FAULTS.items()]
 CASES += [(name, "mended", mended) for name, (_, mended) in FAULTS.items()]
-CASES += [(name, "faulty", source) for name, source in SNIPPETS["HOSTILE"].items()]
-CASES += [(name, "harmless", source) for name, source in LOOKALIKES.items()]
+CASES += [(name, "faulty", source) for name, source in FORMS["HOSTILE"].items()]
+CASES += [(name, "harmless", source) for name, source in FORMS["LOOKALIKES"].items()]
 MARK = re.compile(r"  # ([a-z0-9 -]+)$")
 COUNTED = ("host-sync-", "h2d-", "roundtrip", "d2h-", "graph-break")  # what a budget limits unless it is told to
 

@@ -33,7 +33,7 @@ class Operations(TorchDispatchMode):
         ops: in order.
         steps: numbers of the steps that were recorded.
         copied: clones that changed nothing of their source's layout.
-        pairs: rows of what is computed for all pairs of one tensor's rows, by line.
+        pairs: rows of what is computed for all pairs of one tensor's rows, and whether they are real, by line.
         matrices: large square ones and those of yes and no, by line.
         narrow: places that read whole numbers which need fewer bytes: (place, dtype, least, greatest, bytes).
         inputs: bytes of distinct memory of the last step that it did not make itself.
@@ -58,7 +58,7 @@ class Operations(TorchDispatchMode):
         self.ops: list[Op] = []
         self.steps: list[int] = []
         self.copied: list[Copied] = []
-        self.pairs: dict[tuple[str, int], tuple[Place, int]] = {}
+        self.pairs: dict[tuple[str, int], tuple[Place, int, bool]] = {}
         self.matrices: dict[tuple[str, int], list[Matrix]] = {}
         self.narrow: dict[tuple[str, int], tuple[Place, torch.dtype, int, int, int]] = {}
         self.inputs: dict[int, int] = {}
@@ -187,7 +187,7 @@ class Operations(TorchDispatchMode):
             return
         rows = _pairs(op, given, results)
         if rows >= SQUARE:
-            self.pairs[op.line] = op.place, rows
+            self.pairs[op.line] = op.place, rows, given[0].is_floating_point()
         few = op.dtype == torch.bool and len(op.shape) == 2 and op.shape[1] >= SQUARE  # contacts, perhaps
         for tensor in (*given, *results):
             if tensor.device.type != self.device or tensor.layout is not torch.strided:

@@ -13,7 +13,7 @@ from denizen._watch._places import USER, Place, role
 from denizen.perf._doctor_diagnosis import NOTE, WARNING, Diagnosis, at, period_of
 from denizen.perf._doctor_graphs import kept
 from denizen.perf._doctor_loops import loops
-from denizen.perf._doctor_ops import PRODUCTS
+from denizen.perf._doctor_ops import PRODUCTS, SQUARE
 from denizen.perf._doctor_phases import Watched
 from denizen.perf._doctor_records import Op
 
@@ -118,10 +118,13 @@ def _pairs(seen: Watched) -> list[Diagnosis]:
     looked, steps = seen.operations, seen.operations.steps
     matrices = [matrix for many in looked.matrices.values() for matrix in many if not matrix.weight]
     made: dict[tuple[str, str, int], list[Place]] = {}
-    for place, rows in looked.pairs.values():
-        made.setdefault((place.file, place.function, rows), []).append(place)
+    compared = _compared(looked.ops)
+    for place, rows, real in looked.pairs.values():
+        if real or rows not in compared:
+            made.setdefault((place.file, place.function, rows), []).append(place)
     for matrix in matrices:
-        if matrix.rows == matrix.columns and matrix.share:  # all zeros: a buffer, or a batch of as many rows as columns
+        square = matrix.rows == matrix.columns and matrix.rows not in compared
+        if square and matrix.share:  # all zeros: a buffer, or a batch of as many rows as columns
             made.setdefault((matrix.place.file, matrix.place.function, matrix.rows), []).append(matrix.place)
     found: dict[tuple[str, str, int], Diagnosis] = {}
     for matrix in matrices:
@@ -138,6 +141,14 @@ def _pairs(seen: Watched) -> list[Diagnosis]:
         spare = round((1 - matrix.share) * _bytes(square)) if square else 0
         found[key] = dataclasses.replace(diagnosis, bytes=_bytes(there), needless=spare)
     return list(found.values())
+
+
+def _compared(ops: list[Op]) -> set[int]:
+    """Rows of which products make all pairs, as in attention and contrastive losses: masks beside them save nothing."""
+    made = [op for op in ops if op.schema in PRODUCTS and len(op.shape) >= 2 and "cdist" not in op.place.code]
+    square = [op.shape[-1] for op in made
+              if op.shape[-1] == op.shape[-2] >= SQUARE and op.flops < 2 * op.numel * op.shape[-1]]  # fmt: skip
+    return {*square, *(op.shape[-2] for op in ops if "scaled_dot_product" in op.schema and len(op.shape) >= 2)}
 
 
 def _of(op: Op, place: Place) -> bool:
