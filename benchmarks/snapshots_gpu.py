@@ -2,17 +2,21 @@
 
     python benchmarks/snapshots_gpu.py [--device cpu] [--agents 8400000] [--out RESULT.json] [--folder DIR]
 
-For several intervals between snapshots: milliseconds a step, slow-down against a run without snapshots (the median over
-rounds in which both take turns), bytes a second that the snapshots demand, their share of the disk's measured rate, how
-many leave the device in one copy, and how often and how long the simulation waited for a free buffer. Three writers:
+Three writers:
 
     ring    buffers are handed back as soon as the copy is done: what leaving the device alone costs
-    raw     buffers are written to one file as they are, and brought to the disk
+    raw     buffers are written to one file as they are
     zarr    what a run folder does; where zarr is not installed it is left out, and the output says so
 
-The disk's rate is that of writing buffers of this size to a file, with fsync, before anything else runs. Snapshots are
-checked first: a run with every writer equals one that stands still for each snapshot. The smallest interval without
-waits is reported as the one from which back-pressure starts.
+A round is some steps until the device is done with them and everything that was taken has been handed to the writer's
+file. Runs without snapshots and with each writer take turns; `slower %` is the median over rounds, each compared with
+the runs without snapshots before and behind it. Making it safe, `sync`, is timed apart: a run folder asks for it every
+two seconds at most, so two seconds' share of it is added. `MB/s` is what snapshots would demand of a simulation that
+they do not slow down, `of disk` its share of the disk's rate, measured just before by writing to a file with fsync.
+The goal holds for the ring, and for the others where that share is below one half: these rows say "goal".
+
+All runs of one size share compiled code and graphs. Snapshots are checked first: with each writer they equal those of
+an eager run that stands still for them.
 """
 
 import argparse
@@ -27,9 +31,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+import _cuda
 import numpy as np
 import torch
 
@@ -43,11 +49,15 @@ from denizen.space.generators import random_in_neighbours
 from denizen.zoo.seir import seir
 
 ROUNDS = 3
-ROW_BYTES = 2e9  # of snapshots in a round at most: disks end
+SAVES = 2.0  # seconds between the saves of a run folder, at least
+GOAL = 5.0
+BASE = Path.cwd()
 
 
 class Nothing(Kept):
     """Forgets every snapshot."""
+
+    synced = 0.0
 
     def write(self, place: int, arrays: list[np.ndarray]) -> None:
         """See `Sink`."""
@@ -58,19 +68,25 @@ class Raw(Kept):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
+        self.synced = 0.0
         self.file = open(folder / "raw.bin", "w+b", buffering=0)  # noqa: SIM115 - as long as the sink
 
     def write(self, place: int, arrays: list[np.ndarray]) -> None:
-        """See `Sink`."""
-        size = sum(values.nbytes for values in arrays)
-        self.layout = [(values.shape, values.dtype) for values in arrays]
-        self.file.seek(place * size)
-        for values in arrays:
-            self.file.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+        """See `Sink`; fields behind one another, each of all snapshots that came together."""
+        self.layout = [(values.shape[1:], values.dtype) for values in arrays]
+        self.file.seek(place * sum(values[0].nbytes for values in arrays))
+        if len(arrays) == 1:
+            self.file.write(np.ascontiguousarray(arrays[0]).reshape(-1).view(np.uint8).data)
+            return
+        for k in range(len(arrays[0])):
+            for values in arrays:
+                self.file.write(np.ascontiguousarray(values[k]).reshape(-1).view(np.uint8).data)
 
     def sync(self) -> None:
         """See `Sink`."""
+        began = time.perf_counter()
         os.fsync(self.file.fileno())
+        self.synced += time.perf_counter() - began
 
     def read(self, place: int, field: int) -> np.ndarray:
         """See `Sink`."""
@@ -80,58 +96,77 @@ class Raw(Kept):
         return np.frombuffer(data, dtype).reshape(shape).copy()
 
 
-def started(model: dz.Model, device: str, every: int | None, sink: str, folder: Path, worlds: int) -> Run:
-    """A run that is warm: compiled and captured on CUDA; on the CPU eager. Its snapshots go to the named sink."""
+class Zarr(ZarrSnapshots):
+    """That of run folders, with a watch."""
+
+    synced = 0.0
+
+    def sync(self) -> None:
+        """See `Sink`."""
+        began = time.perf_counter()
+        super().sync()
+        self.synced += time.perf_counter() - began
+
+
+def started(base: Run, every: int | None, sink: str = "", folder: Path | None = None) -> Run:
+    """A run after one step, with the graphs of `base`. Its snapshots go to the named sink."""
     snapshots = Snapshots(every) if every else None
-    compiled = device == "cuda"
-    run = dz.simulate(model, 0, seed=1, replicates=worlds, device=device, compile=compiled, snapshots=snapshots)
+    run = dz.simulate(base.model, 0, seed=1, replicates=len(base.worlds), device=base.device, snapshots=snapshots)
     if run._snapshots is not None:
         run._snapshots.flush()
-        if sink == "zarr":
-            target = ZarrSnapshots(folder, run._snapshots.forms, str)
-        else:
-            target = Raw(folder) if sink == "raw" else Nothing()
+        assert folder is not None
+        target = {"ring": Nothing, "raw": lambda: Raw(folder), "zarr": lambda: Zarr(folder, run._snapshots.forms, str)}[
+            sink
+        ]()
         run._snapshots.copy_to(target, 0)
         run._snapshots.keep_in(target)
-    run.extend(8)  # the first step is eager, then compilation and capture
-    return run.extend(64)
+    run.extend(1)
+    run._capture, run._path, run._compile = base._capture, base._path, False
+    if run._capture is not None:
+        run._times["later"], run._timed_steps = 1e-6, base._timed_steps  # chunks are as long as they may be
+    if run._snapshots is not None and run._capture is not None:
+        run._snapshots.gather(run._capture.longest)
+    return run
 
 
-def check(model: dz.Model, device: str, sinks: list[str], worlds: int) -> None:
+def check(base: Run, sinks: list[str], steps: int = 73) -> None:
     """Snapshots taken while the run goes on equal those for which it stands still."""
-    still = dz.simulate(model, 0, seed=1, replicates=worlds, device=device)
+    worlds, device = len(base.worlds), base.device
+    still = dz.simulate(base.model, 0, seed=1, replicates=worlds, device=device, compile=False)
     expected = {}
-    for step in range(73):
+    for step in range(steps):
         if step:
             still.extend(1)
         if step % 3 == 0:
             expected[step] = {name: plain(getattr(still.state, name)).cpu().clone() for name in still.state.kinds}
     for sink in [sink for sink in sinks if sink != "ring"]:
         with scratch() as folder:
-            view = started(model, device, 3, sink, folder, worlds).snapshots
+            view = started(base, 3, sink, folder).extend(steps - 1).snapshots
             for step, fields in expected.items():
                 for name, values in view.at(step).items():
                     assert torch.equal(values, fields[name]), (sink, step, name)
-    print("snapshots taken along the run = snapshots by hand, bit for bit")
+    print("snapshots taken along the run = snapshots by hand, bit for bit", flush=True)
 
 
 @contextlib.contextmanager
-def scratch(where: Path | None = None) -> Iterator[Path]:
+def scratch() -> Iterator[Path]:
     """A folder that is gone afterwards."""
-    folder = Path(tempfile.mkdtemp(dir=where or BASE))
+    folder = Path(tempfile.mkdtemp(dir=BASE))
     try:
         yield folder
     finally:
         shutil.rmtree(folder)
 
 
-def seconds(run: Run, steps: int) -> float:
-    """Of further steps, until the device and the writer are done with them."""
+def seconds(run: Run, steps: int) -> tuple[float, float]:
+    """Of further steps: (until the device and the writer are done with them, until that is safe on the disk)."""
+    sink = run._snapshots.sink if run._snapshots else Nothing()
     synchronise(run)
-    began = time.perf_counter()
+    before, began = sink.synced, time.perf_counter()
     run.extend(steps)
     synchronise(run)
-    return time.perf_counter() - began
+    whole, synced = time.perf_counter() - began, sink.synced - before
+    return whole - synced, synced
 
 
 def synchronise(run: Run) -> None:
@@ -139,12 +174,12 @@ def synchronise(run: Run) -> None:
         torch.cuda.synchronize()
 
 
-def disk_rate(size: int) -> float:
-    """Bytes a second of writing buffers of a size, each brought to the disk, for about two seconds."""
-    data = np.random.default_rng(0).integers(0, 256, max(size, 1 << 20), dtype=np.uint8)
+def disk_rate() -> float:
+    """Bytes a second of writing MiB after MiB, every 16 brought to the disk, for about a second."""
+    data = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8)
     with scratch() as folder, open(folder / "probe", "wb", buffering=0) as file:
         began, written = time.perf_counter(), 0
-        while time.perf_counter() - began < 2.0 and written < 8 << 30:
+        while time.perf_counter() - began < 1.0 and written < 4 << 30:
             file.write(data.data)
             written += data.nbytes
             if written % (16 * data.nbytes) == 0:
@@ -153,71 +188,153 @@ def disk_rate(size: int) -> float:
         return written / (time.perf_counter() - began)
 
 
-def bus_rate(device: str, size: int) -> float:
+def bus_rate(device: torch.device, size: int = 16 << 20) -> float:
     """Bytes a second of a ring whose buffers are handed back at once: nothing else runs."""
-    ring = Ring(torch.device(device), [((size,), torch.uint8)], 4)
-    count = max(8, min(200, (1 << 30) // size))
+    ring = Ring(device, [((size,), torch.uint8)], 4)
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+
+    def put(k: int) -> None:
+        ring.put(lambda pack: pack.buffer.copy_(source), k)
+
+    put(0)
     began = time.perf_counter()
-    for k in range(count):
-        ring.put(lambda pack: pack.buffer.zero_(), k)
+    for k in range(1, 33):
+        put(k)
         slot = ring.filled.popleft()
         ring.wait(slot)
         ring.hand_back(slot)
-    return count * size / (time.perf_counter() - began)
+    return 32 * size / (time.perf_counter() - began)
 
 
-def measure(
-    model: dz.Model, device: str, sink: str, every: int, steps: int, worlds: int, bare: Run, disk: float
-) -> dict[str, float]:
-    """One row: rounds in which a run without and one with snapshots take turns."""
-    with scratch() as folder:
-        run = started(model, device, every, sink, folder, worlds)
-        ring = run._snapshots.ring
-        steps = max(2 * every, min(steps, every * int(ROW_BYTES / ring.size(1))))
-        ratios, times = [], []
-        puts, entries, waits, waited = ring.puts, ring.entries, ring.waits, ring.seconds_waited
+def interval(
+    base: Run, every: int, sinks: list[str], bare_step: float, arguments: argparse.Namespace, rates: dict[str, float]
+) -> dict[str, dict[str, Any]]:
+    """The rows of one interval between snapshots: runs without and with each writer take turns."""
+    with contextlib.ExitStack() as stack:
+        bare = started(base, None)
+        runs = {sink: started(base, every, sink, stack.enter_context(scratch())) for sink in sinks}
+        ring = runs[sinks[0]]._snapshots.ring
+        unit, one = ring.most * every, ring.size(1)
+        wanted = max(arguments.seconds / bare_step, 1.0)
+        # Writers that cannot follow are given as much as the disk can take in that time.
+        counts = {sink: wanted if sink == "ring" else min(wanted, arguments.seconds * rates["disk"] / one * every)
+                  for sink in sinks}  # fmt: skip
+        steps = {sink: max(1, round(count / unit)) * unit for sink, count in counts.items()}
+        bare_steps = max(1, round(wanted / 512)) * 512 if base._capture is not None else steps["ring"]
+        bare.extend(511)
+        for sink, run in runs.items():
+            run.extend(unit - 1)  # from here on pieces have whole units
+            run.extend(min(2 * unit, steps[sink]))
+            seconds(run, unit)
+        seconds(bare, bare_steps)
+        before = {sink: _counts(run) for sink, run in runs.items()}
+        alone, along = (
+            [seconds(bare, bare_steps)[0] / bare_steps],
+            {sink: list[tuple[float, float]]() for sink in sinks},
+        )
         for _ in range(ROUNDS):
-            without, along = seconds(bare, steps), seconds(run, steps)
-            ratios.append(along / without)
-            times.append((along, without))
-        snapshots, total = ring.entries - entries, sum(along for along, _ in times)
-        bytes_of_one = ring.size(1)
-        free = min(without for _, without in times)  # what the simulation alone would demand
-        demanded = snapshots / ROUNDS * bytes_of_one / free
-        return {
-            "every": every, "ms_per_step": min(along for along, _ in times) / steps * 1e3,
-            "bare_ms_per_step": free / steps * 1e3, "slower_percent": (statistics.median(ratios) - 1) * 100,
-            "demanded_bytes_per_second": demanded, "share_of_disk": demanded / disk if sink != "ring" else None,
-            "written_bytes_per_second": snapshots * bytes_of_one / total,
-            "snapshots": snapshots, "puts": ring.puts - puts, "waits": ring.waits - waits,
-            "waited_share": (ring.seconds_waited - waited) / total,
-        }  # fmt: skip
+            for sink, run in runs.items():
+                along[sink].append(seconds(run, steps[sink]))
+            alone.append(seconds(bare, bare_steps)[0] / bare_steps)
+        rows = {}
+        for sink, run in runs.items():
+            took = [whole / steps[sink] for whole, _ in along[sink]]
+            ratios = [now * 2 / (a + b) for now, a, b in zip(took, alone, alone[1:], strict=False)]
+            sync = statistics.median(synced for _, synced in along[sink])
+            slower = (statistics.median(ratios) - 1) * 100
+            puts, entries, waits = (b - a for a, b in zip(before[sink], _counts(run), strict=True))
+            demanded = one / every / min(alone)
+            share = demanded / rates["disk" if sink != "ring" else "bus"]
+            saves = 0.0 if sink == "ring" else 100 * sync / SAVES
+            rows[sink] = {
+                "every": every,
+                "steps": steps[sink],
+                "ms_per_step": min(took) * 1e3,
+                "bare_ms_per_step": min(alone) * 1e3,
+                "slower_percent": slower,
+                "ratios": ratios,
+                "sync_s": sync,
+                "slower_with_saves_percent": slower + saves,
+                "demanded_bytes_per_second": demanded,
+                "share": share,
+                "goal_holds": sink == "ring" or share < 0.5,
+                "snapshots": entries,
+                "puts": puts,
+                "waits": waits,
+            }
+        return rows
+
+
+def _counts(run: Run) -> tuple[int, int, int]:
+    ring = run._snapshots.ring
+    return ring.puts, ring.entries, ring.waits
+
+
+def size(base: Run, n: int, sinks: list[str], arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """All rows of a number of agents."""
+    probe, bare = started(base, 10**6, "ring", BASE), started(base, None)
+    bare.extend(511)
+    steps = 1024 if base._capture is not None else 20
+    bare_step = min(seconds(bare, steps)[0] for _ in range(2)) / steps
+    one, rates = probe._snapshots.ring.size(1), {"disk": disk_rate(), "bus": bus_rate(base.device)}
+    print(
+        f"\nSEIR, {n:,} agents × {len(base.worlds)}, {one / 1e6:.3g} MB a snapshot, {base.device}; disk "
+        f"{rates['disk'] / 1e6:,.0f} MB/s, to {'pinned ' if base.device.type == 'cuda' else ''}buffers "
+        f"{rates['bus'] / 1e6:,.0f} MB/s\n"
+        f"{'writer':7s}{'every':>6s}{'ms/step':>10s}{'bare':>10s}{'slower %':>10s}{'sync ms':>9s}{'with it':>9s}"
+        f"{'MB/s':>9s}{'of disk':>9s}{'a put':>7s}{'waits':>7s}"
+    )
+    rows = {}
+    for every in arguments.every:
+        for sink, row in interval(base, every, sinks, bare_step, arguments, rates).items():
+            rows[f"{n} {sink} {every}"] = row
+            share = f"{row['share']:.2f}" if sink != "ring" else f"({row['share']:.2f})"
+            met = f"goal {GOAL:.0f} %: {'met' if row['slower_with_saves_percent'] <= GOAL else 'MISSED'}"
+            print(
+                f"{sink:7s}{every:6d}{row['ms_per_step']:10.4f}{row['bare_ms_per_step']:10.4f}"
+                f"{row['slower_percent']:10.1f}{row['sync_s'] * 1e3:9.1f}{row['slower_with_saves_percent']:9.1f}"
+                f"{row['demanded_bytes_per_second'] / 1e6:9.1f}{share:>9s}"
+                f"{row['snapshots'] / max(row['puts'], 1):7.1f}{row['waits']:7d}  {met if row['goal_holds'] else ''}",
+                flush=True,
+            )
+    for sink in sinks:
+        calm = [
+            e for e in arguments.every if all(not rows[f"{n} {sink} {f}"]["waits"] for f in arguments.every if f >= e)
+        ]
+        print(f"{sink}: no waits from every={min(calm)} on" if calm else f"{sink}: waits at every interval")
+    print("of disk: in parentheses the share of the rate to pinned buffers", flush=True)
+    return rows
 
 
 def main() -> None:
     """Check, time, print, save."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu"))
     parser.add_argument("--agents", type=int, nargs="*", default=None)
     parser.add_argument("--worlds", type=int, default=1)
-    parser.add_argument("--every", type=int, nargs="*", default=[1, 2, 5, 10, 30, 100])
-    parser.add_argument("--seconds", type=float, default=1.0, help="of stepping in a round")
+    parser.add_argument("--every", type=int, nargs="*", default=[1, 10, 30, 100])
+    parser.add_argument("--seconds", type=float, default=0.35, help="of stepping in a round")
     parser.add_argument("--folder", type=Path, help="on the disk to measure; default: the present folder")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     global BASE
     BASE = arguments.folder or Path.cwd()
-    sinks = ["ring", "raw", "zarr"]
+    sinks, device, rows, began = ["ring", "raw", "zarr"], arguments.device, {}, time.perf_counter()
     try:
         import numcodecs  # noqa: F401 - what compresses for Zarr
     except ImportError:
         print("zarr is not installed here: the ring alone and a raw writer are measured, Zarr is not")
         sinks.remove("zarr")
-    device, worlds, rows = arguments.device, arguments.worlds, {}
-    check(seir(dz.Graph.from_edges(random_in_neighbours(2_003, 10, seed=1))), device, sinks, worlds)
-    for n in arguments.agents or ([37_518, 8_400_000] if device == "cuda" else [37_518, 300_000]):
-        model = seir(dz.Graph.from_edges(random_in_neighbours(n, 10, seed=1)).to(device))
-        rows |= size(model, n, device, worlds, sinks, arguments)
+    for n in arguments.agents or ([37_518, 8_400_000] if device == "cuda" else [37_518]):
+        cuda = device == "cuda"
+        graph = _cuda.random_graph(n, 10) if cuda else dz.Graph.from_edges(random_in_neighbours(n, 10, seed=1))
+        base = dz.simulate(seir(graph), 8, seed=1, replicates=arguments.worlds, device=device, compile=cuda)
+        base.extend(64 if cuda else 1)
+        print(f"{n:,} agents ready after {time.perf_counter() - began:.1f} s", flush=True)
+        check(base, sinks)
+        rows |= size(base, n, sinks, arguments)
+        print(f"{time.perf_counter() - began:.1f} s so far", flush=True)
+        del base, graph
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
     card = (
         torch.cuda.get_device_name()
@@ -228,48 +345,6 @@ def main() -> None:
         facts = {"machine": card, "torch": torch.__version__, "commit": commit.strip(), "rows": rows}
         arguments.out.write_text(json.dumps(facts, indent=1))
 
-
-def size(
-    model: dz.Model, n: int, device: str, worlds: int, sinks: list[str], arguments: argparse.Namespace
-) -> dict[str, dict[str, float]]:
-    """All rows of a number of agents."""
-    with scratch() as folder:
-        bare = started(model, device, None, "", folder, worlds)
-        probe = started(model, device, 10**6, "ring", folder, worlds)
-    one = probe._snapshots.ring.size(1)
-    disk, bus = disk_rate(one), bus_rate(device, one)
-    steps = min(20_000, max(100, int(arguments.seconds / (seconds(bare, 100) / 100)) // 100 * 100))
-    print(
-        f"\nSEIR, {n:,} agents × {worlds}, {one / 1e6:.3g} MB a snapshot, up to {steps} steps a round, {device}; "
-        f"disk {disk / 1e6:,.0f} MB/s, ring {bus / 1e6:,.0f} MB/s"
-    )
-    print(
-        f"{'writer':8s}{'every':>6s}{'ms/step':>10s}{'bare':>10s}{'slower %':>10s}"
-        f"{'MB/s':>10s}{'of disk':>9s}{'a put':>7s}{'waits':>7s}"
-    )
-    rows = {}
-    for sink in sinks:
-        calm = None
-        for every in arguments.every:
-            row = rows[f"{n} {sink} {every}"] = measure(model, device, sink, every, steps, worlds, bare, disk)
-            share = "" if row["share_of_disk"] is None else f"{row['share_of_disk']:.2f}"
-            print(
-                f"{sink:8s}{every:6d}{row['ms_per_step']:10.4f}{row['bare_ms_per_step']:10.4f}{row['slower_percent']:10.1f}"
-                f"{row['demanded_bytes_per_second'] / 1e6:10.1f}{share:>9s}"
-                f"{row['snapshots'] / row['puts']:7.1f}{row['waits']:7.0f}",
-                flush=True,
-            )
-            calm = every if row["waits"] == 0 and calm is None else calm if row["waits"] == 0 else None
-        print(f"{sink}: no waits from every={calm} on" if calm else f"{sink}: waits at every interval")
-        judged = [r for name, r in rows.items() if name.startswith(f"{n} {sink} ") and (r["share_of_disk"] or 0) < 0.5]
-        if judged:
-            worst = max(judged, key=lambda row: row["slower_percent"])
-            where = "" if sink == "ring" else " of those that demand less than half the disk's rate"
-            print(f"{sink}: at most {worst['slower_percent']:.1f} % slower{where} (every={worst['every']}); goal 5 %")
-    return rows
-
-
-BASE = Path.cwd()
 
 if __name__ == "__main__":
     main()

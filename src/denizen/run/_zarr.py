@@ -18,7 +18,8 @@ from denizen.run._manifest import Taken
 from denizen.run._narrow import BITS, Form
 
 FOLDER = "snapshots"
-EACH, GATHERED = 64, 4 << 20  # snapshots to a chunk at most, and their bytes
+# Snapshots to a chunk at most, and their bytes: for each chunk the writer waits three times for the disk.
+EACH, GATHERED = 512, 16 << 20
 
 
 class ZarrSnapshots:
@@ -146,12 +147,14 @@ class ZarrSnapshots:
         """Gather a group from its place `within` on; what comes before was written earlier."""
         if group == self._group:
             return
-        if within:
-            self._gathered = [block.read(group) for block in self._blocks]
-        else:
+        self._group = -1
+        if not self._gathered:  # the memory stays: the system takes its time to hand out new pages
             self._gathered = [
                 np.zeros((block.shape[0], block.each, *block.shape[1:]), block.dtype) for block in self._blocks
             ]
+        if within:
+            for whole, block in zip(self._gathered, self._blocks, strict=True):
+                whole[...] = block.read(group)
         self._group = group
 
     def _write_group(self, count: int) -> None:
