@@ -64,10 +64,34 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
         if missing and missing[1] in OPTIONAL:
             report.outcome = "skipped"
             report.longrepr = (str(collector.path), 0, f"Skipped: {missing[1]} is not installed")
-        elif "the simulated device is for machines without a GPU" in str(report.longrepr):
-            report.outcome = "skipped"
-            report.longrepr = (str(collector.path), 0, "Skipped: needs the simulated device, which CUDA rules out")
     return report
+
+
+@contextlib.contextmanager
+def _skipped_with_cuda() -> Iterator[None]:
+    """Skip the test that takes the simulated device where there is CUDA, which rules it out."""
+    from denizen.errors import DenizenError
+
+    try:
+        yield
+    except DenizenError as error:
+        if "the simulated device is for machines without a GPU" not in str(error):
+            raise
+        pytest.skip("needs the simulated device, which CUDA rules out")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup() -> Iterator[object]:
+    """A fixture may take the simulated device."""
+    with _skipped_with_cuda():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """So may a test."""
+    with _skipped_with_cuda():
+        return (yield)
 
 
 def find_data_root() -> tuple[Path | None, str]:
