@@ -159,6 +159,7 @@ def test_a_training_that_diverges_says_so():
         ({"variant": "quick"}, "expected one of reference"),
         ({"epochs": 0}, "at least 1"),
         ({"learning_rate": 0.0}, "above 0"),
+        ({"weight_decay": -1.0}, "at least 0"),
         ({"variant": "reference", "checkpoint_steps": True}, "take --variant fast"),
         ({"variant": "captured", "checkpoint_steps": True}, "no graph can record"),
     ],
@@ -226,6 +227,8 @@ def test_pictures_and_maps(tmp_path):
     assert maps.memory.shape == (1, 2, 4, 7, 7)
     torch.testing.assert_close(maps.social.sum(-1), torch.ones(1, 2, 4))
     assert not maps.memory.triu(1).any()
+    unchecked = [{"epoch": 1, "loss": 9.0}]  # of a training that diverged before its first validation
+    assert pictures.curves(unchecked, {}, False, tmp_path / "unchecked.png").exists()
     silent = dotgat.train(tiny(epochs=1, neighbours=0))
     assert pictures.social_graph(silent.model, tmp_path / "none.png") is None
 
@@ -283,7 +286,7 @@ def test_two_processes_train_as_one(tmp_path):
 def test_agents_that_talk_learn_more(seed):
     """Talking agents beat what single ones can reach, and the same agents without messages; seeing all beats both."""
     settings = Settings(
-        agents=6, features=6, times=16, rank=3, hidden=16, heads=2, processes=400, epochs=15, batch=32, share=0.34,
+        agents=6, features=6, times=16, rank=3, hidden=16, heads=2, processes=400, epochs=30, batch=32, share=0.34,
         learning_rate=5e-3, dropout=0.0, precision="float32", mixing="block", seed=seed,
     )  # fmt: skip
     talking = dotgat.train(settings).results

@@ -99,6 +99,8 @@ class Settings:
         for name in ("learning_rate", "max_norm"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name}={getattr(self, name)}: expected a number above 0")
+        if not self.weight_decay >= 0:
+            raise InputError(f"weight_decay={self.weight_decay}: expected a number, at least 0")
         for name, kind in (("variant", Variant), ("precision", Precision)):
             if getattr(self, name) not in get_args(kind):
                 raise InputError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(get_args(kind))}")

@@ -33,7 +33,8 @@ def curves(metrics: list[dict[str, Any]], results: dict[str, Any], classes: bool
     left.plot([row["epoch"] for row in checked], [row["validation_loss"] for row in checked], label="validation")
     left.set(xlabel="epoch", ylabel="loss")
     left.legend(frameon=False)
-    measures = [name for name in ("accuracy", "mse", "unknown_mse") if f"validation_{name}" in checked[-1]]
+    known = checked[-1] if checked else {}  # a training that diverged may have ended before a validation
+    measures = [name for name in ("accuracy", "mse", "unknown_mse") if f"validation_{name}" in known]
     name = measures[0] if measures else "loss"
     right.plot(
         [row["epoch"] for row in checked], [row[f"validation_{name}"] for row in checked], label="agents together"
@@ -42,6 +43,8 @@ def curves(metrics: list[dict[str, Any]], results: dict[str, Any], classes: bool
         right.axhline(value, color=f"C{number + 1}", linestyle=":", label=baseline)
     right.set(xlabel="epoch", ylabel="accuracy by majority" if classes else "mean squared error")
     right.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    for axes in (left, right):
+        axes.xaxis.get_major_locator().set_params(integer=True)
     figure.savefig(to, dpi=120)
     return to
 
