@@ -55,6 +55,7 @@ def by_doctor(code):
     return dz.doctor(make=make, rank=False).faults
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch, about their code
 @pytest.mark.parametrize("tool", [by_budget, by_doctor])
 @pytest.mark.parametrize(("name", "state", "source"), CASES, ids=[f"{state}: {name}" for name, state, _ in CASES])
 def test_what_is_told_of_it(name, state, source, tool, tmp_path, capsys):
