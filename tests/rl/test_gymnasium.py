@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(InputError, match="to_pettingzoo"):
         vector(Padded())
     with pytest.raises(InputError, match="max_resets=200"):
-        dz.rl.to_gymnasium(dz.rl.Worlds(CartPole(), 200, device="cpu"))
+        dz.rl.to_gymnasium(dz.rl.Worlds(CartPole(), 200, max_resets=64, device="cpu"))
     given = vector(CartPole(), 3)
     given.reset()
     with pytest.raises(InputError, match=r"action is \(2,\), expected a tensor of shape \(3,\)"):

@@ -22,11 +22,7 @@ _COLUMNS = 32  # of the parts, which one program adds up
 
 @triton.jit
 def _active(x, RELU: tl.constexpr):
-    if RELU:
-        y = tl.maximum(x, 0.0)
-    else:
-        y = 1.0 - 2.0 / (1.0 + tl.exp(2.0 * x))  # at both ends exp gives 0 and inf, as it should
-    return y
+    return tl.maximum(x, 0.0) if RELU else 1.0 - 2.0 / (1.0 + tl.exp(2.0 * x))  # exp may give 0 and inf
 
 
 @triton.jit

@@ -84,6 +84,7 @@ def ptx_word(stream: int) -> str:
 
 
 CONSTRAINTS, CONSTRAINTS_WORD = "=&r,f,r,r,r,r", "=&r,r,r,r,r,r"
+COLUMNS = 16  # that a kernel stores one by one
 WRAPS = {torch.int8: "cvt.s32.s8 $0, $1;", torch.uint8: "cvt.u32.u8 $0, $1;", torch.int16: "cvt.s32.s16 $0, $1;"}
 
 
@@ -101,8 +102,11 @@ def fuse_draws() -> bool:
     _teach_draw_mask(ir, lowering, inner)
     _teach_draw_words(ir, lowering, inner)
     _teach_wrap(ir, lowering, inner)
+    _teach_columns(ir, lowering)
     # Compiled graphs are cached on disk by what they compute, which does not show how these are written.
-    written = "".join(ptx(0, hazard) for hazard in (True, False)) + ptx_word(0) + CONSTRAINTS + str(WRAPS)
+    written = (
+        "".join(ptx(0, hazard) for hazard in (True, False)) + ptx_word(0) + CONSTRAINTS + str(WRAPS) + str(COLUMNS)
+    )
     config.unsafe_marked_cacheable_functions["denizen.lowerings"] = hashlib.sha256(written.encode()).hexdigest()
     return True
 
@@ -192,5 +196,28 @@ def _teach_wrap(ir: Any, lowering: Any, inner: Any) -> None:
         return ir.Pointwise.create(
             device=values.get_device(), dtype=torch.int32, inner_fn=wrapped, ranges=values.get_size()
         )
+
+    lowering.lowerings[target] = lower
+
+
+def _teach_columns(ir: Any, lowering: Any) -> None:
+    """Few float32 columns side by side (an observation) are stored by the kernel that computes them.
+
+    By itself inductor computes, or reads, all of them for each entry, in a kernel of its own.
+    """
+    target = torch.ops.aten.cat.default
+    usual = lowering.lowerings[target]
+
+    def lower(inputs: Any, dim: int = 0) -> Any:
+        sizes = [one.get_size() for one in inputs]
+        columns = 1 < len(sizes) <= COLUMNS and all(len(size) == 2 and size[1] == 1 for size in sizes)
+        if (
+            not columns
+            or {one.get_dtype() for one in inputs} != {torch.float32}
+            or dim not in (1, -1)
+            or inputs[0].get_device().type != "cuda"
+        ):
+            return usual(inputs, dim)
+        return lowering.TensorBox(ir.ConcatKernel.create(inputs, 1))
 
     lowering.lowerings[target] = lower

@@ -55,7 +55,7 @@ class PPO:
         precision: ``"float32"``, ``"bfloat16"`` or ``"float16"``: in which the policy runs, in rollout and update.
         shuffle_groups: groups of worlds that are shuffled apart, each of which gives every minibatch an equal part. A
             multiple of the number of processes makes several processes learn what one does; raised to that number.
-        max_resets: worlds reset in a step at most; None: an eighth and at least 64.
+        max_resets: worlds reset in a step at most; None: as `Worlds` has it.
     """
 
     num_envs: int = 64

@@ -15,6 +15,7 @@ from denizen.rng import MAX_SEED
 from denizen.run._device import choose
 
 LEAST_RESETS = 64  # below that many rows a gather saves nothing
+LEAST_NUMBERS = 2**15  # likewise for so many numbers of state in all rows
 
 
 @dataclasses.dataclass
@@ -106,8 +107,9 @@ class Worlds:
         num_envs: number of worlds.
         seed: of the random numbers.
         device: None: CUDA where there is a device that works, else the CPU.
-        max_resets: resets in one step at most; None: an eighth of the worlds and at least 64. Only that many fresh
-            worlds are computed in a step. 0: one life in each world, which waits from its end on.
+        max_resets: resets in one step at most; None: an eighth of the worlds, and at least 64 or as many as have
+            32,768 numbers of state. Only that many fresh worlds are computed in a step. 0: one life in each world,
+            which waits from its end on.
         params: parameters that differ between worlds, each with a leading axis of `num_envs`.
         worlds: numbers of the worlds, which with the seed fix their random numbers; None: 0, 1, … Worlds of one number
             that get the same actions are the same.
@@ -121,14 +123,14 @@ class Worlds:
         target, _ = choose(device, "Worlds")
         self.env: Env = env.to(target)
         self.num_envs, self.device, self.seed = num_envs, target, seed
-        usual = max(LEAST_RESETS, -(-num_envs // 8))
-        self.max_resets = min(num_envs, usual if max_resets is None else max_resets)
         numbers = list(range(num_envs)) if worlds is None else list(worlds)
         if len(numbers) != num_envs or min(numbers) < 0 or max(numbers) > MAX_SEED:
             raise InputError(f"Worlds: worlds has {len(numbers)} numbers, expected {num_envs} of 0 to {MAX_SEED}")
         self.keys = torch.tensor([[seed, number] for number in numbers], device=target)
         self.values = self._values(params or {})
         self._flat = FlatEnv(self.env, torch.arange(self.env.num_agents, device=target))
+        self.max_resets = min(num_envs, self._usual_resets() if max_resets is None else max_resets)
+        self._everywhere = torch.arange(num_envs, device=target)
         self._begin, self._advance = Recorded(self._start), Recorded(self._next)
         self._fast: InPlace | None = None
         if self.max_resets and not self.values:
@@ -163,6 +165,15 @@ class Worlds:
             spec.check(tensor, f"Worlds: params[{name!r}]")
             values[name] = tensor
         return values
+
+    def _usual_resets(self) -> int:
+        """An eighth of the worlds, or more where fresh worlds cost less than finding out which of them are needed."""
+        usual = max(LEAST_RESETS, -(-self.num_envs // 8))
+        if usual >= self.num_envs:
+            return usual
+        values = {name: value[0] for name, value in self.values.items()}
+        leaves = self._flat.begin(self.keys[0], values, self.keys.new_zeros(()))
+        return max(usual, LEAST_NUMBERS // max(1, sum(leaf.numel() for leaf in leaves)))
 
     # --- use ----------------------------------------------------------------------------------------------------------
 
@@ -311,12 +322,15 @@ class Worlds:
         over = terminated | truncated | carry.waiting
         clock = carry.clock + 1
 
-        if self.max_resets:
+        if self.max_resets == self.num_envs:
+            leaves, age, final = self._all_renewed(leaves, age, over, keys, values, clock)
+            waiting, where, look = carry.waiting, self._everywhere, self._see(leaves, age, values)  # nobody ever waits
+        elif self.max_resets:
             leaves, age, waiting, final, where = self._renewed(leaves, age, over, keys, values, clock)
             look = self._see(leaves, age, values)
         else:
             waiting, look = over, self._see(leaves, age, values)
-            final, where = look, torch.arange(self.num_envs, device=keys.device)
+            final, where = look, self._everywhere
         faults = self._faults(carry, happened.bad, look.observation, valid)
         waited = carry.waited + carry.waiting
         reward = torch.where(_like(valid, happened.reward), happened.reward, 0.0)
@@ -324,21 +338,25 @@ class Worlds:
         step = Step(look, reward, terminated, truncated, valid, flows, final, where)
         return [*leaves, age, waiting, clock, faults, waited], step
 
+    def _restart(self, *args: Any) -> Any:
+        return torch.vmap(self._flat.restart, in_dims=(0, 0, 0, 0, None))(*args)
+
+    def _all_renewed(
+        self, leaves: list[Tensor], age: Tensor, over: Tensor, keys: Tensor, values: dict[str, Tensor], clock: Tensor
+    ) -> tuple[list[Tensor], Tensor, Look]:
+        """(leaves, ages, final looks) after every life that is over began anew."""
+        fresh = self._restart(leaves, age, keys, values, clock)
+        renewed = [torch.where(_like(over, new), new, old) for new, old in zip(fresh, leaves, strict=True)]
+        return renewed, torch.where(over, 0, age), self._see(leaves, age, values)
+
     def _renewed(
         self, leaves: list[Tensor], age: Tensor, over: Tensor, keys: Tensor, values: dict[str, Tensor], clock: Tensor
     ) -> tuple[list[Tensor], Tensor, Tensor, Look, Tensor]:
         """(leaves, ages, waiting, final looks, their worlds) after lives that are over began anew, as many as may."""
-        restart = torch.vmap(self._flat.restart, in_dims=(0, 0, 0, 0, None))
-        if self.max_resets == self.num_envs:
-            final = self._see(leaves, age, values)
-            fresh = restart(leaves, age, keys, values, clock)
-            leaves = [torch.where(_like(over, new), new, old) for new, old in zip(fresh, leaves, strict=True)]
-            everywhere = torch.arange(self.num_envs, device=keys.device)
-            return leaves, torch.where(over, 0, age), torch.zeros_like(over), final, everywhere
         index, slot = ops.first_flagged(over, self.max_resets)
         rows, row_values = [leaf[index] for leaf in leaves], {name: value[index] for name, value in values.items()}
         final = self._see(rows, age[index], row_values)
-        fresh = restart(rows, age[index], keys[index], row_values, clock)
+        fresh = self._restart(rows, age[index], keys[index], row_values, clock)
         # Each world looks its fresh state up: one pass over all, where copying rows in would take one a leaf.
         chosen, where = slot >= 0, slot.clamp(min=0)
         leaves = [torch.where(_like(chosen, old), new[where], old) for new, old in zip(fresh, leaves, strict=True)]
