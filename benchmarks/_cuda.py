@@ -13,18 +13,18 @@ import denizen as dz
 from denizen.run import Run
 
 
-def random_graph(agents: int, degree: int, seed: int = 0) -> dz.Graph:
+def random_graph(agents: int, degree: int, seed: int = 0, device: str = "cuda") -> dz.Graph:
     """A graph with `degree` random in-neighbours for each agent, built on the device: 10^9 edges take seconds."""
-    generator = torch.Generator("cuda").manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed)
     edges = agents * degree
-    source = torch.randint(0, agents, (edges,), generator=generator, dtype=torch.int32, device="cuda")
-    in_ptr = torch.arange(0, edges + 1, degree, device="cuda")
+    source = torch.randint(0, agents, (edges,), generator=generator, dtype=torch.int32, device=device)
+    in_ptr = torch.arange(0, edges + 1, degree, device=device)
     order = torch.argsort(source)
-    out_ptr = torch.zeros(agents + 1, dtype=torch.int64, device="cuda")
+    out_ptr = torch.zeros(agents + 1, dtype=torch.int64, device=device)
     out_ptr[1:] = torch.bincount(source, minlength=agents).cumsum(0)
     most = int((out_ptr[1:] - out_ptr[:-1]).max())
     out_idx = torch.div(order, degree, rounding_mode="floor").to(torch.int32)
-    none = torch.zeros(0, dtype=torch.int32, device="cuda")
+    none = torch.zeros(0, dtype=torch.int32, device=device)
     return dz.Graph(agents, in_ptr, source, out_ptr, out_idx, none, None, 1.0, degree, most)
 
 
@@ -89,7 +89,7 @@ def copy_rate() -> float:
     return 2 * source.numel() / (event_us(lambda: target.copy_(source)) * 1e-6)
 
 
-def facts() -> dict[str, str]:
+def facts(device: str = "cuda") -> dict[str, str]:
     """Card, versions, commit (where git is installed)."""
     try:
         head = subprocess.run(
@@ -97,4 +97,5 @@ def facts() -> dict[str, str]:
         ).stdout
     except (OSError, subprocess.CalledProcessError):
         head = ""
-    return {"card": torch.cuda.get_device_name(), "torch": torch.__version__, "commit": head.strip()}
+    card = torch.cuda.get_device_name() if device == "cuda" else device
+    return {"card": card, "torch": torch.__version__, "commit": head.strip()}
