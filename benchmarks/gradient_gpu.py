@@ -6,12 +6,17 @@ Checked first, in the same call: the slopes equal those of an eager run without 
 for any week, and are the same bits with recomputation. Times are milliseconds for all 23 steps, the best of five calls;
 memory is the most that torch held during them. `forward` is the relaxed run alone, made as the gradient is (compiled,
 captured on CUDA); `hard` the run without relaxation. Kernels are counted with torch's profiler, for each step.
+
+Compiling takes most of the time, so each size's gradient, its forward runs and the check of recomputation are processes
+that compile side by side; they are timed in turns once all of them are ready. Each says what took how long.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,24 +46,20 @@ def made(model: Covid, device: str, **options: Any) -> Gradient:
     return Gradient(model, curve, STEPS, wrt=["R"], relax=dz.relax.StraightThrough(), device=device, **options)
 
 
-def check(model: Covid, device: str, compiled: bool) -> dict[str, Any]:
-    """Slopes against those of an eager run that recomputes nothing."""
-    eager = made(model, device, compile=False)
-    loss, truth = eager(), eager.gradients["R"].clone()
-    found: dict[str, Any] = {"infections": float(loss), "slopes": truth.tolist()}
-    del eager
-    whole = made(model, device, compile=compiled)
+def check(gradient: Gradient, truth: torch.Tensor, loss: torch.Tensor) -> dict[str, Any]:
+    """Slopes of a compiled gradient against those of an eager one that recomputes nothing."""
     for _ in range(3):
-        value = whole()
-    whole.check()
-    slopes = whole.gradients["R"]
+        value = gradient()
+    gradient.check()
+    slopes = gradient.gradients["R"]
     assert torch.isfinite(slopes).all(), slopes
     assert (slopes != 0).all(), slopes
     torch.testing.assert_close(value, loss, rtol=1e-6, atol=0.0)
     torch.testing.assert_close(slopes, truth, rtol=1e-3, atol=1e-3)
-    found["largest relative difference"] = float(((slopes - truth) / truth).abs().max())
-    found["path"], found["graphs"] = whole.path, whole._rollout.graphs
-    return found
+    return {
+        "infections": float(loss), "slopes": truth.tolist(), "path": gradient.path, "graphs": gradient._rollout.graphs,
+        "largest relative difference": float(((slopes - truth) / truth).abs().max()),
+    }  # fmt: skip
 
 
 def check_recomputation(model: Covid, device: str, compiled: bool) -> bool:
@@ -97,18 +98,20 @@ def timed(function: Callable[[], Any], device: str) -> dict[str, float]:
     return row
 
 
-def forward_alone(gradient: Gradient) -> Callable[[], Any]:
-    """The relaxed run without a backward pass, compiled and captured where the gradient is."""
-    old = gradient._rollout
-    backend = _compile.BACKEND if gradient._compiles else None
+def forward_alone(model: Covid, device: str, compiled: bool) -> Callable[[], Any]:
+    """The relaxed run without a backward pass, compiled and captured as the gradient is."""
+    gradient = made(model, device, compile=False)
+    if compiled:
+        _compile.fuse_draws()
+    old, backend = gradient._rollout, _compile.BACKEND if compiled else None
     schedule = Schedule.of(STEPS, None)
     rollout = Rollout(gradient._stepper, len(gradient._labels[1]), old._places, old._used, schedule, backend)
 
     def run() -> None:
-        with torch.no_grad():
+        with _compile._quiet(), torch.no_grad():
             curve(rollout.run(gradient._keys()).series)
 
-    if gradient.path != "captured":
+    if device != "cuda" or not compiled:
         run()
         return run
     _gradient.aside(run)
@@ -125,32 +128,130 @@ def hard_alone(model: Covid, device: str, compiled: bool) -> Callable[[], Any]:
     return lambda: run._capture.run(start, STEPS)
 
 
-def twice(gradient: Gradient) -> Gradient:
-    """The gradient, called as often as it takes to compile and capture it."""
-    for _ in range(2):
-        gradient()
-    return gradient
+class Clock:
+    """Says what took how long since the last word."""
+
+    def __init__(self, who: str) -> None:
+        self.who, self.began, self.laps = who, time.perf_counter(), dict[str, float]()
+
+    def lap(self, what: str) -> None:
+        """So called."""
+        now = time.perf_counter()
+        self.laps[what], self.began = now - self.began, now
+        print(f"[{self.who}] {what}: {self.laps[what]:.1f} s", flush=True)
 
 
-def measure(agents: int, device: str, compiled: bool, narrow: torch.dtype | None) -> dict[str, Any]:
-    """One size: check, then times."""
-    began = time.perf_counter()
+def population(agents: int, clock: Clock) -> Covid:
+    """The model of a size."""
     model = covid(dz.population.synthetic("astoria", agents, networks=["0"]))
-    row: dict[str, Any] = {"build_s": time.perf_counter() - began, "check": check(model, device, compiled)}
+    clock.lap("built")
+    return model
+
+
+def part_recomputation(agents: int, device: str, compiled: bool, narrow: torch.dtype | None) -> dict[str, Any]:
+    """Whether recomputation changes nothing; with short pieces, which compile in a third of the time."""
+    clock = Clock("recomputation")
+    _rollout.PIECE = min(2, _rollout.PIECE)
+    small = covid(dz.population.synthetic("astoria", 5_003, networks=["0"]), R=[9.0, 9.0, 9.0])
+    same = check_recomputation(small, device, compiled)
+    clock.lap("compared")
+    print(f"recomputation gives the same {'bits' if same else 'slopes, but for rounding'}", flush=True)
+    ready()
+    return {"same bits": same, "seconds": clock.laps}
+
+
+def part_gradient(agents: int, device: str, compiled: bool, narrow: torch.dtype | None) -> dict[str, Any]:
+    """The gradient of a size: check, then times."""
+    clock = Clock(f"{agents:,} gradient")
+    model = population(agents, clock)
+    eager = made(model, device, compile=False)
+    loss, truth = eager(), eager.gradients["R"].clone()
+    del eager
     _fresh(device)
-    row["hard"] = timed(hard_alone(model, device, compiled), device)
-    _fresh(device)
-    began = time.perf_counter()
-    gradient = twice(made(model, device, compile=compiled))
-    row["ready_s"] = time.perf_counter() - began
+    clock.lap("eager gradient")
+    gradient = made(model, device, compile=compiled)
+    clock.lap("compiled and run forward")
+    gradient()
+    clock.lap("compiled backward and what remains, first call")
+    gradient()
+    clock.lap("captured")
+    row: dict[str, Any] = {"check": check(gradient, truth, loss)}
     row["choice"] = {"checkpoint": gradient.checkpoint, "piece": gradient._rollout.schedule.piece, **gradient.bytes}
-    row["gradient"] = timed(gradient, device)
-    row["forward"] = timed(forward_alone(gradient), device)
+    others = {}
     if narrow is not None:
         found = Precision({"exposed": narrow}, Covid, dz.relax.StraightThrough(), STEPS)
-        row["narrow"] = timed(twice(made(model, device, compile=compiled, precision=found)), device)
-    row["ratio"] = row["gradient"]["ms"] / row["forward"]["ms"]
-    return row
+        others["narrow"] = made(model, device, compile=compiled, precision=found)
+        for _ in range(2):
+            others["narrow"]()
+        clock.lap("narrow compiled and captured")
+    _fresh(device)
+    ready()
+    row["gradient"] = timed(gradient, device)
+    del gradient
+    _fresh(device)
+    row |= {name: timed(other, device) for name, other in others.items()}
+    return {**row, "seconds": clock.laps}
+
+
+def part_forward(agents: int, device: str, compiled: bool, narrow: torch.dtype | None) -> dict[str, Any]:
+    """The runs of a size without a gradient."""
+    clock = Clock(f"{agents:,} forward")
+    model = population(agents, clock)
+    forward = forward_alone(model, device, compiled)
+    clock.lap("forward compiled and captured")
+    hard = hard_alone(model, device, compiled)
+    clock.lap("hard compiled and captured")
+    _fresh(device)
+    ready()
+    return {"forward": timed(forward, device), "hard": timed(hard, device), "seconds": clock.laps}
+
+
+PARTS = {"recomputation": part_recomputation, "gradient": part_gradient, "forward": part_forward}
+
+
+def ready() -> None:
+    """Tell the process that started this one that nothing is to be compiled any more."""
+    path = os.environ.get("DENIZEN_BENCH_READY")
+    if path:
+        Path(path).touch()
+
+
+def together(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The results of all parts, which compile side by side and are timed in turns."""
+    began = time.perf_counter()
+    jobs = [("recomputation", 0), *((part, n) for n in arguments.agents for part in ("gradient", "forward"))]
+    with tempfile.TemporaryDirectory() as where:
+        folder, running = Path(where), {}
+        for part, n in jobs:
+            name = f"{part}-{n}"
+            command = [sys.executable, __file__, "--device", arguments.device, "--piece", str(arguments.piece)]
+            command += ["--part", part, "--agents", str(n), "--out", str(folder / name)]
+            command += ["--narrow", arguments.narrow] * bool(arguments.narrow) + ["--eager"] * arguments.eager
+            told = {"DENIZEN_BENCH_LOCK": str(folder / "lock"), "DENIZEN_BENCH_AFTER": str(folder / "go")}
+            told["DENIZEN_BENCH_READY"] = str(folder / f"{name}.ready")
+            running[name] = subprocess.Popen(command, env={**os.environ, **told})
+        try:
+            while not all(
+                (folder / f"{name}.ready").exists() or child.poll() is not None for name, child in running.items()
+            ):
+                time.sleep(0.1)
+            print(f"all ready after {time.perf_counter() - began:.1f} s", flush=True)
+            (folder / "go").touch()
+            codes = {name: child.wait() for name, child in running.items()}
+        finally:
+            for child in running.values():
+                child.kill()
+        print(f"all done after {time.perf_counter() - began:.1f} s", flush=True)
+        found = {name: json.loads((folder / name).read_text()) for name, code in codes.items() if code == 0}
+        if len(found) < len(codes):
+            raise SystemExit(f"failed: {sorted(set(codes) - set(found))}; the others found {json.dumps(found)}")
+    rows = {}
+    for n in arguments.agents:
+        gradient, forward = found[f"gradient-{n}"], found[f"forward-{n}"]
+        seconds = {"gradient": gradient.pop("seconds"), "forward": forward.pop("seconds")}
+        ratio = gradient["gradient"]["ms"] / forward["forward"]["ms"]
+        rows[f"{n:,}"] = {**gradient, **forward, "seconds": seconds, "ratio": ratio}
+    return {"recomputation_equal": found["recomputation-0"]["same bits"], "rows": rows}
 
 
 def _fresh(device: str) -> None:
@@ -166,22 +267,21 @@ def main() -> None:
     parser.add_argument("--piece", type=int, default=_rollout.PIECE, help="steps compiled together")
     parser.add_argument("--narrow", choices=["float16", "bfloat16"], help="also with the history's columns in 16 bits")
     parser.add_argument("--eager", action="store_true", help="compile nothing; the default on the CPU")
+    parser.add_argument("--part", choices=list(PARTS), help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     _rollout.PIECE = arguments.piece
     device, compiled = arguments.device, arguments.device == "cuda" and not arguments.eager
-    small = covid(dz.population.synthetic("astoria", 5_003, networks=["0"]), R=[9.0, 9.0, 9.0])
-    same = check_recomputation(small, device, compiled)
-    print(f"recomputation gives the same {'bits' if same else 'slopes, but for rounding'}", flush=True)
-    narrow = getattr(torch, arguments.narrow) if arguments.narrow else None
-    rows = {}
-    for agents in arguments.agents:
-        rows[f"{agents:,}"] = measure(agents, device, compiled, narrow)
-        print(agents, json.dumps(rows[f"{agents:,}"]), flush=True)
+    if arguments.part:
+        narrow = getattr(torch, arguments.narrow) if arguments.narrow else None
+        arguments.out.write_text(json.dumps(PARTS[arguments.part](arguments.agents[0], device, compiled, narrow)))
+        return
+    found = together(arguments)
+    rows = found["rows"]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
     card = torch.cuda.get_device_name() if device == "cuda" else "CPU, one thread" * (torch.get_num_threads() == 1)
-    result = {"device": card, "torch": torch.__version__, "commit": commit.strip(), "steps": STEPS}
-    result |= {"recomputation_equal": same, "rows": rows}
+    result = {"device": card, "torch": torch.__version__, "commit": commit.strip(), "steps": STEPS, **found}
+    print(json.dumps(result), flush=True)
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=1))
     print(
