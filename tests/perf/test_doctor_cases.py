@@ -1,4 +1,4 @@
-"""The cases whose costs benchmarks/doctor_gpu.py measures on a GPU: here, their kind and line, without one."""
+"""The cases whose costs benchmarks/doctor_gpu.py measures on a GPU: here, their kind and line."""
 
 import sys
 from pathlib import Path
@@ -18,6 +18,6 @@ sys.path.remove(HERE)
 @pytest.mark.parametrize("name", CASES)
 def test_the_fault_is_told_and_the_mended_step_passes(name):
     kind, faulty, mended = CASES[name]
-    report = dz.doctor(make=faulty, device="simulated", rank=False)
+    report = dz.doctor(make=faulty, rank=False)
     assert [(one.kind, (one.file, one.line)) for one in report.faults] == [(kind, blamed(faulty))]
-    assert dz.doctor(make=mended, device="simulated", rank=False).ok
+    assert dz.doctor(make=mended, rank=False).ok
