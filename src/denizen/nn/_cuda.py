@@ -92,6 +92,32 @@ def _project_backward_kernel(
 
 
 @triton.jit
+def _add(h, value, out, here, live, seed, layer, threshold, DROP: tl.constexpr):
+    """Store the states `h` and what a sublayer adds to them, after dropout."""
+    new = tl.load(h + here, mask=live, other=0.0).to(tl.float32)
+    new += _dropped(value, here, seed, layer, threshold, DROP)
+    tl.store(out + here, new.to(out.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def _load_qkv(place, live, HEAD: tl.constexpr):
+    """Queries, keys and values of a head, from the place of its queries."""
+    q = tl.load(place, mask=live, other=0.0)
+    k = tl.load(place + HEAD, mask=live, other=0.0)
+    v = tl.load(place + 2 * HEAD, mask=live, other=0.0)
+    return q, k, v
+
+
+@triton.jit
+def _store_qkv(place, q, k, v, live, HEAD: tl.constexpr):
+    """As of `_load_qkv`."""
+    small = place.dtype.element_ty
+    tl.store(place, q.to(small), mask=live)
+    tl.store(place + HEAD, k.to(small), mask=live)
+    tl.store(place + 2 * HEAD, v.to(small), mask=live)
+
+
+@triton.jit
 def _attention(q, k, bias, scale):
     """Weights `[to, from]` in float32; `bias` is -inf where nothing passes."""
     scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale + bias
@@ -130,15 +156,11 @@ def _remember_kernel(
     live = (t < times)[:, None]
     at = (agent * rows + tl.program_id(0) * times + t)[:, None]
     place = at * 3 * WIDTH + head * 3 * HEAD + j[None, :]
-    q = tl.load(qkv + place, mask=live, other=0.0)
-    k = tl.load(qkv + place + HEAD, mask=live, other=0.0)
-    v = tl.load(qkv + place + 2 * HEAD, mask=live, other=0.0)
+    q, k, v = _load_qkv(qkv + place, live, HEAD)
     weights = _attention(q, k, _causal(times, TIMES), scale)
     said = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
     here = at * WIDTH + head * HEAD + j[None, :]
-    new = tl.load(h + here, mask=live, other=0.0).to(tl.float32)
-    new += _dropped(said, here, seed, layer, threshold, DROP)
-    tl.store(out + here, new.to(out.dtype.element_ty), mask=live)
+    _add(h, said, out, here, live, seed, layer, threshold, DROP)
 
 
 @triton.jit(do_not_specialize=["layer"])
@@ -151,17 +173,13 @@ def _remember_backward_kernel(
     live = (t < times)[:, None]
     at = (agent * rows + tl.program_id(0) * times + t)[:, None]
     place = at * 3 * WIDTH + head * 3 * HEAD + j[None, :]
-    q = tl.load(qkv + place, mask=live, other=0.0)
-    k = tl.load(qkv + place + HEAD, mask=live, other=0.0)
-    v = tl.load(qkv + place + 2 * HEAD, mask=live, other=0.0)
+    q, k, v = _load_qkv(qkv + place, live, HEAD)
     here = at * WIDTH + head * HEAD + j[None, :]
     dsaid = tl.load(dafter + here, mask=live, other=0.0).to(tl.float32)
     dsaid = _dropped(dsaid, here, seed, layer, threshold, DROP).to(v.dtype)
     weights = _attention(q, k, _causal(times, TIMES), scale)
     dq, dk, dv, _ = _attention_gradient(weights, q, k, v, dsaid, scale)
-    tl.store(dqkv + place, dq.to(v.dtype), mask=live)
-    tl.store(dqkv + place + HEAD, dk.to(v.dtype), mask=live)
-    tl.store(dqkv + place + 2 * HEAD, dv.to(v.dtype), mask=live)
+    _store_qkv(dqkv + place, dq, dk, dv, live, HEAD)
 
 
 @triton.jit
@@ -185,15 +203,11 @@ def _talk_kernel(
         live = (i < tl.where(r < rows, agents, 0))[:, None]
         at = (i.to(tl.int64) * rows + r)[:, None]
         place = at * 3 * WIDTH + head * 3 * HEAD + j[None, :]
-        q = tl.load(qkv + place, mask=live, other=0.0)
-        k = tl.load(qkv + place + HEAD, mask=live, other=0.0)
-        v = tl.load(qkv + place + 2 * HEAD, mask=live, other=0.0)
+        q, k, v = _load_qkv(qkv + place, live, HEAD)
         weights = _attention(q, k, biases, scale)
         said = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
         here = at * WIDTH + head * HEAD + j[None, :]
-        new = tl.load(h + here, mask=live, other=0.0).to(tl.float32)
-        new += _dropped(said, here, seed, layer, threshold, DROP)
-        tl.store(out + here, new.to(out.dtype.element_ty), mask=live)
+        _add(h, said, out, here, live, seed, layer, threshold, DROP)
 
 
 @triton.jit(do_not_specialize=["layer", "add"])
@@ -214,18 +228,14 @@ def _talk_backward_kernel(
         live = (i < tl.where(r < rows, agents, 0))[:, None]
         at = (i.to(tl.int64) * rows + r)[:, None]
         place = at * 3 * WIDTH + head * 3 * HEAD + j[None, :]
-        q = tl.load(qkv + place, mask=live, other=0.0)
-        k = tl.load(qkv + place + HEAD, mask=live, other=0.0)
-        v = tl.load(qkv + place + 2 * HEAD, mask=live, other=0.0)
+        q, k, v = _load_qkv(qkv + place, live, HEAD)
         here = at * WIDTH + head * HEAD + j[None, :]
         dsaid = tl.load(dafter + here, mask=live, other=0.0).to(tl.float32)
         dsaid = _dropped(dsaid, here, seed, layer, threshold, DROP).to(v.dtype)
         weights = _attention(q, k, biases, scale)
         dq, dk, dv, dscores = _attention_gradient(weights, q, k, v, dsaid, scale)
         total += dscores
-        tl.store(dqkv + place, dq.to(v.dtype), mask=live)
-        tl.store(dqkv + place + HEAD, dk.to(v.dtype), mask=live)
-        tl.store(dqkv + place + 2 * HEAD, dv.to(v.dtype), mask=live)
+        _store_qkv(dqkv + place, dq, dk, dv, live, HEAD)
     tl.store(sums, total, mask=there)
 
 
@@ -246,9 +256,7 @@ def _think_kernel(
     s = (z * tl.sigmoid(z)).to(inner.dtype.element_ty)
     o = tl.dot(s, tl.load(outer + square), input_precision="ieee")
     o += tl.load(outer_bias + agent * WIDTH + k).to(tl.float32)[None, :]
-    new = tl.load(h + here, mask=live, other=0.0).to(tl.float32)  # again: it was not held over the products
-    new += _dropped(o, here, seed, layer, threshold, DROP)
-    tl.store(out + here, new.to(out.dtype.element_ty), mask=live)
+    _add(h, o, out, here, live, seed, layer, threshold, DROP)  # reads again: it was not held over the products
 
 
 @triton.jit(do_not_specialize=["layer", "add"])
