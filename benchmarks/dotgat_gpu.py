@@ -7,7 +7,7 @@
 Each line is printed, and the result written, as soon as it is measured; the last line of a part is its time. What
 parts show, and about how long they take on an H100:
 
-    step        the goals: the product beside the plain form eager and compiled, in one run, batches 32 and 8; 100 s
+    step        the goals: the product beside the plain form eager and compiled, in one run, batches 32 and 8; 150 s
     table       forward, backward, optimizer, total and peak at batches 8 to 64, beside the ratios once claimed; 60 s
     modes       the ways of torch.compile beside the captured graph, each in a process with a limit; 120 s
     precisions  float32, tf32, float16, bfloat16, captured; 80 s
