@@ -112,7 +112,7 @@ class Env(Model):
 
         Args:
             device: of the worlds.
-            max_resets: lives that begin anew in a step at most, at least 1.
+            max_resets: lives that begin anew in a step at most; 0: none, each world waits from its end on.
         """
         return None
 

@@ -133,7 +133,7 @@ class Worlds:
         self._everywhere = torch.arange(num_envs, device=target)
         self._begin, self._advance = Recorded(self._start), Recorded(self._next)
         self._fast: InPlace | None = None
-        if self.max_resets and not self.values:
+        if not self.values:
             self._fast = self.env.in_place(target, self.max_resets)
         if self._fast is not None:
             self._flat.step_checks = list(self._fast.checks)

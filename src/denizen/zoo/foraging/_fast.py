@@ -88,8 +88,8 @@ def in_place(env: Any, device: torch.device, max_resets: int) -> InPlace | None:
     flows = [name for name, kind in env.all_series.items() if kind == "flow"]
     draws = draws_for(env.most_items, env.height * env.width)
     if (
-        variant(device) != "triton" or type(env.mode.pay) is not Pay or env.width % WORD or set(flows) != set(FLOWS)
-        or max(env.height, env.width) > MOST_SIDE
+        variant(device) != "triton" or not max_resets or type(env.mode.pay) is not Pay
+        or env.width % WORD or set(flows) != set(FLOWS) or max(env.height, env.width) > MOST_SIDE
         or (env.grid_lifetime == "life" and draws >= min(MOST_DRAWS, env.height * env.width // 2))
     ):  # fmt: skip
         return None
