@@ -107,5 +107,6 @@ def step(
     args = [tensor.numpy() for tensor in (*state, *books)]
     rest = [tensor.numpy() for tensor in out[1:]]
     numbers = np.array(whole, np.int64)
-    given: list[Any] = [*args, now, keys.numpy(), action.numpy(), np.float32(prob.item()), *rest, numbers]
-    over_ranges(lambda start, stop: _step(*given, start, stop), worlds, worlds * len(whole))
+    given = [*args, now, keys.numpy(), action.numpy(), np.float32(prob.item()), *rest, numbers]
+    work: Any = _step
+    over_ranges(lambda start, stop: work(*given, start, stop), worlds, worlds * len(whole))
