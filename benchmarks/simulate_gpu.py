@@ -4,7 +4,8 @@
 
 Parts: check (bits), sizes (the goals), scaling (10^4 to 10^8 agents), active (cost against the share that is active),
 host (the same work on this machine's CPU), cold (a process from import to the first steps, without and with a cache).
-Times are milliseconds a step; SEIR over a whole epidemic of 100 steps, COVID over its first 23 days.
+Times are milliseconds a step; SEIR over a whole epidemic of 100 steps, COVID over its first 23 days. The last two run
+on a machine without a GPU, too.
 """
 
 import argparse
@@ -127,21 +128,53 @@ def sizes(show: bool) -> dict[str, Any]:
 
 
 def scaling(show: bool) -> dict[str, Any]:
-    """SEIR from 10^4 to 10^8 agents: milliseconds a step, nanoseconds an agent-step, memory at the peak."""
+    """SEIR from 10^4 to 10^8 agents: milliseconds a step, nanoseconds an agent-step, memory of the run at its peak."""
     rows = {}
     for n in (10_000, 100_000, 1_000_000, 10_000_000, 30_000_000, 100_000_000):
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        run = _cuda.captured(SEIR(_cuda.random_graph(n, 10)))
-        ms = _cuda.replay_ms(run, STEPS, times=2)
+        try:
+            graph = _cuda.random_graph(n, 10)  # 45 bytes an edge at its peak
+            torch.cuda.reset_peak_memory_stats()
+            run = _cuda.captured(SEIR(graph))
+            ms = _cuda.replay_ms(run, STEPS, times=2)
+        except (torch.OutOfMemoryError, dz.errors.DenizenError) as error:  # a smaller card: until memory ends
+            print(f"{n:>12,} {error}", flush=True)
+            break
         rows[f"{n:,}"] = {"ms": ms, "ns_per_agent": ms * 1e6 / n, "gib": torch.cuda.max_memory_allocated() / 2**30}
-        print(f"{n:>12,} {ms:9.4f} ms/step {ms * 1e6 / n:8.4f} ns/agent", flush=True)
-        del run
+        print(f"{n:>12,} {ms:9.4f} ms/step {ms * 1e6 / n:8.4f} ns/agent {rows[f'{n:,}']['gib']:6.2f} GiB", flush=True)
+        del run, graph
     return rows
 
 
+class Mask(dz.State):
+    """Who is ill."""
+
+    ill: Tensor = dz.mask("agents")
+
+
+class Still(dz.Model):
+    """As many are ill in each step: hazards are drawn for all who meet them, and nothing comes of it."""
+
+    contacts: dz.Graph
+    share: Tensor = dz.param(0.01, low=0.0, high=1.0)
+
+    def init(self, rng: dz.rng.Rng) -> Mask:
+        """A share ill."""
+        return Mask(ill=rng.bernoulli("ill", self.share))
+
+    def step(self, now: Mask, rng: dz.rng.Rng) -> Mask:
+        """Who would be infected is counted alone."""
+        caught = rng.event("catch", 1e-9 * self.contacts.sum(now.ill, where=1 - now.ill))
+        return now.replace(ill=now.ill * (1 - caught))
+
+    @dz.series
+    def ill(self, now: Mask) -> Tensor:
+        """How many are ill."""
+        return now.ill.sum()
+
+
 def active(show: bool) -> dict[str, Any]:
-    """One sum over neighbours, 10 each, against the share that is active and the share that is eligible."""
+    """A step, and one sum over neighbours each way, 10 each, against the share of agents that is active."""
     rows: dict[str, Any] = {}
     n = 8_400_000
     graph = _cuda.random_graph(n, 10)
@@ -156,63 +189,108 @@ def active(show: bool) -> dict[str, Any]:
                 call = lambda: ops.add_counts(total, values, where, None, *arrays)  # noqa: E731, B023
                 call()
                 times[way] = _cuda.event_us(call, 5)
+        run = _cuda.captured(Still(graph, share=share))
+        times["step"] = _cuda.replay_ms(run, 64, times=2) * 1e3
         rows[f"{share:g}"] = times
         print(
-            f"active {share:6.1%}, half eligible: push {times['push']:8.1f} us, pull {times['pull']:8.1f} us",
+            f"active {share:6.1%}: a step {times['step']:8.1f} us; half eligible: push {times['push']:8.1f} us, "
+            f"pull {times['pull']:8.1f} us",
             flush=True,
         )
-    rows["switch"] = [one.switch for one in _cuda.captured(SEIR(graph))._capture._chunks._program.sums]
+    rows["switch"] = [one.switch for one in run._capture._chunks._program.sums]
     print(f"switch measured: {rows['switch']} active senders for each eligible receiver")
     return rows
 
 
-def host(show: bool) -> dict[str, Any]:
-    """COVID on a population of Astoria's size: this machine's CPU against its GPU, a step and 180 days."""
-    rows = {}
-    model = covid(dz.population.synthetic("astoria", 37_518, networks=["0"]))
-    for device, threads in (("cpu", 2), ("cpu", os.cpu_count() or 1), ("cuda", 1)):
-        torch.set_num_threads(threads)
-        dz.simulate(model, 20, seed=1, device=device, compile=device == "cuda")
-        began = time.perf_counter()
-        run = dz.simulate(model, 180, seed=1, device=device, compile=device == "cuda")
+HERE = Path(__file__).resolve().parent
+PATHS = f"import sys; sys.path[:0] = {[str(HERE.parent / 'src'), str(HERE)]}"
+
+HOST = f"""
+{PATHS}
+import json, time, torch
+device, threads, sizes = sys.argv[1], int(sys.argv[2]), [int(size) for size in sys.argv[3:]]
+torch.set_num_threads(threads)
+import denizen as dz
+from denizen.zoo.covid import covid
+cuda, rows = device == "cuda", {{}}
+for size in sizes:
+    model = covid(dz.population.synthetic("astoria", size, networks=["0"]))
+    run = dz.simulate(model, 6, seed=1, device=device, compile=cuda)
+    if size > 100_000 and run.stats()["ops"] == "reference":
+        break  # minutes
+    run, began, row = None, time.perf_counter(), {{}}
+    if size < 100_000:
+        run = dz.simulate(model, 180, seed=1, device=device, compile=cuda)
         float(run["infected"].sum())
-        whole = time.perf_counter() - began
-        began = time.perf_counter()
-        float(run.extend(1000)["infected"].sum())
-        step = (time.perf_counter() - began) / 1000
-        rows[f"{device} x {threads}"] = {"run_s": whole, "step_ms": step * 1e3}
-        print(f"{device} {threads:3d} threads: 180 days {whole:.3f} s, a step {step * 1e3:.4f} ms", flush=True)
+        row["run_s"] = time.perf_counter() - began
+    run = run or dz.simulate(model, 6, seed=1, device=device, compile=cuda)
+    run.extend(512 if cuda else 1)
+    steps, began = 0, time.perf_counter()
+    while time.perf_counter() - began < 1.5:
+        count = 512 if cuda else 8
+        float(run.extend(count)["infected"][0, -1])
+        steps += count
+    row["step_ms"] = (time.perf_counter() - began) / steps * 1e3
+    rows[f"{{size:,}}"] = {{**row, "ops": run.stats()["ops"]}}
+print(json.dumps(rows))
+"""
+
+
+def host(show: bool) -> dict[str, Any]:
+    """COVID, this machine's CPU against its GPU: 180 days of Astoria as a whole, a step of it and of a million.
+
+    Each in a process of its own. Up to 500,000 agents denizen takes one thread, however many there are.
+    """
+    rows = {}
+    cores = len(os.sched_getaffinity(0))
+    cases = [("cpu", 2), ("cpu", cores), *([("cuda", 1)] if torch.cuda.is_available() else [])]
+    for device, threads in dict.fromkeys(cases):
+        several = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")}
+        command = [sys.executable, "-c", HOST, device, str(threads), "37518", "1000000"]
+        done = subprocess.run(command, env={**os.environ, **several}, capture_output=True, text=True, check=True)
+        for size, row in json.loads(done.stdout.splitlines()[-1]).items():
+            rows[f"{device} x {threads}, {size}"] = row
+            whole = f"180 days {row['run_s']:.3f} s, " if "run_s" in row else ""
+            print(f"{device} {threads:3d} threads, {size} agents ({row['ops']}): {whole}a step {row['step_ms']:.4f} ms")
     return rows
 
 
-COLD = """
-import sys, time, torch
+COLD = f"""
+import time, torch
 began = time.perf_counter()
-sys.path[:0] = ["src", "benchmarks"]
+{PATHS}
 import denizen as dz
 from simulate_gpu import SEIR
 from denizen.zoo.covid import covid
 import _cuda
-model = SEIR(_cuda.random_graph(37_518, 10)) if sys.argv[1] == "seir" else covid(
+device = sys.argv[2]
+model = SEIR(_cuda.random_graph(37_518, 10, device=device)) if sys.argv[1] == "seir" else covid(
     dz.population.synthetic("astoria", 37_518, networks=["0"]))
-run = dz.simulate(model, 1, device="cuda")
-torch.cuda.synchronize()
+run = dz.simulate(model, 1, device=device)
+float(run.state.time.value)
 first = time.perf_counter() - began
-run = dz.simulate(model, 10, device="cuda", compile=True)
-torch.cuda.synchronize()
+run = dz.simulate(model, 10, device=device, compile=device == "cuda")
+float(run.state.time.value)
 print(first, time.perf_counter() - began)
 """
 
 
 def cold(show: bool) -> dict[str, Any]:
     """Seconds from `import torch` on to the first step and to ten captured ones, by empty and by warm cache."""
-    rows = {}
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": f"{cache}/triton"}
-        for case in ("seir", "covid"):
+    rows: dict[str, Any] = {}
+    began = time.perf_counter()
+    for case in ("seir", "covid"):
+        if time.perf_counter() - began > 30:
+            print(f"{case} left out: starts are slow here", flush=True)
+            break
+        with tempfile.TemporaryDirectory() as cache:  # of its own: what both compile would be warm for the second
+            caches = {
+                "TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": f"{cache}/triton",
+                "NUMBA_CACHE_DIR": f"{cache}/numba",
+            }  # fmt: skip
             for state in ("fresh", "warm"):
-                command = [sys.executable, "-c", COLD, case]
-                done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+                command = [sys.executable, "-c", COLD, case, "cuda" if torch.cuda.is_available() else "cpu"]
+                done = subprocess.run(command, env={**os.environ, **caches}, capture_output=True, text=True, check=True)
                 first, ready = map(float, done.stdout.split()[-2:])
                 rows[f"{case} {state}"] = {"first_step_s": first, "captured_s": ready}
                 print(
@@ -231,10 +309,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--show", action="store_true", help="kernels and their times")
     arguments = parser.parse_args()
-    result: dict[str, Any] = _cuda.facts()
+    result: dict[str, Any] = _cuda.facts("cuda" if torch.cuda.is_available() else "cpu")
     for part in arguments.parts:
         print(f"--- {part}", flush=True)
+        began = time.perf_counter()
         result[part] = PARTS[part](arguments.show)
+        print(f"--- {time.perf_counter() - began:.0f} s", flush=True)
         if arguments.out:
             arguments.out.write_text(json.dumps(result, indent=1) + "\n")
 
