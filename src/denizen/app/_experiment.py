@@ -5,6 +5,7 @@
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -118,13 +119,15 @@ def trained(settings: dict[str, Any], seed: int, folder: Path, *, device: str | 
     from denizen.rl import resume, train
     from denizen.rl._training_folder import read_manifest
 
-    if (folder / "manifest.json").exists():
-        if read_manifest(folder)["status"] == "finished":
-            return
-        made = build(settings, seed)
-        resume(folder, made.env, made.policy, made.algorithm, device=device, progress=show)
+    known = read_manifest(folder) if (folder / "manifest.json").exists() else None
+    if known is not None and known["status"] == "finished":
         return
     made = build(settings, seed)
+    if known is not None and known["checkpoint"] is not None:
+        resume(folder, made.env, made.policy, made.algorithm, device=device, progress=show)
+        return
+    if known is not None:  # killed before its first save
+        shutil.rmtree(folder)
     train(
         made.env, made.policy, made.algorithm, made.steps, seed=seed, device=device, folder=folder, progress=show,
         settings=settings, **given,
