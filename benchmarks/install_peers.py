@@ -1,6 +1,6 @@
-"""Install the peers that `simulate_cpu.py` compares with, each into a virtual environment of its own under `.peers/`.
+"""Install the peers of `simulate_cpu.py` and `cartpole_cpu.py`, each into an environment of its own under `.peers/`.
 
-    python benchmarks/install_peers.py [starsim starsim-3.3 mesa jax] [--minutes 10]
+    python benchmarks/install_peers.py [starsim starsim-3.3 mesa jax sb3] [--minutes 10]
 
 Plain pip, one environment a peer, so that none of them decides denizen's dependencies. A peer that does not install
 within the time is reported and left out; the benchmark says so in its table. README.md says why AgentTorch is missing.
@@ -21,6 +21,7 @@ REQUIREMENTS = {
     "starsim-3.3": ["starsim==3.3.4"],  # the version that the project's goal was measured with
     "mesa": ["mesa>=3,<4"],
     "jax": ["jax", "jaxlib"],
+    "sb3": ["stable-baselines3>=2.7", "gymnasium>=1.1"],
 }
 
 
