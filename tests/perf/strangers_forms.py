@@ -753,3 +753,341 @@ HOSTILE |= {
             average.update_parameters(net)  # host-sync-item
         """,
 }
+HOSTILE |= {
+    "wandb dict": """
+        class Run:
+            def log(self, d, step=None): self.last = d
+        run = Run()
+        net = nn.Linear(4, 1).to(device)
+        opt = torch.optim.Adam(net.parameters())
+        x = torch.randn(8, 4, device=device)
+        def step(i):
+            loss = net(x).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+            run.log({"loss": loss.item(), "w": net.weight.detach().norm().item()}, step=i)  # host-sync-item
+        """,
+    "detach cpu item mean list": """
+        x = torch.randn(8, device=device); hist = []
+        def step(i):
+            hist.append(x.mean().detach().cpu().item())  # host-sync-copy d2h-accumulate
+        """,
+    "numpy argmax": """
+        x = torch.randn(8, 5, device=device)
+        def step(i):
+            return np.argmax(x.detach().cpu().numpy(), axis=1)  # host-sync-copy
+        """,
+    "numpy choice probs": """
+        logits = torch.randn(5, device=device)
+        def step(i):
+            p = logits.softmax(0).cpu().numpy().astype(np.float64)  # host-sync-copy
+            return np.random.choice(5, p=p / p.sum())
+        """,
+    "device from numpy float": """
+        x = torch.randn(8, device=device)
+        def step(i):
+            lr = torch.from_numpy(np.random.rand(8).astype(np.float32)).to(device)  # h2d-fresh
+            return x * lr
+        """,
+    "tensor from list of lists": """
+        x = torch.randn(2, 2, device=device)
+        def step(i):
+            return x @ torch.tensor([[1.0, 0.0], [0.0, i]], device=device)  # h2d-fresh
+        """,
+    "edge list python": """
+        x = torch.randn(6, 3, device=device)
+        edges = [(0, 1), (2, 3), (4, 5)]
+        def step(i):
+            src, dst = zip(*edges)
+            return x[list(src)] + x[list(dst)]  # h2d-index
+        """,
+    "python max over rows": """
+        x = torch.randn(4, 3, device=device)
+        def step(i):
+            best, at = -1e9, 0
+            for k, row in enumerate(x):
+                s = row.sum()
+                if s > best:  # host-sync-bool
+                    best, at = s, k
+            return at
+        """,
+    "top p": """
+        logits = torch.randn(1, 50, device=device)
+        def step(i):
+            s, idx = logits.sort(descending=True)
+            drop = s.softmax(-1).cumsum(-1) > 0.9
+            drop[..., 1:] = drop[..., :-1].clone(); drop[..., 0] = False
+            logits2 = logits.clone()
+            logits2[:, idx[drop]] = -1e9  # host-sync-boolindex
+            return logits2
+        """,
+    "eos stop": """
+        out = torch.zeros(4, 6, dtype=torch.long, device=device)
+        def step(i):
+            for t in range(6):
+                if (out[:, t] == 1).all():  # host-sync-bool
+                    break
+            return out
+        """,
+    "nan count": """
+        g = torch.randn(10, device=device)
+        def step(i):
+            n = torch.isnan(g).sum().item()  # host-sync-item
+            return n
+        """,
+    "grad norm by hand": """
+        net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)).to(device); x = torch.randn(8, 4, device=device)
+        def step(i):
+            net.zero_grad()
+            net(x).mean().backward()
+            total = 0.0
+            for p in net.parameters():
+                total += p.grad.data.norm(2).item() ** 2  # host-sync-item
+            return total ** 0.5
+        """,
+    "weights to numpy state": """
+        net = nn.Linear(4, 4).to(device)
+        def step(i):
+            return {k: v.cpu().numpy() for k, v in net.state_dict().items()}  # state-copy
+        """,
+    "lambda lr host read": """
+        beta = torch.tensor(0.5, device=device); x = torch.randn(3, device=device)
+        def step(i):
+            return x.mul(beta.item()).add(1)  # host-sync-item
+        """,
+    "agents neighbours python": """
+        pos = torch.rand(20, 2, device=device)
+        def step(i):
+            out = []
+            for k in range(20):
+                d = (pos - pos[k]).square().sum(1)  # launch-bound
+                out.append(d < 0.1)
+            return torch.stack(out).sum(1)
+        """,
+    "infection by where": """
+        s = torch.zeros(200, dtype=torch.long, device=device); s[:5] = 1
+        def step(i):
+            sick = (s == 1).nonzero(as_tuple=True)[0]  # host-sync-nonzero
+            s.index_fill_(0, sick, 1)
+        """,
+    "sir count list": """
+        s = torch.zeros(200, dtype=torch.long, device=device); history = []
+        def step(i):
+            history.append([int((s == k).sum()) for k in range(3)])  # host-sync-float
+        """,
+    "unique labels": """
+        y = torch.randint(0, 3, (30,), device=device); x = torch.randn(30, 2, device=device)
+        def step(i):
+            return torch.stack([x[y == c].mean(0) for c in y.unique()])  # host-sync-nonzero host-sync-boolindex
+        """,
+    "random perm host": """
+        x = torch.randn(32, 4, device=device)
+        def step(i):
+            idx = torch.randperm(32)
+            a = x[idx]  # h2d-index
+            return a
+        """,
+    "numpy random mask": """
+        x = torch.randn(32, device=device)
+        def step(i):
+            m = np.random.rand(32) < 0.5
+            return x * torch.tensor(m, device=device)  # h2d-fresh
+        """,
+    "float64 scalar array": """
+        w = torch.tensor(np.ones((8, 8))).to(device); x = torch.randn(4, 8, device=device)
+        def step(i):
+            return (x.double() @ w).relu().float()  # dtype-fp64
+        """,
+    "inference without no_grad": """
+        net = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4)).to(device)
+        x = torch.randn(32, 16, device=device)
+        def step(i):
+            return net(x).argmax(1)  # no-grad-missing
+        """,
+    "set to none false": """
+        net = nn.Sequential(*[nn.Linear(8, 8) for _ in range(4)]).to(device)
+        opt = torch.optim.SGD(net.parameters(), 0.1)
+        x = torch.randn(4, 8, device=device)
+        def step(i):
+            net.zero_grad(set_to_none=False)  # grad-memset
+            net(x).square().mean().backward()
+            opt.step()
+        """,
+    "own sgd": """
+        net = nn.Sequential(*[nn.Linear(8, 8) for _ in range(6)]).to(device); x = torch.randn(4, 8, device=device)
+        def step(i):
+            net.zero_grad()
+            net(x).square().mean().backward()
+            with torch.no_grad():
+                for p in net.parameters():
+                    p -= 0.01 * p.grad  # launch-bound
+        """,
+    "compile in loop": """
+        def f(x): return x * 2 + 1
+        x = torch.randn(4, device=device)
+        def step(i):
+            g = torch.compile(f, backend="eager")  # compile-overhead
+            return g(x)
+        """,
+    "cat of results": """
+        x = torch.randn(32, 4, device=device)
+        def step(i):
+            out = torch.empty(0, 4, device=device)
+            for k in range(6):
+                out = torch.cat((out, x * k))  # alloc-churn
+            return out
+        """,
+    "print loss": """
+        x = torch.randn(3, device=device)
+        def step(i):
+            print("loss", x.mean())  # host-sync-print
+        """,
+    "numpy clip roundtrip": """
+        x = torch.randn(8, device=device)
+        def step(i):
+            return torch.tensor(np.clip(x.cpu().numpy(), -1, 1), device=device)  # roundtrip
+        """,
+}
+LOOKALIKES |= {
+    "ddim sampling with few steps": """
+        net = nn.Sequential(nn.Linear(9, 64), nn.SiLU(), nn.Linear(64, 8)).to(device)
+        alpha = torch.linspace(0.99, 0.1, 4, device=device)
+        x0 = torch.randn(64, 8, device=device)
+        @torch.no_grad()
+        def step(i):
+            x = x0
+            for t in range(4):
+                eps = net(torch.cat([x, alpha[t].expand(64, 1)], 1))
+                x = (x - (1 - alpha[t]).sqrt() * eps) / alpha[t].sqrt()
+            return x
+        """,
+    "numpy env": """
+        state = np.zeros(4, dtype=np.float32)
+        def step(i):
+            global state
+            state = np.clip(state + np.random.randn(4).astype(np.float32), -1, 1)
+            return float(state.sum()), state.tolist(), int(state.argmax())
+        """,
+    "moe dense": """
+        experts = nn.ModuleList([nn.Linear(16, 16) for _ in range(4)]).to(device); gate = nn.Linear(16, 4).to(device)
+        opt = torch.optim.AdamW([*experts.parameters(), *gate.parameters()]); x = torch.randn(32, 16, device=device)
+        def step(i):
+            w = gate(x).softmax(-1)
+            y = sum(w[:, k:k + 1] * e(x) for k, e in enumerate(experts))
+            loss = (y - x).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "rope": """
+        x = torch.randn(2, 16, 4, 8, device=device)
+        rate = 1 / 10000 ** (torch.arange(0, 8, 2, device=device) / 8)
+        f = torch.outer(torch.arange(16, device=device).float(), rate)
+        cos, sin = f.cos()[None, :, None], f.sin()[None, :, None]
+        def step(i):
+            a, b = x[..., ::2], x[..., 1::2]
+            return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+        """,
+    "kv cache": """
+        cache = torch.zeros(2, 64, 16, device=device); w = nn.Linear(16, 16).to(device)
+        tok = torch.randn(2, 1, 16, device=device)
+        @torch.no_grad()
+        def step(i):
+            cache[:, i % 64 : i % 64 + 1] = w(tok)
+            return F.scaled_dot_product_attention(tok, cache, cache)
+        """,
+    "scatter gnn": """
+        src, dst = torch.randint(0, 50, (200,), device=device), torch.randint(0, 50, (200,), device=device)
+        lin = nn.Linear(8, 8).to(device)
+        x = torch.randn(50, 8, device=device)
+        opt = torch.optim.Adam(lin.parameters())
+        def step(i):
+            m = lin(x)[src]
+            h = torch.zeros(50, 8, device=device).index_add(0, dst, m)
+            deg = torch.zeros(50, device=device).index_add(0, dst, torch.ones(200, device=device)).clamp(min=1)
+            loss = (h / deg[:, None]).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "td lambda": """
+        r, v = torch.rand(8, 16, device=device), torch.rand(9, 16, device=device)
+        def step(i):
+            ret, out = v[-1], []
+            for t in reversed(range(8)):
+                ret = r[t] + 0.99 * ret
+                out.append(ret)
+            return torch.stack(out[::-1])
+        """,
+    "dropout train bn": """
+        net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 2))
+        net.to(device)
+        opt = torch.optim.Adam(net.parameters())
+        x, y = torch.randn(32, 8, device=device), torch.randint(0, 2, (32,), device=device)
+        def step(i):
+            net.train()
+            loss = F.cross_entropy(net(x), y, label_smoothing=0.1)
+            opt.zero_grad(); loss.backward(); opt.step()
+            net.eval()
+            with torch.no_grad(): net(x)
+        """,
+    "ema with lerp": """
+        a = [torch.randn(4, 4, device=device) for _ in range(12)]
+        b = [torch.randn(4, 4, device=device) for _ in range(12)]
+        def step(i):
+            torch._foreach_lerp_(a, b, 0.01)
+        """,
+    "hooks": """
+        net = nn.Linear(4, 4).to(device); stats = torch.zeros((), device=device)
+        net.register_forward_hook(lambda m, a, o: stats.add_(o.detach().abs().mean()))
+        x = torch.randn(8, 4, device=device)
+        def step(i):
+            with torch.inference_mode(): pass
+            with torch.no_grad(): net(x)
+        """,
+    "bucketed lengths": """
+        data = [torch.randn(4, n, 8, device=device) for n in (8, 16)]; net = nn.GRU(8, 8, batch_first=True).to(device)
+        opt = torch.optim.Adam(net.parameters())
+        def step(i):
+            out, _ = net(data[i % 2])
+            loss = out.square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "checkpointed": """
+        from torch.utils.checkpoint import checkpoint
+        a, b = nn.Linear(8, 8).to(device), nn.Linear(8, 8).to(device)
+        opt = torch.optim.SGD([*a.parameters(), *b.parameters()], 0.1)
+        x = torch.randn(4, 8, device=device)
+        def step(i):
+            h = checkpoint(a, x, use_reentrant=False)
+            loss = b(h).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "weighted sampler device": """
+        p = torch.rand(100, device=device); x = torch.randn(100, 4, device=device)
+        def step(i):
+            rows = torch.multinomial(p, 16, replacement=True)
+            return x[rows].mean()
+        """,
+    "gumbel": """
+        logits = torch.randn(8, 4, device=device)
+        def step(i):
+            u = torch.rand_like(logits).clamp(1e-6, 1 - 1e-6)
+            return (logits - (-u.log()).log()).argmax(-1)
+        """,
+    "histogram fixed": """
+        x = torch.rand(1000, device=device)
+        def step(i):
+            b = (x * 10).long().clamp(0, 9)
+            return torch.zeros(10, device=device).scatter_add_(0, b, torch.ones_like(x))
+        """,
+    "host dataset bookkeeping": """
+        order = torch.randperm(64); lens = torch.randint(1, 9, (64,)); x = torch.randn(64, 4, device=device)
+        def step(i):
+            if lens[i % 64] > 8 or order[0].item() < 0: raise ValueError
+            k = int(order[i % 64])
+            return x[k] * x[k : k + int(lens.max())].sum(), lens.tolist(), order[lens > 3], np.asarray(lens)
+        """,
+    "clamped ppo kl on device": """
+        lp, old = torch.randn(64, device=device), torch.randn(64, device=device); w = torch.ones((), device=device)
+        def step(i):
+            kl = ((old - lp).exp() - 1 - (old - lp)).mean()
+            w.mul_(torch.where(kl > 0.015, 0.5, 1.0))
+            return w * kl
+        """,
+}

@@ -206,6 +206,20 @@ def test_periodic_reads_cost_little():
     assert one.period == "every 3 steps"
 
 
+def test_a_file_that_was_edited_is_read_again(tmp_path):
+    file, once = tmp_path / "edited.py", "def step():\n    x.mul(2)\n    x.mul(2)\n"
+    loop = "def step():\n    for _ in range(20):\n        x.mul(2)  # longer, so that its size differs\n"
+    for source, kinds in ((once, []), (loop, ["launch-bound"])):
+        file.write_text(source)
+
+        def make(device, source=source):
+            names = {"x": torch.ones(3, device=device)}
+            exec(compile(source, file, "exec"), names)
+            return names["step"]
+
+        assert [one.kind for one in dz.doctor(make=make).faults] == kinds
+
+
 # --- ranking, by substitution: what waits on a GPU sleeps here --------------------------------------------------------
 
 

@@ -49,8 +49,11 @@ def test_explicit_synchronize_is_a_host_read():
     assert only(tape).cause == g.READ
 
 
-def test_interpreter_lock_by_samples():
+@pytest.mark.parametrize("within", ["", "aten::sum"])  # some operators ask for the lock within
+def test_interpreter_lock_by_samples(within):
     tape = two_kernels(50, 40_050, 40_045)
+    if within:
+        tape.host(within, 40, 40_048)
     for k in range(9):
         tape.sample(5_000 * k, MAIN, 10, "train.py:9 step", late=4_500)
         tape.sample(5_000 * k, OTHER, 4_900 * k, "log.py:3 render", late=4_500)

@@ -23,6 +23,7 @@ from denizen.perf._doctor_records import Op
 from denizen.perf._doctor_report import DoctorReport
 from denizen.perf._doctor_roofline import Roofline, roofline
 from denizen.perf._doctor_rules import diagnose
+from denizen.perf._doctor_source import read_anew
 from denizen.perf._doctor_subject import Subject, built, choose_device, device_of, make_takes_device, required
 
 WATCHED = 5  # steps of which every operation is looked at
@@ -144,6 +145,7 @@ class Examination:
     @classmethod
     def of(cls, device: torch.device, steps: int, parameters: Callable[[], list[torch.Tensor]] = list) -> "Examination":
         """All passes, for a device."""
+        read_anew()
         plain = 5 if device.type == SIMULATED else 20  # times of a stand-in tell of loaders only
         profiled = Profiled(PROFILED, device=device) if device.type == "cuda" else None
         return cls(

@@ -30,3 +30,10 @@ def loops_around(file: str, line: int) -> tuple[int, ...]:
         if isinstance(node, _LOOPS) and node.lineno <= line <= (node.end_lineno or node.lineno)
     }
     return tuple(sorted(heads))
+
+
+def read_anew() -> None:
+    """Forget sources: a file may have been edited since the doctor last looked, as in a notebook."""
+    linecache.checkcache()
+    _tree.cache_clear()
+    loops_around.cache_clear()

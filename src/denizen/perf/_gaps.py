@@ -225,6 +225,10 @@ class _Attribution:
 
     def _part(self, piece: Piece, thread: int) -> _Part:
         cause, evidence = self._cause(piece.event) if piece.event is not None else ("", "")
+        if cause == LAUNCH and piece.end - piece.start > BETWEEN_OPERATORS and piece.event.category == "cpu_op":  # type: ignore[union-attr]
+            holder = lock_holder(self.trace, thread, piece)  # some operators ask for the lock within
+            if holder:
+                return _Part(piece.start, piece.end, LOCK, holder, _function(piece.event))
         if cause:
             return _Part(piece.start, piece.end, cause, evidence, _function(piece.event))
         if piece.end - piece.start <= BETWEEN_OPERATORS:
