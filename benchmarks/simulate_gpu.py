@@ -111,9 +111,16 @@ def sizes(show: bool) -> dict[str, Any]:
         began = time.perf_counter()
         model = covid(people).to("cuda")
         torch.cuda.synchronize()
-        init = time.perf_counter() - began
+        init = time.perf_counter() - began  # of arrays on the host
+        ends = [torch.from_numpy(array).to("cuda") for array in people.edges()[:2]]
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        dz.Graph.from_edges(*ends, n)
+        torch.cuda.synchronize()
+        graph = time.perf_counter() - began  # of tensors on the device
+        del ends
         name = f"COVID {n:,} x {worlds}"
-        rows[name] = {**row(model, DAYS, worlds, show), "init_s": init}
+        rows[name] = {**row(model, DAYS, worlds, show), "init_s": init, "graph_s": graph}
         print(name, rows[name], flush=True)
     rows["copy rate TB/s"] = _cuda.copy_rate() / 1e12
     print(f"{'case':24s}{'ms/step':>9s}{'512 steps':>10s}{'launches':>9s}{'busy ms':>9s}{'ready s':>9s}{'GiB':>6s}")

@@ -17,8 +17,9 @@ from torch import Tensor
 from denizen import _tree, ops
 from denizen.errors import InputError, ModelError
 from denizen.ops._neighbours import FRACTION_BITS, edge_targets
+from denizen.space import _arrays
 from denizen.space._edges import EdgeList, csr, index_dtype
-from denizen.space._readers import Repeats, from_arrays, from_networkx, from_scipy, read_edges
+from denizen.space._readers import Columns, Repeats, checked, from_networkx, from_scipy, read_edges
 
 _MAX_SCALE = 126  # binary digits after the point that a float32 factor can express
 _INT8_BITS = 7
@@ -68,7 +69,7 @@ class Graph:
         self_loops: Repeats = "drop",
         duplicates: Repeats = "keep",
     ) -> "Graph":
-        """Build a graph from edge arrays or an `EdgeList`.
+        """Build a graph from edge arrays or an `EdgeList`; of tensors on a device, there.
 
         Args:
             source: `[edges]` ids of the acting agents (array, list or tensor), or an `EdgeList` with all the rest.
@@ -91,36 +92,19 @@ class Graph:
         else:
             if target is None:
                 raise InputError("Graph.from_edges: target is missing; pass source and target, or one EdgeList")
-            edges = from_arrays(
-                _host(source), _host(target), num_agents, weight=None if weight is None else _host(weight),
-                directed=directed, self_loops=self_loops, duplicates=duplicates,
-            )  # fmt: skip
+            if isinstance(source, Tensor) and source.device.type != "cpu":
+                made = _arrays.on_device(source, target, num_agents, weight, directed, self_loops, duplicates)
+                if made is not None:
+                    return cls(**made)
+            columns = Columns(_host(source), _host(target), None if weight is None else _host(weight), num_agents)
+            edges = checked(columns, directed, self_loops, duplicates, told=False)
+            if isinstance(source, Tensor):
+                return cls._build(edges).to(source.device)
         return cls._build(edges)
 
     @classmethod
     def _build(cls, edges: EdgeList) -> "Graph":
-        n, source, target, weight = edges.num_agents, edges.source, edges.target, edges.weight
-        if not edges.directed:
-            source, target = np.concatenate([source, target]), np.concatenate([target, source])
-            weight = None if weight is None else np.concatenate([weight, weight])
-        # Grouping by source first and by target second leaves sources ascending within each target.
-        columns = [source, target] if weight is None else [source, target, weight]
-        _, _, columns = csr(source, n, *columns)
-        in_ptr, _, columns = csr(columns[1], n, *columns)
-        source, target = columns[0], columns[1]
-        out_ptr, order, (out_idx,) = csr(source, n, target)
-        return cls(
-            num_agents=n,
-            in_ptr=torch.from_numpy(in_ptr),
-            in_idx=torch.from_numpy(source),
-            out_ptr=torch.from_numpy(out_ptr),
-            out_idx=torch.from_numpy(out_idx),
-            out_edge=torch.from_numpy(order if weight is not None else order[:0]),
-            weight=None if weight is None else torch.from_numpy(columns[2]),
-            max_weight=1.0 if weight is None else float(np.abs(weight).max(initial=0.0)),
-            max_in_degree=int(np.diff(in_ptr).max(initial=0)),
-            max_out_degree=int(np.diff(out_ptr).max(initial=0)),
-        )
+        return cls(**_arrays.on_host(edges))
 
     @classmethod
     def from_file(

@@ -64,7 +64,7 @@ def read_edges(
     if columns.size is not None and num_agents not in (None, columns.size):
         raise DataError(f"{path}: a matrix over {columns.size} agents, but num_agents={num_agents}; leave it out")
     where = columns if num_agents is None else replace(columns, size=num_agents)
-    return _checked(where, directed, self_loops, duplicates)
+    return checked(where, directed, self_loops, duplicates)
 
 
 def from_arrays(
@@ -98,7 +98,7 @@ def from_arrays(
             lengths, nothing to infer the number of agents from, or what `self_loops` or `duplicates` refuse.
         InputError: another choice for these two, or an impossible `num_agents`.
     """
-    return _checked(Columns(source, target, weight, num_agents), directed, self_loops, duplicates)
+    return checked(Columns(source, target, weight, num_agents), directed, self_loops, duplicates)
 
 
 def from_scipy(
@@ -119,7 +119,7 @@ def from_scipy(
         )
     coo = matrix.tocoo()
     columns = sparse_columns("matrix", coo.shape, coo.row, coo.col, coo.data)
-    return _checked(columns, directed, self_loops, duplicates)
+    return checked(columns, directed, self_loops, duplicates)
 
 
 def from_networkx(
@@ -154,11 +154,19 @@ def from_networkx(
             f"graph: edge {a!r}, {b!r} has no attribute {weight!r}; set it on every edge or pass weight=None"
         )
     columns = Columns(ends[:, 0], ends[:, 1], weights, len(labels))
-    return _checked(columns, graph.is_directed(), self_loops, duplicates), labels
+    return checked(columns, graph.is_directed(), self_loops, duplicates), labels
 
 
-def _checked(where: Columns, directed: bool, self_loops: Repeats, duplicates: Repeats) -> EdgeList:
-    """The edge list of raw columns; see `from_arrays`."""
+def checked(where: Columns, directed: bool, self_loops: Repeats, duplicates: Repeats, told: bool = True) -> EdgeList:
+    """The edge list of raw columns; see `from_arrays`.
+
+    Args:
+        where: the columns.
+        directed: see there, as the next two.
+        self_loops: what to do about them.
+        duplicates: what to do about them; where they are kept, they are looked for only to be reported.
+        told: whether anybody reads the report.
+    """
     for name, choice in (("self_loops", self_loops), ("duplicates", duplicates)):
         if choice not in ("keep", "drop", "error"):
             raise InputError(f"{name}={choice!r}: expected 'keep', 'drop' or 'error'")
@@ -177,7 +185,9 @@ def _checked(where: Columns, directed: bool, self_loops: Repeats, duplicates: Re
     start, end = (array.astype(index_dtype(num_agents), copy=False) for array in (start, end))
     loops = np.flatnonzero(start == end)
     dropped = _decide(where, "self-loop", self_loops, loops, start, end, report)
-    again = _repeated(start, end, num_agents, directed, report, where)
+    again = np.empty(0, np.int64)
+    if told or duplicates != "keep":
+        again = _repeated(start, end, num_agents, directed, report, where)
     again = np.setdiff1d(again, dropped, assume_unique=True) if dropped.size else again
     dropped = np.concatenate([dropped, _decide(where, "repeated contact", duplicates, again, start, end, report)])
     if dropped.size:
