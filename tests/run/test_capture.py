@@ -1,6 +1,7 @@
 """Captured chunks equal plain steps: on a GPU as they are, elsewhere with the graph replaced by plain calls."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.model import Ask, During
+from denizen.ops import _library_codes
 from denizen.run._chunks import Chunks
 from denizen.run._program import build
 from denizen.run._trace import trace
@@ -83,6 +85,34 @@ def test_a_step_is_one_graph_and_what_a_chunk_records_another() -> None:
     assert counters["unique_graphs"] - before == 2
     for name, record in zip(whole.series_names, records, strict=True):
         assert torch.equal(whole[name][:, 3:], record.movedim(0, 1)), name
+
+
+class Heard(dz.State):
+    heard: Tensor = dz.mask("agents")
+
+
+class Rumour(dz.Model):
+    """The plainest use of a mask and a graph."""
+
+    contacts: dz.Graph
+
+    def init(self, rng: dz.rng.Rng) -> Heard:
+        return Heard(heard=rng.bernoulli("first", 0.1))
+
+    def step(self, now: Heard, rng: dz.rng.Rng) -> Heard:
+        new = (1 - now.heard) * rng.event("hear", 0.1 * self.contacts.sum(now.heard, where=1 - now.heard))
+        return now.replace(heard=now.heard + new)
+
+
+@pytest.mark.parametrize("replicates", [1, 3])
+@pytest.mark.parametrize("kind", [Rumour, sir])
+def test_masks_are_counted_in_bytes(kind: Any, replicates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no agent has more than 255 in-neighbours: a quarter of the memory that a sum goes through."""
+    monkeypatch.setattr(_library_codes, "_as_op", lambda codes: False)  # as on CUDA
+    model = kind(dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 8.0, seed=1)))
+    begun = dz.simulate(model, 1, replicates=replicates)
+    program = build(trace(begun._stepper, begun._carry), begun._stepper.masks)
+    assert [one.width for one in program.sums] == [torch.uint8]
 
 
 @pytest.mark.cuda

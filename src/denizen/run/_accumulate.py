@@ -133,7 +133,7 @@ def _is_mask(node: Node, masks: set[Node]) -> bool:
     """Whether a node holds only 0 and 1, as far as its making shows."""
     if node in masks or dtype(node) == torch.bool:
         return True
-    if calls(node, *VIEWS, aten._to_copy.default, aten.sign.default):
+    if calls(node, *VIEWS, aten._to_copy.default, aten.sign.default, own.wrap.default):
         source = node.args[0]
         return isinstance(source, Node) and _is_mask(source, masks)
     if calls(node, aten.mul.Tensor, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor):
