@@ -340,7 +340,7 @@ def test_captured_on_cuda(name: str, replicates: int, block: int | None) -> None
     def on(device: str, **options: Any) -> Gradient:
         return Gradient(
             build(), lambda s: s[series].sum(dim=1).mean(), 11, wrt=wrt, relax=StraightThrough(), device=device,
-            replicates=replicates, optimizer=lambda params: torch.optim.Adam(params, lr=1e-3), **options,
+            replicates=replicates, optimizer=lambda params: torch.optim.Adam(params, lr=1e-3, maximize=True), **options,
         )  # fmt: skip
 
     plain, whole = on("cuda", compile=False), on("cuda", checkpoint=block)

@@ -51,16 +51,16 @@ class Village(dz.Model):
         )  # fmt: skip
 
     def step(self, now: Villagers, rng: dz.rng.Rng) -> Villagers:
-        alive = now.alive
+        alive, device = now.alive, now.alive.device
         ill = now.stage.is_("ill") * alive
         pressure = self.layers.sum(ill, where=now.stage.is_("well"), step=now.time.step)
         caught = rng.event("catch", self.rate * pressure) * alive * now.exposed.never()
-        healed = rng.event("heal", now.exposed.weigh(torch.tensor([0.1, 0.2, 0.4, 0.8, 2.0])))
+        healed = rng.event("heal", now.exposed.weigh(torch.tensor([0.1, 0.2, 0.4, 0.8, 2.0], device=device)))
         stage = now.stage.move(healed, "over", source="ill").move(caught, "ill", source="well")
         home = self.layers["home"]
         gift = rng["trade"].exponential("gift", 4.0) * home.any(alive) * alive
         luck = rng["trade", "luck"].normal("luck", 0.0, 0.1) + rng.uniform("small", -0.1, 0.1)
-        kind = rng.categorical("kind", torch.tensor([0.2, 0.5, 0.3]))
+        kind = rng.categorical("kind", torch.tensor([0.2, 0.5, 0.3], device=device))
         wealth = (now.wealth + gift + luck * kind + 0.01 * rng.poisson("finds", 1.0)).clamp(0.0, 1e5)
         wealth = torch.where(home.max(wealth, where=alive) > 50, wealth * 0.9, wealth)
         dead = rng.event("die", self.death) * alive

@@ -40,9 +40,10 @@ def test_what_has_no_memory_is_left_out():
 
 @pytest.mark.cuda
 def test_on_a_gpu():
-    big = torch.zeros(5_000_000, device="cuda")
+    big = torch.zeros(5_000_001, device="cuda")
     report = tools.memory_report("cuda")
-    assert report.largest[0].where.endswith(" big")
+    (held,) = (held for held in report.largest if held.shape == big.shape)  # earlier tests may have left larger ones
+    assert held.where.endswith(" big")
     assert report.reserved >= report.allocated >= report.seen >= big.nbytes
     assert report.peak >= report.allocated
     assert "reserved" in str(report)

@@ -164,6 +164,12 @@ class History:
                 f"History.weigh: the table has shape {tuple(table.shape)}, expected "
                 f"{'(ages,)' if group is None else '(groups, ages)'} with at most {self.length} ages"
             )
+        device = self.value.device if self.columns is None else self.columns[0].device
+        if table.device != device:
+            raise ModelError(
+                f"History.weigh: the table is on {table.device}, the agents on {device}; keep it as an attribute of "
+                f"the model, which moves with it, or make it there: torch.tensor(..., device=...)"
+            )
         return table
 
     def relax(self) -> "History":

@@ -200,10 +200,16 @@ class Rng:
                 f"rng.categorical({name!r}): probs has shape {tuple(probs.shape)}, expected (categories,) or "
                 f"({self._num}, categories)"
             )
+        words = self._words(name)
+        if probs.device != words.device:
+            raise ModelError(
+                f"rng.categorical({name!r}): probs are on {probs.device}, the agents on {words.device}; keep them as "
+                f"an attribute of the model, which moves with it, or make them there: torch.tensor(..., device=...)"
+            )
         edges = probs.to(torch.float32).cumsum(dim=-1)
         total = edges[..., -1]
         self._require(f"rng.categorical({name!r})", (probs >= 0).all(dim=-1) & (total > 0) & (total < torch.inf))
-        aim = (self._words(name) >> 8).to(torch.float32) * 2.0**-24 * edges[..., -1]
+        aim = (words >> 8).to(torch.float32) * 2.0**-24 * edges[..., -1]
         return (edges[..., :-1] <= aim[:, None]).sum(dim=-1)
 
     def permutation(self, name: str) -> Tensor:
