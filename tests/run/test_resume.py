@@ -235,8 +235,8 @@ def test_a_state_that_cannot_be_is_refused(tmp_path):
 # --- kill -9 ----------------------------------------------------------------------------------------------------------
 
 
-def kill_loop(folder: Path, seed: int, kills: int) -> str:
-    words = [sys.executable, "-W", "error", str(KILL_LOOP), str(folder), str(seed), str(kills)]
+def kill_loop(folder: Path, seed: int, kills: int, *more: str) -> str:
+    words = [sys.executable, "-W", "error", str(KILL_LOOP), str(folder), str(seed), str(kills), *more]
     done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -245,9 +245,11 @@ def kill_loop(folder: Path, seed: int, kills: int) -> str:
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork on this system")
 def test_killed_at_random_moments(tmp_path):
     assert "kills survived" in kill_loop(tmp_path / "r", seed=1, kills=4)
+    assert "kills survived" in kill_loop(tmp_path / "s", 1, 3, "captured")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 6))
-def test_killed_at_many_random_moments(tmp_path, seed):
-    assert "kills survived" in kill_loop(tmp_path / "r", seed=seed, kills=25)
+@pytest.mark.parametrize("how", [(), ("captured",)])
+def test_killed_at_many_random_moments(tmp_path, seed, how):
+    assert "kills survived" in kill_loop(tmp_path / "r", seed, 25, *how)
