@@ -6,6 +6,7 @@ snapshots count, with a digest for each field of each. Only format 3 is opened: 
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -246,4 +247,9 @@ def _readable(where: Path) -> Iterator[None]:
 
 def _digest(values: np.ndarray) -> str:
     whole = np.ascontiguousarray(values)
-    return digest(f"{whole.dtype} {whole.shape} {digest(whole.reshape(-1).view(np.uint8).data)}".encode())
+    return digest(f"{_form(whole.dtype, whole.shape)} {digest(whole.reshape(-1).view(np.uint8).data)}".encode())
+
+
+@functools.lru_cache
+def _form(dtype: np.dtype, shape: tuple[int, ...]) -> str:
+    return f"{dtype} {shape}"  # NumPy takes longer to say this than BLAKE to hash 10 KB
