@@ -90,26 +90,36 @@ def rows() -> None:
 
 
 def layers() -> None:
-    """Towers, narrow and wide, one and two."""
-    for rows, inputs, width, heads in ((1, 1, 1, (1,)), (300, 4, 64, (2, 1)), (20_000, 64, 64, (64, 1))):
-        for activation in _mlp.ACTIVATIONS:
-            x = torch.rand(rows, inputs)
+    """Towers, narrow and wide, one and two, of numbers and of bytes."""
+    for rows, inputs, width, heads in (
+        (1, 1, 1, (1,)), (300, 4, 64, (2, 1)), (20_000, 64, 64, (64, 1)), (300, 400, 64, (3, 1)), (20_000, 99, 64, (2,))
+    ):  # fmt: skip
+        for dtype in _mlp.INPUTS:
+            x = torch.ones(rows, inputs, dtype=dtype)
             weights = [
                 torch.rand(shape) for head in heads
                 for shape in ((width, inputs), (width,), (width, width), (width,), (head, width), (head,))
             ]  # fmt: skip
-            y = ops.mlp(x, weights, activation)
-            _mlp.mlp_gradients(y, x, weights, activation)
+            for activation in _mlp.ACTIVATIONS:
+                y, first = ops.mlp(x, weights, activation)
+                _mlp.mlp_gradients(y, x, first, weights, activation)
 
 
 def convolutions() -> None:
-    """In every precision, first layers and later ones."""
+    """In every precision, of few channels and of many."""
     for dtype in _conv.DTYPES:
-        for offsets, inputs, outputs in ((1, 24, 32), (9, 32, 64), (9, 64, 64)):
+        for inputs, outputs in ((2, 32), (32, 64), (64, 64)):
             x, grad = torch.rand(8, 11, 11, inputs).to(dtype), torch.rand(8, 11, 11, outputs).to(dtype)
-            weight = torch.rand(offsets, inputs, outputs).to(dtype)
-            ops.conv(x, weight, torch.rand(outputs))
-            ops.conv_gradients(x, grad, weight)
+            weight = torch.rand(9, inputs, outputs).to(dtype)
+            ops.conv_input_gradient(grad, weight, x)
+            ops.conv_weight_gradient(x, grad)
+            planes, bias = x.permute(0, 3, 1, 2).contiguous(), torch.rand(outputs)
+            ops.conv_first_gradient(planes, grad)
+            weights = [torch.rand(count, outputs).to(dtype) for count in (inputs * 9, outputs * 9, outputs * 9)]
+            weights[1:] = [weight.view(9, outputs, outputs) for weight in weights[1:]]
+            for count in (1, 2, 3):
+                ops.conv(planes, weights[:count], [bias] * count)
+            ops.linear_gradient(torch.rand(8, 32).to(dtype), torch.rand(32, grad[0].numel()).to(dtype), grad)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ from torch import nn
 from denizen import ops
 from denizen.ops import _mlp
 
-# Rows, inputs, hidden, out, heads.
+# Rows, inputs, hidden, out, heads, whether inputs are bytes.
 SHAPES = [
-    (1, 1, 16, 16, (1,)), (70, 4, 64, 64, (2, 1)), (130, 6, 17, 30, (5, 1)), (64, 64, 64, 64, (64,)),
-    (300, 3, 64, 32, (1, 18)),
+    (1, 1, 16, 16, (1,), False), (70, 4, 64, 64, (2, 1), False), (130, 6, 17, 30, (5, 1), True),
+    (64, 64, 64, 64, (64,), False), (300, 3, 64, 32, (1, 18), False), (200, 400, 64, 64, (3, 1), True),
+    (70, 300, 17, 40, (2, 1), False), (3, 77, 64, 16, (2,), True),
 ]  # fmt: skip
 
 
@@ -26,21 +27,22 @@ def towers(inputs: int, hidden: int, out: int, heads: tuple[int, ...], activatio
 
 @pytest.mark.parametrize("activation", _mlp.ACTIVATIONS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_values_and_gradients(tools: Any, shape: tuple[int, int, int, int, tuple[int, ...]], activation: str) -> None:
-    rows, inputs, _, _, heads = shape
+def test_values_and_gradients(tools: Any, shape: Any, activation: str) -> None:
+    rows, inputs, _, _, heads, whole = shape
     x, grad = torch.randn(rows, inputs), torch.randn(rows, sum(heads))
-    plain = towers(*shape[1:], activation)
+    x = torch.randint(0, 4, x.shape, dtype=torch.uint8) if whole else x
+    plain = towers(*shape[1:5], activation)
     parameters = [p for tower in plain for p in tower.parameters()]
-    expected = torch.cat([tower(x) for tower in plain], 1)
+    expected = torch.cat([tower(x.float()) for tower in plain], 1)
     slopes = torch.autograd.grad(expected, parameters, grad)
     for way in ("fast", "reference"):
         weights = [p.detach().clone().requires_grad_() for p in parameters]
         if way == "reference":
             with ops.reference_only():
-                found = ops.mlp(x, weights, activation)
+                found, _ = ops.mlp(x, weights, activation)
                 mine = torch.autograd.grad(found, weights, grad)
         else:
-            found = ops.mlp(x, weights, activation)
+            found, _ = ops.mlp(x, weights, activation)
             mine = torch.autograd.grad(found, weights, grad)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-6)
         for one, slope in zip(mine, slopes, strict=True):
@@ -52,7 +54,7 @@ def test_within_a_compiled_loss(tools: Any) -> None:
     weights = [p.detach() for tower in towers(5, 16, 16, (3, 1), "tanh") for p in tower.parameters()]
 
     def loss(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-        numbers, value = ops.mlp(x + 1, weights, "tanh").split([3, 1], 1)
+        numbers, value = ops.mlp(x + 1, weights, "tanh")[0].split([3, 1], 1)
         return (numbers.square() * x.sum(1, keepdim=True) + value).square().mean()
 
     slopes = []

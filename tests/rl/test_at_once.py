@@ -6,6 +6,7 @@ import torch
 import denizen as dz
 from denizen import ops
 from denizen.rl._iteration import Iteration
+from denizen.zoo.breakout import Breakout
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.pendulum import Pendulum
 
@@ -20,10 +21,10 @@ def at_once(monkeypatch):
         taken.append(len(weights))
         return real(x, weights, activation)
 
-    def takes(x, weights):
+    def takes(weights):
         with monkeypatch.context() as patch:
             patch.setattr("denizen.ops._mlp.variant", lambda device: "triton")
-            return fits(x, weights)
+            return fits(weights)
 
     monkeypatch.setattr(ops, "mlp", mlp)
     monkeypatch.setattr(ops, "fits", takes)
@@ -32,12 +33,13 @@ def at_once(monkeypatch):
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("head", [dz.rl.ValueHead, dz.rl.PopArt])
-@pytest.mark.parametrize("env", [CartPole(), Pendulum()])
+@pytest.mark.parametrize("env", [CartPole(), Pendulum(), Breakout()])
 def test_values_and_gradients_are_those_of_the_layers(env, shared, head, at_once):
     policy = dz.rl.mlp(env, (16, 8), shared=shared, head=head, activation=torch.nn.ReLU)
     if head is dz.rl.PopArt:
         policy.head.std.fill_(3.0)
     looks, memory = torch.randn(20, *env.observation_space.shape), policy.first_memory(20, torch.device("cpu"))
+    looks = (looks > 1).to(env.observation_space.dtype) if env.observation_space.dtype == torch.uint8 else looks
     for learnt in (False, True):
         plain = policy(looks, memory)
         told = []
@@ -89,6 +91,6 @@ def test_updates_are_those_of_the_layers(at_once, monkeypatch):
 
     eager, compiled = learnt(False), learnt(True)
     assert at_once
-    monkeypatch.setattr(ops, "fits", lambda x, weights: False)
+    monkeypatch.setattr(ops, "fits", lambda weights: False)
     torch.testing.assert_close(eager, learnt(False), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(eager, compiled, rtol=1e-4, atol=1e-5)

@@ -10,9 +10,11 @@ from denizen.ops._accumulate import add_fixed as add_fixed
 from denizen.ops._accumulate import add_histogram as add_histogram
 from denizen.ops._adam import adam as adam
 from denizen.ops._conv import conv as conv
+from denizen.ops._conv import conv_first_gradient as conv_first_gradient
 from denizen.ops._conv import conv_fits as conv_fits
-from denizen.ops._conv import conv_gradients as conv_gradients
+from denizen.ops._conv import conv_input_gradient as conv_input_gradient
 from denizen.ops._conv import conv_weight_gradient as conv_weight_gradient
+from denizen.ops._conv import linear_gradient as linear_gradient
 from denizen.ops._direction import Traffic as Traffic
 from denizen.ops._direction import direction as direction
 from denizen.ops._inductor import fuse_draws as fuse_draws
@@ -24,6 +26,7 @@ from denizen.ops._library import variant as variant
 from denizen.ops._library_codes import grow as grow
 from denizen.ops._library_codes import in_range as in_range
 from denizen.ops._library_tables import histogram as histogram
+from denizen.ops._mlp import INPUTS as INPUTS
 from denizen.ops._mlp import fits as fits
 from denizen.ops._mlp import mlp as mlp
 from denizen.ops._reverse_only import lookup as lookup

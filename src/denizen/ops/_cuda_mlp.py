@@ -1,7 +1,8 @@
 """`_mlp` on CUDA with Triton: a program takes tiles of rows through all layers of a tower.
 
 Products run on tensor cores: with TF32 where torch's matrix products may use it, else as three TF32 products, whose
-error is that of float32.
+error is that of float32. Inputs of bytes are exact in bfloat16, in which products are twice as fast: the other side is
+split into two parts, of 16 bits of mantissa, or three, of all of them.
 """
 
 from collections.abc import Sequence
@@ -15,8 +16,12 @@ from denizen.ops import _mlp
 _FORWARD = {"ROWS": 64, "num_warps": 4}
 _FORWARD_FEW = {"ROWS": 16, "num_warps": 4}  # where there are few rows, so that every multiprocessor has some
 _FEW = 1 << 14
+_WIDE = {"ROWS": 128, "STEP": 64, "num_warps": 8, "num_stages": 3}  # of wide inputs, so many at a time
+_WIDE_FEW = {"ROWS": 64, "STEP": 64, "num_warps": 4, "num_stages": 3}
 _GRADIENTS = {"ROWS": 32, "num_warps": 4}
 _PROGRAMS = 264  # of the gradients of a tower, two a multiprocessor of an H100: each leaves a part of the sum over rows
+_FIRST = {"ROWS": 64, "STEP": 256, "num_warps": 8, "num_stages": 3}  # of the gradients of a wide first layer
+_FIRST_PROGRAMS = 33
 _COLUMNS = 32  # of the parts, which one program adds up
 
 
@@ -38,20 +43,51 @@ def _transposed(w, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @triton.jit
+def _given(x, rows, columns, n, IN: tl.constexpr, PARTS: tl.constexpr):
+    """A tile of the inputs, in bfloat16 where the other side of a product is split into parts, else in float32."""
+    inside = (rows < n)[:, None] & (columns < IN)[None, :]
+    return tl.load(x + rows[:, None] * IN + columns[None, :], mask=inside, other=0).to(
+        tl.bfloat16 if PARTS else tl.float32
+    )
+
+
+@triton.jit
+def _first(x, w, bias, rows, n, a, IN: tl.constexpr, H1: tl.constexpr, ROWS: tl.constexpr, P1: tl.constexpr,
+           STEP: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """The first layer of wide inputs before its activation."""
+    y = tl.zeros((ROWS, P1), tl.float32) + bias[None, :]
+    for begin in range(0, IN, STEP):
+        k = begin + tl.arange(0, STEP)
+        given, rest = _given(x, rows, k, n, IN, PARTS), _transposed(w, a, k, H1, IN)
+        if PARTS:
+            for _ in tl.static_range(PARTS):
+                part = rest.to(tl.bfloat16)
+                y = tl.dot(given, part, y)
+                rest -= part.to(tl.float32)
+        else:
+            y = tl.dot(given, rest, y, input_precision=PRECISION)
+    return y
+
+
+@triton.jit
 def _forward(
-    x, w, out, rows, n, AT: tl.constexpr, P3: tl.constexpr, H3: tl.constexpr, WIDTH: tl.constexpr, IN: tl.constexpr,
-    H1: tl.constexpr, H2: tl.constexpr, PI: tl.constexpr, P1: tl.constexpr, P2: tl.constexpr, RELU: tl.constexpr,
-    PRECISION: tl.constexpr,
+    x, w, out, kept, rows, n, TOWER: tl.constexpr, AT: tl.constexpr, P3: tl.constexpr, H3: tl.constexpr,
+    WIDTH: tl.constexpr, KEPT: tl.constexpr, IN: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, PI: tl.constexpr,
+    P1: tl.constexpr, P2: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr,
+    STEP: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     k, a, b, c = tl.arange(0, PI), tl.arange(0, P1), tl.arange(0, P2), tl.arange(0, P3)
     inside = (rows < n)[:, None]
-    given = tl.load(x + rows[:, None] * IN + k[None, :], mask=inside & (k < IN)[None, :], other=0.0)
-    first, second = _transposed(w[0], a, k, H1, IN), _transposed(w[2], b, a, H2, H1)
-    third = _transposed(w[4], c, b, H3, H2)
+    second, third = _transposed(w[2], b, a, H2, H1), _transposed(w[4], c, b, H3, H2)
     bias1 = tl.load(w[1] + a, mask=a < H1, other=0.0)
     bias2 = tl.load(w[3] + b, mask=b < H2, other=0.0)
     bias3 = tl.load(w[5] + c, mask=c < H3, other=0.0)
-    y = _active(tl.dot(given, first, input_precision=PRECISION) + bias1[None, :], RELU)
+    if KEPT:
+        y = _active(_first(x, w[0], bias1, rows, n, a, IN, H1, ROWS, P1, STEP, PARTS, PRECISION), RELU)
+        tl.store(kept + rows[:, None] * KEPT + TOWER * H1 + a[None, :], y, mask=inside & (a < H1)[None, :])
+    else:
+        given, first = _given(x, rows, k, n, IN, 0), _transposed(w[0], a, k, H1, IN)
+        y = _active(tl.dot(given, first, input_precision=PRECISION) + bias1[None, :], RELU)
     y = _active(tl.dot(y, second, input_precision=PRECISION) + bias2[None, :], RELU)
     y = tl.dot(y, third, input_precision=PRECISION) + bias3[None, :]
     tl.store(out + rows[:, None] * WIDTH + AT + c[None, :], y, mask=inside & (c < H3)[None, :])
@@ -59,22 +95,27 @@ def _forward(
 
 @triton.jit
 def _mlp_kernel(
-    x, one, two, out, n, HA: tl.constexpr, PA: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, WIDTH: tl.constexpr,
-    IN: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, PI: tl.constexpr, P1: tl.constexpr, P2: tl.constexpr,
-    RELU: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr,
+    x, one, two, out, kept, n, HA: tl.constexpr, PA: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr,
+    WIDTH: tl.constexpr, KEPT: tl.constexpr, IN: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, PI: tl.constexpr,
+    P1: tl.constexpr, P2: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr,
+    STEP: tl.constexpr, PARTS: tl.constexpr, TOWERS: tl.constexpr,
 ):  # fmt: skip
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    if tl.program_id(1) == 0:
-        _forward(x, one, out, rows, n, 0, PA, HA, WIDTH, IN, H1, H2, PI, P1, P2, RELU, PRECISION)
+    # Both towers of a tile beside each other, so that the second one finds the inputs in the cache.
+    rows = (tl.program_id(0) // TOWERS).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    if tl.program_id(0) % TOWERS == 0:
+        _forward(x, one, out, kept, rows, n, 0, 0, PA, HA, WIDTH, KEPT, IN, H1, H2, PI, P1, P2, RELU, PRECISION, ROWS,
+                 STEP, PARTS)  # fmt: skip
     else:
-        _forward(x, two, out, rows, n, HA, PB, HB, WIDTH, IN, H1, H2, PI, P1, P2, RELU, PRECISION)
+        _forward(x, two, out, kept, rows, n, 1, HA, PB, HB, WIDTH, KEPT, IN, H1, H2, PI, P1, P2, RELU, PRECISION, ROWS,
+                 STEP, PARTS)  # fmt: skip
 
 
 @triton.jit
 def _gradients(
-    grad, x, w, part, n, tiles, AT: tl.constexpr, P3: tl.constexpr, H3: tl.constexpr, WIDTH: tl.constexpr,
-    IN: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, PI: tl.constexpr, P1: tl.constexpr, P2: tl.constexpr,
-    RELU: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr,
+    grad, x, kept, back, w, part, n, tiles, part1, TOWER: tl.constexpr, AT: tl.constexpr, P3: tl.constexpr,
+    H3: tl.constexpr, WIDTH: tl.constexpr, KEPT: tl.constexpr, IN: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr,
+    PI: tl.constexpr, P1: tl.constexpr, P2: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
     k, a, b, c = tl.arange(0, PI), tl.arange(0, P1), tl.arange(0, P2), tl.arange(0, P3)
     first, second = _transposed(w[0], a, k, H1, IN), _transposed(w[2], b, a, H2, H1)
@@ -87,12 +128,16 @@ def _gradients(
     dw1, db1 = tl.zeros((P1, PI), tl.float32), tl.zeros((P1, 16), tl.float32)
     dw2, db2 = tl.zeros((P2, P1), tl.float32), tl.zeros((P2, 16), tl.float32)
     dw3, db3 = tl.zeros((P2, P3), tl.float32), tl.zeros((ROWS, P3), tl.float32)
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+    for tile in range(tl.program_id(1), tiles, tl.num_programs(1)):
         rows = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
         inside = (rows < n)[:, None]
-        given = tl.load(x + rows[:, None] * IN + k[None, :], mask=inside & (k < IN)[None, :], other=0.0)
+        there, at = inside & (a < H1)[None, :], rows[:, None] * KEPT + TOWER * H1 + a[None, :]
         g = tl.load(grad + rows[:, None] * WIDTH + AT + c[None, :], mask=inside & (c < H3)[None, :], other=0.0)
-        one = _active(tl.dot(given, first, input_precision=PRECISION) + bias1[None, :], RELU)
+        given = _given(x, rows, k, n, IN, 0)
+        if KEPT:
+            one = tl.load(kept + at, mask=there, other=0.0)
+        else:
+            one = _active(tl.dot(given, first, input_precision=PRECISION) + bias1[None, :], RELU)
         two = _active(tl.dot(one, second, input_precision=PRECISION) + bias2[None, :], RELU)
         dw3 += tl.dot(tl.trans(two), g, input_precision=PRECISION)
         db3 += g
@@ -100,34 +145,65 @@ def _gradients(
         dw2 += tl.dot(tl.trans(g), one, input_precision=PRECISION)
         db2 += tl.dot(tl.trans(g), ones, input_precision=PRECISION)
         g = tl.dot(g, back2, input_precision=PRECISION) * _slope(one, RELU)
-        dw1 += tl.dot(tl.trans(g), given, input_precision=PRECISION)
         db1 += tl.dot(tl.trans(g), ones, input_precision=PRECISION)
-    # Each begins at a multiple of 4 numbers, as `_mlp.starts` has it.
-    tl.store(part + a[:, None] * IN + k[None, :], dw1, mask=(a < H1)[:, None] & (k < IN)[None, :])
-    part += (H1 * IN + 3) // 4 * 4
+        if KEPT:
+            tl.store(back + at, g, mask=there)
+        else:
+            dw1 += tl.dot(tl.trans(g), given, input_precision=PRECISION)
+    if not KEPT:
+        tl.store(part1 + a[:, None] * IN + k[None, :], dw1, mask=(a < H1)[:, None] & (k < IN)[None, :])
     tl.store(part + a, tl.max(db1, 1), mask=a < H1)
-    part += (H1 + 3) // 4 * 4
+    part += H1
     tl.store(part + b[:, None] * H1 + a[None, :], dw2, mask=(b < H2)[:, None] & (a < H1)[None, :])
-    part += (H2 * H1 + 3) // 4 * 4
+    part += H2 * H1
     tl.store(part + b, tl.max(db2, 1), mask=b < H2)
-    part += (H2 + 3) // 4 * 4
+    part += H2
     tl.store(part + c[None, :] * H2 + b[:, None], dw3, mask=(c < H3)[None, :] & (b < H2)[:, None])
-    part += (H3 * H2 + 3) // 4 * 4
+    part += H3 * H2
     tl.store(part + c, tl.sum(db3, 0), mask=c < H3)
 
 
 @triton.jit
 def _mlp_gradients_kernel(
-    grad, x, one, two, parts, n, tiles, length, begin, HA: tl.constexpr, PA: tl.constexpr, HB: tl.constexpr,
-    PB: tl.constexpr, WIDTH: tl.constexpr, IN: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, PI: tl.constexpr,
-    P1: tl.constexpr, P2: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr,
+    grad, x, kept, back, one, two, parts, n, tiles, length, begin, first, HA: tl.constexpr, PA: tl.constexpr,
+    HB: tl.constexpr, PB: tl.constexpr, WIDTH: tl.constexpr, KEPT: tl.constexpr, IN: tl.constexpr, H1: tl.constexpr,
+    H2: tl.constexpr, PI: tl.constexpr, P1: tl.constexpr, P2: tl.constexpr, RELU: tl.constexpr,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    part = parts + tl.program_id(0).to(tl.int64) * length
-    if tl.program_id(1) == 0:
-        _gradients(grad, x, one, part, n, tiles, 0, PA, HA, WIDTH, IN, H1, H2, PI, P1, P2, RELU, PRECISION, ROWS)
+    part = parts + tl.program_id(1).to(tl.int64) * length
+    if tl.program_id(0) == 0:
+        _gradients(grad, x, kept, back, one, part, n, tiles, part + first, 0, 0, PA, HA, WIDTH, KEPT, IN, H1, H2, PI,
+                   P1, P2, RELU, PRECISION, ROWS)  # fmt: skip
     else:
+        part1 = part + first + H1 * IN
         part += begin
-        _gradients(grad, x, two, part, n, tiles, HA, PB, HB, WIDTH, IN, H1, H2, PI, P1, P2, RELU, PRECISION, ROWS)
+        _gradients(grad, x, kept, back, two, part, n, tiles, part1, 1, HA, PB, HB, WIDTH, KEPT, IN, H1, H2, PI,
+                   P1, P2, RELU, PRECISION, ROWS)  # fmt: skip
+
+
+@triton.jit
+def _mlp_first_kernel(
+    back, x, parts, n, tiles, length, IN: tl.constexpr, KEPT: tl.constexpr, H1: tl.constexpr, P1: tl.constexpr,
+    PARTS: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
+):  # fmt: skip
+    """Gradient of a wide first layer's weight, of some of its columns: a part of the sum over rows."""
+    a, k = tl.arange(0, P1), tl.program_id(1) * STEP + tl.arange(0, STEP)
+    tower = tl.program_id(0)
+    found = tl.zeros((P1, STEP), tl.float32)
+    for tile in range(tl.program_id(2), tiles, tl.num_programs(2)):
+        rows = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+        given = _given(x, rows, k, n, IN, PARTS)
+        at, there = rows[:, None] * KEPT + tower * H1 + a[None, :], (rows < n)[:, None] & (a < H1)[None, :]
+        rest = tl.load(back + at, mask=there, other=0.0)
+        if PARTS:
+            for _ in tl.static_range(PARTS):
+                part = rest.to(tl.bfloat16)
+                found = tl.dot(tl.trans(part), given, found)
+                rest -= part.to(tl.float32)
+        else:
+            found = tl.dot(tl.trans(rest), given, found, input_precision=PRECISION)
+    out = parts + tl.program_id(2).to(tl.int64) * length + tower * H1 * IN
+    tl.store(out + a[:, None] * IN + k[None, :], found, mask=(a < H1)[:, None] & (k < IN)[None, :])
 
 
 @triton.jit
@@ -143,12 +219,25 @@ def _add_parts_kernel(parts, out, count, length, COLUMNS: tl.constexpr, PARTS: t
 def _settings(weights: Sequence[torch.Tensor], activation: str) -> dict[str, object]:
     (hidden, inputs), outputs = weights[0].shape, weights[2].shape[0]
     heads = [head.shape[0] for head in weights[4 :: _mlp.TOWER]]
-    padded = [max(16, triton.next_power_of_2(size)) for size in (inputs, hidden, outputs, heads[0], heads[-1])]
+    wide = _mlp.wide(weights)
+    sizes = (16 if wide else inputs, hidden, outputs, heads[0], heads[-1])
+    padded = [max(16, triton.next_power_of_2(size)) for size in sizes]
     return {
         "IN": inputs, "H1": hidden, "H2": outputs, "HA": heads[0], "HB": heads[-1], "WIDTH": sum(heads),
         "PI": padded[0], "P1": padded[1], "P2": padded[2], "PA": padded[3], "PB": padded[4],
-        "RELU": activation == "relu", "PRECISION": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3",
+        "KEPT": len(heads) * hidden if wide else 0, "RELU": activation == "relu", "PRECISION": _precision(),
     }  # fmt: skip
+
+
+def _precision() -> str:
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
+
+
+def _parts(x: torch.Tensor) -> int:
+    """Into how many parts the other side of a product with inputs is split; 0: it is not."""
+    if x.dtype == torch.float32 or not isinstance(_mlp_kernel, triton.JITFunction):  # interpreted: knows no bfloat16
+        return 0
+    return 2 if torch.backends.cuda.matmul.allow_tf32 else 3
 
 
 def _in_towers(weights: Sequence[torch.Tensor]) -> tuple[int, tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
@@ -157,33 +246,64 @@ def _in_towers(weights: Sequence[torch.Tensor]) -> tuple[int, tuple[torch.Tensor
     return len(held) // _mlp.TOWER, tuple(held[: _mlp.TOWER]), tuple(held[-_mlp.TOWER :])
 
 
-def forward(x: torch.Tensor, weights: Sequence[torch.Tensor], activation: str) -> torch.Tensor:
+def forward(x: torch.Tensor, weights: Sequence[torch.Tensor], activation: str) -> tuple[torch.Tensor, torch.Tensor]:
     """`_mlp.mlp`."""
     n, x, settings = x.shape[0], x.contiguous(), _settings(weights, activation)
     out = torch.empty(n, settings["WIDTH"], dtype=torch.float32, device=x.device)  # type: ignore[call-overload]
+    kept = torch.empty(n, settings["KEPT"], dtype=torch.float32, device=x.device)  # type: ignore[call-overload]
     if n:
         count, one, two = _in_towers(weights)
-        tile = _FORWARD_FEW if n <= _FEW else _FORWARD
-        _mlp_kernel[(triton.cdiv(n, tile["ROWS"]), count)](x, one, two, out, n, **settings, **tile)
-    return out
+        if settings["KEPT"]:
+            tile = _WIDE_FEW if n <= _FEW else _WIDE
+        else:
+            tile = {**(_FORWARD_FEW if n <= _FEW else _FORWARD), "STEP": 0}
+        _mlp_kernel[(count * triton.cdiv(n, tile["ROWS"]),)](
+            x, one, two, out, kept, n, PARTS=_parts(x), TOWERS=count, **settings, **tile
+        )
+    return out, kept
 
 
-def gradients(grad: torch.Tensor, x: torch.Tensor, weights: Sequence[torch.Tensor], activation: str) -> torch.Tensor:
+def gradients(
+    grad: torch.Tensor, x: torch.Tensor, kept: torch.Tensor, weights: Sequence[torch.Tensor], activation: str
+) -> torch.Tensor:
     """`_mlp.mlp_gradients`; parts of the sums over rows are added in a fixed order."""
-    n, grad, x = x.shape[0], grad.contiguous(), x.contiguous()
+    n, grad, x, kept = x.shape[0], grad.contiguous(), x.contiguous(), kept.contiguous()
     count, one, two = _in_towers(weights)
-    starts = _mlp.starts(weights)
-    length = starts[-1]
-    tiles = triton.cdiv(n, _GRADIENTS["ROWS"])
-    programs = min(tiles, _PROGRAMS)
-    parts = torch.empty(programs, length, dtype=torch.float32, device=x.device)
-    if not programs:
-        return parts.new_zeros(length)
-    _mlp_gradients_kernel[(programs, count)](
-        grad, x, one, two, parts, n, tiles, length, starts[_mlp.TOWER], **_settings(weights, activation), **_GRADIENTS
+    places, end = _mlp.starts(weights)
+    settings, wide = _settings(weights, activation), _mlp.wide(weights)
+    out = torch.zeros(end, dtype=torch.float32, device=x.device) if not n else grad.new_empty(end)
+    if not n:
+        return out
+    back = torch.empty_like(kept)
+    tiles, length = triton.cdiv(n, _GRADIENTS["ROWS"]), places[0] if wide else end
+    parts = grad.new_empty(min(tiles, _PROGRAMS), length)
+    begin = places[_mlp.TOWER + 1] if count > 1 else 0
+    _mlp_gradients_kernel[(count, parts.shape[0])](
+        grad, x, kept, back, one, two, parts, n, tiles, length, begin, places[0], **settings, **_GRADIENTS
     )
-    out = torch.empty(length, dtype=torch.float32, device=x.device)
-    _add_parts_kernel[(triton.cdiv(length, _COLUMNS),)](
-        parts, out, programs, length, COLUMNS=_COLUMNS, PARTS=triton.next_power_of_2(programs)
-    )
+    _add(parts, out)
+    if wide:
+        inputs, tiles = weights[0].shape[1], triton.cdiv(n, _FIRST["ROWS"])
+        parts = grad.new_empty(min(tiles, _FIRST_PROGRAMS), end - length)
+        names = ("IN", "KEPT", "H1", "P1", "PRECISION")
+        _mlp_first_kernel[(count, triton.cdiv(inputs, _FIRST["STEP"]), parts.shape[0])](
+            back,
+            x,
+            parts,
+            n,
+            tiles,
+            end - length,
+            PARTS=_parts(x),
+            **{name: settings[name] for name in names},
+            **_FIRST,
+        )
+        _add(parts, out[length:])
     return out
+
+
+def _add(parts: torch.Tensor, out: torch.Tensor) -> None:
+    """The sum of parts into the beginning of a tensor."""
+    count, length = parts.shape
+    _add_parts_kernel[(triton.cdiv(length, _COLUMNS),)](
+        parts, out, count, length, COLUMNS=_COLUMNS, PARTS=triton.next_power_of_2(count)
+    )

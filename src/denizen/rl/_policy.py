@@ -148,10 +148,11 @@ class ActorCritic(nn.Module):
             given: inputs of the network in place of what the environment makes of `observation`, to look into it.
         """
         env = self.env
+        if actor_only:
+            numbers = self._at_once(observation, [self.actor], given)
+            if numbers is not None:
+                return Judged(self._actions(numbers, action_mask), numbers[:, :0], memory)
         given = env.network_input(observation) if given is None else given
-        numbers = self._at_once(given, [self.actor]) if actor_only else None
-        if numbers is not None:
-            return Judged(self._actions(numbers, action_mask), numbers[:, :0], memory)
         shown = self.body(given)
         if self.cell is not None:
             shown, memory = self._remember(shown, memory, first)
@@ -172,10 +173,10 @@ class ActorCritic(nn.Module):
 
         Small networks of two layers are one operation on CUDA, heads included; there are no features then.
         """
-        head, given = self.head, self.env.network_input(observation)
-        found = self._at_once(given, [self.actor, head.linear]) if self._plain_critic() else None
+        head = self.head
+        found = self._at_once(observation, [self.actor, head.linear]) if self._plain_critic() else None
         if found is None:
-            judged = self(observation, memory, action_mask, privileged, first, given=given)
+            judged = self(observation, memory, action_mask, privileged, first)
             return judged, (head.training_value if learnt else head.value)(judged.features)
         numbers, values = found.split([self.actor.out_features, 1], 1)
         judged, values = Judged(self._actions(numbers, action_mask), found[:, :0], memory), values.squeeze(-1)
@@ -193,9 +194,14 @@ class ActorCritic(nn.Module):
         own = ("training_value", "value")
         return self.critic is None and all(getattr(type(self.head), m) is getattr(ValueHead, m) for m in own)
 
-    def _at_once(self, given: Tensor, heads: list[nn.Linear]) -> Tensor | None:
+    def _seen(self, observation: Tensor) -> Tensor:
+        """Inputs of the network; bytes as they are where the environment makes floats of them and no more."""
+        plain = type(self.env).network_input is Env.network_input
+        return observation if plain and observation.dtype == torch.uint8 else self.env.network_input(observation)
+
+    def _at_once(self, observation: Tensor, heads: list[nn.Linear], given: Tensor | None = None) -> Tensor | None:
         """What the heads of actor and critic give, side by side, as one operation; None where it does not fit."""
-        if self.cell is not None or given.requires_grad or torch.is_autocast_enabled(given.device.type):
+        if self.cell is not None or torch.is_autocast_enabled(observation.device.type):
             return None
         weights: list[Tensor] = []
         activations: set[str] = set()
@@ -205,10 +211,12 @@ class ActorCritic(nn.Module):
                 return None
             weights += [tensor for layer in (*layers[:2], head) for tensor in (layer.weight, layer.bias)]
             activations.add(layers[2])
-        flat = given.flatten(1)
-        if len(activations) > 1 or not ops.fits(flat, weights):
+        if len(activations) > 1 or not ops.fits(weights):
             return None
-        return ops.mlp(flat, weights, activations.pop())
+        given = self._seen(observation) if given is None else given
+        if given.requires_grad or given.dtype not in ops.INPUTS:  # to look into the network, layers go one by one
+            return None
+        return ops.mlp(given.flatten(1), weights, activations.pop())[0]
 
     def _remember(self, shown: Tensor, memory: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
         """The cell over steps in a row; memory is cleared before a step where a life begins."""
