@@ -98,10 +98,10 @@ class Rollout:
         self.steps = steps
 
     def sums(self, worlds: int) -> dict[str, list[Tensor]]:
-        """Where sums over the rollout begin: of each world's flows and of each row's lives."""
+        """Where sums over the rollout begin: of each world's flows `[flows, worlds]` and of each row's lives."""
         # Each is a tensor of its own, as in later steps: for inputs that are one tensor a step is compiled apart.
         rows, begin = self.fields["reward"].shape[1], self.lives.new_full
-        flows = [begin((worlds,), 0.0) for _ in self.flows]
+        flows = [begin((len(self.flows), worlds), 0.0)] if len(self.flows) else []
         return {"flows": flows, "lives": [begin((rows,), value) for value in (0.0, 0.0, torch.inf, -torch.inf, 0.0)]}
 
     def take(self, sums: dict[str, list[Tensor]]) -> None:
@@ -109,7 +109,7 @@ class Rollout:
         count, total, least, most, steps = sums["lives"]
         self.lives.copy_(torch.stack([count.sum(), total.sum(), least.min(), most.max(), steps.sum()]))
         if sums["flows"]:
-            self.flows.copy_(torch.stack([flow.sum() for flow in sums["flows"]]))
+            self.flows.copy_(sums["flows"][0].sum(1))
 
 
 class Collector:
@@ -205,7 +205,7 @@ class Collector:
         row.update({n: getattr(look, n) for n in ("action_mask", "privileged") if getattr(look, n) is not None})
         row.update({} if value is None else {"value": value})
         lives, returned, length = _count(sums["lives"], memo, reward, valid, ended)
-        flows = [whole + flow for whole, flow in zip(sums["flows"], step.flows.values(), strict=True)]
+        flows = [whole + torch.stack(list(step.flows.values())) for whole in sums["flows"]]
         state = {
             "worlds": tensors, "look": now, "memory": judged.memory, "first": ended | ~valid,
             "returned": returned, "length": length,
