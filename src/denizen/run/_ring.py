@@ -138,7 +138,10 @@ class Ring:
         """Have room for packs of up to `most` entries, several to a buffer; nothing may be in the ring."""
         with self.changed:
             assert len(self._free) == self.slots, "all buffers are free"
-            self._set_up(most, max(1, min(PACKS, BYTES // (self._wanted or MOST) // max(self.size(most), 1))))
+            packs = max(1, min(PACKS, BYTES // (self._wanted or MOST) // max(self.size(most), 1)))
+            if self.size(most) * packs != self._room:
+                self._set_up(most, packs)
+            self.most = most
 
     def room(self) -> int:
         """Entries that a pack may have, so that all buffers together stay within `BYTES`; at least one."""
