@@ -37,8 +37,8 @@ SWEEP = [
     ("_FORWARD_FEW", NARROW, FEW, tiles((16, 32, 64), (4,)), None),
     ("_FORWARD", NARROW, MANY[1:], tiles((64,), (4,)) + tiles((128,), (4, 8)), None),
     ("_GRADIENTS", NARROW, MANY, tiles((16, 32), (4,)) + tiles((64, 128), (8,)), (132, 264, 528)),
-    ("_WIDE_FEW", WIDE, FEW, tiles((32, 64), (4,), STEP=(64,), num_stages=(3,)) + tiles((64,), (8,), STEP=(128,)), None),
-    ("_WIDE", WIDE, MANY[1:], tiles((64,), (4,), STEP=(64,)) + tiles((128,), (4, 8), STEP=(64,), num_stages=(3,)), None),
+    ("_WIDE_FEW", WIDE, FEW, tiles((32, 64), (4,), STEP=(64,)) + tiles((64,), (8,), STEP=(128,)), None),
+    ("_WIDE", WIDE, MANY[1:], tiles((64,), (4,), STEP=(64,)) + tiles((128,), (4, 8), STEP=(64,)), None),
     ("_FIRST", WIDE, MANY[1:], tiles((32, 64), (8,), STEP=(128, 256), num_stages=(3,)), (33, 66)),
 ]  # fmt: skip
 
