@@ -30,6 +30,17 @@ def simulated_device() -> torch.device:
     return torch.device(NAME, 0)
 
 
+def _record_constants() -> None:
+    """Have `make_fx` record what a function does with tensors of the device that are none of its arguments.
+
+    It hands operations on tensors of classes that it does not know to the class, unrecorded: whatever came of a model's
+    parameter stayed as it was when it was recorded.
+    """
+    from torch.fx.experimental import proxy_tensor
+
+    proxy_tensor.HANDLED_TYPES += (SimulatedTensor,)  # type: ignore[assignment]  # pyrefly: ignore[bad-assignment]
+
+
 @functools.cache
 def _register() -> None:
     if torch.cuda.is_available():  # torch would take it for the accelerator: no backward pass on CUDA works any more
@@ -58,6 +69,7 @@ def _register() -> None:
             eval_frame.set_code_exec_strategy(function.__code__, skip)
     _dynamo.install()
     _dynamo.teach(SimulatedTensor, NAME)
+    _record_constants()
     if not torch.cuda.is_available():
         _pinned.install()
     _like_a_gpu()

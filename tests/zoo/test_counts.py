@@ -1,0 +1,57 @@
+"""A step of every world of the zoo reads nothing on the host and moves nothing; captured, it allocates nothing.
+
+Models that are simulated are counted in tests/run/test_stats.py. What a step launches is printed on a GPU and asserted
+to be few; `benchmarks/launches_gpu.py` counts the same for the documentation.
+"""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen.app._recipes import RECIPES
+from denizen.rl import _worlds
+
+SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/launches_gpu.py"))
+MOST = 40  # launches of a step, resets included
+SMALL: dict[str, dict[str, Any]] = {
+    "foraging": {"height": 16, "width": 16, "food_range": (4, 6), "poison_range": (4, 6)},
+    "control": {"size": 1000},
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_step_of_worlds_reads_nothing_and_moves_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = dz.budget(host_reads=0, transfers=0)
+    env = RECIPES[name].make_env(SMALL.get(name, {}))
+    actions = SCRIPT["actions"](env, 6, "cpu", 5)
+    host = dz.rl.Worlds(env, 6, seed=2, device="cpu")
+    host.reset()
+    monkeypatch.setattr(_worlds, "choose", lambda device, who: (guard.device, "the budget's"))
+    worlds = dz.rl.Worlds(env, 6, seed=2)
+    worlds.reset()
+    assert worlds.carry is not None
+    assert host.carry is not None
+    carry, there, given = worlds.carry, host.carry, actions.to(guard.device)
+    carry, _ = worlds.advance(carry, given[0])  # which records the step
+    with guard:
+        for action in given[1:]:
+            carry, step = worlds.advance(carry, action)
+    assert guard.report.ops > 4
+    for action in actions:
+        there, seen = host.advance(there, action)
+    assert torch.equal(step.reward.cpu(), seen.reward)
+    assert torch.equal(step.look.observation.cpu(), seen.look.observation)
+
+
+@pytest.mark.cuda
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_captured_steps_of_worlds(name: str) -> None:
+    found = SCRIPT["counted"](name)
+    print(name, found)
+    assert found["graphs"] == 1 or found["launches"] < 5  # a world with a form of its own is not compiled
+    assert found["launches"] <= MOST
