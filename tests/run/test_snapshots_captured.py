@@ -96,14 +96,14 @@ def test_several_groups_make_one_put(every_step):
 
 
 @pytest.mark.parametrize("folder", [True, False])
-@pytest.mark.parametrize(("every", "puts"), [(1, 2), (32, 4), (100, 2)])
-def test_groups_leave_where_a_buffer_is_full_or_at_the_end(tmp_path, every, puts, folder):
+@pytest.mark.parametrize(("every", "steps", "puts"), [(1, 240, 2), (16, 446, 4), (40, 360, 2)])
+def test_groups_leave_where_a_buffer_is_full_or_at_the_end(tmp_path, every, steps, puts, folder):
     out = tmp_path / "r" if folder else None
     run = dz.simulate(Farm(growth=0.0), 4, snapshots=Snapshots(every, ["place"]), compile=False, out=out)
     captured(run, 16)
     before = run._snapshots.ring.puts
-    run.extend(16 * 15 if every == 1 else 900)
-    # 15 groups to eight a buffer; 28 snapshots; 9 of them, which begin at a step of its own
+    run.extend(steps)
+    # 15 groups, eight to a buffer; 28 snapshots, one to a group; 9 of them
     assert run._snapshots.ring.puts - before == puts
     whole = dz.simulate(Farm(growth=0.0), run.steps, snapshots=Snapshots(every, ["place"]), compile=False)
     equal(run.snapshots, dict(whole.snapshots.items()))
