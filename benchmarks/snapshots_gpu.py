@@ -5,7 +5,7 @@
 Three writers:
 
     ring    buffers are handed back as soon as the copy is done: what leaving the device alone costs
-    raw     buffers are written to one file as they are
+    raw     buffers are written to one file as they are, every 16 MiB brought to the disk
     zarr    what a run folder does; where zarr is not installed it is left out, and the output says so
 
 A round is some steps until the device is done with them and everything that was taken has been handed to the writer's
@@ -68,19 +68,19 @@ class Raw(Kept):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.synced = 0.0
+        self.synced, self.unsafe = 0.0, 0
         self.file = open(folder / "raw.bin", "w+b", buffering=0)  # noqa: SIM115 - as long as the sink
 
     def write(self, place: int, arrays: list[np.ndarray]) -> None:
         """See `Sink`; fields behind one another, each of all snapshots that came together."""
         self.layout = [(values.shape[1:], values.dtype) for values in arrays]
         self.file.seek(place * sum(values[0].nbytes for values in arrays))
-        if len(arrays) == 1:
-            self.file.write(np.ascontiguousarray(arrays[0]).reshape(-1).view(np.uint8).data)
-            return
-        for k in range(len(arrays[0])):
-            for values in arrays:
-                self.file.write(np.ascontiguousarray(values[k]).reshape(-1).view(np.uint8).data)
+        parts = arrays if len(arrays) == 1 else [values[k] for k in range(len(arrays[0])) for values in arrays]
+        for values in parts:
+            self.unsafe += self.file.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+        if self.unsafe > 16 << 20:  # meanwhile, so that a sync at the end has little left to do
+            os.fsync(self.file.fileno())
+            self.unsafe = 0
 
     def sync(self) -> None:
         """See `Sink`."""
