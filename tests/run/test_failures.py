@@ -1,6 +1,8 @@
 """A device that fails and memory that runs out: the folder resumes, the first error is the one that is raised."""
 
 import gc
+import subprocess
+import sys
 import weakref
 
 import pytest
@@ -177,6 +179,46 @@ def test_another_error_does_not_hide_behind_one_of_the_device(tmp_path, monkeypa
     saved = load(tmp_path / "r")
     assert saved.manifest.error == "ValueError: unheard of, in a step"
     assert resume(tmp_path / "r", model()).steps == 40
+
+
+CHILD = """
+import sys, torch, denizen as dz
+from denizen.run import Run, Snapshots
+from denizen.zoo.sir import SIR
+ring = torch.arange(200)
+model = SIR(dz.Graph.from_edges(ring, (ring + 1) % 200, 200, directed=False), infect_rate=0.3, seed_share=0.05)
+take = Run._take
+
+def fails(run, carry, start, *rest):
+    if start >= 20:
+        torch.zeros(3, device="cuda")[torch.tensor([10], device="cuda")]
+    return take(run, carry, start, *rest)
+
+run = dz.simulate(model, 20, replicates=2, snapshots=Snapshots(2, slots=2), out=sys.argv[1], device="cuda",
+                  compile=sys.argv[2] == "True")
+Run._take = fails
+run.extend(20)
+"""
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_failure_on_a_gpu(tmp_path, compiled):
+    """A process in which CUDA works no more: its folder is gone on with in another one."""
+    pytest.importorskip("polars")
+    pytest.importorskip("zarr")
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "r"), str(compiled)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode != 0
+    assert "device-side assert" in done.stderr
+    assert "Go on in a new process: denizen.run.resume(" in done.stderr
+    saved = load(tmp_path / "r")
+    assert saved.status == "failed"
+    resumed = resume(tmp_path / "r", model(), device="cpu")
+    whole = dz.simulate(model(), 40, replicates=2, snapshots=SNAPS, device="cpu")
+    assert resumed.steps == 40
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole.series_names)
+    assert torch.equal(whole.snapshots["stage"], resumed.snapshots["stage"])
 
 
 def test_what_counts_as_a_failed_device():

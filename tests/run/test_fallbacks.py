@@ -1,7 +1,9 @@
 """Where compiling fails: one message, eager steps, equal results; and what a step breaks is said on every path."""
 
+import importlib.util
 import types
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -57,22 +59,55 @@ def test_a_capture_that_fails_leaves_the_run_as_it_was(monkeypatch: pytest.Monke
     assert torch.equal(run.extend(9)["cases"], plain["cases"])
 
 
-@pytest.mark.parametrize("missing", [{"capability": (6, 0)}, {"triton": False}])
-def test_a_gpu_without_triton_compiles_nothing_and_says_so_once(
-    missing: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+MISSING = pytest.mark.parametrize("missing", ["capability", "triton", "compiler"])
+
+
+def lacking(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU of capability 6.0, no Triton, or no C compiler for Triton to build with."""
+    find = importlib.util.find_spec
+    if missing == "capability":
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *args: (6, 0))
+        return
+    there = lambda name, *args: None if name == "triton" and missing == "triton" else find(name, *args)
+    monkeypatch.setattr("importlib.util.find_spec", there)
+    if missing == "compiler":
+        if not torch.cuda.is_available():
+            monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *args: (9, 0))
+        monkeypatch.setattr(_library, "_fault_of_triton", lambda: "Failed to find C compiler")
+
+
+@pytest.fixture
+def _asked_anew() -> Iterator[None]:
     _library._has_triton.cache_clear()
-    if "capability" in missing:
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *args: missing["capability"])
-    else:
-        monkeypatch.setattr("importlib.util.find_spec", lambda name, *args: None)
+    yield
+    _library._has_triton.cache_clear()
+
+
+@MISSING
+@pytest.mark.usefixtures("_asked_anew")
+def test_a_gpu_without_triton_compiles_nothing_and_says_so_once(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking(missing, monkeypatch)
     carry: Any = types.SimpleNamespace(step=types.SimpleNamespace(device=CUDA))
     stepper: Any = None  # is not touched
     with pytest.warns(UserWarning, match="plain torch, with equal results") as said:
         found = dz.ops.variant(CUDA), try_capture(stepper, carry), try_compile(stepper, carry, {})
     assert found == ("reference", None, "eager")
     assert len(said) == 1
-    _library._has_triton.cache_clear()
+
+
+@pytest.mark.cuda
+@MISSING
+@pytest.mark.usefixtures("_asked_anew")
+def test_a_run_on_a_gpu_without_triton_is_eager_and_equal(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = dz.simulate(model("covid"), 20, replicates=2, device="cpu")
+    lacking(missing, monkeypatch)
+    with pytest.warns(UserWarning, match="plain torch, with equal results") as said:
+        run = dz.simulate(model("covid"), 20, replicates=2, device="cuda", compile=True)
+    assert len(said) == 1
+    stats = run.stats(count=True)
+    assert (stats["path"], stats["ops"], stats["host_reads"]) == ("eager", "reference", 0)
+    for series in host.series_names:
+        assert torch.equal(host[series], run[series].cpu())
 
 
 @pytest.mark.parametrize("replicates", [1, 3])
