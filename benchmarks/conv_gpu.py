@@ -1,13 +1,15 @@
 """Convolutions of the foraging policy on CUDA, in bfloat16: checks them, then times them beside cuDNN's.
 
-    python benchmarks/conv_gpu.py [--looks 24576] [--sweep] [--out RESULT.json]
+    python benchmarks/conv_gpu.py [--sweep] [--out RESULT.json]
 
 Checked first, in the same call: values and gradients of the network against plain layers in float32, by the share of
 the norm that differs, beside the share by which plain layers in bfloat16 differ. Times are microseconds of a captured
-call, the best of five. `--sweep` tries the kernels of `_conv_candidates` (40 s on 16 cores).
+call, the best of five. `--sweep` tries tiles, warps and loads under way (40 s
+on 16 cores); the defaults are in `denizen.ops._cuda_*`.
 """
 
 import argparse
+import contextlib
 import copy
 import functools
 import json
@@ -18,17 +20,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-import _conv_candidates
 import torch
 from torch import nn
 from torch.nn import functional as F
+from triton.runtime.jit import JITFunction
 
 from denizen import ops
-from denizen.ops import _cuda_conv
+from denizen.ops import _cuda_conv, _cuda_encode, _cuda_reach
 from denizen.rl._planes import Planes
 
 PROCESSES = 14
-LAYERS = ((24, 32, 1), (32, 64, 9), (64, 64, 9))  # channels in (of the first: of its patches), out, offsets
+LAYERS = ((2, 32), (32, 64), (64, 64))  # channels in and out
+HIDDEN = 512
+LOOKS = 24576
+PROCESSES = 14
 
 
 def microseconds(call, times=20):
@@ -72,25 +77,41 @@ def check(net, plain, given, grad):
     return shares
 
 
+def given(looks, inputs, outputs):
+    """Numbers for one layer: (input, gradient of the output, weight, bias)."""
+    make = {"device": "cuda", "dtype": torch.bfloat16}
+    x, grad = torch.randn(looks, 11, 11, inputs, **make).relu_(), torch.randn(looks, 11, 11, outputs, **make)
+    return x, grad, torch.randn(9, inputs, outputs, **make) / 8, torch.zeros(outputs, device="cuda")
+
+
 def kernels(looks):
     """(name, call, 10^9 operations) of each kernel."""
-    for inputs, outputs, offsets in LAYERS:
-        make = {"device": "cuda", "dtype": torch.bfloat16}
-        x, grad = torch.rand(looks, 11, 11, inputs, **make), torch.randn(looks, 11, 11, outputs, **make)
-        weight, bias = torch.randn(offsets, inputs, outputs, **make), torch.zeros(outputs, device="cuda")
-        work = 2 * looks * 121 * inputs * outputs * offsets / 1e9
-        name = f"{inputs}-{outputs} {offsets}"
-        yield f"{name} forward", lambda x=x, w=weight, b=bias: ops.conv(x, w, b), work
-        yield f"{name} weight", lambda x=x, g=grad, o=offsets: ops.conv_weight_gradient(x, g, o), work
-        if offsets == 9:
-            yield f"{name} both", lambda x=x, g=grad, w=weight: ops.conv_gradients(x, g, w), 2 * work
-            image, slope = x.permute(0, 3, 1, 2), grad.permute(0, 3, 1, 2)  # channels last
-            kernel = weight.permute(2, 1, 0).unflatten(2, (3, 3)).contiguous(memory_format=torch.channels_last)
-            for what, mask in (("weight", (False, True, False)), ("input", (True, False, False))):
-                yield f"{name} {what} cuDNN", lambda i=image, s=slope, k=kernel, m=mask: (
-                    torch.ops.aten.convolution_backward(s, i, k, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, m)
-                ), work  # fmt: skip
-            yield f"{name} forward cuDNN", lambda i=image, k=kernel: F.conv2d(i, k, padding=1), work
+    planes = (torch.rand(looks, 2, 11, 11, device="cuda") < 0.03).to(torch.bfloat16)
+    layers = [given(looks, *layer) for layer in LAYERS]
+    weights = [layer[2] for layer in layers]
+    weights[0], biases = weights[0][0].repeat_interleave(9, 0), [layer[3] for layer in layers]
+    works = [2 * looks * 121 * inputs * outputs * 9 / 1e9 for inputs, outputs in LAYERS]
+    for count in (1, 2, 3):
+        yield f"{count} layers", lambda n=count: ops.conv(planes, weights[:n], biases[:n]), sum(works[:count])
+    few = planes[:192].contiguous()
+    yield "3 layers, 192 looks", lambda: ops.conv(few, weights, biases), sum(works) * 192 / looks
+    yield "2-32 weight", lambda: ops.conv_first_gradient(planes, layers[0][1]), works[0]
+    for (inputs, outputs), (x, grad, weight, _), work in list(zip(LAYERS, layers, works, strict=True))[1:]:
+        name = f"{inputs}-{outputs}"
+        yield f"{name} weight", lambda x=x, g=grad: ops.conv_weight_gradient(x, g), work
+        yield f"{name} input", lambda x=x, g=grad, w=weight: ops.conv_input_gradient(g, w, x), work
+        image, slope = x.permute(0, 3, 1, 2), grad.permute(0, 3, 1, 2)  # channels last
+        kernel = weight.permute(2, 1, 0).unflatten(2, (3, 3)).contiguous(memory_format=torch.channels_last)
+        for what, mask in (("weight", (False, True, False)), ("input", (True, False, False))):
+            yield f"{name} {what} cuDNN", lambda i=image, s=slope, k=kernel, m=mask: (
+                torch.ops.aten.convolution_backward(s, i, k, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, m)
+            ), work  # fmt: skip
+        yield f"{name} forward cuDNN", lambda i=image, k=kernel: F.conv2d(i, k, padding=1), work
+    grad, shown = torch.randn(looks, HIDDEN, device="cuda").to(torch.bfloat16), layers[-1][1]
+    weight = torch.randn(HIDDEN, shown[0].numel(), device="cuda").to(torch.bfloat16)
+    work = 2 * looks * weight.numel() / 1e9
+    yield "linear", lambda: ops.linear_gradient(grad, weight, shown), work
+    yield "linear cuBLAS, unmasked", lambda: grad @ weight, work
 
 
 def repeats(looks):
@@ -113,48 +134,79 @@ def repeats(looks):
     return all(found)
 
 
+def settings():
+    """(kernel, module, what to set there) to try, beside what is set."""
+    for warps, cells, stages in ((4, 128, 3), (8, 128, 3), (8, 128, 4), (4, 128, 4), (4, 128, 2), (8, 256, 3)):
+        for name in ("3 layers", "2 layers", "3 layers, 192 looks"):
+            yield name, _cuda_encode, {"_WARPS": warps, "_CELLS": cells, "_stages": lambda x, n=stages: n}
+    for warps, cells, stages in ((4, 128, 3), (4, 128, 4), (4, 128, 2), (8, 128, 3), (4, 64, 3)):
+        for name in ("64-64 input", "32-64 input"):
+            yield name, _cuda_conv, {"_WARPS": warps, "_CELLS": cells, "_stages": lambda x, n=stages: n}
+    for row in (((256, 256, 64), 64, 8, 2), ((256, 256, 64), 32, 8, 4), ((256, 256, 64), 32, 8, 5)):
+        yield "64-64 weight", _cuda_conv, {"_MUCH": {64: row}}
+    for row in (
+        ((128, 128, 32), 32, 4, 4), ((128, 128, 32), 64, 4, 2), ((128, 128, 32), 32, 4, 3), ((256, 32, 0), 64, 8, 3),
+        ((256, 32, 0), 32, 4, 4),
+    ):  # fmt: skip
+        yield "32-64 weight", _cuda_conv, {"_MUCH": {32: row}}
+    for deep, programs, warps in ((64, 528, 4), (128, 528, 4), (128, 1056, 4), (32, 1056, 2), (128, 528, 8)):
+        yield "2-32 weight", _cuda_encode, {"_DEEP": deep, "_PROGRAMS": programs, "_WARPS": warps}
+    for rows, columns, deep, warps, stages in (
+        (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (128, 128, 64, 4, 3), (128, 128, 64, 8, 4), (256, 128, 64, 8, 3),
+    ):  # fmt: skip
+        there = {"_ROWS": rows, "_COLUMNS": columns, "_DEEP": deep, "_WARPS": warps, "_STAGES": stages}
+        yield "linear", _cuda_reach, there
+
+
+@contextlib.contextmanager
+def put(module, there):
+    """Meanwhile these are a module's."""
+    before = {name: getattr(module, name) for name in there}
+    vars(module).update(there)
+    yield
+    vars(module).update(before)
+
+
 def compiled(share):
-    """In a process of its own: compile this share of the candidates into Triton's cache."""
-    _conv_candidates.compile_ahead(share, PROCESSES)
+    """In a process of its own: compile this share of the settings into Triton's cache, and launch nothing."""
+    run = JITFunction.run
+    JITFunction.run = lambda kernel, *args, warmup, **options: run(kernel, *args, warmup=True, **options)
+    calls = {name: call for name, call, _ in kernels(LOOKS)}
+    for name, module, there in list(settings())[share::PROCESSES]:
+        with put(module, there), contextlib.suppress(Exception):
+            calls[name]()
 
 
-def sweep(looks):
-    """Candidates of `_conv_candidates`, each checked against the operations: microseconds."""
+def sweep():
+    """Microseconds by what is set; and the share of the norm by which results differ from those of what was set."""
     began = time.perf_counter()
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         pool.map(compiled, range(PROCESSES))
     print(f"compiled in {time.perf_counter() - began:.1f} s", flush=True)
-    make = {"device": "cuda", "dtype": torch.bfloat16}
+    calls = {name: (call, work) for name, call, work in kernels(LOOKS)}
 
-    def timed(name, options, call, work, expected):
+    def whole(found):
+        return (
+            found if isinstance(found, torch.Tensor) else found[-1] if isinstance(found, list) else found[0]
+        ).float()
+
+    for name, module, there in settings():
+        call, work = calls[name]
+        row = {"kernel": name, **{key: value(None) if callable(value) else value for key, value in there.items()}}
         try:
-            wrong = float((call().float() - expected.float()).norm() / expected.float().norm())
-            found = microseconds(call, 5)
+            expected = whole(call())
+            with put(module, there):
+                row["wrong"] = float((whole(call()) - expected).norm() / expected.norm())
+                row["us"] = microseconds(call, 5)
+                row["TFLOPS"] = work / row["us"] * 1e3
         except Exception as error:  # Triton's error for too much shared memory is of a type of its own
-            row = {"kernel": name, **options, "error": type(error).__name__}
-        else:
-            row = {"kernel": name, **options, "wrong": wrong, "us": found, "TFLOPS": work / found * 1e3}
+            row["error"] = type(error).__name__
         print(row, flush=True)
-        return row
-
-    for kind, inputs, outputs, options in _conv_candidates.turned_calls():
-        x, weight = torch.rand(looks, 11, 11, inputs, **make), torch.randn(9, inputs, outputs, **make)
-        bias, shown = torch.randn(outputs, device="cuda"), torch.randn(looks, 11, 11, outputs, **make).relu_()
-        given = (bias, None) if kind == "forward" else (None, shown)
-        call = functools.partial(_conv_candidates.turned, x, weight, *given, options)
-        expected = _cuda_conv.convolved(x, weight, *given)
-        work = 2 * looks * 121 * inputs * outputs * 9 / 1e9
-        yield timed(f"{inputs}-{outputs} {kind}", options, lambda call=call: call()[0], work, expected)
-    for inputs, options in _conv_candidates.slope_calls():
-        x, grad = torch.rand(looks, 11, 11, inputs, **make), torch.randn(looks, 11, 11, 64, **make)
-        call = functools.partial(_conv_candidates.slope, x, grad, options)
-        work = 2 * looks * 121 * inputs * 64 * 9 / 1e9
-        yield timed(f"{inputs}-64 weight", options, call, work, ops.conv_weight_gradient(x, grad, 9)[0])
+        yield row
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--looks", type=int, default=24576)
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -165,24 +217,20 @@ def main():
     torch.backends.cudnn.deterministic = True
     facts = {"card": torch.cuda.get_device_name(), "torch": torch.__version__, "check": check(net, plain, seen, grad)}
     print(facts, flush=True)
-    print("cuDNN's weight gradient repeats its bits:", repeats(given.looks), flush=True)
+    print("cuDNN's weight gradient repeats its bits:", repeats(LOOKS), flush=True)
     rows = []
-    for name, call, work in kernels(given.looks):
+    for name, call, work in kernels(LOOKS):
         found = microseconds(call)
         rows.append({"kernel": name, "us": found, "TFLOPS": work / found * 1e3})
         print(rows[-1], flush=True)
-    seen = (torch.rand(given.looks, 2, 11, 11, device="cuda") < 0.01).float()
-    grad = torch.randn(given.looks, 512, device="cuda")
+    seen = (torch.rand(LOOKS, 2, 11, 11, device="cuda") < 0.01).float()
+    grad = torch.randn(LOOKS, 512, device="cuda")
     for name, one in (("network", net), ("plain layers", plain)):
         call = functools.partial(learn, torch.compile(one, dynamic=False), seen, grad, torch.bfloat16)
         rows.append({"kernel": name, "us": microseconds(call, 2)})
         print(rows[-1], flush=True)
     if given.sweep:
-        best = {}
-        for row in sweep(given.looks):
-            rows.append(row)
-            best[row["kernel"]] = min(best.get(row["kernel"], row), row, key=lambda one: one["us"])
-        print(*best.values(), sep="\n")
+        rows += sweep()
     if given.out:
         given.out.write_text(json.dumps({**facts, "rows": rows}, indent=1))
 

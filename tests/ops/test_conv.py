@@ -11,7 +11,7 @@ from denizen import ops
 
 # Triton's interpreter multiplies the bits of bfloat16 as if they were whole numbers.
 HALF = torch.float16 if os.environ.get("TRITON_INTERPRET") == "1" else torch.bfloat16
-SHAPES = [(3, 5, 4, 8, 16), (2, 11, 11, 5, 70), (1, 3, 3, 66, 7), (40, 4, 4, 16, 16)]
+SHAPES = [(3, 5, 4, 8, 16), (2, 11, 11, 5, 70), (1, 3, 3, 66, 7), (40, 4, 4, 16, 64)]
 
 
 def numbers(*shape: int) -> torch.Tensor:
@@ -20,24 +20,57 @@ def numbers(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
-@pytest.mark.parametrize("offsets", [1, 9])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_convolutions_and_their_gradients(tools: Any, shape: tuple[int, ...], offsets: int, dtype: torch.dtype) -> None:
+def test_convolutions_and_their_gradients(tools: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     n, height, width, inputs, outputs = shape
-    side = 3 if offsets == 9 else 1
-    x, weight, bias = numbers(n, height, width, inputs), numbers(offsets, inputs, outputs), numbers(outputs)
+    x, weight = numbers(n, height, width, inputs), numbers(9, inputs, outputs)
     grad = numbers(n, height, width, outputs)
     image = x.permute(0, 3, 1, 2).clone().requires_grad_()
-    kernel = weight.permute(2, 1, 0).reshape(outputs, inputs, side, side).clone().requires_grad_()
-    plain = F.conv2d(image, kernel, bias, padding=side // 2)
-    slopes = torch.autograd.grad(plain, (image, kernel), grad.permute(0, 3, 1, 2))
-    expected = plain.detach().relu().permute(0, 2, 3, 1)
+    kernel = weight.permute(2, 1, 0).reshape(outputs, inputs, 3, 3).clone().requires_grad_()
+    slopes = torch.autograd.grad(F.conv2d(image, kernel, padding=1), (image, kernel), grad.permute(0, 3, 1, 2))
     masked = torch.where(x > 0, slopes[0].permute(0, 2, 3, 1), 0.0)
     x, weight, grad = x.to(dtype), weight.to(dtype), grad.to(dtype)
-    found = (ops.conv(x, weight, bias), *ops.conv_gradients(x, grad, weight))
-    exact = (expected.to(dtype), masked.to(dtype), slopes[1].flatten(2).permute(2, 1, 0), grad.float().sum((0, 1, 2)))
+    planes = x.permute(0, 3, 1, 2).contiguous()
+    found = (
+        ops.conv_input_gradient(grad, weight, x), *ops.conv_weight_gradient(x, grad),
+        *ops.conv_first_gradient(planes, grad),
+    )  # fmt: skip
+    sums = grad.float().sum((0, 1, 2))
+    exact = (
+        masked.to(dtype), slopes[1].flatten(2).permute(2, 1, 0), sums, slopes[1].flatten(1).t(), sums,
+    )  # fmt: skip
     for mine, theirs in zip(found, exact, strict=True):
         assert mine.dtype == theirs.dtype
         assert torch.equal(mine, theirs)
-    for one, other in zip(ops.conv_weight_gradient(x, grad, offsets), found[2:], strict=True):
-        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize(("shape", "channels"), [
+    ((3, 2, 5, 4), (8,)), ((2, 3, 11, 11), (16, 64)), ((5, 1, 3, 3), (5, 70, 3)), ((2, 2, 12, 13), (8, 4, 3, 2, 5, 1)),
+])  # fmt: skip
+def test_several_layers(tools: Any, shape: tuple[int, ...], channels: tuple[int, ...], dtype: torch.dtype) -> None:
+    planes, count = numbers(*shape).to(dtype), shape[1]
+    weights, biases, expected = [], [], []
+    seen = planes.float()
+    for size in channels:
+        kernel, bias = numbers(size, count, 3, 3), numbers(size)
+        weights.append(kernel.flatten(2).permute(2, 1, 0) if weights else kernel.flatten(1).t())
+        biases.append(bias)
+        seen = F.conv2d(seen.double(), kernel.double(), bias.double(), padding=1).relu().to(dtype).float()
+        expected.append(seen.permute(0, 2, 3, 1).to(dtype))
+        count = size
+    found = ops.conv(planes, [weight.to(dtype) for weight in weights], biases)
+    close = {"rtol": 2e-2, "atol": 1e-2} if dtype == HALF else {"rtol": 1e-5, "atol": 1e-5}
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, **close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize(("rows", "hidden", "shape"), [(3, 7, (2, 3, 5)), (130, 16, (3, 3, 8))])
+def test_gradient_of_a_linear_layer(
+    tools: Any, rows: int, hidden: int, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    grad, shown = numbers(rows, hidden).to(dtype), numbers(rows, *shape).to(dtype)
+    weight = numbers(hidden, shown[0].numel()).to(dtype)
+    expected = torch.where(shown > 0, (grad.float() @ weight.float()).view(shown.shape), 0.0).to(dtype)
+    assert torch.equal(ops.linear_gradient(grad, weight, shown), expected)

@@ -1,12 +1,16 @@
-"""Convolutions with ReLU over many small images, channels last, and their gradients.
+"""3 x 3 convolutions with ReLU over many small images, channels last, and their gradients.
 
-The plain torch forms are the references: a sum of one matrix product for each offset. On CUDA `_cuda_conv` gathers the
-neighbours of a tile of cells while it multiplies, so that patches are never written, and applies bias, ReLU and the
-ReLU's mask of the gradient to the tile before it is stored.
+The plain torch forms are the references: a sum of one matrix product for each offset. On CUDA `_cuda_encode` takes a
+few images through several layers in one program, and `_cuda_conv` gathers the neighbours of a tile of cells while it
+multiplies, so that patches are never written; bias, ReLU and the ReLU's mask of the gradient are applied to a tile
+before it is stored.
 
-Images are `[n, height, width, channels]`, weights `[offsets, channels, out]` with offsets in reading order: 9 for
-3 x 3 with padding 1, or 1.
+Images are `[n, height, width, channels]`, the first ones, of few channels, planes `[n, channels, height, width]`.
+Weights are `[offsets, channels, out]` with the 9 offsets in reading order; the first one's `[channels * offsets, out]`,
+as `nn.Conv2d` has them. Padding is 1.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -28,10 +32,8 @@ def _new_enough() -> bool:
     return torch.cuda.get_device_capability() >= (8, 0)
 
 
-def _shifted(x: Tensor, offsets: int) -> list[Tensor]:
+def _shifted(x: Tensor) -> list[Tensor]:
     """What lies at each offset of every cell, 0 beyond the border."""
-    if offsets == 1:
-        return [x]
     height, width = x.shape[1:3]
     wide = torch.nn.functional.pad(x, (0, 0, 1, 1, 1, 1))
     return [wide[:, dy : dy + height, dx : dx + width] for dy in range(3) for dx in range(3)]
@@ -40,78 +42,128 @@ def _shifted(x: Tensor, offsets: int) -> list[Tensor]:
 def _summed(x: Tensor, weight: Tensor) -> Tensor:
     """The convolution in float32, of operands as they are."""
     real = weight.to(torch.float32)
-    parts = [part.to(torch.float32) @ one for part, one in zip(_shifted(x, len(weight)), real, strict=True)]
+    parts = [part.to(torch.float32) @ one for part, one in zip(_shifted(x), real, strict=True)]
     return torch.stack(parts).sum(0)
 
 
+def _slopes(x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    given = grad.to(torch.float32).flatten(0, 2)
+    return torch.stack([part.to(torch.float32).flatten(0, 2).t() @ given for part in _shifted(x)]), given.sum(0)
+
+
 @register
-def conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """ReLU of a convolution.
+def conv(planes: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> list[Tensor]:
+    """What convolutions, each with ReLU, make of planes one after the other.
 
     Args:
-        x: `[n, height, width, channels]`.
-        weight: `[offsets, channels, out]` of the same dtype.
-        bias: float32 `[out]`.
+        planes: `[n, channels, height, width]`.
+        weights: of the same dtype, the first `[channels * 9, out]`, then `[9, channels, out]`.
+        biases: float32 `[out]`.
 
     Returns:
-        `[n, height, width, out]` of the dtype of `x`; sums are float32.
+        After each: `[n, height, width, out]` of the dtype of the planes; sums are float32.
     """
-    if variant(x.device) == "triton":
-        from denizen.ops import _cuda_conv
+    if variant(planes.device) == "triton":
+        from denizen.ops import _cuda_encode
 
-        return _cuda_conv.convolved(x, weight, bias, None)
-    return (_summed(x, weight) + bias).relu().to(x.dtype)
+        return _cuda_encode.encode(planes, weights, biases)
+    seen, found = planes.permute(0, 2, 3, 1), []
+    for number, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        each = weight if number else weight.unflatten(0, (-1, 9)).transpose(0, 1)
+        seen = (_summed(seen, each) + bias).relu().to(planes.dtype).contiguous()
+        found.append(seen)
+    return found
 
 
 @torch.library.register_fake("denizen::conv")
-def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return x.new_empty(*x.shape[:-1], weight.shape[-1])
+def _(planes: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> list[Tensor]:
+    n, _, height, width = planes.shape
+    return [planes.new_empty(n, height, width, weight.shape[-1]) for weight in weights]
 
 
 @register
-def conv_weight_gradient(x: Tensor, grad: Tensor, offsets: int) -> tuple[Tensor, Tensor]:
-    """Gradients of weight and bias, float32.
+def conv_first_gradient(planes: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the first weight, float32 `[channels * 9, out]`, and of its bias.
+
+    Args:
+        planes: `[n, channels, height, width]`.
+        grad: `[n, height, width, out]`: of the convolution before its ReLU.
+    """
+    if variant(planes.device) == "triton":
+        from denizen.ops import _cuda_encode
+
+        return _cuda_encode.first_slope(planes, grad)
+    slopes, sums = _slopes(planes.permute(0, 2, 3, 1), grad)
+    return slopes.transpose(0, 1).flatten(0, 1).contiguous(), sums
+
+
+@torch.library.register_fake("denizen::conv_first_gradient")
+def _(planes: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    out, real = grad.shape[-1], {"dtype": torch.float32, "device": grad.device}
+    return torch.empty(9 * planes.shape[1], out, **real), torch.empty(out, **real)
+
+
+@register
+def conv_weight_gradient(x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of a later weight, float32 `[9, channels, out]`, and of its bias.
 
     Args:
         x: the input, `[n, height, width, channels]`.
         grad: `[n, height, width, out]`: of the convolution before its ReLU.
-        offsets: of the weight.
     """
     if variant(x.device) == "triton":
         from denizen.ops import _cuda_conv
 
-        return _cuda_conv.weight_gradient(x, grad, offsets)
-    given = grad.to(torch.float32).flatten(0, 2)
-    found = [part.to(torch.float32).flatten(0, 2).t() @ given for part in _shifted(x, offsets)]
-    return torch.stack(found), given.sum(0)
+        return _cuda_conv.weight_gradient(x, grad)
+    return _slopes(x, grad)
 
 
 @torch.library.register_fake("denizen::conv_weight_gradient")
-def _(x: Tensor, grad: Tensor, offsets: int) -> tuple[Tensor, Tensor]:
-    real = {"dtype": torch.float32, "device": x.device}
-    out = grad.shape[-1]
-    return torch.empty(offsets, x.shape[-1], out, **real), torch.empty(out, **real)
+def _(x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    out, real = grad.shape[-1], {"dtype": torch.float32, "device": x.device}
+    return torch.empty(9, x.shape[-1], out, **real), torch.empty(out, **real)
 
 
 @register
-def conv_gradients(x: Tensor, grad: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the input, weight and bias; that of the input is 0 where `x`, a ReLU's output, is not above 0.
+def conv_input_gradient(grad: Tensor, weight: Tensor, shown: Tensor) -> Tensor:
+    """Gradient of an input, 0 where `shown`, that input and a ReLU's output, is not above 0.
 
     Args:
-        x: the input, `[n, height, width, channels]`.
         grad: `[n, height, width, out]`: of the convolution before its ReLU.
-        weight: `[offsets, channels, out]`.
+        weight: `[9, channels, out]`.
+        shown: `[n, height, width, channels]`.
     """
     turned = weight.flip(0).transpose(1, 2).contiguous()
-    if variant(x.device) == "triton":
+    if variant(grad.device) == "triton":
         from denizen.ops import _cuda_conv
 
-        return _cuda_conv.convolved(grad, turned, None, x), *_cuda_conv.weight_gradient(x, grad, len(weight))
-    masked = torch.where(x > 0, _summed(grad, turned), 0.0).to(x.dtype).contiguous()
-    return masked, *conv_weight_gradient(x, grad, len(weight))
+        return _cuda_conv.input_gradient(grad, turned, shown)
+    return _masked(_summed(grad, turned), shown)
 
 
-@torch.library.register_fake("denizen::conv_gradients")
-def _(x: Tensor, grad: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    real = {"dtype": torch.float32, "device": x.device}
-    return x.new_empty(x.shape), torch.empty(weight.shape, **real), torch.empty(weight.shape[-1], **real)
+@register
+def linear_gradient(grad: Tensor, weight: Tensor, shown: Tensor) -> Tensor:
+    """Gradient of the input of a linear layer over images, else as `conv_input_gradient`.
+
+    Args:
+        grad: `[n, hidden]`: of what the layer gives.
+        weight: `[hidden, height * width * channels]`.
+        shown: `[n, height, width, channels]`.
+    """
+    if variant(grad.device) == "triton":
+        from denizen.ops import _cuda_reach
+
+        return _cuda_reach.reach(grad, weight, shown)
+    return _masked((grad.to(torch.float32) @ weight.to(torch.float32)).view(shown.shape), shown)
+
+
+def _masked(found: Tensor, shown: Tensor) -> Tensor:
+    return torch.where(shown > 0, found, 0.0).to(shown.dtype).contiguous()
+
+
+def _like(grad: Tensor, weight: Tensor, shown: Tensor) -> Tensor:
+    return shown.new_empty(shown.shape)
+
+
+torch.library.register_fake("denizen::conv_input_gradient")(_like)
+torch.library.register_fake("denizen::linear_gradient")(_like)
