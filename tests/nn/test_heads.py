@@ -75,6 +75,8 @@ def test_quantized():
         quantized.to_reference()
     with pytest.raises(InputError, match="has no weights"):
         nn.quantize_int8(nn.DynamicDotGATReference(SMALL))
+    with pytest.raises(InputError, match="quantized already"):
+        nn.quantize_int8(quantized)
 
 
 def test_quantized_zero_rows_stay_zero():

@@ -67,9 +67,11 @@ def quantize_int8(model: M) -> M:
         model: a `DynamicDotGAT`, `DotGAT`, or a module that holds one.
 
     Raises:
-        InputError: there is nothing to quantize in it.
+        InputError: there is nothing to quantize in it, or it is done already.
     """
     found = [name for name, part in model.named_modules() if isinstance(part, PerAgentLinear)]
+    if any(isinstance(part, Int8PerAgentLinear) for part in model.modules()):
+        raise InputError(f"quantize_int8: {type(model).__name__} is quantized already")
     if not found:
         raise InputError(
             f"quantize_int8: {type(model).__name__} has no weights of each agent's own; expected a DynamicDotGAT or "
