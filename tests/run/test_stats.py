@@ -265,6 +265,7 @@ def test_the_plan_lists_a_step_in_order():
     assert "operations of a step, in order" in text
     assert text.index("denizen::sum_counts") < text.index("denizen::draw_mask")
     assert "operations of a step" not in str(run.plan())
+    assert "run.plan(kernels=True) lists" in str(run.plan())
     assert "run.extend(1) first" in str(dz.simulate(ZOO["sir"], 0).plan(kernels=True))
 
 

@@ -21,6 +21,8 @@ def plan(run: "Run", kernels: bool) -> Shown:
     facts = Table.grid(padding=(0, 2))
     for name, text in _facts(run).items():
         facts.add_row(f"[bold]{name}", text)
+    if not kernels:  # finding them takes a few steps of a copy
+        facts.add_row("[bold]kernels", "run.plan(kernels=True) lists those of a step, in order")
     fields = Table(title="state", title_justify="left", title_style="bold", header_style="")
     for head in ("field", "kind", "axes", "dtype", "shape of a replicate", "bytes of all"):
         fields.add_column(head, justify="right" if head.startswith("bytes") else "left")
