@@ -371,7 +371,7 @@ def test_replays_follow_the_seed() -> None:
         gradient.seed.fill_(seed)
         with sync_warnings() as waits, allocations(gradient.seed.device) as memory:
             kept.append(gradient())
-        # Compiling and capturing wait for the device and take memory, replays do not, but for the loss that is returned.
+        # Compiling and capturing wait and take memory; replays do not, but for the loss that is returned.
         assert not waits or len(kept) < 3
         assert (memory.count <= 1 and memory.device_mallocs == 0) or len(kept) < 4
     losses = [float(loss) for loss in kept]
