@@ -168,7 +168,10 @@ class Operations(TorchDispatchMode):
         if op.schema in _GATHERS and results and there:
             read[id(there[0])] = min(read.get(id(there[0]), 0), sum(distinct_bytes(result) for result in results))
         written = new or (there[:1] if func._schema.is_mutable else [])
-        op.bytes = sum(read.values()) + sum(distinct_bytes(t) for t in written if t.layout is torch.strided)
+        wrote = [t for t in written if t.layout is torch.strided]
+        op.bytes = sum(read.values()) + sum(distinct_bytes(t) for t in wrote)
+        op.double = sum(distinct_bytes(t) for t in wrote if t.dtype == torch.float64)
+        op.double += sum(read.get(id(t), 0) for t in there if t.dtype == torch.float64)
         for tensor in there:
             block = memory(tensor)
             if block not in self._made:

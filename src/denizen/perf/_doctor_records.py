@@ -24,6 +24,7 @@ class Op:
         numel: elements of its largest result.
         shape: of its first result.
         bytes: read and written; each distinct element once.
+        double: of these, in float64.
         new: bytes of the memory that it took.
         flops: of matrix products and convolutions.
         dtype: of its first result, if that lies on the device.
@@ -47,6 +48,7 @@ class Op:
     numel: int = 0
     shape: tuple[int, ...] = ()
     bytes: int = 0
+    double: int = 0
     new: int = 0
     flops: int = 0
     dtype: torch.dtype | None = None

@@ -19,6 +19,7 @@ from denizen.perf._doctor_records import Op
 
 LARGE_PRODUCT = 2 * 512**3  # operations of a matrix product that tensor cores make faster
 FEW = 0.1  # share of values other than 0, below which a square matrix counts as sparse
+DOUBLE = 0.02  # of a step's bytes, by which float64 makes them more: below that it costs nothing
 SAVED = 64  # bytes kept for a backward pass that never comes, below which it is a note: a few numbers
 FREED = 64 << 10  # bytes that an in-place operation is worth a note for
 _NARROWER = ((torch.int8, -128, 127), (torch.uint8, 0, 255), (torch.int16, -(2**15), 2**15 - 1))
@@ -169,10 +170,11 @@ def _fp64(seen: Watched) -> list[Diagnosis]:
         origins = [op for op in ops if op.line == ops[0].line]
     found = []
     per_step = _each(ops)
-    work = per_step > 1 or any(op.schema in PRODUCTS for op in ops)
-    level = WARNING if seen.device.type != "cpu" and work else NOTE
     last = [op for op in ops if op.step == ops[-1].step]
-    spare = sum(round(op.bytes * _doubles(op) / 2) for op in last)
+    spare = sum(op.double for op in last) // 2
+    much = spare >= DOUBLE * _bytes([op for op in seen.operations.ops if op.step == ops[-1].step])  # not sums alone
+    work = much and (per_step > 1 or any(op.schema in PRODUCTS for op in ops))
+    level = WARNING if seen.device.type != "cpu" and work else NOTE
     flops = sum(op.flops for op in last if op.dtype == double)
     for place, there in _by_line(origins):
         evidence = [f"float64 comes in here; {per_step} operations a step then work in it, with twice the bytes"]
@@ -180,12 +182,6 @@ def _fp64(seen: Watched) -> list[Diagnosis]:
         one = at("dtype-fp64", place, _each(there), period, evidence, level=level, op=there[0].name, needless=spare)
         found.append(dataclasses.replace(one, flops=flops))
     return found
-
-
-def _doubles(op: Op) -> float:
-    """Share of an operation's bytes that are float64, as if all that it takes and gives had as many elements."""
-    sizes = [(dtype.itemsize, dtype == torch.float64) for dtype in (*op.sources, op.dtype) if dtype is not None]
-    return sum(size for size, double in sizes if double) / max(1, sum(size for size, _ in sizes))
 
 
 def _fp32(seen: Watched) -> list[Diagnosis]:
