@@ -23,6 +23,7 @@ from denizen.nn import (
     regression_metrics,
 )
 from denizen.nn._config import Social
+from denizen.nn._social import EdgeBias, SocialBias
 from denizen.zoo.dotgat.config import Settings
 from denizen.zoo.dotgat.data import Data
 
@@ -64,7 +65,7 @@ class Answers(nn.Module):
     def facts(self) -> dict[str, object]:
         """Who can talk to whom, for a manifest: degrees and connectedness; nothing where it is everyone or nobody."""
         core = self.body.core if isinstance(self.body, DotGAT | DotGATReference) else self.body
-        return {} if core.bias is None else {"social": core.bias.facts()._asdict()}
+        return {"social": core.bias.facts()._asdict()} if isinstance(core.bias, SocialBias | EdgeBias) else {}
 
 
 def network_config(settings: Settings, data: Data) -> DotGATConfig:
