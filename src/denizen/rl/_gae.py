@@ -8,6 +8,8 @@ from torch import Tensor
 from denizen import ops
 from denizen.rl._processes import total
 
+SUMS = 1024  # of parts, at most: what one program adds up in one go
+
 
 class Advantages(NamedTuple):
     """Advantages and returns, both float32 `[steps, rows]`; 0 where a row did not act."""
@@ -50,7 +52,20 @@ def normalised(advantage: Tensor, weight: Tensor) -> Tensor:
         advantage: float32, any shape.
         weight: float32 of the same shape, 1 where the entry counts.
     """
-    count, whole = total(torch.stack([weight.sum(), (advantage * weight).sum()])).unbind()
+    count, whole = total(torch.stack([summed(weight), summed(advantage * weight)])).unbind()
     mean = whole / count.clamp(min=1)
-    variance = total(((advantage - mean).square() * weight).sum()) / (count - 1).clamp(min=1)
+    variance = total(summed((advantage - mean).square() * weight)) / (count - 1).clamp(min=1)
     return torch.where(count > 1, (advantage - mean) / (variance.sqrt() + 1e-8), advantage) * weight
+
+
+def summed(entries: Tensor) -> Tensor:
+    """Sum of all entries: `[]`.
+
+    On CUDA first of parts. Compiled, a sum of 2,048 with what leads to them is otherwise one program, which took 92 us,
+    and one of 131,072 is 16 programs for 132 multiprocessors.
+    """
+    count = entries.numel()
+    part = max(32, 1 << (count // SUMS).bit_length())
+    if entries.is_cuda and count > part and count % part == 0:
+        return entries.reshape(-1, part).sum(1).sum()
+    return entries.sum()

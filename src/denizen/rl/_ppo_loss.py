@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from denizen.rl._gae import summed
 from denizen.rl._processes import size, total
 
 
@@ -50,10 +51,10 @@ def ppo_loss(
         weight: 1 where the row counts.
         coefficients: settings.
     """
-    count = total(weight.sum()).clamp(min=1)
+    count = total(summed(weight)).clamp(min=1)
 
     def mean(rows: Tensor) -> Tensor:
-        return (rows * weight).sum() / count
+        return summed(rows * weight) / count
 
     # Rows that do not count may hold anything, also what overflows.
     change = torch.where(weight > 0, log_prob - old_log_prob, 0.0)
