@@ -163,6 +163,9 @@ def test_rewards_are_never_clamped_and_metrics_are_those_of_the_rollout():
     assert told["return_max"].item() == max(totals)
     assert told["return_min"].item() == min(totals)
     assert told["length_mean"].item() == pytest.approx(sum(totals) / len(totals) / 100)
+    counted = fields["action"][fields["valid"]]
+    for action in range(2):
+        assert told[f"action_{action}"].item() == pytest.approx((counted == action).double().mean().item())
 
 
 def test_target_kl_stops_without_a_host_read():

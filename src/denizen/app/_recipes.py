@@ -65,10 +65,12 @@ RECIPES: dict[str, Recipe] = {
     "acrobot": Recipe("acrobot", "Acrobot", "swing two links up", 500_000, settings={"ppo": CLEANRL}),
     "mountaincar": Recipe("mountaincar", "MountainCar", "rock out of a valley", 500_000, settings={"ppo": CLEANRL}),
     "pendulum": Recipe(
-        "pendulum", "Pendulum", "swing a pendulum up by torque", 500_000,
+        "pendulum", "Pendulum", "swing a pendulum up by torque", 500_000, policy_options={"head": "popart"},
+        # The best policy for a discount of 0.9, which others use, returns -171, for 0.98 -139, and the best of all -138
+        # (dynamic programming on a grid). Costs add up to hundreds, so values are normalised and clipped apart.
         settings={"ppo": {
-            "num_envs": 16, "num_steps": 128, "epochs": 10, "minibatches": 32, "gamma": 0.9, "learning_rate": "1e-3:0",
-            "entropy_coefficient": 0.0, "value_clip": None,
+            "num_envs": 16, "num_steps": 128, "epochs": 10, "minibatches": 16, "gamma": 0.98, "learning_rate": "1e-3:0",
+            "entropy_coefficient": 0.0, "value_clip": None, "clip_apart": True,
         }},
     ),
     "catch": Recipe("catch", "Catch", "catch a falling ball", 500_000, settings={"ppo": CLEANRL}),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError
-from denizen.model import Env
+from denizen.model import Discrete, Env
 from denizen.rl import _processes as processes
 from denizen.rl._draws import Draws, Minibatches
 from denizen.rl._gae import advantages, normalised
@@ -25,6 +25,7 @@ from denizen.run._engine import one_graph, own_code
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _FIRST_SCALE = 2.0**16  # of the loss in float16, as torch.amp.GradScaler begins
 _ANNEALED = Linear(2.5e-4, 0.0)
+TOLD_ACTIONS = 18  # choices of which metrics tell how often each was made
 LOSS_NAMES = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "gradient_norm")
 
 
@@ -327,7 +328,18 @@ class Training:
         flows = [name for name, kind in self.worlds.env.all_series.items() if kind == "flow"]
         if flows:
             summary.update(zip(flows, processes.total(self.rollout.flows).unbind(), strict=True))
+        space = self.worlds.env.action_space
+        if isinstance(space, Discrete) and space.n <= TOLD_ACTIONS:
+            shares = self._action_shares(space.n).unbind()
+            summary.update({f"action_{number}": share for number, share in enumerate(shares)})
         return summary
+
+    def _action_shares(self, choices: int) -> Tensor:
+        """How often each action was taken in the last rollout, of all that were: float32 `[choices]`."""
+        action, valid = self.rollout.fields["action"], self.rollout.fields["valid"]
+        taken = (action[..., None] == torch.arange(choices, device=action.device)) & valid[..., None]
+        counts = processes.total(taken.flatten(0, -2).sum(0).to(torch.float32))
+        return counts / counts.sum().clamp(min=1)
 
     def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
         """Compile what an update is made of, when it is next run; None: no longer.
