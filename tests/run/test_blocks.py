@@ -1,14 +1,16 @@
 """Arrays written block by block: Zarr reads the same, sizes are bounded, what others wrote or damaged is refused."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import zarr
 
 from denizen.errors import DataError
-from denizen.run import _blocks
+from denizen.run import _blocks, _zarr
 from denizen.run._blocks import Blocks, create_group
+from denizen.run._narrow import Form
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 300, 1 << 26])
@@ -23,7 +25,7 @@ def test_zarr_reads_what_is_written(tmp_path, monkeypatch, chunk_bytes, each, sh
     made.create({"unit": "1"})
     for group in range(-(-6 // each)):
         for count in range(1, each + 1):  # a group grows
-            made.write(group, values[:, group * each :][:, :count])
+            made.write(group, values[:, group * each :][:, :count], set())
     assert made.length() == 0
     made.resize(6)
     array = zarr.open_group(tmp_path / "s", mode="r", zarr_format=3)["a"]
@@ -57,8 +59,43 @@ def test_what_others_wrote_is_refused(tmp_path):
 def test_what_blosc_would_believe_is_compared_first(tmp_path, change):
     made = Blocks.planned(tmp_path / "a", (1, 1000), np.dtype("int8"), 2)
     made.create({})
-    made.write(0, np.random.default_rng(1).integers(0, 9, (1, 2, 1000)).astype("int8"))
+    made.write(0, np.random.default_rng(1).integers(0, 9, (1, 2, 1000)).astype("int8"), set())
     path = tmp_path / "a" / "c" / "0" / "0" / "0"
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(DataError, match="not as long as it says"):
         made.read(0)
+
+
+def test_folders_with_new_names_are_told(tmp_path):
+    made = Blocks.planned(tmp_path / "a", (1, 1000), np.dtype("int8"), 2)
+    made.create({})
+    values = np.zeros((1, 2, 1000), np.int8)
+
+    def told(group):
+        made.write(group, values, unnamed := set())
+        return {folder.relative_to(tmp_path).as_posix() for folder in unnamed}
+
+    assert told(0) == {"a", "a/c", "a/c/0", "a/c/0/0"}
+    assert told(1) == {"a/c/0", "a/c/0/1"}
+    assert told(1) == {"a/c/0/1"}
+    shutil.rmtree(tmp_path / "a")
+    with pytest.raises(FileNotFoundError):  # a vanished folder is not made anew
+        made.write(2, values, set())
+
+
+def test_names_are_on_the_disk_before_a_sync_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(_zarr, "EACH", 2)
+    synced = []
+    monkeypatch.setattr(_zarr, "sync", synced.append)
+    sink = _zarr.ZarrSnapshots(tmp_path, {"a": Form("int8", "int8")}, str)
+    sink.write(0, [np.zeros((5, 1, 100), np.int8)])
+    assert not synced
+    sink.sync()
+    groups = {tmp_path / "snapshots" / "a" / "c" / "0" / str(group) for group in range(3)}
+    assert groups < set(synced)
+    del synced[:]
+    sink.sync()
+    assert not synced
+    sink.write(5, [np.zeros((1, 1, 100), np.int8)])
+    sink.trim(4)
+    sink.sync()

@@ -299,10 +299,10 @@ class Faulty:
         self.place, self.error, self.real = place, error, Blocks.write
         monkeypatch.setattr(Blocks, "write", lambda block, *args: self.write(block, *args))
 
-    def write(self, block, group, values):
+    def write(self, block, group, values, unnamed):
         if self.place is not None and group * block.each + values.shape[1] > self.place and block.path.name == "age":
             raise self.error
-        self.real(block, group, values)
+        self.real(block, group, values, unnamed)
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")

@@ -15,8 +15,13 @@ from denizen.errors import StorageError
 TEMPORARY = ".tmp"
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes, named: bool = True) -> None:
     """Write a file so that after a crash at any instant `path` holds the old content or the new one, never a part.
+
+    Args:
+        path: the file.
+        data: its content.
+        named: whether the new one must be there after a crash that follows; else `sync` the folder later.
 
     Raises:
         OSError: what the system says; the old content is still there.
@@ -28,7 +33,8 @@ def write_atomic(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        sync(path.parent)  # the name, too, must survive a power cut
+        if named:
+            sync(path.parent)  # the name, too, must survive a power cut
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -86,8 +86,14 @@ class Blocks:
             meta["shape"][1] = count
             write_atomic(self.path / META, json.dumps(meta, indent=1).encode())
 
-    def write(self, group: int, values: np.ndarray) -> None:
-        """Write the first snapshots `[replicates, up to each, …]` of a group, and bring them to the disk."""
+    def write(self, group: int, values: np.ndarray, unnamed: set[Path]) -> None:
+        """Write the first snapshots `[replicates, up to each, …]` of a group, and bring them to the disk.
+
+        Args:
+            group: number of the group.
+            values: what it holds.
+            unnamed: gets the folders that must be synced before the snapshots count: new names are in them.
+        """
         codec = _codec()
         for key, region in self._regions():
             part = values[region]
@@ -96,8 +102,12 @@ class Blocks:
                 whole[tuple(slice(size) for size in part.shape)] = part
                 part = whole
             path = self._file(group, key)
-            _make(path.parent, self.path)
-            write_atomic(path, codec.encode(np.ascontiguousarray(part).reshape(-1)))
+            for folder in reversed(path.relative_to(self.path).parents[:-1]):
+                if not (self.path / folder).is_dir():
+                    unnamed.add((self.path / folder).parent)
+                    (self.path / folder).mkdir()
+            unnamed.add(path.parent)
+            write_atomic(path, codec.encode(np.ascontiguousarray(part).reshape(-1)), named=False)
 
     def read(self, group: int) -> np.ndarray:
         """A group `[replicates, each, …]`, also what readers do not see yet.

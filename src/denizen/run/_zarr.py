@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from denizen.errors import DataError, DenizenError, StorageError
-from denizen.run._atomic import digest
+from denizen.run._atomic import digest, sync
 from denizen.run._blocks import META, Blocks, create_group
 from denizen.run._manifest import Taken
 from denizen.run._narrow import BITS, Form
 
 FOLDER = "snapshots"
-# Snapshots to a chunk at most, and their bytes: for each chunk the writer waits three times for the disk.
+# Snapshots to a chunk at most, and their bytes: the writer waits for the disk once a chunk.
 EACH, GATHERED = 512, 16 << 20
 
 
@@ -52,6 +52,7 @@ class ZarrSnapshots:
         self._blocks: list[Blocks] = []
         self._group, self._gathered = -1, []  # the group of snapshots in memory, `[replicates, each, …]` of each field
         self._unsaved = False  # whether it holds some that are not on the disk
+        self._unnamed: set[Path] = set()  # folders with names in them that may not be on the disk
         self._lent: tuple[tuple[int, int], np.ndarray] | None = None  # the block that was read last
 
     def write(self, place: int, arrays: list[np.ndarray]) -> None:
@@ -76,7 +77,7 @@ class ZarrSnapshots:
         self._lent = None
         if self._blocks[0].each == 1:
             for block, values in zip(self._blocks, arrays, strict=True):
-                block.write(group, values.swapaxes(0, 1))
+                block.write(group, values.swapaxes(0, 1), self._unnamed)
             return
         self._enter(group, within)
         end = within + len(arrays[0])
@@ -91,6 +92,9 @@ class ZarrSnapshots:
         with self._explained():
             if self._unsaved:
                 self._write_group(len(self.digests) - self._group * self._blocks[0].each)
+            for folder in filter(Path.is_dir, self._unnamed):  # others were trimmed
+                sync(folder)
+            self._unnamed.clear()
             for block in self._blocks:
                 block.resize(len(self.digests))
 
@@ -160,7 +164,7 @@ class ZarrSnapshots:
 
     def _write_group(self, count: int) -> None:
         for block, whole in zip(self._blocks, self._gathered, strict=True):
-            block.write(self._group, whole[:, :count])
+            block.write(self._group, whole[:, :count], self._unnamed)
         self._unsaved = False
 
     @contextlib.contextmanager
