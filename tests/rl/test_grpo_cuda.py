@@ -31,7 +31,7 @@ def test_captured_updates_equal_uncaptured_ones(changes):
     iteration = Iteration(captured.algorithm, captured, compile=True)
     iteration.warm_up()
     assert iteration.path == "captured"
-    plain.collector.compile()
+    plain.compile()
     for _ in range(4):
         one, other = iteration(), plain.algorithm.update(plain)
         assert torch.equal(weights(captured), weights(plain))
