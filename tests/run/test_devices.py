@@ -10,6 +10,7 @@ import denizen as dz
 from denizen.errors import InputError
 from denizen.run import Snapshots, _device, _facts, _resume, resume
 from denizen.run._device import choose
+from denizen.zoo.cartpole import CartPole
 from denizen.zoo.sir import SIR
 
 
@@ -156,6 +157,17 @@ def test_work_is_launched_on_the_device_of_the_run(monkeypatch):
     assert run.steps == 3
 
 
+def test_worlds_take_the_gpu_that_was_asked_for(cuda, monkeypatch):
+    taken = []
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    for device in ("cuda:1", "cuda", "cpu"):
+        _device.make_current(torch.device(device))
+    assert taken == [torch.device("cuda:1")]
+    with pytest.raises(Exception, match=r"(?i)cuda"):  # it is not there
+        dz.rl.Worlds(CartPole(), 4, device="cuda:1")
+    assert taken == [torch.device("cuda:1")] * 2
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_second_gpu(compiled):
@@ -176,6 +188,13 @@ def test_a_second_gpu(compiled):
     losses = [float(slope()) for _ in range(3)]
     assert losses[0] == losses[1] == losses[2]
     assert slope.gradients["infect_rate"].device == torch.device("cuda:1")
+    try:
+        found = dz.rl.Worlds(CartPole(), 64, device="cuda:1")
+        found.reset()
+        assert found.step(torch.ones(64, dtype=torch.int64, device="cuda:1")).reward.device.index == 1
+        found.check()
+    finally:
+        torch.cuda.set_device(0)
 
 
 @pytest.mark.cuda

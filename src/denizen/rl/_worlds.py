@@ -12,7 +12,7 @@ from denizen.errors import InputError, ModelError, nearest
 from denizen.model import Discrete, Env, FlatEnv, InPlace, Look
 from denizen.rl._recorded import Recorded
 from denizen.rng import MAX_SEED
-from denizen.run._device import choose
+from denizen.run._device import choose, make_current
 
 LEAST_RESETS = 64  # below that many rows a gather saves nothing
 LEAST_NUMBERS = 2**15  # likewise for so many numbers of state in all rows
@@ -106,7 +106,8 @@ class Worlds:
         env: the environment.
         num_envs: number of worlds.
         seed: of the random numbers.
-        device: None: CUDA where there is a device that works, else the CPU.
+        device: None: CUDA where there is a device that works, else the CPU. One of several GPUs, ``"cuda:1"``, becomes
+            the current one of the process.
         max_resets: resets in one step at most; None: an eighth of the worlds, and at least 64 or as many as have
             32,768 numbers of state. Only that many fresh worlds are computed in a step. 0: one life in each world,
             which waits from its end on.
@@ -121,6 +122,7 @@ class Worlds:
             raise InputError(f"Worlds: env is {type(env).__name__}, expected a dz.Env")
         self._check_numbers(num_envs, seed, max_resets)
         target, _ = choose(device, "Worlds")
+        make_current(target)
         self.env: Env = env.to(target)
         self.num_envs, self.device, self.seed = num_envs, target, seed
         numbers = list(range(num_envs)) if worlds is None else list(worlds)

@@ -76,6 +76,12 @@ def on_its_device(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenat
     return there
 
 
+def make_current(device: torch.device) -> None:
+    """Where a GPU was asked for by number, make it CUDA's current one: what learns launches from many places."""
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
+
+
 @functools.cache
 def _fault() -> str | None:
     """What goes wrong when the first CUDA device is used; None where nothing does."""

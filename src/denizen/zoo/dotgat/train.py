@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from denizen.errors import InputError
 from denizen.run._atomic import locked
-from denizen.run._device import choose
+from denizen.run._device import choose, make_current
 from denizen.tools import PrefetchLoader, windows
 from denizen.zoo.dotgat.config import Settings
 from denizen.zoo.dotgat.data import MOST_EVALUATED, Data, baselines, draw
@@ -117,6 +117,7 @@ class _Training:
         self.folder: Folder | None = None
         self.metrics: list[dict[str, Any]] = []
         self.device, _ = choose(device, "denizen train dotgat")
+        make_current(self.device)
         world = _world()
         if settings.batch % world:
             raise InputError(f"batch={settings.batch}: expected a multiple of the {world} processes")
