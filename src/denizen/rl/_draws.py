@@ -41,7 +41,7 @@ class Shuffles:
     def order(self, step: Tensor, num: int) -> Tensor:
         """A random order of 0 … num - 1: int64 `[num]`; `step` int64 `[]` is the number of the shuffle."""
         words = ops.draw_words(self._key.new_empty(0), num, self._key, step, stream_number("learn/shuffle"))[0]
-        return torch.argsort((words - 2**31).to(torch.int32), stable=True)  # the same order, of half the bits to sort by
+        return torch.argsort((words - 2**31).to(torch.int32), stable=True)  # half the bits to sort by, the same order
 
 
 class Minibatches:

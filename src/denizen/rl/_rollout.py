@@ -147,10 +147,12 @@ class Collector:
         ahead, behind = len(memo.tensors()), len(given) - len(memo.tensors())
         rows: list[list[Tensor]] = []
         results: list[Tensor] = []
-        for _ in range(out.steps):  # what a step returns is what the next one takes: nothing is copied in between
+        clocks, place = self._clocks(memo, out.steps)
+        for clock in clocks[1:]:  # what a step returns is what the next one takes: nothing is copied in between
             results = step(given)
             last = len(results) - behind
             given = results[:ahead] + results[last:]
+            given[place] = clock
             rows.append(results[ahead:last])
         _, row, ends, sums = self._step.tree(results)
         columns = list(zip(*rows, strict=True))
@@ -166,6 +168,14 @@ class Collector:
             values = self._ends(final)
             cut = out.fields["truncated"] & ~out.fields["terminated"]
             out.bootstrap.copy_(torch.where(cut, out.bootstrap.scatter(1, final["rows"], values), out.bootstrap))
+
+    @staticmethod
+    def _clocks(memo: Memo, steps: int) -> tuple[list[Tensor], int]:
+        """(the clock at every step, which counted in each step would be a launch; its place in a memo's tensors)."""
+        place = next(k for k, tensor in enumerate(memo.tensors()) if tensor is memo.worlds.clock)
+        clocks = memo.worlds.clock + torch.arange(steps + 1, device=memo.worlds.clock.device)
+        # Each begins at 16 bytes, as compiled code takes its arguments to be.
+        return list(clocks[:, None].expand(-1, 2).contiguous()[:, 0].unbind()), place
 
     def _judge(self, memo: dict[str, Any]) -> tuple[Judged, Tensor | None]:
         """What the policy makes of the looks, and their values where it has any."""
@@ -188,6 +198,7 @@ class Collector:
         judged, value = judged_value
         action = self.sample(judged, memo["worlds"][CLOCK])
         tensors, step = self._worlds.next_in_place(memo["worlds"], self.for_env(action))
+        tensors[CLOCK] = memo["worlds"][CLOCK]  # the collector counts
 
         terminated, truncated = self._spread(step.terminated), self._spread(step.truncated)
         valid, now = self._spread(step.valid), rows_of(step.look, env)
