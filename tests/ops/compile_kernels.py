@@ -3,6 +3,7 @@
 The interpreter accepts what the compiler does not. Ops run on CPU tensors; instead of launching, Triton compiles.
 """
 
+import itertools
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -106,20 +107,18 @@ def layers() -> None:
 
 
 def convolutions() -> None:
-    """In every precision, of few channels and of many."""
+    """Those of a network, in every precision."""
+    sizes = (2, 32, 64, 64)
     for dtype in _conv.DTYPES:
-        for inputs, outputs in ((2, 32), (32, 64), (64, 64)):
-            x, grad = torch.rand(8, 11, 11, inputs).to(dtype), torch.rand(8, 11, 11, outputs).to(dtype)
-            weight = torch.rand(9, inputs, outputs).to(dtype)
+        seen = [torch.rand(8, 11, 11, size).to(dtype) for size in sizes]
+        planes = seen[0].permute(0, 3, 1, 2).contiguous()
+        weights = [torch.rand(9, *pair).to(dtype) for pair in itertools.pairwise(sizes)]
+        ops.conv(planes, [weights[0].flatten(0, 1), *weights[1:]], [torch.rand(size) for size in sizes[1:]])
+        ops.conv_first_gradient(planes, seen[1])
+        for x, grad, weight in zip(seen[1:], seen[2:], weights[1:], strict=False):
             ops.conv_input_gradient(grad, weight, x)
             ops.conv_weight_gradient(x, grad)
-            planes, bias = x.permute(0, 3, 1, 2).contiguous(), torch.rand(outputs)
-            ops.conv_first_gradient(planes, grad)
-            weights = [torch.rand(count, outputs).to(dtype) for count in (inputs * 9, outputs * 9, outputs * 9)]
-            weights[1:] = [weight.view(9, outputs, outputs) for weight in weights[1:]]
-            for count in (1, 2, 3):
-                ops.conv(planes, weights[:count], [bias] * count)
-            ops.linear_gradient(torch.rand(8, 32).to(dtype), torch.rand(32, grad[0].numel()).to(dtype), grad)
+        ops.linear_gradient(torch.rand(8, 32).to(dtype), torch.rand(32, seen[-1][0].numel()).to(dtype), seen[-1])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Convolutions channels last and as products: the numbers of the plain layers."""
 
+import contextlib
 import copy
 
 import pytest
@@ -8,7 +9,7 @@ from torch import nn
 
 import denizen as dz
 from denizen.app._recipes import RECIPES
-from denizen.rl import _planes, _policy
+from denizen.rl import _critic, _planes, _policy
 from denizen.rl._planes import Planes
 from denizen.zoo.cartpole import CartPole
 
@@ -89,6 +90,28 @@ def test_a_prepared_policy_acts_the_same_to_the_bit_and_keeps_its_parameters():
         assert policy.actor.weight.dtype == torch.bfloat16
         assert all(torch.equal(a, b) for a, b in zip(judged(), expected, strict=True))
     assert all(a is b for a, b in zip(policy.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_rows_of_a_critic_that_are_filled_up_change_no_number(monkeypatch, prepared):
+    env = RECIPES["foraging"].make_env({})
+    policy = dz.rl.conv(env, (4,), 8, critic_hidden=(16,))
+    look, known = torch.zeros(3, 2, 11, dtype=torch.int16), torch.rand(3, 2)
+    look[:, 0, 3] = 5
+
+    def judged():
+        with policy.prepared(torch.float32) if prepared else contextlib.nullcontext():
+            values = policy.head.value(policy(look, policy.first_memory(3, look.device), None, known).features)
+        return values, [] if prepared else torch.autograd.grad(values.sum(), list(policy.critic.parameters()))
+
+    expected, slopes = judged()
+    monkeypatch.setattr(_critic, "_pays", lambda tensor: True)
+    keys = {name: value.shape for name, value in policy.state_dict().items()}
+    assert policy.critic[0].in_features % 8
+    found, others = judged()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(others, slopes)
+    assert {name: value.shape for name, value in policy.state_dict().items()} == keys
 
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")

@@ -166,18 +166,18 @@ def _turned(x: torch.Tensor, tile: int) -> bool:
 
 def _slopes(x: torch.Tensor, tile: int) -> tuple[tuple[int, int, int], int, int, int]:
     """A row of `_MUCH` or `_LITTLE`."""
-    if x.element_size() == 2 and _shared_memory(x.device) >= _MUCH_FROM:
+    if x.element_size() == 2 and _has_much(x.device):
         return _MUCH[tile]
     columns, deep, warps, stages = _LITTLE[tile]
     return (columns, deep, warps, stages) if x.element_size() == 2 else (columns, deep // 2, warps, 2)
 
 
 @functools.cache
-def _shared_memory(device: torch.device) -> int:
-    """Of a program at most, in bytes; what matters on a CPU, where kernels are interpreted, is that they run."""
+def _has_much(device: torch.device) -> bool:
+    """Whether a program may have much shared memory; on a CPU, where kernels are interpreted, it may."""
     if device.type != "cuda":
-        return _MUCH_FROM
-    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
+        return True
+    return getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0) >= _MUCH_FROM
 
 
 def _precision() -> str:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from denizen import ops
 from denizen.errors import InputError
 from denizen.model import Box, Discrete, Env, Look
+from denizen.rl._critic import Critic
 from denizen.rl._distributions import Categorical, Distribution, Gaussian
 from denizen.rl._planes import Planes, spreads
 from denizen.rl._value import ValueHead
@@ -96,6 +97,8 @@ class ActorCritic(nn.Module):
                         if isinstance(layer, nn.Linear) and "weight" in layer._parameters:  # not made by weight_norm …
                             held.callback(layer._parameters.update, dict(layer._parameters))
                             _round(layer, dtype)
+                if isinstance(part, Critic):
+                    part.widen()
             yield
 
     def _example(self) -> Tensor:
@@ -162,7 +165,10 @@ class ActorCritic(nn.Module):
         seen = shown if self.critic_body is None else self.critic_body(given)
         extra = env.privileged_input(observation, privileged)
         if extra is not None:
-            seen = torch.cat([seen, extra.to(seen.dtype)], dim=-1)
+            parts = [seen, extra.to(seen.dtype)]
+            if isinstance(self.critic, Critic):
+                parts += self.critic.filling(seen)
+            seen = torch.cat(parts, dim=-1)
         return Judged(actions, seen if self.critic is None else self.critic(seen), memory)
 
     def with_value(
@@ -349,7 +355,7 @@ def conv(
         body = orthogonal(Planes(planes.shape[1:], channels, hidden))
         critic = None
         if critic_hidden:
-            critic = nn.Sequential(
+            critic = Critic(
                 nn.LazyLinear(critic_hidden[0]), nn.ReLU(), *_layers(critic_hidden[0], critic_hidden[1:], nn.ReLU)
             )
         policy = ActorCritic(env, body, critic=critic, head=head)
