@@ -106,25 +106,23 @@ def grpo_loss(
     ratio = change.exp()
     gain = torch.where(used, advantage, 0.0)
     bounded = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
-    policy = -(torch.minimum(ratio * gain, bounded * gain) * policy_weight).sum()
-    spread = (torch.where(used, entropy, 0.0) * weight).sum()
-    total = policy - settings.entropy * spread
-    zero = torch.zeros_like(spread)
-    kl, k1, k2 = zero, zero, zero
+    with torch.no_grad():
+        old = (ratio - 1 - change) * weight
+        low = ((ratio < 1 - settings.clip_low) & (gain < 0)) * weight
+        high = ((ratio > 1 + settings.clip_high) & (gain > 0)) * weight
+        least, most = torch.where(used, ratio, torch.inf).min(), torch.where(used, ratio, -torch.inf).max()
+    policy = -torch.minimum(ratio * gain, bounded * gain) * policy_weight
+    terms = [policy, torch.where(used, entropy, 0.0) * weight, old, low, high]  # in the order of SUMS
     if reference_log_prob is not None:
         log_u = torch.where(used, reference_log_prob - log_prob, 0.0)
         k3 = log_u.expm1() - log_u
-        k1, k2 = -(log_u * weight).sum(), (0.5 * log_u.square() * weight).sum()
-        term = step_ratio * k3 if settings.estimator == "k3_iw" else k3
+        kl = step_ratio * k3 if settings.estimator == "k3_iw" else k3
         if settings.estimator == "exact":
             assert exact_kl is not None
-            term = torch.where(used, exact_kl, 0.0)
-        kl = (term * weight).sum()
-        total = total + settings.beta * kl
-    with torch.no_grad():
-        old = ((ratio - 1 - change) * weight).sum()
-        low = ((ratio < 1 - settings.clip_low) & (gain < 0)).to(weight.dtype)
-        high = ((ratio > 1 + settings.clip_high) & (gain > 0)).to(weight.dtype)
-        sums = torch.stack([policy, spread, old, (low * weight).sum(), (high * weight).sum(), kl, k1, k2]).detach()
-        least, most = torch.where(used, ratio, torch.inf).min(), torch.where(used, ratio, -torch.inf).max()
-    return Terms(total, sums, least, most)
+            kl = torch.where(used, exact_kl, 0.0)
+        terms += [kl * weight, -log_u.detach() * weight, 0.5 * log_u.detach().square() * weight]
+    sums = torch.stack(terms).flatten(1).sum(1)  # one sum of all, which compiled is one reduction
+    total = sums[0] - settings.entropy * sums[1]
+    if reference_log_prob is not None:
+        total = total + settings.beta * sums[5]
+    return Terms(total, torch.nn.functional.pad(sums.detach(), (0, len(SUMS) - len(terms))), least, most)
