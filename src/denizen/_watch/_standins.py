@@ -142,7 +142,9 @@ class _Installed:
             self._users += 1
             if self._users > 1:
                 return
-            for owner, name, new in _with_cuda() if torch.cuda.is_available() else _without_cuda():
+            pretended = hasattr(torch.cuda.is_available, "pretended")  # by the doctor, for code that asks for CUDA
+            real = torch.cuda.is_available() and not pretended
+            for owner, name, new in _with_cuda() if real else _without_cuda():
                 self._saved.append((owner, name, getattr(owner, name)))
                 setattr(owner, name, new)
 

@@ -99,14 +99,21 @@ examples:
 
     def _report(self) -> "DoctorReport":
         from denizen import perf
+        from denizen._watch._observe import SIMULATED
         from denizen.app._target import load_target
+        from denizen.perf._doctor_pretend import as_if_cuda
         from denizen.perf._doctor_region import examine_script
+        from denizen.perf._doctor_subject import choose_device
 
         device = None if self.device == "auto" else self.device
         script = _script(self.target)
         if script is not None:
             return examine_script(script, self.steps, device)
-        return perf.doctor(make=load_target(self.target[0]), device=device, steps=self.steps, rank=not self.no_rank)
+        where = choose_device(device)
+        # A module may ask for CUDA by name before anybody could hand it a device.
+        with as_if_cuda() if where.type == SIMULATED else contextlib.nullcontext():
+            make = load_target(self.target[0])
+            return perf.doctor(make=make, device=str(where.type), steps=self.steps, rank=not self.no_rank)
 
     def _environment(self, console: "Console") -> int:
         import torch

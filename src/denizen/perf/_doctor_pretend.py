@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Generator
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -12,9 +13,16 @@ from torch.overrides import TorchFunctionMode
 
 from denizen._watch._backend import simulated_device
 
+
+def _available() -> bool:
+    return True
+
+
+_available.pretended = True  # type: ignore[attr-defined]  # for `denizen._watch._standins`
+_MEMORY = 80 << 30
 _NONE = {"allocated_bytes.all.peak": 0}
 _ANSWERS: dict[str, Any] = {
-    "is_available": lambda: True,
+    "is_available": _available,
     "device_count": lambda: 1,
     "current_device": lambda: 0,
     "set_device": lambda device: None,
@@ -29,6 +37,18 @@ _ANSWERS: dict[str, Any] = {
     "max_memory_reserved": lambda device=None: 0,
     "reset_peak_memory_stats": lambda device=None: None,
     "memory_stats": lambda device=None: dict(_NONE),
+    "memory_summary": lambda device=None, abbreviated=False: "simulated device",
+    "mem_get_info": lambda device=None: (_MEMORY, _MEMORY),
+    "get_device_properties": lambda device=None: SimpleNamespace(
+        name="simulated device", total_memory=_MEMORY, major=9, minor=0, multi_processor_count=132
+    ),
+    "get_rng_state": lambda device="cuda": torch.get_rng_state(),
+    "set_rng_state": lambda new_state, device="cuda": None,
+    "get_rng_state_all": lambda: [torch.get_rng_state()],
+    "set_rng_state_all": lambda new_states: None,
+    "ipc_collect": lambda: None,
+    "device": lambda device: contextlib.nullcontext(),
+    "device_of": lambda obj: contextlib.nullcontext(),
 }
 
 
@@ -38,6 +58,8 @@ def as_if_cuda() -> Generator[None]:
     with ExitStack() as stack:
         for name, answer in _ANSWERS.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+        for name in ("range_push", "range_pop", "mark"):
+            stack.enter_context(mock.patch.object(torch.cuda.nvtx, name, return_value=0))
         stack.enter_context(mock.patch.object(torch, "Generator", _generators(torch.Generator)))
         stack.enter_context(_OnSimulated())
         yield
@@ -46,6 +68,10 @@ def as_if_cuda() -> Generator[None]:
 class _OnSimulated(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is torch.device and (
+            any(map(_is_cuda, args)) or _is_cuda(kwargs.get("type"))
+        ):  # with an index, perhaps
+            return simulated_device()
         if func is Tensor.cuda:
             late = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
             return args[0].to(simulated_device(), non_blocking=late)
