@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -372,11 +373,20 @@ def picked(part: dict[str, Tensor]) -> dict[str, Tensor]:
     memory = part.get("memory")
     if "rows" in part:
         axis = 0 if memory is None else 1
-        fields = {name: field.index_select(axis, part["rows"]) for name, field in fields.items()}
+        fields = {name: _selected(field, axis, part["rows"]) for name, field in fields.items()}
     if memory is None:
         return {**fields, "memory": part["observation"].new_zeros(1, 0, dtype=torch.float32)}
     memory = memory.index_select(1, part["rows"]) if "rows" in part else memory
     return {**{name: field.flatten(0, 1) for name, field in fields.items()}, "memory": memory[0]}
+
+
+def _selected(field: Tensor, axis: int, rows: Tensor) -> Tensor:
+    """`index_select`, of bytes eight at a time where they can: compiled for CUDA, one thread takes one entry."""
+    shape = field.shape[axis + 1 :]
+    if field.dtype != torch.uint8 or math.prod(shape) % 8 or not field.is_contiguous():
+        return field.index_select(axis, rows)
+    wide = field.flatten(axis + 1).view(torch.int64).index_select(axis, rows)
+    return wide.view(torch.uint8).unflatten(axis + 1, shape)
 
 
 def _explained(returns: Tensor, value: Tensor, weight: Tensor) -> Tensor:
