@@ -303,8 +303,9 @@ def test_agents_that_talk_learn_more(seed):
 def test_agents_that_see_everything_beat_the_last_value_and_a_linear_map(seed):
     """The other baselines are far off; the nearest, a linear map of all columns, is worse by 6 to 9 %."""
     settings = Settings(
-        agents=6, features=6, times=16, rank=3, hidden=32, heads=2, message_steps=1, processes=800, epochs=60, share=1.0,
-        batch=32, learning_rate=5e-3, dropout=0.0, precision="float32", mixing="block", patience=0, seed=seed,
+        agents=6, features=6, times=16, rank=3, hidden=32, heads=2, message_steps=1, processes=800, epochs=60,
+        share=1.0, batch=32, learning_rate=5e-3, dropout=0.0, precision="float32", mixing="block", patience=0,
+        seed=seed,
     )  # fmt: skip
     results = dotgat.train(settings).results
     assert results["test"]["agent_mse"] < min(results["baselines"].values())
