@@ -47,6 +47,7 @@ _ANSWERS: dict[str, Any] = {
     "get_rng_state_all": lambda: [torch.get_rng_state()],
     "set_rng_state_all": lambda new_states: None,
     "ipc_collect": lambda: None,
+    "is_current_stream_capturing": lambda: False,
     "device": lambda device: contextlib.nullcontext(),
     "device_of": lambda obj: contextlib.nullcontext(),
 }
