@@ -9,7 +9,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 import denizen as dz
-from denizen.rl._ppo import _selected, picked
+from denizen.rl._draws import _selected, picked
 from denizen.rl._ppo_loss import Coefficients, ppo_loss
 from denizen.zoo.cartpole import CartPole
 
@@ -277,7 +277,7 @@ def test_widths_that_are_none_are_named(widths):
         dz.rl.mlp(CartPole(), memory_size=-1)
 
 
-@pytest.mark.parametrize("shape, axis", [((30, 4, 10, 10), 0), ((5, 30, 4, 6), 1), ((30, 3), 0), ((30,), 0)])
+@pytest.mark.parametrize(("shape", "axis"), [((30, 4, 10, 10), 0), ((5, 30, 4, 6), 1), ((30, 3), 0), ((30,), 0)])
 def test_bytes_are_picked_by_row(shape, axis):
     field, rows = torch.randint(0, 256, shape, dtype=torch.uint8), torch.randperm(30)[:7]
     assert torch.equal(_selected(field, axis, rows), field.index_select(axis, rows))

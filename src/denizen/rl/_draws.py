@@ -1,4 +1,6 @@
-"""Random numbers of learning: actions and shuffles, as pure functions of (seed, replica, stream, step)."""
+"""Random numbers of learning: actions, shuffles, minibatches; pure functions of (seed, replica, stream, step)."""
+
+import math
 
 import torch
 from torch import Tensor
@@ -70,3 +72,25 @@ class Minibatches:
             where = order // width * rows + number * width + order % width if len(self._shuffles) > 1 else order
             chunks.append(where.chunk(self._minibatches))
         return [torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*chunks, strict=True)]
+
+
+def picked(part: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What a minibatch is made of, one row for each step: `[rows, …]`; `memory` is that before the first step."""
+    fields = {name: field for name, field in part.items() if name not in ("rows", "memory")}
+    memory = part.get("memory")
+    if "rows" in part:
+        axis = 0 if memory is None else 1
+        fields = {name: _selected(field, axis, part["rows"]) for name, field in fields.items()}
+    if memory is None:
+        return {**fields, "memory": part["observation"].new_zeros(1, 0, dtype=torch.float32)}
+    memory = memory.index_select(1, part["rows"]) if "rows" in part else memory
+    return {**{name: field.flatten(0, 1) for name, field in fields.items()}, "memory": memory[0]}
+
+
+def _selected(field: Tensor, axis: int, rows: Tensor) -> Tensor:
+    """`index_select`, of bytes eight at a time where they can: compiled for CUDA, one thread takes one entry."""
+    shape = field.shape[axis + 1 :]
+    if field.dtype != torch.uint8 or math.prod(shape) % 8 or not field.is_contiguous():
+        return field.index_select(axis, rows)
+    wide = field.flatten(axis + 1).view(torch.int64).index_select(axis, rows)
+    return wide.view(torch.uint8).unflatten(axis + 1, shape)

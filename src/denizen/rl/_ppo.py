@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import Tensor
 from denizen.errors import InputError
 from denizen.model import Discrete, Env
 from denizen.rl import _processes as processes
-from denizen.rl._draws import Draws, Minibatches
+from denizen.rl._draws import Draws, Minibatches, picked
 from denizen.rl._gae import advantages, normalised
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic
@@ -365,28 +364,6 @@ class Training:
         held.update({f"memo.{k}": tensor for k, tensor in enumerate(self.memo.tensors())})
         held["updates"] = self.updates
         return held
-
-
-def picked(part: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What a minibatch is made of, one row for each step: `[rows, …]`; `memory` is that before the first step."""
-    fields = {name: field for name, field in part.items() if name not in ("rows", "memory")}
-    memory = part.get("memory")
-    if "rows" in part:
-        axis = 0 if memory is None else 1
-        fields = {name: _selected(field, axis, part["rows"]) for name, field in fields.items()}
-    if memory is None:
-        return {**fields, "memory": part["observation"].new_zeros(1, 0, dtype=torch.float32)}
-    memory = memory.index_select(1, part["rows"]) if "rows" in part else memory
-    return {**{name: field.flatten(0, 1) for name, field in fields.items()}, "memory": memory[0]}
-
-
-def _selected(field: Tensor, axis: int, rows: Tensor) -> Tensor:
-    """`index_select`, of bytes eight at a time where they can: compiled for CUDA, one thread takes one entry."""
-    shape = field.shape[axis + 1 :]
-    if field.dtype != torch.uint8 or math.prod(shape) % 8 or not field.is_contiguous():
-        return field.index_select(axis, rows)
-    wide = field.flatten(axis + 1).view(torch.int64).index_select(axis, rows)
-    return wide.view(torch.uint8).unflatten(axis + 1, shape)
 
 
 def _explained(returns: Tensor, value: Tensor, weight: Tensor) -> Tensor:
