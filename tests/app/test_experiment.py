@@ -33,6 +33,8 @@ def test_an_experiment_goes_from_training_to_report_and_is_resumed(denizen, tmp_
     report = (tmp_path / "exp/report/report.md").read_text()
     for word in ("ground_truth", "proxy", "uniform moves", "omniscient seeker", "grid_lifetime", "persist"):
         assert word in report
+    assert "| proxy | likeliest actions | " in report
+    assert "| ground_truth | grid_lifetime=life | " in report
     assert (tmp_path / "exp/report/survival.png").exists()
     stamp = (tmp_path / "exp/proxy/seed-3000/evaluation-42.npz").stat().st_mtime_ns
     assert denizen(*SMALL)[0] == 0  # nothing is done twice

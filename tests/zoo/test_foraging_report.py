@@ -39,12 +39,15 @@ MODES = {
 
 def test_the_report_tells_everything_and_keeps_the_counts(tmp_path):
     path = write_report(
-        tmp_path / "out", MODES, agents={"Uniform": foraged(0.01, 0.5, 9)}, facts={"grid_lifetime": "persist"}
-    )
+        tmp_path / "out", MODES, agents={"Uniform": foraged(0.01, 0.5, 9)}, facts={"grid_lifetime": "persist"},
+        otherwise={"likeliest actions": {"proxy": MODES["proxy"]}},
+    )  # fmt: skip
     text = path.read_text(encoding="utf-8")
     for part in ("## Rates", "## Survival", "## Without skill", "## Between modes", "## Beside what was published"):
         assert part in text
     assert "| grid_lifetime | persist |" in text
+    rates = next(line for line in text.splitlines() if line.startswith("| proxy | "))
+    assert rates.replace("| proxy |", "| proxy | likeliest actions |") in text  # the same evaluations, so the same line
     assert "> 600" in text  # the median of those that never die
     assert "0 (below 0.028)" in text  # 3 deaths in 108,000 steps would not surprise
     assert "tells of its models only: proxy_mortal" in text

@@ -165,13 +165,18 @@ class Goodhart:
         begin(self.out, self._facts())
         results: dict[str, list[Any]] = {}
         scenes: dict[str, list[Any]] = {}
+        ways: dict[str, dict[str, list[Any]]] = {}
         for mode, seed, folder in self._trainings():
             console.print(f"[bold]{mode}[/], seed {seed}: {folder}")
             trained(self._settings(mode), seed, folder, device=self._device, show=not self.command.quiet)
             results.setdefault(mode, []).append(joined(self._evaluate(folder)))
+            for way, found in self._otherwise(folder).items():
+                ways.setdefault(way, {}).setdefault(mode, []).append(found)
             scenes.setdefault(mode, []).append(self._directions(folder))
         agents = self._written(console, scenes)
-        return write_report(self.out / "report", results, agents=agents, directions=scenes, facts=self._told())
+        return write_report(
+            self.out / "report", results, agents=agents, directions=scenes, otherwise=ways, facts=self._told()
+        )
 
     @property
     def _device(self) -> str | None:
@@ -252,26 +257,39 @@ class Goodhart:
 
     def _evaluate(self, folder: Path) -> list[Any]:
         """The evaluations of a training, those that are missing made."""
+        return [self._foraged(folder, f"evaluation-{seed}", seed) for seed in EVALUATION_SEEDS]
+
+    def _otherwise(self, folder: Path) -> dict[str, Any]:
+        """Evaluations of a training with the likeliest actions, and in worlds with the other lifetime of grids."""
+        from denizen.zoo.foraging.model import LIFETIMES
+
+        first, mine = EVALUATION_SEEDS[0], self._env(self._modes()[0]).grid_lifetime
+        ways = {f"grid_lifetime={other}": other for other in LIFETIMES if other != mine}
+        return {
+            "likeliest actions": self._foraged(folder, f"evaluation-{first}-greedy", first, greedy=True),
+            **{told: self._foraged(folder, f"evaluation-{first}-{other}", first, world=(told,))
+               for told, other in ways.items()},
+        }  # fmt: skip
+
+    def _foraged(self, folder: Path, name: str, seed: int, *, greedy: bool = False, world: tuple[str, ...] = ()) -> Any:
+        """An evaluation of a training, made where it is missing; `world` are other options of the world."""
         from denizen.app._trained import load
         from denizen.rl._iteration import COMPILE_FROM
         from denizen.run._device import choose
         from denizen.zoo.foraging.agents import Learnt
         from denizen.zoo.foraging.evaluate import Foraged, forage
 
-        files = {seed: folder / f"evaluation-{seed}.npz" for seed in EVALUATION_SEEDS}
-        missing = [seed for seed, file in files.items() if not file.exists()]
-        if missing:
-            saved = load(folder, best=False)
+        file = folder / f"{name}.npz"
+        if not file.exists():
+            saved = load(folder, best=False, world=(world,) if world else ())
             target, _ = choose(self._device, "experiment")
-            agent = Learnt(saved.policy.to(target))
             compile = target.type == "cuda" or self.budget * self.worlds >= COMPILE_FROM * 100
-            for seed in missing:
-                told = forage(
-                    saved.env, agent, num_envs=self.worlds, steps=self.budget, seed=seed, device=target,
-                    compile=compile,
-                )  # fmt: skip
-                _save(files[seed], told)
-        return [Foraged.load(file) for file in files.values()]
+            told = forage(
+                saved.env, Learnt(saved.policy.to(target), greedy=greedy), num_envs=self.worlds, steps=self.budget,
+                seed=seed, device=target, compile=compile,
+            )  # fmt: skip
+            _save(file, told)
+        return Foraged.load(file)
 
     def _directions(self, folder: Path) -> Any:
         """How a training moves in constructed scenes."""

@@ -1,6 +1,8 @@
-"""`denizen watch`: a trained policy in its world, in the terminal, in a window or as a GIF."""
+"""`denizen watch`: a trained policy in its world, in the terminal, in a window, as a GIF or as an MP4."""
 
 import dataclasses
+import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -25,14 +27,15 @@ class Watch:
 examples:
   denizen watch runs/cartpole-ppo-20261128-120000
   denizen watch runs/breakout-ppo-20261128-120000 --gif breakout.gif --steps 300
+  denizen watch runs/foraging-ppo-20261128-120000 --gif foraging.mp4 --brain
   denizen watch runs/fruits-grpo-20261128-120000 --window --greedy --world spawn_prob=0.9"""
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run folder of one training."""
     steps: Annotated[int, arg(metavar="N")] = 200
     """Steps to show."""
-    gif: Annotated[Path | None, arg(metavar="FILE.gif", help_behavior_hint="")] = None
-    """Write an animation rather than show it in the terminal."""
+    gif: Annotated[Path | None, arg(metavar="FILE.gif|FILE.mp4", help_behavior_hint="")] = None
+    """Write an animation rather than show it in the terminal; an MP4 by the program ffmpeg."""
     window: FlagCreatePairsOff[bool] = False
     """Show it in a window, which space pauses, right steps, up and down speed, Esc closes."""
     frames_per_second: Annotated[float, arg(metavar="N")] = 15.0
@@ -57,6 +60,11 @@ examples:
             raise InputError("--brain draws pictures; give --gif FILE.gif or --window too")
         if self.window and self.gif is not None:
             raise InputError("--window and --gif: give one of the two")
+        if self.gif is not None and self.gif.suffix == ".mp4" and shutil.which("ffmpeg") is None:
+            raise InputError(
+                f"--gif {self.gif}: the program ffmpeg, which writes MP4, was not found; install it (apt install "
+                f"ffmpeg, brew install ffmpeg, conda install ffmpeg), or name a .gif"
+            )
         if not self.frames_per_second > 0:
             raise InputError(f"--frames-per-second {self.frames_per_second}: expected a number above 0")
         saved = _trained.load(_trained.folders(self.run)[0], self.best, self.world)
@@ -105,7 +113,21 @@ def _text(picture: Any) -> Any:
 def _write(path: Path, pictures: list[Any], speed: float) -> None:
     image: Any = need("PIL.Image", "plot", "animations")
     images = [_image(picture, image) for picture in pictures]
+    if path.suffix == ".mp4":
+        _film(path, images, speed)
+        return
     images[0].save(path, save_all=True, append_images=images[1:], duration=1000 / speed, loop=0)
+
+
+def _film(path: Path, images: list[Any], speed: float) -> None:
+    """An MP4 that browsers and slides play: H.264 with halved colours, which needs even sides."""
+    width, height = images[0].size
+    pixels = b"".join(one.convert("RGB").resize((width, height)).tobytes() for one in images)
+    command = ["ffmpeg", "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
+    command += ["-r", f"{speed:g}", "-i", "-", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p", str(path)]
+    done = subprocess.run(command, input=pixels, capture_output=True, check=False)
+    if done.returncode:
+        raise InputError(f"--gif {path}: ffmpeg failed: {done.stderr.decode(errors='replace').strip()[-300:]}")
 
 
 def _image(picture: Any, image: Any) -> Any:

@@ -1,0 +1,40 @@
+"""`denizen watch --gif FILE.mp4`: frames go to ffmpeg; without it the way out is told before anything is played."""
+
+import sys
+
+import pytest
+import torch
+
+from denizen.app import _watch
+from denizen.errors import InputError
+
+
+@pytest.fixture
+def ffmpeg(tmp_path, monkeypatch):
+    """A stand-in that keeps its arguments and its input; makes it fail where the name says so."""
+    program = tmp_path / "bin" / "ffmpeg"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable}\nimport sys, pathlib\ndata = sys.stdin.buffer.read()\n"
+        "if 'bad' in sys.argv[-1]: sys.exit('no such codec')\n"
+        "pathlib.Path(sys.argv[-1]).write_bytes(data)\nprint(*sys.argv)\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+
+
+def test_every_frame_goes_to_ffmpeg_in_order(tmp_path, ffmpeg):
+    pictures = [torch.full((10, 5, 3), number, dtype=torch.uint8) for number in range(4)]
+    _watch._write(tmp_path / "game.mp4", pictures, 15.0)
+    pixels = torch.frombuffer(bytearray((tmp_path / "game.mp4").read_bytes()), dtype=torch.uint8).reshape(4, -1)
+    assert [row.unique().tolist() for row in pixels] == [[0], [1], [2], [3]]
+    assert pixels.shape[1] == 240 * 480 * 3
+    with pytest.raises(InputError, match="ffmpeg failed: no such codec"):
+        _watch._write(tmp_path / "bad.mp4", pictures, 15.0)
+
+
+def test_without_ffmpeg_the_way_out_is_told(denizen, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, _, err = denizen("watch", "run", "--gif", "game.mp4")
+    assert code == 2
+    assert "install it" in " ".join(err.split())
