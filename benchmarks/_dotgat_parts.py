@@ -55,7 +55,7 @@ def live_at_peak(work: Callable[[], Any]) -> Iterator[dict[str, Any]]:
     """Sizes of what `work` allocates and holds when it holds most: MiB, how many of them."""
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated() / 2**20
-    torch.cuda.memory._record_memory_history(max_entries=1_000_000)
+    torch.cuda.memory._record_memory_history(context=None, max_entries=1_000_000)
     work()
     torch.cuda.synchronize()
     events = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
