@@ -22,8 +22,8 @@ error to float64 is at most twice that of the reference; a case that fails is ti
 `forward`, `backward`, `optimizer` are medians between events in one stream, `total` the median of whole steps without
 events in between, so phases need not add up to it; of a captured step they are differences between graphs that end one
 phase later each. `peak` is what torch allocated at most, from a reset for each case, beside the 32 MiB that the library
-of matrix products takes once: the check has taken them. `rounds` are whole steps again, case by case in turn; `ratio` is of these.
-`kernels` are those of the step as it is before capture; `device_us` is the sum of their times.
+of matrix products takes once: the check has taken them. `rounds` are whole steps again, case by case in turn; `ratio`
+is of these. `kernels` are those of the step as it is before capture; `device_us` is the sum of their times.
 On the CPU sizes are small, captured cases are left out, and times are no claim but a proof that the script works.
 """
 
