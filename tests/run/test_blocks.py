@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import zarr
 
-from denizen.errors import DataError
+from denizen.errors import DataError, StorageError
 from denizen.run import _blocks, _zarr
 from denizen.run._blocks import Blocks, create_group
 from denizen.run._narrow import Form
@@ -99,3 +99,25 @@ def test_names_are_on_the_disk_before_a_sync_ends(tmp_path, monkeypatch):
     sink.write(5, [np.zeros((1, 1, 100), np.int8)])
     sink.trim(4)
     sink.sync()
+
+
+@pytest.mark.parametrize("each", [1, 3])
+def test_digests_are_the_same_made_beside_the_writing(tmp_path, monkeypatch, each):
+    monkeypatch.setattr(_zarr, "EACH", each)
+    values = np.random.default_rng(1).integers(0, 9, (7, 2, 100)).astype(np.int8)
+    sinks = []
+    for name, large in (("beside", 0), ("before", 1 << 40)):
+        monkeypatch.setattr(_zarr, "LARGE", large)
+        sinks.append(_zarr.ZarrSnapshots(tmp_path / name, {"a": Form("int8", "int8")}, str))
+        sinks[-1].write(0, [values[:2]])
+        sinks[-1].write(2, [values[2:]])
+        sinks[-1].sync()
+    assert sinks[0].digests == sinks[1].digests
+    assert len(sinks[0].digests) == 7
+    for sink in sinks:
+        assert all(np.array_equal(sink.read(place, 0), values[place]) for place in range(7))
+    monkeypatch.setattr(_zarr, "LARGE", 0)
+    monkeypatch.setattr(Blocks, "write", lambda *args: 1 / 0)
+    with pytest.raises(StorageError, match="ZeroDivisionError"):
+        sinks[0].write(7, [values])
+    assert len(sinks[0].digests) == 7

@@ -7,6 +7,7 @@ snapshots count, with a digest for each field of each. Only format 3 is opened: 
 import contextlib
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from denizen.run._narrow import BITS, Form
 FOLDER = "snapshots"
 # Snapshots to a chunk at most, and their bytes: the writer waits for the disk once a chunk.
 EACH, GATHERED = 512, 16 << 20
+LARGE = 1 << 20  # bytes from which a thread pays
 
 
 class ZarrSnapshots:
@@ -66,10 +68,31 @@ class ZarrSnapshots:
             stop = place + len(arrays[0])
             while place < stop:
                 some = min(stop, place - place % each + each) - place  # those that lie in one chunk
-                self._write_some(place, [values[:some] for values in arrays])
-                words = zip(*(map(_digest, values[:some]) for values in arrays), strict=True)
-                self.digests[place:] = map(" ".join, words)
+                part = [values[:some] for values in arrays]
+                with self._digesting(part) as words:
+                    self._write_some(place, part)
+                self.digests[place:] = words
                 place, arrays = place + some, [values[some:] for values in arrays]
+
+    @contextlib.contextmanager
+    def _digesting(self, arrays: list[np.ndarray]) -> Iterator[list[str]]:
+        """The digests of snapshots, complete when the block is done: large ones are made beside it, by a thread."""
+        words: list[str] = []
+
+        def make() -> None:
+            words.extend(map(" ".join, zip(*(map(_digest, values) for values in arrays), strict=True)))
+
+        if sum(values.nbytes for values in arrays) < LARGE:
+            make()
+            yield words
+            return
+        thread = threading.Thread(target=make, name="denizen-digests")
+        thread.start()
+        try:
+            yield words
+        finally:
+            thread.join()
+        assert len(words) == len(arrays[0]), "digested"
 
     def _write_some(self, place: int, arrays: list[np.ndarray]) -> None:
         """Gather or write snapshots that lie in one chunk."""
