@@ -97,7 +97,10 @@ RECIPES: dict[str, Recipe] = {
     ),
     "fruits": Recipe(
         "fruits", "fruits", "catch falling fruits", 4_000_000, "mlp", {**RELU, "hidden": "128,128", "shared": "true"},
-        {"ppo": {"num_envs": 64}, "grpo": {
+        {"ppo": {
+            "num_envs": 64, "num_steps": 100, "epochs": 4, "minibatches": 8, "gamma": 0.95,
+            "learning_rate": "5e-3:1e-4",
+        }, "grpo": {
             "groups": 32, "group_size": 8, "epochs": 3, "minibatches": 8, "gamma": 0.95, "learning_rate": "5e-3:1e-4",
         }},
     ),
