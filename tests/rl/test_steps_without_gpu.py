@@ -1,0 +1,25 @@
+"""What a step of a rollout launches on CUDA, counted on machines without a GPU: see steps_without_gpu.py."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("steps_without_gpu.py")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed"),
+]
+
+
+@pytest.mark.parametrize("count", [64, 4096])
+def test_a_step_of_cartpole_is_three_launches(count):
+    command = [sys.executable, "-W", "ignore", str(SCRIPT), "cartpole", str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found == {"kernels": [count, count], "others": ["denizen.mlp.default"]}
