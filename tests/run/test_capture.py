@@ -115,6 +115,19 @@ def test_masks_are_counted_in_bytes(kind: Any, replicates: int, monkeypatch: pyt
     assert [one.width for one in program.sums] == [torch.uint8]
 
 
+@pytest.mark.parametrize("replicates", [1, 3])
+def test_a_field_that_stays_as_it_was_is_not_copied(replicates: int) -> None:
+    """The dead of a COVID without sampled deaths; a kernel would do nothing else."""
+    begun = dz.simulate(covid(PEOPLE), 1, replicates=replicates)
+    program = build(trace(begun._stepper, begun._carry), begun._stepper.masks)
+    outputs = program.body.module.graph.output_node().args[0]
+    assert [node.op for node in outputs[: len(begun._carry.leaves)]].count("placeholder") == 1
+    chunks = Chunks(program, begun._carry, 4, lambda module: module)
+    static = chunks._static
+    leaves = chunks._step(0, static.leaves, static.switches, chunks._arguments)[0]
+    assert sum(new is old for new, old in zip(leaves, static.leaves, strict=True)) == 1
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("replicates", [1, 3])
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)

@@ -21,12 +21,15 @@ def compiled(*arguments: str) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+SLOW = [("sir", 1, 1), ("covid-expected", 1, 1), ("seir", 3, 1), ("covid", 3, 2)]
+
+
 @pytest.mark.parametrize(
     ("model", "replicates", "most"),
     [
         ("seir", 1, 1),
         ("covid", 1, 1),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in [("sir", 1, 1), ("seir", 3, 1), ("covid", 3, 2)]),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW),
     ],
 )
 def test_all_but_the_sums_is_one_kernel(model: str, replicates: int, most: int) -> None:

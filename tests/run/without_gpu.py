@@ -147,7 +147,10 @@ def main() -> None:
         _program.widen = lambda traced: None
     people = dz.population.synthetic("astoria", AGENTS)
     graph = dz.Graph.from_edges(dz.space.generators.erdos_renyi(AGENTS, 10.0, seed=1))
-    model = {"sir": sir(graph), "seir": seir(graph), "covid": covid(people, sample_deaths=True, isolation=0.2)}[name]
+    model = {
+        "sir": sir(graph), "seir": seir(graph), "covid": covid(people, sample_deaths=True, isolation=0.2),
+        "covid-expected": covid(people),
+    }[name]  # fmt: skip
     module, inputs = body(model, replicates)
     pretend()
     assert ops.fuse_draws()

@@ -29,6 +29,10 @@ ops = torch.ops.denizen
 SUMS = (ops.sum_counts.default, ops.sum_fixed.default)
 DRAWS = (ops.draw_mask.default, ops.draw_words.default)
 LEAST = 2048
+SAME_ORDER = (  # views that keep the order of the entries, where they keep their number
+    torch.ops.aten.view.default, torch.ops.aten.unsqueeze.default, torch.ops.aten.squeeze.dim,
+    torch.ops.aten.select.int, torch.ops.aten.alias.default,
+)  # fmt: skip
 TABLE = 1 << 16  # entries of the largest tensor that is worth keeping for a chunk
 Source = Callable[[Node], bool]
 OPAQUE = (*SUMS, ops.sum_real.default, ops.pull.default, *DRAWS)
@@ -87,6 +91,7 @@ def build(traced: Traced, masks: list[bool], least: int = LEAST) -> Program:
     for node in traced.module.graph.nodes:
         if calls(node, ops.lookup.default):
             node.target = lookup_narrow
+    _hand_on(traced)
     split_reductions(traced, least)
     widen(traced)
     order = {node: place for place, node in enumerate(traced.module.graph.nodes)}
@@ -112,6 +117,24 @@ def build(traced: Traced, masks: list[bool], least: int = LEAST) -> Program:
 
 
 # --- what goes where --------------------------------------------------------------------------------------------------
+
+
+def _hand_on(traced: Traced) -> None:
+    """Fields that a step leaves as they were go out as they came in, instead of through views and 32 bits: a copy."""
+    output = traced.module.graph.output_node()
+    given: list[Node] = list(output.args[0])  # type: ignore[arg-type]
+    for place in range(len(traced.leaves)):
+        source = given[place]
+        while calls(source, *SAME_ORDER) and _numel(source) == _numel(source.all_input_nodes[0]):
+            source = source.all_input_nodes[0]
+        if source in traced.leaves and shape(source) == shape(given[place]):
+            given[place] = source
+    output.args = (given,)
+    traced.module.graph.eliminate_dead_code()
+
+
+def _numel(node: Node) -> int:
+    return math.prod(shape(node))
 
 
 def _leading_sums(traced: Traced, masks: set[Node]) -> list[Sum]:
