@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen import _tree
+from denizen import _tree, ops
 from denizen.model import Box, Discrete, Env, Look
 from denizen.rl._draws import Draws
 from denizen.rl._policy import ActorCritic, Judged, rows_of
@@ -165,9 +165,24 @@ class Collector:
         out.bootstrap.copy_(torch.cat([out.fields["value"][1:], self._value(memo.parts())[None]]))
         if self._cuts:
             final = {name: torch.stack(column) for name, column in zip(ends, columns[len(row) :], strict=True)}
-            values = self._ends(final)
             cut = out.fields["truncated"] & ~out.fields["terminated"]
-            out.bootstrap.copy_(torch.where(cut, out.bootstrap.scatter(1, final["rows"], values), out.bootstrap))
+            final, place = self._cut_short(final, cut)
+            found = out.bootstrap.flatten().scatter(0, place.flatten(), self._ends(final).flatten())
+            out.bootstrap.copy_(torch.where(cut, found.view_as(cut), out.bootstrap))
+
+    def _cut_short(self, final: dict[str, Tensor], cut: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """(last looks, those of lives that were cut short among them; their places in a flat rollout).
+
+        A time limit cuts a life short once in as many steps: there are that many looks at most, of all that may have
+        been the last.
+        """
+        (steps, rows), limit = cut.shape, self._worlds.env.time_limit
+        place = torch.arange(0, steps * rows, rows, device=cut.device)[:, None] + final["rows"]
+        most = rows * math.ceil(steps / limit) if limit else place.numel()
+        if type(self._worlds.env).truncated is not Env.truncated or most >= place.numel():
+            return final, place
+        where = ops.first_flagged(cut.flatten()[place.flatten()], most)[0]
+        return {name: tensor.flatten(0, 1)[where][None] for name, tensor in final.items()}, place.flatten()[where]
 
     @staticmethod
     def _clocks(memo: Memo, steps: int) -> tuple[list[Tensor], int]:
