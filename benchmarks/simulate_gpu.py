@@ -94,9 +94,14 @@ def row(model: dz.Model, steps: int, worlds: int, show: bool) -> dict[str, Any]:
     launches, busy, top = _cuda.kernels(run)
     if show:
         print("\n".join(f"    {line}" for line in top))
+    ms = _cuda.replay_ms(run, steps)
+    told = run.extend(40).stats(count=True)  # in the middle of the epidemic
+    roofline = {
+        name: told[name] for name in ("bytes_needed_per_step", "bytes_moved_per_step", "copy_share", "busy_share")
+    }
     return {
-        "ms": _cuda.replay_ms(run, steps), "ms_512": long, "launches": launches, "busy_ms": busy, "ready_s": ready,
-        "peak_gib": peak, "before_gib": before / 2**30,
+        "ms": ms, "ms_512": long, "launches": launches, "busy_ms": busy, "ready_s": ready, "peak_gib": peak,
+        "before_gib": before / 2**30, **roofline,
     }  # fmt: skip
 
 
@@ -123,13 +128,17 @@ def sizes(show: bool) -> dict[str, Any]:
         rows[name] = {**row(model, DAYS, worlds, show), "init_s": init, "graph_s": graph}
         print(name, rows[name], flush=True)
     rows["copy rate TB/s"] = _cuda.copy_rate() / 1e12
-    print(f"{'case':24s}{'ms/step':>9s}{'512 steps':>10s}{'launches':>9s}{'busy ms':>9s}{'ready s':>9s}{'GiB':>6s}")
+    print(
+        f"{'case':24s}{'ms/step':>9s}{'512 steps':>10s}{'launches':>9s}{'busy ms':>9s}{'ready s':>9s}{'GiB':>6s}"
+        f"{'needed MB':>11s}{'moved MB':>10s}{'of copy':>8s}"
+    )
     for name, r in rows.items():
         if isinstance(r, dict):
             long = f"{r['ms_512']:10.4f}" if r["ms_512"] else " " * 10
             print(
                 f"{name:24s}{r['ms']:9.4f}{long}{r['launches']:9.2f}{r['busy_ms']:9.4f}{r['ready_s']:9.1f}"
-                f"{r['peak_gib']:6.2f}"
+                f"{r['peak_gib']:6.2f}{r['bytes_needed_per_step'] / 1e6:11.2f}{r['bytes_moved_per_step'] / 1e6:10.2f}"
+                f"{r['copy_share']:8.2f}"
             )
     return rows
 
