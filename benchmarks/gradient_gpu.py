@@ -74,7 +74,7 @@ def check_recomputation(model: Covid, device: str, compiled: bool) -> bool:
 
 
 @turn()
-def timed(function: Callable[[], Any], device: str) -> dict[str, float]:
+def timed(function: Callable[[], Any], device: str, what: str) -> dict[str, float]:
     """Milliseconds of the best call, GiB at the peak, kernels a step."""
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     if device == "cuda":
@@ -95,6 +95,7 @@ def timed(function: Callable[[], Any], device: str) -> dict[str, float]:
         events = [event for event in seen.key_averages() if event.device_time_total > 0]
         row["kernels_per_step"] = sum(event.count for event in events) / STEPS
         row["busy_ms"] = sum(event.device_time_total for event in events) / 1e3
+    print(f"    {what}: {row}", flush=True)
     return row
 
 
@@ -186,10 +187,10 @@ def part_gradient(agents: int, device: str, compiled: bool, narrow: torch.dtype 
         clock.lap("narrow compiled and captured")
     _fresh(device)
     ready()
-    row["gradient"] = timed(gradient, device)
+    row["gradient"] = timed(gradient, device, f"{agents:,} gradient")
     del gradient
     _fresh(device)
-    row |= {name: timed(other, device) for name, other in others.items()}
+    row |= {name: timed(other, device, f"{agents:,} {name}") for name, other in others.items()}
     return {**row, "seconds": clock.laps}
 
 
@@ -203,7 +204,8 @@ def part_forward(agents: int, device: str, compiled: bool, narrow: torch.dtype |
     clock.lap("hard compiled and captured")
     _fresh(device)
     ready()
-    return {"forward": timed(forward, device), "hard": timed(hard, device), "seconds": clock.laps}
+    row = {name: timed(call, device, f"{agents:,} {name}") for name, call in (("forward", forward), ("hard", hard))}
+    return {**row, "seconds": clock.laps}
 
 
 PARTS = {"recomputation": part_recomputation, "gradient": part_gradient, "forward": part_forward}
@@ -227,15 +229,16 @@ def together(arguments: argparse.Namespace) -> dict[str, Any]:
             command = [sys.executable, __file__, "--device", arguments.device, "--piece", str(arguments.piece)]
             command += ["--part", part, "--agents", str(n), "--out", str(folder / name)]
             command += ["--narrow", arguments.narrow] * bool(arguments.narrow) + ["--eager"] * arguments.eager
-            told = {"DENIZEN_BENCH_LOCK": str(folder / "lock"), "DENIZEN_BENCH_AFTER": str(folder / "go")}
+            told = {"DENIZEN_BENCH_LOCK": str(folder / "lock"), **os.environ, "DENIZEN_BENCH_AFTER": str(folder / "go")}
             told["DENIZEN_BENCH_READY"] = str(folder / f"{name}.ready")
-            running[name] = subprocess.Popen(command, env={**os.environ, **told})
+            running[name] = subprocess.Popen(command, env=told)
         try:
             while not all(
                 (folder / f"{name}.ready").exists() or child.poll() is not None for name, child in running.items()
             ):
                 time.sleep(0.1)
             print(f"all ready after {time.perf_counter() - began:.1f} s", flush=True)
+            ready()
             (folder / "go").touch()
             codes = {name: child.wait() for name, child in running.items()}
         finally:
