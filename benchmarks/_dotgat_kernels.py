@@ -14,8 +14,12 @@ def _candidates() -> dict[str, list[dict[str, int]]]:
         return [{"ROWS": r, "num_warps": w, **more} for r in rows for w in warps]
 
     return {
-        "project": tiles((64, 128), (4, 8)),
-        "project_backward": tiles((32, 64), (4, 8), num_stages=2) + tiles((32, 64), (8,), num_stages=1),
+        "project": tiles((64, 128), (4, 8), PARTS=1) + [
+            tile for stages in (1, 2, 3) for tile in tiles((32, 64, 128), (4, 8), PARTS=3, num_stages=stages)
+        ],
+        "project_backward": [
+            tile for stages in (1, 2, 3) for tile in tiles((32, 64), (4, 8), num_stages=stages)
+        ],
         "remember": [{"num_warps": w} for w in (2, 4, 8)],
         "remember_backward": [{"num_warps": w} for w in (4, 8)],
         "talk": tiles((1, 2, 4, 8), (1, 2)),

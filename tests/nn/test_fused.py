@@ -144,6 +144,18 @@ def test_work_aside_may_come_as_late_as_it_wants(monkeypatch):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_a_program_may_make_all_parts(device, monkeypatch):
+    from denizen.nn import _cuda_steps
+
+    h, weights, seed, sizes = some_case("all", device)
+    found = []
+    for parts in (1, 3):
+        monkeypatch.setitem(_cuda_steps.TILES, "project", {"ROWS": 32, "PARTS": parts, "num_warps": 4})
+        found.append(_fused.message_steps(h, *weights, seed, *sizes, False)[0])
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_sixteen_bits(device, dtype):
     if dtype is torch.bfloat16 and device == "cpu":

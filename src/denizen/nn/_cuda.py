@@ -54,7 +54,7 @@ def _gather(place, value, add):
 
 @triton.jit
 def _project_kernel(
-    h, gain, weight, out, rows, eps, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    h, gain, weight, out, rows, eps, WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     agent = tl.program_id(1).to(tl.int64)
     r, k = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
@@ -62,10 +62,12 @@ def _project_kernel(
     x = tl.load(h + (agent * rows + r)[:, None] * WIDTH + k[None, :], mask=live, other=0.0).to(tl.float32)
     hat, _ = _normed(x, eps, WIDTH)
     u = (hat * tl.load(gain + k).to(tl.float32)[None, :]).to(weight.dtype.element_ty)
-    column = tl.program_id(2) * WIDTH + k
-    w = tl.load(weight + agent * 3 * WIDTH * WIDTH + k[:, None] * 3 * WIDTH + column[None, :])
-    y = tl.dot(u, w, input_precision="ieee")
-    tl.store(out + (agent * rows + r)[:, None] * 3 * WIDTH + column[None, :], y.to(out.dtype.element_ty), mask=live)
+    for part in range(PARTS):
+        column = (tl.program_id(2) * PARTS + part) * WIDTH + k
+        w = tl.load(weight + agent * 3 * WIDTH * WIDTH + k[:, None] * 3 * WIDTH + column[None, :])
+        y = tl.dot(u, w, input_precision="ieee")
+        place = out + (agent * rows + r)[:, None] * 3 * WIDTH + column[None, :]
+        tl.store(place, y.to(out.dtype.element_ty), mask=live)
 
 
 @triton.jit(do_not_specialize=["add"])

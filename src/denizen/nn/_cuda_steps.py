@@ -10,9 +10,10 @@ from torch import Tensor
 
 from denizen.nn import _cuda
 
-# Rows of a program and warps; talk goes through its rows one after the other, remember takes a whole sample.
+# Rows of a program and warps; talk goes through its rows one after the other, remember takes a whole sample, project
+# makes as many of queries, keys and values.
 TILES: dict[str, dict[str, int]] = {
-    "project": {"ROWS": 64, "num_warps": 8},
+    "project": {"ROWS": 64, "PARTS": 1, "num_warps": 8},
     "project_backward": {"ROWS": 32, "num_warps": 8, "num_stages": 2},
     "remember": {"num_warps": 4},
     "remember_backward": {"num_warps": 4},
@@ -55,7 +56,7 @@ class Launcher:
 
     def project(self, h: Tensor, gain: Tensor, weight: Tensor, out: Tensor) -> None:
         """Queries, keys and values of the normed `h`."""
-        _cuda._project_kernel[(self.blocks("project"), self.agents, 3)](
+        _cuda._project_kernel[(self.blocks("project"), self.agents, 3 // TILES["project"]["PARTS"])](
             h, gain, weight, out, self.rows, self.eps, **self.whole, **TILES["project"]
         )
 
