@@ -62,14 +62,13 @@ from _dotgat_parts import claimed, floors, live_at_peak, within
 from denizen.nn import DotGATConfig, DynamicDotGAT, SmallWorld, quantize_int8, sense_columns
 
 PRODUCT = "fast default captured"
-DEFAULT = (PRODUCT, "plain default", "plain", "fast default", "fast")
+DEFAULT = (PRODUCT, "plain default", "plain", "fast default", "fast captured", "fast")
 ALL = (
     *DEFAULT,
     "reference default",
     "reference",
     "unfused default captured",
     "serial default captured",
-    "fast captured",
     "plain default captured",
 )
 MODES = ("fast default", "fast reduce-overhead", "fast max-autotune", PRODUCT)
