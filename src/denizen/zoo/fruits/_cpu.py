@@ -23,7 +23,8 @@ def _step(
     spawn, spare = np.empty(_TILE, np.uint32), np.empty((3, _TILE), np.uint32)
     threshold = np.uint64(prob * _TWO32) if prob > 0 and prob <= 1 else np.uint64(0)
     bad_prob = not (prob >= 0 and prob <= 1)
-    one, two = np.float32(1), np.float32(2)
+    one, passing = np.float32(1), np.float32(1.0 / steps) if steps > 0 else np.float32(0)
+    across, down = np.float32(2.0 / (width - 1)), np.float32(2.0 / (height - 1))
     for low in range(start, stop, _TILE):
         num = min(_TILE, stop - low)
         _philox_worlds(
@@ -85,16 +86,16 @@ def _step(
             rewards[w], flow_caught[w], flow_missed[w] = change, hits, falls
             terminated[w], truncated[w] = over, cut
             waiting[w] = over or cut or not live
-            look[w, 0] = sprites[w] if raw else two * np.float32(sprites[w]) / np.float32(width - 1) - one
+            look[w, 0] = sprites[w] if raw else np.float32(sprites[w]) * across - one
             for s in range(slots):
                 there = actives[w, s] != 0
                 x, y = np.float32(xs[w, s]), np.float32(ys[w, s])
                 if not raw:
-                    x = two * x / np.float32(width - 1) - one if there else np.float32(0)
-                    y = two * y / np.float32(height - 1) - one if there else np.float32(0)
+                    x = x * across - one if there else np.float32(0)
+                    y = y * down - one if there else np.float32(0)
                 look[w, 1 + 3 * s], look[w, 2 + 3 * s], look[w, 3 + 3 * s] = x, y, there
             if tells:
-                look[w, 1 + 3 * slots] = one - np.float32(ages[w]) / np.float32(steps)
+                look[w, 1 + 3 * slots] = one - np.float32(ages[w]) * passing
 
 
 def step(

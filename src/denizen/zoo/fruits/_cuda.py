@@ -105,9 +105,9 @@ def _step_kernel(
 
     shown, shown_x, shown_y = sprite.to(tl.float32), x.to(tl.float32), y.to(tl.float32)
     if not RAW:
-        shown = tl.div_rn(2.0 * shown, shown * 0.0 + (WIDTH - 1)) - 1.0
-        shown_x = tl.where(active != 0, tl.div_rn(2.0 * shown_x, shown_x * 0.0 + (WIDTH - 1)) - 1.0, 0.0)
-        shown_y = tl.where(active != 0, tl.div_rn(2.0 * shown_y, shown_y * 0.0 + (HEIGHT - 1)) - 1.0, 0.0)
+        shown = shown * (2.0 / (WIDTH - 1)) - 1.0
+        shown_x = tl.where(active != 0, shown_x * (2.0 / (WIDTH - 1)) - 1.0, 0.0)
+        shown_y = tl.where(active != 0, shown_y * (2.0 / (HEIGHT - 1)) - 1.0, 0.0)
     row = look + world * (1 + 3 * SLOTS + CLOCK)
     tl.store(row, shown, mask=inside)
     place = row[:, None] + 1 + 3 * slot
@@ -115,8 +115,7 @@ def _step_kernel(
     tl.store(place + 1, shown_y, mask=there)
     tl.store(place + 2, active.to(tl.float32), mask=there)
     if CLOCK:
-        passed = age.to(tl.float32)
-        tl.store(row + 1 + 3 * SLOTS, 1.0 - tl.div_rn(passed, passed * 0.0 + STEPS), mask=inside)
+        tl.store(row + 1 + 3 * SLOTS, 1.0 - age.to(tl.float32) * (1.0 / STEPS), mask=inside)
 
 
 def step(

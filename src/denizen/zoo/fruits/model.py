@@ -195,14 +195,15 @@ class Fruits(dz.Env):
         if self.raw:
             sprite, x, y = (value.to(torch.float32) for value in (now.sprite, now.x, now.y))
         else:
-            sprite = 2 * now.sprite / (self.width - 1) - 1
-            there = now.active != 0
-            x = torch.where(there, 2 * now.x / (self.width - 1) - 1, 0.0)
-            y = torch.where(there, 2 * now.y / (self.height - 1) - 1, 0.0)
+            # Products: what CUDA makes of a quotient by a number, and then the same bits everywhere.
+            across, down, there = 2 / (self.width - 1), 2 / (self.height - 1), now.active != 0
+            sprite = now.sprite * across - 1
+            x = torch.where(there, now.x * across - 1, 0.0)
+            y = torch.where(there, now.y * down - 1, 0.0)
         parts = [sprite[None], torch.stack([x, y, now.active.to(torch.float32)], dim=-1).flatten()]
         if self.clock:
             assert self.max_steps is not None
-            parts.append(1 - now.time.step.to(torch.float32)[None] / self.max_steps)
+            parts.append(1 - now.time.step.to(torch.float32)[None] * (1 / self.max_steps))
         return torch.cat(parts)
 
     def reward(self, before: Field, action: Tensor, now: Field) -> Tensor:
