@@ -65,3 +65,13 @@ def test_it_is_as_plain_as_the_original():
     assert fewest[0]["bmm.default"] == 42
     assert 260 <= fewest[0].total() <= 270 <= most[0].total() <= 300
     assert 490 <= fewest[1].total() <= 557 <= most[1].total() <= 600
+
+
+def test_floors_are_those_of_the_description():
+    """Batch 32: 45.8 GFLOP forward, 0.046 ms of arithmetic in 16 bits (spec/dotgat.md, 8)."""
+    parts = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/_dotgat_parts.py"))
+    row = parts["floors"](DotGATConfig(num_agents=20, num_features=25), 50, 32, {"forward_ms": 0.7, "total_ms": 2.2})
+    assert (row["forward_gflop"], row["forward_arithmetic_ms"], row["backward_arithmetic_ms"]) == (45.8, 0.046, 0.093)
+    assert row["forward_gb"] == pytest.approx(20 * 5 * 2 * 32 * 50 * 20 * 128 / 1e9, abs=1e-3)
+    assert row["forward_times_over"] == pytest.approx(0.7 / row["forward_memory_ms"], abs=0.02)
+    assert row["share_of_peak_arithmetic"] == pytest.approx(137.5 / 2.2 / 989, abs=1e-3)

@@ -1,11 +1,9 @@
 """The readable reference against loops over agents, times and heads, in float64."""
 
-import collections
 import dataclasses
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from denizen.errors import InputError
 from denizen.nn import DotGATConfig, DynamicDotGATReference, SmallWorld
@@ -111,35 +109,3 @@ def test_wrong_inputs_are_refused(args, named, part):
 def test_wrong_sensing_is_refused(sensing):
     with pytest.raises(InputError, match="sensing"):
         DynamicDotGATReference(SMALL, sensing)
-
-
-class _Kernels(TorchDispatchMode):
-    """Counts operations other than views and allocations."""
-
-    def __init__(self):
-        super().__init__()
-        self.counts = collections.Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if not func.is_view and not any(word in func.__name__ for word in ("empty", "view", "detach")):
-            self.counts[func.__name__] += 1
-        return func(*args, **(kwargs or {}))
-
-
-def test_it_is_as_plain_as_the_original():
-    """Which launches 270 and 557 kernels, 42 of them batched products (spec/dotgat.md, 7): no straw man to beat.
-
-    Counted as on a GPU, where one kernel attends whether or not the bias learns; on the CPU that takes a bias that
-    does not learn, whose gradient is missing from the count of the backward.
-    """
-    model = DynamicDotGATReference(DotGATConfig(num_agents=20, num_features=25)).train()
-    assert model.bias is not None
-    model.bias.requires_grad_(False)
-    series = torch.randn(1, 50, 25)
-    with _Kernels() as forward:
-        loss = model(series).outputs.sum()
-    with _Kernels() as backward:
-        loss.backward()
-    assert forward.counts["bmm.default"] == 42
-    assert forward.counts.total() <= 270
-    assert backward.counts.total() <= 557
