@@ -1,15 +1,17 @@
 """Times the towers of a small policy (`ops.mlp`) on CUDA, and looks for the best tiles.
 
-    python benchmarks/towers_gpu.py [--sweep]
+    python benchmarks/towers_gpu.py [--sweep PROCESSES]
 
 Prints microseconds of values and gradients of two towers of 64-64 tanh with heads of 2 and 1 at the sizes of PPO on
-CartPole, and on Breakout (400 bytes), after a comparison with float64. With --sweep of several tiles.
+CartPole, and on Breakout (400 bytes), after a comparison with float64. With --sweep first those of several tiles.
 """
 
 import argparse
 import itertools
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +28,23 @@ FEW, MANY = (64, 4096), (2048, 131_072)  # rows of a step of the rollout, of a m
 NARROW, WIDE = 4, 400  # inputs
 
 
-def tiles(rows: tuple[int, ...], warps: tuple[int, ...], **more: tuple[int, ...]) -> list[dict[str, int]]:
-    """Every combination."""
-    names = ("ROWS", "num_warps", *more)
-    return [dict(zip(names, one, strict=True)) for one in itertools.product(rows, warps, *more.values())]
+def tiles(*names: str) -> list[dict[str, int]]:
+    """Tiles by their names: rows/warps, and of wide inputs /columns/stages, at last registers of a thread."""
+    keys = ("ROWS", "num_warps", "STEP", "num_stages", "maxnreg")
+    return [dict(zip(keys, (int(number) for number in name.split("/")), strict=False)) for name in names]
 
 
 # What is set, number of inputs, rows, tiles, and of the gradients the numbers of programs.
 SWEEP = [
-    ("_FORWARD_FEW", NARROW, FEW, tiles((16, 32, 64), (4,)), None),
-    ("_FORWARD", NARROW, MANY[1:], tiles((64,), (4,)) + tiles((128,), (4, 8)), None),
-    ("_GRADIENTS", NARROW, MANY, tiles((16, 32), (4,)) + tiles((64, 128), (8,)), (132, 264, 528)),
-    ("_WIDE_FEW", WIDE, FEW, tiles((32, 64), (4,), STEP=(64,)) + tiles((64,), (8,), STEP=(128,)), None),
-    ("_WIDE", WIDE, MANY[1:], tiles((64,), (4,), STEP=(64,)) + tiles((128,), (4, 8), STEP=(64,)), None),
-    ("_FIRST", WIDE, MANY[1:], tiles((32, 64), (8,), STEP=(128, 256), num_stages=(3,)), (33, 66)),
+    ("_FIRST", WIDE, MANY[1:], tiles("64/8/128/3", "64/8/128/2", "32/8/128/3", "64/8/128/3/128"), (33, 66)),
+    ("_FIRST", WIDE, MANY[1:], tiles("64/4/64/3", "64/8/64/3/128", "32/8/128/4/128", "64/8/256/2"), (33, 66, 132)),
+    ("_GRADIENTS", NARROW, MANY, tiles("16/4", "32/4", "64/8", "128/8"), (132, 264)),
+    ("_WIDE", WIDE, MANY[1:], tiles("64/4/64/3", "128/4/64/3", "128/8/64/3", "128/8/64/4"), None),
+    ("_WIDE", WIDE, MANY[1:], tiles("256/8/64/3", "128/8/128/3", "128/8/64/3/96"), None),
+    ("_FORWARD_FEW", NARROW, FEW, tiles("16/4", "32/4", "64/4", "32/2", "16/2"), None),
+    ("_WIDE_FEW", WIDE, FEW, tiles("32/4/64/3", "64/4/64/3", "64/8/64/3", "64/4/128/3", "32/4/128/3"), None),
+    ("_FORWARD", NARROW, MANY[1:], tiles("64/4", "128/4", "128/8"), None),
+    ("_GRADIENTS", WIDE, MANY[1:], tiles("16/4", "32/4", "64/8", "128/8"), (132, 264)),
 ]  # fmt: skip
 
 
@@ -73,42 +78,64 @@ def check(tolerance: float) -> None:
         assert torch.equal(mine, _mlp.mlp_gradients(grad, x, first, weights, "tanh"))
 
 
-def us(rows: int, inputs: int, gradients: bool) -> float:
-    """Median microseconds of a replayed graph."""
+def run(rows: int, inputs: int, gradients: bool) -> Any:
+    """A call of the operation."""
     x, weights, grad = made(rows, inputs)
     _, first = ops.mlp(x, weights, "tanh")
-
-    def call() -> Any:
-        return _mlp.mlp_gradients(grad, x, first, weights, "tanh") if gradients else ops.mlp(x, weights, "tanh")
-
-    return round(do_bench_cudagraph(call, return_mode="median", rep=10) * 1e3, 2)
+    if gradients:
+        return lambda: _mlp.mlp_gradients(grad, x, first, weights, "tanh")
+    return lambda: ops.mlp(x, weights, "tanh")
 
 
-def sweep() -> None:
-    """Times of every candidate."""
-    for name, inputs, rows, candidates, programs in SWEEP:
-        before, told = getattr(_cuda_mlp, name), {}
-        for tile in candidates:
-            began, told = time.perf_counter(), {}
-            setattr(_cuda_mlp, name, tile)
-            try:
-                for count, number in itertools.product(rows, programs or (0,)):
-                    if number:
-                        setattr(_cuda_mlp, "_PROGRAMS" if name == "_GRADIENTS" else "_FIRST_PROGRAMS", number)
-                    told[f"{count}/{number}" if number else str(count)] = us(count, inputs, programs is not None)
-            except Exception as error:  # what a tile does not fit into, of many types
-                told[type(error).__name__] = str(error)[:80]
-            print(f"  {name} {tile}: {told}  [{time.perf_counter() - began:.1f} s]", flush=True)
-        setattr(_cuda_mlp, name, before)
+def us(rows: int, inputs: int, gradients: bool) -> float:
+    """Median microseconds of a replayed graph."""
+    return round(do_bench_cudagraph(run(rows, inputs, gradients), return_mode="median", rep=10) * 1e3, 2)
+
+
+def called(case: tuple[Any, ...], tile: dict[str, int], timed: bool = False) -> dict[str, Any]:
+    """Times with a tile, or none: run once, so that the kernel is compiled."""
+    name, inputs, rows, _, programs = case
+    torch.backends.cuda.matmul.allow_tf32 = True
+    before, told = {one: getattr(_cuda_mlp, one) for one in (name, "_PROGRAMS", "_FIRST_PROGRAMS")}, {}
+    setattr(_cuda_mlp, name, tile)
+    try:
+        for count, number in itertools.product(rows, programs or (0,)):
+            if number:
+                setattr(_cuda_mlp, "_PROGRAMS" if name == "_GRADIENTS" else "_FIRST_PROGRAMS", number)
+            label = f"{count}/{number}" if number else str(count)
+            told[label] = (
+                us(count, inputs, programs is not None) if timed else run(count, inputs, programs is not None)()
+            )
+    except Exception as error:  # what a tile does not fit into, of many types
+        told[type(error).__name__] = str(error)[:80]
+    for one, value in before.items():
+        setattr(_cuda_mlp, one, value)
+    return told if timed else {}
+
+
+def sweep(processes: int) -> None:
+    """Times of every candidate; all are compiled at once by as many processes, which share Triton's cache."""
+    work = [(case, tile) for case in SWEEP for tile in case[3]]
+    began = time.perf_counter()
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        list(pool.map(called, *zip(*work, strict=True)))
+    print(f"compiled {len(work)} in {time.perf_counter() - began:.0f} s", flush=True)
+    for case, tile in work:
+        print(
+            f"  {case[0]} of {case[1]} {'/'.join(map(str, tile.values()))}: {called(case, tile, timed=True)}",
+            flush=True,
+        )
 
 
 def main() -> None:
     """Check and time."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--sweep", type=int, default=0, metavar="PROCESSES", help="times tiles, compiled by so many")
     swept = parser.parse_args().sweep
-    print(torch.cuda.get_device_name(), torch.__version__)
-    for tf32, tolerance in ((False, 1e-4), (True, 1e-2)):
+    print(torch.cuda.get_device_name(), torch.__version__, flush=True)
+    if swept:
+        sweep(swept)
+    for tf32, tolerance in ((True, 1e-2), (False, 1e-4)):
         torch.backends.cuda.matmul.allow_tf32 = tf32
         print("TF32" if tf32 else "float32")
         try:
@@ -119,8 +146,6 @@ def main() -> None:
             print(
                 f"  {rows} rows of {inputs}: values {us(rows, inputs, False)} us, gradients {us(rows, inputs, True)} us"
             )
-    if swept:
-        sweep()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """`_mlp` on CUDA with Triton: a program takes tiles of rows through all layers of a tower.
 
 Products run on tensor cores: with TF32 where torch's matrix products may use it, else as three TF32 products, whose
-error is that of float32. Inputs of bytes are exact in bfloat16, in which products are twice as fast: the other side is
-split into two parts, of 16 bits of mantissa, or three, of all of them.
+error is that of float32. Inputs of bytes are exact in half precision, in which products are twice as fast. Weights then
+take float16, which has as many bits as TF32, or three parts in bfloat16, which have all; gradients, which may be small,
+two parts or three.
 """
 
 from collections.abc import Sequence
@@ -20,8 +21,8 @@ _WIDE = {"ROWS": 128, "STEP": 64, "num_warps": 8, "num_stages": 3}  # of wide in
 _WIDE_FEW = {"ROWS": 64, "STEP": 64, "num_warps": 4, "num_stages": 3}
 _GRADIENTS = {"ROWS": 32, "num_warps": 4}
 _PROGRAMS = 264  # of the gradients of a tower, two a multiprocessor of an H100: each leaves a part of the sum over rows
-_FIRST = {"ROWS": 64, "STEP": 256, "num_warps": 8, "num_stages": 3}  # of the gradients of a wide first layer
-_FIRST_PROGRAMS = 33
+_FIRST = {"ROWS": 64, "STEP": 128, "num_warps": 8, "num_stages": 3}  # of the gradients of a wide first layer
+_FIRST_PROGRAMS = 66
 _COLUMNS = 32  # of the parts, which one program adds up
 
 
@@ -44,11 +45,10 @@ def _transposed(w, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def _given(x, rows, columns, n, IN: tl.constexpr, PARTS: tl.constexpr):
-    """A tile of the inputs, in bfloat16 where the other side of a product is split into parts, else in float32."""
+    """A tile of the inputs, in the precision in which the other side of a product has so many parts."""
     inside = (rows < n)[:, None] & (columns < IN)[None, :]
-    return tl.load(x + rows[:, None] * IN + columns[None, :], mask=inside, other=0).to(
-        tl.bfloat16 if PARTS else tl.float32
-    )
+    held = tl.load(x + rows[:, None] * IN + columns[None, :], mask=inside, other=0)
+    return held.to(tl.float32 if PARTS == 0 else tl.float16 if PARTS == 1 else tl.bfloat16)
 
 
 @triton.jit
@@ -59,13 +59,15 @@ def _first(x, w, bias, rows, n, a, IN: tl.constexpr, H1: tl.constexpr, ROWS: tl.
     for begin in range(0, IN, STEP):
         k = begin + tl.arange(0, STEP)
         given, rest = _given(x, rows, k, n, IN, PARTS), _transposed(w, a, k, H1, IN)
-        if PARTS:
+        if PARTS == 0:
+            y = tl.dot(given, rest, y, input_precision=PRECISION)
+        elif PARTS == 1:
+            y = tl.dot(given, tl.clamp(rest, -65504.0, 65504.0).to(tl.float16), y)
+        else:
             for _ in tl.static_range(PARTS):
                 part = rest.to(tl.bfloat16)
                 y = tl.dot(given, part, y)
                 rest -= part.to(tl.float32)
-        else:
-            y = tl.dot(given, rest, y, input_precision=PRECISION)
     return y
 
 
@@ -184,17 +186,18 @@ def _mlp_gradients_kernel(
 @triton.jit
 def _mlp_first_kernel(
     back, x, parts, n, tiles, length, IN: tl.constexpr, KEPT: tl.constexpr, H1: tl.constexpr, P1: tl.constexpr,
-    PARTS: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
+    TOWERS: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of a wide first layer's weight, of some of its columns: a part of the sum over rows."""
-    a, k = tl.arange(0, P1), tl.program_id(1) * STEP + tl.arange(0, STEP)
-    tower = tl.program_id(0)
-    found = tl.zeros((P1, STEP), tl.float32)
-    for tile in range(tl.program_id(2), tiles, tl.num_programs(2)):
+    """Gradient of the weights of wide first layers, of some columns: a part of the sum over rows."""
+    unit, k = tl.arange(0, TOWERS * P1), tl.program_id(0) * STEP + tl.arange(0, STEP)
+    a = unit % P1
+    column = unit // P1 * H1 + a
+    found = tl.zeros((TOWERS * P1, STEP), tl.float32)
+    for tile in range(tl.program_id(1), tiles, tl.num_programs(1)):
         rows = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
         given = _given(x, rows, k, n, IN, PARTS)
-        at, there = rows[:, None] * KEPT + tower * H1 + a[None, :], (rows < n)[:, None] & (a < H1)[None, :]
-        rest = tl.load(back + at, mask=there, other=0.0)
+        there = (rows < n)[:, None] & (a < H1)[None, :]
+        rest = tl.load(back + rows[:, None] * KEPT + column[None, :], mask=there, other=0.0)
         if PARTS:
             for _ in tl.static_range(PARTS):
                 part = rest.to(tl.bfloat16)
@@ -202,8 +205,8 @@ def _mlp_first_kernel(
                 rest -= part.to(tl.float32)
         else:
             found = tl.dot(tl.trans(rest), given, found, input_precision=PRECISION)
-    out = parts + tl.program_id(2).to(tl.int64) * length + tower * H1 * IN
-    tl.store(out + a[:, None] * IN + k[None, :], found, mask=(a < H1)[:, None] & (k < IN)[None, :])
+    out = parts + tl.program_id(1).to(tl.int64) * length
+    tl.store(out + column[:, None] * IN + k[None, :], found, mask=(a < H1)[:, None] & (k < IN)[None, :])
 
 
 @triton.jit
@@ -233,11 +236,11 @@ def _precision() -> str:
     return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
 
 
-def _parts(x: torch.Tensor) -> int:
-    """Into how many parts the other side of a product with inputs is split; 0: it is not."""
+def _parts(x: torch.Tensor, few: int) -> int:
+    """Parts in half precision of the other side of a product with inputs; 0: it is float32, as they are."""
     if x.dtype == torch.float32 or not isinstance(_mlp_kernel, triton.JITFunction):  # interpreted: knows no bfloat16
         return 0
-    return 2 if torch.backends.cuda.matmul.allow_tf32 else 3
+    return few if torch.backends.cuda.matmul.allow_tf32 else 3
 
 
 def _in_towers(weights: Sequence[torch.Tensor]) -> tuple[int, tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
@@ -258,7 +261,7 @@ def forward(x: torch.Tensor, weights: Sequence[torch.Tensor], activation: str) -
         else:
             tile = {**(_FORWARD_FEW if n <= _FEW else _FORWARD), "STEP": 0}
         _mlp_kernel[(count * triton.cdiv(n, tile["ROWS"]),)](
-            x, one, two, out, kept, n, PARTS=_parts(x), TOWERS=count, **settings, **tile
+            x, one, two, out, kept, n, PARTS=_parts(x, 1), TOWERS=count, **settings, **tile
         )
     return out, kept
 
@@ -286,17 +289,10 @@ def gradients(
         inputs, tiles = weights[0].shape[1], triton.cdiv(n, _FIRST["ROWS"])
         parts = grad.new_empty(min(tiles, _FIRST_PROGRAMS), end - length)
         names = ("IN", "KEPT", "H1", "P1", "PRECISION")
-        _mlp_first_kernel[(count, triton.cdiv(inputs, _FIRST["STEP"]), parts.shape[0])](
-            back,
-            x,
-            parts,
-            n,
-            tiles,
-            end - length,
-            PARTS=_parts(x),
-            **{name: settings[name] for name in names},
-            **_FIRST,
-        )
+        _mlp_first_kernel[(triton.cdiv(inputs, _FIRST["STEP"]), parts.shape[0])](
+            back, x, parts, n, tiles, end - length, TOWERS=count, PARTS=_parts(x, 2),
+            **{name: settings[name] for name in names}, **_FIRST,
+        )  # fmt: skip
         _add(parts, out[length:])
     return out
 

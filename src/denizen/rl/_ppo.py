@@ -254,10 +254,12 @@ class PPO:
         advantage = part["advantage"]
         if self.normalise_advantages and self.normalise_minibatches:
             advantage = normalised(advantage, part["weight"])
-        return ppo_loss(
+        loss = ppo_loss(
             judged.actions.log_prob(part["action"]), judged.actions.entropy(), value, part["log_prob"], advantage,
             part["target"], part["old_value"], part["weight"], coefficients,
         )  # fmt: skip
+        # Compiled, each result with a gradient costs a tensor of zeros in every backward.
+        return Loss(loss.total, *(part.detach() for part in loss[1:]))
 
 
 class Training:
