@@ -48,7 +48,10 @@ def test_convolutions_and_their_gradients(tools: Any, shape: tuple[int, ...], dt
 @pytest.mark.parametrize(("shape", "channels"), [
     ((3, 2, 5, 4), (8,)), ((2, 3, 11, 11), (16, 64)), ((5, 1, 3, 3), (5, 70, 3)), ((2, 2, 12, 13), (8, 4, 3, 2, 5, 1)),
 ])  # fmt: skip
-def test_several_layers(tools: Any, shape: tuple[int, ...], channels: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_several_layers(
+    tools: Any, monkeypatch: Any, shape: tuple[int, ...], channels: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     planes, count = numbers(*shape).to(dtype), shape[1]
     weights, biases, expected = [], [], []
     seen = planes.float()

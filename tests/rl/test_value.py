@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 import denizen as dz
+from denizen.rl import _value
 from denizen.rl._optimizer import FlatAdam
 
 
@@ -18,6 +19,21 @@ def head_after_steps():
         adam.backward((head.training_value(features) - 3).square().mean())
         adam.step(torch.tensor(1e-2), torch.tensor(False))
     return head, adam, features
+
+
+def test_a_sum_of_products_is_the_linear_layer(monkeypatch):
+    head, features = dz.rl.ValueHead(5), torch.randn(7, 5)
+    expected = head.training_value(features)
+    slopes = torch.autograd.grad(expected.sum(), list(head.parameters()))
+    monkeypatch.setattr(_value, "_fuses", lambda features: True)
+    found = head.training_value(features)
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found.sum(), list(head.parameters())), slopes)
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        rounded = head.training_value(features.to(torch.bfloat16))
+    assert rounded.dtype == torch.float32
+    torch.testing.assert_close(rounded, expected, rtol=2e-2, atol=2e-2)
 
 
 def test_outputs_are_preserved_and_targets_normalised():

@@ -15,8 +15,8 @@ from denizen.ops._cuda_conv import _add_patches, _near, _precision, _stages, _ti
 _CELLS = 128  # of a tile
 _WARPS = 4
 _LAYERS = 2  # of a launch, beside the first layer of all
-_DEEP = 64  # cells that a step of the first weight's gradient multiplies
-_PROGRAMS = 528  # of it: four a multiprocessor of an H100
+_DEEP = 128  # cells that a step of the first weight's gradient multiplies
+_PROGRAMS = 1056  # of it: eight a multiprocessor of an H100
 
 
 @triton.jit

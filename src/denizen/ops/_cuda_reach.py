@@ -4,11 +4,10 @@ import torch
 import triton
 import triton.language as tl
 
-from denizen.ops._cuda_conv import _has_much, _precision
+from denizen.ops._cuda_conv import _precision
 
-_ROWS, _COLUMNS, _DEEP = 128, 256, 64  # of a tile of the result, and of a step
-_COLUMNS_FEW = 128  # where there is little shared memory
-_WARPS, _STAGES = 8, 3
+_ROWS, _COLUMNS, _DEEP = 128, 128, 64  # of a tile of the result, and of a step
+_WARPS, _STAGES = 4, 3
 
 
 @triton.jit
@@ -41,11 +40,11 @@ def reach(grad: torch.Tensor, weight: torch.Tensor, shown: torch.Tensor) -> torc
     """`_conv.linear_gradient`."""
     (rows, hidden), wide = grad.shape, weight.shape[1]
     scale = grad.element_size() // 2 or 1  # float32 takes twice the room
-    tiles, columns = triton.cdiv(rows, _ROWS), _COLUMNS if _has_much(grad.device) else _COLUMNS_FEW
+    tiles = triton.cdiv(rows, _ROWS)
     out = torch.empty(shown.shape, dtype=grad.dtype, device=grad.device)
-    _reach_kernel[(triton.cdiv(wide, columns), tiles)](
+    _reach_kernel[(triton.cdiv(wide, _COLUMNS), tiles)](
         grad.contiguous(), weight.contiguous(), shown.contiguous(), out, rows, HIDDEN=hidden, WIDE=wide,
-        PRECISION=_precision(), ROWS=_ROWS, COLUMNS=columns, DEEP=_DEEP // scale, num_warps=_WARPS,
+        PRECISION=_precision(), ROWS=_ROWS, COLUMNS=_COLUMNS, DEEP=_DEEP // scale, num_warps=_WARPS,
         num_stages=_STAGES,
     )  # fmt: skip
     return out

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from denizen import ops
 from denizen.errors import InputError
@@ -165,10 +166,9 @@ class ActorCritic(nn.Module):
         seen = shown if self.critic_body is None else self.critic_body(given)
         extra = env.privileged_input(observation, privileged)
         if extra is not None:
-            parts = [seen, extra.to(seen.dtype)]
             if isinstance(self.critic, Critic):
-                parts += self.critic.filling(seen)
-            seen = torch.cat(parts, dim=-1)
+                extra = F.pad(extra, (0, self.critic.missing(seen)))
+            seen = torch.cat([seen, extra.to(seen.dtype)], dim=-1)
         return Judged(actions, seen if self.critic is None else self.critic(seen), memory)
 
     def with_value(

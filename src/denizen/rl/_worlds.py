@@ -16,6 +16,7 @@ from denizen.run._device import choose, make_current
 
 LEAST_RESETS = 64  # below that many rows a gather saves nothing
 LEAST_NUMBERS = 2**15  # likewise for so many numbers of state in all rows
+FEW_ROWS, FEW_NUMBERS = 256, 2**18  # likewise: to find out which lives end takes longer than to begin all anew
 
 
 @dataclasses.dataclass
@@ -109,8 +110,8 @@ class Worlds:
         device: None: CUDA where there is a device that works, else the CPU. One of several GPUs, ``"cuda:1"``, becomes
             the current one of the process.
         max_resets: resets in one step at most; None: an eighth of the worlds, and at least 64 or as many as have
-            32,768 numbers of state. Only that many fresh worlds are computed in a step. 0: one life in each world,
-            which waits from its end on.
+            32,768 numbers of state, or up to 256 with 262,144. Only that many fresh worlds are computed in a step. 0:
+            one life in each world, which waits from its end on.
         params: parameters that differ between worlds, each with a leading axis of `num_envs`.
         worlds: numbers of the worlds, which with the seed fix their random numbers; None: 0, 1, … Worlds of one number
             that get the same actions are the same.
@@ -175,7 +176,8 @@ class Worlds:
             return usual
         values = {name: value[0] for name, value in self.values.items()}
         leaves = self._flat.begin(self.keys[0], values, self.keys.new_zeros(()))
-        return max(usual, LEAST_NUMBERS // max(1, sum(leaf.numel() for leaf in leaves)))
+        numbers = max(1, sum(leaf.numel() for leaf in leaves))
+        return max(usual, LEAST_NUMBERS // numbers, min(FEW_ROWS, FEW_NUMBERS // numbers))
 
     # --- use ----------------------------------------------------------------------------------------------------------
 
