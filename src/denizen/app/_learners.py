@@ -235,7 +235,7 @@ def _picture(
             axis.plot(*zip(*mean, strict=True), color=f"C{number}", linewidth=2, label=arm)
         for name, score in lines.get(world, {}).items():
             axis.axhline(score, color="grey", linewidth=0.8, linestyle="dotted")
-            axis.text(0.99, score, name, transform=axis.get_yaxis_transform(), ha="right", va="bottom", fontsize=7)
+            axis.text(0.01, score, name, transform=axis.get_yaxis_transform(), va="bottom", fontsize=7)
         axis.set(title=world, xlabel="steps of worlds, millions", ylabel="score")
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8, loc="lower right" if world not in lines else "center right")
