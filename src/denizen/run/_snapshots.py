@@ -99,14 +99,14 @@ class SnapshotStore:
         return steps // self.every + 1
 
     def whole_groups(self, start: int, size: int) -> int:
-        """The size of a captured chunk from step `start` on, cut at its last whole group, or at its last snapshot.
+        """The size of a captured chunk from step `start` on: made longer to end with a whole group, or a snapshot.
 
         Captured pieces then have few lengths, and each length is a graph of its own.
         """
         lead = -start % self.every
         for unit in (self.ring.most * self.every, self.every):
             if size >= lead + unit:
-                return lead + (size - lead) // unit * unit
+                return lead + -(-(size - lead) // unit) * unit
         return lead if 0 < lead <= size else size
 
     def gather(self, longest: int) -> None:
