@@ -119,39 +119,40 @@ def _gradients(
     PI: tl.constexpr, P1: tl.constexpr, P2: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
     ROWS: tl.constexpr,
 ):  # fmt: skip
+    # Rows are columns here: weights come first in each product, and sums over rows take what is in registers as it is.
     k, a, b, c = tl.arange(0, PI), tl.arange(0, P1), tl.arange(0, P2), tl.arange(0, P3)
-    first, second = _transposed(w[0], a, k, H1, IN), _transposed(w[2], b, a, H2, H1)
-    back2 = tl.load(w[2] + b[:, None] * H1 + a[None, :], mask=(b < H2)[:, None] & (a < H1)[None, :], other=0.0)
-    back3 = tl.load(w[4] + c[:, None] * H2 + b[None, :], mask=(c < H3)[:, None] & (b < H2)[None, :], other=0.0)
+    first = tl.load(w[0] + a[:, None] * IN + k[None, :], mask=(a < H1)[:, None] & (k < IN)[None, :], other=0.0)
+    second = tl.load(w[2] + b[:, None] * H1 + a[None, :], mask=(b < H2)[:, None] & (a < H1)[None, :], other=0.0)
+    back2, back3 = _transposed(w[2], b, a, H2, H1), _transposed(w[4], c, b, H3, H2)
     bias1 = tl.load(w[1] + a, mask=a < H1, other=0.0)
     bias2 = tl.load(w[3] + b, mask=b < H2, other=0.0)
     # Sums over rows are products with ones, of which 16 columns are the fewest: adding rows takes a barrier a tile.
     ones = tl.full((ROWS, 16), 1.0, tl.float32)
     dw1, db1 = tl.zeros((P1, PI), tl.float32), tl.zeros((P1, 16), tl.float32)
     dw2, db2 = tl.zeros((P2, P1), tl.float32), tl.zeros((P2, 16), tl.float32)
-    dw3, db3 = tl.zeros((P2, P3), tl.float32), tl.zeros((ROWS, P3), tl.float32)
+    dw3, db3 = tl.zeros((P2, P3), tl.float32), tl.zeros((P3, ROWS), tl.float32)
     for tile in range(tl.program_id(1), tiles, tl.num_programs(1)):
-        rows = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-        inside = (rows < n)[:, None]
-        there, at = inside & (a < H1)[None, :], rows[:, None] * KEPT + TOWER * H1 + a[None, :]
-        g = tl.load(grad + rows[:, None] * WIDTH + AT + c[None, :], mask=inside & (c < H3)[None, :], other=0.0)
-        given = _given(x, rows, k, n, IN, 0)
+        rows = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)[None, :]
+        inside = rows < n
+        there, at = inside & (a < H1)[:, None], rows * KEPT + TOWER * H1 + a[:, None]
+        g = tl.load(grad + rows * WIDTH + AT + c[:, None], mask=inside & (c < H3)[:, None], other=0.0)
         if KEPT:
             one = tl.load(kept + at, mask=there, other=0.0)
         else:
-            one = _active(tl.dot(given, first, input_precision=PRECISION) + bias1[None, :], RELU)
-        two = _active(tl.dot(one, second, input_precision=PRECISION) + bias2[None, :], RELU)
-        dw3 += tl.dot(tl.trans(two), g, input_precision=PRECISION)
+            given = tl.load(x + rows * IN + k[:, None], mask=inside & (k < IN)[:, None], other=0).to(tl.float32)
+            one = _active(tl.dot(first, given, input_precision=PRECISION) + bias1[:, None], RELU)
+        two = _active(tl.dot(second, one, input_precision=PRECISION) + bias2[:, None], RELU)
+        dw3 += tl.dot(two, tl.trans(g), input_precision=PRECISION)
         db3 += g
-        g = tl.dot(g, back3, input_precision=PRECISION) * _slope(two, RELU)
-        dw2 += tl.dot(tl.trans(g), one, input_precision=PRECISION)
-        db2 += tl.dot(tl.trans(g), ones, input_precision=PRECISION)
-        g = tl.dot(g, back2, input_precision=PRECISION) * _slope(one, RELU)
-        db1 += tl.dot(tl.trans(g), ones, input_precision=PRECISION)
+        g = tl.dot(back3, g, input_precision=PRECISION) * _slope(two, RELU)
+        dw2 += tl.dot(g, tl.trans(one), input_precision=PRECISION)
+        db2 += tl.dot(g, ones, input_precision=PRECISION)
+        g = tl.dot(back2, g, input_precision=PRECISION) * _slope(one, RELU)
+        db1 += tl.dot(g, ones, input_precision=PRECISION)
         if KEPT:
             tl.store(back + at, g, mask=there)
         else:
-            dw1 += tl.dot(tl.trans(g), given, input_precision=PRECISION)
+            dw1 += tl.dot(g, tl.trans(given), input_precision=PRECISION)
     if not KEPT:
         tl.store(part1 + a[:, None] * IN + k[None, :], dw1, mask=(a < H1)[:, None] & (k < IN)[None, :])
     tl.store(part + a, tl.max(db1, 1), mask=a < H1)
@@ -162,7 +163,7 @@ def _gradients(
     part += H2
     tl.store(part + c[None, :] * H2 + b[:, None], dw3, mask=(c < H3)[None, :] & (b < H2)[:, None])
     part += H3 * H2
-    tl.store(part + c, tl.sum(db3, 0), mask=c < H3)
+    tl.store(part + c, tl.sum(db3, 1), mask=c < H3)
 
 
 @triton.jit
