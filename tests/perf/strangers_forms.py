@@ -1091,3 +1091,95 @@ LOOKALIKES |= {
             return w * kl
         """,
 }
+HOSTILE |= {
+    "target from online net with grad": """
+        q, t = nn.Linear(8, 64).to(device), nn.Linear(8, 64).to(device); opt = torch.optim.Adam(q.parameters())
+        x = torch.randn(64, 8, device=device)
+        def step(i):
+            target = t(x).detach()  # no-grad-missing
+            loss = (q(x) - target).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "losses dict kept": """
+        net = nn.Linear(8, 1).to(device)
+        opt = torch.optim.Adam(net.parameters())
+        x = torch.randn(8, 8, device=device)
+        log = {"loss": []}
+        def step(i):
+            loss = net(x).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+            log["loss"].append(loss)  # graph-retention
+        """,
+    "eval forgotten": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.f = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU())
+                self.o = nn.Linear(16, 2)
+            def forward(self, x): return self.o(self.f(x))
+        net = Net().to(device); x = torch.randn(8, 8, device=device)
+        @torch.no_grad()
+        def predict(x): return net(x).softmax(-1)  # eval-mode-missing
+        def step(i): return predict(x)
+        """,
+    "perf_counter fps": """
+        import time
+        net = nn.Linear(8, 8).to(device); x = torch.randn(8, 8, device=device); fps = []
+        def step(i):
+            t = time.perf_counter()
+            with torch.no_grad(): y = net(x).relu()
+            fps.append(len(x) / (time.perf_counter() - t))  # timing-async
+        """,
+    "history cat": """
+        h = {"x": torch.zeros(1, 8, device=device)}
+        new = torch.ones(1, 8, device=device)
+        def step(i):
+            h["x"] = torch.cat([h["x"], new])  # alloc-churn
+        """,
+    "deepcopy best": """
+        import copy
+        net = nn.Linear(8, 8).to(device); best = {}
+        def step(i):
+            best["net"] = copy.deepcopy(net)  # state-copy
+        """,
+    "deque obs stack": """
+        from collections import deque
+        frames = deque([torch.rand(1, 8, 8) for _ in range(4)], maxlen=4)
+        net = nn.Conv2d(4, 2, 3).to(device)
+        def step(i):
+            frames.append(torch.rand(1, 8, 8))
+            s = torch.cat(list(frames)).unsqueeze(0).to(device)  # h2d-fresh
+            with torch.no_grad(): return net(s)
+        """,
+}
+LOOKALIKES |= {
+    "flocking": """
+        x, v = torch.rand(64, 2, device=device), torch.randn(64, 2, device=device)
+        def step(i):
+            d = x[:, None] - x[None]
+            w = (-d.square().sum(-1) / 0.02).exp()
+            v.add_(0.1 * ((w @ v) / w.sum(1, keepdim=True) - v))
+            x.add_(0.01 * v).remainder_(1)
+        """,
+    "belief propagation in log space": """
+        psi = torch.randn(4, 4, device=device); u = torch.randn(50, 4, device=device)
+        def step(i):
+            m = u
+            for _ in range(5):
+                m = u + torch.logsumexp(psi[None] + m[:, :, None], 1)
+            return m.softmax(-1)
+        """,
+    "masked attention dropout eval": """
+        att = nn.MultiheadAttention(16, 2, dropout=0.1, batch_first=True).to(device).eval()
+        x = torch.randn(2, 9, 16, device=device); pad = torch.zeros(2, 9, dtype=torch.bool, device=device)
+        @torch.inference_mode()
+        def step(i): return att(x, x, x, key_padding_mask=pad, need_weights=False)[0]
+        """,
+    "int counters": """
+        n = torch.zeros((), dtype=torch.long, device=device); hits = torch.zeros(10, dtype=torch.long, device=device)
+        a = torch.randint(0, 10, (100,), device=device)
+        def step(i):
+            n.add_(100); hits.index_add_(0, a, torch.ones_like(a))
+            return hits / n
+        """,
+}
