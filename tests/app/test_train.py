@@ -150,6 +150,18 @@ def test_a_policy_can_be_watched(denizen, tmp_path, world, words):
     assert "give --gif" in denizen("watch", "run", "--brain")[2]
 
 
+def test_patience_has_its_least_gain(denizen, tmp_path):
+    small = ["--total-epochs", "6", "--batch-size", "4", "--max-steps", "4", "--quiet"]
+    assert (
+        denizen("train", "fruits", "--algo", "grpo", *small, "--patience", "2", "--min-delta", "50", "--out", "a")[0]
+        == 0
+    )
+    manifest = json.loads((tmp_path / "a/manifest.json").read_text())
+    assert manifest["patience"] == {"updates": 2, "min_delta": 50.0, "restore_best": True}
+    assert manifest["updates"] < 6
+    assert "--min-delta goes with --patience" in denizen("train", "fruits", "--min-delta", "1", "--out", "b")[2]
+
+
 def test_short_flags_stand_for_settings(denizen, tmp_path):
     assert (
         denizen("train", "cartpole", "--total-epochs", "3", "--batch-size", "8", "--max-steps", "4", "--out", "a")[0]

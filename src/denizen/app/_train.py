@@ -15,7 +15,7 @@ from denizen.errors import ConfigError, nearest
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from denizen.rl import Trained
+    from denizen.rl import Patience, Trained
 
 Pairs = Annotated[
     UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="NAME=VALUE", help_behavior_hint="(repeatable)")
@@ -78,6 +78,8 @@ A --config file holds the same words, with tables for pairs:
     """Updates between evaluations on separate worlds."""
     patience: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: never stop early)")] = None
     """Updates without a better score after which to stop; the best policy is then the last."""
+    min_delta: Annotated[float | None, arg(metavar="X", help_behavior_hint="(default: 0.05)")] = None
+    """With --patience: by how much a score must exceed the best to count as better."""
     tensorboard: FlagCreatePairsOff[bool] = False
     """Write metrics for TensorBoard as well, into RUN-tensorboard."""
     wandb: Annotated[str | None, arg(metavar="PROJECT", help_behavior_hint="(default: no)")] = None
@@ -245,7 +247,7 @@ def settings_of(command: Train) -> dict[str, Any]:
 
 def run(command: Train, device: str | None, console: "Console") -> int:
     """Train as the command says."""
-    from denizen.rl import Patience, train, train_seeds
+    from denizen.rl import train, train_seeds
 
     if not command.world_name:
         raise ConfigError("which world? for example: denizen train cartpole")
@@ -253,6 +255,8 @@ def run(command: Train, device: str | None, console: "Console") -> int:
         raise ConfigError("--compile and --no-compile: give one of the two")
     if command.seeds < 1:
         raise ConfigError(f"--seeds {command.seeds}: expected a whole number, at least 1")
+    if command.min_delta is not None and command.patience is None:
+        raise ConfigError("--min-delta goes with --patience")
     if command.together and (command.tensorboard or command.wandb is not None):
         raise ConfigError("--together writes run folders only; leave --tensorboard and --wandb out")
     settings = settings_of(command)
@@ -261,7 +265,7 @@ def run(command: Train, device: str | None, console: "Console") -> int:
     given: dict[str, Any] = {
         "compile": True if command.compile else False if command.no_compile else None, "device": device,
         "validate_every": command.validate_every, "progress": not command.quiet, "settings": settings,
-        "patience": None if command.patience is None else Patience(updates=command.patience),
+        "patience": None if command.patience is None else _patience(command),
     }  # fmt: skip
     console.print(f"[bold]{command.world_name}[/] by {command.algo}: {made.steps:,} steps, into {root}")
     if command.together and command.seeds > 1:
@@ -284,6 +288,14 @@ def run(command: Train, device: str | None, console: "Console") -> int:
     if command.quiet:
         print(root)
     return 0
+
+
+def _patience(command: Train) -> "Patience":
+    from denizen.rl import Patience
+
+    assert command.patience is not None
+    least = Patience.min_delta if command.min_delta is None else command.min_delta
+    return Patience(updates=command.patience, min_delta=least)
 
 
 def _sinks(command: Train, folder: Path) -> list[Any]:
