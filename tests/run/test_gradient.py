@@ -12,11 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import denizen as dz
 from denizen._watch import allocations, counting, sync_warnings
-from denizen.errors import InputError, ModelError
+from denizen.errors import CapacityError, InputError, ModelError
 from denizen.model import Ask, During, Scale
 from denizen.relax import MeanField, StraightThrough
 from denizen.run import Gradient, _gradient, _rollout
-from denizen.run._rollout import Cost, Schedule, choose
+from denizen.run._engine import Stepper
+from denizen.run._rollout import Cost, Rollout, Schedule, choose
 from denizen.space import Graph
 from denizen.zoo.covid import covid
 from denizen.zoo.seir import SEIR
@@ -429,6 +430,23 @@ def test_parameters_that_cannot_matter_are_refused(compiled: bool, monkeypatch: 
             little_covid(), lambda s: s["daily_infected"].sum(), 3, wrt=["R", "mortality"], relax=StraightThrough(),
             device="cpu", compile=compiled,
         )()  # fmt: skip
+
+
+def test_memory_that_runs_out_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    gradient = made("sir", checkpoint=4)
+    before = gradient()
+    with monkeypatch.context() as patched:
+        patched.setattr(Rollout, "run", fails)
+        words = r"in its steps: 11 steps × 1 replicates, checkpoint=4; estimated were step .*needed .*lower checkpoint"
+        with pytest.raises(CapacityError, match=words):
+            gradient()
+    assert torch.equal(gradient(), before)
+    monkeypatch.setattr(Stepper, "start", fails)
+    with pytest.raises(CapacityError, match="out of memory on cpu in its first step"):
+        made("sir")
 
 
 def test_failed_checks_make_the_loss_nan() -> None:

@@ -3,8 +3,9 @@
 On CUDA everything is one CUDA graph. Parameters, seed and results stay on the device; nothing is read on the host.
 """
 
+import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from denizen.run._looks import look
 from denizen.run._precision import Precision, approved
 from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, model_tensors
 from denizen.run._room import _free as free_bytes
+from denizen.run._room import out_of_memory
 
 # Of the free memory that a gradient may plan with; glibc holds up to four times what lives in tensors (docs/log.md).
 SHARE = {"cuda": 0.8, "cpu": 0.25}
@@ -130,10 +132,12 @@ class Gradient:
         ids = _simulate._ids(None, model, target)
         self._stepper = Stepper(self._model, setting, self._keys(), ids, {})
         self.series: dict[str, Tensor] = {}
-        self._first_step()
+        with self._room("in its first step"):
+            self._first_step()
         self._compiles = target.type == "cuda" if compile is None else compile
         self.path, self._calls, self._graph = "eager", 0, None
-        self._plan(block)
+        with self._room("while a step was measured"):
+            self._plan(block)
         self._captures = target.type == "cuda" and self._compiles
         self.optimizer = None if optimizer is None else _optimizer(optimizer, self.params, target)
         for name, value in self.params.items():
@@ -147,17 +151,37 @@ class Gradient:
 
         Returns:
             The loss, 0-d on the device, not read. NaN where a check on the device failed; `check` says which.
+
+        Raises:
+            CapacityError: memory ran out; says what was expected and what to lower.
         """
         self._calls += 1
-        if self._captures and self._calls == 2:
-            self._capture()
-        if self._graph is not None:
-            self._graph.replay()
-        elif self._captures and self._calls == 1:
-            aside(self._compute)
-        else:
-            self._compute()
-        return self._value.clone()
+        with self._room("in its steps"):
+            if self._captures and self._calls == 2:
+                self._capture()
+            if self._graph is not None:
+                self._graph.replay()
+            elif self._captures and self._calls == 1:
+                aside(self._compute)
+            else:
+                self._compute()
+            return self._value.clone()
+
+    @contextlib.contextmanager
+    def _room(self, doing: str) -> Generator[None]:
+        """Say what memory that ran out was for, and what to lower."""
+        try:
+            yield
+        except Exception as error:
+            if not out_of_memory(error) or isinstance(error, CapacityError):
+                raise
+            known = getattr(self, "bytes", {})
+            takes = "; estimated were " + ", ".join(f"{name} {_mib(n)}" for name, n in known.items()) if known else ""
+            raise CapacityError(
+                f"Gradient: out of memory on {self._device} {doing}: {self._steps} steps × {len(self._worlds)} "
+                f"replicates, checkpoint={getattr(self, 'checkpoint', None)}{takes}; lower checkpoint, replicates or "
+                f"steps, or store fields in a narrower precision"
+            ) from error
 
     def _capture(self) -> None:
         try:
@@ -165,7 +189,7 @@ class Gradient:
             self.path = "captured"
         except RuntimeError as error:  # init, step or loss does what no graph can hold, such as a copy from the host
             reason = str(error).strip().splitlines()[0]
-            warnings.warn(f"the gradient is not captured in a CUDA graph, with equal results: {reason}", stacklevel=3)
+            warnings.warn(f"the gradient is not captured in a CUDA graph, with equal results: {reason}", stacklevel=4)
 
     @on_its_device
     def check(self) -> None:
