@@ -23,14 +23,7 @@ CASES += [(name, "mended", mended) for name, (_, mended) in FAULTS.items()]
 CASES += [(name, "faulty", source) for name, source in FORMS["HOSTILE"].items()]
 CASES += [(name, "harmless", source) for name, source in FORMS["LOOKALIKES"].items()]
 MARK = re.compile(r"  # ([a-z0-9 -]+)$")
-COUNTED = (
-    "host-sync-",
-    "h2d-",
-    "roundtrip",
-    "d2h-",
-    "state-copy",
-    "graph-break",
-)
+COUNTED = ("host-sync-", "h2d-", "roundtrip", "d2h-", "graph-break")
 
 
 @pytest.fixture(autouse=True)
