@@ -53,5 +53,5 @@ def test_a_step_of_worlds_reads_nothing_and_moves_nothing(name: str, monkeypatch
 def test_captured_steps_of_worlds(name: str) -> None:
     found = SCRIPT["counted"](name)
     print(name, found)
-    assert found["graphs"] == 1 or found["launches"] < 5  # a world with a form of its own is not compiled
-    assert found["launches"] <= MOST
+    assert found["graphs"] <= 1  # none for a world with a form of its own
+    assert found["launches"] <= (7 * MOST if name == "control" else MOST)  # whose step is a week
