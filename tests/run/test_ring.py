@@ -205,6 +205,28 @@ def test_streams_and_events_in_order(monkeypatch):
     assert all(holds(part.pack.tensors, k, 5, 6) for k, part in enumerate(slot.parts))
 
 
+def test_what_could_not_be_sent_stays_and_is_dropped_without_a_word_to_the_device(monkeypatch):
+    fake = Fake(monkeypatch)
+    ring = Ring(torch.device("cuda"), LAYOUT, 2)
+    ring.regroup(2)
+    ring.put(filling(1, 2), 0, 2)
+    ring.put(filling(3), 2)
+    with monkeypatch.context() as failing:
+        failing.setattr(torch.cuda, "stream", lambda stream: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            ring.send()
+    assert (ring.puts, len(ring.filled), len(ring._free)) == (0, 0, 1)
+    del fake.calls[:]
+    ring.drop(1)
+    assert not fake.calls
+    ring.put(filling(4), 1)
+    ring.send()
+    slot = taken(ring)
+    assert [(part.place, part.count) for part in slot.parts] == [(0, 1), (1, 1)]
+    assert holds([tensor[:1] for tensor in slot.parts[0].pack.tensors], 1)
+    assert holds(slot.parts[1].pack.tensors, 4)
+
+
 def test_a_slow_writer_holds_no_memory_of_the_device(monkeypatch):
     fake = Fake(monkeypatch)
     ring = Ring(torch.device("cuda"), LAYOUT, 3)
