@@ -117,6 +117,14 @@ def test_equal_to_synchronous_snapshots(tmp_path, each, worlds, slots):
     assert no_threads()
 
 
+def test_folders_of_versions_with_other_chunks_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(_zarr, "EACH", 3)
+    dz.simulate(Farm(), 4, seed=5, snapshots=Snapshots(1), out=tmp_path / "r")
+    monkeypatch.setattr(_zarr, "EACH", 5)
+    equal(resume(tmp_path / "r", Farm(), 6).snapshots, synchronous(10, 1, seed=5))
+    assert zarr.open_group(tmp_path / "r" / "snapshots", mode="r")["age"].chunks[1] == 3
+
+
 def test_every_step_and_chosen_fields(tmp_path):
     reference = synchronous(9, 1)
     run = dz.simulate(Farm(), 9, snapshots=Snapshots(1, ["place", "alive"]), out=tmp_path / "r")
