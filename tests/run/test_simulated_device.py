@@ -64,6 +64,26 @@ def test_between_the_first_and_the_last_step_nothing_is_read_and_nothing_moves(n
         assert torch.equal(run[series].cpu(), there[series]), series
 
 
+@pytest.mark.parametrize("block", [None, 2])
+@pytest.mark.parametrize(("name", "series", "wrt"), [("sir", "cases", "infect_rate"), ("covid", "daily_infected", "R")])
+def test_a_gradient_reads_nothing_and_moves_nothing(name, series, wrt, block, guard):
+    def made(device):
+        return dz.run.Gradient(
+            MODELS[name](), lambda s: s[series].sum(), 5, wrt=[wrt], relax=dz.relax.StraightThrough(), device=device,
+            checkpoint=block, optimizer=lambda params: torch.optim.SGD(params, lr=1e-5, maximize=True),
+        )  # fmt: skip
+
+    there, here = made("cpu"), made(guard.device)
+    losses = [there() for _ in range(3)]
+    assert torch.equal(here().cpu(), losses[0])
+    with guard:
+        for _ in range(2):
+            last = here()
+    assert guard.report.ops > 100
+    assert torch.equal(last.cpu(), losses[2])
+    torch.testing.assert_close(here.gradients[wrt].cpu(), there.gradients[wrt])
+
+
 def test_snapshots_leave_through_pinned_memory(guard):
     kept = dz.run.Snapshots(every=1)
     run = dz.simulate(MODELS["sir"](), 2, replicates=2, device=guard.device, snapshots=kept)

@@ -258,7 +258,8 @@ class Gradient:
         """Measure what a step keeps, choose `checkpoint`, and set up the rollout."""
         self._set_up(block)
         cost, free = self._measured(), free_bytes(self._device)
-        chosen = None if free is None else choose(self._steps, cost, int(free * SHARE[self._device.type]))
+        share = SHARE.get(self._device.type, SHARE["cpu"])
+        chosen = None if free is None else choose(self._steps, cost, int(free * share))
         self.checkpoint = chosen if block is None else block
         needed = cost.of(self._steps, self.checkpoint)
         self.bytes = {"step": cost.step, "state": cost.fresh, "needed": needed, "free": free or 0}
