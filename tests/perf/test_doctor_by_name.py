@@ -15,7 +15,7 @@ SCRIPTS = {
     "at the top of the module": """
         import torch
         props = torch.cuda.get_device_properties(0)
-        torch.backends.cudnn.benchmark, free = True, torch.cuda.mem_get_info()[0]
+        free, total = torch.cuda.mem_get_info()
         x = torch.randn(64, 8, device="cuda")
         net = torch.nn.Linear(8, 8).to(x.device)
         def make():
