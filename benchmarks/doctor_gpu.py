@@ -83,7 +83,7 @@ def measured(name, rounds, steps, device):
         "level": found[0].level if found else "",
         "right_line": any((one.file, one.line) == blamed(faulty) for one in found),
         "others": sorted({one.kind for one in report.faults} - {kind}), "mended_passes": after.ok,
-        "doctor_seconds": report.seconds,
+        "doctor_seconds": report.seconds, "notes": report.notes,
     }  # fmt: skip
 
 

@@ -67,6 +67,24 @@ def test_what_is_never_left_out_has_no_cost(tmp_path):
         assert [trial.took(one) for one in (by_module, by_function)] == [True, False]
 
 
+def test_masks_become_places_on_the_side_without_them_only(tmp_path, monkeypatch):
+    from denizen.perf import _doctor_neutral as neutral
+
+    file = tmp_path / "step.py"
+    file.write_text("def step():\n    x[mask].sum()\n    x[other].sum()\n")
+    names = {"x": torch.arange(6.0), "mask": torch.tensor([True, False] * 3), "other": torch.tensor([False, True] * 3)}
+    exec(compile(file.read_text(), file, "exec"), names)
+    made, places = [], neutral._places
+    monkeypatch.setattr(neutral, "_places", lambda *args: made.append(1) or places(*args))
+    one = at("host-sync-boolindex", Place(str(file), 2, "step"), 1, "every step", [])
+    with Trial(Subject(names["step"], (), None, made=False), torch.device("cpu"), [one], 0.01) as trial:
+        assert made  # recorded
+        made.clear()
+        trial.gain([], [one])
+        assert trial.took(one)
+    assert not made
+
+
 def test_a_sample_is_timed_when_the_loop_runs(monkeypatch):
     """On CUDA by events, the first of which comes after some steps; by substitution."""
     calls = []

@@ -53,6 +53,7 @@ _RECORDED = ("host-sync-", "h2d-", "roundtrip", "d2h-accumulate", "loader-pin", 
 _LOADERS = ("loader-workers", "loader-collate", "loader-persistent")
 _OTHERS = ("grad-memset", "optimizer-unfused", "alloc-churn", "no-grad-missing", "compile-overhead", *_LOADERS)
 _ANYWHERE = (*SWITCHES, *_LOADERS, "optimizer-unfused")  # taken out wherever they come
+LARGE = 64 << 10  # bytes
 _ANEW = object()  # in place of a value that a backward pass goes through
 
 
@@ -158,7 +159,12 @@ class Tape:
         if not self.out[line] or index >= len(known) or known[index] is _ANEW:
             return call()
         self._replaced.add((line, ""))
-        return copied(known[index])
+        return known[index] if _large(known[index]) else copied(known[index])
+
+    def _here(self) -> bool:
+        """Whether the user's line of now is recorded or taken out."""
+        line = _line(self.out)
+        return line is not None and (self.recording or bool(self.out[line]))
 
     def takes(self, *kinds: str) -> bool:
         """Whether such a finding is taken out at the user's line of now.
@@ -249,7 +255,7 @@ class Tape:
 
         def wrap(original: Any) -> Any:
             def indexed(tensor: Any, index: Any, *value: Any) -> Any:
-                if not self.out or tensor.device.type != self.device or not _moves(index):
+                if not self.out or tensor.device.type != self.device or not _moves(index) or not self._here():
                     return original(tensor, index, *value)
                 places = self.value(name, lambda: _places(index, tensor.device), lambda found: found)
                 return original(tensor, index if self.recording else places, *value)
@@ -324,6 +330,13 @@ def _fresh(value: Any) -> Any:
     if isinstance(value, list):
         return list(value)
     return tuple(_fresh(part) for part in value) if isinstance(value, tuple) else value
+
+
+def _large(value: Any) -> bool:
+    """Whether to copy a value of the host would take longer than what is taken out; then it is handed out as it is."""
+    if isinstance(value, Tensor):
+        return value.device.type == "cpu" and value.numel() * value.element_size() >= LARGE
+    return isinstance(value, np.ndarray) and value.nbytes >= LARGE
 
 
 def _parts(index: Any) -> tuple[Any, ...]:
