@@ -90,15 +90,13 @@ class FlatAdam:
         Returns:
             Norm of the whole gradient before clipping: float32 `[]`.
         """
-        self.rate.copy_(rate)
         grads = [flat.grad for flat in self.flat]
         for grad in grads:
             total_(grad)  # type: ignore[arg-type]  # pyrefly: ignore
         if not self._scaled and variant(self.rate.device) == "triton":
-            norms = torch.stack(
-                [self._fused(adam, flat, skip) for adam, flat in zip(self._adam, self.flat, strict=True)]
-            )
-            return norms[0] if len(self.flat) == 1 else norms.norm()
+            norms = [self._fused(adam, flat, rate, skip) for adam, flat in zip(self._adam, self.flat, strict=True)]
+            return norms[0] if len(norms) == 1 else torch.stack(norms).norm()
+        self.rate.copy_(rate)
         if self._scaled:
             for grad in grads:
                 grad.div_(self.scale)  # type: ignore[union-attr]
@@ -116,12 +114,12 @@ class FlatAdam:
             adam.step()
         return total
 
-    def _fused(self, adam: torch.optim.Adam, flat: Tensor, skip: Tensor) -> Tensor:
+    def _fused(self, adam: torch.optim.Adam, flat: Tensor, rate: Tensor, skip: Tensor) -> Tensor:
         """Clip and update a group in two launches; the norm of its gradient."""
         state, (low, high), eps = adam.state[flat], adam.defaults["betas"], adam.defaults["eps"]
         assert flat.grad is not None
         return ops.adam(
-            flat.data, flat.grad, state["exp_avg"], state["exp_avg_sq"], state["step"], self.rate, skip,
+            flat.data, flat.grad, state["exp_avg"], state["exp_avg_sq"], state["step"], rate, skip,
             max_norm=self._max_norm, betas=(low, high), eps=eps,
         )  # fmt: skip
 

@@ -209,9 +209,9 @@ class PPO:
     def _epochs(self, training: "Training", learned: dict[str, Tensor], progress: Tensor) -> Tensor:
         """Every minibatch of every epoch; means of the losses over those that changed the policy: float32 `[6]`."""
         coefficients, rate = self._coefficients(progress), value_at(self.learning_rate, progress)
-        sums = torch.zeros(len(LOSS_NAMES), device=progress.device)
-        done = torch.zeros((), device=progress.device)
         stopped = torch.zeros((), dtype=torch.bool, device=progress.device)
+        told: list[Tensor] = []  # summed up at the end: on a GPU every sum of a few numbers is a launch
+        stops: list[Tensor] = []
         for epoch in range(self.epochs):
             for part in self._parts(training, learned, epoch):
                 loss = training.loss(training, part, coefficients)
@@ -219,11 +219,12 @@ class PPO:
                 if self.target_kl is not None:
                     stopped = stopped | (processes.total(loss.kl) > self.target_kl)
                 norm = training.optimizer.step(rate, stopped)
-                row = torch.stack([loss.policy, loss.value, loss.entropy, loss.kl, loss.clipped, norm]).detach()
-                counted = (~stopped).to(torch.float32)
-                sums, done = sums + torch.where(stopped, 0.0, row), done + counted
+                told += [loss.policy, loss.value, loss.entropy, loss.kl, loss.clipped, norm]
+                stops.append(stopped)
+        rows, counted = torch.stack(told).detach().view(len(stops), -1), ~torch.stack(stops)
+        sums = torch.where(counted[:, None], rows, 0.0).sum(0)
         sums[:-1] = processes.total(sums[:-1])  # the norm is of the whole gradient already
-        return sums / done.clamp(min=1)
+        return sums / counted.sum().clamp(min=1)
 
     def _parts(self, training: "Training", learned: dict[str, Tensor], epoch: int) -> list[dict[str, Tensor]]:
         """Minibatches in random order: rows of single steps, or whole worlds where the policy has a memory.
