@@ -21,13 +21,13 @@ from pathlib import Path
 from _report import ROOT, commit, load_average, now, save, table
 
 OURS, HERE = sys.executable, Path(__file__).resolve().parent
-FAST = ("learning_rate=4e-3:0", "num_envs=64", "num_steps=32", "epochs=4", "minibatches=4")
+FAST = ("learning_rate=5e-3:0", "num_envs=128", "num_steps=32", "epochs=4", "minibatches=4")
 ZOO = ("learning_rate=1e-3:0", "num_envs=8", "num_steps=32", "epochs=20", "minibatches=1")
 REST = ("clip=0.2:0", "gae_lambda=0.8", "gamma=0.98", "entropy_coefficient=0", "value_clip=none")
 SETTINGS = {
     "CleanRL's": "4 x 128, 4 epochs of 4 minibatches, 2.5e-4 annealed over 500k steps",
     "rl-zoo's": "8 x 32, 20 epochs of one minibatch, 1e-3 annealed over 100k steps",
-    "own": "64 x 32, 4 epochs of 4 minibatches, 4e-3 annealed over 300k steps",
+    "own": "128 x 32, 4 epochs of 4 minibatches, 5e-3 annealed over 400k steps",
 }
 
 
@@ -41,7 +41,7 @@ def contestants(peers):
         return [str(peers / "sb3/bin/python"), str(HERE / f"peers/{name}_cartpole.py"), str(seed), *words]
 
     return {
-        ("denizen", "own"): lambda seed: ours(seed, "300000", *FAST, *REST),
+        ("denizen", "own"): lambda seed: ours(seed, "400000", *FAST, *REST),
         ("denizen", "rl-zoo's"): lambda seed: ours(seed, "100000", *ZOO, *REST),
         ("denizen", "CleanRL's"): lambda seed: ours(seed, "500000"),
         ("JAX as PureJaxRL", "CleanRL's"): lambda seed: [

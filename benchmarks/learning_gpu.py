@@ -190,7 +190,10 @@ def run(given, tasks):
             left += [f"{each} (ended when the budget was over)" for names in running.values() for each in names]
             left += [f"{name}-{seed}" for name, seeds in waiting for seed in seeds]
             waiting, running = [], {}
+            for child in multiprocessing.active_children():
+                child.kill()
         write_table(given.out, left, failed)
+    pool.shutdown(cancel_futures=True)
     return left, failed
 
 
@@ -282,7 +285,6 @@ def main():
         return
     given.out.mkdir(parents=True, exist_ok=True)
     print("\n".join(write_table(given.out, *run(given, tasks))), flush=True)
-    os._exit(0)  # trainings that go on after the budget end with this process
 
 
 if __name__ == "__main__":
