@@ -197,17 +197,18 @@ def check(device: str):
     }  # fmt: skip
 
 
-def measured(parts: list[str], device: str, hidden: int, rounds: int):
+def measured(parts: list[str], device: str, hidden: int, rounds: int, micros: list[int] | None = None):
     if "check" in parts:
         yield check(device)
     if "epoch" in parts and device == "cpu":
         yield epoch(device, hidden, rounds, True, micro_batches=MICRO)
         yield epoch(device, hidden, rounds, False, micro_batches=MICRO)
     elif "epoch" in parts:
-        for micro in MICRO_BATCHES:
+        for micro in micros or MICRO_BATCHES:
             yield epoch(device, hidden, rounds, True, precision="bfloat16", micro_batches=micro)
-        yield epoch(device, hidden, rounds, True, precision="bfloat16", micro_batches=MICRO, original=True)
-        yield epoch(device, hidden, rounds, True, tf32=True, micro_batches=MICRO)
+        if not micros:
+            yield epoch(device, hidden, rounds, True, precision="bfloat16", micro_batches=MICRO, original=True)
+            yield epoch(device, hidden, rounds, True, tf32=True, micro_batches=MICRO)
     if "rollout" in parts:
         yield rollout(device, rounds)
         yield rollout(device, rounds, compile=False)
@@ -220,6 +221,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--parts", nargs="+", default=["check", "epoch", "rollout", "plain"])
     parser.add_argument("--hidden", type=int)
+    parser.add_argument("--micro-batches", type=int, nargs="+", help="epochs in bfloat16 with so many parts, no others")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--plain-game", action="store_true", help="without the operation that is a step of the game")
     parser.add_argument("--out", type=Path)
@@ -231,7 +233,8 @@ def main() -> None:
     facts = {"card": card, "torch": torch.__version__, "threads": torch.get_num_threads()}
     print(facts, flush=True)
     rows = []
-    for row in measured(given.parts, given.device, given.hidden or (2048 if cuda else 512), given.rounds):
+    hidden = given.hidden or (2048 if cuda else 512)
+    for row in measured(given.parts, given.device, hidden, given.rounds, given.micro_batches):
         rows.append(row)
         told = (f"{name}={value:,.4g}" if isinstance(value, float) else f"{value}" for name, value in row.items())
         print("  ".join(told), flush=True)
