@@ -136,10 +136,10 @@ def _gradients(
         inside = rows < n
         there, at = inside & (a < H1)[:, None], rows * KEPT + TOWER * H1 + a[:, None]
         g = tl.load(grad + rows * WIDTH + AT + c[:, None], mask=inside & (c < H3)[:, None], other=0.0)
+        given = tl.load(x + rows * IN + k[:, None], mask=inside & (k < IN)[:, None], other=0).to(tl.float32)
         if KEPT:
             one = tl.load(kept + at, mask=there, other=0.0)
         else:
-            given = tl.load(x + rows * IN + k[:, None], mask=inside & (k < IN)[:, None], other=0).to(tl.float32)
             one = _active(tl.dot(first, given, input_precision=PRECISION) + bias1[:, None], RELU)
         two = _active(tl.dot(second, one, input_precision=PRECISION) + bias2[:, None], RELU)
         dw3 += tl.dot(two, tl.trans(g), input_precision=PRECISION)
