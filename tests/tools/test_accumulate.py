@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
@@ -79,6 +79,7 @@ def test_masked_losses(sizes, on_device, seed):
 
 
 @pytest.mark.filterwarnings("ignore:batch norm:UserWarning")
+@settings(max_examples=20)
 @given(st.lists(st.integers(2, 6), min_size=1, max_size=4))
 def test_with_dropout_and_batch_norm_it_is_one_loss_over_the_same_micro_batches(sizes):
     """Each micro-batch has its own statistics and draws, as in a plain loop over them; buffers follow."""
