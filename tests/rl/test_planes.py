@@ -9,7 +9,7 @@ from torch import nn
 
 import denizen as dz
 from denizen.app._recipes import RECIPES
-from denizen.rl import _critic, _planes, _policy
+from denizen.rl import _critic, _planes, _policy, _value
 from denizen.rl._planes import Planes
 from denizen.zoo.cartpole import CartPole
 
@@ -128,14 +128,18 @@ def test_weights_that_are_made_of_others_stay_as_they_are(norm):
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch, as it compiles
-@pytest.mark.parametrize("backend", [None, "aot_eager"])
-def test_ppo_learns_the_same_in_either_form(monkeypatch, backend):
+@pytest.mark.parametrize(
+    ("name", "backend"), [("breakout", None), ("breakout", "aot_eager"), ("foraging", "aot_eager")]
+)
+def test_ppo_learns_the_same_in_either_form(monkeypatch, name, backend):
     """Two updates; compiled, the rollout takes the prepared weights of each, not those of the first."""
     runs = []
     for spread in (False, True):
         monkeypatch.setattr(_planes, "spreads", lambda tensor, spread=spread: spread)
         monkeypatch.setattr(_policy, "spreads", _planes.spreads)
-        env = RECIPES["breakout"].make_env({})
+        monkeypatch.setattr(_critic, "_pays", _planes.spreads)
+        monkeypatch.setattr(_value, "_fuses", _planes.spreads)
+        env = RECIPES[name].make_env({})
         policy = dz.rl.conv(env, (4, 8), 16, critic_hidden=(16,))
         algorithm = dz.rl.PPO(num_envs=4, num_steps=4, minibatches=1, learning_rate=1e-3)
         training = algorithm.init(env, policy, total_steps=10**6, device="cpu")
