@@ -160,6 +160,26 @@ def test_means_do_not_grow_with_the_batch():
     assert means.result() == {"mse": 4.5}
 
 
+def test_a_mean_of_nothing_is_no_number():
+    means = nn.RunningMeans()
+    means.add(mse=torch.zeros(0))
+    assert math.isnan(means.result()["mse"])
+
+
+def test_targets_of_another_shape_are_refused():
+    outputs, logits, known = torch.randn(4, 4, 3, 1), torch.randn(4, 3, 5), torch.ones(5, dtype=torch.bool)
+    for wrong in (
+        lambda: nn.agent_mse(outputs, torch.randn(4, 4)),
+        lambda: nn.regression_metrics(outputs, torch.randn(4, 4)),
+        lambda: nn.agent_cross_entropy(logits, torch.zeros(1, dtype=torch.long)),
+        lambda: nn.classification_metrics(logits, torch.zeros(1, dtype=torch.long)),
+        lambda: nn.completion_loss(logits, torch.randn(1, 5), known),
+        lambda: nn.completion_metrics(logits, torch.randn(1, 5), known, 1),
+    ):
+        with pytest.raises(InputError, match="target has shape"):
+            wrong()
+
+
 def test_losses_by_hand():
     logits, target = torch.randn(3, 2, 4), torch.tensor([0, 3, 1])
     by_hand = -torch.stack([logits[i, a].log_softmax(0)[target[i]] for i in range(3) for a in range(2)]).mean()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from denizen.nn import DynamicDotGAT, DynamicDotGATReference
+from denizen.nn import DynamicDotGAT, DynamicDotGATReference, attention_maps
 
 from .configurations import CONFIGURATIONS, SMALL, random_model, small, some_sensing
 
@@ -146,6 +146,28 @@ def test_recomputed_steps_give_equal_gradients(name, training):
     assert torch.equal(found[0][0], found[1][0])
     for name, grad in found[0][2].items():
         assert torch.equal(grad, found[1][2][name]), name
+
+
+def test_recomputed_steps_ask_the_dropout_that_is_there():
+    """Its rate may have been changed since the network was made."""
+    _, fast = pair(SMALL)
+    fast.drop.p = 0.3
+    fast.drop.train()
+    series, found = torch.randn(3, 7, 4, dtype=torch.float64), []
+    for fast.checkpoint_steps in (False, True):
+        torch.manual_seed(5)
+        found.append(gradients(fast, series)[2])
+    for name, grad in found[0].items():
+        assert torch.equal(grad, found[1][name]), name
+
+
+def test_conversions_and_looks_draw_nothing():
+    reference, fast = pair(SMALL)
+    before = torch.get_rng_state()
+    DynamicDotGAT.from_reference(reference)
+    fast.to_reference()
+    attention_maps(fast, torch.randn(1, 3, 4, dtype=torch.float64, generator=torch.Generator()))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Triton decides at import whether it interprets, hence the process that runs this
 """
 
 import collections
+import copy
 import importlib.util
 import os
 import subprocess
@@ -12,6 +13,7 @@ import warnings
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from denizen import ops
 from denizen.errors import ModelError
@@ -291,6 +293,34 @@ def test_who_is_asked(dtype, monkeypatch):
     assert len(asked) == (dtype is not torch.float32)
 
 
+def test_what_is_no_plain_layer_is_not_fused(monkeypatch):
+    monkeypatch.setattr(_dynamic, "available", lambda device: True)
+    monkeypatch.setattr(_dynamic, "message_steps", lambda *args: pytest.fail("was asked"))
+    model = DynamicDotGAT(small(hidden=32)).bfloat16()
+    model.mlp.outer = torch.nn.Sequential(model.mlp.outer)
+    model(torch.randn(2, 7, 4, dtype=torch.bfloat16))
+
+
+def test_a_copy_on_another_device_asks_again(monkeypatch):
+    monkeypatch.setattr(_dynamic, "available", lambda device: True)
+    model = DynamicDotGAT(small())
+    monkeypatch.setattr(_dynamic, "available", lambda device: False)
+    assert model._has_kernels
+    assert not copy.deepcopy(model)._has_kernels
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_derivatives_that_the_kernels_lack(device):
+    h, weights, seed, sizes = some_case("several tiles", device)
+    run = lambda h: _dynamic.message_steps(h, *weights, seed, *sizes, True)[0]
+    with forward_ad.dual_level(), pytest.raises(ModelError, match="forward-mode"):
+        run(forward_ad.make_dual(h, torch.ones_like(h)))
+    h.requires_grad_()
+    (slope,) = torch.autograd.grad(run(h).sum(), h, create_graph=True)
+    with pytest.raises(ModelError, match="no second derivatives"):
+        slope.square().sum().backward()
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_one_graph(again, monkeypatch):
     monkeypatch.setattr(_dynamic, "available", lambda device: True)
@@ -358,6 +388,19 @@ def test_autocast_takes_the_kernels(monkeypatch):
         with torch.autocast("cuda", dtype):
             model(torch.randn(2, 7, 4, device="cuda")).outputs.float().sum().backward()
     assert asked == [torch.float16, torch.bfloat16]
+
+
+@pytest.mark.cuda
+def test_a_device_that_is_not_the_current_one():
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one CUDA device")
+    h, weights, seed, sizes = some_case("all", "cuda:1", torch.bfloat16)
+    assert torch.cuda.current_device() == 0
+    found = gradients(lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
+    h, weights, seed, _ = some_case("all", "cuda:0", torch.bfloat16)
+    expected = gradients(lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one.cpu(), other.cpu())
 
 
 @pytest.mark.cuda

@@ -145,3 +145,23 @@ def test_wrong_graphs_are_refused():
         small(social=ring(6))
     with pytest.raises(InputError, match="has weights"):
         small(social=ring(5).with_weight(torch.ones(10)))
+    with pytest.raises(InputError, match="repeated edges"):
+        small(social=Graph.from_edges([0, 0, 1], [1, 1, 2], 5))
+    small(social=Graph.from_edges([0, 0, 1], [1, 1, 2], 5, duplicates="drop"))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_a_crowd_of_neighbours_adds_up_in_sixteen_bits(device):
+    num = 2000  # of which bfloat16 counts to 256
+    config = small(
+        num_agents=num, hidden=1, num_heads=1, memory=False, social=Graph.from_edges([*range(1, num)], [0] * 1999, num)
+    )
+    model = DynamicDotGAT(config).to(device).requires_grad_(False)
+    model.social.fused.weight.zero_()
+    model.social.shared.fill_(1)
+    h = torch.ones(num, 1, 1, device=device)
+    h[3 * num // 4 :] = -1
+    heard = model.social(h, model.bias(), model.bias)[0]
+    model.bfloat16()
+    found = model.social(h.bfloat16(), model.bias(), model.bias)[0]
+    torch.testing.assert_close(found.float(), heard, rtol=0.02, atol=1e-4)

@@ -149,6 +149,26 @@ def test_a_training_that_diverges_says_so():
     assert "lower the learning rate" in dotgat.train(tiny(learning_rate=1e4)).reason
 
 
+def test_a_solved_task_ends_with_what_solved_it(monkeypatch):
+    """Between two validations as well: its weights are those that were learnt, not the first ones."""
+    monkeypatch.setitem(dotgat.train.__globals__, "SOLVED", 1e9)
+    trained = dotgat.train(tiny(validate_every=4))
+    assert trained.reason.startswith("the loss fell below")
+    assert len(trained.metrics) == 1
+    assert trained.metrics[0]["validation_loss"] > 0
+    torch.manual_seed(TINY.seed)
+    first = dotgat.model.Answers(TINY, dotgat.draw(TINY))
+    assert not torch.equal(trained.model.body.embed, first.body.embed)
+
+
+def test_a_disk_that_is_full_in_the_end_says_so(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    dotgat.train(tiny(epochs=1), folder)
+    monkeypatch.setattr(Folder, "_commit", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(StorageError, match="No space left on device; all epochs are safe"):
+        dotgat.resume(folder)
+
+
 @pytest.mark.parametrize(
     ("changes", "part"),
     [

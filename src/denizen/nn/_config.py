@@ -87,6 +87,13 @@ class DotGATConfig:
                 "the graph without weights: Graph.from_edges(*graph.edges(), num_agents=…)"
             )
 
+        sender, receiver = graph.edges()  # by receiver, then sender: repeated edges are beside each other
+        if bool(((sender[1:] == sender[:-1]) & (receiver[1:] == receiver[:-1])).any()):
+            raise InputError(
+                "DotGATConfig(social=graph): the graph has repeated edges, of which each would learn a bias; make it "
+                'with Graph.from_edges(…, duplicates="drop")'
+            )
+
     @property
     def talks(self) -> bool:
         """Whether there is a social attention: more than one agent, and they are not isolated."""

@@ -14,11 +14,15 @@ from torch.utils.checkpoint import checkpoint
 
 from denizen.errors import InputError
 from denizen.nn._config import DotGATConfig, check_input
-from denizen.nn._fused import available, fits, message_steps, pack
+from denizen.nn._fused import available, fits, pack
+from denizen.nn._fused import message_steps as _message_steps
 from denizen.nn._initial import initial
 from denizen.nn._layers import MLP, Attention, EdgeAttention, MemoryAttention, Norm, PerAgentLinear, SocialAttention
 from denizen.nn._reference import AgentStates, DynamicDotGATReference, make_bias, make_sensing
 from denizen.nn._social import EdgeBias
+from denizen.ops._reverse_only import reverse_only
+
+message_steps = reverse_only(_message_steps)
 
 # Names of the reference, and where the fast network keeps the same tensor.
 _SAME = {
@@ -99,6 +103,10 @@ class DynamicDotGAT(nn.Module):
         self._has_kernels = available(self.embed.device)
         return self
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._has_kernels = available(self.embed.device)  # torch.load(map_location=) moves tensors without `_apply`
+
     def forward(self, series: Tensor | None = None, *, views: Tensor | None = None) -> AgentStates:
         """Every agent's state and outputs at every time, from what it saw until then.
 
@@ -127,7 +135,7 @@ class DynamicDotGAT(nn.Module):
             return self._fused_steps(h, times, bias, again)
         for _ in range(number):
             if again:
-                keeps = self.training and self.config.dropout > 0
+                keeps = type(self.drop) is not nn.Dropout or (self.drop.training and self.drop.p > 0)
                 h = checkpoint(self._step, h, times, bias, use_reentrant=False, preserve_rng_state=keeps)
             else:
                 h = self._step(h, times, bias)
@@ -135,7 +143,8 @@ class DynamicDotGAT(nn.Module):
 
     def _fuses(self, h: Tensor, times: int) -> bool:
         """Whether kernels that fuse whole sublayers take the message steps as they are."""
-        linear = [part.fused for part in (self.memory, self.social) if part is not None] + [self.mlp.inner]
+        linear = [part.fused for part in (self.memory, self.social) if part is not None]
+        linear += [self.mlp.inner, self.mlp.outer]
         usual = all(isinstance(part, PerAgentLinear) for part in linear) and type(self.drop) is nn.Dropout
         dense = self.alone is None and not isinstance(self.social, EdgeAttention)
         remembered = times if self.memory is not None else None
@@ -200,14 +209,16 @@ class DynamicDotGAT(nn.Module):
     def from_reference(cls, reference: DynamicDotGATReference, *, checkpoint_steps: bool = False) -> Self:
         """The fast form of a reference, with its weights, dtype and device."""
         like = reference.embed
-        fast = cls(reference.config, reference.sensing, checkpoint_steps=checkpoint_steps)
+        with torch.random.fork_rng(devices=[]):  # first weights are drawn for nothing
+            fast = cls(reference.config, reference.sensing, checkpoint_steps=checkpoint_steps)
         fast.to(device=like.device, dtype=like.dtype).train(reference.training)
         fast.load_state_dict(fast.state_of_reference(reference.state_dict()))
         return fast
 
     def to_reference(self) -> DynamicDotGATReference:
         """The readable form, with the same weights, dtype and device."""
-        reference = DynamicDotGATReference(self.config, self.sensing)
+        with torch.random.fork_rng(devices=[]):
+            reference = DynamicDotGATReference(self.config, self.sensing)
         reference.to(device=self.embed.device, dtype=self.embed.dtype).train(self.training)
         reference.load_state_dict(self.reference_state())
         return reference

@@ -154,7 +154,8 @@ def message_steps(
     from denizen.nn import _cuda_steps
 
     weights = (memory_gain, memory, social_gain, social, bias, gain, inner, inner_bias, outer, outer_bias)
-    return _cuda_steps.forward(h.contiguous(), weights, seed, times, heads, steps, rate, eps, keep)
+    with torch.cuda.device_of(h):  # Triton launches on the current device
+        return _cuda_steps.forward(h.contiguous(), weights, seed, times, heads, steps, rate, eps, keep)
 
 
 @torch.library.register_fake("denizen::message_steps")
@@ -186,7 +187,9 @@ def message_steps_backward(
     from denizen.nn import _cuda_steps
 
     weights = (memory_gain, memory, social_gain, social, bias, gain, inner, inner_bias, outer, outer_bias)
-    return _cuda_steps.backward(dafter, h.contiguous(), between, qkvs, weights, seed, times, heads, steps, rate, eps)
+    sizes = times, heads, steps, rate, eps
+    with torch.cuda.device_of(h):
+        return _cuda_steps.backward(dafter, h.contiguous(), between, qkvs, weights, seed, *sizes)
 
 
 @torch.library.register_fake("denizen::message_steps_backward")
@@ -222,7 +225,15 @@ def _backward(ctx, grads):  # type: ignore[no-untyped-def]
     return dh, *given, *[None] * 7
 
 
+def _twice(ctx, *grads):  # type: ignore[no-untyped-def]
+    raise ModelError(
+        "the kernels of DynamicDotGAT have no second derivatives; take them in float32, without autocast, or of "
+        "to_reference()"
+    )
+
+
 torch.library.register_autograd("denizen::message_steps", _backward, setup_context=_context)
+torch.library.register_autograd("denizen::message_steps_backward", _twice)
 
 
 @_library.vmap_rule("message_steps")

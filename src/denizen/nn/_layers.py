@@ -127,7 +127,8 @@ class EdgeAttention(Attention):
         """What is to be added to `h` `[agents, rows, H]`; `bias` one for each edge."""
         q, k, v = self.project(h)
         scale = q.shape[-1] ** -0.5
-        scores = (q[edges.receiver] * k[edges.sender]).sum(-1, dtype=bias.dtype) * scale + bias[:, None, None]
+        wide = torch.promote_types(bias.dtype, torch.float32)  # 16 bits stop adding up at some hundred neighbours
+        scores = (q[edges.receiver] * k[edges.sender]).sum(-1, dtype=wide) * scale + bias[:, None, None]
         empty = torch.full(q.shape[:3], -torch.inf, dtype=scores.dtype, device=q.device)
         to = edges.receiver[:, None, None].expand_as(scores)
         highest = empty.scatter_reduce(0, to, scores.detach(), "amax")

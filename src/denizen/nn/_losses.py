@@ -6,15 +6,27 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from denizen.errors import InputError
+
+
+def _check(answers: Tensor, expected: tuple[int, ...], target: Tensor) -> None:
+    """Refuse what would broadcast to another number of terms."""
+    if tuple(target.shape) != expected:
+        raise InputError(
+            f"target has shape {tuple(target.shape)}: answers of agents {tuple(answers.shape)} need {expected}"
+        )
+
 
 def agent_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """Cross-entropy of every agent's answer, averaged: `[…, agents, classes]` against int64 `[…]`."""
+    _check(logits, tuple(logits.shape[:-2]), target)
     every = target[..., None].expand(logits.shape[:-1])
     return F.cross_entropy(logits.flatten(0, -2).float(), every.flatten())
 
 
 def agent_mse(outputs: Tensor, target: Tensor) -> Tensor:
     """Squared error of every agent's answer, averaged: `[…, agents, y]` against `[…, y]`."""
+    _check(outputs, (*outputs.shape[:-2], outputs.shape[-1]), target)
     return (outputs.float() - target[..., None, :]).square().mean()
 
 
@@ -26,6 +38,7 @@ def completion_loss(outputs: Tensor, target: Tensor, known: Tensor) -> Tensor:
         target: `[batch, entries]`.
         known: bool `[entries]` or `[batch, entries]`.
     """
+    _check(outputs, (*outputs.shape[:-2], outputs.shape[-1]), target)
     weight = known.expand_as(target)[:, None].to(torch.float32)
     error = (outputs.float() - target[:, None]).square() * weight
     return error.sum() / (weight.sum() * outputs.shape[1]).clamp(min=1)
@@ -83,12 +96,14 @@ class RunningMeans:
             self._counts[name] = self._counts.get(name, 0) + value.numel()
 
     def result(self) -> dict[str, float]:
-        """Sum / number of terms of each; reads the device once for each name."""
-        return {name: float(total) / max(self._counts[name], 1) for name, total in self._sums.items()}
+        """Sum / number of terms of each, NaN of none; reads the device once for each name."""
+        counts = self._counts
+        return {name: float(total) / counts[name] if counts[name] else math.nan for name, total in self._sums.items()}
 
 
 def classification_metrics(logits: Tensor, target: Tensor) -> dict[str, Tensor]:
     """Terms of accuracy by majority vote (ties: the lower class), of each agent, and agreement with the majority."""
+    _check(logits, tuple(logits.shape[:-2]), target)
     votes = logits.argmax(-1)  # […, agents]
     majority = F.one_hot(votes, logits.shape[-1]).sum(-2).argmax(-1)
     return {
@@ -100,6 +115,7 @@ def classification_metrics(logits: Tensor, target: Tensor) -> dict[str, Tensor]:
 
 def regression_metrics(outputs: Tensor, target: Tensor) -> dict[str, Tensor]:
     """Terms of the squared error of the agents' mean, of each agent's, and of the variance between agents."""
+    _check(outputs, (*outputs.shape[:-2], outputs.shape[-1]), target)
     outputs = outputs.float()
     return {
         "mse": (outputs.mean(-2) - target).square(),
@@ -117,6 +133,7 @@ def completion_metrics(outputs: Tensor, target: Tensor, known: Tensor, rows: int
         known: bool `[entries]`.
         rows: of the matrix.
     """
+    _check(outputs, (*outputs.shape[:-2], outputs.shape[-1]), target)
     mean = outputs.float().mean(-2)
     error = (mean - target).square()
     singular = torch.linalg.svdvals(mean.unflatten(-1, (rows, -1)))

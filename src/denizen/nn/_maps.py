@@ -78,7 +78,8 @@ def attention_maps(
     core = model.core if isinstance(model, DotGAT | DotGATReference) else model
     if not isinstance(core, DynamicDotGAT | DynamicDotGATReference):
         raise InputError(f"attention_maps: {type(model).__name__} is no agent attention network")
-    recording = _Recording(core)
+    with torch.random.fork_rng(devices=[]):  # a look in between changes nothing of a training
+        recording = _Recording(core)
     recording(series[:, None] if static else series)
     social, memory = recording.social_maps, recording.memory_maps
     return AttentionMaps(torch.stack(social) if social else None, torch.stack(memory) if memory else None)

@@ -120,8 +120,17 @@ class Folder:
             ) from error
 
     def finish(self, reason: str, results: Mapping[str, Any]) -> None:
-        """Note why the training ended and how well it does."""
-        self._commit({"status": "done", "reason": reason, "results": dict(results)})
+        """Note why the training ended and how well it does.
+
+        Raises:
+            StorageError: the disk is full or gone; resuming does it again.
+        """
+        try:
+            self._commit({"status": "done", "reason": reason, "results": dict(results)})
+        except OSError as error:
+            raise StorageError(
+                f"run folder {self.path}: {error.strerror or error}; all epochs are safe, resume it for the results"
+            ) from error
 
     def load(self, which: str) -> dict[str, Tensor]:
         """Tensors of the ``"last"`` or ``"best"`` epoch.

@@ -178,8 +178,10 @@ class _Training:
             torch.distributed.all_reduce(means)
         held = (means / _world()).tolist()  # the only read of an epoch
         self.losses += held
-        row = {"epoch": self.epoch, "loss": sum(held) / len(held), "first_loss": held[0]}
-        if self.epoch % self.settings.validate_every == 0 or self.epoch == self.settings.epochs:
+        loss = sum(held) / len(held)
+        row = {"epoch": self.epoch, "loss": loss, "first_loss": held[0]}
+        last = self.epoch == self.settings.epochs or loss < SOLVED  # what ends here is seen in validation
+        if last or self.epoch % self.settings.validate_every == 0:
             row |= {f"validation_{name}": value for name, value in self._evaluate("validation").items()}
         return row
 
