@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import subprocess
 import sys
 
@@ -124,6 +125,21 @@ def test_going_on_gives_the_same_bits(tmp_path):
     assert again.results["test"] == whole.results["test"]
 
 
+def test_the_second_process_goes_on_with_the_same_bits(monkeypatch):
+    """What is saved are the generators of the first one."""
+    kind = dotgat.train.__globals__["_Training"]
+    monkeypatch.setitem(dotgat.train.__globals__, "_rank", lambda: 1)
+    settings, data = tiny(dropout=0.5), dotgat.draw(TINY)
+    whole, rest = kind(settings, data, "cpu"), kind(settings, data, "cpu")
+    whole._epoch()
+    held = {name: value.clone() for name, value in whole.tensors().items()}
+    torch.manual_seed(77)
+    held["random.cpu"] = torch.get_rng_state()
+    expected = whole._epoch()
+    rest.load(held)
+    assert rest._epoch() == expected
+
+
 def test_eight_bits_cost_little_of_the_measure():
     trained = dotgat.train(tiny(epochs=15, mixing="block"))
     data, small = dotgat.draw(trained.settings), quantize_int8(trained.model)
@@ -147,6 +163,9 @@ def test_patience_and_the_best_epoch():
 
 def test_a_training_that_diverges_says_so():
     assert "lower the learning rate" in dotgat.train(tiny(learning_rate=1e4)).reason
+    lost = dotgat.train(tiny(task="lrmc", features=8, learning_rate=1e35))  # to NaN
+    assert "lower the learning rate" in lost.reason
+    assert math.isnan(lost.metrics[-1]["validation_nuclear_norm"])
 
 
 def test_a_solved_task_ends_with_what_solved_it(monkeypatch):
@@ -178,6 +197,8 @@ def test_a_disk_that_is_full_in_the_end_says_so(tmp_path, monkeypatch):
         ({"variant": "captured"}, "needs a CUDA device"),
         ({"variant": "quick"}, "expected one of reference"),
         ({"epochs": 0}, "at least 1"),
+        ({"agents": 2.5}, "agents=2.5: expected a whole number"),
+        ({"task": "lrmc", "density": 1.0}, "none is left to complete"),
         ({"learning_rate": 0.0}, "above 0"),
         ({"weight_decay": -1.0}, "at least 0"),
         ({"variant": "reference", "checkpoint_steps": True}, "take --variant fast"),

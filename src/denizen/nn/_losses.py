@@ -136,7 +136,9 @@ def completion_metrics(outputs: Tensor, target: Tensor, known: Tensor, rows: int
     _check(outputs, (*outputs.shape[:-2], outputs.shape[-1]), target)
     mean = outputs.float().mean(-2)
     error = (mean - target).square()
-    singular = torch.linalg.svdvals(mean.unflatten(-1, (rows, -1)))
+    there = mean.isfinite().all(-1)  # of a model that diverged nothing is, which svdvals does not take
+    singular = torch.linalg.svdvals(torch.where(there[:, None], mean, 0.0).unflatten(-1, (rows, -1)))
+    singular = torch.where(there[:, None], singular, math.nan)
     gap = singular[:, 0] - singular[:, 1] if singular.shape[1] > 1 else singular[:, 0]
     return {
         "known_mse": error[:, known],

@@ -94,8 +94,9 @@ class Settings:
             "validate_every": 1, "patience": 0,
         }  # fmt: skip
         for name, low in lowest.items():
-            if getattr(self, name) < low:
-                raise InputError(f"{name}={getattr(self, name)}: expected a whole number, at least {low}")
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise InputError(f"{name}={value!r}: expected a whole number, at least {low}")
         for name in ("learning_rate", "max_norm"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name}={getattr(self, name)}: expected a number above 0")

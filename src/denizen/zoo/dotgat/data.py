@@ -90,6 +90,8 @@ def _sensing(settings: Settings, asked: Task) -> tuple[Tensor, Tensor | None, di
         settings.agents, settings.times, settings.features, density=settings.density, share=settings.share,
         rank=settings.rank, seed=settings.seed,
     )  # fmt: skip
+    if found.known.all():
+        raise InputError(f"density={settings.density}: all entries are known, none is left to complete; lower it")
     facts: dict[str, object] = {"coverage": found.coverage, "clipped": found.clipped}
     if settings.agents > 1:
         facts |= {"overlap_mean": found.overlap_mean, "overlap_variance": found.overlap_variance}

@@ -164,6 +164,8 @@ class _Training:
     def _epoch(self) -> dict[str, Any]:
         self.model.train()
         self.order.epoch = self.epoch
+        if _rank():  # what is saved are the first process's generators; those of others begin anew with each epoch
+            torch.manual_seed(self.settings.seed + 1 + _rank() + 1_000_003 * self.epoch)
         losses, total = [], self.settings.epochs * self.per_epoch
         for number, window in enumerate(windows(self.loader, self.settings.accumulate)):
             if number == self.per_epoch:
@@ -249,8 +251,6 @@ class _Training:
             torch.cuda.set_rng_state(held["random.cuda"], self.device)
         epoch, self.best, since = held["counts"].tolist()
         self.epoch, self.since = int(epoch), int(since)
-        if _rank():  # what was saved are the first process's generators
-            torch.manual_seed(self.settings.seed + 1 + _rank() + 1_000_003 * self.epoch)
 
 
 def _under(prefix: str, held: dict[str, Tensor]) -> dict[str, Tensor]:
