@@ -160,6 +160,18 @@ def test_means_do_not_grow_with_the_batch():
     assert means.result() == {"mse": 4.5}
 
 
+def test_masks_of_nothing_are_refused():
+    for wrong in (
+        lambda: nn.sense_columns(0, 4, 0.5),
+        lambda: nn.sense_entries(0, 4, 4),
+        lambda: nn.sense_entries(3, 1, 4, hide_last=True),
+    ):
+        with pytest.raises(InputError, match="at least 1"):
+            wrong()
+    with pytest.raises(InputError, match="no scale"):
+        nn.NonlinearTarget.fit(torch.zeros(3, 5, 4))
+
+
 def test_a_mean_of_nothing_is_no_number():
     means = nn.RunningMeans()
     means.add(mse=torch.zeros(0))

@@ -13,6 +13,7 @@ import warnings
 
 import pytest
 import torch
+from torch import nn
 from torch.autograd import forward_ad
 
 from denizen import ops
@@ -287,7 +288,7 @@ def test_who_is_asked(dtype, monkeypatch):
     with torch.autocast("cpu", dtype, enabled=dtype is not torch.float32):
         model(torch.randn(2, 7, 4))
     assert asked == ([] if dtype is torch.float32 else [dtype])
-    model.drop = torch.nn.Identity()
+    model.drop = nn.Identity()
     with torch.autocast("cpu", torch.bfloat16):
         model(torch.randn(2, 7, 4))
     assert len(asked) == (dtype is not torch.float32)
@@ -297,7 +298,7 @@ def test_what_is_no_plain_layer_is_not_fused(monkeypatch):
     monkeypatch.setattr(_dynamic, "available", lambda device: True)
     monkeypatch.setattr(_dynamic, "message_steps", lambda *args: pytest.fail("was asked"))
     model = DynamicDotGAT(small(hidden=32)).bfloat16()
-    model.mlp.outer = torch.nn.Sequential(model.mlp.outer)
+    model.mlp.outer = nn.Sequential(model.mlp.outer)
     model(torch.randn(2, 7, 4, dtype=torch.bfloat16))
 
 
@@ -319,6 +320,14 @@ def test_derivatives_that_the_kernels_lack(device):
     (slope,) = torch.autograd.grad(run(h).sum(), h, create_graph=True)
     with pytest.raises(ModelError, match="no second derivatives"):
         slope.square().sum().backward()
+
+
+def test_second_derivatives_without_kernels():
+    series = torch.randn(2, 5, 4, requires_grad=True)
+    with nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
+        (slope,) = torch.autograd.grad(DynamicDotGAT(small())(series).outputs.sum(), series, create_graph=True)
+    slope.square().sum().backward()
+    assert series.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -98,6 +98,8 @@ def test_wrong_configurations_are_refused(changes, part):
         ((torch.zeros(2, 0, 4),), {}, "at least one time"),
         ((), {}, "either series"),
         ((), {"views": torch.zeros(2, 3, 3, 4)}, "5 agents"),
+        ((torch.zeros(2, 3, 4, dtype=torch.long),), {}, "not torch.int64"),
+        ((torch.zeros(2, 3, 4).numpy(),), {}, "not ndarray"),
     ],
 )
 def test_wrong_inputs_are_refused(args, named, part):

@@ -119,6 +119,10 @@ def check_input(series: Tensor | None, views: Tensor | None, config: DotGATConfi
     """Refuse inputs whose layout is not what their name says."""
     if (series is None) == (views is None):
         raise InputError("expected either series [batch, time, features] or views= [batch, agents, time, features]")
+    given = series if series is not None else views
+    if not isinstance(given, Tensor) or not given.is_floating_point():
+        got = given.dtype if isinstance(given, Tensor) else type(given).__name__
+        raise InputError(f"expected a tensor of floating-point numbers, such as x.float(), not {got}")
     agents, features = config.num_agents, config.num_features
     if series is not None and (series.ndim not in (2, 3) or series.shape[-1] != features or series.shape[-2] < 1):
         hint = "; a tensor with an axis of agents goes in as views=" if series.ndim == 4 else ""

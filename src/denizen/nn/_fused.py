@@ -227,8 +227,8 @@ def _backward(ctx, grads):  # type: ignore[no-untyped-def]
 
 def _twice(ctx, *grads):  # type: ignore[no-untyped-def]
     raise ModelError(
-        "the kernels of DynamicDotGAT have no second derivatives; take them in float32, without autocast, or of "
-        "to_reference()"
+        "the kernels of DynamicDotGAT have no second derivatives; take them in float32, without autocast, under "
+        "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)"
     )
 
 

@@ -19,7 +19,8 @@ class DotGAT(nn.Module):
     """The static network: agents that each see some entries of a whole matrix talk `message_steps` times.
 
     The dynamic network with a single time and without memory: `num_features` is the number of entries, times by
-    columns. Heads make outputs of its states.
+    columns. Heads make outputs of its states. `core.state_of_reference` and `core.reference_state` convert weights of
+    the core of a `DotGATReference`, both ways.
 
     Attributes:
         config: sizes and switches; `memory` and `num_outputs` are not used.

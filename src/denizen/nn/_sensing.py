@@ -13,11 +13,18 @@ _TRIES = 20
 
 def sense_columns(num_agents: int, num_features: int, share: float, seed: int = 0) -> Tensor:
     """Each agent sees `round(share * num_features)` columns, at least one: float32 `[agents, features]` of 0 and 1."""
+    _check_sizes(num_agents=num_agents, num_features=num_features)
     if not 0 <= share <= 1:
         raise InputError(f"share={share}: expected a number from 0 to 1")
     seen = max(1, round(share * num_features))
     order = torch.rand(num_agents, num_features, generator=torch.Generator().manual_seed(seed)).argsort(1)
     return torch.zeros(num_agents, num_features).scatter(1, order[:, :seen], 1.0)
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, value in sizes.items():
+        if value < 1:
+            raise InputError(f"{name}={value}: expected at least 1 to be seen")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,6 +78,7 @@ def sense_entries(
     Raises:
         InputError: an argument out of range, or no such known set after 20 draws.
     """
+    _check_sizes(num_agents=num_agents, times=times - hide_last, features=features)
     for name, value in (("density", density), ("share", share), ("inequality", inequality)):
         if not 0 <= value <= 1:
             raise InputError(f"{name}={value}: expected a number from 0 to 1")

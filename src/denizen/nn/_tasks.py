@@ -75,13 +75,19 @@ class NonlinearTarget:
 
     @classmethod
     def fit(cls, training: Tensor, seed: int = 0) -> "NonlinearTarget":
-        """From training series `[series, times, features]`."""
+        """From training series `[series, times, features]`.
+
+        Raises:
+            InputError: they do not vary.
+        """
         features = training.shape[-1]
         generator = torch.Generator().manual_seed(seed)
         used = torch.randperm(features, generator=generator)[: max(1, round(_USED_COLUMNS * features))]
         weights = torch.zeros(features).scatter(0, used, torch.randn(len(used), generator=generator))
         sums = training[:, :-1] @ weights.to(training.device)
         mean, std = float(sums.mean()), float(sums.std(correction=0))
+        if not std > 0:
+            raise InputError(f"NonlinearTarget.fit: sums of the training series have spread {std}: there is no scale")
         z, low, high = ((sums - mean) / std).double(), 1e-3, 1e3
         for _ in range(_BISECTIONS):
             middle = (low * high) ** 0.5
