@@ -85,7 +85,7 @@ def test_more_agents_than_two_ends_fit_into_a_number(monkeypatch):
         {"source": torch.tensor([0, 3, 1])}, {"target": torch.tensor([0, -1, 1])}, {"target": torch.tensor([0, 1])},
         {"source": torch.tensor([0.0, 1.0, 2.0])}, {"source": torch.tensor([[0, 1, 2]])}, {"source": [0, 1, 2]},
         {"num_agents": None}, {"num_agents": True}, {"num_agents": 0}, {"duplicates": "drop"}, {"self_loops": "error"},
-        {"self_loops": "dorp"}, {"weight": torch.tensor([1.0, -1.0, 1.0])}, {"weight": torch.tensor([1.0, 1.0])},
+        {"self_loops": "hamlet"}, {"weight": torch.tensor([1.0, -1.0, 1.0])}, {"weight": torch.tensor([1.0, 1.0])},
         {"weight": torch.tensor([1.0, float("nan"), 1.0])}, {"weight": torch.tensor([1, 1, 1])}, {"directed": None},
     ],
 )  # fmt: skip
