@@ -33,6 +33,7 @@ CASES = {  # agents, samples, times, width, heads, steps, rate, memory, talk
     "several tiles": (3, 4, 20, 16, 1, 1, 0.5, True, True),
     "many agents": (17, 1, 3, 32, 1, 1, 0.0, True, True),
     "no memory": (5, 2, 7, 32, 2, 2, 0.1, False, True),
+    "mlp alone": (1, 2, 7, 32, 2, 2, 0.1, False, False),
     "nobody talks": (1, 2, 7, 32, 2, 2, 0.1, True, False),
 }
 

@@ -247,6 +247,14 @@ def test_baselines_by_hand():
     assert found == {"last value": 1.0, "last value, alone": 0.5, "most frequent class": 1.0}
 
 
+def test_a_linear_map_looks_where_the_answer_is():
+    """A row of white noise tells nothing of the one before it."""
+    found = dotgat.baselines(dotgat.draw(tiny(task="nonlin_function", kernel="whitenoise", processes=200)))
+    assert found["linear"] < 0.3 * found["mean"]
+    assert found["linear"] < found["linear, alone"]
+    assert "last value" not in found
+
+
 def test_a_manifest_tells_what_is_seen_and_who_can_talk(tmp_path):
     dotgat.train(tiny(epochs=1), tmp_path / "columns")
     facts = Folder.open(tmp_path / "columns").manifest["data"]

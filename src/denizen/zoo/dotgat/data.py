@@ -103,8 +103,8 @@ def baselines(data: Data) -> dict[str, float]:
 
     Mean squared error for values, accuracy for classes. "Alone" is what single agents reach on average from the columns
     that they see: the last value where they see it and elsewhere the mean of the training split, or of the columns that
-    they see; least squares on their current row; the largest of the columns that they see. Without "alone", all columns
-    are seen.
+    they see; least squares on their current row, or on the one before, of which nonlin_function is made; the largest of
+    the columns that they see. Without "alone", all columns are seen.
     """
     if data.task.name == "lrmc":
         assert data.known is not None
@@ -112,7 +112,10 @@ def baselines(data: Data) -> dict[str, float]:
         mean = (wanted * known).sum(1, keepdim=True) / known.sum()
         return {"mean of known entries": float((mean - wanted).square()[:, ~known].mean())}
     every = data.task.every_time
-    now = {name: (x if every else x[:, -1:]).flatten(0, 1) for name, x in data.inputs.items()}
+    looked = data.inputs
+    if data.task.name == "nonlin_function":  # made of the row before, which memory has; nothing is before the first
+        looked = {name: pad(x[:, :-1], (0, 0, 1, 0)) for name, x in looked.items()}
+    now = {name: (x if every else x[:, -1:]).flatten(0, 1) for name, x in looked.items()}
     wanted = {name: (y if every else y[:, None]).flatten(0, 1) for name, y in data.targets.items()}
     columns = data.sensing[:, :-1] > 0  # without the ones
     if data.task.classes:
@@ -125,7 +128,7 @@ def baselines(data: Data) -> dict[str, float]:
         }
     mean = wanted["training"].mean(0)
     found = {"mean": float((mean - wanted["test"]).square().mean())}
-    if wanted["test"].shape[-1] == now["test"].shape[-1] - 1:
+    if data.task.name != "nonlin_function":
         last = now["test"][:, :-1]
         found["last value"] = float((last - wanted["test"]).square().mean())
         for name, others in (
