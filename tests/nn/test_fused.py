@@ -221,6 +221,23 @@ def test_worlds_are_samples(device):
             torch.vmap(lambda gain: run_with(gain, h))(torch.stack([weights[0]] * 3))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_worlds_drop_different_units(device):
+    h, weights, _, (times, heads, steps, _, eps) = some_case("all", device)
+
+    def run(h):
+        seed = torch.randint(2**31, (1,), device=device)
+        return _fused.message_steps(h, *weights, seed, times, heads, steps, 0.5, eps, False)[0]
+
+    with torch.no_grad():
+        for found in (
+            torch.vmap(run, randomness="different")(torch.stack([h, h])),
+            torch.vmap(lambda _: run(h), randomness="different")(torch.zeros(2, device=device)),
+        ):
+            assert found.isfinite().all()
+            assert not torch.equal(found[0], found[1])
+
+
 @pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreter's process")
 def test_launches(launched):
     """Five for a step forward and eight back: nothing but these and the casts of four matrices touches the rows."""

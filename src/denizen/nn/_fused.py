@@ -238,11 +238,15 @@ torch.library.register_autograd("denizen::message_steps_backward", _twice)
 
 @_library.vmap_rule("message_steps")
 def _(info, in_dims, h, *rest):  # type: ignore[no-untyped-def]
-    if any(dim is not None for dim in in_dims[1:]):
+    *weights, seed = in_dims[1:12]
+    if any(dim is not None for dim in weights):
         raise ModelError(
             "the weights of a DynamicDotGAT differ between worlds; run one network for each set of weights"
         )
-    folded = h.movedim(in_dims[0], 1)  # worlds are samples: between agents and rows
+    if seed is not None:  # one will do: what is dropped follows from the place as well
+        rest = (*rest[:10], rest[10].select(seed, 0), *rest[11:])
+    batched = h.expand(info.batch_size, *h.shape) if in_dims[0] is None else h.movedim(in_dims[0], 0)
+    folded = batched.movedim(0, 1)  # worlds are samples: between agents and rows
     out, between, qkvs, *matrices = message_steps(folded.flatten(1, 2), *rest)
     states = [
         out.unflatten(1, (info.batch_size, -1)),
