@@ -2,8 +2,12 @@
 
 import json
 import signal
+from pathlib import Path
 
 import pytest
+
+from denizen.app._experiment import Experiment, Goodhart, begin
+from denizen.errors import ConfigError
 
 SMALL = [
     "experiment", "goodhart", "--modes", "ground_truth", "proxy", "--steps", "256", "--seeds", "1", "--worlds", "4",
@@ -51,6 +55,20 @@ def test_wrong_words_are_named(denizen, tmp_path):
     assert "did you mean 'proxy'" in err
     assert denizen("experiment", "goodhart", "--worlds", "0")[0] == 2
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_wrong_flag_does_not_bind_the_folder(tmp_path):
+    begin(tmp_path / "out", {"steps": "abc"})
+    begin(tmp_path / "out", {"steps": "300"})  # nothing had been trained
+    (tmp_path / "out/cartpole").mkdir()
+    begin(tmp_path / "out", {"steps": "300"})
+    with pytest.raises(ConfigError, match="steps 300, not 400"):
+        begin(tmp_path / "out", {"steps": "400"})
+
+
+def test_a_mode_that_is_named_twice_counts_once():
+    command = Experiment("goodhart", ("proxy", "proxy"), "256", 1, 4, 20, out=Path("exp"))
+    assert [mode for mode, _, _ in Goodhart(command)._trainings()] == ["proxy"]
 
 
 LEARNERS = [

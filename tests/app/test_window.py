@@ -44,8 +44,8 @@ def test_every_picture_is_shown_scaled_with_its_caption(dummy, monkeypatch):
     assert shown[2][2].startswith("a world | step 2 | space: pause")
 
 
-@pytest.mark.parametrize("end", ["escape", "close"])
-def test_a_closed_window_ends_it(dummy, end):
+@pytest.mark.parametrize(("end", "speed"), [("escape", 1000.0), ("close", 1000.0), ("close", float("inf"))])
+def test_a_closed_window_ends_it(dummy, end, speed):
     seen = []
 
     def pressed():
@@ -55,7 +55,7 @@ def test_a_closed_window_ends_it(dummy, end):
                 pygame.event.post(pygame.event.Event(event[0], **event[1]))
             yield picture
 
-    _window.show(pressed(), 1000.0, "a world")
+    _window.show(pressed(), speed, "a world")
     assert seen == [0, 1, 2]
 
 

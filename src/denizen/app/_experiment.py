@@ -89,7 +89,7 @@ def begin(out: Path, facts: dict[str, Any]) -> None:
     from denizen.run._atomic import write_atomic
 
     file = out / NAME
-    if file.exists():
+    if any(path != file for path in out.glob("*")) and file.exists():  # else a wrong flag had ended it at once
         try:
             known = json.loads(file.read_text())
         except (OSError, ValueError) as error:
@@ -235,7 +235,8 @@ class Goodhart:
     def _modes(self) -> tuple[str, ...]:
         from denizen.zoo.foraging import MODES
 
-        return self.command.modes or tuple(name for name, mode in MODES.items() if mode.in_all)
+        given = tuple(dict.fromkeys(self.command.modes))  # a mode named twice is trained, and counts, once
+        return given or tuple(name for name, mode in MODES.items() if mode.in_all)
 
     def _trainings(self) -> Iterator[tuple[str, int, Path]]:
         from denizen.zoo.foraging import MODES

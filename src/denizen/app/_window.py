@@ -58,14 +58,15 @@ class _Window:
         """Until the next picture is due; whether there is to be one."""
         pygame, began = self._pygame, self._pygame.time.get_ticks()
         self._step = False
-        while not self._step and (self._paused or pygame.time.get_ticks() - began < 1000 / self._speed):
+        while True:  # at any speed the window is asked once whether it was closed
             for event in pygame.event.get():
                 if event.type == pygame.QUIT or (event.type == pygame.KEYDOWN and event.key == pygame.K_ESCAPE):
                     return False
                 if event.type == pygame.KEYDOWN:
                     self._press(event.key)
+            if self._step or not (self._paused or pygame.time.get_ticks() - began < 1000 / self._speed):
+                return True
             pygame.time.wait(5)
-        return True
 
     def _press(self, key: int) -> None:
         pygame = self._pygame
