@@ -169,7 +169,8 @@ def _again(rows: dict[str, dict[str, Any]], replays: dict[str, tuple[Case, Calla
             ratio = {"median": middle[name] / middle[PRODUCT], "best": min(times[name]) / min(times[PRODUCT])}
             if "device_us" in rows[name]:
                 ratio["device"] = rows[name]["device_us"] / rows[PRODUCT]["device_us"]
-            report.add("ratio", common | {"of": name, "to": PRODUCT, **ratio}) if name != PRODUCT else None
+            row = common | {"of": name, "to": PRODUCT, **ratio, "valid": rows[name]["valid"]}
+            report.add("ratio", row) if name != PRODUCT else None
 
 
 def _timed(case: Case, args: argparse.Namespace) -> dict[str, Any]:
@@ -194,7 +195,8 @@ def table_part(args: argparse.Namespace, report: Report) -> None:
         rows = _step_group(_here(args.cases or (PRODUCT, "plain"), args), precision, batch, verdict, args, report,
                            "table")  # fmt: skip
         if {PRODUCT, "plain"} <= rows.keys():
-            report.add("claims", {"batch": batch, **claimed(rows["plain"], rows[PRODUCT])})
+            found = claimed(rows["plain"], rows[PRODUCT])
+            report.add("claims", {"batch": batch, "valid": verdict["ok"], **found})
 
 
 def modes_part(args: argparse.Namespace, report: Report) -> None:
