@@ -1,6 +1,7 @@
 """The ring alone: what comes out is what was put in, later changes of the sources or not; streams are used in order."""
 
 import contextlib
+import signal
 import threading
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 from denizen.errors import CapacityError
 from denizen.run import _ring
 from denizen.run._ring import Ring
+from denizen.run._snapshots import Kept
+from denizen.run._writer import Writer
 
 LAYOUT = [((2, 5), torch.int8), ((3,), torch.float32)]
 
@@ -259,3 +262,22 @@ def test_copies_from_the_device_while_it_goes_on():
     thread.join()
     assert all(holds(tensors, k) for k, tensors in seen)
     assert ring._free[0].buffer.is_pinned()
+
+
+def test_an_interrupt_of_the_last_flush_comes_between_two_buffers():
+    ring, written = Ring(torch.device("cpu"), LAYOUT, 3), []
+
+    class Sink(Kept):
+        def write(self, place, arrays):
+            signal.raise_signal(signal.SIGINT)
+            written.append(place)
+
+    for k in range(3):
+        ring.put(filling(k), k)
+    writer = Writer(ring, Sink())
+    for left in (2, 1, 0):
+        with pytest.raises(KeyboardInterrupt):
+            writer.flush()
+        assert (len(ring.filled), len(ring._free)) == (left, 3 - left)
+    writer.flush()
+    assert written == [0, 1, 2]

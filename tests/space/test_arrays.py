@@ -120,3 +120,10 @@ def test_made_where_the_tensors_are(weighted):
     assert dropped.num_edges < graph.num_edges
     with pytest.raises(DataError, match="ids go from 0 to 99"):
         Graph.from_edges(there[0], there[1], 100)
+
+
+def test_weights_in_bfloat16():
+    weight = torch.tensor([0.5, 2.0], dtype=torch.bfloat16)
+    graph = Graph.from_edges(torch.tensor([1, 0]), torch.tensor([0, 1]), 2, weight=weight)
+    assert graph.weight.tolist() == [0.5, 2.0]
+    assert graph.weight.dtype == torch.float32

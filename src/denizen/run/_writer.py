@@ -80,7 +80,8 @@ class Writer:
         if not self.running:
             self.error = None
             while self.ring.filled:
-                self._write_oldest()
+                with uninterrupted():  # between two buffers, Ctrl-C finds each in the ring
+                    self._write_oldest()
             self.sink.sync()
             return
         with self.ring.changed:

@@ -280,7 +280,10 @@ class Graph:
 
 
 def _host(values: Any) -> np.ndarray:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if not isinstance(values, Tensor):
+        return np.asarray(values)
+    values = values.detach().cpu()
+    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()  # NumPy has no bfloat16
 
 
 def _flatten(graph: Graph) -> tuple[list[Any], Any]:
