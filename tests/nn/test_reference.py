@@ -83,6 +83,7 @@ def test_batch_of_one_and_views():
         ({"social": "graph"}, "SmallWorld"),
         ({"social": SmallWorld(neighbours=3)}, "even"),
         ({"social": SmallWorld(freeze=2.0)}, "share from 0 to 1"),
+        ({"social": SmallWorld(seed=-1)}, "seed=-1"),
     ],
 )
 def test_wrong_configurations_are_refused(changes, part):

@@ -197,6 +197,7 @@ def test_a_disk_that_is_full_in_the_end_says_so(tmp_path, monkeypatch):
         ({"variant": "captured"}, "needs a CUDA device"),
         ({"variant": "quick"}, "expected one of reference"),
         ({"epochs": 0}, "at least 1"),
+        ({"seed": -1}, "seed=-1"),
         ({"agents": 2.5}, "agents=2.5: expected a whole number"),
         ({"task": "lrmc", "density": 1.0}, "none is left to complete"),
         ({"learning_rate": 0.0}, "above 0"),

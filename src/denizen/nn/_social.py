@@ -41,6 +41,8 @@ class SmallWorld:
                 f"SmallWorld(neighbours={self.neighbours!r}): expected an even whole number, half of them "
                 "on each side of the ring"
             )
+        if not isinstance(self.seed, int) or self.seed < 0:
+            raise InputError(f"SmallWorld(seed={self.seed!r}): expected a whole number, at least 0")
         self._edges(num_agents)
 
     def _edges(self, num_agents: int) -> tuple[np.ndarray, np.ndarray]:

@@ -91,7 +91,7 @@ class Settings:
         lowest = {
             "agents": 1, "times": 2, "features": 1, "rank": 1, "processes": 3, "realisations": 1, "hidden": 1,
             "heads": 1, "message_steps": 0, "neighbours": -1, "epochs": 1, "batch": 1, "accumulate": 1,
-            "validate_every": 1, "patience": 0,
+            "validate_every": 1, "patience": 0, "seed": 0,
         }  # fmt: skip
         for name, low in lowest.items():
             value = getattr(self, name)
