@@ -48,6 +48,12 @@ def test_rank_and_spread(mixing):
     )
 
 
+def test_processes_a_few_at_a_time(monkeypatch):
+    whole = nn.draw_series(7, 12, 5, rank=3, realisations=2)
+    monkeypatch.setattr("denizen.nn._series._MOST", 2 * 3 * 12**2)
+    assert torch.equal(nn.draw_series(7, 12, 5, rank=3, realisations=2).values, whole.values)
+
+
 def test_no_weights_are_divided_by_almost_nothing():
     weights, redrawn = nn.RandomMixing().draw(2000, 10, 2, torch.Generator().manual_seed(0))
     assert redrawn > 0

@@ -14,6 +14,7 @@ from denizen.nn._kernels import Kernel, Matern
 
 _JITTERS = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3)  # added to the diagonal, growing where Cholesky fails
 _SMALLEST_SUM = 0.1
+_MOST = 2**25  # entries of covariances at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,11 +108,14 @@ def draw_series(
     lags = torch.arange(times, dtype=torch.float64, device=device)
     covariance = kernel.covariance(lags, speed.repeat(num_processes), generator)
     apart = (lags[:, None] - lags).abs().long()
-    root = _root(covariance[:, apart]).view(num_processes, rank, times, times)
     noise = torch.randn(
         num_processes, realisations, rank, times, 1, dtype=torch.float64, generator=generator, device=device
     )
-    factors = (root[:, None] @ noise)[..., 0].transpose(-1, -2)  # [processes, realisations, times, rank]
+    found, some = [], max(1, _MOST // (rank * times**2))  # processes at a time: covariances of all would fill a memory
+    for rows, own in zip(covariance.view(num_processes, rank, times).split(some), noise.split(some), strict=True):
+        root = _root(rows.flatten(0, 1)[:, apart]).view(-1, rank, times, times)
+        found.append((root[:, None] @ own)[..., 0].transpose(-1, -2))
+    factors = torch.cat(found)  # [processes, realisations, times, rank]
     return _finished(factors @ weights[:, None].transpose(-1, -2), redrawn, {
         "seed": seed, "rank": rank, "kernel": type(kernel).__name__, "mixing": type(mixing).__name__,
     })  # fmt: skip
