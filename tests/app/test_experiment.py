@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from denizen.app._experiment import Experiment, Goodhart, begin
+from denizen.app._experiment import Experiment, Goodhart, begin, trained
 from denizen.errors import ConfigError
+from denizen.run._atomic import locked
 
 SMALL = [
     "experiment", "goodhart", "--modes", "ground_truth", "proxy", "--steps", "256", "--seeds", "1", "--worlds", "4",
@@ -69,6 +70,30 @@ def test_a_wrong_flag_does_not_bind_the_folder(tmp_path):
 def test_a_mode_that_is_named_twice_counts_once():
     command = Experiment("goodhart", ("proxy", "proxy"), "256", 1, 4, 20, out=Path("exp"))
     assert [mode for mode, _, _ in Goodhart(command)._trainings()] == ["proxy"]
+
+
+def test_a_training_that_was_killed_before_its_first_save_begins_anew(tmp_path, monkeypatch):
+    from denizen.rl import _train
+
+    def killed(loop):
+        raise KeyboardInterrupt
+
+    settings = {"world_name": "cartpole", "algo": "ppo", "steps": "256", "set": {}, "world": {}, "policy": {}}
+    with monkeypatch.context() as patched:
+        patched.setattr(_train.Iteration, "warm_up", killed)
+        with pytest.raises(KeyboardInterrupt):
+            trained(settings, 0, tmp_path / "seed-0", device="cpu", show=False)
+    trained(settings, 0, tmp_path / "seed-0", device="cpu", show=False)
+    assert json.loads((tmp_path / "seed-0/manifest.json").read_text())["status"] == "finished"
+
+
+def test_an_experiment_at_work_is_left_alone(denizen, tmp_path):
+    (tmp_path / "exp").mkdir()
+    with locked(tmp_path / "exp"):
+        code, _, err = denizen(*LEARNERS)
+    assert code != 0
+    assert "another run is writing to it now" in err
+    assert not (tmp_path / "exp/cartpole").exists()
 
 
 LEARNERS = [

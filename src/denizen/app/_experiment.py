@@ -67,13 +67,18 @@ example:
     def __call__(self, console: "Console") -> int:
         """Train what is missing, evaluate what is missing, write the report."""
         from denizen.app._learners import Learners
+        from denizen.run._atomic import locked
 
         given = {n: v for n, v in DEFAULTS[self.name].items() if getattr(self, n) is None}
         command = dataclasses.replace(self, out=self.out or Path("runs") / self.name, **given)
         for name in ("seeds", "worlds", "budget"):
             if getattr(command, name) < 1:
                 raise ConfigError(f"--{name} {getattr(command, name)}: expected a whole number, at least 1")
-        page = Learners(command).run(console) if self.name == "learners" else Goodhart(command).run(console)
+        assert command.out is not None
+        experiment = Learners(command) if self.name == "learners" else Goodhart(command)
+        begin(command.out, experiment.facts())
+        with locked(command.out):  # what a killed one left is removed
+            page = experiment.run(console)
         console.print(f"report: {page}")
         if self.quiet:
             print(command.out)
@@ -89,7 +94,8 @@ def begin(out: Path, facts: dict[str, Any]) -> None:
     from denizen.run._atomic import write_atomic
 
     file = out / NAME
-    if any(path != file for path in out.glob("*")) and file.exists():  # else a wrong flag had ended it at once
+    begun = any(path.name not in (NAME, ".lock") for path in out.glob("*"))  # else a wrong flag had ended it at once
+    if begun and file.exists():
         try:
             known = json.loads(file.read_text())
         except (OSError, ValueError) as error:
@@ -126,7 +132,7 @@ def trained(settings: dict[str, Any], seed: int, folder: Path, *, device: str | 
     if known is not None and known["checkpoint"] is not None:
         resume(folder, made.env, made.policy, made.algorithm, device=device, progress=show)
         return
-    if known is not None:  # killed before its first save
+    if (folder / "log.txt").exists():  # killed before its first save
         shutil.rmtree(folder)
     train(
         made.env, made.policy, made.algorithm, made.steps, seed=seed, device=device, folder=folder, progress=show,
@@ -150,7 +156,15 @@ class Goodhart:
     def __init__(self, command: Experiment) -> None:
         """Args:
         command: with its defaults filled in.
+
+        Raises:
+            ConfigError: an unknown mode.
         """
+        from denizen.zoo.foraging import MODES
+
+        for mode in command.modes:
+            if mode not in MODES:
+                raise ConfigError(f"--modes {mode}: unknown; {nearest(mode, MODES)}")
         assert command.out is not None
         assert command.worlds is not None
         assert command.budget is not None
@@ -161,8 +175,6 @@ class Goodhart:
         from denizen.zoo.foraging.evaluate import joined
         from denizen.zoo.foraging.report import write_report
 
-        self._check()
-        begin(self.out, self._facts())
         results: dict[str, list[Any]] = {}
         scenes: dict[str, list[Any]] = {}
         ways: dict[str, dict[str, list[Any]]] = {}
@@ -213,18 +225,12 @@ class Goodhart:
     def _told(self) -> dict[str, str]:
         """What a reader of the report needs to know."""
         env: Any = self._env(self._modes()[0])
-        told = {name: str(value) for name, value in self._facts().items()}
+        told = {name: str(value) for name, value in self.facts().items()}
         told |= {"grid_lifetime": env.grid_lifetime, "evaluation seeds": str(EVALUATION_SEEDS)}
         return told | told_facts(self.command)
 
-    def _check(self) -> None:
-        from denizen.zoo.foraging import MODES
-
-        for mode in self.command.modes:
-            if mode not in MODES:
-                raise ConfigError(f"--modes {mode}: unknown; {nearest(mode, MODES)}")
-
-    def _facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
+        """What must stay as it is."""
         command = self.command
         kept = {f.name: getattr(command, f.name) for f in dataclasses.fields(command)}
         for name in ("out", "device", "quiet"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from denizen.app._experiment import Experiment, begin, told_facts, trained
+from denizen.app._experiment import Experiment, told_facts, trained
 from denizen.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -97,14 +97,14 @@ class Learners:
 
     def run(self, console: "Console") -> Path:
         """Everything that is missing; the report."""
-        begin(self.out, self._facts())
         found: dict[str, dict[str, list[Outcome]]] = {}
         for world, arm, seed, folder in self._trainings():
             console.print(f"[bold]{world}[/], {arm}, seed {seed}: {folder}")
             found.setdefault(world, {}).setdefault(arm, []).append(self._outcome(world, arm, seed, folder))
         return write_report(self.out / "report", found, self._lines(), {**self._told(), **told_facts(self.command)})
 
-    def _facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
+        """What must stay as it is."""
         names = ("name", "steps", "seeds", "worlds", "budget")
         return {**{name: getattr(self.command, name) for name in names}, "modes": list(self.worlds)}
 
