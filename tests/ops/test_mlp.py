@@ -64,3 +64,21 @@ def test_within_a_compiled_loss(tools: Any) -> None:
         slopes.append([w.grad for w in given])
     for one, other in zip(*slopes, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("inputs", [4, 400])
+def test_tf32_is_off_by_its_rounding_only(inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
+    weights = [p.detach().cuda() for tower in towers(inputs, 64, 64, (3, 1), "tanh") for p in tower.parameters()]
+    double = [weight.double() for weight in weights]
+    x, grad = torch.randn(20_000, inputs).cuda(), torch.randn(20_000, 4).cuda()
+    x = (x > 1).to(torch.uint8) if inputs > _mlp.WIDEST else x
+    with ops.reference_only():
+        expected, first = ops.mlp(x if x.dtype == torch.uint8 else x.double(), double, "tanh")
+        slopes = _mlp.mlp_gradients(grad.double(), x, first, double, "tanh")
+    found, first = ops.mlp(x, weights, "tanh")
+    mine = _mlp.mlp_gradients(grad, x, first, weights, "tanh")
+    for one, exact in ((found, expected), (mine, slopes)):
+        assert (one - exact).abs().max() < 5e-3 * exact.abs().max()
+    assert torch.equal(mine, _mlp.mlp_gradients(grad, x, first, weights, "tanh"))
