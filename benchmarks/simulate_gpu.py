@@ -90,12 +90,12 @@ def row(model: dz.Model, steps: int, worlds: int, show: bool) -> dict[str, Any]:
     run = _cuda.captured(model, worlds)
     ready = time.perf_counter() - began
     peak = torch.cuda.max_memory_allocated() / 2**30
+    told = run.extend(40).stats(count=True)  # in the middle of the epidemic; before the replays, which begin anew
     long = _cuda.replay_ms(run, 512) if steps == DAYS else None
     launches, busy, top = _cuda.kernels(run)
     if show:
         print("\n".join(f"    {line}" for line in top))
     ms = _cuda.replay_ms(run, steps)
-    told = run.extend(40).stats(count=True)  # in the middle of the epidemic
     roofline = {
         name: told[name] for name in ("bytes_needed_per_step", "bytes_moved_per_step", "copy_share", "busy_share")
     }
