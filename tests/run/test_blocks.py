@@ -121,3 +121,25 @@ def test_digests_are_the_same_made_beside_the_writing(tmp_path, monkeypatch, eac
     with pytest.raises(StorageError, match="ZeroDivisionError"):
         sinks[0].write(7, [values])
     assert len(sinks[0].digests) == 7
+
+
+def test_a_disk_that_is_full_when_arrays_are_made(tmp_path, monkeypatch):
+    written, whole = [], _blocks.write_atomic
+
+    def full(path, data, named=True):
+        if len(written) == 2:
+            raise OSError(28, "No space left on device")
+        written.append(path)
+        whole(path, data, named)
+
+    sink = _zarr.ZarrSnapshots(tmp_path, {name: Form("int8", "int8") for name in "abc"}, str)
+    values = [np.full((1, 2, 3), k, np.int8) for k in range(3)]
+    with monkeypatch.context() as patched:
+        patched.setattr(_blocks, "write_atomic", full)
+        with pytest.raises(StorageError, match="No space left"):
+            sink.write(0, values)
+    sink.trim(0)
+    sink.write(0, values)
+    sink.sync()
+    assert all(np.array_equal(sink.read(0, k), values[k][0]) for k in range(3))
+    assert np.array_equal(zarr.open(tmp_path / "snapshots", mode="r")["c"][:, 0], values[2][0])

@@ -72,7 +72,7 @@ class Blocks:
 
     def create(self, attributes: dict[str, Any]) -> None:
         """Write the metadata of an array without snapshots."""
-        _make(self.path, self.path.parent)
+        _make(self.path, self.path.parent.parent)
         write_atomic(self.path / META, json.dumps(self._meta(0, attributes), indent=1).encode())
 
     def length(self) -> int:

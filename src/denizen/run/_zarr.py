@@ -161,13 +161,13 @@ class ZarrSnapshots:
                 raise DataError(f"{self._root}: its arrays have different numbers of snapshots to a chunk")
         elif arrays is not None:
             each = max(1, min(EACH, GATHERED // max(sum(values.nbytes for values in arrays), 1)))
-            create_group(self._root)
             blocks = [
                 Blocks.planned(self._root / name, values.shape, values.dtype, each)
                 for name, values in zip(self._forms, arrays, strict=True)
             ]
             for block, form in zip(blocks, self._forms.values(), strict=True):
                 block.create({"denizen": dataclasses.asdict(form)} if form.stored != form.dtype else {})
+            create_group(self._root)  # last: what failed half-way is made again
             self._blocks = blocks
         return self._blocks
 
