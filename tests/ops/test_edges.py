@@ -1,6 +1,7 @@
 """Ops where kernels have their edges: hubs, lone and empty graphs, odd sizes, many worlds, strides, repeats."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from denizen import ops
 from denizen.errors import InputError
+from denizen.ops import _library
 from denizen.ops._neighbours import from_fixed
 
 BITS, BOUND = 30, 200.0  # of fixed point
@@ -233,3 +235,35 @@ def test_the_way_changes_no_bit(tools: Any, chosen: str | float | None, dtype: t
 def test_a_direction_that_is_none() -> None:
     with pytest.raises(InputError, match="'sideways', expected 'push'"), ops.direction("sideways"):
         pass
+
+
+class OfAGpu(torch.Tensor):
+    """A tensor that says it is on a GPU."""
+
+    is_cuda = True  # type: ignore[assignment]
+
+
+def test_ops_launch_on_the_device_of_their_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton launches on CUDA's current device, wherever the tensors are."""
+    seen: list[Any] = []
+
+    @contextlib.contextmanager
+    def device_of(tensor: Tensor) -> Iterator[None]:
+        seen.append(tensor)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    host, there = torch.zeros(3), torch.zeros(3).as_subclass(OfAGpu)
+    assert _library._on_its_device(lambda *args: len(args))(host, 7, there) == 3
+    assert seen[0] is there
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_on_a_device_that_is_not_the_current_one() -> None:
+    codes, table = torch.arange(1000) % 5, torch.rand(1, 1, 5)
+    expected = ops.lookup(table, codes[None].to(torch.int8), None)
+    found = ops.lookup(table.to("cuda:1"), codes[None].to("cuda:1", torch.int8), None)
+    assert torch.equal(found.cpu(), expected)
+    counts = ops.histogram(codes[None].to("cuda:1", torch.int8), None, 1, 5)
+    assert counts.cpu().tolist() == [[[200] * 5]]

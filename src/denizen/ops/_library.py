@@ -112,8 +112,20 @@ def _registered(function: Callable[..., Any], mutates: tuple[str, ...]) -> Calla
     name = f"denizen::{function.__name__}"
     schema = torch.library.infer_schema(function, mutates_args=mutates)
     torch.library.define(name, schema, tags=torch.Tag.pt2_compliant_tag)
-    torch.library.impl(name, ("cpu", "cuda"), function)
+    torch.library.impl(name, "cpu", function)
+    torch.library.impl(name, "cuda", _on_its_device(function))
     return getattr(torch.ops.denizen, function.__name__).default
+
+
+def _on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function during which CUDA's current device, on which Triton launches, is that of its tensors."""
+
+    @functools.wraps(function)
+    def there(*args: Any, **more: Any) -> Any:
+        with torch.cuda.device_of(next(arg for arg in args if isinstance(arg, Tensor) and arg.is_cuda)):
+            return function(*args, **more)
+
+    return there
 
 
 def vmap_rule(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
