@@ -1,7 +1,9 @@
 """Budgets on CUDA: with stand-ins for torch's warnings on the CPU, and on a GPU where there is one."""
 
+import ast
 import math
 import runpy
+import sys
 import threading
 import warnings
 from collections import defaultdict
@@ -11,7 +13,7 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen._watch import _standins, _sync
+from denizen._watch import _places, _standins, _sync
 from denizen._watch._faults import kind_of_read
 from denizen._watch._on_cuda import heard_on_cuda
 from denizen._watch._places import Place
@@ -164,6 +166,16 @@ def test_lists_as_index_and_numbers_to_write(cuda, x):
         torch.ops.aten.index_put_(x, [row], number), x[late]
     found = [(one.kind, one.counted) for one in guard.report.findings]
     assert found == [("h2d-index", True), ("h2d-fresh", False)]
+
+
+def test_what_an_expression_says_of_a_subscript():
+    """Texts of a list by a number of the device are a read, wherever the list is kept; a tensor's rows a copy."""
+    model = torch.nn.Linear(2, 2)
+    model.names, model.table = ["a", "b"], torch.ones(2)
+    frame = sys._getframe()
+    said = ["model.names[0]", "model.table[0]", "model.weight[0]", "model.forward(1)[0]", "names[0]", "x.math.sqrt(2)"]
+    found = [_places._meant(ast.parse(text, mode="eval").body, frame) for text in said]
+    assert found == ["__index__", "__getitem__", "__getitem__", "__getitem__", "__index__", "sqrt"]
 
 
 def test_whatever_printing_reads_is_printing():

@@ -143,6 +143,20 @@ def test_wrong_use_is_refused(call, words):
         call()
 
 
+def test_a_step_of_which_nothing_runs_is_refused():
+    def train():
+        while True:
+            yield torch.ones(3).sum()
+
+    async def later():
+        torch.ones(3).sum()
+
+    with pytest.raises(InputError, match=r"gives a generator.*next"):
+        dz.doctor(train)
+    with pytest.raises(InputError, match="gives a coroutine"):
+        dz.doctor(later)
+
+
 def test_an_error_of_the_step_passes_through():
     def make(device):
         def step():

@@ -13,7 +13,7 @@ from denizen.perf._doctor_diagnosis import at
 from denizen.perf._doctor_estimate import estimated
 from denizen.perf._doctor_rank import LEAD, Trial
 from denizen.perf._doctor_subject import Subject
-from denizen.perf._doctor_switches import no_graph_kept, no_scaler
+from denizen.perf._doctor_switches import no_debugging, no_graph_kept, no_scaler
 
 PLACE = Place("model.py", 3, "step")
 
@@ -140,3 +140,14 @@ def test_graphs_are_freed_where_they_are_not_kept():
         loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="second time"):
         loss.backward()
+
+
+def test_deterministic_algorithms_that_only_warn_stay_so():
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with no_debugging():
+            assert not torch.are_deterministic_algorithms_enabled()
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -76,6 +76,41 @@ def test_what_does_not_fit_takes_the_layers(at_once):
     assert seen.grad.any()
 
 
+def test_code_of_others_within_a_policy_runs(at_once):
+    """A hook, a layer that derives from torch's, a policy that looks otherwise: the layers, which run them."""
+
+    class Noisy(torch.nn.Linear):
+        def forward(self, input):
+            return super().forward(input) + 1
+
+    class Scaled(dz.rl.ActorCritic):
+        def forward(self, observation, *args, **kwargs):
+            return super().forward(observation / 2, *args, **kwargs)
+
+    hooked, derived, scaled = (dz.rl.mlp(CartPole(), (8, 8)) for _ in range(3))
+    seen = []
+    hooked.body[1].register_forward_hook(lambda module, given, out: seen.append(out))
+    derived.body[1] = Noisy(4, 8)
+    scaled.__class__ = Scaled
+    looks, memory = torch.randn(5, 4), torch.zeros(5, 0)
+    for policy in (hooked, derived, scaled):
+        judged, value = policy.with_value(looks, memory)
+        plain = policy(looks, memory)
+        assert torch.equal(judged.actions.log_probs, plain.actions.log_probs)
+        assert torch.equal(value, policy.head.value(plain.features))
+    assert len(seen) == 2
+    assert not at_once
+
+
+def test_what_asks_for_hooks_is_one_graph(at_once, monkeypatch):
+    monkeypatch.setattr(ops, "fits", lambda weights: True)
+    policy = dz.rl.mlp(CartPole(), (8, 8))
+    looks, memory = torch.randn(5, 4), torch.zeros(5, 0)
+    compiled = torch.compile(lambda looks: policy.with_value(looks, memory)[1], backend="eager", fullgraph=True)
+    assert torch.equal(compiled(looks), policy.with_value(looks, memory)[1])
+    assert at_once
+
+
 @pytest.mark.slow
 def test_updates_are_those_of_the_layers(at_once, monkeypatch):
     env = CartPole()

@@ -114,6 +114,32 @@ def test_rows_of_a_critic_that_are_filled_up_change_no_number(monkeypatch, prepa
     assert {name: value.shape for name, value in policy.state_dict().items()} == keys
 
 
+def test_a_critic_with_a_layer_of_others_keeps_its_parameters(monkeypatch):
+    class Own(nn.Module):
+        def forward(self, input):
+            return input
+
+    monkeypatch.setattr(_critic, "_pays", lambda tensor: True)
+    policy = dz.rl.ActorCritic(
+        CartPole(), nn.Sequential(nn.Flatten(), nn.Linear(4, 6)), critic=_critic.Critic(nn.Linear(6, 4), Own())
+    )
+    before = list(policy.parameters())
+    with policy.prepared(torch.bfloat16):
+        pass
+    assert all(a is b for a, b in zip(policy.parameters(), before, strict=True))
+
+
+def test_hooks_on_convolutions_are_called(monkeypatch):
+    net, seen = Planes((2, 4, 4), (3,), 8), []
+    monkeypatch.setattr("denizen.rl._planes.spreads", lambda tensor: True)
+    looks = torch.rand(2, 2, 4, 4)
+    net(looks)
+    assert not seen
+    net[0].register_forward_hook(lambda module, given, out: seen.append(out.shape))
+    net(looks)
+    assert seen == [(2, 3, 4, 4)]
+
+
 @pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
 @pytest.mark.parametrize(
     "norm", [nn.utils.spectral_norm, nn.utils.weight_norm, nn.utils.parametrizations.spectral_norm]

@@ -179,11 +179,15 @@ def _meant(said: ast.expr | None, frame: FrameType) -> str:
 
 
 def _is_tensor(said: ast.expr, frame: FrameType) -> bool:
-    """Whether an expression is a tensor, as far as names tell; what is no name is held for one."""
-    return not isinstance(said, ast.Name) or isinstance(_value(said, frame), torch.Tensor)
+    """Whether an expression is a tensor, as far as names tell; what they do not tell of is held for one."""
+    value = _value(said, frame)
+    return isinstance(value, torch.Tensor) if value is not None else not isinstance(said, ast.Name)
 
 
 def _value(said: ast.expr, frame: FrameType) -> object:
+    """What a name holds, or what is under a name in an object; None where it is not known without running code."""
+    if isinstance(said, ast.Attribute):
+        return getattr(_value(said.value, frame), "__dict__", {}).get(said.attr)
     name = getattr(said, "id", "")
     return frame.f_locals.get(name, frame.f_globals.get(name))
 

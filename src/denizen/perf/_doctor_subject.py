@@ -43,7 +43,13 @@ class Subject:
     def __call__(self) -> None:
         """Do the next step; one that takes a single argument, and was given none, gets its number."""
         number, self._count = self._count, self._count + 1
-        self.step(*((number,) if self._numbered else self._args))
+        made = self.step(*((number,) if self._numbered else self._args))
+        if inspect.isgenerator(made) or inspect.iscoroutine(made):
+            made.close()
+            raise InputError(
+                f"doctor: the step gives a {type(made).__name__}, of which nothing has run; pass a function that does "
+                "one step, such as lambda: next(steps) with steps = train()"
+            )
 
     def exhausted(self, error: Exception) -> bool:
         """Whether an error only says that the data came to an end, and the step can be built anew.

@@ -39,6 +39,7 @@ def no_debugging() -> Generator[None]:
     """No detection of anomalies, and none to be switched on; no deterministic algorithms."""
     anomaly, nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
     switch, deterministic = torch.set_anomaly_enabled, torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     switch(False)
     torch.use_deterministic_algorithms(False)
     torch.set_anomaly_enabled = lambda *_, **__: None
@@ -47,7 +48,7 @@ def no_debugging() -> Generator[None]:
     finally:
         torch.set_anomaly_enabled = switch
         switch(anomaly, nan)
-        torch.use_deterministic_algorithms(deterministic)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from denizen import ops
 
 _READY = "ready_"
+_LAYERS = (nn.Linear, nn.Conv2d)
 
 
 class Planes(nn.Sequential):
@@ -38,7 +39,8 @@ class Planes(nn.Sequential):
 
     def forward(self, input: Tensor) -> Tensor:
         """Features `[rows, hidden]` of planes `[rows, channels, height, width]`."""
-        return self.spread_out(input) if spreads(input) and self._layers()[1:] else super().forward(input)
+        own = spreads(input) and self._layers()[1:] and as_it_is(self)
+        return self.spread_out(input) if own else super().forward(input)
 
     def spread_out(self, planes: Tensor) -> Tensor:
         """The form for CUDA; runs everywhere."""
@@ -88,6 +90,16 @@ class Planes(nn.Sequential):
         finally:
             for number in range(len(weights)):
                 delattr(self, f"{_READY}{number}")
+
+
+def as_it_is(module: nn.Module) -> bool:
+    """Whether nobody put code of his own into a module and its layers: a class that derives from a layer's, a hook."""
+    for part in module.modules():
+        hooks = part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks
+        foreign = any(isinstance(part, kind) and type(part).forward is not kind.forward for kind in _LAYERS)
+        if foreign or any(hooks):
+            return False
+    return True
 
 
 def spreads(tensor: Tensor) -> bool:

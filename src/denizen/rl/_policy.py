@@ -14,7 +14,7 @@ from denizen.errors import InputError
 from denizen.model import Box, Discrete, Env, Look
 from denizen.rl._critic import Critic
 from denizen.rl._distributions import Categorical, Distribution, Gaussian
-from denizen.rl._planes import Planes, spreads
+from denizen.rl._planes import Planes, as_it_is, spreads
 from denizen.rl._value import ValueHead
 
 FIRST_LOG_STD = 0.0
@@ -98,8 +98,8 @@ class ActorCritic(nn.Module):
                         if isinstance(layer, nn.Linear) and "weight" in layer._parameters:  # not made by weight_norm …
                             held.callback(layer._parameters.update, dict(layer._parameters))
                             _round(layer, dtype)
-                if isinstance(part, Critic):
-                    part.widen()
+                    if isinstance(part, Critic):
+                        part.widen()
             yield
 
     def _example(self) -> Tensor:
@@ -208,6 +208,8 @@ class ActorCritic(nn.Module):
     def _at_once(self, observation: Tensor, heads: list[nn.Linear], given: Tensor | None = None) -> Tensor | None:
         """What the heads of actor and critic give, side by side, as one operation; None where it does not fit."""
         if self.cell is not None or torch.is_autocast_enabled(observation.device.type):
+            return None
+        if type(self).forward is not ActorCritic.forward or not as_it_is(self):
             return None
         weights: list[Tensor] = []
         activations: set[str] = set()
