@@ -1,6 +1,8 @@
 """What findings cost: estimates from counts and rates, and what is taken out of a step; by substitution."""
 
 import dataclasses
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -151,3 +153,33 @@ def test_deterministic_algorithms_that_only_warn_stay_so():
         assert torch.is_deterministic_algorithms_warn_only_enabled()
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+NEWER = """
+import torch
+import denizen as dz
+from denizen.perf._bench_variant import Variant
+from denizen.perf._doctor_switches import tensor_cores
+from denizen.ops._library import takes_tf32
+
+matmul = torch.backends.cuda.matmul
+assert not takes_tf32(matmul)
+matmul.fp32_precision = "ieee"
+with tensor_cores():
+    assert takes_tf32(matmul)
+assert not takes_tf32(matmul)
+matmul.fp32_precision = "tf32"
+assert takes_tf32(matmul)
+a = torch.ones(600, 600)
+assert dz.doctor(lambda: a @ a).findings is not None
+assert dz.doctor(make=lambda device: lambda: a.to(device) @ a.to(device)).findings is not None
+with Variant("plain", tf32=False).active(torch.device("cpu")):
+    assert matmul.fp32_precision == "ieee"
+assert matmul.fp32_precision == "tf32"
+"""
+
+
+def test_the_newer_switch_for_tf32_is_no_error():
+    """Who sets it can read the older one no more; of the process, so in one of its own."""
+    done = subprocess.run([sys.executable, "-c", NEWER], capture_output=True, text=True, timeout=120, check=False)
+    assert not done.returncode, done.stderr

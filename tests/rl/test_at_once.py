@@ -102,6 +102,17 @@ def test_code_of_others_within_a_policy_runs(at_once):
     assert not at_once
 
 
+def test_layers_without_bias_and_other_actors_are_taken_as_they_are(at_once):
+    looks, memory = torch.randn(5, 4), torch.zeros(5, 0)
+    unbiased, other = dz.rl.mlp(CartPole(), (8, 8)), dz.rl.mlp(CartPole(), (8, 8))
+    unbiased.body[1] = torch.nn.Linear(4, 8, bias=False)
+    other.actor = torch.nn.Sequential(torch.nn.Linear(8, 2), torch.nn.Identity())
+    for policy in (unbiased, other):
+        assert policy.with_value(looks, memory)[1].shape == (5,)
+        assert policy(looks, memory, actor_only=True).actions.mode().shape == (5,)
+    assert not at_once
+
+
 def test_what_asks_for_hooks_is_one_graph(at_once, monkeypatch):
     monkeypatch.setattr(ops, "fits", lambda weights: True)
     policy = dz.rl.mlp(CartPole(), (8, 8))

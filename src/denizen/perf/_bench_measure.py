@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from denizen._watch import counting, profiled
 from denizen._watch._compiled import graphs_compiled
+from denizen.ops._library import takes_tf32
 from denizen.perf._bench_variant import Variant
 from denizen.tools._device import wait
 from denizen.tools._peak import peak_bytes
@@ -127,7 +128,7 @@ class _Products(TorchDispatchMode):
 
     def _precision(self, tensor: Tensor, name: str) -> str:
         switch: Any = torch.backends.cudnn if "conv" in name else torch.backends.cuda.matmul
-        if self._cuda and tensor.dtype is torch.float32 and switch.allow_tf32:
+        if self._cuda and tensor.dtype is torch.float32 and takes_tf32(switch):
             return "tf32"
         return str(tensor.dtype).removeprefix("torch.")
 

@@ -16,6 +16,7 @@ from denizen._watch._faults import METHODS
 from denizen._watch._observe import traits
 from denizen._watch._places import Place, locate
 from denizen._watch._recorder import unheard
+from denizen.ops._library import takes_tf32
 from denizen.perf._doctor_records import Copied, Matrix, Op, caller, memory, owner, user_frames, values
 from denizen.perf._doctor_source import loops_around
 
@@ -129,7 +130,7 @@ class Operations(TorchDispatchMode):
         place = locate(METHODS, self._thread)
         part = "optimizer" if self.optimizing else _part(place)
         op = Op(self._step, seen.name, seen.schema, place, part, order=self._order, autocast=self.autocast > 0)
-        op.fast = torch.get_float32_matmul_precision() != "highest"
+        op.fast = takes_tf32(torch.backends.cuda.matmul)
         self._order += 1
         if self.each is not None and not part:
             self.each()

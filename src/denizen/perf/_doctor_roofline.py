@@ -10,6 +10,7 @@ import torch
 
 from denizen._watch._copy_rate import copy_rate
 from denizen._watch._observe import SIMULATED
+from denizen.ops._library import takes_tf32
 from denizen.perf._doctor_ops import Operations
 from denizen.perf._doctor_phases import Profiled
 
@@ -107,11 +108,11 @@ def _ran(profiled: Profiled, step: float) -> dict[str, Any]:
 def product_rate(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
     """FLOP per second of a large product of matrices; measured once for each setting of precision."""
     threads = torch.get_num_threads() if device.type == "cpu" else 0
-    return _product_rate(device.type, device.index, threads, torch.get_float32_matmul_precision(), dtype)
+    return _product_rate(device.type, device.index, threads, takes_tf32(torch.backends.cuda.matmul), dtype)
 
 
 @functools.cache
-def _product_rate(kind: str, index: int | None, threads: int, precision: str, dtype: torch.dtype) -> float:
+def _product_rate(kind: str, index: int | None, threads: int, fast: bool, dtype: torch.dtype) -> float:
     device = torch.device(kind) if index is None else torch.device(kind, index)
     rows = ROWS.get(kind, 1024)
     with torch.no_grad():

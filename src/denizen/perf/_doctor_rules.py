@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from denizen._watch._places import USER, Place, role
+from denizen.ops._library import takes_tf32
 from denizen.perf._doctor_diagnosis import NOTE, WARNING, Diagnosis, at, period_of
 from denizen.perf._doctor_graphs import kept
 from denizen.perf._doctor_loops import loops
@@ -191,7 +192,7 @@ def _fp32(seen: Watched) -> list[Diagnosis]:
         op for op in seen.operations.ops
         if op.schema in PRODUCTS and op.dtype == torch.float32 and not op.autocast and not op.fast and not op.part
         and op.flops >= LARGE_PRODUCT
-        and (op.schema != "aten::convolution" or not torch.backends.cudnn.allow_tf32)
+        and (op.schema != "aten::convolution" or not takes_tf32(torch.backends.cudnn))
     ]  # fmt: skip
     found = []
     old = seen.device.type == "cuda" and torch.cuda.get_device_capability(seen.device)[0] < 8

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen.ops._library import tf32_switch
+
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Generator[None]:
@@ -26,12 +28,14 @@ def replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Generator[Non
 @contextlib.contextmanager
 def tensor_cores() -> Generator[None]:
     """Products of float32 matrices may use them."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
+    owner = torch.backends.cuda.matmul
+    name, value = tf32_switch(owner)
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        setattr(owner, name, before)
 
 
 @contextlib.contextmanager

@@ -114,14 +114,14 @@ def compiler() -> Fact:
 
 def tf32() -> Iterator[Fact]:
     """Whether float32 products and convolutions may use TF32."""
-    from denizen.tools._defaults import _tf32
+    from denizen.ops._library import tf32_switch
 
     matter = torch.cuda.is_available() and torch.version.hip is None
     matter = matter and torch.cuda.get_device_capability() >= TENSOR_CORES
     wanted = [("TF32 in matrix products", torch.backends.cuda.matmul, "torch.backends.cuda.matmul")]
     wanted += [("TF32 in convolutions", torch.backends.cudnn, "torch.backends.cudnn")]
     for name, owner, path in wanted:
-        field, on = _tf32(owner)
+        field, on = tf32_switch(owner)
         value = getattr(owner, field)
         state, evidence = "on" if value == on else "off", f"{path}.{field} is {value!r}"
         if not matter:

@@ -215,9 +215,12 @@ class ActorCritic(nn.Module):
         activations: set[str] = set()
         for body, head in zip((self.body, self.critic_body or self.body), heads, strict=False):
             layers = body.two_layers() if isinstance(body, Tower) else None
-            if layers is None or head.in_features != layers[1].out_features:
+            if layers is None or not isinstance(head, nn.Linear) or head.in_features != layers[1].out_features:
                 return None
-            weights += [tensor for layer in (*layers[:2], head) for tensor in (layer.weight, layer.bias)]
+            three = (*layers[:2], head)
+            if any(layer.bias is None for layer in three):
+                return None
+            weights += [tensor for layer in three for tensor in (layer.weight, layer.bias)]
             activations.add(layers[2])
         if len(activations) > 1 or not ops.fits(weights):
             return None

@@ -1,12 +1,13 @@
 """Global switches of torch that most training loops want, set in one place, told, and taken back."""
 
-import contextlib
 import dataclasses
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import torch
+
+from denizen.ops._library import tf32_switch
 
 TENSOR_CORES = (8, 0)  # compute capability from which TF32 exists
 
@@ -77,22 +78,10 @@ def _switches() -> list[tuple[str, Any, str, Any, str]]:
     """(name, object, attribute, value to set, kind of switch)."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     return [
-        ("torch.backends.cuda.matmul", matmul, *_tf32(matmul), "tf32"),
-        ("torch.backends.cudnn", cudnn, *_tf32(cudnn), "tf32"),
+        ("torch.backends.cuda.matmul", matmul, *tf32_switch(matmul), "tf32"),
+        ("torch.backends.cudnn", cudnn, *tf32_switch(cudnn), "tf32"),
         ("torch.backends.cudnn.benchmark", cudnn, "benchmark", True, "benchmark"),
     ]
-
-
-def _tf32(owner: Any) -> tuple[str, Any]:
-    """The attribute that may be read, and its value for TF32.
-
-    The older switch sets the newer one too, and stays readable; the newer one makes reading the older one an error, so
-    it is used only where somebody has begun with it.
-    """
-    with contextlib.suppress(RuntimeError):
-        _ = owner.allow_tf32
-        return "allow_tf32", True
-    return "fp32_precision", "tf32"
 
 
 def _why_not(kind: str) -> str:
