@@ -69,6 +69,25 @@ def test_what_is_never_left_out_has_no_cost(tmp_path):
         assert [trial.took(one) for one in (by_module, by_function)] == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("kind", "line"), [("host-sync-explicit", "torch.cuda.synchronize()"), ("host-sync-print", "print(x)")]
+)
+def test_waits_and_prints_that_are_left_out_have_a_cost(kind, line, tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: done.append(1))
+    monkeypatch.setattr("builtins.print", lambda *args: done.append(1))
+    file = tmp_path / "step.py"
+    file.write_text(f"def step():\n    {line}\n")
+    names = {"torch": torch, "x": torch.ones(2)}
+    exec(compile(file.read_text(), file, "exec"), names)
+    one = at(kind, Place(str(file), 2, "step"), 1, "every step", [])
+    with Trial(Subject(names["step"], (), None, made=False), torch.device("cpu"), [one], 0.01) as trial:
+        done.clear()
+        trial._seconds([one])
+        assert trial.took(one)
+    assert not done
+
+
 def test_masks_become_places_on_the_side_without_them_only(tmp_path, monkeypatch):
     from denizen.perf import _doctor_neutral as neutral
 

@@ -137,9 +137,8 @@ class Tape:
 
     def took(self, one: Diagnosis) -> bool:
         """Whether anything was left out where a finding was taken out."""
-        kind = "" if one.kind.startswith(_RECORDED) else one.kind
-        there = {(one.file, one.line)}
-        return one.kind in _ANYWHERE or any(line in there and by in ("", kind) for line, by in self._replaced)
+        there = (one.file, one.line)
+        return one.kind in _ANYWHERE or any(line == there and by in ("", one.kind) for line, by in self._replaced)
 
     # --- what calls become --------------------------------------------------------------------------------------------
 
