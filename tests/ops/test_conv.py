@@ -68,6 +68,13 @@ def test_several_layers(
         torch.testing.assert_close(mine, theirs, **close)
 
 
+def test_what_is_not_a_number_stays_so(tools: Any) -> None:
+    planes, weights = torch.ones(2, 1, 3, 4), [torch.ones(9, 2), torch.ones(9, 2, 3)]
+    planes[1, 0, 0, 0] = torch.nan
+    _, last = ops.conv(planes, weights, [torch.zeros(2), torch.zeros(3)])
+    assert last.flatten(1).isnan().any(1).tolist() == [False, True]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 @pytest.mark.parametrize(("rows", "hidden", "shape"), [(3, 7, (2, 3, 5)), (130, 16, (3, 3, 8))])
 def test_gradient_of_a_linear_layer(

@@ -1,5 +1,6 @@
 """Towers as one operation: values and gradients of plain torch, in both variants."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -47,6 +48,19 @@ def test_values_and_gradients(tools: Any, shape: Any, activation: str) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-6)
         for one, slope in zip(mine, slopes, strict=True):
             torch.testing.assert_close(one, slope, rtol=1e-4, atol=1e-5 * rows**0.5)
+
+
+@pytest.mark.parametrize("activation", _mlp.ACTIVATIONS)
+def test_what_is_not_a_number_stays_so(tools: Any, activation: str) -> None:
+    """Diverged weights or observations must not look finite."""
+    x = torch.randn(3, 4)
+    x[1, 2] = torch.nan
+    weights = [p.detach() for tower in towers(4, 16, 16, (3, 1), activation) for p in tower.parameters()]
+    for way in (contextlib.nullcontext(), ops.reference_only()):
+        with way:
+            found, _ = ops.mlp(x, weights, activation)
+        assert found.isnan().all(dim=1).tolist() == [False, True, False]
+        assert not found[::2].isnan().any()
 
 
 def test_within_a_compiled_loss(tools: Any) -> None:

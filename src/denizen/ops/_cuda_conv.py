@@ -10,6 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
+from denizen.ops._library import takes_tf32
+
 _CELLS = 128  # of a tile of an input's gradient
 _WARPS = 4
 _WIDEST = 64  # channels of a tile
@@ -181,7 +183,7 @@ def _has_much(device: torch.device) -> bool:
 
 
 def _precision() -> str:
-    return "tf32" if torch.backends.cudnn.allow_tf32 else "tf32x3"
+    return "tf32" if takes_tf32(torch.backends.cudnn) else "tf32x3"
 
 
 def input_gradient(grad: torch.Tensor, weight: torch.Tensor, shown: torch.Tensor) -> torch.Tensor:

@@ -55,7 +55,8 @@ def _layer(
 def _keep(out, total, bias, cell, o, inside, OUT: tl.constexpr, TURNED: tl.constexpr):
     """Bias, ReLU, and into memory."""
     beside = tl.load(bias + o, mask=o < OUT, other=0.0)
-    found = tl.maximum(total + (beside[:, None] if TURNED else beside[None, :]), 0.0).to(out.dtype.element_ty)
+    found = total + (beside[:, None] if TURNED else beside[None, :])
+    found = tl.maximum(found, 0.0, propagate_nan=tl.PropagateNan.ALL).to(out.dtype.element_ty)
     if TURNED:
         found = tl.trans(found)
     tl.store(out + cell[:, None] * OUT + o[None, :], found, mask=inside[:, None] & (o < OUT)[None, :])

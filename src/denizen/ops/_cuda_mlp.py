@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from denizen.ops import _mlp
+from denizen.ops._library import takes_tf32
 
 _FORWARD = {"ROWS": 64, "num_warps": 4}
 _FORWARD_FEW = {"ROWS": 16, "num_warps": 4}  # where there are few rows, so that every multiprocessor has some
@@ -28,7 +29,9 @@ _COLUMNS = 32  # of the parts, which one program adds up
 
 @triton.jit
 def _active(x, RELU: tl.constexpr):
-    return tl.maximum(x, 0.0) if RELU else 1.0 - 2.0 / (1.0 + tl.exp(2.0 * x))  # exp may give 0 and inf
+    if RELU:
+        return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    return 1.0 - 2.0 / (1.0 + tl.exp(2.0 * x))  # exp may give 0 and inf
 
 
 @triton.jit
@@ -234,14 +237,14 @@ def _settings(weights: Sequence[torch.Tensor], activation: str) -> dict[str, obj
 
 
 def _precision() -> str:
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
+    return "tf32" if takes_tf32(torch.backends.cuda.matmul) else "tf32x3"
 
 
 def _parts(x: torch.Tensor, few: int) -> int:
     """Parts in half precision of the other side of a product with inputs; 0: it is float32, as they are."""
     if x.dtype == torch.float32 or not isinstance(_mlp_kernel, triton.JITFunction):  # interpreted: knows no bfloat16
         return 0
-    return few if torch.backends.cuda.matmul.allow_tf32 else 3
+    return few if takes_tf32(torch.backends.cuda.matmul) else 3
 
 
 def _in_towers(weights: Sequence[torch.Tensor]) -> tuple[int, tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
