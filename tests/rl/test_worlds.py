@@ -84,6 +84,14 @@ def test_flags_and_final_looks_follow_the_definition(max_resets):
     worlds.check()
 
 
+def test_worlds_that_waited_when_fewer_began_anew_begin_with_the_others():
+    worlds = dz.rl.Worlds(Ladder(), 4, device="cpu")
+    worlds.reset()
+    worlds.carry.waiting[1] = True  # as in a state that was saved with max_resets below the number of worlds
+    worlds.step(torch.zeros(4, dtype=torch.int64))
+    assert worlds.step(torch.zeros(4, dtype=torch.int64)).valid.all()
+
+
 def test_worlds_do_not_depend_on_their_batch():
     given = actions(8, 30)
     whole, _ = run(dz.rl.Worlds(CartPole(), 8, device="cpu"), given)

@@ -328,7 +328,8 @@ class Worlds:
 
         if self.max_resets == self.num_envs:
             leaves, age, final = self._all_renewed(leaves, age, over, keys, values, clock)
-            waiting, where, look = carry.waiting, self._everywhere, self._see(leaves, age, values)  # nobody ever waits
+            # Nobody waits, also of those who did in a state that was saved when fewer began anew at once.
+            waiting, where, look = carry.waiting & ~over, self._everywhere, self._see(leaves, age, values)
         elif self.max_resets:
             leaves, age, waiting, final, where = self._renewed(leaves, age, over, keys, values, clock)
             look = self._see(leaves, age, values)
