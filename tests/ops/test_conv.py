@@ -68,6 +68,21 @@ def test_several_layers(
         torch.testing.assert_close(mine, theirs, **close)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+def test_gradients_have_the_same_bits_again(tools: Any, dtype: torch.dtype) -> None:
+    """Also of numbers whose sums round."""
+    x, weight, grad = (torch.randn(*size).to(dtype) for size in ((40, 4, 4, 16), (9, 16, 64), (40, 4, 4, 64)))
+    planes = x.permute(0, 3, 1, 2).contiguous()
+    calls = [
+        lambda: [ops.conv_input_gradient(grad, weight, x)],
+        lambda: ops.conv_weight_gradient(x, grad),
+        lambda: ops.conv_first_gradient(planes, grad),
+    ]
+    for call in calls:
+        for one, other in zip(call(), call(), strict=True):
+            assert torch.equal(one, other)
+
+
 def test_what_is_not_a_number_stays_so(tools: Any) -> None:
     planes, weights = torch.ones(2, 1, 3, 4), [torch.ones(9, 2), torch.ones(9, 2, 3)]
     planes[1, 0, 0, 0] = torch.nan
