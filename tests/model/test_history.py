@@ -126,6 +126,8 @@ def test_worlds_together(relaxed: bool, own_groups: bool) -> None:
 def test_wrong_uses() -> None:
     with pytest.raises(ModelError, match=r"elapsed is torch.float32, expected whole numbers"):
         History.start(torch.ones(3), length=3)
+    with pytest.raises(ModelError, match=r"expected shares of 4 ages .*record\(event\)"):
+        History(torch.ones(5), 3)  # a relaxed draw, not shares of ages
     value = History.start(torch.tensor([0, 1]), length=3)
     for table, group in (
         (torch.ones(4), None),

@@ -21,7 +21,13 @@ def test_the_static_network_is_the_dynamic_one_at_one_time():
     views = entries[:, None] * sensing.double()
     torch.testing.assert_close(static(views=views), static(entries))
     with pytest.raises(InputError, match="either entries"):
-        static(torch.zeros(2, 3, 4))
+        static()
+    for network in (static, reference):
+        for shape in ((2, 3, 4), (2, 3)):
+            with pytest.raises(InputError, match=r"entries has shape .*: expected \[batch, 4\]"):
+                network(torch.zeros(shape, dtype=torch.float64))
+    with pytest.raises(InputError, match=r"views has shape .*: expected \[batch, 5, 4\]"):
+        static(views=torch.zeros(2, 6, 4, dtype=torch.float64))
 
 
 def test_heads():

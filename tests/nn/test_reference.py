@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from denizen.errors import InputError
-from denizen.nn import DotGATConfig, DynamicDotGATReference, SmallWorld
+from denizen.nn import DotGATConfig, DynamicDotGAT, DynamicDotGATReference, SmallWorld
 
 from . import loops
 from .configurations import CONFIGURATIONS, SMALL, random_model, small, some_sensing
@@ -79,10 +79,13 @@ def test_batch_of_one_and_views():
         ({"num_agents": 0}, "at least 1"),
         ({"message_steps": -1}, "at least 0"),
         ({"dropout": 1.0}, "below 1"),
+        ({"dropout": "0.1"}, "dropout='0.1'.* number"),
         ({"eps": 0.0}, "above 0"),
+        ({"shared_v": "no"}, "shared_v='no'.* True or False"),
         ({"social": "graph"}, "SmallWorld"),
         ({"social": SmallWorld(neighbours=3)}, "even"),
         ({"social": SmallWorld(freeze=2.0)}, "share from 0 to 1"),
+        ({"social": SmallWorld(freeze="all")}, "share from 0 to 1"),
         ({"social": SmallWorld(seed=-1)}, "seed=-1"),
     ],
 )
@@ -101,11 +104,14 @@ def test_wrong_configurations_are_refused(changes, part):
         ((), {"views": torch.zeros(2, 3, 3, 4)}, "5 agents"),
         ((torch.zeros(2, 3, 4, dtype=torch.long),), {}, "not torch.int64"),
         ((torch.zeros(2, 3, 4).numpy(),), {}, "not ndarray"),
+        ((torch.zeros(2, 3, 4, dtype=torch.float64),), {}, "torch.float64, the network torch.float32"),
+        ((torch.zeros(2, 3, 4, device="meta"),), {}, "on meta, the network on cpu"),
     ],
 )
-def test_wrong_inputs_are_refused(args, named, part):
+@pytest.mark.parametrize("network", [DynamicDotGAT, DynamicDotGATReference])
+def test_wrong_inputs_are_refused(network, args, named, part):
     with pytest.raises(InputError, match=part):
-        DynamicDotGATReference(SMALL)(*args, **named)
+        network(SMALL)(*args, **named)
 
 
 @pytest.mark.parametrize("sensing", [torch.ones(4, 5), torch.full((5, 4), 0.5), [1, 0]])

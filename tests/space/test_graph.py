@@ -368,6 +368,8 @@ def test_other_shapes_are_refused(method: str, argument: str) -> None:
     for shape in ((4,), (1, 3), ()):
         with pytest.raises(ModelError, match=rf"Graph.{method}: {argument} has shape .* expected \(3,\)"):
             getattr(graph, method)(**{**arguments, argument: torch.ones(shape)})
+    with pytest.raises(ModelError, match=rf"Graph.{method}: {argument} is torch.complex64"):
+        getattr(graph, method)(**{**arguments, argument: torch.ones(3, dtype=torch.complex64)})
 
 
 def test_degrees_edges_and_names() -> None:

@@ -33,6 +33,12 @@ class History:
         if not isinstance(value, Tensor):
             self.columns = tuple(value)
         elif value.dtype.is_floating_point:
+            if value.shape[-1] != length + 1:  # a relaxed draw, of which every agent would become an age
+                raise ModelError(
+                    f"History: {value.dtype} of shape {tuple(value.shape)}, expected shares of {length + 1} ages for "
+                    f"each agent; start from whole numbers and record a draw: "
+                    f"History.start(ages, length={length}).record(event)"
+                )
             self.columns = _shares.of_shares(value)
         else:
             self._codes = value

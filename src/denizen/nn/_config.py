@@ -2,7 +2,9 @@
 
 import dataclasses
 import math
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from denizen.errors import InputError
@@ -62,6 +64,11 @@ class DotGATConfig:
                 f"DotGATConfig(hidden={self.hidden}, num_heads={self.num_heads}): hidden has to be a multiple of "
                 "num_heads, for each head takes an equal part"
             )
+        kinds: dict[str, Any] = {"dropout": int | float, "eps": int | float, "memory": bool, "shared_v": bool}
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                expected = "True or False" if kind is bool else "a number"
+                raise InputError(f"DotGATConfig({name}={getattr(self, name)!r}): expected {expected}")
         if not 0 <= self.dropout < 1:
             raise InputError(f"DotGATConfig(dropout={self.dropout!r}): expected a rate from 0 to below 1")
         if not self.eps > 0:
@@ -115,14 +122,31 @@ def check_sensing(sensing: Tensor, config: DotGATConfig) -> None:
         raise InputError("sensing has values other than 0 and 1")
 
 
-def check_input(series: Tensor | None, views: Tensor | None, config: DotGATConfig) -> None:
-    """Refuse inputs whose layout is not what their name says."""
+def check_entries(entries: Tensor | None, views: Tensor | None, config: DotGATConfig) -> None:
+    """Refuse inputs of a static network whose layout is not what their name says."""
+    agents, features = config.num_agents, config.num_features
+    name, given = ("entries", entries) if views is None else ("views", views)
+    if (entries is None) == (views is None) or not isinstance(given, Tensor):
+        raise InputError(f"expected either entries [batch, {features}] or views= [batch, {agents} agents, {features}]")
+    inner = (features,) if views is None else (agents, features)
+    if given.ndim != 1 + len(inner) or given.shape[1:] != inner:
+        expected = ", ".join(map(str, ("batch", *inner)))
+        raise InputError(f"{name} has shape {tuple(given.shape)}: expected [{expected}]")
+
+
+def check_input(series: Tensor | None, views: Tensor | None, config: DotGATConfig, weight: Tensor) -> None:
+    """Refuse inputs whose layout is not what their name says, or that do not go with a weight of the network."""
     if (series is None) == (views is None):
         raise InputError("expected either series [batch, time, features] or views= [batch, agents, time, features]")
     given = series if series is not None else views
     if not isinstance(given, Tensor) or not given.is_floating_point():
         got = given.dtype if isinstance(given, Tensor) else type(given).__name__
         raise InputError(f"expected a tensor of floating-point numbers, such as x.float(), not {got}")
+    if given.device != weight.device:
+        raise InputError(f"the input is on {given.device}, the network on {weight.device}: move one of them")
+    mixed = torch.is_autocast_enabled(weight.device.type) and torch.float64 not in (given.dtype, weight.dtype)
+    if given.dtype != weight.dtype and not mixed:
+        raise InputError(f"the input is {given.dtype}, the network {weight.dtype}: convert one of them")
     agents, features = config.num_agents, config.num_features
     if series is not None and (series.ndim not in (2, 3) or series.shape[-1] != features or series.shape[-2] < 1):
         hint = "; a tensor with an axis of agents goes in as views=" if series.ndim == 4 else ""

@@ -120,7 +120,7 @@ class DynamicDotGAT(nn.Module):
         Raises:
             InputError: shapes that do not fit.
         """
-        check_input(series, views, self.config)
+        check_input(series, views, self.config, self.embed)
         h, times = self._embedded(series, views)
         h = self.steps(h, times)
         outputs = self.head(self.head_norm(h))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from denizen.errors import InputError
-from denizen.nn._config import DotGATConfig
+from denizen.nn._config import DotGATConfig, check_entries
 from denizen.nn._dynamic import DynamicDotGAT
 from denizen.nn._initial import GAIN
 from denizen.nn._layers import Norm
@@ -48,13 +48,11 @@ class DotGAT(nn.Module):
         Raises:
             InputError: shapes that do not fit.
         """
-        features = self.config.num_features
-        given = entries if entries is not None else views
-        if (entries is None) == (views is None) or given is None or given.ndim != (2 if views is None else 3):
-            raise InputError(f"expected either entries [batch, {features}] or views= [batch, agents, {features}]")
-        if views is None:
-            return self.core(given[:, None]).outputs[:, 0]
-        return self.core(views=given[:, :, None]).outputs[:, 0]
+        check_entries(entries, views, self.config)
+        if entries is not None:
+            return self.core(entries[:, None]).outputs[:, 0]
+        assert views is not None
+        return self.core(views=views[:, :, None]).outputs[:, 0]
 
 
 class AgentLinear(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from denizen.nn._config import DotGATConfig, check_input, check_sensing
+from denizen.nn._config import DotGATConfig, check_entries, check_input, check_sensing
 from denizen.nn._initial import initial
 from denizen.nn._social import EdgeBias, SmallWorld, SocialBias
 from denizen.space import Graph
@@ -73,7 +73,7 @@ class DynamicDotGATReference(nn.Module):
         Raises:
             InputError: shapes that do not fit.
         """
-        check_input(series, views, self.config)
+        check_input(series, views, self.config, self.embed)
         if series is not None:
             views = self.views(series)
         assert views is not None
@@ -155,6 +155,7 @@ class DotGATReference(nn.Module):
 
     def forward(self, entries: Tensor) -> Tensor:
         """States of agents `[B, A, H]` from entries `[B, M]`, seen through the sensing mask."""
+        check_entries(entries, None, self.config)
         core = self.core
         return core._norm(core.states(core.views(entries[:, None])), core.head_gain)[:, 0]
 

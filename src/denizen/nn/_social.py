@@ -34,7 +34,7 @@ class SmallWorld:
 
     def check(self, num_agents: int) -> None:
         """Refuse what makes no graph over so many agents."""
-        if not 0 <= self.freeze <= 1:
+        if not isinstance(self.freeze, int | float) or not 0 <= self.freeze <= 1:
             raise InputError(f"SmallWorld(freeze={self.freeze!r}): expected a share from 0 to 1")
         if not isinstance(self.neighbours, int) or self.neighbours < 0 or self.neighbours % 2:
             raise InputError(

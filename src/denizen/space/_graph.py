@@ -261,6 +261,8 @@ class Graph:
                     f"Graph.{method}: {name} is {type(tensor).__name__} {reprlib.repr(tensor)}, expected a tensor "
                     f"({self.num_agents},), one for each agent"
                 )
+            if tensor is not None and tensor.is_complex():
+                raise ModelError(f"Graph.{method}: {name} is {tensor.dtype}, expected masks, whole or real numbers")
             if tensor is not None and tensor.shape != (self.num_agents,):
                 raise ModelError(
                     f"Graph.{method}: {name} has shape {tuple(tensor.shape)}, expected ({self.num_agents},), one for "

@@ -69,8 +69,7 @@ def attention(model: Answers, data: Data, to: Path) -> Path:
     for axis, (title, kind, weights) in zip(axes, rows, strict=False):
         axis.set_axis_on()
         shown = axis.imshow(weights.cpu().numpy(), vmin=0, cmap="viridis")
-        for side in (axis.xaxis, axis.yaxis):
-            side.get_major_locator().set_params(integer=True)
+        _whole_numbers(axis)
         axis.set(title=title, ylabel=f"{kind} that looks", xlabel=f"{kind} looked at")
         figure.colorbar(shown, ax=axis, shrink=0.8)
     figure.savefig(to, dpi=120)
@@ -93,10 +92,16 @@ def social_graph(model: Answers, to: Path) -> Path | None:
     shown = right.imshow(
         learnt.masked_fill(~learnt.isfinite(), torch.nan).numpy(), cmap="RdBu_r", vmin=-widest, vmax=widest
     )
-    right.set(title="bias; grey: cannot hear", ylabel="agent that hears", xlabel="agent heard")
+    _whole_numbers(right)
+    right.set(title="bias; grey: cannot hear, or itself", ylabel="agent that hears", xlabel="agent heard")
     figure.colorbar(shown, ax=right, shrink=0.85)
     figure.savefig(to, dpi=120)
     return to
+
+
+def _whole_numbers(axis: Any) -> None:
+    for side in (axis.xaxis, axis.yaxis):
+        side.get_major_locator().set_params(integer=True)
 
 
 def _ring(axis: Any, matrix: Tensor) -> None:
