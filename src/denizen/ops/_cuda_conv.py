@@ -32,15 +32,19 @@ def _near(row, column, inside, dy, dx, HEIGHT: tl.constexpr, WIDTH: tl.constexpr
 
 @triton.jit
 def _add_patches(
-    total, seen, weight, cell, row, column, inside, o, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, IN: tl.constexpr,
-    OUT: tl.constexpr, TI: tl.constexpr, TO: tl.constexpr, TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    total, seen, weight, steps, cell, row, column, inside, o, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
+    IN: tl.constexpr, OUT: tl.constexpr, TI: tl.constexpr, TO: tl.constexpr, TURNED: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Add a 3 x 3 convolution of a tile of cells, `[cells, TO]`, or `[TO, cells]` where turned.
 
-    Turned, the wide operand of tensor cores' products is the one that is long, which reads shared memory less.
+    Turned, the wide operand of tensor cores' products is the one that is long, which reads shared memory less. `steps`
+    is 9 times the blocks of channels. Where a mask chooses from the sums afterwards it must be told when the kernel
+    runs: if it is known before, the assembler of CUDA 12.8 unrolls all steps and may then take the sums for the zeros
+    with which they began.
     """
     BLOCKS: tl.constexpr = (IN + TI - 1) // TI
-    for step in range(9 * BLOCKS):
+    for step in range(steps):
         dy, dx = step // BLOCKS // 3 - 1, step // BLOCKS % 3 - 1
         i = step % BLOCKS * TI + tl.arange(0, TI)
         there = _near(row, column, inside, dy, dx, HEIGHT, WIDTH)[:, None]
@@ -61,8 +65,9 @@ def _add_patches(
 
 @triton.jit
 def _input_kernel(
-    grad, weight, shown, out, cells, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, IN: tl.constexpr, OUT: tl.constexpr,
-    TI: tl.constexpr, TO: tl.constexpr, TURNED: tl.constexpr, PRECISION: tl.constexpr, CELLS: tl.constexpr,
+    grad, weight, shown, out, cells, steps, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, IN: tl.constexpr,
+    OUT: tl.constexpr, TI: tl.constexpr, TO: tl.constexpr, TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    CELLS: tl.constexpr,
 ):  # fmt: skip
     """IN channels of the gradient that is given, OUT of the one that is found."""
     start = tl.program_id(0) * CELLS
@@ -74,8 +79,8 @@ def _input_kernel(
     kept = tl.load(shown + at, mask=known, other=0.0)  # on its way while the products are made
     total = tl.zeros((TO, CELLS) if TURNED else (CELLS, TO), tl.float32)
     total = _add_patches(
-        total, grad + start.to(tl.int64) * IN, weight, cell, row, column, inside, o, HEIGHT, WIDTH, IN, OUT, TI, TO,
-        TURNED, PRECISION,
+        total, grad + start.to(tl.int64) * IN, weight, steps, cell, row, column, inside, o, HEIGHT, WIDTH, IN, OUT, TI,
+        TO, TURNED, PRECISION,
     )  # fmt: skip
     found = total.to(out.dtype.element_ty)
     if TURNED:
@@ -193,9 +198,10 @@ def input_gradient(grad: torch.Tensor, weight: torch.Tensor, shown: torch.Tensor
     out = torch.empty(shown.shape, dtype=grad.dtype, device=grad.device)
     if cells:
         _input_kernel[(triton.cdiv(cells, _CELLS), triton.cdiv(outputs, tile))](
-            grad.contiguous(), weight.contiguous(), shown.contiguous(), out, cells, HEIGHT=height, WIDTH=width,
-            IN=inputs, OUT=outputs, TI=_tile(inputs), TO=tile, TURNED=_turned(grad, tile), PRECISION=_precision(),
-            CELLS=_CELLS, num_warps=_WARPS, num_stages=_stages(grad),
+            grad.contiguous(), weight.contiguous(), shown.contiguous(), out, cells,
+            9 * triton.cdiv(inputs, _tile(inputs)), HEIGHT=height, WIDTH=width, IN=inputs, OUT=outputs,
+            TI=_tile(inputs), TO=tile, TURNED=_turned(grad, tile), PRECISION=_precision(), CELLS=_CELLS,
+            num_warps=_WARPS, num_stages=_stages(grad),
         )  # fmt: skip
     return out
 

@@ -46,8 +46,9 @@ def _layer(
             o = left + tl.arange(0, TO)
             total = tl.zeros((TO, CELLS) if TURNED else (CELLS, TO), tl.float32)
             total = _add_patches(
-                total, seen, weight, cell, row, column, inside, o, HEIGHT, WIDTH, IN, OUT, TI, TO, TURNED, PRECISION
-            )
+                total, seen, weight, 9 * ((IN + TI - 1) // TI), cell, row, column, inside, o, HEIGHT, WIDTH, IN, OUT,
+                TI, TO, TURNED, PRECISION,
+            )  # fmt: skip
             _keep(out, total, bias, cell, o, inside, OUT, TURNED)
 
 
