@@ -115,8 +115,7 @@ def forward_alone(model: Covid, device: str, compiled: bool) -> Callable[[], Any
     if device != "cuda" or not compiled:
         run()
         return run
-    _gradient.aside(run)
-    return _gradient.record(run).replay
+    return _gradient.record(run, _gradient.aside(run)).replay
 
 
 def hard_alone(model: Covid, device: str, compiled: bool) -> Callable[[], Any]:

@@ -184,7 +184,7 @@ def test_narrow_columns_keep_less(dtype: torch.dtype) -> None:
 class Replay:
     """Stands in for a CUDA graph: runs what would have been recorded."""
 
-    def __init__(self, function: Callable[[], None]) -> None:
+    def __init__(self, function: Callable[[], None], side: object) -> None:
         self.replay = function
 
 
@@ -219,7 +219,7 @@ def test_seed_and_parameters_are_read_at_every_call(captured: Any) -> None:
 
 
 def test_what_cannot_be_captured_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(function: Callable[[], None]) -> None:
+    def refuse(function: Callable[[], None], side: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(_gradient, "aside", lambda function: function())

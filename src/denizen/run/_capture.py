@@ -50,6 +50,7 @@ class Capture:
         # By length and the steps within it after which a snapshot is due.
         self._graphs: dict[tuple[int, range], tuple[torch.cuda.CUDAGraph, list[Tensor], Group | None]] = {}
         self._pool = None  # made with the first graph, shared by all
+        self._stream = torch.cuda.Stream()  # torch's own for captures is of whichever device captured first
         self._stepper = stepper
         with torch.no_grad():
             program = build(trace(stepper, carry), stepper.masks)
@@ -87,12 +88,11 @@ class Capture:
         return self._chunks.take(), rows
 
     def _warm_up(self) -> None:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
             for _ in range(WARM_UP):
                 self._chunks.steps(2)  # the second may find the state laid out in another way
-        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(self._stream)
         self._chunks.forget()
 
     def _replay(self, length: int, due: range, store: "SnapshotStore | None") -> "tuple[list[Tensor], Group | None]":
@@ -103,7 +103,8 @@ class Capture:
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
             # Only this thread's calls must keep to the rules: another one waits for snapshots meanwhile.
-            with torch.no_grad(), torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            capturing = torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local")
+            with torch.no_grad(), capturing:
                 records, group = self._plain(length, due, store)
             if len(self._graphs) == GRAPHS:
                 del self._graphs[min(self._graphs, key=lambda old: old[0])]  # the one that is captured again soonest

@@ -4,6 +4,7 @@ On CUDA everything is one CUDA graph. Parameters, seed and results stay on the d
 """
 
 import contextlib
+import gc
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
@@ -136,6 +137,7 @@ class Gradient:
             self._first_step()
         self._compiles = target.type == "cuda" if compile is None else compile
         self.path, self._calls, self._graph = "eager", 0, None
+        self._side: torch.cuda.Stream | None = None
         with self._room("while a step was measured"):
             self._plan(block)
         self._captures = target.type == "cuda" and self._compiles
@@ -162,7 +164,7 @@ class Gradient:
             if self._graph is not None:
                 self._graph.replay()
             elif self._captures and self._calls == 1:
-                aside(self._compute)
+                self._side = aside(self._compute)
             else:
                 self._compute()
             return self._value.clone()
@@ -185,7 +187,7 @@ class Gradient:
 
     def _capture(self) -> None:
         try:
-            self._graph = record(self._compute)
+            self._graph = record(self._compute, self._side)
             self.path = "captured"
         except RuntimeError as error:  # init, step or loss does what no graph can hold, such as a copy from the host
             reason = str(error).strip().splitlines()[0]
@@ -333,21 +335,25 @@ class _Read(Mapping[str, Tensor]):
         return len(self._series)
 
 
-def aside(function: Callable[[], None]) -> None:
-    """Call a function on a stream of its own: the first call, which has to come before a capture."""
+def aside(function: Callable[[], None]) -> torch.cuda.Stream:
+    """Call a function on a stream of its own, the first call, which has to come before a capture; the stream."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         function()
     torch.cuda.current_stream().wait_stream(side)
+    return side
 
 
-def record(function: Callable[[], None]) -> Any:
-    """A CUDA graph of what a function launches, which is not run; `aside` ran it before."""
+def record(function: Callable[[], None], side: torch.cuda.Stream | None) -> Any:
+    """A CUDA graph of what a function launches, which is not run; `aside` ran it before, on this stream."""
     torch.cuda.synchronize()
+    # Graphs of autograd that only a cycle holds keep the nodes of the parameters, and with them the stream of an
+    # earlier pass, which cannot wait for what is captured.
+    gc.collect()
     torch.cuda.empty_cache()  # the graph's memory is its own: give back what the runs before it used
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=side):
         function()
     return graph
 

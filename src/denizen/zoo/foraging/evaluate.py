@@ -243,7 +243,7 @@ def _repeat(
         go(CHUNK)  # what is compiled, tuned or made at a first call
     torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
         go(CHUNK)
     for _ in range(steps // CHUNK - 1):
         graph.replay()
