@@ -202,7 +202,7 @@ def active(show: bool) -> dict[str, Any]:
         times = {}
         for way in ("push", "pull"):
             with ops.direction(way):
-                call = lambda: ops.add_counts(total, values, where, None, *arrays)  # noqa: E731, B023
+                call = lambda: ops.add_counts(total, None, values, where, None, *arrays)  # noqa: E731, B023
                 call()
                 times[way] = _cuda.event_us(call, 5)
         run = _cuda.captured(Still(graph, share=share))
