@@ -114,7 +114,7 @@ def sizes(show: bool) -> dict[str, Any]:
     for n, worlds in ((37_518, 1), (37_518, 64), (8_400_000, 1)):
         people = dz.population.synthetic("astoria", n, networks=["0"])
         began = time.perf_counter()
-        model = covid(people).to("cuda")
+        model = covid(people, device="cuda")
         torch.cuda.synchronize()
         init = time.perf_counter() - began  # of arrays on the host
         ends = [torch.from_numpy(array).to("cuda") for array in people.edges()[:2]]

@@ -301,6 +301,18 @@ def test_a_module_sees_the_infected_share_of_each_group():
     assert seen[15][:, 1].tolist() == [2.0] * 6
 
 
+def test_made_where_it_is_asked_for(device):
+    host, there = covid(small(), symmetrize=True), covid(small(), symmetrize=True, device=device)
+    for name in host.field_names:
+        one, two = getattr(host, name), getattr(there, name)
+        if isinstance(one, torch.Tensor):
+            assert two.device.type == device.type
+            assert torch.equal(one, two.cpu())
+    assert torch.equal(host.contacts.in_idx, there.contacts.in_idx.cpu())
+    runs = [dz.simulate(model, 20, seed=3, device=device) for model in (host, there)]
+    assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[0].series_names)
+
+
 # --- wrong input ------------------------------------------------------------------------------------------------------
 
 
@@ -309,7 +321,7 @@ def test_a_module_sees_the_infected_share_of_each_group():
     [
         {"R": torch.zeros(3, 1)}, {"R": []}, {"R": [-1.0]}, {"mortality": 1.2}, {"susceptibility": [1.0] * 9},
         {"isolation": [0.1, 0.2]}, {"isolation": 2.0}, {"exposed_days": 0}, {"infected_days": 2.5}, {"mortalty": 0.1},
-        {"R": [float("nan")] * 3},
+        {"R": [float("nan")] * 3}, {"device": "gpu"},
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(arguments):
