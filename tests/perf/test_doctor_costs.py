@@ -187,6 +187,9 @@ matmul.fp32_precision = "ieee"
 with tensor_cores():
     assert takes_tf32(matmul)
 assert not takes_tf32(matmul)
+with tensor_cores():  # a step that sets the precision itself, for the CPU too
+    torch.set_float32_matmul_precision("high")
+assert torch.get_float32_matmul_precision() == "highest"
 matmul.fp32_precision = "tf32"
 assert takes_tf32(matmul)
 a = torch.ones(600, 600)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from denizen.errors import InputError, nearest
-from denizen.ops._library import tf32_switch
+from denizen.perf._tf32 import tf32
 from denizen.tools._warm_up import _used
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -71,17 +71,12 @@ class Variant:
     @contextlib.contextmanager
     def active(self, device: torch.device) -> Generator[None]:
         """Precision within the block."""
-        owners = (torch.backends.cuda.matmul, torch.backends.cudnn) if self.tf32 is not None else ()
-        kept = [(owner, name, getattr(owner, name)) for owner in owners for name in [tf32_switch(owner)[0]]]
-        try:
-            for owner, name, _ in kept:
-                setattr(owner, name, self.tf32 if name == "allow_tf32" else "tf32" if self.tf32 else "ieee")
-            low = self.autocast is not None
-            with torch.autocast(device.type, dtype=self.autocast, enabled=True) if low else contextlib.nullcontext():
-                yield
-        finally:
-            for owner, name, before in kept:
-                setattr(owner, name, before)
+        with contextlib.ExitStack() as stack:
+            if self.tf32 is not None:
+                stack.enter_context(tf32(self.tf32, torch.backends.cuda.matmul, torch.backends.cudnn))
+            if self.autocast is not None:
+                stack.enter_context(torch.autocast(device.type, dtype=self.autocast, enabled=True))
+            yield
 
 
 def _calling(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen.ops._library import tf32_switch
+from denizen.perf._tf32 import tf32
 
 
 @contextlib.contextmanager
@@ -25,17 +25,9 @@ def replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Generator[Non
             delattr(owner, name)
 
 
-@contextlib.contextmanager
-def tensor_cores() -> Generator[None]:
+def tensor_cores() -> contextlib.AbstractContextManager[None]:
     """Products of float32 matrices may use them."""
-    owner = torch.backends.cuda.matmul
-    name, value = tf32_switch(owner)
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
+    return tf32(True, torch.backends.cuda.matmul)
 
 
 @contextlib.contextmanager
