@@ -17,11 +17,11 @@ import denizen as dz
 
 HERE = Path(__file__).parent
 FAULTS = runpy.run_path(str(HERE / "strangers_snippets.py"))["FAULTS"]
-FORMS = runpy.run_path(str(HERE / "strangers_forms.py"))
+FORMS = [runpy.run_path(str(HERE / f"strangers_{name}.py")) for name in ("forms", "programs")]
 CASES = [(name, "faulty", faulty) for name, (faulty, _) in FAULTS.items()]
 CASES += [(name, "mended", mended) for name, (_, mended) in FAULTS.items()]
-CASES += [(name, "faulty", source) for name, source in FORMS["HOSTILE"].items()]
-CASES += [(name, "harmless", source) for name, source in FORMS["LOOKALIKES"].items()]
+CASES += [(name, "faulty", source) for forms in FORMS for name, source in forms["HOSTILE"].items()]
+CASES += [(name, "harmless", source) for forms in FORMS for name, source in forms["LOOKALIKES"].items()]
 MARK = re.compile(r"  # ([a-z0-9 -]+)$")
 COUNTED = ("host-sync-", "h2d-", "roundtrip", "d2h-", "graph-break")
 

@@ -69,8 +69,8 @@ def findings(events: Sequence[Event], steps: Sequence[int] | None) -> list[Findi
         steps: numbers of the counted steps; None where steps are not known.
     """
     events = [dataclasses.replace(event) for event in events]
-    _weights(events, steps is not None)
     _roundtrips(events)
+    _weights(events, steps is not None)
     _accumulating(events, steps is not None)
     groups: dict[tuple[object, ...], list[Event]] = {}
     for event in events:
@@ -131,12 +131,12 @@ def _moves_module(place: Place) -> bool:
 
 
 def _roundtrips(events: list[Event]) -> None:
-    """A value that went to the host and, soon after, back: both ways are one fault."""
+    """A value that went to the host and, soon after, back: both ways are one fault. Not weights: they are moved."""
     gone: list[Event] = []
     for event in events:
         if event.to == "host" and event.kind in ("host-sync-copy", "host-sync-item") and event.numel > 1:
             gone.append(event)
-        if event.to != "device" or event.kind not in ("h2d-fresh", "h2d-pageable"):
+        if event.to != "device" or event.weights or event.kind not in ("h2d-fresh", "h2d-pageable"):
             continue
         for earlier in reversed(gone):
             near = 0 <= event.place.line - earlier.place.line <= NEAR
@@ -150,14 +150,14 @@ def _roundtrips(events: list[Event]) -> None:
 
 
 def _accumulating(events: list[Event], stepped: bool) -> None:
-    """Copies to the host that fill a list."""
+    """Copies to the host that fill a list: one after another of a size, unlike the parts of one result."""
     copies = [event for event in events if event.kind == "host-sync-copy"]
     times: dict[tuple[object, ...], int] = {}
     for event in copies:
-        key = (event.place.file, event.place.line, event.step)
+        key = (event.place.file, event.place.line, event.step, event.bytes)
         times[key] = times.get(key, 0) + 1
     for event in copies:
         appended = any(word in event.place.code for word in (".append(", ".extend("))
-        often = stepped and times[event.place.file, event.place.line, event.step] >= MANY
+        often = stepped and times[event.place.file, event.place.line, event.step, event.bytes] >= MANY
         if appended or often:
             event.kind = "d2h-accumulate"

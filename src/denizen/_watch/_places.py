@@ -9,7 +9,7 @@ import os
 import sys
 import sysconfig
 import warnings
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 
 import torch
 
@@ -22,7 +22,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, sysconfig.get_paths()["stdlib"] + os.sep, _PACKAGE)
 _PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 # Code without a file: torch.fx writes graphs, Python's importer and NumPy have frames of their own.
-_GENERATED = ("<frozen ", "<eval_with_key>", "<__array_function__")
+_GENERATED = ("<frozen ", "<eval_with_key>", "<__array_function__", "<attrs generated ")
 _WRAPPERS = ("torch/_compile.py", "torch/_dynamo/eval_frame.py")  # torch's around every dispatch mode
 # How torch calls a mode and takes operations apart: on every way from a line to this package.
 _PLUMBING = tuple(
@@ -106,7 +106,7 @@ def _walk(start: FrameType | None, methods: frozenset[str]) -> Place | None:
     while frame is not None:
         code = frame.f_code
         kind = role(code.co_filename)
-        if kind == USER:
+        if is_user(code):
             return Place(code.co_filename, frame.f_lineno, code.co_name, tuple(libraries), method)
         if kind == KIT:
             if code.co_name in methods:
@@ -115,6 +115,12 @@ def _walk(start: FrameType | None, methods: frozenset[str]) -> Place | None:
             libraries.append((code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back
     return Place(*libraries[0], tuple(libraries), method) if libraries else None
+
+
+def is_user(code: CodeType) -> bool:
+    """Whether code is the user's; not what `dataclass` makes of text without a file, such as `__repr__`."""
+    generated = code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.")
+    return role(code.co_filename) == USER and not generated
 
 
 def written(depth: int = 1) -> str:
@@ -140,7 +146,7 @@ def written(depth: int = 1) -> str:
 def instruction() -> tuple[int, int]:
     """Frame and position of the user's instruction that runs: the same for all that torch does for it."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and role(frame.f_code.co_filename) != USER:
+    while frame is not None and not is_user(frame.f_code):
         frame = frame.f_back
     return (id(frame), frame.f_lasti) if frame is not None else (0, 0)
 

@@ -110,37 +110,55 @@ class Graphs:
         return tensor
 
 
-def kept(operations: Operations) -> dict[tuple[str, int], tuple[Place, list[int], str]]:
+def kept(operations: Operations, put: dict[int, Place]) -> dict[tuple[str, int], tuple[Place, list[int], str]]:
     """Results with a graph that something of the user's still holds, steps later: where each is put away.
+
+    Args:
+        operations: of some steps.
+        put: the line that last put something into a container, by its identity.
 
     Returns:
         By line: the place, the steps whose results are kept, and what holds them.
     """
     last = operations.steps[-1] if operations.steps else 0
-    alive = [(step, place, weak()) for step, place, weak in operations.results if step < last]
-    alive = [
-        (step, place, tensor) for step, place, tensor in alive if tensor is not None and tensor.grad_fn is not None
-    ]
-    holders = _holders([tensor for _, _, tensor in alive])
+    old = [(step, place, weak) for step, place, weak in operations.results if step < last and weak() is not None]
+    tensors = [tensor for _, _, weak in old if (tensor := weak()) is not None and tensor.grad_fn is not None]
+    holders = _holders(tensors)
     found: dict[tuple[str, int], tuple[Place, list[int], str]] = {}
-    for step, place, tensor in alive:
-        if id(tensor) in holders:
-            where = _put_away(place)
-            found.setdefault((where.file, where.line), (where, [], holders[id(tensor)]))[1].append(step)
+    for step, place, weak in old:
+        tensor = weak()
+        if tensor is not None and id(tensor) in holders:
+            holder, named = holders[id(tensor)]
+            where = put.get(holder) or _put_away(place)
+            found.setdefault((where.file, where.line), (where, [], named))[1].append(step)
     return found
 
 
-def _holders(tensors: list[Tensor]) -> dict[int, str]:
-    """What holds each of some tensors, by identity; the collector is asked once, for it looks through everything."""
-    holders: dict[int, str] = {}
-    wanted = {id(tensor) for tensor in tensors}
-    for referrer in gc.get_referrers(*tensors) if tensors else ():
-        if referrer is tensors or not isinstance(referrer, list | deque | dict | set):
+def _holders(tensors: list[Tensor]) -> dict[int, tuple[int, str]]:
+    """What holds each of some tensors, itself or in a tuple, by identity: the holder's identity and name."""
+    holders, among = _containers(tensors)
+    outer, _ = _containers(among)
+    for part in among:
+        for tensor in part:
+            if id(part) in outer:
+                holders.setdefault(id(tensor), outer[id(part)])
+    return holders
+
+
+def _containers(things: list[Any]) -> tuple[dict[int, tuple[int, str]], list[tuple[Any, ...]]]:
+    """Containers of things, and tuples with any; the collector is asked once, for it looks through everything."""
+    holders: dict[int, tuple[int, str]] = {}
+    among: list[tuple[Any, ...]] = []
+    wanted = {id(thing) for thing in things}
+    for referrer in gc.get_referrers(*things) if things else ():
+        if isinstance(referrer, tuple):
+            among.append(referrer)
+        if referrer is things or not isinstance(referrer, list | deque | dict | set):
             continue
         for value in list(referrer.values()) if isinstance(referrer, dict) else list(referrer):
             if id(value) in wanted:
-                holders.setdefault(id(value), f"a {type(referrer).__name__} of {len(referrer)}")
-    return holders
+                holders.setdefault(id(value), (id(referrer), f"a {type(referrer).__name__} of {len(referrer)}"))
+    return holders, among
 
 
 def _put_away(made: Place) -> Place:

@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Generator
 from typing import Any
 
@@ -15,10 +16,11 @@ from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import fetch
 
 from denizen._watch._faults import METHODS
-from denizen._watch._places import USER, Place, locate, role
+from denizen._watch._places import Place, is_user, locate
 from denizen._watch._recorder import HOST_READS, Recorder
 from denizen.perf._doctor_ops import Operations
 
+_PUTS = ("append", "appendleft", "extend", "extendleft", "insert", "add", "update")
 CLOCKS = {time.time, time.perf_counter, time.monotonic, time.time_ns, time.perf_counter_ns, time.monotonic_ns}
 CLOCKS |= {time.process_time}
 
@@ -60,13 +62,14 @@ class Clock:
 
 @dataclasses.dataclass
 class Stepped:
-    """An optimizer's step: its line, the parameters with gradients, and the operations that it took."""
+    """An optimizer's step: its line, the parameters with gradients, its operations, whether a backward pass asked."""
 
     step: int
     place: Place
     optimizer: Any
     parameters: int
     ops: int = 0
+    hooked: bool = False
 
 
 class Hooks:
@@ -77,6 +80,7 @@ class Hooks:
         drawn: by line.
         compiled: calls of `torch.compile` in a step.
         clocks: readings by the user's code.
+        put: the line of the user's that last put something into a list, deque or set, by its identity.
         stepped: optimizers.
         loaded: batches of late, by storage.
     """
@@ -87,6 +91,7 @@ class Hooks:
         self.drawn: dict[tuple[str, int], Drawn] = {}
         self.compiled: list[tuple[int, Place]] = []
         self.clocks: list[Clock] = []
+        self.put: dict[int, Place] = {}
         self.stepped: list[Stepped] = []
         self.loaded: dict[int, Tensor] = {}
         self._recorder = recorder
@@ -120,7 +125,7 @@ class Hooks:
                 dataset, collate, samples = self._fetching.pop()
             if self.step >= 0:
                 waited = time.perf_counter() - began
-                drawn = self._drawn(getattr(iterator, "_denizen_loader", None) or iterator)
+                drawn = self._drawn(getattr(iterator, "_denizen_loader", iterator))
                 drawn.steps.append(self.step)
                 drawn.wait.append(waited)
                 drawn.dataset, drawn.collate = drawn.dataset + dataset, drawn.collate + collate
@@ -229,10 +234,14 @@ class Hooks:
             owner.__enter__, owner.__exit__ = enter, leave  # type: ignore[method-assign]
 
     def _called(self, frame: Any, event: str, function: Any) -> None:
-        if event == "c_call" and self.step >= 0 and _is_clock(function) and role(frame.f_code.co_filename) == USER:
-            recorder = self._recorder
+        if event != "c_call" or self.step < 0:
+            return
+        puts, recorder = isinstance(getattr(function, "__self__", None), list | deque | set), self._recorder
+        if (puts or _is_clock(function)) and is_user(frame.f_code) and recorder is not None:
             place = Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-            if recorder is None:
+            if puts:
+                if function.__name__ in _PUTS:
+                    self.put[id(function.__self__)] = place
                 return
             last = max((e.order for e in recorder.events if HOST_READS in e.limits), default=-1)
             self.clocks.append(Clock(self.step, place, recorder.ops, last >= recorder.ops))
@@ -242,6 +251,7 @@ class Hooks:
         if self.step >= 0 and operations is not None:
             parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
             begun = Stepped(self.step, locate(METHODS), optimizer, len(parameters), -len(operations.ops))
+            begun.hooked = torch._C._current_graph_task_id() >= 0  # as in hooks that free each gradient at once
             self.stepped.append(begun)
             operations.optimizing = True
 

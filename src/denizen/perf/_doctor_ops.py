@@ -17,6 +17,8 @@ from denizen._watch._observe import traits
 from denizen._watch._places import Place, locate
 from denizen._watch._recorder import unheard
 from denizen.ops._library import takes_tf32
+from denizen.perf._doctor_flow import WHOLE, Flow
+from denizen.perf._doctor_flow import WIDE as BY_TORCH
 from denizen.perf._doctor_records import Copied, Matrix, Op, caller, memory, owner, user_frames, values
 from denizen.perf._doctor_source import loops_around
 
@@ -42,6 +44,7 @@ class Operations(TorchDispatchMode):
         loaded: batches of loaders of late, by their memory.
         freed: pointwise operations whose argument nobody needed afterwards.
         untrained: places where dropout or batch norm trains while gradients are off.
+        flow: where values go: `untrained` ones into a graph, `narrow` ones as places to read or write at.
         older: places that take a result with a graph of an earlier step, by line: the steps.
         parameters: of the model, as far as is known.
         optimizing: whether an optimizer's step runs.
@@ -69,6 +72,7 @@ class Operations(TorchDispatchMode):
         self.freed: list[Op] = []
         self.parameters: list[Tensor] = []
         self.untrained: list[tuple[int, Place]] = []
+        self.flow = Flow()
         self.older: dict[tuple[str, int], tuple[Place, list[int]]] = {}
         self.results: list[tuple[int, Place, Any]] = []  # (step, place, weak reference)
         self.optimizing = False
@@ -93,6 +97,7 @@ class Operations(TorchDispatchMode):
         self.steps.append(step)
         self._step, self._order = step, 0
         self._made, self.inputs = set(), {}
+        self.flow.clear()
         self._weights = {memory(parameter) for parameter in self.parameters}
 
     def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
@@ -126,6 +131,8 @@ class Operations(TorchDispatchMode):
         if seen.mutates and self.copied:
             self._written({memory(tensor) for tensor in given})
         if seen.view or not seen.computes:
+            if not seen.view:
+                self.flow.made(results)
             return
         place = locate(METHODS, self._thread)
         part = "optimizer" if self.optimizing else _part(place)
@@ -146,17 +153,24 @@ class Operations(TorchDispatchMode):
         if seen.schema in _FILLS:
             op.grads = self._gradients(func, args)
         op.weight = next((memory(tensor) for tensor in there if self.of_parameter(tensor)), 0)
-        op.weights = seen.schema in ("aten::clone", "aten::_to_copy") and bool(there) and self.of_parameter(there[0])
+        copied = seen.schema in ("aten::clone", "aten::_to_copy") and bool(there) and bool(results)
+        op.weights = copied and there[0].stride() == results[0].stride() and self.of_parameter(there[0])
         op.loaded = any(tensor.device.type == "cpu" and memory(tensor) in self.loaded for tensor in given)
         op.flops = _flops(func, args, kwargs, out)
         self._memory(op, func, args, there, results)
         self._look(op, given, results)
         self._graph(op, given, results)
+        tracked = not part and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+        self.flow.passes(op.schema, given, results, tracked)
+        if op.line in self.narrow:
+            self.flow.whole((*given, *results), op.line)
         if op.weight and not part and torch.is_grad_enabled():
             called = caller(self._thread)
             self.differentiable.add((called.file, called.line))
         if _trains(func, args, place) and not op.part and not torch.is_grad_enabled():
-            self.untrained.append((self._step, caller(self._thread)))
+            called = caller(self._thread)
+            self.untrained.append((self._step, called))
+            self.flow.add(results, [(called.file, called.line)])
         self.ops.append(op)
 
     def _memory(self, op: Op, func: Any, args: Any, there: list[Tensor], results: list[Tensor]) -> None:
@@ -192,11 +206,12 @@ class Operations(TorchDispatchMode):
         rows = _pairs(op, given, results)
         if rows >= SQUARE:
             self.pairs[op.line] = op.place, rows, given[0].is_floating_point()
+        chosen = BY_TORCH in self.flow.of(given)
         few = op.dtype == torch.bool and len(op.shape) == 2 and op.shape[1] >= SQUARE  # contacts, perhaps
         for tensor in (*given, *results):
             if tensor.device.type != self.device or tensor.layout is not torch.strided:
                 continue
-            key = (op.line, tuple(tensor.shape), tensor.dtype)
+            key = (op.line, tuple(tensor.shape), tensor.dtype, op.pointwise)
             if key in self._looked:
                 continue
             self._looked.add(key)
@@ -206,7 +221,7 @@ class Operations(TorchDispatchMode):
                 matrix = Matrix(op.place, rows, columns, _share(tensor), self.of_parameter(tensor))
                 self.matrices.setdefault(op.line, []).append(matrix)
             size = tensor.numel() * tensor.element_size()
-            if op.pointwise and tensor.dtype in (torch.int64, torch.int32) and size >= WIDE:
+            if op.pointwise and tensor.dtype in WHOLE and size >= WIDE and not chosen:
                 low, high = _range(tensor)
                 self.narrow[op.line] = op.place, tensor.dtype, low, high, size
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from denizen._watch._faults import METHODS
-from denizen._watch._places import USER, Place, locate, role
+from denizen._watch._places import Place, is_user, locate
 
 
 @dataclasses.dataclass(slots=True)
@@ -127,7 +127,7 @@ def user_frames(thread: int | None = None) -> list[Place]:
         code = frame.f_code
         if code.co_name == "_take_step":
             break
-        if role(code.co_filename) == USER:
+        if is_user(code):
             frames.append(Place(code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back
     return frames or [locate(METHODS, thread)]

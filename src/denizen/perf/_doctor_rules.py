@@ -17,11 +17,13 @@ from denizen.perf._doctor_loops import loops
 from denizen.perf._doctor_ops import PRODUCTS, SQUARE
 from denizen.perf._doctor_phases import Watched
 from denizen.perf._doctor_records import Op
+from denizen.perf._doctor_source import clock_attributes
 
 LARGE_PRODUCT = 2 * 512**3  # operations of a matrix product that tensor cores make faster
 FEW = 0.1  # share of values other than 0, below which a square matrix counts as sparse
 DOUBLE = 0.02  # of a step's bytes, by which float64 makes them more: below that it costs nothing
 SAVED = 64  # bytes kept for a backward pass that never comes, below which it is a note: a few numbers
+OPTIMIZERS = 8  # that one line steps, from which they count as one
 FREED = 64 << 10  # bytes that an in-place operation is worth a note for
 _NARROWER = ((torch.int8, -128, 127), (torch.uint8, 0, 255), (torch.int16, -(2**15), 2**15 - 1))
 
@@ -211,12 +213,15 @@ def _fp32(seen: Watched) -> list[Diagnosis]:
 def _wide(seen: Watched) -> list[Diagnosis]:
     found, steps = [], seen.operations.steps
     for line, (place, dtype, low, high, size) in seen.operations.narrow.items():
+        if line in seen.operations.flow.as_places:
+            continue
         narrow = next((kind for kind, least, most in _NARROWER if least <= low and high <= most), None)
         there = [op for op in seen.operations.ops if op.line == line]
         if narrow is None or not there:
             continue
         total = _bytes([op for op in seen.operations.ops if op.step == there[-1].step])
-        level = WARNING if size >= 0.05 * total else NOTE
+        moved = max(size, _bytes([op for op in there if dtype in (op.dtype, *op.sources)]))
+        level = WARNING if moved >= 0.05 * total else NOTE
         evidence = [f"{size:,} bytes of {dtype} hold values from {low} to {high}, which fit into {narrow}"]
         period = period_of({op.step for op in there}, steps)
         spare = size - size // dtype.itemsize * narrow.itemsize
@@ -236,7 +241,7 @@ def _retention(seen: Watched) -> list[Diagnosis]:
         evidence = ["adds to a result of an earlier step that has a graph: the graph grows with every step"]
         if len(set(came)) >= max(2, len(steps) - 2):
             found[line] = at("graph-retention", place, 1, period_of(came, steps[1:]), evidence)
-    for line, (place, came, holder) in kept(seen.operations).items():
+    for line, (place, came, holder) in kept(seen.operations, seen.hooks.put).items():
         evidence = [f"results of {len(set(came))} earlier steps are kept in {holder}, each with its graph"]
         if line not in found and len(set(came)) > 1:
             found[line] = at("graph-retention", place, 1, period_of(came, steps[:-1]), evidence)
@@ -268,7 +273,8 @@ def _no_grad(seen: Watched) -> list[Diagnosis]:
 def _eval(seen: Watched) -> list[Diagnosis]:
     lines: dict[tuple[str, int], list[tuple[int, Place]]] = {}
     for step, place in seen.operations.untrained:
-        lines.setdefault((place.file, place.line), []).append((step, place))
+        if (place.file, place.line) not in seen.operations.flow.into_graph:  # a momentum encoder's turn
+            lines.setdefault((place.file, place.line), []).append((step, place))
     found = []
     for there in lines.values():
         count = max(collections.Counter(step for step, _ in there).values())
@@ -285,12 +291,16 @@ def _optimizers(seen: Watched) -> list[Diagnosis]:
         lines.setdefault((stepped.place.file, stepped.place.line), []).append(stepped)
     for there in lines.values():
         last = there[-1]
-        if seen.device.type == "cpu" or last.parameters < 4 or last.ops < 3 * last.parameters:
+        many = [stepped for stepped in there if stepped.step == last.step and not stepped.hooked]
+        ops, parameters = last.ops, last.parameters
+        if len({id(stepped.optimizer) for stepped in many}) >= OPTIMIZERS:
+            ops, parameters = (sum(getattr(stepped, name) for stepped in many) for name in ("ops", "parameters"))
+        if seen.device.type == "cpu" or parameters < 4 or ops < 3 * parameters:
             continue
         name = type(last.optimizer).__name__
-        evidence = [f"{name}.step launches {last.ops} operations for {last.parameters} parameters, one after another"]
+        evidence = [f"{name}.step launches {ops} operations for {parameters} parameters, one after another"]
         period = period_of({stepped.step for stepped in there}, steps)
-        found.append(at("optimizer-unfused", last.place, last.ops, period, evidence, op=f"{name}.step"))
+        found.append(at("optimizer-unfused", last.place, ops, period, evidence, op=f"{name}.step"))
     return found
 
 
@@ -321,18 +331,21 @@ def _compile(seen: Watched) -> list[Diagnosis]:
 
 
 def _clocks(seen: Watched) -> list[Diagnosis]:
-    """Two readings in one function with work in between, which nothing waited for."""
+    """Two readings with work in between, which nothing waited for: in a function, or of a class that keeps one."""
     if seen.device.type == "cpu":
         return []
     lines: dict[tuple[str, int], list[tuple[int, Place, int]]] = {}
     before: dict[tuple[str, str], Any] = {}
     for clock in seen.hooks.clocks:
         key = (clock.place.file, clock.place.function)
-        earlier = before.get(key)
+        kept, taken = clock_attributes(clock.place.file, clock.place.line)
+        earlier = before.get((clock.place.file, f".{taken}")) or before.get(key)
         if earlier is not None and earlier.step == clock.step and clock.ops > earlier.ops and not clock.synced:
             there = lines.setdefault((clock.place.file, clock.place.line), [])
             there.append((clock.step, clock.place, clock.ops - earlier.ops))
         before[key] = clock
+        if kept:
+            before[clock.place.file, f".{kept}"] = clock
     found = []
     for there in lines.values():
         evidence = [f"{there[-1][2]} operations since the clock was read before, and nothing waited for them: "

@@ -3,7 +3,10 @@
 import ast
 import functools
 import linecache
+from typing import TypeGuard
 
+# Functions that call another one for each of many things.
+_CALLS = {"map", "filter", "reduce", "starmap", "accumulate", "tree_map"}
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
 
 
@@ -22,14 +25,35 @@ def loops_around(file: str, line: int) -> tuple[int, ...]:
     if tree is None:
         return ()
     functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
-    around = [f for f in functions if f.lineno <= line <= (f.end_lineno or 0)]
+    inside = {id(argument) for node in ast.walk(tree) if _is_loop(node) for argument in getattr(node, "args", ())}
+    around = [f for f in functions if f.lineno <= line <= (f.end_lineno or 0) and id(f) not in inside]
     scope = max(around, key=lambda f: f.lineno) if around else tree
     heads = {
         node.lineno
         for node in ast.walk(scope)
-        if isinstance(node, _LOOPS) and node.lineno <= line <= (node.end_lineno or node.lineno)
+        if _is_loop(node) and node.lineno <= line <= (node.end_lineno or node.lineno)
     }
     return tuple(sorted(heads))
+
+
+def _is_loop(node: ast.AST) -> TypeGuard[ast.stmt | ast.expr]:
+    if isinstance(node, ast.Call):
+        return getattr(node.func, "attr", getattr(node.func, "id", "")) in _CALLS
+    return isinstance(node, _LOOPS)
+
+
+@functools.lru_cache(4096)
+def clock_attributes(file: str, line: int) -> tuple[str, str]:
+    """Attributes that a line keeps a clock's reading in (``self.t = time()``) and takes one from; "" for none."""
+    kept = taken = ""
+    for node in ast.walk(_tree(file) or ast.Module([], [])):
+        if line != getattr(node, "lineno", 0):
+            continue
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            kept = next((target.attr for target in node.targets if isinstance(target, ast.Attribute)), kept)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Call):
+            taken = getattr(node.right, "attr", taken)
+    return kept, taken
 
 
 def read_anew() -> None:
@@ -37,3 +61,4 @@ def read_anew() -> None:
     linecache.checkcache()
     _tree.cache_clear()
     loops_around.cache_clear()
+    clock_attributes.cache_clear()

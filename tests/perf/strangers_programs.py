@@ -1,0 +1,218 @@
+"""Programs in the manner of strangers, as in `strangers_forms.py`: what the tools once missed, or cried wolf at."""
+
+HOSTILE = {
+    "a dataclass printed": """
+        from dataclasses import dataclass
+        @dataclass
+        class State:
+            energy: torch.Tensor
+            t: int = 0
+        state = State(torch.rand(3, device=device))
+        def report(s):
+            print(s)  # host-sync-print
+        def step(i):
+            state.t = i
+            report(state)
+        """,
+    "an autograd function written in NumPy": """
+        class Sine(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                a = x.detach().cpu().numpy()  # roundtrip host-sync-copy
+                ctx.save_for_backward(x)
+                return torch.from_numpy(np.sin(a)).to(x.device)  # roundtrip h2d-fresh
+            @staticmethod
+            def backward(ctx, g):
+                (x,) = ctx.saved_tensors
+                return g * x.cos()
+        w = nn.Parameter(torch.rand(5, device=device))
+        opt = torch.optim.SGD([w], 0.1)
+        def step(i):
+            opt.zero_grad()
+            Sine.apply(w).sum().backward()
+            opt.step()
+        """,
+    "outputs of a batch to the host": """
+        net = nn.ModuleDict({"cls": nn.Linear(6, 3), "box": nn.Linear(6, 4), "emb": nn.Linear(6, 8)}).to(device)
+        x = torch.randn(5, 6, device=device)
+        @torch.inference_mode()
+        def predict(t):
+            out = {k: m(t) for k, m in net.items()}
+            return {k: v.cpu().numpy() for k, v in out.items()}  # host-sync-copy
+        def step(i): return predict(x)
+        """,
+    "one optimizer for each parameter": """
+        net, x = nn.Sequential(*[nn.Linear(8, 8) for _ in range(10)]).to(device), torch.randn(4, 8, device=device)
+        opts = [torch.optim.SGD([p], lr=0.01, momentum=0.9) for p in net.parameters()]
+        def step(i):
+            net(x).square().mean().backward()
+            for o in opts:
+                o.step()  # optimizer-unfused launch-bound
+            for p in net.parameters(): p.grad = None
+        """,
+    "a cellular automaton in int64": """
+        class Life:
+            def __init__(self, n): self.c = torch.randint(0, 2, (n, n), device=device)
+            def tick(self):
+                c = self.c
+                s = sum(c.roll((a, b), (0, 1)) for a in (-1, 0, 1) for b in (-1, 0, 1) if a or b)  # dtype-wide-int
+                self.c = ((s == 3) | ((s == 2) & (c == 1))).long()  # dtype-wide-int
+        life = Life(512)
+        def step(i): life.tick()
+        """,
+    "substeps by reduce": """
+        import functools
+        def spring(p, v, dt):
+            a = -4.0 * p - 0.1 * v
+            v = v + dt * a
+            return p + dt * v, v
+        state = torch.rand(10, device=device), torch.zeros(10, device=device)
+        def step(i):
+            return functools.reduce(lambda s, _: spring(*s, 0.01), range(50), state)  # launch-bound
+        """,
+    "a map over agents": """
+        goals = torch.rand(32, 2, device=device)
+        agents = list(torch.rand(32, 2, device=device))
+        def head_for(a, g): return a + 0.1 * (g - a)
+        def step(i):
+            return torch.stack(list(map(head_for, agents, goals)))  # launch-bound
+        """,
+    "an iterable dataset that parses": """
+        import json
+        from torch.utils.data import DataLoader, IterableDataset
+        class Lines(IterableDataset):
+            def __iter__(self):
+                k = 0
+                while True:
+                    line = json.dumps({"x": [k % 7] * 3000})
+                    yield torch.tensor(json.loads(line)["x"][:8], dtype=torch.float32)
+                    k += 1
+        loader = DataLoader(Lines(), batch_size=16, pin_memory=True)  # loader-workers
+        it, net = iter(loader), nn.Linear(8, 2).to(device)
+        def step(i):
+            with torch.no_grad():
+                return net(next(it).to(device, non_blocking=True))
+        """,
+    "predictions put away by a helper": """
+        from collections import deque
+        net, x = nn.Linear(4, 2).to(device), torch.randn(8, 4, device=device)
+        opt, recent = torch.optim.SGD(net.parameters(), 0.1), deque(maxlen=100)
+        def remember(y): recent.append(y)  # graph-retention
+        def step(i):
+            y = net(x)
+            remember(y)
+            loss = y.square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "losses within named tuples": """
+        from typing import NamedTuple
+        class Out(NamedTuple):
+            step: int
+            loss: torch.Tensor
+        outs = []
+        net, x = nn.Linear(4, 1).to(device), torch.randn(8, 4, device=device)
+        opt = torch.optim.SGD(net.parameters(), 0.1)
+        def step(i):
+            loss = net(x).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+            outs.append(Out(i, loss))  # graph-retention
+        """,
+    "a class that keeps a clock's reading": """
+        import time
+        class Rate:
+            def tick(self): self.t = time.time()
+            def tock(self, n): self.rate = n / (time.time() - self.t)  # timing-async
+        rate, x = Rate(), torch.rand(8, device=device)
+        def step(i):
+            rate.tick()
+            x.mul_(1.01).clamp_(0, 1)
+            rate.tock(8)
+        """,
+}
+LOOKALIKES = {
+    "a generator with batch norm, on the discriminator's turn": """
+        G = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 8)).to(device)
+        D = nn.Linear(8, 1).to(device)
+        optD, optG = torch.optim.Adam(D.parameters()), torch.optim.Adam(G.parameters())
+        real = torch.randn(32, 8, device=device)
+        def step(i):
+            with torch.no_grad():
+                fake = G(torch.randn(32, 4, device=device))
+            loss = F.softplus(-D(real)).mean() + F.softplus(D(fake)).mean()
+            optD.zero_grad(); loss.backward(); optD.step()
+            lossG = F.softplus(-D(G(torch.randn(32, 4, device=device)))).mean()
+            optG.zero_grad(); lossG.backward(); optG.step()
+        """,
+    "a momentum encoder in training mode": """
+        import copy
+        query = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4)).to(device)
+        key = copy.deepcopy(query).requires_grad_(False)
+        queue = F.normalize(torch.randn(64, 4, device=device), dim=1)
+        opt, x = torch.optim.SGD(query.parameters(), 0.03, momentum=0.9), torch.randn(32, 8, device=device)
+        labels = torch.zeros(32, dtype=torch.long, device=device)
+        def step(i):
+            q = F.normalize(query(x + 0.1 * torch.randn_like(x)), dim=1)
+            with torch.no_grad():
+                torch._foreach_lerp_(list(key.parameters()), list(query.parameters()), 0.01)
+                k = F.normalize(key(x + 0.1 * torch.randn_like(x)), dim=1)
+            logits = torch.cat([(q * k).sum(1, keepdim=True), q @ queue.T], 1) / 0.07
+            loss = F.cross_entropy(logits, labels)
+            opt.zero_grad(); loss.backward(); opt.step()
+            queue.copy_(torch.cat([k, queue[:-32]]))
+        """,
+    "a mean teacher whose dropout is meant": """
+        import copy
+        student = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 4)).to(device)
+        teacher = copy.deepcopy(student)
+        for p in teacher.parameters(): p.requires_grad_(False)
+        opt, x = torch.optim.Adam(student.parameters()), torch.randn(32, 8, device=device)
+        def consistency(a, b): return (a.softmax(-1) - b.softmax(-1)).square().mean()
+        def step(i):
+            with torch.no_grad():
+                goal = teacher(x + 0.1 * torch.randn_like(x))
+            loss = consistency(student(x), goal)
+            opt.zero_grad(); loss.backward(); opt.step()
+            with torch.no_grad():
+                torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 0.01)
+        """,
+    "cells of many agents that index": """
+        pos = torch.rand(200_000, 2, device=device)
+        counts = torch.zeros(64 * 64, device=device)
+        ones = torch.ones(200_000, device=device)
+        def step(i):
+            cell = (pos * 64).long().clamp(0, 63)
+            key = cell[:, 0] * 64 + cell[:, 1]
+            counts.zero_().index_add_(0, key, ones)
+            return counts[key]
+        """,
+    "next states of a table": """
+        table = torch.randint(0, 6, (6, 4), device=device)
+        state = torch.zeros(300_000, dtype=torch.long, device=device)
+        def step(i):
+            global state
+            action = (state + i) % 4
+            state = table[state, action]
+        """,
+    "weights relaid for einsum": """
+        net, x = nn.Linear(16, 16).to(device), torch.randn(8, 16, device=device)
+        bank = nn.Parameter(torch.randn(3, 16, 16, device=device))
+        opt = torch.optim.Adam([*net.parameters(), bank])
+        def step(i):
+            y = torch.einsum("bi,koi->bko", net(x), bank)
+            penalty = nn.utils.parameters_to_vector(net.parameters()).square().sum()
+            loss = y.square().mean() + 1e-4 * penalty
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "loaders without a length, one empty": """
+        from torch.utils.data import DataLoader, TensorDataset, IterableDataset
+        class Stream(IterableDataset):
+            def __init__(self, n): self.rows = torch.randn(n, 4)
+            def __iter__(self): yield from self.rows
+        train = DataLoader(Stream(4096), batch_size=16, pin_memory=True)
+        held = DataLoader(TensorDataset(torch.empty(0, 4)), batch_size=4)
+        net, it = nn.Sequential(*[nn.Linear(4, 4) for _ in range(40)]).to(device), iter(train)
+        def step(i):
+            for _ in held: pass
+            with torch.no_grad(): return net(next(it).to(device, non_blocking=True))
+        """,
+}
