@@ -46,9 +46,13 @@ class Categorical(NamedTuple):
 
     @staticmethod
     def of(logits: Tensor, open_: Tensor | None = None) -> "Categorical":
-        """From logits `[rows, choices]`, and which choices are open (bool), where some are not."""
+        """From logits `[rows, choices]`, and which choices are open (bool), where some are not.
+
+        Rows where none is, as of agents that are out, count as open: their numbers stay finite.
+        """
         logits = logits.to(torch.float32)
         if open_ is not None:
+            open_ = open_ | ~open_.any(-1, keepdim=True)
             logits = logits.masked_fill(~open_, -torch.inf)
         return Categorical(torch.log_softmax(logits, dim=-1))
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from denizen.errors import InputError
 from denizen.model import Discrete, Env, Look
+from denizen.rl._checks import check_fits
 from denizen.rl._draws import Draws
 from denizen.rl._policy import ActorCritic, rows_of
 from denizen.rl._recorded import Recorded
@@ -94,6 +95,7 @@ def evaluate(
     Raises:
         InputError: an argument does not fit.
     """
+    check_fits(policy, env, "evaluate")
     steps = max_steps if max_steps is not None else env.time_limit or BUDGET
     if not isinstance(steps, int) or steps < 1:
         raise InputError(f"evaluate: max_steps={max_steps!r}, expected a whole number, at least 1, or None")
@@ -123,6 +125,7 @@ def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: i
         "total": torch.zeros(rows, device=worlds.device),
         "length": torch.zeros(rows, dtype=torch.int64, device=worlds.device),
         "over": torch.zeros(rows, dtype=torch.bool, device=worlds.device),
+        "first": torch.ones(rows, dtype=torch.bool, device=worlds.device),
     }  # fmt: skip
     for step in range(steps):
         life = step_of(life)
@@ -139,7 +142,7 @@ def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, ac
 
     def step_of(life: dict[str, Any]) -> dict[str, Any]:
         look, over = life["look"], life["over"]
-        judged = policy(look.observation, life["memory"], look.action_mask, look.privileged)
+        judged = policy(look.observation, life["memory"], look.action_mask, look.privileged, life["first"])
         clock = life["worlds"][-3]
         action = judged.actions.mode() if greedy else judged.actions.sample(draws.uniform("action", clock, num))
         space = env.action_space
@@ -153,13 +156,15 @@ def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, ac
             "worlds": tensors, "look": rows_of(step.look, env), "memory": judged.memory,
             "total": life["total"] + torch.where(acting, step.reward.flatten(), 0.0),
             "length": life["length"] + acting, "over": over | ended,
+            "first": ~acting,  # who was out comes back without a memory, as in training
         }  # fmt: skip
 
     return step_of
 
 
 def saliency(policy: ActorCritic, look: Look, memory: Tensor) -> tuple[Tensor, Tensor]:
-    """What a policy's network sees, and how much each entry moves the log-probability of its likeliest action.
+    """What a policy's network sees, and how much each entry moves the log-probability of its likeliest choice, or
+    the sum of its likeliest numbers.
 
     Args:
         policy: is not changed.
@@ -172,7 +177,10 @@ def saliency(policy: ActorCritic, look: Look, memory: Tensor) -> tuple[Tensor, T
     given = policy.env.network_input(look.observation).detach().requires_grad_()
     with torch.enable_grad():
         judged = policy(look.observation, memory, look.action_mask, look.privileged, actor_only=True, given=given)
-        chosen = judged.actions.log_prob(judged.actions.mode().detach()).sum()
+        likeliest = judged.actions.mode()
+        # Of numbers the density is highest at the mode, where nothing moves it: what moves is the mode itself.
+        numbers = likeliest.is_floating_point()
+        chosen = (likeliest if numbers else judged.actions.log_prob(likeliest.detach())).sum()
     (gradient,) = torch.autograd.grad(chosen, given)
     return given.detach(), gradient.abs()
 
@@ -217,6 +225,8 @@ def play(
         step = worlds.step(action if env.num_actors is None else action.unflatten(0, (1, -1)))
         total += float(step.reward.sum())
         ended, look = bool(step.ended.any()), step.look
-        memory = policy.first_memory(rows, torch.device("cpu")) if ended else judged.memory
+        # Who was out comes back without a memory, as in training.
+        kept = torch.full((rows,), not ended) if seen.acting is None else seen.acting & (not ended)
+        memory = torch.where(kept[:, None], judged.memory, 0.0)
         yield picture(), f"step {number + 1}, return {total:.2f}" + (", a new life" if ended else "")
         total = 0.0 if ended else total

@@ -10,12 +10,13 @@ from torch import Tensor
 from denizen.errors import InputError, nearest
 from denizen.model import Env
 from denizen.rl import _processes as processes
+from denizen.rl._checks import check_learns
 from denizen.rl._grpo_advantage import ADVANTAGES, SCALES, group_advantages
 from denizen.rl._grpo_loss import ESTIMATORS, LOSSES, SUMS, Settings, Terms, grpo_loss, weights
 from denizen.rl._grpo_training import GroupTraining
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PRECISIONS
-from denizen.rl._schedules import Schedule, value_at
+from denizen.rl._schedules import Schedule, check_amounts, value_at
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
 
@@ -109,6 +110,7 @@ class GRPO:
             )
 
     def _check_numbers(self) -> None:
+        check_amounts(self, "learning_rate", "entropy_coefficient", schedule=True)
         for name, none in (
             ("clip", False), ("std_eps", False), ("adam_eps", False), ("clip_high", True), ("max_gradient_norm", True),
         ):  # fmt: skip
@@ -193,6 +195,7 @@ class GRPO:
     def _check(self, env: Env, policy: Any, total_steps: Any, seed: Any, reference: Any) -> None:
         if not isinstance(policy, ActorCritic):
             raise InputError(f"GRPO.init: policy is {type(policy).__name__}, expected a dz.rl.ActorCritic (dz.rl.mlp…)")
+        check_learns(policy, env, "GRPO.init")
         if not _whole(total_steps):
             raise InputError(f"GRPO.init: total_steps={total_steps!r}, expected a whole number, at least 1")
         if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
@@ -206,8 +209,6 @@ class GRPO:
             )
         if reference is not None and not self.beta:
             raise InputError("GRPO.init: a reference, but beta is 0; give GRPO(beta=0.04) or leave it out")
-        if any(isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p > 0 for module in policy.modules()):
-            raise InputError("GRPO.init: the policy has dropout, so its ratios would not begin at 1; set its p to 0")
 
     def update(self, training: GroupTraining) -> dict[str, Tensor]:
         """One iteration: a rollout of new lives, advantages, all epochs; no host read.

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from denizen.errors import InputError
 from denizen.model import Discrete, Env, Look
+from denizen.rl._checks import check_fits
 from denizen.rl._draws import Draws
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic, rows_of
@@ -60,6 +61,7 @@ def imitate(
             raise InputError(f"imitate: {name}={value!r}, expected a whole number, at least 1")
     if policy.memory_size:
         raise InputError("imitate: the policy has a memory, which cloning from single states would not train")
+    check_fits(policy, env, "imitate")
     worlds = Worlds(env, num_envs, seed=seed, device=device)
     policy = policy.to(worlds.device).train()
     carry, look = worlds.begin()

@@ -11,13 +11,14 @@ from torch import Tensor
 from denizen.errors import InputError
 from denizen.model import Discrete, Env
 from denizen.rl import _processes as processes
+from denizen.rl._checks import check_learns
 from denizen.rl._draws import Draws, Minibatches, picked
 from denizen.rl._gae import advantages, normalised
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo_loss import Coefficients, Loss, ppo_loss
 from denizen.rl._rollout import Collector, Memo, Rollout
-from denizen.rl._schedules import Linear, Schedule, value_at
+from denizen.rl._schedules import Linear, Schedule, check_amounts, value_at
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
 from denizen.run._engine import one_graph, own_code
@@ -87,8 +88,14 @@ class PPO:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(f"PPO({name}={value!r}): expected a whole number, at least 1")
+        if self.max_resets == 0:
+            raise InputError(
+                "PPO(max_resets=0): no life would begin anew; expected a whole number, at least 1, or None"
+            )
+        check_amounts(self, "learning_rate", "clip", "entropy_coefficient", "entropy_floor", schedule=True)
+        check_amounts(self, "value_coefficient", "floor_penalty", "adam_eps", "gamma", "gae_lambda")
         for name in ("gamma", "gae_lambda"):
-            if not 0 <= getattr(self, name) <= 1:
+            if getattr(self, name) > 1:
                 raise InputError(f"PPO({name}={getattr(self, name)!r}): expected a number from 0 to 1")
         for name in ("value_clip", "target_kl", "max_gradient_norm"):
             value = getattr(self, name)
@@ -126,6 +133,7 @@ class PPO:
         """
         if not isinstance(policy, ActorCritic):
             raise InputError(f"PPO.init: policy is {type(policy).__name__}, expected a dz.rl.ActorCritic (dz.rl.mlp…)")
+        check_learns(policy, env, "PPO.init")
         if not isinstance(total_steps, int) or total_steps < 1:
             raise InputError(f"PPO.init: total_steps={total_steps!r}, expected a whole number, at least 1")
         if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:

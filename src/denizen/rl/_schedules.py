@@ -1,6 +1,8 @@
 """Schedules: settings that change with progress, computed on the device so that a captured graph never changes."""
 
 import dataclasses
+import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +27,9 @@ class Linear:
     until: float = 1.0
 
     def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            if not _finite(getattr(self, name)):
+                raise InputError(f"Linear({name}={getattr(self, name)!r}): expected a finite number")
         if not 0 <= self.begin < self.until <= 1:
             raise InputError(f"Linear(begin={self.begin}, until={self.until}): expected 0 <= begin < until <= 1")
 
@@ -35,6 +40,20 @@ class Linear:
 
 
 Schedule = float | Linear
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_amounts(owner: Any, *names: str, schedule: bool = False) -> None:
+    """Raise `InputError` where a setting is no number of at least 0, nor, with `schedule`, a `Linear` of such."""
+    for name in names:
+        value = getattr(owner, name)
+        ends = (value.start, value.end) if schedule and isinstance(value, Linear) else (value,)
+        if not all(_finite(end) and end >= 0 for end in ends):
+            more = ", or a dz.rl.Linear between such" if schedule else ""
+            raise InputError(f"{type(owner).__name__}({name}={value!r}): expected a number, at least 0{more}")
 
 
 def value_at(schedule: Schedule, progress: Tensor) -> Tensor:

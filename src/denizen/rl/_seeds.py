@@ -10,6 +10,7 @@ import torch
 from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl import _processes as processes
+from denizen.rl._grpo import GRPO
 from denizen.rl._live import live_view
 from denizen.rl._patience import Patience
 from denizen.rl._policy import ActorCritic
@@ -22,7 +23,7 @@ AT_ONCE = 16  # torch has 32 streams, which others use as well
 
 
 def train_seeds(
-    env: Env, policy: Callable[[int], ActorCritic], algorithm: PPO, total_steps: int, *, seeds: Sequence[int],
+    env: Env, policy: Callable[[int], ActorCritic], algorithm: PPO | GRPO, total_steps: int, *, seeds: Sequence[int],
     device: torch.device | str | None = None, folder: Path | str | None = None, validate_every: int | None = None,
     validation: Mapping[str, Any] | None = None, params: dict[str, Any] | None = None, compile: bool | None = None,
     progress: bool = True, settings: Mapping[str, Any] | None = None, patience: Patience | None = None,

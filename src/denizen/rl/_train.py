@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen.errors import DataError, InputError, ModelError
+from denizen.errors import DataError, InputError, ModelError, nearest
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._best import Best
 from denizen.rl._evaluate import Evaluation, evaluate
+from denizen.rl._grpo import GRPO
 from denizen.rl._iteration import Iteration
 from denizen.rl._live import live_view
 from denizen.rl._patience import Patience, Stall
@@ -26,6 +28,7 @@ from denizen.run._fingerprint import describe, fingerprint
 from denizen.tools import JsonLines, MetricsWriter
 
 SAVES = 20  # of a training by several processes, which must agree on when
+VALIDATION = ("num_envs", "max_steps", "greedy", "seed")  # what it may give `evaluate`
 SMOOTHING = 0.9  # by which the score of the policy follows the mean return of an update
 
 
@@ -73,7 +76,7 @@ class Trained:
 
 
 def train(
-    env: Env, policy: ActorCritic, algorithm: PPO, total_steps: int, *, seed: int = 0,
+    env: Env, policy: ActorCritic, algorithm: PPO | GRPO, total_steps: int, *, seed: int = 0,
     device: torch.device | str | None = None, folder: Path | str | None = None, validate_every: int | None = None,
     validation: Mapping[str, Any] | None = None, params: dict[str, Any] | None = None, compile: bool | None = None,
     sinks: Sequence[Any] = (), progress: bool = True, settings: Mapping[str, Any] | None = None,
@@ -117,12 +120,17 @@ def train(
 
 
 def new_loop(
-    env: Env, policy: ActorCritic, algorithm: PPO, total_steps: int, *, seed: int = 0,
+    env: Env, policy: ActorCritic, algorithm: PPO | GRPO, total_steps: int, *, seed: int = 0,
     device: torch.device | str | None = None, folder: Path | str | None = None, validate_every: int | None = None,
     validation: Mapping[str, Any] | None = None, params: dict[str, Any] | None = None, compile: bool | None = None,
     sinks: Sequence[Any] = (), settings: Mapping[str, Any] | None = None, patience: Patience | None = None,
 ) -> "Loop":  # fmt: skip
     """A training before its first update, and its folder; arguments as `train` takes them."""
+    if not hasattr(algorithm, "init"):
+        raise InputError(f"train: algorithm is {type(algorithm).__name__}, expected dz.PPO(…) or dz.GRPO(…)")
+    for name in validation or {}:
+        if name not in VALIDATION:
+            raise InputError(f"train: validation has {name!r}; {nearest(name, VALIDATION)}")
     training = algorithm.init(env, policy, total_steps=total_steps, seed=seed, device=device, params=params)
     facts = {
         "env": fingerprint(training.worlds.env), "algorithm": describe(algorithm), "policy": _shapes(policy),
@@ -135,8 +143,9 @@ def new_loop(
 
 
 def resume(
-    folder: Path | str, env: Env, policy: ActorCritic, algorithm: PPO, *, device: torch.device | str | None = None,
-    params: dict[str, Any] | None = None, sinks: Sequence[Any] = (), progress: bool = True,
+    folder: Path | str, env: Env, policy: ActorCritic, algorithm: PPO | GRPO, *,
+    device: torch.device | str | None = None, params: dict[str, Any] | None = None, sinks: Sequence[Any] = (),
+    progress: bool = True,
 ) -> Trained:  # fmt: skip
     """Go on with a training, bit for bit as if it had never stopped (on the same kind of device).
 
@@ -190,6 +199,7 @@ class Loop:
         self.done = 0 if folder is None else folder.manifest["updates"]
         self._sinks = sinks
         self._faulty = self._over = False
+        self._lost: int | None = None  # the update at which the loss became NaN
         self.patience = patience
         self.stall = None if patience is None else Stall(patience, self.best.score.device)
 
@@ -238,6 +248,8 @@ class Loop:
     def going(self, compile: bool | None, progress: bool) -> Generator[None, None, Trained]:
         """The same, which stops once it is warmed up and after every update, so that several can take turns."""
         training = self.training
+        if self.done == 0:
+            self._save("running")  # from here on a kill leaves something to resume
         iteration = Iteration(training.algorithm, training, compile=compile)
         if self.done < training.num_updates:
             iteration.warm_up()
@@ -301,8 +313,11 @@ class Loop:
     def _take(self, row: dict[str, Any]) -> None:
         """Called by the writer's thread, an update or more late."""
         self.rows.append(row)
+        scaled = self.training.algorithm.precision == "float16"  # there an overflow is skipped, and goes by
+        if self._lost is None and not scaled and math.isnan(row["policy_loss"]):
+            self._lost = row["step"]
         if processes.size() == 1:  # several stop together, where they save
-            self._faulty = self._faulty or row.get("faulty", 0.0) > 0
+            self._faulty = self._faulty or row.get("faulty", 0.0) > 0 or self._lost is not None
             self._over = self._over or row.get("patience_over", 0.0) > 0
 
     def _judge(self, metrics: dict[str, Tensor]) -> None:
@@ -329,6 +344,11 @@ class Loop:
 
     def _check(self) -> None:
         self.training.check()
+        if self._lost is not None:
+            raise ModelError(
+                f"the loss is not a number from update {self._lost} on, and the policy with it; try a lower "
+                f"learning_rate, and max_gradient_norm=0.5"
+            )
         if processes.size() > 1 and bool(processes.total((self.training.memo.worlds.faults >= 0).any().float()) > 0):
             raise ModelError("a check on the device failed in another process, which says where")
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from denizen import ops
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model import Discrete, Env, FlatEnv, InPlace, Look
+from denizen.rl._checks import check_worlds, prove
 from denizen.rl._recorded import Recorded
 from denizen.rng import MAX_SEED
 from denizen.run._device import choose, make_current
@@ -121,7 +122,7 @@ class Worlds:
         """
         if not isinstance(env, Env):
             raise InputError(f"Worlds: env is {type(env).__name__}, expected a dz.Env")
-        self._check_numbers(num_envs, seed, max_resets)
+        check_worlds(num_envs, seed, max_resets)
         target, _ = choose(device, "Worlds")
         make_current(target)
         self.env: Env = env.to(target)
@@ -141,16 +142,7 @@ class Worlds:
         if self._fast is not None:
             self._flat.step_checks = list(self._fast.checks)
         self.carry: Carry | None = None
-
-    @staticmethod
-    def _check_numbers(num_envs: Any, seed: Any, max_resets: Any) -> None:
-        for name, value, low, high in (
-            ("num_envs", num_envs, 1, 2**31), ("seed", seed, 0, MAX_SEED), ("max_resets", max_resets, 0, 2**31),
-        ):  # fmt: skip
-            if value is None and name == "max_resets":
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                raise InputError(f"Worlds: {name}={value!r}, expected a whole number from {low} to {high}")
+        self._proved = False
 
     def _values(self, params: Mapping[str, Any]) -> dict[str, Tensor]:
         values = {}
@@ -198,7 +190,15 @@ class Worlds:
         """
         if self.carry is None:
             raise InputError("Worlds.step: the worlds have not begun; call reset() first")
-        self.carry, step = self.advance(self.carry, self.checked(action))
+        before, action, space = self.carry, self.checked(action), self.env.action_space
+        if not isinstance(space, Discrete):
+            self.carry, step = self.advance(before, action)
+            return step
+        # As an author's index, a number that is no choice would raise on a CPU, and stop a GPU for good.
+        self.carry, step = self.advance(before, action.clamp(0, space.n - 1))
+        wrong = space.fault(action) & _like(step.valid & (before.faults < 0), action)
+        wrong = wrong if wrong.dim() == 1 else wrong.any(1)
+        self.carry.faults = torch.where(wrong, before.clock * len(self._labels), self.carry.faults)
         return step
 
     def check(self, carry: Carry | None = None) -> None:
@@ -215,13 +215,20 @@ class Worlds:
             return
         failed = carry.faults >= 0
         at = torch.where(failed, carry.faults, 2**62)
-        labels = [*self._flat.step_checks, "an observation that is not finite"]
+        labels = self._labels
         world = int(at.argmin())
         step, check = divmod(int(at[world]), len(labels))
         raise ModelError(
             f"{type(self.env).__name__}: {labels[check]}, in world {world} at step {step} "
             f"(first of {int(failed.sum())} worlds)"
         )
+
+    @property
+    def _labels(self) -> list[str]:
+        """What each check looks for; actions are the first."""
+        masked = type(self.env).action_mask is not Env.action_mask
+        more = ["an observation that is not finite", *(["no action that is open"] if masked else [])]
+        return [*self._flat.step_checks, *more]
 
     def checked(self, action: Tensor) -> Tensor:
         """The action in the form that steps take; raises `InputError` for a wrong shape or dtype."""
@@ -248,7 +255,7 @@ class Worlds:
 
     def seeded(self, seed: int) -> None:
         """Take another seed, from the next `reset` on."""
-        self._check_numbers(self.num_envs, seed, None)
+        check_worlds(self.num_envs, seed, None)
         self.keys, self.seed = torch.stack([torch.full_like(self.keys[:, 0], seed), self.keys[:, 1]], 1), seed
 
     # --- pure functions, for trainers ---------------------------------------------------------------------------------
@@ -261,6 +268,9 @@ class Worlds:
                 twice; None: 0.
         """
         device, count = self.device, self.num_envs
+        if not self._proved:
+            prove(self.env, self.keys[:1], {name: value[:1] for name, value in self.values.items()})
+            self._proved = True
         zero = torch.zeros((), dtype=torch.int64, device=device)
         clock = zero if clock is None else clock
         leaves, look = self._begin(self.keys, self.values, clock)
@@ -336,7 +346,7 @@ class Worlds:
         else:
             waiting, look = over, self._see(leaves, age, values)
             final, where = look, self._everywhere
-        faults = self._faults(carry, happened.bad, look.observation, valid)
+        faults = self._faults(carry, happened.bad, look, valid)
         waited = carry.waited + carry.waiting
         reward = torch.where(_like(valid, happened.reward), happened.reward, 0.0)
         flows = {name: torch.where(valid, flow, 0.0) for name, flow in happened.flows.items()}
@@ -367,16 +377,20 @@ class Worlds:
         leaves = [torch.where(_like(chosen, old), new[where], old) for new, old in zip(fresh, leaves, strict=True)]
         return leaves, torch.where(chosen, 0, age), over & ~chosen, final, index
 
-    def _faults(self, carry: Carry, bad: Tensor, observation: Tensor, valid: Tensor) -> Tensor:
+    def _faults(self, carry: Carry, bad: Tensor, look: Look, valid: Tensor) -> Tensor:
+        observation = look.observation
         if observation.is_floating_point():
             blind = (~torch.isfinite(observation)).flatten(1).any(1)
         else:
             blind = torch.zeros_like(valid)
-        checks = [*(bad != 0).unbind(1), blind]
+        checks = [*(flag & valid for flag in (bad != 0).unbind(1)), blind]
+        if look.action_mask is not None:
+            stuck = ~look.action_mask.any(-1)
+            stuck = stuck if look.acting is None else stuck & look.acting
+            checks.append(stuck if stuck.dim() == 1 else stuck.any(1))
         code = torch.full_like(carry.faults, -1)
         for number in range(len(checks) - 1, -1, -1):
-            failed = checks[number] & valid if number < len(checks) - 1 else checks[number]
-            code = torch.where(failed, carry.clock * len(checks) + number, code)
+            code = torch.where(checks[number], carry.clock * len(checks) + number, code)
         return torch.where(carry.faults < 0, code, carry.faults)
 
 

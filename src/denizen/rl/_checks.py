@@ -1,0 +1,83 @@
+"""What is refused before anything runs: environments that break the author's rule, policies made for others."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from denizen.errors import InputError
+from denizen.model import Box, Env, FlatEnv, guard
+from denizen.rng import MAX_SEED
+
+if TYPE_CHECKING:
+    from denizen.rl._policy import ActorCritic
+
+
+def check_worlds(num_envs: Any, seed: Any, max_resets: Any) -> None:
+    """Raise `InputError` where one of these arguments of `Worlds` is no number that it can be."""
+    for name, value, low, high in (
+        ("num_envs", num_envs, 1, 2**31), ("seed", seed, 0, MAX_SEED), ("max_resets", max_resets, 0, 2**31),
+    ):  # fmt: skip
+        if value is None and name == "max_resets":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise InputError(f"Worlds: {name}={value!r}, expected a whole number from {low} to {high}")
+
+
+def prove(env: Env, keys: Tensor, values: dict[str, Tensor]) -> None:
+    """Begin, step and renew one world under the guard, so that what breaks the author's rule is told with its line.
+
+    Args:
+        env: the environment, on its device.
+        keys: int64 `[1, 2]`: seed and number of the world.
+        values: its parameters, each `[1, …]`.
+
+    Raises:
+        ModelError: draws from torch's own generator, a write in place, a value read on the host.
+    """
+    flat = FlatEnv(env, torch.arange(env.num_agents, device=keys.device))
+    clock, space = keys.new_zeros(()), env.action_space
+    shape = (1, *(() if env.num_actors is None else (env.num_actors,)), *space.shape)
+    action = torch.zeros(shape, dtype=space.dtype, device=keys.device)
+    if isinstance(space, Box):
+        action = action.clamp(space.low, space.high)
+
+    def seen(*args: Any) -> Tensor:
+        return flat.look(*args).observation
+
+    with guard(env, "init"):
+        leaves = torch.vmap(flat.begin, in_dims=(0, 0, None))(keys, values, clock)
+    with guard(env):
+        torch.vmap(seen)(leaves, clock[None], values)
+        torch.vmap(flat.act, in_dims=(0, 0, 0, 0, 0, None))(leaves, clock[None], keys, values, action, clock)
+        torch.vmap(flat.restart, in_dims=(0, 0, 0, 0, None))(leaves, clock[None], keys, values, clock)
+
+
+def check_fits(policy: "ActorCritic", env: Any, what: str) -> None:
+    """Raise `InputError` where this is no environment, or one with other observations or actions than a policy's.
+
+    Args:
+        policy: the policy.
+        env: what was given as the environment.
+        what: who asks, for messages.
+    """
+    if not isinstance(env, Env):
+        raise InputError(f"{what}: env is {type(env).__name__}, expected a dz.Env, such as CartPole()")
+    for name in ("observation_space", "action_space"):
+        mine, its = getattr(policy.env, name), getattr(env, name)
+        if _form(mine) != _form(its):
+            raise InputError(
+                f"{what}: policy was made for {type(policy.env).__name__} with {name} {mine}, and "
+                f"{type(env).__name__} has {its}; make one for this environment, such as dz.rl.mlp(env)"
+            )
+
+
+def check_learns(policy: "ActorCritic", env: Any, what: str) -> None:
+    """`check_fits`, and raise `InputError` where ratios would not begin at 1."""
+    check_fits(policy, env, what)
+    if any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in policy.modules()):
+        raise InputError(f"{what}: the policy has dropout, so its ratios would not begin at 1; set its p to 0")
+
+
+def _form(space: Any) -> tuple[Any, ...]:
+    return type(space), space.shape, space.dtype, getattr(space, "n", None)

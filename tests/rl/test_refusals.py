@@ -1,0 +1,219 @@
+"""What trainers refuse, before it costs anything: other policies, numbers that make no sense, broken environments."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import denizen as dz
+from denizen.errors import InputError, ModelError
+from denizen.rl._evaluate import play, saliency
+from denizen.zoo.cartpole import CartPole
+from denizen.zoo.pendulum import Pendulum
+from denizen.zoo.probes import Action, Continuous
+
+SMALL = dz.PPO(num_envs=4, num_steps=8, minibatches=1, epochs=1)
+QUIET = {"device": "cpu", "progress": False, "compile": False}
+
+
+class Spot(dz.State):
+    at: torch.Tensor = dz.real("numbers")
+
+
+class Walk(dz.Env):
+    """Moves by a table of its own, which an action out of range would read beyond."""
+
+    time_limit = 6
+    action_space = dz.rl.Discrete(3)
+    observation_space = dz.rl.Box(-torch.inf, torch.inf, (2,))
+    moves: torch.Tensor = dz.param(torch.tensor([-1.0, 0.0, 1.0]))
+
+    def init(self, rng):
+        return Spot(at=rng.on("start", 2).uniform("where"))
+
+    def step(self, now, action, rng):
+        return now.replace(at=now.at + self.moves.index_select(0, action[None]))
+
+    def observe(self, now):
+        return now.at
+
+    def reward(self, before, action, now):
+        return now.at[0]
+
+    def terminated(self, now):
+        return now.at[0] > 9
+
+
+class Drawing(Walk):
+    def step(self, now, action, rng):
+        return now.replace(at=now.at + torch.randn(2))
+
+
+class Writing(Walk):
+    def step(self, now, action, rng):
+        now.at.add_(1.0)
+        return now
+
+
+class Reading(Walk):
+    def terminated(self, now):
+        return torch.tensor(bool(now.at[0] > 9))
+
+
+class Closed(Walk):
+    def action_mask(self, now):
+        return (torch.zeros(3) < 1) & (now.time.step < 4)
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [(Drawing, "global generator"), (Writing, "writes into a tensor"), (Reading, "reads a value on the host")],
+)
+def test_an_environment_that_breaks_the_rule_is_told_with_its_line(env, told):
+    with pytest.raises(ModelError, match=rf"(?s){env.__name__} at .*test_refusals.*{told}"):
+        dz.train(env(), dz.rl.mlp(Walk(), (4,)), SMALL, 64, **QUIET)
+
+
+def test_a_state_without_an_open_action_is_told():
+    env = Closed()
+    with pytest.raises(ModelError, match="no action that is open, in world 0 at step 3"):
+        dz.train(env, dz.rl.mlp(env, (4,)), SMALL, 64, **QUIET)
+
+
+def test_rows_without_an_open_choice_stay_finite():
+    logits = torch.zeros(2, 3, requires_grad=True)
+    spread = dz.rl.Categorical.of(logits, torch.tensor([[False] * 3, [True, False, True]]))
+    (torch.tensor([0.0, 1.0]) * spread.entropy()).sum().backward()
+    assert bool(torch.isfinite(logits.grad).all())
+    assert spread.sample(torch.full((2, 1), 0.5)).tolist() == [1, 2]
+
+
+def test_an_action_out_of_range_does_not_reach_the_author():
+    worlds = dz.rl.Worlds(Walk(), 2, device="cpu")
+    worlds.reset()
+    worlds.step(torch.tensor([1, 7]))
+    with pytest.raises(ModelError, match="outside the action space, in world 1 at step 0"):
+        worlds.check()
+
+
+def test_a_policy_for_another_environment_is_refused():
+    policy, env = dz.rl.mlp(CartPole(), (4,)), Action()
+    for use in (
+        lambda: SMALL.init(env, policy, total_steps=1),
+        lambda: dz.GRPO(groups=2, group_size=2, max_steps=1).init(env, policy, total_steps=1),
+        lambda: dz.rl.evaluate(env, policy),
+        lambda: dz.rl.imitate(env, policy, lambda look, uniform: uniform),
+    ):
+        with pytest.raises(InputError, match="policy was made for CartPole with observation_space"):
+            use()
+    with pytest.raises(InputError, match="env is str"):
+        dz.train("cartpole", policy, SMALL, 64, **QUIET)
+    with pytest.raises(InputError, match="algorithm is str"):
+        dz.train(CartPole(), policy, "ppo", 64, **QUIET)
+    with pytest.raises(InputError, match="did you mean 'num_envs'"):
+        dz.train(CartPole(), policy, SMALL, 64, validate_every=1, validation={"num_env": 3}, **QUIET)
+    body = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1))
+    with pytest.raises(InputError, match="dropout"):
+        SMALL.init(CartPole(), dz.rl.ActorCritic(CartPole(), body), total_steps=1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"clip": -0.1}, {"learning_rate": float("nan")}, {"learning_rate": dz.rl.Linear(1e-3, -1e-3)},
+        {"entropy_coefficient": "much"}, {"value_coefficient": -1.0}, {"gamma": None}, {"gae_lambda": 1.1},
+        {"max_resets": 0}, {"adam_eps": float("inf")},
+    ],
+)  # fmt: skip
+def test_numbers_that_make_no_sense_are_refused(given):
+    with pytest.raises(InputError, match=rf"PPO\({next(iter(given))}="):
+        dz.PPO(**given)
+
+
+def test_a_schedule_needs_numbers():
+    with pytest.raises(InputError, match=r"Linear\(start='a'\)"):
+        dz.rl.Linear("a", 0.0)
+    with pytest.raises(InputError, match="learning_rate"):
+        dz.GRPO(learning_rate=-1.0)
+
+
+def test_a_loss_that_is_no_number_ends_a_training_and_what_was_saved_stays(tmp_path):
+    env = CartPole()
+    policy = dz.rl.mlp(env, (4,))
+    with pytest.raises(ModelError, match="the loss is not a number from update 1 on"):
+        dz.train(env, policy, dz.PPO(num_envs=4, num_steps=8, learning_rate=1e38, clip=1e9, max_gradient_norm=None),
+                 3200, folder=tmp_path / "run", **QUIET)  # fmt: skip
+    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+    assert (manifest["status"], manifest["updates"]) == ("failed", 0)
+
+
+def test_a_training_can_be_resumed_from_its_first_moment(tmp_path, monkeypatch):
+    env = CartPole()
+    whole = dz.train(env, dz.rl.mlp(env, (4,), seed=1), SMALL, 128, **QUIET)
+    with monkeypatch.context() as patched:
+        patched.setattr("denizen.rl._train.Iteration.warm_up", lambda self: 1 / 0)  # killed while it compiles
+        with pytest.raises(ZeroDivisionError):
+            dz.train(env, dz.rl.mlp(env, (4,), seed=1), SMALL, 128, folder=tmp_path / "run", **QUIET)
+    again = dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (4,), seed=2), SMALL, progress=False)
+    for mine, its in zip(whole.policy.parameters(), again.policy.parameters(), strict=True):
+        assert torch.equal(mine, its)
+
+
+class Shifts(dz.Env):
+    """Two agents take turns; the memory of one that was out must not go on."""
+
+    num_actors = 2
+    time_limit = 6
+    action_space = dz.rl.Discrete(2)
+    observation_space = dz.rl.Box(-torch.inf, torch.inf, (1,))
+
+    def init(self, rng):
+        return Spot(at=rng.on("start", 2).uniform("where"))
+
+    def step(self, now, action, rng):
+        return now.replace(at=now.at + 1)
+
+    def observe(self, now):
+        return now.at[:, None]
+
+    def reward(self, before, action, now):
+        return now.at
+
+    def terminated(self, now):
+        return now.at[0] > 90
+
+    def acting(self, now):
+        return torch.arange(2) == now.time.step % 2
+
+    def draw(self, now):
+        return ["."]
+
+
+def test_who_comes_back_has_no_memory_in_evaluation_and_play(monkeypatch):
+    env = Shifts()
+    policy, seen = dz.rl.mlp(env, (4,), memory_size=3), []
+    plain = type(policy)._remember
+
+    def remember(self, shown, memory, first):
+        cleared = memory if first is None else torch.where(first.reshape(-1, memory.shape[0])[0][:, None], 0.0, memory)
+        seen.append(cleared.abs().sum(1) == 0)
+        return plain(self, shown, memory, first)
+
+    monkeypatch.setattr(type(policy), "_remember", remember)
+    list(play(env, policy, 5))
+    assert [bool(cleared[step % 2]) for step, cleared in enumerate(seen)] == [True] * 5
+    monkeypatch.setattr("denizen.rl._evaluate.Recorded", lambda function, *_, **__: function)
+    seen.clear()
+    dz.rl.evaluate(env, policy, num_envs=1)
+    assert [bool(cleared[step % 2]) for step, cleared in enumerate(seen)] == [True] * 6
+
+
+@pytest.mark.parametrize("env", [Pendulum(), Continuous(), CartPole()])
+def test_saliency_tells_what_moves_the_decision(env):
+    policy = dz.rl.mlp(env, (8,))
+    nn.init.normal_(policy.actor.weight)
+    look = dz.rl.Worlds(env, 1, device="cpu").reset()
+    inputs, moved = saliency(policy, look, policy.first_memory(1, torch.device("cpu")))
+    assert inputs.shape == moved.shape
+    assert bool((moved > 0).all())
