@@ -43,6 +43,9 @@ def test_ages_and_shares_agree_with_plain_python(
         assert torch.equal(soft.value, hard.relax().value)
         assert hard.never().tolist() == soft.never().tolist() == [int(a == 0) for a in ages]
         assert int(hard.count_never()) == int(soft.count_never()) == ages.count(0)
+        for first, last in ((1, 1), (1, length), (min(2, length), min(3, length))):
+            within = [int(first <= a <= last) for a in ages]
+            assert hard.within(first, last).tolist() == soft.within(first, last).tolist() == within
         assert not hard.fault()
         assert not soft.fault()
 

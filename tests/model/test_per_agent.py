@@ -93,12 +93,14 @@ class People(dz.State):
 class Market(dz.Model):
     num_agents: int = AGENTS
     rule: Any = None
+    start: Tensor = dz.param(1.0)
+    growth: Tensor = dz.param(1.0)
 
     def init(self, rng: dz.rng.Rng) -> People:
-        return People(wealth=rng.normal("wealth"))
+        return People(wealth=self.start * rng.normal("wealth"))
 
     def step(self, now: People, rng: dz.rng.Rng) -> People:
-        return now.replace(wealth=self.rule(now.wealth, rng.uniform("luck")))
+        return now.replace(wealth=self.growth * self.rule(now.wealth, rng.uniform("luck")))
 
     @dz.series
     def total(self, now: People) -> Tensor:
@@ -123,11 +125,12 @@ def test_a_loop_in_a_model_of_one_world() -> None:
 
 
 def test_a_loop_in_a_batch_of_worlds() -> None:
-    """Worlds are then run one after another, with the same bits."""
-    plain = dz.simulate(Market(rule=smooth), 5, replicates=3)
+    """Worlds are then run one after another, each with its own parameters, with the same bits."""
+    own = {"start": [1.0, 2.0, 3.0], "growth": [1.0, 0.5, 1.5]}
+    plain = dz.simulate(Market(rule=smooth), 5, replicates=3, params=own)
     before = per_agent_fallbacks()
     with pytest.warns(UserWarning, match="per_agent") as caught:
-        looped = dz.simulate(Market(rule=per_agent(branching)), 5, replicates=3)
+        looped = dz.simulate(Market(rule=per_agent(branching)), 5, replicates=3, params=own)
     assert len(caught) == 1
     assert torch.equal(plain.state.wealth, looped.state.wealth)
     assert torch.equal(plain["total"], looped["total"])

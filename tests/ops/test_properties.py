@@ -85,8 +85,9 @@ def test_backward_sums_over_any_graph(tools: Any) -> None:
         total.backward(cotangent)
         source, target = graph.edges()
         message = cotangent[:, target] * (1.0 if graph.weight is None else graph.weight)
-        exact = torch.zeros(worlds, agents, dtype=torch.float64).index_add_(1, source, message.double())
-        torch.testing.assert_close(values.grad.double(), exact, rtol=1e-5, atol=1e-5)
+        nothing = torch.zeros(worlds, agents, dtype=torch.float64)
+        exact, size = (nothing.index_add(1, source, one.double()) for one in (message, message.abs()))
+        assert ((values.grad - exact).abs() <= 1e-5 * size).all()  # sums may cancel, so they are held to their parts
 
     holds(
         tools, check, edges=edge_lists(), worlds=st.integers(1, 5), weighted=st.booleans(), fixed=st.booleans(),

@@ -193,6 +193,16 @@ def test_straight_through_gradients_reach_every_parameter(name: str) -> None:
         assert gradient.any(), n
 
 
+def test_straight_through_passes_the_whole_slope_of_each_draw() -> None:
+    """Of what is linear in the draws it is unbiased: a sum of draws rises by 1 with each probability."""
+    prob = torch.linspace(0.1, 0.9, 9, requires_grad=True)
+    hard = (torch.rand(9) < prob).to(torch.int8)
+    drawn = StraightThrough().draw(prob, lambda: hard)
+    assert torch.equal(drawn, hard.float())
+    drawn.sum().backward()
+    assert torch.equal(prob.grad, torch.ones(9))
+
+
 @pytest.mark.parametrize("relax", [MeanField(), StraightThrough()])
 def test_a_replicate_has_the_gradient_of_its_world_alone(relax: Any) -> None:
     model = SIR(graph(), seed_share=0.2)

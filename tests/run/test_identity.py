@@ -270,6 +270,38 @@ def test_parameters_of_each_replicate(model: Any) -> None:
     assert_same(dz.simulate(model, STEPS, replicates=2, params=many), dz.simulate(model, STEPS, replicates=2))
 
 
+class Days(dz.State):
+    day: Tensor = dz.count()
+
+
+class Calendar(dz.Model):
+    num_agents: int = 1
+
+    def init(self, rng: dz.rng.Rng) -> Days:
+        return Days(day=torch.zeros((), dtype=torch.int32))
+
+    def step(self, now: Days, rng: dz.rng.Rng) -> Days:
+        return now.replace(day=now.day + 1)
+
+    @dz.series
+    def level(self, now: Days) -> Tensor:
+        return 1 * now.day
+
+    @dz.series
+    def flow(self, before: Days, now: Days) -> Tensor:
+        return 100 * before.day + now.day
+
+
+def test_records_are_those_of_the_step_that_is_done() -> None:
+    """A level is of the state after the step, a flow of both; the clock is that of each state."""
+    more = {"clock": lambda now: 1 * now.time.step, "change": lambda before, now: 10 * before.time.step + now.time.step}
+    run = dz.simulate(Calendar(), 4, replicates=2, record=more, snapshots=Snapshots(every=2))
+    expected = {"level": [1, 2, 3, 4], "flow": [1, 102, 203, 304], "clock": [1, 2, 3, 4], "change": [1, 12, 23, 34]}
+    for name, values in expected.items():
+        assert run[name].tolist() == [values] * 2, name
+    assert run.snapshots["day"].tolist() == [[0, 2, 4]] * 2
+
+
 # --- what changes nothing ---------------------------------------------------------------------------------------------
 
 
