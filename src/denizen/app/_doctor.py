@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import re
 import runpy
 import sys
 import traceback
@@ -36,7 +37,8 @@ Or, after --, a script that marks its step with `with dz.perf.region():`.
 
 Without a GPU a device is simulated: counts are exact, costs of a GPU are not guessed.
 
-exit code: 0 nothing worth changing, 1 findings at --fail-on or above, 2 wrong usage.
+exit code: 0 nothing worth changing, 1 findings at --fail-on or above, 2 wrong usage, errors of the code, or a step
+that did not work on the device.
 
 examples:
   denizen doctor train.py:make
@@ -79,8 +81,8 @@ examples:
                 report = self._report()
         except DenizenError:
             raise
-        except Exception:  # of the user's code; exit code 1 would mean findings
-            traceback.print_exc()
+        except Exception as error:  # of the user's code; exit code 1 would mean findings
+            sys.stderr.write(_traceback(error))
             return FAILED
         if self.html is not None:
             report.save_html(self.html)
@@ -95,6 +97,8 @@ examples:
                 self._environment(console)
             if self.html is not None:
                 console.print(f"page  {self.html}", highlight=False, markup=False, soft_wrap=True)
+        if report.elsewhere and self.fail_on != "never":
+            return FAILED
         return FOUND if self.fail_on != "never" and report.above(self.fail_on) else 0
 
     def _report(self) -> "DoctorReport":
@@ -151,9 +155,11 @@ def _script(words: tuple[str, ...]) -> Callable[[], object] | None:
     rest = list(words)
     python = os.path.basename(rest[0]).startswith("python")
     rest = rest[1:] if python else rest
+    while python and rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c"):  # switches such as -u
+        rest = rest[2:] if rest[0] in ("-W", "-X") else rest[1:]
     if python and rest[:1] == ["-m"] and len(rest) > 1:
         return lambda: _run(rest[1:], lambda: runpy.run_module(rest[1], run_name="__main__", alter_sys=True))
-    if rest and rest[0].endswith(".py") and (python or len(words) > 1):
+    if rest and rest[0].endswith(".py") and (python or len(words) > 1 or _marks(rest[0])):
         if not Path(rest[0]).is_file():
             raise ConfigError(f"there is no file {rest[0]}")
         return lambda: _run(rest, lambda: runpy.run_path(rest[0], run_name="__main__"))
@@ -162,6 +168,23 @@ def _script(words: tuple[str, ...]) -> Callable[[], object] | None:
             f"{' '.join(words)!r}: expected FILE.py:NAME, package.module:NAME, or `-- python FILE.py` with its words"
         )
     return None
+
+
+def _marks(file: str) -> bool:
+    """Whether a script marks its step, and has no function that would build one."""
+    text = Path(file).read_text(errors="replace") if Path(file).is_file() else ""
+    return "region(" in text and re.search(r"\bmake\b", text) is None
+
+
+def _traceback(error: Exception) -> str:
+    """From the first line of the user's on; all of it where none is theirs, as in an error of ours."""
+    from denizen._watch._places import USER, role
+
+    told = traceback.TracebackException.from_exception(error)
+    theirs = [number for number, frame in enumerate(told.stack) if role(frame.filename) == USER]
+    first = len(told.stack) if isinstance(error, SyntaxError) and not theirs else min(theirs, default=0)
+    told.stack = traceback.StackSummary.from_list(told.stack[first:])
+    return "".join(told.format())
 
 
 def _run(words: list[str], run: Callable[[], object]) -> None:

@@ -47,7 +47,8 @@ def _run(file: Path, word: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    kept = sys.modules.get(file.stem)
+    kept, words = sys.modules.get(file.stem), sys.argv
+    sys.argv = [str(file)]  # a script that reads words reads none of ours
     sys.modules[file.stem] = module  # dataclasses and pickles look it up
     try:
         spec.loader.exec_module(module)
@@ -57,6 +58,8 @@ def _run(file: Path, word: str) -> ModuleType:
         else:
             del sys.modules[file.stem]
         raise
+    finally:
+        sys.argv = words
     return module
 
 

@@ -187,6 +187,7 @@ class Examination:
             counts=_counts(self.counted, self.watched), steps=self.counted.done,
             roofline=roof,
             notes=_notes(self), seconds=0.0, facts=facts(self) if operations.ops else None,
+            elsewhere=0 if operations.ops else -(-operations.host_ops // max(1, self.watched.done)),
         )  # fmt: skip
 
     def _compiler(self) -> list[Diagnosis]:
@@ -315,5 +316,5 @@ def _notes(examined: Examination) -> list[str]:
             "builds the step, to be told what would keep a GPU waiting"
         )
     if not watched.operations.ops and examined.device.type != "cpu":
-        notes.append(f"no operation ran on {examined.device}: build model and data there")
+        notes.append(f"no operation ran on {examined.device}: build model and data there, on the device that is given")
     return notes

@@ -56,8 +56,9 @@ class Enough(BaseException):
 class Session:
     """The passes, driven by the region of a script."""
 
-    def __init__(self, device: torch.device, steps: int) -> None:
+    def __init__(self, device: torch.device, steps: int, fixed: bool) -> None:
         self.examined = Examination.of(device, steps)
+        self._steps, self._fixed = steps, fixed
         self.entered = 0
         self._passes = iter(self.examined.passes)
         self._stage: Pass | None = None
@@ -95,11 +96,21 @@ class Session:
             self.examined.begin(self._stage)
 
     def _next(self) -> None:
+        if self._stage is self.examined.settle and not self._fixed:
+            self._settled()
         self._stage = next(self._passes, None)
         if self._stage is None:
             raise Enough
         self._open.enter_context(self._stage.open())
         self.examined.begin(self._stage)
+
+    def _settled(self) -> None:
+        """A script that asks for no GPU is looked at on the CPU, where it works."""
+        before, heard = self.examined, self.examined.compiler
+        if before.device.type == SIMULATED and heard is not None and not heard.ops:
+            self.examined = Examination.of(torch.device("cpu"), self._steps)
+            self.examined.compiler, self.examined.taken = heard, before.taken
+            self._passes = iter(self.examined.passes[1:])
 
     def close(self) -> None:
         """The script ended."""
@@ -113,7 +124,7 @@ def examine_script(run: Callable[[], object], steps: int = 12, device: str | Non
     Args:
         run: runs the script.
         steps: to count.
-        device: that it works on; None: the CUDA device, else the simulated one.
+        device: that it works on; None: the CUDA device, else the simulated one, else, where it asks for none, the CPU.
 
     Raises:
         ConfigError: it marks no step, or too few.
@@ -129,7 +140,7 @@ def examine_script(run: Callable[[], object], steps: int = 12, device: str | Non
 def _examined(run: Callable[[], object], steps: int, device: str | None, hooked: bool) -> DoctorReport:
     global _session
     began, where = time.perf_counter(), choose_device(device)
-    session = Session(where, steps)
+    session = Session(where, steps, fixed=device is not None)
     session.examined.watched.hooked = hooked
     pretended = as_if_cuda() if where.type == SIMULATED else contextlib.nullcontext()
     with throughout(where) as compiler, pretended:

@@ -45,6 +45,7 @@ class DoctorReport:
         seconds: that the examination took.
         facts: what it uses, for `dz.perf.checklist`.
         combined: seconds of a step saved by all measured changes together; None where none was measured.
+        elsewhere: operations on tensors of the host, where the step had these only, and nothing could be told.
     """
 
     device: torch.device
@@ -59,6 +60,7 @@ class DoctorReport:
     seconds: float
     facts: Facts | None = None
     combined: float | None = None
+    elsewhere: int = 0
 
     @property
     def faults(self) -> list[Diagnosis]:
@@ -77,6 +79,8 @@ class DoctorReport:
     @property
     def verdict(self) -> str:
         """One sentence."""
+        if self.elsewhere:
+            return f"nothing to tell: no operation ran on {self.device}, {self.elsewhere:,} on the CPU"
         if self.ok:
             return NOTHING
         kinds = list(dict.fromkeys(one.kind for one in self.faults))
@@ -149,7 +153,7 @@ def _write(path: Path | str, text: str) -> None:
 
 
 def _headline(report: DoctorReport) -> RenderableType:
-    style = "bold green" if report.ok else "bold"
+    style = "bold green" if report.ok and not report.elsewhere else "bold"
     lines = [Text(report.verdict, style=style)]
     counts = report.counts
     told = f"{report.device}, {report.steps} steps counted in {report.seconds:.1f} s; "

@@ -1,0 +1,77 @@
+"""`denizen doctor` in the hands of a new user: scripts for the CPU, code that crashes, words left out."""
+
+import sys
+
+import pytest
+
+from denizen import app
+
+SCRIPT = """
+import argparse
+import torch
+import denizen as dz
+words = argparse.ArgumentParser()
+words.add_argument("--device", default="cpu")
+x = torch.ones(3, device=words.parse_args().device)
+while True:
+    with dz.perf.region():
+        x.add_(1).sum().item()
+"""
+FUNCTIONS = """
+import torch
+def elsewhere(device):
+    x = torch.ones(3)
+    return lambda: x.add_(1)
+def crashing(device):
+    x = torch.ones(3, device=device)
+    return lambda: x + torch.ones(4, device=device)
+"""
+
+
+@pytest.fixture
+def doctor(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text(SCRIPT.lstrip())
+    (tmp_path / "functions.py").write_text(FUNCTIONS.lstrip())
+    (tmp_path / "broken.py").write_text("def make(device)\n")
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["denizen", "doctor", *words])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            app.main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return call
+
+
+@pytest.mark.parametrize("words", [("--", "python", "-u", "script.py"), ("--", "script.py"), ("script.py",)])
+def test_a_script_that_asks_for_no_gpu_is_looked_at_on_the_cpu(doctor, words):
+    code, out, _ = doctor(*words)
+    assert code == 0
+    assert "\ncpu, 12 steps counted" in out
+    assert "no operation ran" not in out
+
+
+def test_a_script_that_asks_for_a_gpu_finds_the_simulated_one(doctor):
+    code, out, _ = doctor("--", "python", "script.py", "--device", "cuda")
+    assert code == 1
+    assert "host-sync-item  script.py:9" in out
+
+
+def test_a_step_that_works_elsewhere_is_no_good_step(doctor):
+    code, out, _ = doctor("functions.py:elsewhere", "--device", "simulated")
+    assert code == 2
+    assert "nothing to tell: no operation ran on simulated:0, 1 on the CPU" in out
+
+
+@pytest.mark.parametrize(("word", "first", "last"), [
+    ("functions.py:crashing", '  File "{}/functions.py", line 7, in <lambda>', "RuntimeError: The size of tensor"),
+    ("broken.py", '  File "{}/broken.py", line 1', "SyntaxError: expected ':'"),
+])  # fmt: skip
+def test_errors_begin_at_the_users_line(doctor, tmp_path, word, first, last):
+    code, _, err = doctor(word, "--device", "simulated")
+    told = [line for line in err.splitlines() if not line.startswith("Traceback")]
+    assert (code, told[0]) == (2, first.format(tmp_path))
+    assert told[-1].startswith(last)
