@@ -172,3 +172,95 @@ def test_short_flags_stand_for_settings(denizen, tmp_path):
     code, _, err = denizen("train", "cartpole", "--batch-size", "8", "--set", "num_envs=4", "--out", "b")
     assert code == 2
     assert "give one of the two" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('seeds = "5"', "seeds is '5', expected a whole number"), ('algo = "sac"', "expected 'ppo' or 'grpo'"),
+        ("world_name = 3", "world_name is 3, expected a text"), ("steps = 2.5", "--steps 2.5: expected a whole number"),
+        ("quiet = 'no'", "expected true or false"), ("set = 3", "expected a table [set]"), ("[set]\ngama = 1", "gamma"),
+        ("sed = 3", "did you mean 'seed'"),
+    ],
+)  # fmt: skip
+def test_wrong_words_of_a_file_are_named(denizen, tmp_path, line, told):
+    world = "" if "world_name" in line else 'world_name = "cartpole"\n'
+    (tmp_path / "pole.toml").write_text(world + line)
+    code, _, err = denizen("train", "--config", "pole.toml")
+    assert code == 2
+    assert told in err
+
+
+def test_flags_win_over_a_file_also_with_the_values_of_defaults(denizen, tmp_path):
+    (tmp_path / "pole.toml").write_text(
+        'world_name = "cartpole"\nsteps = 64\nseed = 3\nquiet = true\ncompile = false\n'
+        "[set]\nnum_envs = 4\nnum_steps = 16\n[policy]\nhidden = 8\n"
+    )
+    assert denizen("train", "--config=pole.toml", "--seed", "0", "--out", "run")[1] == "run\n"
+    manifest = read_manifest(tmp_path / "run")
+    assert (manifest["seed"], manifest["updates"], manifest["compile"]) == (0, 1, False)
+    assert "given twice" in denizen("train", "--config=pole.toml", "--set", "gamma=0", "gamma=1")[2]
+
+
+def test_seeds_that_were_not_begun_begin_at_a_resume(denizen, tmp_path, monkeypatch):
+    from denizen.rl import _train
+
+    several = [*SMALL, "--seeds", "3", "--out"]
+    denizen(*several, "whole")
+    plain = _train.Loop._judge
+
+    def judge(self, metrics):
+        plain(self, metrics)
+        if self.training.seed == 1 and self.done == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_train.Loop, "_judge", judge)
+        code, _, err = denizen(*several, "part")
+    assert (code, "denizen resume part\n" in err) == (130, True)
+    (tmp_path / "part/seed-2").mkdir()
+    (tmp_path / "part/seed-2/log.txt").touch()  # killed while it was made
+    code, out, err = denizen("resume", "part")
+    assert code == 0, err
+    for seed in range(3):
+        mine, its = (read_metrics(tmp_path / f"{run}/seed-{seed}") for run in ("part", "whole"))
+        assert str(mine) == str(its)
+        assert out.count(f" seed-{seed} ") == 1
+    assert "no life ended" not in out
+
+
+def test_no_seed_begins_where_the_folder_of_one_is_taken(denizen, tmp_path):
+    (tmp_path / "runs/seed-2").mkdir(parents=True)
+    (tmp_path / "runs/seed-2/mine.txt").touch()
+    code, _, err = denizen(*SMALL, "--seeds", "3", "--out", "runs")
+    assert (code, "seed-2 is not empty" in err) == (2, True)
+    assert not (tmp_path / "runs/seed-0").exists()
+
+
+def test_files_go_where_they_can_be_written(denizen, tmp_path):
+    denizen(*SMALL, "--out", "run")
+    denizen(*SMALL, "--out", "two", "--steps", "64")
+    (tmp_path / "file").touch()
+    assert denizen("watch", "run", "--steps", "2", "--gif", "new/game.gif")[0] == 0
+    assert denizen("evaluate", "run", "--worlds", "2", "--steps", "2", "--json", "other/told.json")[0] == 0
+    for words, told in (
+        (["watch", "run", "--gif", "game.jpg"], "ends in .gif or .mp4"),
+        (["watch", "run", "--steps", "0"], "--steps 0"),
+        (["watch", "run", "--steps", "1", "--gif", "file/game.gif"], "cannot be written"),
+        (["evaluate", "run", "--worlds", "2", "--steps", "2", "--json", "file/told.json"], "cannot be written"),
+        (["compare", "run", "two", "--out", "curves.xyz"], "ends in .png"),
+    ):
+        code, _, err = denizen(*words)
+        assert (code, told in err) == (2, True)
+
+
+def test_foragers_are_evaluated_mortal(denizen, tmp_path):
+    small = ["--set", "num_envs=2", "num_steps=4", "--policy", "channels=2", "hidden=4", "critic_hidden=4"]
+    grid = ["--world", "mode=proxy", "height=8", "width=8", "food_range=3,5", "poison_range=9,9"]
+    assert denizen("train", "foraging", "--steps", "8", *small, *grid, "--out", "run", "--quiet")[0] == 0
+    code, out, err = denizen("evaluate", "run", "--worlds", "8", "--steps", "150", "--json", "told.json")
+    assert code == 0, err
+    told = json.loads((tmp_path / "told.json").read_text())[0]
+    assert told["deaths_per_1000"] > 1000 / 150  # in training nobody dies in this mode
+    assert told["energy_per_1000"] == pytest.approx(told["food_per_1000"] - 2 * told["poison_per_1000"] - 10, abs=0.01)
+    assert "proxy 0" in out

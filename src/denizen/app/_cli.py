@@ -132,7 +132,8 @@ def parse(words: list[str]) -> Any:
         | Annotated[Models, subcommand("models", description=about["models"])]
     )
     for name, command in further().items():
-        commands |= Annotated[command, subcommand(name, description=about[name])]
+        begun: Any = {"default": _train_begun(words)} if name == "train" else {}
+        commands |= Annotated[command, subcommand(name, description=about[name], **begun)]
     command = tyro.cli(commands, prog="denizen", description=ABOUT, args=words)  # type: ignore[arg-type]
     if isinstance(command, RunConfig):
         refuse_repeats(command.set[len(file.set) :])
@@ -141,15 +142,30 @@ def parse(words: list[str]) -> Any:
     return command
 
 
-def _defaults(words: list[str]) -> RunConfig:
-    """What flags start from: the `--config` file where one is named, so that help shows its values too."""
+def _config_file(words: list[str]) -> Path | None:
+    """What `--config` names; None: nothing, or the parser says that the file is missing."""
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if name == "--config" and words[0] == "run":
-            if not equals and place + 1 == len(words):
-                break  # the parser says that the file is missing
-            return read_toml(Path(value if equals else words[place + 1]))
-    return RunConfig()
+        if name == "--config" and (equals or place + 1 < len(words)):
+            return Path(value if equals else words[place + 1])
+    return None
+
+
+def _defaults(words: list[str]) -> RunConfig:
+    """What flags start from: the `--config` file where one is named, so that help shows its values too."""
+    file = _config_file(words) if words[:1] == ["run"] else None
+    return RunConfig() if file is None else read_toml(file)
+
+
+def _train_begun(words: list[str]) -> Any:
+    """The same for `denizen train`, but for switches, so that their flags are offered."""
+    from denizen.app import _train
+
+    file = _config_file(words) if words[:1] == ["train"] else None
+    if file is None:
+        return _train.Train()
+    off = dict.fromkeys((*_train.SWITCHES, "compile", "no_compile"), False)
+    return dataclasses.replace(_train.from_file(file), **off)
 
 
 def resume_command(folder: Path | str) -> str:

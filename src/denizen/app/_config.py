@@ -183,7 +183,7 @@ def from_mapping(raw: Mapping[str, Any], where: str) -> RunConfig:
         name = key.replace("-", "_")
         if name not in hints or name == "config":
             raise ConfigError(f"{where}: unknown key {key!r}; {nearest(key, keys)}{_perhaps_parameter(key)}")
-        values[name] = _set(value, where) if name == "set" else _value(value, hints[name], f"{where}: {key}")
+        values[name] = _set(value, where) if name == "set" else value_of(value, hints[name], f"{where}: {key}")
     return RunConfig(**values)
 
 
@@ -197,12 +197,12 @@ def _set(value: Any, where: str) -> Set:
         raise ConfigError(
             f"{where}: set is {value!r}, expected a table, for example [set] with the line mortality = 0.1"
         )
-    return tuple((f"{name}={_text(entry, f'{where}: set.{name}')}",) for name, entry in value.items())
+    return tuple((f"{name}={text_of(entry, f'{where}: set.{name}')}",) for name, entry in value.items())
 
 
-def _text(value: Any, where: str) -> str:
+def text_of(value: Any, where: str) -> str:
     if isinstance(value, list) and value and all(isinstance(v, int | float | str) for v in value):
-        return ",".join(_text(v, where) for v in value)
+        return ",".join(text_of(v, where) for v in value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float | str):
@@ -210,7 +210,7 @@ def _text(value: Any, where: str) -> str:
     raise ConfigError(f"{where} is {value!r}, expected a number, a text, true or false, or a list of numbers or texts")
 
 
-def _value(value: Any, hint: Any, where: str) -> Any:
+def value_of(value: Any, hint: Any, where: str) -> Any:
     options = (
         typing.get_args(hint)
         if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union

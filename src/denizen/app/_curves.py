@@ -36,10 +36,12 @@ def draw(folders: Sequence[Path], to: Path, console: "Console | None" = None) ->
     axes: Any = figure.subplots(2, 2)
     for number, folder in enumerate(folders):
         rows = read_metrics(folder)
+        name_of = f"{folder.parent.name}/{folder.name}" if folder.name.startswith("seed-") else folder.name
         for axis, (name, title) in zip(axes.flat, PANELS, strict=True):
             points = [(row["steps"], row[name]) for row in rows if row.get(name) is not None and row[name] == row[name]]
-            if points:
-                axis.plot(*zip(*points, strict=True), linewidth=1, color=f"C{number % 10}", label=folder.name)
+            # Also without points, so that each has its line in the legend.
+            x, y = zip(*points, strict=True) if points else ((), ())
+            axis.plot(x, y, linewidth=1, color=f"C{number % 10}", label=name_of)
             axis.set_title(title, fontsize=10)
             axis.set_xlabel("steps of worlds", fontsize=8)
             axis.grid(alpha=0.3)

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Folder = Annotated[Positional[Path], arg(metavar="RUN")]
+FORAGED = ("foragers", "energy", "food", "poison", "deaths", "food %", "null %", "median")
+FORAGED_NOTE = (
+    "Mortal in every mode, without a time limit. Per 1,000 steps, ± standard errors by worlds; share of food in what "
+    "was eaten, and that of a forager without skill; median life in steps."
+)
+FORAGED_STEPS = 512  # of each world, where a training had no time limit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +60,7 @@ examples:
         from denizen.rl import evaluate
 
         table = Table("training", "return", "95 % interval", "lives", "unfinished", box=None)
+        foragers = Table(*FORAGED, box=None)
         told: list[dict[str, Any]] = []
         for folder in _trained.folders(self.run):
             saved = _trained.load(folder, self.best, self.world)
@@ -67,7 +74,12 @@ examples:
                 str(result.returns.numel()), str(unfinished),
             )  # fmt: skip
             told.append({"run": str(folder), "mean": result.mean, "low": low, "high": high, "unfinished": unfinished})
+            if saved.manifest["settings"]["world_name"] == "foraging":
+                told[-1] |= self._foraged(saved, foragers)
         console.print(table)
+        if foragers.row_count:
+            console.print(foragers)
+            console.print(FORAGED_NOTE, highlight=False)
         means = [one["mean"] for one in told]
         if len(means) > 1:
             mean, spread = sum(means) / len(means), _std(means)
@@ -77,6 +89,26 @@ examples:
         if self.quiet:
             print(sum(means) / len(means))
         return 0
+
+    def _foraged(self, saved: Any, table: Any) -> dict[str, float]:
+        """How a forager fares where it can die, whatever it was paid for; adds a row to the table."""
+        from denizen.zoo.foraging.agents import Learnt
+        from denizen.zoo.foraging.evaluate import forage
+        from denizen.zoo.foraging.nulls import memoryless_forager
+
+        found = forage(
+            saved.env, Learnt(saved.policy, greedy=self.greedy), num_envs=self.worlds,
+            steps=self.steps or saved.env.time_limit or FORAGED_STEPS, seed=self.seed, device="cpu",
+        )  # fmt: skip
+        rates = {f"{name}_per_1000": found.per_thousand(name) for name in ("energy", "food", "poison", "deaths")}
+        share, first = found.efficiency, found.first_lives
+        eaten = (found.food.sum() + found.poison.sum()) / found.steps.sum()
+        null = memoryless_forager(float(eaten), found.poison_share, steps=found.budget).efficiency
+        efficiency = f"{100 * share.value:.1f} ± {100 * share.error:.2g}"
+        median = f"> {found.budget:,}" if first.median is None else f"{first.median:,}"
+        name = f"{saved.env.mode.name} {saved.manifest['seed']}"
+        table.add_row(name, *map(str, rates.values()), efficiency, f"{100 * null:.1f}", median)
+        return {**{name: rate.value for name, rate in rates.items()}, "efficiency": share.value, "null": null}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +134,8 @@ example:
 
         if len(self.runs) < 2:
             raise InputError("compare: give two run folders or more")
+        if self.out.suffix not in (".png", ".pdf", ".svg"):
+            raise InputError(f"--out {self.out}: expected a name that ends in .png, .pdf or .svg")
         table = Table("training", "status", "updates", "return at the end", "highest", "settings that differ", box=None)
         found = [folder for run in self.runs for folder in _trained.folders(run)]
         manifests = [read_manifest(folder) for folder in found]

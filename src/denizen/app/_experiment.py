@@ -5,7 +5,6 @@
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -122,6 +121,7 @@ def trained(settings: dict[str, Any], seed: int, folder: Path, *, device: str | 
         **given: what else `dz.train` takes.
     """
     from denizen.app._train import build
+    from denizen.app._trained import clear_unsaved
     from denizen.rl import resume, train
     from denizen.rl._training_folder import read_manifest
 
@@ -132,8 +132,7 @@ def trained(settings: dict[str, Any], seed: int, folder: Path, *, device: str | 
     if known is not None and known["checkpoint"] is not None:
         resume(folder, made.env, made.policy, made.algorithm, device=device, progress=show)
         return
-    if (folder / "log.txt").exists():  # killed before its first save
-        shutil.rmtree(folder)
+    clear_unsaved(folder)
     train(
         made.env, made.policy, made.algorithm, made.steps, seed=seed, device=device, folder=folder, progress=show,
         settings=settings, **given,

@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import math
 import tomllib
+import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -96,11 +97,13 @@ A --config file holds the same words, with tables for pairs:
         from denizen.app._together import together
 
         command = _with_file(self)
+        console.quiet = command.quiet
         with together(command.device, console) as device:
             return run(command, device, console)
 
 
 PAIRS = ("set", "world", "policy")
+SWITCHES = ("together", "tensorboard", "quiet")
 KEPT = ("world_name", "algo", "steps", "total_epochs", *PAIRS)
 SHORT = {
     "ppo": {"batch_size": "num_envs", "max_steps": "num_steps"},
@@ -108,36 +111,58 @@ SHORT = {
 }  # flags that stand for settings
 
 
-def _with_file(command: Train) -> Train:
-    """The command with a `--config` file's values where no flag says otherwise."""
-    if command.config is None:
-        return command
+def from_file(path: Path) -> Train:
+    """The command that a `--config` file means.
+
+    Raises:
+        ConfigError: the file cannot be read, is no TOML, or holds an unknown key or a value of the wrong type.
+    """
+    from denizen.app._config import text_of, value_of
+
+    where = f"--config {path}"
     try:
-        held = tomllib.loads(command.config.read_text())
+        held = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"--config {command.config} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {command.config} is no TOML: {error}") from error
-    names = [f.name for f in dataclasses.fields(Train) if f.name not in ("config", "about")]
-    plain, changes = Train(), {}
-    for name, value in held.items():
-        if name not in names:
-            raise ConfigError(f"--config {command.config}: unknown key {name!r}; {nearest(name, names)}")
+        raise ConfigError(f"{where} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where} is no TOML: {error}") from error
+    hints = {name: hint for name, hint in typing.get_type_hints(Train).items() if name not in ("about", "config")}
+    values: dict[str, Any] = {}
+    for key, value in held.items():
+        name = key.replace("-", "_")
+        if name not in hints:
+            raise ConfigError(f"{where}: unknown key {key!r}; {nearest(name, hints)}")
         if name in PAIRS:
             if not isinstance(value, dict):
-                raise ConfigError(f"--config {command.config}: {name} is {value!r}, expected a table [{name}]")
-            from denizen.app._settings import pairs
+                raise ConfigError(f"{where}: {key} is {value!r}, expected a table [{key}]")
+            values[name] = (tuple(f"{n}={text_of(v, f'{where}: {key}.{n}')}" for n, v in value.items()),)
+        else:
+            given = str(value) if name == "steps" and isinstance(value, int | float) else value
+            values[name] = value_of(given, hints[name], f"{where}: {key}")
+    if values.get("compile") is False:  # one key for the two flags
+        values["no_compile"] = True
+    return Train(**values)
 
-            given = pairs(getattr(command, name), f"--{name}")
-            rest = tuple(f"{key}={_text(entry)}" for key, entry in value.items() if key not in given)
-            changes[name] = (*getattr(command, name), rest)
-        elif getattr(command, name) == getattr(plain, name):
-            changes[name] = str(value) if name == "steps" else value
+
+def _with_file(command: Train) -> Train:
+    """The command where its flags win over the `--config` file that they were parsed on top of.
+
+    The parser began with the file's values (`_cli.parse`), but for switches, which a flag could then only take back.
+    """
+    if command.config is None:
+        return command
+    from denizen.app._settings import pairs
+
+    file = from_file(command.config)
+    changes: dict[str, Any] = {name: getattr(command, name) or getattr(file, name) for name in SWITCHES}
+    if not (command.compile or command.no_compile):
+        changes |= {"compile": file.compile, "no_compile": file.no_compile}
+    for name in PAIRS:
+        begun, groups = getattr(file, name), getattr(command, name)[len(getattr(file, name)) :]
+        given = pairs(groups, f"--{name}")
+        rest = tuple(text for group in begun for text in group if text.partition("=")[0] not in given)
+        changes[name] = (rest, *groups)
     return dataclasses.replace(command, **changes)
-
-
-def _text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,6 +259,7 @@ def settings_of(command: Train) -> dict[str, Any]:
 
     kept = {name: getattr(command, name) for name in KEPT}
     kept.update({name: pairs(kept[name], f"--{name}") for name in PAIRS})
+    kept["seeds"] = [command.seed, command.seeds]  # so that `denizen resume` begins those that are missing
     for flag, name in SHORT[command.algo].items():
         value = getattr(command, flag)
         if value is not None and name in kept["set"]:
@@ -247,7 +273,8 @@ def settings_of(command: Train) -> dict[str, Any]:
 
 def run(command: Train, device: str | None, console: "Console") -> int:
     """Train as the command says."""
-    from denizen.rl import train, train_seeds
+    from denizen.rl import _processes
+    from denizen.run._folder import check_free
 
     if not command.world_name:
         raise ConfigError("which world? for example: denizen train cartpole")
@@ -261,33 +288,49 @@ def run(command: Train, device: str | None, console: "Console") -> int:
         raise ConfigError("--together writes run folders only; leave --tensorboard and --wandb out")
     settings = settings_of(command)
     root = Path(command.out or f"runs/{command.world_name}-{command.algo}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
-    seeds, made = range(command.seed, command.seed + command.seeds), build(settings, command.seed)
+    if command.seeds > 1 and _processes.rank() == 0:  # all of them, before the first takes its hours
+        for seed in range(command.seed, command.seed + command.seeds):
+            check_free(root / f"seed-{seed}")
+    made = build(settings, command.seed)
     given: dict[str, Any] = {
         "compile": True if command.compile else False if command.no_compile else None, "device": device,
         "validate_every": command.validate_every, "progress": not command.quiet, "settings": settings,
         "patience": None if command.patience is None else _patience(command),
     }  # fmt: skip
     console.print(f"[bold]{command.world_name}[/] by {command.algo}: {made.steps:,} steps, into {root}")
-    if command.together and command.seeds > 1:
-        results = train_seeds(
-            made.env, lambda seed: build(settings, seed).policy, made.algorithm, made.steps, seeds=seeds, folder=root,
-            **given,
-        )  # fmt: skip
-    else:
-        results = []
-        for seed in seeds:
-            made = build(settings, seed) if results else made
-            folder = root if command.seeds == 1 else root / f"seed-{seed}"
-            results.append(train(
-                made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder,
-                sinks=_sinks(command, folder), **given,
-            ))  # fmt: skip
+    try:
+        results = _trained(command, settings, made, root, given)
+    except KeyboardInterrupt as stop:
+        if command.seeds > 1:
+            stop.folder = root  # type: ignore[attr-defined]  # from where the seeds that are missing begin as well
+        raise
     if results[0].folder is None:  # another process writes and tells
         return 0
     tell(results, root, console)
     if command.quiet:
         print(root)
     return 0
+
+
+def _trained(command: Train, settings: dict[str, Any], made: Made, root: Path, given: dict[str, Any]) -> list[Any]:
+    """The trainings of a command, at once or one after the other; `made` is the first one's."""
+    from denizen.rl import train, train_seeds
+
+    seeds = range(command.seed, command.seed + command.seeds)
+    if command.together and command.seeds > 1:
+        return train_seeds(
+            made.env, lambda seed: build(settings, seed).policy, made.algorithm, made.steps, seeds=seeds, folder=root,
+            **given,
+        )  # fmt: skip
+    results: list[Any] = []
+    for seed in seeds:
+        made = build(settings, seed) if results else made
+        folder = root if command.seeds == 1 else root / f"seed-{seed}"
+        results.append(train(
+            made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, sinks=_sinks(command, folder),
+            **given,
+        ))  # fmt: skip
+    return results
 
 
 def _patience(command: Train) -> "Patience":
@@ -318,10 +361,13 @@ def tell(results: "list[Trained]", root: Path, console: "Console") -> None:
     from rich.table import Table
 
     from denizen.app._curves import draw
+    from denizen.rl._training_folder import read_metrics
 
     table = Table("training", "updates", "steps", "steps/s", "ready in", "return at the end", "highest", box=None)
     for result in results:
-        known = [value for value in result["return_mean"] if value == value] if result.metrics else []
+        rows = result.metrics if result.folder is None else read_metrics(result.folder)  # also those before a resume
+        told = [row.get("return_mean") for row in rows]
+        known = [value for value in told if value is not None and value == value]
         last = known[-max(1, len(known) // 10) :]
         table.add_row(
             result.folder.name if result.folder else "", f"{result.updates:,}", f"{result.steps:,}",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -101,8 +102,22 @@ def described(manifest: dict[str, Any]) -> str:
     return f"{name}, {manifest['updates']:,} updates, seed {manifest['seed']}"
 
 
+def make_room(path: Path, flag: str) -> None:
+    """Make the folder that a file goes into.
+
+    Raises:
+        ConfigError: it cannot be made, or the file is a folder.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise ConfigError(f"{flag} {path} cannot be written: {error.strerror}") from error
+
+
 def to_json(path: Path, content: Any) -> None:
     """Write results as JSON."""
+    make_room(path, "--json")
     path.write_text(json.dumps(content, indent=1) + "\n")
 
 
@@ -110,22 +125,50 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
     """Go on with a training, or with those of several seeds that are not finished."""
     from denizen.app._together import together
     from denizen.app._train import build, tell
+    from denizen.rl import Patience, resume, train
     from denizen.rl import _processes as processes
-    from denizen.rl import resume
     from denizen.rl._training_folder import read_manifest
 
     with together(device, console) as chosen:
-        results = []
-        for folder in folders(path):
+        results, found = [], folders(path)
+        for folder in found:
             manifest = read_manifest(folder)
             if not manifest["settings"]:
                 raise DataError(f"{folder} was not begun by `denizen train`; use dz.rl.resume from Python")
             made = build(manifest["settings"], manifest["seed"])
             console.print(f"{folder}: {described(manifest)}, {manifest['status']}")
             results.append(resume(folder, made.env, made.policy, made.algorithm, device=chosen, progress=not quiet))
+        for seed in _not_begun(found):
+            settings = manifest["settings"]
+            made, folder = build(settings, seed), path / f"seed-{seed}"
+            clear_unsaved(folder)
+            console.print(f"{folder}: begins")
+            patience = manifest["patience"] and Patience(**manifest["patience"])
+            results.append(train(
+                made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, settings=settings,
+                device=chosen, compile=manifest["compile"], validate_every=manifest["validate_every"],
+                patience=patience, progress=not quiet,
+            ))  # fmt: skip
         first = processes.rank() == 0
     if first:
         tell(results, path, console)
+
+
+def _not_begun(found: Sequence[Path]) -> list[int]:
+    """Seeds of the command that wrote these folders of trainings which it did not come to."""
+    from denizen.rl._training_folder import read_manifest
+
+    first, count = (read_manifest(found[0])["settings"] or {}).get("seeds", (0, 1))
+    begun = {folder.name for folder in found}
+    return [] if count == 1 else [seed for seed in range(first, first + count) if f"seed-{seed}" not in begun]
+
+
+def clear_unsaved(folder: Path) -> None:
+    """Remove what a training left that was killed before its folder was made in full."""
+    from denizen.rl import _processes as processes
+
+    if processes.rank() == 0 and not (folder / "manifest.json").exists() and (folder / "log.txt").exists():
+        shutil.rmtree(folder)
 
 
 def show(path: Path, console: Any) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from denizen.app._train import Pairs
+from denizen.app._trained import make_room
 from denizen.errors import InputError, need
 
 if TYPE_CHECKING:
@@ -60,6 +61,10 @@ examples:
             raise InputError("--brain draws pictures; give --gif FILE.gif or --window too")
         if self.window and self.gif is not None:
             raise InputError("--window and --gif: give one of the two")
+        if self.steps < 1:
+            raise InputError(f"--steps {self.steps}: expected a whole number, at least 1")
+        if self.gif is not None and self.gif.suffix not in (".gif", ".mp4"):
+            raise InputError(f"--gif {self.gif}: expected a name that ends in .gif or .mp4")
         if self.gif is not None and self.gif.suffix == ".mp4" and shutil.which("ffmpeg") is None:
             raise InputError(
                 f"--gif {self.gif}: the program ffmpeg, which writes MP4, was not found; install it (apt install "
@@ -92,6 +97,8 @@ def _show(frames: Any, pause: float, console: "Console") -> None:
         for picture, caption in frames:
             live.update(Text.assemble(_text(picture), "\n", caption), refresh=True)
             time.sleep(pause if console.is_terminal else 0)
+    if not console.is_terminal:  # rich ends no line there
+        console.print()
 
 
 def _text(picture: Any) -> Any:
@@ -113,6 +120,7 @@ def _text(picture: Any) -> Any:
 def _write(path: Path, pictures: list[Any], speed: float) -> None:
     image: Any = need("PIL.Image", "plot", "animations")
     images = [_image(picture, image) for picture in pictures]
+    make_room(path, "--gif")
     if path.suffix == ".mp4":
         _film(path, images, speed)
         return
@@ -167,8 +175,8 @@ def _brain(inputs: Any, moved: Any, image: Any) -> list[Any]:
     """What is seen (each plane a share of the grey) and what of it matters (red)."""
     import torch
 
-    planes = inputs if inputs.dim() == 3 else inputs.reshape(1, 1, -1)
-    weights = moved if moved.dim() == 3 else moved.reshape(1, 1, -1)
+    flat = (-1, *inputs.shape[-2:]) if inputs.dim() in (2, 3) else (1, 1, -1)
+    planes, weights = inputs.reshape(flat), moved.reshape(flat)
     if planes.shape[-1] > 4 * planes.shape[-2] and planes.shape[-2] == 1:  # a vector: bars are easier to see than dots
         planes, weights = planes.expand(-1, 4, -1), weights.expand(-1, 4, -1)
     seen, heat = _scaled(planes.abs().sum(0)), _scaled(weights.sum(0))

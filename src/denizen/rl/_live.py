@@ -85,5 +85,7 @@ def live_view(
         speed = bar.tasks[0].speed
         bar.update(task, rate=f"{speed:,.0f}/s" if speed else "")
 
-    with Live(get_renderable=view, refresh_per_second=4):
+    with Live(get_renderable=view, refresh_per_second=4) as live:
         yield advance, trends.take
+    if not live.console.is_terminal:  # rich ends no line there
+        live.console.print()
