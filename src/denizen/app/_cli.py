@@ -164,7 +164,7 @@ def _train_begun(words: list[str]) -> Any:
     file = _config_file(words) if words[:1] == ["train"] else None
     if file is None:
         return _train.Train()
-    off = dict.fromkeys((*_train.SWITCHES, "compile", "no_compile"), False)
+    off: dict[str, Any] = dict.fromkeys((*_train.SWITCHES, "compile", "no_compile"), False)
     return dataclasses.replace(_train.from_file(file), **off)
 
 

@@ -131,6 +131,7 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
 
     with together(device, console) as chosen:
         results, found = [], folders(path)
+        manifest = read_manifest(found[0])
         for folder in found:
             manifest = read_manifest(folder)
             if not manifest["settings"]:
