@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +13,11 @@ from denizen.errors import DataError, StorageError
 from denizen.run import _blocks, _zarr
 from denizen.run._blocks import Blocks, create_group
 from denizen.run._narrow import Form
+
+
+def write(made, group, values, unnamed=None):
+    for call in reversed(made.writes(group, values, set() if unnamed is None else unnamed)):  # in any order
+        call()
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 300, 1 << 26])
@@ -25,7 +32,7 @@ def test_zarr_reads_what_is_written(tmp_path, monkeypatch, chunk_bytes, each, sh
     made.create({"unit": "1"})
     for group in range(-(-6 // each)):
         for count in range(1, each + 1):  # a group grows
-            made.write(group, values[:, group * each :][:, :count], set())
+            write(made, group, values[:, group * each :][:, :count])
     assert made.length() == 0
     made.resize(6)
     array = zarr.open_group(tmp_path / "s", mode="r", zarr_format=3)["a"]
@@ -59,7 +66,7 @@ def test_what_others_wrote_is_refused(tmp_path):
 def test_what_blosc_would_believe_is_compared_first(tmp_path, change):
     made = Blocks.planned(tmp_path / "a", (1, 1000), np.dtype("int8"), 2)
     made.create({})
-    made.write(0, np.random.default_rng(1).integers(0, 9, (1, 2, 1000)).astype("int8"), set())
+    write(made, 0, np.random.default_rng(1).integers(0, 9, (1, 2, 1000)).astype("int8"))
     path = tmp_path / "a" / "c" / "0" / "0" / "0"
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(DataError, match="not as long as it says"):
@@ -72,7 +79,7 @@ def test_folders_with_new_names_are_told(tmp_path):
     values = np.zeros((1, 2, 1000), np.int8)
 
     def told(group):
-        made.write(group, values, unnamed := set())
+        write(made, group, values, unnamed := set())
         return {folder.relative_to(tmp_path).as_posix() for folder in unnamed}
 
     assert told(0) == {"a", "a/c", "a/c/0", "a/c/0/0"}
@@ -80,7 +87,7 @@ def test_folders_with_new_names_are_told(tmp_path):
     assert told(1) == {"a/c/0/1"}
     shutil.rmtree(tmp_path / "a")
     with pytest.raises(FileNotFoundError):  # a vanished folder is not made anew
-        made.write(2, values, set())
+        write(made, 2, values)
 
 
 def test_names_are_on_the_disk_before_a_sync_ends(tmp_path, monkeypatch):
@@ -117,10 +124,82 @@ def test_digests_are_the_same_made_beside_the_writing(tmp_path, monkeypatch, eac
     for sink in sinks:
         assert all(np.array_equal(sink.read(place, 0), values[place]) for place in range(7))
     monkeypatch.setattr(_zarr, "LARGE", 0)
-    monkeypatch.setattr(Blocks, "write", lambda *args: 1 / 0)
+    monkeypatch.setattr(Blocks, "_write", lambda *args: 1 / 0)
     with pytest.raises(StorageError, match="ZeroDivisionError"):
-        sinks[0].write(7, [values])
+        sinks[0].write(7, [np.concatenate([values, values])])
     assert len(sinks[0].digests) == 7
+    monkeypatch.undo()
+    sinks[0].write(7, [values])
+    sinks[0].sync()
+    assert not any(thread.name.startswith("denizen-snapshots") for thread in threading.enumerate())
+    assert all(np.array_equal(sinks[0].read(place, 0), values[place % 7]) for place in range(14))
+
+
+def test_nothing_is_written_any_more_when_an_error_is_told(tmp_path, monkeypatch):
+    """Arrays are only lent, and a second try must not meet the first one."""
+    begun, ended, whole = threading.Barrier(2, timeout=10), [], _blocks.write_atomic
+
+    def one_fails(path, data, named=True):
+        if path.parent.name == "0":
+            begun.wait()
+            raise OSError(28, "No space left on device")
+        if path.parent.name == "1":
+            begun.wait()  # at work when the other one fails
+            time.sleep(0.05)
+        whole(path, data, named)
+        ended.append(path.parent.name)
+
+    monkeypatch.setattr(_zarr, "EACH", 1)
+    sink = _zarr.ZarrSnapshots(tmp_path, {"a": Form("int8", "int8")}, str)
+    values = np.arange(4 * 6, dtype=np.int8).reshape(4, 1, 6)
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            _blocks,
+            "write_atomic",
+            lambda path, data, named=True: (one_fails if named is False else whole)(path, data, named),
+        )
+        with pytest.raises(StorageError, match="No space left"):
+            sink.write(0, [values])
+        assert sorted(ended) == ["1", "2", "3"]
+    sink.write(0, [values])
+    sink.sync()
+    assert np.array_equal(zarr.open(tmp_path / "snapshots", mode="r")["a"][0], values[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("each", "threads", "chunk_bytes"), [(1, 1, 1 << 20), (3, 1, 1 << 20), (3, 4, 1 << 20), (5, 4, 70), (9, 2, 3)]
+)
+def test_any_order_of_writes_syncs_cuts_and_new_starts(tmp_path, monkeypatch, each, threads, chunk_bytes):
+    """The sink against a list: what is read, and what Zarr reads after a sync."""
+    for name, value in {"EACH": each, "THREADS": threads, "CHUNK_BYTES": chunk_bytes, "LARGE": 30}.items():
+        monkeypatch.setattr(_zarr, name, value)
+    monkeypatch.setattr(_blocks, "CHUNK_BYTES", chunk_bytes)
+    random, forms = np.random.default_rng(each), {"a": Form("int8", "int8"), "b": Form("int16", "int16")}
+    sink, expected, safe = _zarr.ZarrSnapshots(tmp_path, forms, str), [], 0
+    for _ in range(120):
+        what = random.choice(["write", "write", "write", "sync", "trim", "again"])
+        if what == "write":
+            place, count = random.integers(safe, len(expected) + 1), random.integers(1, 12)
+            new = [
+                random.integers(-9, 9, (count, 2, 7)).astype(np.int8),
+                random.integers(-9, 9, (count, 2)).astype(np.int16),
+            ]
+            sink.write(int(place), new)
+            expected[place:] = zip(*new, strict=True)
+        elif what == "trim":
+            safe = int(random.integers(0, len(expected) + 1))
+            sink.trim(safe)
+            del expected[safe:]
+        elif expected:
+            sink.sync()
+            safe = len(expected)
+            stored = zarr.open_group(tmp_path / "snapshots", mode="r")
+            for field, name in enumerate(forms):
+                assert np.array_equal(stored[name][:], np.stack([one[field] for one in expected], axis=1))
+            if what == "again":
+                sink = _zarr.ZarrSnapshots(tmp_path, forms, str, tuple(sink.digests))
+        for place in random.integers(0, len(expected), 3) if expected else ():
+            assert all(np.array_equal(sink.read(int(place), field), expected[place][field]) for field in range(2))
 
 
 def test_a_disk_that_is_full_when_arrays_are_made(tmp_path, monkeypatch):

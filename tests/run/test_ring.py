@@ -134,7 +134,7 @@ def test_as_many_packs_leave_together_as_a_buffer_holds(monkeypatch, slots, pack
     assert len(ring._free) == ring.slots
 
 
-@pytest.mark.parametrize(("one", "slots"), [(10, 8), (40 << 20, 3), (1 << 30, 2)])
+@pytest.mark.parametrize(("one", "slots"), [(10, 32), (2 << 20, 16), (8 << 20, 8), (40 << 20, 3), (1 << 30, 2)])
 def test_number_of_buffers_by_size(monkeypatch, one, slots):
     monkeypatch.setattr(torch, "empty", lambda size, **kind: torch.zeros(1, dtype=torch.uint8).expand(size))
     assert Ring(torch.device("cpu"), [((one,), torch.uint8)]).slots == slots

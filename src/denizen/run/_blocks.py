@@ -4,11 +4,13 @@ Only what snapshots need: one layout, one compressor, growth along axis 1. Zarr 
 """
 
 import dataclasses
+import functools
 import itertools
 import json
+import math
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from denizen.errors import DataError, need
 from denizen.run._atomic import sync, write_atomic
 
 META = "zarr.json"
-CHUNK_BYTES = 1 << 26
+CHUNK_BYTES = 1 << 22  # several threads compress and write the files of a snapshot that is larger
 PURPOSE = "store snapshots"
 GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 AXES = ("replicates", "snapshots")
@@ -42,9 +44,9 @@ class Blocks:
 
     @classmethod
     def planned(cls, path: Path, shape: tuple[int, ...], dtype: np.dtype, each: int) -> "Blocks":
-        """With `each` snapshots to a chunk, and chunks of 64 MiB at most where one is larger."""
+        """With `each` snapshots to a chunk; one larger than `CHUNK_BYTES` is cut into pieces of equal length."""
         one = max(int(np.prod(shape[1:])) * dtype.itemsize, 1)
-        agents = [max(1, size if one <= CHUNK_BYTES else size * CHUNK_BYTES // one) for size in shape[1:2]]
+        agents = [max(1, -(-size // -(-one // CHUNK_BYTES))) for size in shape[1:2]]
         rows = max(1, min(shape[0], CHUNK_BYTES // (one * each)))
         return cls(path, shape, dtype, (rows, each, *agents, *(max(1, size) for size in shape[2:])))
 
@@ -70,6 +72,11 @@ class Blocks:
         """Snapshots to a chunk."""
         return self.chunks[1]
 
+    @property
+    def nbytes(self) -> int:
+        """Of one snapshot."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
     def create(self, attributes: dict[str, Any]) -> None:
         """Write the metadata of an array without snapshots."""
         _make(self.path, self.path.parent.parent)
@@ -86,28 +93,34 @@ class Blocks:
             meta["shape"][1] = count
             write_atomic(self.path / META, json.dumps(meta, indent=1).encode())
 
-    def write(self, group: int, values: np.ndarray, unnamed: set[Path]) -> None:
-        """Write the first snapshots `[replicates, up to each, …]` of a group, and bring them to the disk.
+    def writes(self, group: int, values: np.ndarray, unnamed: set[Path]) -> list[Callable[[], None]]:
+        """Calls that write the first snapshots `[replicates, up to each, …]` of a group, and bring them to the disk.
 
         Args:
             group: number of the group.
-            values: what it holds.
+            values: what it holds; only lent, until the calls are done.
             unnamed: gets the folders that must be synced before the snapshots count: new names are in them.
+
+        Returns:
+            One call for each file; in any order, or at once by several threads.
         """
-        codec = _codec()
+        calls = []
         for key, region in self._regions():
-            part = values[region]
-            if part.shape != self.chunks:  # at an edge; the rest is never read
-                whole = np.zeros(self.chunks, self.dtype)
-                whole[tuple(slice(size) for size in part.shape)] = part
-                part = whole
             path = self._file(group, key)
             for folder in reversed(path.relative_to(self.path).parents[:-1]):
                 if not (self.path / folder).is_dir():
                     unnamed.add((self.path / folder).parent)
                     (self.path / folder).mkdir()
             unnamed.add(path.parent)
-            write_atomic(path, codec.encode(np.ascontiguousarray(part).reshape(-1)), named=False)
+            calls.append(functools.partial(self._write, path, values[region]))
+        return calls
+
+    def _write(self, path: Path, part: np.ndarray) -> None:
+        if part.shape != self.chunks:  # at an edge; the rest is never read
+            whole = np.zeros(self.chunks, self.dtype)
+            whole[tuple(slice(size) for size in part.shape)] = part
+            part = whole
+        write_atomic(path, _codec().encode(np.ascontiguousarray(part).reshape(-1)), named=False)
 
     def read(self, group: int) -> np.ndarray:
         """A group `[replicates, each, …]`, also what readers do not see yet.

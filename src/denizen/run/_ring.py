@@ -24,6 +24,7 @@ from denizen.run._room import out_of_memory
 
 BYTES = 128 << 20  # of buffers, unless two entries take more
 FEWEST, MOST = 2, 8
+MANY = 32  # where they take a quarter of that, or less: a disk may think for 50 ms
 PACKS = 8  # of the largest to a buffer at most
 ALIGN = 64
 Layout = Sequence[tuple[tuple[int, ...], torch.dtype]]
@@ -121,7 +122,7 @@ class Ring:
         """Args:
         device: where tensors come from.
         layout: shape and dtype of each tensor of an entry.
-        slots: number of buffers; None takes 2 to 8, by size.
+        slots: number of buffers; None takes 2 to 32, by size.
         """
         self.device, self.changed = device, threading.Condition()
         self.filled: deque[Slot] = deque()
@@ -158,7 +159,7 @@ class Ring:
 
     def _set_up(self, most: int, packs: int) -> None:
         size = self.size(most) * packs
-        slots = self._wanted or max(FEWEST, min(MOST, BYTES // max(size, 1)))
+        slots = self._wanted or max(FEWEST, min(MOST, BYTES // max(size, 1)), min(MANY, BYTES // 4 // max(size, 1)))
         self._free = deque(Slot(self._buffer(size, slots), *self._events()) for _ in range(slots))
         self.slots, self.most, self.nbytes, self._room = slots, most, slots * size, size
 

@@ -211,10 +211,11 @@ class Run(Results):
             self._folder, self._out = RunFolder.create(self._out, self, wanted=steps), None
         saving = self._folder.session(self, self._steps + steps) if self._folder else contextlib.nullcontext()
         writing = self._snapshots.at_work() if self._snapshots else contextlib.nullcontext()
-        with saving, writing, progress_bar(steps, progress, type(self.model).__name__, len(self.worlds)) as advance_bar:
+        room = explained_room(self, "in its steps")
+        bar = progress_bar(steps, progress, type(self.model).__name__, len(self.worlds))
+        with saving, room, writing, bar as advance_bar:
             for count in self._chunk_sizes(steps):
-                with explained_room(self, "in its steps"):
-                    self._run_chunk(count)
+                self._run_chunk(count)
                 advance_bar(count)
                 if self._folder is not None:
                     self._folder.save_if_due(self)

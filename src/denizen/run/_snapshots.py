@@ -29,7 +29,7 @@ class Snapshots:
         fields: names of fields, or None for all; or a mapping from names to the dtype to store, None for as it is.
             Fewer fields and narrower dtypes make smaller files and less traffic. Masks are stored as bits, eight
             agents to a byte, unless a dtype is given. What is read has the state's dtype again.
-        slots: buffers in host memory between the device and what writes; None takes 2 to 8, by size. Where all are
+        slots: buffers in host memory between the device and what writes; None takes 2 to 32, by size. Where all are
             full the simulation waits.
 
     Examples:

@@ -7,22 +7,26 @@ snapshots count, with a digest for each field of each. Only format 3 is opened: 
 import contextlib
 import dataclasses
 import functools
-import threading
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from denizen.errors import DataError, DenizenError, StorageError
-from denizen.run._atomic import digest, sync
-from denizen.run._blocks import META, Blocks, create_group
+from denizen.run._atomic import digest, sync, uninterrupted
+from denizen.run._blocks import CHUNK_BYTES, META, Blocks, create_group
 from denizen.run._manifest import Taken
 from denizen.run._narrow import BITS, Form
 
 FOLDER = "snapshots"
-# Snapshots to a chunk at most, and their bytes: the writer waits for the disk once a chunk.
-EACH, GATHERED = 512, 16 << 20
-LARGE = 1 << 20  # bytes from which a thread pays
+EACH = 512  # snapshots to a chunk at most
+# Threads that digest, compress and wait for the disk, each without the interpreter's lock: one alone keeps up with a
+# third of a good disk. Small snapshots are gathered until there is a chunk for each thread.
+THREADS = 4
+LARGE = 1 << 18  # bytes from which a thread pays
 
 
 class ZarrSnapshots:
@@ -52,8 +56,11 @@ class ZarrSnapshots:
         self._root, self._forms, self.explain = folder / FOLDER, dict(forms), explain
         self.digests = list(digests)
         self._blocks: list[Blocks] = []
-        self._group, self._gathered = -1, []  # the group of snapshots in memory, `[replicates, each, …]` of each field
-        self._unsaved = False  # whether it holds some that are not on the disk
+        self._ahead = 1  # chunks that are gathered
+        self._first = -1  # of the snapshots that are gathered; -1 for none
+        self._gathered: list[np.ndarray] = []  # of each field `[replicates, ahead * each, …]`
+        self._saved = 0  # of the snapshots up to the last that is gathered, how many are on the disk
+        self._pool: ThreadPoolExecutor | None = None  # until the next sync, so that no thread is left behind
         self._unnamed: set[Path] = set()  # folders with names in them that may not be on the disk
         self._lent: tuple[tuple[int, int], np.ndarray] | None = None  # the block that was read last
 
@@ -63,72 +70,62 @@ class ZarrSnapshots:
         Raises:
             StorageError: what counts is intact.
         """
-        with self._explained():
-            each = self._opened([values[0] for values in arrays])[0].each
-            stop = place + len(arrays[0])
-            while place < stop:
-                some = min(stop, place - place % each + each) - place  # those that lie in one chunk
+        with self._explained(going_on=True):
+            unit = self._opened([values[0] for values in arrays])[0].each * self._ahead
+            self._lent = None
+            while len(arrays[0]):
+                some = len(arrays[0]) if unit == 1 else min(len(arrays[0]), unit - place % unit)
                 part = [values[:some] for values in arrays]
-                with self._digesting(part) as words:
-                    self._write_some(place, part)
-                self.digests[place:] = words
+                if unit == 1:
+                    files = self._files(place, [values.swapaxes(0, 1) for values in part])
+                else:
+                    self._gather(place, unit, part)
+                    files = [] if (place + some) % unit else self._unsaved(place + some)
+                self.digests[place:] = self._digests(part, files)
+                self._saved = place + some if files else self._saved
                 place, arrays = place + some, [values[some:] for values in arrays]
 
-    @contextlib.contextmanager
-    def _digesting(self, arrays: list[np.ndarray]) -> Iterator[list[str]]:
-        """The digests of snapshots, complete when the block is done: large ones are made beside it, by a thread."""
-        words: list[str] = []
+    def _digests(self, arrays: list[np.ndarray], files: list[Callable[[], None]]) -> list[str]:
+        """The digests of snapshots; files are written meanwhile."""
+        views = [values[k] for k in range(len(arrays[0])) for values in arrays]
+        large = sum(values.nbytes for values in arrays) >= LARGE
+        size = -(-len(views) // THREADS) if large else len(views)
+        calls = [functools.partial(_digests, views[k : k + size]) for k in range(0, len(views), size)]
+        words = list(itertools.chain(*self._together([*calls, *files])[: len(calls)]))
+        return [" ".join(words[k : k + len(arrays)]) for k in range(0, len(words), len(arrays))]
 
-        def make() -> None:
-            words.extend(map(" ".join, zip(*(map(_digest, values) for values in arrays), strict=True)))
-
-        if sum(values.nbytes for values in arrays) < LARGE:
-            make()
-            yield words
-            return
-        thread = threading.Thread(target=make, name="denizen-digests")
-        thread.start()
-        try:
-            yield words
-        finally:
-            thread.join()
-        assert len(words) == len(arrays[0]), "digested"
-
-    def _write_some(self, place: int, arrays: list[np.ndarray]) -> None:
-        """Gather or write snapshots that lie in one chunk."""
-        group, within = divmod(place, self._blocks[0].each)
-        self._lent = None
-        if self._blocks[0].each == 1:
-            for block, values in zip(self._blocks, arrays, strict=True):
-                block.write(group, values.swapaxes(0, 1), self._unnamed)
-            return
-        self._enter(group, within)
-        end = within + len(arrays[0])
-        for whole, values in zip(self._gathered, arrays, strict=True):
-            whole[:, within:end] = values.swapaxes(0, 1)
-        self._unsaved = True
-        if end == self._blocks[0].each:
-            self._write_group(end)
+    def _together(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """What calls return that are made at once, by several threads; raises the first error, when all have ended."""
+        if len(calls) == 1:
+            return [calls[0]()]
+        self._pool = self._pool or ThreadPoolExecutor(THREADS, "denizen-snapshots")
+        with uninterrupted():  # none is left behind at work
+            made = [self._pool.submit(call) for call in calls]
+            wait(made)
+        return [one.result() for one in made]
 
     def sync(self) -> None:
         """Bring what was gathered to the disk, and let readers see all of it."""
         with self._explained():
-            if self._unsaved:
-                self._write_group(len(self.digests) - self._group * self._blocks[0].each)
+            count = len(self.digests)
+            if self._first >= 0 and self._saved < count:
+                self._together(self._unsaved(count))
+                self._saved = count
             for folder in filter(Path.is_dir, self._unnamed):  # others were trimmed
                 sync(folder)
             self._unnamed.clear()
             for block in self._blocks:
-                block.resize(len(self.digests))
+                block.resize(count)
 
     def trim(self, count: int) -> None:
         """Remove all but the first `count`: a chunk that failed or a killed process left them."""
         with self._explained():
             del self.digests[count:]
             self._lent = None
+            self._saved = min(self._saved, count)
+            if self._first >= count:
+                self._first = -1
             for block in self._opened(None):
-                if self._group * block.each >= count:
-                    self._group, self._unsaved = -1, False
                 block.resize(min(block.length(), count))
                 block.remove(-(-count // block.each))
 
@@ -137,8 +134,8 @@ class ZarrSnapshots:
         with _readable(self._root):
             block = self._opened(None)[field]
             group, within = divmod(place, block.each)
-            if group == self._group:
-                values = self._gathered[field]
+            if 0 <= self._first <= place < self._first + block.each * self._ahead:
+                values, within = self._gathered[field], place - self._first
             elif self._lent is not None and self._lent[0] == (field, group):
                 values = self._lent[1]
             else:
@@ -160,7 +157,7 @@ class ZarrSnapshots:
             if len({block.each for block in self._blocks}) != 1:
                 raise DataError(f"{self._root}: its arrays have different numbers of snapshots to a chunk")
         elif arrays is not None:
-            each = max(1, min(EACH, GATHERED // max(sum(values.nbytes for values in arrays), 1)))
+            each = max(1, min(EACH, CHUNK_BYTES // max(sum(values.nbytes for values in arrays), 1)))
             blocks = [
                 Blocks.planned(self._root / name, values.shape, values.dtype, each)
                 for name, values in zip(self._forms, arrays, strict=True)
@@ -169,37 +166,62 @@ class ZarrSnapshots:
                 block.create({"denizen": dataclasses.asdict(form)} if form.stored != form.dtype else {})
             create_group(self._root)  # last: what failed half-way is made again
             self._blocks = blocks
+        if self._blocks:
+            group = sum(block.each * block.nbytes for block in self._blocks)
+            self._ahead = max(1, min(THREADS, THREADS * CHUNK_BYTES // max(group, 1)))
         return self._blocks
 
-    def _enter(self, group: int, within: int) -> None:
-        """Gather a group from its place `within` on; what comes before was written earlier."""
-        if group == self._group:
-            return
-        self._group = -1
-        if not self._gathered:  # the memory stays: the system takes its time to hand out new pages
-            self._gathered = [
-                np.zeros((block.shape[0], block.each, *block.shape[1:]), block.dtype) for block in self._blocks
-            ]
-        if within:
+    def _gather(self, place: int, unit: int, arrays: list[np.ndarray]) -> None:
+        """Take over snapshots that are gathered together; what comes before them was written earlier."""
+        first, within = place - place % unit, place % unit
+        if first != self._first:
+            self._first = -1
+            if not self._gathered:  # the memory stays: the system takes its time to hand out new pages
+                self._gathered = [
+                    np.zeros((block.shape[0], unit, *block.shape[1:]), block.dtype) for block in self._blocks
+                ]
             for whole, block in zip(self._gathered, self._blocks, strict=True):
-                whole[...] = block.read(group)
-        self._group = group
+                for k in range(0, within, block.each):
+                    whole[:, k : k + block.each] = block.read((first + k) // block.each)
+            self._first, self._saved = first, place
+        for whole, values in zip(self._gathered, arrays, strict=True):
+            whole[:, within : within + len(values)] = values.swapaxes(0, 1)
+        self._saved = min(self._saved, place)
 
-    def _write_group(self, count: int) -> None:
-        for block, whole in zip(self._blocks, self._gathered, strict=True):
-            block.write(self._group, whole[:, :count], self._unnamed)
-        self._unsaved = False
+    def _unsaved(self, stop: int) -> list[Callable[[], None]]:
+        """Calls that write what is gathered up to a place and not on the disk."""
+        start = max(self._first, self._saved - self._saved % self._blocks[0].each)
+        return self._files(start, [whole[:, start - self._first : stop - self._first] for whole in self._gathered])
+
+    def _files(self, start: int, arrays: list[np.ndarray]) -> list[Callable[[], None]]:
+        """Calls that write snapshots, each field `[replicates, snapshots, …]`; the first is the first of a chunk."""
+        each = self._blocks[0].each
+        return [
+            call
+            for block, values in zip(self._blocks, arrays, strict=True)
+            for k in range(0, values.shape[1], each)
+            for call in block.writes((start + k) // each, values[:, k : k + each], self._unnamed)
+        ]
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Whatever fails while writing is a `StorageError` that says what is safe."""
+    def _explained(self, going_on: bool = False) -> Iterator[None]:
+        """Whatever fails while writing is a `StorageError` that says what is safe.
+
+        Threads end with the block, unless it comes to a good end and more is to be written.
+        """
+        rest = True
         try:
             yield
+            rest = not going_on
         except DenizenError:
             raise
         except Exception as error:
             told = error if isinstance(error, OSError) else OSError(f"{type(error).__name__}: {str(error)[:200]}")
             raise StorageError(self.explain(told)) from error
+        finally:
+            if rest and self._pool is not None:
+                self._pool.shutdown()
+                self._pool = None
 
 
 class StoredSnapshots:
@@ -270,6 +292,10 @@ def _readable(where: Path) -> Iterator[None]:
         raise
     except Exception as error:  # whatever a damaged store leads to
         raise DataError(f"{where} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _digests(views: list[np.ndarray]) -> list[str]:
+    return [_digest(values) for values in views]
 
 
 def _digest(values: np.ndarray) -> str:
