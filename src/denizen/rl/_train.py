@@ -22,6 +22,7 @@ from denizen.rl._live import live_view
 from denizen.rl._patience import Patience, Stall
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
+from denizen.rl._times import Times
 from denizen.rl._training_folder import METRICS, TrainingFolder
 from denizen.run._atomic import uninterrupted
 from denizen.run._fingerprint import describe, fingerprint
@@ -201,6 +202,7 @@ class Loop:
         self._faulty = self._over = False
         self._lost: int | None = None  # the update at which the loss became NaN
         self.patience = patience
+        self._times = Times(training.algorithm.samples)
         self.stall = None if patience is None else Stall(patience, self.best.score.device)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -308,10 +310,12 @@ class Loop:
         files = (
             [] if self.folder is None or processes.rank() > 0 else [JsonLines(self.folder.path / METRICS, append=True)]
         )
+        self._times = Times(self.training.algorithm.samples)
         return MetricsWriter(self._take, told, *files, *self._sinks)
 
     def _take(self, row: dict[str, Any]) -> None:
         """Called by the writer's thread, an update or more late."""
+        self._times.add_to(row)
         self.rows.append(row)
         scaled = self.training.algorithm.precision == "float16"  # there an overflow is skipped, and goes by
         if self._lost is None and not scaled and math.isnan(row["policy_loss"]):
@@ -332,6 +336,7 @@ class Loop:
             self.evaluations.append((self.done, told))
             metrics["validation_return"] = torch.full_like(self.score, told.mean)
             self._offer(metrics["validation_return"], metrics)
+        metrics["best_score"] = torch.where(self.best.score.isinf(), torch.nan, self.best.score)
 
     def _offer(self, score: Tensor, metrics: dict[str, Tensor]) -> None:
         """The score of the policy as it is; how late the end of patience is read changes nothing in the best one."""
