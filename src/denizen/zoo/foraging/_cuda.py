@@ -174,11 +174,19 @@ def _step_kernel(
     x = tl.load(x_of + world, mask=inside, other=0)
     y = tl.load(y_of + world, mask=inside, other=0)
     first, second = _keys(keys, world, inside)
-    if ACT:
+    if RENEW:
+        food_number = tl.load(foods + world, mask=inside, other=0)
+        poison_number = tl.load(poisons + world, mask=inside, other=0)
+    if ACT:  # all loads that wait for nothing are on their way together
         energy = tl.load(energy_of + world, mask=inside, other=0.0) - move_cost
         age = tl.load(age_of + world, mask=inside, other=0)
         live = inside & (tl.load(waiting_of + world, mask=inside, other=True).to(tl.int32) == 0)
-        action = tl.load(actions + world, mask=live, other=0)
+        action = tl.load(actions + world, mask=inside, other=0)
+        foods_eaten = tl.load(food_of + world, mask=inside, other=0)
+        poisons_eaten = tl.load(poison_of + world, mask=inside, other=0)
+        waits = tl.load(waited + world, mask=inside, other=0)
+        known_fault = tl.load(faults + world, mask=inside, other=0)
+        action = tl.where(live, action, 0)
         grow_word = _below_2_31(world, clock, first, second, GROW)
         before = x.to(tl.float32) * 0.0
         if GUIDED:
@@ -225,12 +233,9 @@ def _step_kernel(
 
         wrong = live & ((action < 0) | (action >= SIDE * SIDE - 1))
         odd = live & (reward != reward)
-        fault = (wrong | odd) & (tl.load(faults + world, mask=wrong | odd, other=0) < 0)
+        fault = (wrong | odd) & (known_fault < 0)
         late = inside & ~live
-        waits = tl.load(waited + world, mask=late, other=0)
         had_food, had_poison = ate_food != 0, ate_poison != 0
-        foods_eaten = tl.load(food_of + world, mask=had_food, other=0)
-        poisons_eaten = tl.load(poison_of + world, mask=had_poison, other=0)
         tl.debug_barrier()  # as in `_begin_life`
         tl.store(faults + world, clock * 3 + tl.where(wrong, 0, 1), mask=fault)
         tl.store(waited + world, waits + 1, mask=late)
@@ -260,8 +265,6 @@ def _step_kernel(
         over = tl.load(over_out + world, mask=inside, other=0).to(tl.int32) != 0
 
     if RENEW:
-        food_number = tl.load(foods + world, mask=inside, other=0)
-        poison_number = tl.load(poisons + world, mask=inside, other=0)
         flag = over.to(tl.int32)
         own = tl.cumsum(flag, 0) - flag
         if ALL:
