@@ -128,6 +128,32 @@ HOSTILE = {
             x.mul_(1.01).clamp_(0, 1)
             rate.tock(8)
         """,
+    "a list joined anew for each window": """
+        frames = torch.rand(10, 4, 4, device=device)
+        def windows():
+            seen, out = [], []
+            for f in frames:
+                seen.append(f)
+                clip = torch.stack(seen)  # alloc-churn
+                out.append(clip.mean())
+            return out
+        def step(i): return windows()
+        """,
+    "a cache of keys that grows token by token": """
+        wk, wq = torch.randn(8, 8, device=device), torch.randn(8, 8, device=device)
+        class Cache:
+            def __init__(self): self.k = torch.empty(1, 0, 8, device=device)
+            def extend(self, k):
+                self.k = torch.cat([self.k, k], dim=1)  # alloc-churn
+                return self.k
+        @torch.no_grad()
+        def step(i):
+            cache, tok = Cache(), torch.ones(1, 1, 8, device=device)
+            for _ in range(6):
+                keys = cache.extend(tok @ wk)
+                tok = ((tok @ wq) @ keys.transpose(1, 2)).softmax(-1) @ keys
+            return tok
+        """,
 }
 LOOKALIKES = {
     "a generator with batch norm, on the discriminator's turn": """
@@ -214,5 +240,79 @@ LOOKALIKES = {
         def step(i):
             for _ in held: pass
             with torch.no_grad(): return net(next(it).to(device, non_blocking=True))
+        """,
+    "skip connections of five sizes": """
+        class Up(nn.Module):
+            def __init__(self, a, b): super().__init__(); self.c = nn.Conv2d(a, b, 3, padding=1)
+            def forward(self, x, skip):
+                x = torch.cat([F.interpolate(x, scale_factor=2), skip], 1)
+                return self.c(x).relu()
+        ups = nn.ModuleList([Up(16 + 16, 16) for _ in range(5)]).to(device)
+        skips = [torch.randn(1, 16, 2 ** k, 2 ** k, device=device) for k in range(2, 7)]
+        x0 = torch.randn(1, 16, 2, 2, device=device)
+        @torch.no_grad()
+        def step(i):
+            x = x0
+            for up, s in zip(ups, skips): x = up(x, s)
+            return x
+        """,
+    "densely connected layers in training": """
+        class Dense(nn.Module):
+            def __init__(self, d, n):
+                super().__init__()
+                self.layers = nn.ModuleList(nn.Linear(d + 4 * k, 4) for k in range(n))
+            def forward(self, x):
+                for layer in self.layers:
+                    x = torch.cat([x, layer(x).relu()], 1)
+                return x
+        net, x = Dense(8, 5).to(device), torch.randn(16, 8, device=device)
+        opt = torch.optim.Adam(net.parameters())
+        def step(i):
+            loss = net(x).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "batch-hard triplets by distances": """
+        enc, x = nn.Linear(16, 8).to(device), torch.randn(256, 16, device=device)
+        y = torch.arange(256, device=device) // 4
+        opt = torch.optim.Adam(enc.parameters())
+        def step(i):
+            z = F.normalize(enc(x), dim=1)
+            d = torch.cdist(z, z)
+            same = y[:, None] == y[None, :]
+            hardest = (d * same).amax(1)
+            nearest = d.masked_fill(same, 1e9).amin(1)
+            loss = F.relu(hardest - nearest + 0.2).mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "a wave on a square grid": """
+        u, v = torch.zeros(128, 128, device=device), torch.zeros(128, 128, device=device)
+        u[60:68, 60:68] = 1
+        def lap(f): return f[2:, 1:-1] + f[:-2, 1:-1] + f[1:-1, 2:] + f[1:-1, :-2] - 4 * f[1:-1, 1:-1]
+        def step(i):
+            v[1:-1, 1:-1] += 0.1 * lap(u)
+            u.add_(v, alpha=0.5)
+            u[0] = u[-1] = 0
+            u[:, 0] = u[:, -1] = 0
+        """,
+    "optimizers within backward": """
+        net, x = nn.Sequential(*[nn.Linear(8, 8) for _ in range(10)]).to(device), torch.randn(4, 8, device=device)
+        opts = {p: torch.optim.SGD([p], 0.01, momentum=0.9) for p in net.parameters()}
+        def hook(p):
+            opts[p].step()
+            opts[p].zero_grad()
+        for p in net.parameters(): p.register_post_accumulate_grad_hook(hook)
+        def step(i): net(x).square().mean().backward()
+        """,
+    "a deadline and a stamp": """
+        import time
+        class Budgeted:
+            def __init__(self): self.t = time.time()
+            def over(self): return time.time() - self.t > 3600
+            def stamp(self, row): row["time"] = time.time()
+        b, x, row = Budgeted(), torch.rand(8, device=device), {}
+        def step(i):
+            b.stamp(row)
+            y = x.mul(1.01)
+            return y, b.over()
         """,
 }

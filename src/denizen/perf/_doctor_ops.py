@@ -24,7 +24,9 @@ from denizen.perf._doctor_source import loops_around
 
 _FILLS = frozenset({"aten::zero_", "aten::_foreach_zero_", "aten::fill_"})
 _GATHERS = frozenset({"aten::index", "aten::index_select", "aten::gather", "aten::take", "aten::embedding"})
+JOINS = frozenset({"aten::cat", "aten::stack"})
 PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution"})
+DISTANCES = "of all pairs"  # what their memory is marked with
 SQUARE = 128  # rows and columns of a matrix that is looked at for pairs
 WIDE = 1 << 20  # bytes of whole numbers whose range is looked at
 
@@ -40,7 +42,6 @@ class Operations(TorchDispatchMode):
         matrices: large square ones and those of yes and no, by line.
         narrow: places that read whole numbers which need fewer bytes: (place, dtype, least, greatest, bytes).
         inputs: bytes of distinct memory of the last step that it did not make itself.
-        growing: sizes of the results of `cat`, by line: (step, bytes).
         loaded: batches of loaders of late, by their memory.
         freed: pointwise operations whose argument nobody needed afterwards.
         untrained: places where dropout or batch norm trains while gradients are off.
@@ -66,7 +67,7 @@ class Operations(TorchDispatchMode):
         self.matrices: dict[tuple[str, int], list[Matrix]] = {}
         self.narrow: dict[tuple[str, int], tuple[Place, torch.dtype, int, int, int]] = {}
         self.inputs: dict[int, int] = {}
-        self.growing: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        self._joined: dict[tuple[str, int], dict[int, Any]] = {}  # by line: memory, and what lives as long
         self.loaded: dict[int, Tensor] = {}  # batches of loaders, by their memory
         self.dying: list[tuple[Op, Any]] = []  # pointwise operations whose argument may be free afterwards
         self.freed: list[Op] = []
@@ -144,6 +145,7 @@ class Operations(TorchDispatchMode):
         op.site = next((frame for frame in user_frames(self._thread) if loops_around(frame.file, frame.line)), None)
         op.off = not part and not torch.is_grad_enabled()
         op.pointwise = torch.Tag.pointwise in func.tags
+        op.tracked = not part and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
         there = [tensor for tensor in given if tensor.device.type == self.device]
         op.sources = tuple(tensor.dtype for tensor in there)
         if results:
@@ -160,8 +162,9 @@ class Operations(TorchDispatchMode):
         self._memory(op, func, args, there, results)
         self._look(op, given, results)
         self._graph(op, given, results)
-        tracked = not part and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
-        self.flow.passes(op.schema, given, results, tracked)
+        self.flow.passes(op.schema, given, results, op.tracked)
+        if not part and _pairs(op, given, results) >= SQUARE and given[0].is_floating_point():
+            self.flow.add(results, [DISTANCES])
         if op.line in self.narrow:
             self.flow.whole((*given, *results), op.line)
         if op.weight and not part and torch.is_grad_enabled():
@@ -191,8 +194,10 @@ class Operations(TorchDispatchMode):
             block = memory(tensor)
             if block not in self._made:
                 self.inputs[block] = max(self.inputs.get(block, 0), read.get(id(tensor), 0))
-        if op.schema == "aten::cat" and not op.part:
-            self.growing.setdefault(op.line, []).append((op.step, op.new))
+        if op.schema in JOINS and not op.part:
+            joined = self._joined.get(op.line, {})
+            op.again = any(memory(t) in joined and joined[memory(t)]() is not None for t in there)
+            self._joined[op.line] = {memory(t): weakref.ref(owner(t)) for t in (*there, *results)}
 
     def _look(self, op: Op, given: list[Tensor], results: list[Tensor]) -> None:
         """At values, once for each line."""
@@ -218,7 +223,9 @@ class Operations(TorchDispatchMode):
             square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] >= SQUARE
             if square or (few and tensor is results[0]):
                 rows, columns = tensor.shape[-2:]
-                matrix = Matrix(op.place, rows, columns, _share(tensor), self.of_parameter(tensor))
+                share, relates = _share(tensor), _relates(op, given, rows * columns)
+                derived = op.dtype == torch.bool and DISTANCES in self.flow.of(given)
+                matrix = Matrix(op.place, rows, columns, share, self.of_parameter(tensor), relates, derived)
                 self.matrices.setdefault(op.line, []).append(matrix)
             size = tensor.numel() * tensor.element_size()
             if op.pointwise and tensor.dtype in WHOLE and size >= WIDE and not chosen:
@@ -292,6 +299,12 @@ def _pairs(op: Op, given: list[Tensor], results: list[Tensor]) -> int:
     distances = op.schema in ("aten::_cdist_forward", "aten::_euclidean_dist", "aten::_pdist_forward")
     broadcast = op.pointwise and given[0].numel() < results[0].numel() and given[1].numel() < results[0].numel()
     return rows if rows == columns and (distances or broadcast) else 0
+
+
+def _relates(op: Op, given: list[Tensor], numel: int) -> bool:
+    """Whether an operation has a matrix meet its rows or columns, and not only its neighbours."""
+    product = op.schema in PRODUCTS - {"aten::convolution"} or op.schema in ("aten::mv", "aten::addmv")
+    return product or (op.pointwise and any(1 < tensor.numel() < numel for tensor in given))
 
 
 def _share(tensor: Tensor) -> float:

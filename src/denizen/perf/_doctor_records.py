@@ -37,6 +37,8 @@ class Op:
         weight: the memory of the parameter that it took, 0 without one.
         loaded: whether it took a batch of a loader from the host.
         pointwise: whether each element of the result comes from one of each argument.
+        tracked: whether it became part of a graph.
+        again: whether it joined something that its line had joined, or made, when it last ran.
         order: number of its step's operations before it.
     """
 
@@ -61,6 +63,8 @@ class Op:
     weight: int = 0
     loaded: bool = False
     pointwise: bool = False
+    tracked: bool = False
+    again: bool = False
     order: int = 0
     site: Place | None = None
 
@@ -83,13 +87,25 @@ class Copied:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Matrix:
-    """A matrix that a line worked on: the share of its values other than 0, and whether it is a parameter."""
+    """A matrix that a line worked on.
+
+    Attributes:
+        place: the line.
+        rows: of it.
+        columns: of it.
+        share: of its values other than 0.
+        weight: whether it is a parameter.
+        relates: whether it met its rows or columns, in a product or one by one, as a grid does not.
+        derived: whether it says which of all pairs' distances count.
+    """
 
     place: Place
     rows: int
     columns: int
     share: float
     weight: bool
+    relates: bool
+    derived: bool
 
 
 def memory(tensor: Tensor) -> int:

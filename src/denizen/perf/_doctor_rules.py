@@ -14,7 +14,7 @@ from denizen.ops._library import takes_tf32
 from denizen.perf._doctor_diagnosis import NOTE, WARNING, Diagnosis, at, period_of
 from denizen.perf._doctor_graphs import kept
 from denizen.perf._doctor_loops import loops
-from denizen.perf._doctor_ops import PRODUCTS, SQUARE
+from denizen.perf._doctor_ops import JOINS, PRODUCTS, SQUARE
 from denizen.perf._doctor_phases import Watched
 from denizen.perf._doctor_records import Op
 from denizen.perf._doctor_source import clock_attributes
@@ -59,14 +59,18 @@ def _bytes(there: Sequence[Op]) -> int:
 
 def _cat(seen: Watched) -> list[Diagnosis]:
     found, steps = [], seen.operations.steps
-    for place, there in _by_line(op for op in seen.operations.ops if op.schema == "aten::cat" and not op.part):
-        last = [op.new for op in there if op.step == there[-1].step]
-        within = len(last) >= 4 and all(a < b for a, b in itertools.pairwise(last))
+    for place, there in _by_line(op for op in seen.operations.ops if op.schema in JOINS and not op.part):
+        joins = [op for op in there if op.step == there[-1].step]
+        last = [op.new for op in joins]
+        # Not what layers of a network join once: there nothing is copied again, or a graph needs it.
+        again = all(op.again and not op.tracked for op in joins[1:])
+        within = len(last) >= 4 and again and all(a < b for a, b in itertools.pairwise(last))
         firsts = [next(op.new for op in there if op.step == step) for step in dict.fromkeys(op.step for op in there)]
         across = len(firsts) >= 3 and all(a < b for a, b in itertools.pairwise(firsts))
         if within or across:
             grows = f"from {last[0]:,} to {last[-1]:,} bytes within a step" if within else "from step to step"
-            evidence = [f"{len(last)} cat a step, each copies what was there before; the result grows {grows}"]
+            name = there[0].schema.removeprefix("aten::")
+            evidence = [f"{len(last)} {name} a step, each copies what was there before; the result grows {grows}"]
             spare = 2 * (sum(last) - last[-1] if within else firsts[-2])  # read and written again, though known already
             period = period_of({op.step for op in there}, steps)
             found.append(at("alloc-churn", place, len(last), period, evidence, needless=spare))
@@ -123,11 +127,14 @@ def _pairs(seen: Watched) -> list[Diagnosis]:
     matrices = [matrix for many in looked.matrices.values() for matrix in many if not matrix.weight]
     made: dict[tuple[str, str, int], list[Place]] = {}
     compared = _compared(looked.ops)
+    of_contacts = {matrix.columns for matrix in matrices if matrix.derived and matrix.share < FEW}
+    # Distances of which no few are picked: whatever few of the same rows there are are labels beside them.
+    compared |= {rows for _, rows, real in looked.pairs.values() if real and rows not in of_contacts}
     for place, rows, real in looked.pairs.values():
-        if real or rows not in compared:
+        if rows not in compared or (real and rows in of_contacts):
             made.setdefault((place.file, place.function, rows), []).append(place)
     for matrix in matrices:
-        square = matrix.rows == matrix.columns and matrix.rows not in compared
+        square = matrix.rows == matrix.columns and matrix.rows not in compared and matrix.relates
         if square and matrix.share:  # all zeros: a buffer, or a batch of as many rows as columns
             made.setdefault((matrix.place.file, matrix.place.function, matrix.rows), []).append(matrix.place)
     found: dict[tuple[str, str, int], Diagnosis] = {}
