@@ -26,7 +26,6 @@ EACH = 512  # snapshots to a chunk at most
 # Threads that digest, compress and wait for the disk, each without the interpreter's lock: one alone keeps up with a
 # third of a good disk. Small snapshots are gathered until there is a chunk for each thread.
 THREADS = 4
-LARGE = 1 << 18  # bytes from which a thread pays
 
 
 class ZarrSnapshots:
@@ -36,7 +35,7 @@ class ZarrSnapshots:
     failed can be tried again.
 
     Attributes:
-        digests: one text for each snapshot, with a word for each field.
+        digests: one text for each snapshot that was written, with a word for each field; of all of them after a sync.
         explain: the message for what the system says; tells what is safe.
     """
 
@@ -59,7 +58,7 @@ class ZarrSnapshots:
         self._ahead = 1  # chunks that are gathered
         self._first = -1  # of the snapshots that are gathered; -1 for none
         self._gathered: list[np.ndarray] = []  # of each field `[replicates, ahead * each, …]`
-        self._saved = 0  # of the snapshots up to the last that is gathered, how many are on the disk
+        self._count = len(self.digests)  # of snapshots, with those that are only gathered
         self._pool: ThreadPoolExecutor | None = None  # until the next sync, so that no thread is left behind
         self._unnamed: set[Path] = set()  # folders with names in them that may not be on the disk
         self._lent: tuple[tuple[int, int], np.ndarray] | None = None  # the block that was read last
@@ -73,31 +72,42 @@ class ZarrSnapshots:
         with self._explained(going_on=True):
             unit = self._opened([values[0] for values in arrays])[0].each * self._ahead
             self._lent = None
+            self._forget(place)
             while len(arrays[0]):
                 some = len(arrays[0]) if unit == 1 else min(len(arrays[0]), unit - place % unit)
-                part = [values[:some] for values in arrays]
+                part = [values[:some].swapaxes(0, 1) for values in arrays]
                 if unit == 1:
-                    files = self._files(place, [values.swapaxes(0, 1) for values in part])
+                    self._write_out(place, part)
                 else:
                     self._gather(place, unit, part)
-                    files = [] if (place + some) % unit else self._unsaved(place + some)
-                self.digests[place:] = self._digests(part, files)
-                self._saved = place + some if files else self._saved
-                place, arrays = place + some, [values[some:] for values in arrays]
+                    if (place + some) % unit == 0:
+                        self._write_gathered(place + some)
+                self._count = place = place + some
+                arrays = [values[some:] for values in arrays]
 
-    def _digests(self, arrays: list[np.ndarray], files: list[Callable[[], None]]) -> list[str]:
-        """The digests of snapshots; files are written meanwhile."""
-        views = [values[k] for k in range(len(arrays[0])) for values in arrays]
-        large = sum(values.nbytes for values in arrays) >= LARGE
-        size = -(-len(views) // THREADS) if large else len(views)
+    def _write_gathered(self, stop: int) -> None:
+        """Write what is gathered up to a place and not on the disk."""
+        start = len(self.digests)
+        start = max(self._first, start - start % self._blocks[0].each)
+        self._write_out(start, [whole[:, start - self._first : stop - self._first] for whole in self._gathered])
+
+    def _write_out(self, start: int, arrays: list[np.ndarray]) -> None:
+        """Write snapshots, each field `[replicates, snapshots, …]`, of which the first is the first of a chunk."""
+        each, known, count = self._blocks[0].each, len(self.digests) - start, arrays[0].shape[1]
+        views = [values[:, k] for k in range(known, count) for values in arrays]
+        size = -(-len(views) // THREADS)
         calls = [functools.partial(_digests, views[k : k + size]) for k in range(0, len(views), size)]
+        files = [
+            call
+            for block, values in zip(self._blocks, arrays, strict=True)
+            for k in range(0, count, each)
+            for call in block.writes((start + k) // each, values[:, k : k + each], self._unnamed)
+        ]
         words = list(itertools.chain(*self._together([*calls, *files])[: len(calls)]))
-        return [" ".join(words[k : k + len(arrays)]) for k in range(0, len(words), len(arrays))]
+        self.digests += [" ".join(words[k : k + len(arrays)]) for k in range(0, len(words), len(arrays))]
 
     def _together(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """What calls return that are made at once, by several threads; raises the first error, when all have ended."""
-        if len(calls) == 1:
-            return [calls[0]()]
         self._pool = self._pool or ThreadPoolExecutor(THREADS, "denizen-snapshots")
         with uninterrupted():  # none is left behind at work
             made = [self._pool.submit(call) for call in calls]
@@ -107,27 +117,29 @@ class ZarrSnapshots:
     def sync(self) -> None:
         """Bring what was gathered to the disk, and let readers see all of it."""
         with self._explained():
-            count = len(self.digests)
-            if self._first >= 0 and self._saved < count:
-                self._together(self._unsaved(count))
-                self._saved = count
+            if len(self.digests) < self._count:
+                self._write_gathered(self._count)
             for folder in filter(Path.is_dir, self._unnamed):  # others were trimmed
                 sync(folder)
             self._unnamed.clear()
             for block in self._blocks:
-                block.resize(count)
+                block.resize(self._count)
 
     def trim(self, count: int) -> None:
         """Remove all but the first `count`: a chunk that failed or a killed process left them."""
         with self._explained():
-            del self.digests[count:]
             self._lent = None
-            self._saved = min(self._saved, count)
-            if self._first >= count:
-                self._first = -1
+            self._forget(count)
             for block in self._opened(None):
                 block.resize(min(block.length(), count))
                 block.remove(-(-count // block.each))
+
+    def _forget(self, count: int) -> None:
+        """What is gathered and known of all but the first `count` is void."""
+        del self.digests[count:]
+        self._count = min(self._count, count)
+        if self._first > count:
+            self._first = -1
 
     def read(self, place: int, field: int) -> np.ndarray:
         """A field of a snapshot."""
@@ -141,6 +153,8 @@ class ZarrSnapshots:
             else:
                 values = block.read(group)
                 self._lent = (field, group), values
+            if place >= len(self.digests):  # only gathered
+                return values[:, within]
             return _checked(values[:, within], self.digests[place].split(" ")[field], place, block.path)
 
     @property
@@ -183,25 +197,9 @@ class ZarrSnapshots:
             for whole, block in zip(self._gathered, self._blocks, strict=True):
                 for k in range(0, within, block.each):
                     whole[:, k : k + block.each] = block.read((first + k) // block.each)
-            self._first, self._saved = first, place
+            self._first = first
         for whole, values in zip(self._gathered, arrays, strict=True):
-            whole[:, within : within + len(values)] = values.swapaxes(0, 1)
-        self._saved = min(self._saved, place)
-
-    def _unsaved(self, stop: int) -> list[Callable[[], None]]:
-        """Calls that write what is gathered up to a place and not on the disk."""
-        start = max(self._first, self._saved - self._saved % self._blocks[0].each)
-        return self._files(start, [whole[:, start - self._first : stop - self._first] for whole in self._gathered])
-
-    def _files(self, start: int, arrays: list[np.ndarray]) -> list[Callable[[], None]]:
-        """Calls that write snapshots, each field `[replicates, snapshots, …]`; the first is the first of a chunk."""
-        each = self._blocks[0].each
-        return [
-            call
-            for block, values in zip(self._blocks, arrays, strict=True)
-            for k in range(0, values.shape[1], each)
-            for call in block.writes((start + k) // each, values[:, k : k + each], self._unnamed)
-        ]
+            whole[:, within : within + values.shape[1]] = values
 
     @contextlib.contextmanager
     def _explained(self, going_on: bool = False) -> Iterator[None]:
