@@ -11,9 +11,13 @@ Three writers:
 A round is some steps until the device is done with them and everything that was taken has been handed to the writer's
 file. Runs without snapshots and with each writer take turns; `slower %` is the median over rounds, each compared with
 the runs without snapshots before and behind it. Making it safe, `sync`, is timed apart: a run folder asks for it every
-two seconds at most, so two seconds' share of it is added. `MB/s` is what snapshots would demand of a simulation that
-they do not slow down, `of disk` its share of the disk's rate, measured just before by writing to a file with fsync.
-The goal holds for the ring, and for the others where that share is below one half: these rows say "goal".
+two seconds at most, so two seconds' share of it is added (with --seconds 2 a round is what lies between two saves).
+`MB/s` is what snapshots would demand of a simulation that they do not slow down, `of disk` its share of the disk's
+rate, measured just before by writing to a file with fsync. The goal holds for the ring, and for the others where that
+share is below one half: these rows say "goal".
+
+Where the time went: `waited`, ms for which the simulation waited for buffers; `drain`, ms for which the writer still
+worked when the device was done; `busy`, the share of the time before in which it wrote; `longest`, ms of a write.
 
 All runs of one size share compiled code and graphs. Snapshots are checked first: with each writer they equal those of
 an eager run that stands still for them.
@@ -21,6 +25,7 @@ an eager run that stands still for them.
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -30,6 +35,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +51,7 @@ from denizen.model import plain
 from denizen.run import Run, Snapshots
 from denizen.run._ring import Ring
 from denizen.run._snapshots import Kept
+from denizen.run._writer import Sink
 from denizen.run._zarr import ZarrSnapshots
 from denizen.space.generators import random_in_neighbours
 from denizen.zoo.seir import seir
@@ -55,10 +62,42 @@ GOAL = 5.0
 BASE = Path.cwd()
 
 
+class Watched:
+    """A sink with a watch.
+
+    Attributes:
+        sink: where snapshots go.
+        busy: seconds of writing.
+        longest: seconds of the longest write.
+        synced: seconds of syncing.
+        stepped: when the device was last done with all steps.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink, self.busy, self.longest, self.synced, self.stepped = sink, 0.0, 0.0, 0.0, 0.0
+        self.trim, self.read = sink.trim, sink.read
+
+    def write(self, place: int, arrays: list[np.ndarray]) -> None:
+        """See `Sink`."""
+        began = time.perf_counter()
+        self.sink.write(place, arrays)
+        took = time.perf_counter() - began
+        self.busy, self.longest = self.busy + took, max(self.longest, took)
+
+    def sync(self) -> None:
+        """See `Sink`."""
+        began = time.perf_counter()
+        self.sink.sync()
+        self.synced += time.perf_counter() - began
+
+    @property
+    def nbytes(self) -> int:
+        """See `Sink`."""
+        return self.sink.nbytes
+
+
 class Nothing(Kept):
     """Forgets every snapshot."""
-
-    synced = 0.0
 
     def write(self, place: int, arrays: list[np.ndarray]) -> None:
         """See `Sink`."""
@@ -69,7 +108,7 @@ class Raw(Kept):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.synced, self.unsafe = 0.0, 0
+        self.unsafe = 0
         self.file = open(folder / "raw.bin", "w+b", buffering=0)  # noqa: SIM115 - as long as the sink
 
     def write(self, place: int, arrays: list[np.ndarray]) -> None:
@@ -85,9 +124,7 @@ class Raw(Kept):
 
     def sync(self) -> None:
         """See `Sink`."""
-        began = time.perf_counter()
         os.fsync(self.file.fileno())
-        self.synced += time.perf_counter() - began
 
     def read(self, place: int, field: int) -> np.ndarray:
         """See `Sink`."""
@@ -97,18 +134,6 @@ class Raw(Kept):
         return np.frombuffer(data, dtype).reshape(shape).copy()
 
 
-class Zarr(ZarrSnapshots):
-    """That of run folders, with a watch."""
-
-    synced = 0.0
-
-    def sync(self) -> None:
-        """See `Sink`."""
-        began = time.perf_counter()
-        super().sync()
-        self.synced += time.perf_counter() - began
-
-
 def started(base: Run, every: int | None, sink: str = "", folder: Path | None = None) -> Run:
     """A run after one step, with the graphs of `base`. Its snapshots go to the named sink."""
     snapshots = Snapshots(every) if every else None
@@ -116,11 +141,20 @@ def started(base: Run, every: int | None, sink: str = "", folder: Path | None = 
     if run._snapshots is not None:
         run._snapshots.flush()
         assert folder is not None
-        target = {"ring": Nothing, "raw": lambda: Raw(folder), "zarr": lambda: Zarr(folder, run._snapshots.forms, str)}[
-            sink
-        ]()
-        run._snapshots.copy_to(target, 0)
-        run._snapshots.keep_in(target)
+        store, sinks = run._snapshots, {"ring": Nothing, "raw": lambda: Raw(folder)}
+        target = Watched(sinks[sink]() if sink in sinks else ZarrSnapshots(folder, store.forms, str))
+        store.copy_to(target, 0)
+        store.keep_in(target)
+        real = store._writer.flush
+
+        def flush() -> None:
+            """Note when the device is done with the steps."""
+            store.ring.send()
+            synchronise(run)
+            target.stepped = time.perf_counter()
+            real()
+
+        store._writer.flush = flush
     run.extend(1)
     run._capture, run._path, run._compile = base._capture, base._path, False
     if run._capture is not None:
@@ -159,15 +193,42 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def seconds(run: Run, steps: int) -> tuple[float, float]:
-    """Of further steps: (until the device and the writer are done with them, until that is safe on the disk)."""
-    sink = run._snapshots.sink if run._snapshots else Nothing()
+@dataclasses.dataclass
+class Took:
+    """Seconds of further steps.
+
+    Attributes:
+        whole: until the device and the writer are done with them.
+        drain: of these the writer's alone, at the end.
+        synced: until that is safe on the disk.
+        waited: of the simulation, for free buffers.
+        busy: of the writer, without the end.
+        longest: of a write.
+    """
+
+    whole: float
+    drain: float = 0.0
+    synced: float = 0.0
+    waited: float = 0.0
+    busy: float = 0.0
+    longest: float = 0.0
+
+
+def seconds(run: Run, steps: int) -> Took:
+    """Time further steps."""
     synchronise(run)
-    before, began = sink.synced, time.perf_counter()
+    if run._snapshots is None:
+        began = time.perf_counter()
+        run.extend(steps)
+        synchronise(run)
+        return Took(time.perf_counter() - began)
+    sink, ring = run._snapshots.sink, run._snapshots.ring
+    sink.busy = sink.longest = sink.synced = 0.0
+    waited, began = ring.seconds_waited, time.perf_counter()
     run.extend(steps)
-    synchronise(run)
-    whole, synced = time.perf_counter() - began, sink.synced - before
-    return whole - synced, synced
+    whole = time.perf_counter() - began - sink.synced
+    drain = whole - (sink.stepped - began)
+    return Took(whole, drain, sink.synced, ring.seconds_waited - waited, max(0.0, sink.busy - drain), sink.longest)
 
 
 def synchronise(run: Run) -> None:
@@ -187,6 +248,29 @@ def disk_rate() -> float:
                 os.fsync(file.fileno())
         os.fsync(file.fileno())
         return written / (time.perf_counter() - began)
+
+
+def parts(size: int) -> str:
+    """What the work on a snapshot's bytes takes a thread that does nothing else."""
+    from denizen.run._atomic import digest, write_atomic
+    from denizen.run._blocks import _codec
+
+    data = np.random.default_rng(0).choice(np.arange(4, dtype=np.int8), size, p=[0.4, 0.1, 0.1, 0.4])
+    encoded, took = _codec().encode(data), {}
+    with scratch() as folder, ThreadPoolExecutor(1) as thread:
+        work = {
+            "digest": lambda: digest(data.data),
+            "compress": lambda: _codec().encode(data),
+            "write": lambda: (folder / "part").write_bytes(encoded),
+            "write and sync": lambda: write_atomic(folder / "part", encoded, named=False),
+        }
+        for name, call in work.items():
+            for _ in range(7):
+                began = time.perf_counter()
+                thread.submit(call).result()
+                took.setdefault(name, []).append(time.perf_counter() - began)
+    told = ", ".join(f"{name} {statistics.median(each) * 1e3:.2f}" for name, each in took.items())
+    return f"one thread, ms a snapshot: {told}; {len(encoded) / size:.2f} of the bytes are left"
 
 
 def bus_rate(device: torch.device, size: int = 16 << 20) -> float:
@@ -231,18 +315,21 @@ def interval(
         seconds(bare, bare_steps)
         before = {sink: _counts(run) for sink, run in runs.items()}
         alone, along = (
-            [seconds(bare, bare_steps)[0] / bare_steps],
-            {sink: list[tuple[float, float]]() for sink in sinks},
+            [seconds(bare, bare_steps).whole / bare_steps],
+            {sink: list[Took]() for sink in sinks},
         )
         for _ in range(ROUNDS):
             for sink, run in runs.items():
                 along[sink].append(seconds(run, steps[sink]))
-            alone.append(seconds(bare, bare_steps)[0] / bare_steps)
+            alone.append(seconds(bare, bare_steps).whole / bare_steps)
         rows = {}
         for sink, run in runs.items():
-            took = [whole / steps[sink] for whole, _ in along[sink]]
+            took = [one.whole / steps[sink] for one in along[sink]]
             ratios = [now * 2 / (a + b) for now, a, b in zip(took, alone, alone[1:], strict=False)]
-            sync = statistics.median(synced for _, synced in along[sink])
+            middle = Took(
+                *(statistics.median(column) for column in zip(*map(dataclasses.astuple, along[sink]), strict=True))
+            )
+            sync = middle.synced
             slower = (statistics.median(ratios) - 1) * 100
             puts, entries, waits = (b - a for a, b in zip(before[sink], _counts(run), strict=True))
             demanded = one / every / min(alone)
@@ -263,6 +350,10 @@ def interval(
                 "snapshots": entries,
                 "puts": puts,
                 "waits": waits,
+                "waited_s": middle.waited,
+                "drain_s": middle.drain,
+                "writer_busy": middle.busy / (middle.whole - middle.drain),
+                "longest_write_s": middle.longest,
             }
         return rows
 
@@ -279,14 +370,15 @@ def size(base: Run, n: int, sinks: list[str], arguments: argparse.Namespace) -> 
     steps = 1024 if base._capture is not None else 20
     one = probe._snapshots.ring.size(1)
     with turn():
-        bare_step = min(seconds(bare, steps)[0] for _ in range(2)) / steps
+        bare_step = min(seconds(bare, steps).whole for _ in range(2)) / steps
         rates = {"disk": disk_rate(), "bus": bus_rate(base.device)}
+    work = parts(one) + "\n" if "zarr" in sinks else ""
     print(
         f"\nSEIR, {n:,} agents × {len(base.worlds)}, {one / 1e6:.3g} MB a snapshot, {base.device}; disk "
         f"{rates['disk'] / 1e6:,.0f} MB/s, to {'pinned ' if base.device.type == 'cuda' else ''}buffers "
         f"{rates['bus'] / 1e6:,.0f} MB/s\n"
-        f"{'writer':7s}{'every':>6s}{'ms/step':>10s}{'bare':>10s}{'slower %':>10s}{'sync ms':>9s}{'with it':>9s}"
-        f"{'MB/s':>9s}{'of disk':>9s}{'a put':>7s}{'waits':>7s}"
+        f"{work}{'writer':7s}{'every':>6s}{'ms/step':>10s}{'bare':>10s}{'slower %':>10s}{'sync ms':>9s}{'with it':>9s}"
+        f"{'MB/s':>9s}{'of disk':>9s}{'a put':>7s}{'waits':>7s}{'waited':>8s}{'drain':>8s}{'busy':>6s}{'longest':>9s}"
     )
     rows = {}
     for every in arguments.every:
@@ -299,7 +391,9 @@ def size(base: Run, n: int, sinks: list[str], arguments: argparse.Namespace) -> 
                 f"{sink:7s}{every:6d}{row['ms_per_step']:10.4f}{row['bare_ms_per_step']:10.4f}"
                 f"{row['slower_percent']:10.1f}{row['sync_s'] * 1e3:9.1f}{row['slower_with_saves_percent']:9.1f}"
                 f"{row['demanded_bytes_per_second'] / 1e6:9.1f}{share:>9s}"
-                f"{row['snapshots'] / max(row['puts'], 1):7.1f}{row['waits']:7d}  {met if row['goal_holds'] else ''}",
+                f"{row['snapshots'] / max(row['puts'], 1):7.1f}{row['waits']:7d}{row['waited_s'] * 1e3:8.1f}"
+                f"{row['drain_s'] * 1e3:8.1f}{row['writer_busy']:6.2f}{row['longest_write_s'] * 1e3:9.1f}"
+                f"  {met if row['goal_holds'] else ''}",
                 flush=True,
             )
     for sink in sinks:
