@@ -207,6 +207,28 @@ def test_recomputed_steps_drop_the_same_units(device, monkeypatch):
     assert torch.equal(found[0][0], found[1][0])
 
 
+@pytest.mark.skipif(INTERPRETED, reason="needs no kernels")
+def test_every_forward_and_every_step_drops_units_of_its_own(monkeypatch):
+    asked = []
+    monkeypatch.setattr(_dynamic, "available", lambda device: True)
+    monkeypatch.setattr(_dynamic, "fits", lambda h, times, heads: True)
+    monkeypatch.setattr(_dynamic, "message_steps", lambda h, *rest: asked.append((rest[10], rest[13])) or [h])
+    model, series = DynamicDotGAT(small(dropout=0.3, message_steps=3)).train(), torch.randn(2, 7, 4)
+    for _ in range(2):
+        model(series)
+    (first, number), (second, _) = asked
+    assert number == 3
+    assert first != second
+    asked.clear()
+    model.checkpoint_steps = True
+    model(series)
+    seeds = [int(seed) - int(asked[0][0]) for seed, _ in asked]
+    assert seeds == [0, 3, 6]  # a seed and the sublayer's number within a call make what is dropped
+    asked.clear()
+    model.eval()(series)
+    assert {seed for seed, _ in asked} == {None}
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_worlds_are_samples(device):
     h, weights, _, (times, heads, steps, _, eps) = some_case("all", device)

@@ -5,7 +5,7 @@ import torch
 
 from denizen.errors import InputError
 from denizen.nn import DynamicDotGAT, DynamicDotGATReference, SmallWorld
-from denizen.nn._maps import social_weights
+from denizen.nn._maps import _Recording, social_weights
 from denizen.nn._social import EdgeBias, SocialBias
 from denizen.space import Graph
 
@@ -70,6 +70,21 @@ def test_rows_sum_to_one_and_frozen_edges_weigh_nothing():
     assert frozen.any()
     assert not weights[..., frozen].any()
     assert (weights[..., ~frozen] > 0).all()
+
+
+def test_maps_are_the_weights_by_which_agents_listen():
+    """A row is who listens, a column who is heard: with the values they give what the attention gives."""
+    config = CONFIGURATIONS["unfrozen"]
+    recording = _Recording(random_model(DynamicDotGATReference, config))
+    u = torch.randn(1, 6, config.num_agents, config.hidden, dtype=torch.float64)
+    bias = recording.bias()
+    heard = recording._heads(u, "social")[2]
+    said = torch.einsum("btnac,btcnd->btand", social_weights(recording, u), heard).flatten(-2)
+    torch.testing.assert_close(said, recording._social(u, bias))
+    remembered = recording._memory(u)
+    (weights,) = recording.memory_maps  # [heads, agents, times, times]
+    said = torch.einsum("nats,bsand->btand", weights, recording._heads(u, "memory")[2]).flatten(-2)
+    torch.testing.assert_close(said, remembered)
 
 
 @pytest.mark.parametrize("symmetric", [False, True])

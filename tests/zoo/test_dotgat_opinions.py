@@ -36,8 +36,9 @@ def test_whom_agents_listen_to_is_learnt():
 
 
 def test_both_are_models():
-    dz.check(Opinions(contacts=contacts()))
-    dz.check(Learnt(network=learn(torch.rand(4, 3, 5), epochs=1), num_agents=5))
+    for model in (Opinions(contacts=contacts()), Learnt(network=learn(torch.rand(4, 3, 5), epochs=1), num_agents=5)):
+        found = dz.check(model)
+        assert found.ok, found
 
 
 def test_wrong_shapes_are_refused():
