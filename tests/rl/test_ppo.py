@@ -91,6 +91,19 @@ def test_the_ratio_is_exactly_one_before_the_first_step(memory):
         assert torch.allclose(judged.actions.log_prob(part["action"]), part["log_prob"], atol=1e-6)
 
 
+def test_a_life_begins_after_each_end_and_is_stored_so():
+    env = CartPole()
+    held = training(dz.PPO(num_envs=8, num_steps=64), env, dz.rl.mlp(env, (16,), memory_size=4))
+    assert bool(held.memo.first.all())
+    held.collector.collect(held.memo, held.rollout)
+    fields = held.rollout.fields
+    ended = fields["terminated"] | fields["truncated"]
+    assert int(ended.sum()) > 8
+    assert bool(fields["first"][0].all())
+    assert torch.equal(fields["first"][1:], ended[:-1])
+    assert torch.equal(held.memo.first, ended[-1])
+
+
 def test_memory_is_cleared_where_a_life_begins_and_nowhere_else():
     env = CartPole()
     policy = dz.rl.mlp(env, (8,), memory_size=4)

@@ -46,6 +46,17 @@ def test_two_processes_equal_one_and_only_the_first_writes(tmp_path):
     assert torch.equal(torch.cat([two["rank0.memo.0"], two["rank1.memo.0"]]), one["memo.0"])
 
 
+@pytest.mark.timeout(150)
+def test_a_folder_that_is_taken_is_told_by_all_in_words(tmp_path):
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two/mine.txt").touch()
+    done = call(tmp_path, *WORDS, "--out", "two")
+    assert done.returncode != 0
+    assert "run folder two is not empty" in done.stderr
+    assert "the first process cannot write it" in done.stderr
+    assert "[rank1]: Traceback" not in done.stderr
+
+
 def test_groups_give_every_minibatch_an_equal_part_and_do_not_depend_on_who_has_them():
     step, device = torch.tensor(3), torch.device("cpu")
     whole = Minibatches(0, device, range(4), 2).parts(step, 5, 8)

@@ -23,7 +23,7 @@ from denizen.rl._patience import Patience, Stall
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
 from denizen.rl._times import Times
-from denizen.rl._training_folder import METRICS, TrainingFolder
+from denizen.rl._training_folder import METRICS, TrainingFolder, create_together
 from denizen.run._atomic import uninterrupted
 from denizen.run._fingerprint import describe, fingerprint
 from denizen.tools import JsonLines, MetricsWriter
@@ -139,7 +139,7 @@ def new_loop(
         "validate_every": validate_every, "validation": dict(validation or {}), "samples": algorithm.samples,
         "patience": None if patience is None else dataclasses.asdict(patience),
     }  # fmt: skip
-    kept = TrainingFolder.create(folder, facts, settings) if folder is not None and processes.rank() == 0 else None
+    kept = None if folder is None else create_together(folder, facts, settings, training.worlds.device)
     return Loop(training, kept, validate_every, dict(validation or {}), sinks, patience)
 
 

@@ -18,11 +18,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from denizen.errors import DataError, StorageError
+from denizen.rl import _processes as processes
 from denizen.run._atomic import TEMPORARY, locked, uninterrupted, write_atomic
 from denizen.run._facts import commit, now, versions
 from denizen.run._files import content, write
@@ -179,6 +181,25 @@ class TrainingFolder:
         """Add a line to the log."""
         with contextlib.suppress(OSError), open(self.path / "log.txt", "a") as file:
             file.write(f"{now()} {text}\n")
+
+
+def create_together(
+    folder: Path | str, facts: dict[str, Any], settings: Mapping[str, Any] | None, device: torch.device
+) -> TrainingFolder | None:
+    """The folder in the first process, None in others.
+
+    Raises:
+        StorageError: the first process cannot write it; then no process goes on.
+    """
+    kept = error = None
+    if processes.rank() == 0:
+        try:
+            kept = TrainingFolder.create(folder, facts, settings)
+        except StorageError as told:
+            error = told
+    if bool(processes.total(torch.full((), float(error is not None), device=device)) > 0):
+        raise error or StorageError(f"run folder {folder}: the first process cannot write it, and says why")
+    return kept
 
 
 def _row(line: str) -> dict[str, Any]:
