@@ -239,6 +239,9 @@ def test_rows_that_do_not_count_change_nothing(value_clip):
     assert torch.equal(results[0][0], results[1][0])
     assert torch.equal(results[0][1], results[1][1])
     assert (results[1][2] == 0).all()
+    log_prob, entropy, value, old, gain, target, old_value, _ = columns[:, :6]  # also in no denominator
+    alone = ppo_loss(log_prob, entropy, value, old, gain, target, old_value, weight[:6], coefficients(value_clip))
+    assert torch.allclose(torch.stack(loss[1:]), torch.stack(alone[1:]), rtol=1e-5)
 
 
 def test_value_clipping_is_the_larger_error_of_each_element():
