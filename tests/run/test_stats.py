@@ -256,6 +256,18 @@ def test_one_graph_and_no_recompiles(monkeypatch, name):
     assert "before it was compiled" in str(run.plan(kernels=True))
 
 
+@pytest.mark.compile
+def test_threads_that_a_run_sets_for_itself_compile_nothing_anew(monkeypatch):
+    """Small populations step in one thread, whatever torch is set to; torch compiles anew where that changes."""
+    monkeypatch.setattr(_compile, "BACKEND", "eager")
+    torch.set_num_threads(2)
+    try:
+        run = dz.simulate(ZOO["sir"], 10, compile=True)
+    finally:
+        torch.set_num_threads(1)
+    assert (run.stats()["path"], run.stats()["graphs"], run.stats()["recompiles"]) == ("compiled", 1, 0)
+
+
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 
@@ -334,7 +346,6 @@ class Replayed(Capture):
 
 @models
 def test_a_captured_run_is_counted_without_a_gpu(name, monkeypatch):
-    monkeypatch.setattr(_stats, "CAPTURED_CHUNK", 8)
     plain = dz.simulate(ZOO[name], 30, replicates=2, seed=5)
     run = dz.simulate(ZOO[name], 5, replicates=2, seed=5)
     run._capture, run._path = Replayed(run), "captured"
@@ -356,6 +367,16 @@ def test_kernels_of_a_gpu_are_told_from_the_chunk_around_them(monkeypatch):
     monkeypatch.setattr(_stats, "step_spans", lambda run: (spans[2:8], 2))
     monkeypatch.setattr(type(run), "device", torch.device("cuda"))
     assert _stats.step_kernels(run) == [("agents", 1, 0.004), ("push", 2, 0.005)]
+
+
+@pytest.mark.parametrize(("alone", "more", "step"), [(50.0, 210.0, 10.0), (50.0, 40.0, 40.0 / 17)])
+def test_a_captured_step_is_timed_without_what_surrounds_a_chunk(alone, more, step, monkeypatch):
+    """And over the counted steps alone, whose kernels are compared with it."""
+    run, took = dz.simulate(ZOO["sir"], 3), {1: alone, 17: more}
+    monkeypatch.setattr(run, "_path", "captured")
+    monkeypatch.setitem(_stats.STEPS, "cpu", 16)
+    monkeypatch.setattr(_stats, "_quickest", lambda run, count: took[count])
+    assert _stats._seconds(run) == pytest.approx(step)
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------

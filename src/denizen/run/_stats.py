@@ -30,7 +30,6 @@ from denizen.errors import InputError
 from denizen.model import per_agent_fallbacks
 from denizen.run._engine import Carry
 from denizen.run._reads import APART, Neighbours, body_bytes
-from denizen.run._run import CAPTURED_CHUNK, CHUNK_SECONDS
 from denizen.run._threads import calm_threads
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 STEPS = {"cpu": 4, "cuda": 16}  # counted
 PLAIN = 2  # of these also stepped in plain torch, where every operation is seen
-ROUNDS = 3  # timings, of which the quickest counts
+ROUNDS = 5  # timings, of which the quickest counts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,12 +186,19 @@ def _take(run: "Run", carry: Carry, count: int) -> Carry:
 
 
 def _seconds(run: "Run") -> float:
-    """Seconds of a step, without instruments."""
+    """Seconds of one of the counted steps, without instruments; not of later ones, which may have less to do."""
     count = STEPS[run.device.type]
-    if run._path == "captured":  # as many at once as the run takes
-        cost = run._step_cost() or CHUNK_SECONDS
-        count = max(count, min(CAPTURED_CHUNK, int(CHUNK_SECONDS / cost)))
-        _take(run, _copy(run._carry), count)  # graphs of new lengths are captured here
+    if run._path != "captured":
+        return _quickest(run, count) / count
+    # What surrounds the steps of a chunk takes as long as several of them, and one step has it too.
+    alone, more = _quickest(run, 1), _quickest(run, count + 1)
+    return (more - alone) / count if more > alone else more / (count + 1)
+
+
+def _quickest(run: "Run", count: int) -> float:
+    """Seconds of so many steps at once."""
+    if run._path == "captured":
+        _take(run, _copy(run._carry), count)  # a graph of a new length is captured here
     best = float("inf")
     for _ in range(ROUNDS):
         carry = _copy(run._carry)
@@ -201,7 +207,7 @@ def _seconds(run: "Run") -> float:
         _take(run, carry, count)
         _wait(run)
         best = min(best, time.perf_counter() - began)
-    return best / count
+    return best
 
 
 def _wait(run: "Run") -> None:
