@@ -315,4 +315,17 @@ LOOKALIKES = {
             y = x.mul(1.01)
             return y, b.over()
         """,
+    "the spread of dropout": """
+        net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 1)).to(device)
+        x = torch.randn(16, 8, device=device)
+        class Uncertain:
+            def __init__(self, net, n): self.net, self.n = net, n
+            @torch.no_grad()
+            def __call__(self, x):
+                self.net.train()
+                ys = torch.stack([self.net(x) for _ in range(self.n)])
+                return ys.mean(0), ys.std(0)
+        u = Uncertain(net, 8)
+        def step(i): return u(x)
+        """,
 }

@@ -1,12 +1,15 @@
 """Where values go within a step: marks on the memory that they lie in, handed on from arguments to results."""
 
+import weakref
 from collections.abc import Hashable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from denizen.perf._doctor_records import memory
+from denizen.perf._doctor_records import memory, owner
 
+SAMPLES = 3  # times that a line asks a model the same in one step, from which it wants the spread of the answers
 WHOLE = (torch.int64, torch.int32)
 # Parts of names of operations that take whole numbers as places.
 _PLACING = ("index", "gather", "scatter", "take", "embedding", "nll_loss", "put")
@@ -21,6 +24,7 @@ class Flow:
     Attributes:
         into_graph: marks of what went into a graph, as a generator's samples do on the discriminator's turn.
         as_places: marks of whole numbers that said where to read or write.
+        repeated: lines that asked a model the same several times in a step, as for samples of its dropout.
     """
 
     def __init__(self) -> None:
@@ -28,11 +32,24 @@ class Flow:
         self.as_places: set[Hashable] = set()
         self._marks: dict[int, frozenset[Hashable]] = {}
         self._places: set[int] = set()
+        self.repeated: set[tuple[str, int]] = set()
+        self._asked: dict[tuple[tuple[str, int], int, int], tuple[Any, int]] = {}
 
     def clear(self) -> None:
         """A step begins: forget which tensor was marked with what."""
         self._marks.clear()
         self._places.clear()
+        self._asked.clear()
+
+    def asked(self, line: tuple[str, int], weight: int, given: list[Tensor]) -> None:
+        """A line had a parameter meet tensors: whether the same ones as before."""
+        for tensor in given:
+            key = line, weight, memory(tensor)
+            thing, times = self._asked.get(key, (None, 0))
+            times = times + 1 if thing is not None and thing() is owner(tensor) else 1
+            self._asked[key] = weakref.ref(owner(tensor)), times
+            if times >= SAMPLES:
+                self.repeated.add(line)
 
     def passes(self, schema: str, given: list[Tensor], results: list[Tensor], tracked: bool) -> None:
         """Hand marks on from arguments to results of their sort.

@@ -1,6 +1,7 @@
 """Python loops that launch small operations one by one."""
 
 import collections
+import statistics
 from collections.abc import Iterable
 
 from denizen._watch._observe import SIMULATED
@@ -9,8 +10,8 @@ from denizen.perf._doctor_diagnosis import Diagnosis, at, period_of
 from denizen.perf._doctor_records import Op
 from denizen.perf._doctor_source import loops_around
 
-OFTEN = 16  # times that a line does the same operation in one step
-PARAMETERS = 8  # times, where each takes another parameter
+OFTEN = 16  # rounds in one step
+PARAMETERS = 8  # rounds, where each takes another parameter
 LAUNCH = 5e-6  # seconds of the host for an operation, about
 BYTES, FLOPS = 2e12, 3e13  # per second, of a large GPU: an operation below LAUNCH by these leaves it waiting
 # Where libraries are made of parts that a GPU has one kernel for.
@@ -39,11 +40,18 @@ def loops(ops: list[Op], steps: list[int], device: str, drawn: Iterable[Place]) 
     for (file, line), there in sites.items():
         heads = loops_around(file, line)
         times = max((rounds.get((file, head), 1) for head in heads), default=1)
-        often = max(collections.Counter((op.step, op.line, op.name) for op in there).values()) // times
+        often = _often(there) // times
         own, plain = _own(there)
         if often >= (PARAMETERS if own and plain else OFTEN) and (plain or not own) and _small(there):
             found.setdefault((file, heads[-1]), []).append((often, there))
     return [_told(head, group, steps, device) for (_, head), group in found.items()]
+
+
+def _often(there: list[Op]) -> int:
+    """Rounds of a line in a step: how often most of its operations came, for a network has some more than once."""
+    last = there[-1].step
+    counts = collections.Counter((op.line, op.at, op.name) for op in there if op.step == last)
+    return statistics.median_low(counts.values())
 
 
 def _is_one_kernel(op: Op) -> bool:

@@ -14,7 +14,7 @@ from denizen._watch import _rules
 from denizen._watch._counting import distinct_bytes
 from denizen._watch._faults import METHODS
 from denizen._watch._observe import traits
-from denizen._watch._places import Place, locate
+from denizen._watch._places import Place, instruction, locate
 from denizen._watch._recorder import unheard
 from denizen.ops._library import takes_tf32
 from denizen.perf._doctor_flow import WHOLE, Flow
@@ -44,7 +44,7 @@ class Operations(TorchDispatchMode):
         inputs: bytes of distinct memory of the last step that it did not make itself.
         loaded: batches of loaders of late, by their memory.
         freed: pointwise operations whose argument nobody needed afterwards.
-        untrained: places where dropout or batch norm trains while gradients are off.
+        untrained: places where dropout or batch norm (True) trains while gradients are off.
         flow: where values go: `untrained` ones into a graph, `narrow` ones as places to read or write at.
         older: places that take a result with a graph of an earlier step, by line: the steps.
         parameters: of the model, as far as is known.
@@ -72,7 +72,7 @@ class Operations(TorchDispatchMode):
         self.dying: list[tuple[Op, Any]] = []  # pointwise operations whose argument may be free afterwards
         self.freed: list[Op] = []
         self.parameters: list[Tensor] = []
-        self.untrained: list[tuple[int, Place]] = []
+        self.untrained: list[tuple[int, Place, bool]] = []
         self.flow = Flow()
         self.older: dict[tuple[str, int], tuple[Place, list[int]]] = {}
         self.results: list[tuple[int, Place, Any]] = []  # (step, place, weak reference)
@@ -139,6 +139,7 @@ class Operations(TorchDispatchMode):
         part = "optimizer" if self.optimizing else _part(place)
         op = Op(self._step, seen.name, seen.schema, place, part, order=self._order, autocast=self.autocast > 0)
         op.fast = takes_tf32(torch.backends.cuda.matmul)
+        op.at = instruction()[1]
         self._order += 1
         if self.each is not None and not part:
             self.each()
@@ -170,11 +171,22 @@ class Operations(TorchDispatchMode):
         if op.weight and not part and torch.is_grad_enabled():
             called = caller(self._thread)
             self.differentiable.add((called.file, called.line))
-        if _trains(func, args, place) and not op.part and not torch.is_grad_enabled():
-            called = caller(self._thread)
-            self.untrained.append((self._step, called))
-            self.flow.add(results, [(called.file, called.line)])
+        if not part and not torch.is_grad_enabled():
+            self._without_gradients(op, func, args, given, results)
         self.ops.append(op)
+
+    def _without_gradients(self, op: Op, func: Any, args: Any, given: list[Tensor], results: list[Tensor]) -> None:
+        """What a model does there: whether it trains, and whether it is asked the same again and again."""
+        trains, normal = _trains(func, args, op.place), "batch_norm" in op.schema
+        if not trains and not op.weight:
+            return
+        called = caller(self._thread)
+        line = called.file, called.line
+        if op.weight:
+            self.flow.asked(line, op.weight, [tensor for tensor in given if not self.of_parameter(tensor)])
+        if trains:
+            self.untrained.append((self._step, called, normal))
+            self.flow.add(results, [line])
 
     def _memory(self, op: Op, func: Any, args: Any, there: list[Tensor], results: list[Tensor]) -> None:
         before = {memory(tensor) for tensor in there}

@@ -40,6 +40,7 @@ class Op:
         tracked: whether it became part of a graph.
         again: whether it joined something that its line had joined, or made, when it last ran.
         order: number of its step's operations before it.
+        at: place of the user's instruction in its code, which tells several on a line apart.
     """
 
     step: int
@@ -66,6 +67,7 @@ class Op:
     tracked: bool = False
     again: bool = False
     order: int = 0
+    at: int = 0
     site: Place | None = None
 
     @property

@@ -279,8 +279,11 @@ def _no_grad(seen: Watched) -> list[Diagnosis]:
 
 def _eval(seen: Watched) -> list[Diagnosis]:
     lines: dict[tuple[str, int], list[tuple[int, Place]]] = {}
-    for step, place in seen.operations.untrained:
-        if (place.file, place.line) not in seen.operations.flow.into_graph:  # a momentum encoder's turn
+    flow = seen.operations.flow
+    for step, place, normal in seen.operations.untrained:
+        line = place.file, place.line
+        # A momentum encoder or a generator has its turn; dropout is sampled for its spread.
+        if line not in flow.into_graph and (normal or line not in flow.repeated):
             lines.setdefault((place.file, place.line), []).append((step, place))
     found = []
     for there in lines.values():
