@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -58,6 +59,7 @@ examples:
 
         from denizen.app import _trained
         from denizen.rl import evaluate
+        from denizen.rl._evaluate import t975
 
         table = Table("training", "return", "95 % interval", "lives", "unfinished", box=None)
         foragers = Table(*FORAGED, box=None)
@@ -82,8 +84,12 @@ examples:
             console.print(FORAGED_NOTE, highlight=False)
         means = [one["mean"] for one in told]
         if len(means) > 1:
-            mean, spread = sum(means) / len(means), _std(means)
-            console.print(f"over {len(means)} training seeds: {mean:.2f}, standard deviation {spread:.2f}")
+            mean, spread = statistics.mean(means), statistics.stdev(means)
+            half = t975(len(means) - 1) * spread / math.sqrt(len(means))
+            console.print(
+                f"over {len(means)} training seeds: {mean:.2f} (95 % {mean - half:.2f} to {mean + half:.2f}), standard "
+                f"deviation {spread:.2f}"
+            )
         if self.json is not None:
             _trained.to_json(self.json, told)
         if self.quiet:
@@ -170,8 +176,3 @@ def _flat(manifest: dict[str, Any]) -> dict[str, Any]:
         if isinstance(table, dict):
             flat.update(table)
     return {**flat, "seed": manifest["seed"]}
-
-
-def _std(values: list[float]) -> float:
-    mean = sum(values) / len(values)
-    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))

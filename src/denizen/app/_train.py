@@ -33,7 +33,7 @@ worlds: cartpole acrobot mountaincar pendulum catch breakout spaceinvaders aster
 
 examples:
   denizen train cartpole
-  denizen train foraging --world mode=proxy --steps 50M --seeds 5
+  denizen train foraging --mode proxy --steps 50M --seeds 5
   denizen train fruits --algo grpo --steps 200k
   denizen train breakout --set num_envs=4096 learning_rate=5e-3:0 --device cuda
   denizen train --config pole.toml --seed 7
@@ -47,6 +47,8 @@ A --config file holds the same words, with tables for pairs:
 
     world_name: Annotated[Positional[str], arg(metavar="WORLD", help_behavior_hint="")] = ""
     """Which world."""
+    mode: Annotated[str | None, arg(metavar="MODE", help_behavior_hint="(default: the world's)")] = None
+    """Short for --world mode=MODE, which foraging takes."""
     algo: Literal["ppo", "grpo"] = "ppo"
     """Algorithm."""
     steps: Annotated[str | None, arg(metavar="N", help_behavior_hint="(default: the world's)")] = None
@@ -259,6 +261,10 @@ def settings_of(command: Train) -> dict[str, Any]:
 
     kept = {name: getattr(command, name) for name in KEPT}
     kept.update({name: pairs(kept[name], f"--{name}") for name in PAIRS})
+    if command.mode is not None:
+        if "mode" in kept["world"]:
+            raise ConfigError(f"--mode {command.mode} and --world mode={kept['world']['mode']}: give one of the two")
+        kept["world"]["mode"] = command.mode
     kept["seeds"] = [command.seed, command.seeds]  # so that `denizen resume` begins those that are missing
     for flag, name in SHORT[command.algo].items():
         value = getattr(command, flag)

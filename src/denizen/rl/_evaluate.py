@@ -53,7 +53,7 @@ class Evaluation:
         count = self.returns.numel()
         if count < 2:
             return (math.nan, math.nan)
-        half = _t975(count - 1) * float(self.returns.std()) / math.sqrt(count)
+        half = t975(count - 1) * float(self.returns.std()) / math.sqrt(count)
         return (self.mean - half, self.mean + half)
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class Evaluation:
         return f"return {self.mean:.2f} (95 % {low:.2f} to {high:.2f}, {self.returns.numel()} lives, {kind}{more})"
 
 
-def _t975(freedom: int) -> float:
+def t975(freedom: int) -> float:
     """97.5 % quantile of Student's t, by the expansion of Cornish and Fisher (1937): within 1 %."""
     if freedom == 1:
         return 12.7062
