@@ -156,6 +156,8 @@ def test_a_policy_can_be_made_for_it_and_play():
         look = worlds.reset()
         judged = policy(look.observation, policy.first_memory(2, torch.device("cpu")))
         assert worlds.step(judged.actions.mode()).reward.tolist() == [1, 1]
+        with pytest.raises(dz.errors.InputError, match="that of a FromGymnasium, whose worlds are on the host"):
+            dz.train(worlds.env, policy, dz.PPO(), 100, device="cpu")  # nothing could ever be learnt there
 
 
 class Odd(gymnasium.Env):

@@ -181,6 +181,25 @@ def test_rewards_are_never_clamped_and_metrics_are_those_of_the_rollout():
         assert told[f"action_{action}"].item() == pytest.approx((counted == action).double().mean().item())
 
 
+def test_losses_that_are_told_are_means_over_all_minibatches():
+    algorithm = dz.PPO(**SMALL, epochs=2, minibatches=2, learning_rate=1e-2)
+    held, seen = training(algorithm), []
+    plain = held.loss
+    held.loss = lambda *given: seen.append(plain(*given)) or seen[-1]
+    told = algorithm.update(held)
+    assert len(seen) == 4
+    names = {"policy_loss": "policy", "value_loss": "value", "kl": "kl", "clip_fraction": "clipped"}
+    for name, part in {**names, "entropy": "entropy"}.items():
+        assert told[name].item() == pytest.approx(sum(float(getattr(one, part)) for one in seen) / 4, rel=1e-5), name
+    fields = held.rollout.fields
+    flags = (fields[name] for name in ("terminated", "truncated", "valid"))
+    returns = dz.rl.advantages(
+        fields["reward"], fields["value"], held.rollout.bootstrap, *flags, algorithm.gamma, algorithm.gae_lambda
+    ).returns
+    share = 1 - (returns - fields["value"]).var() / returns.var()
+    assert told["explained_variance"].item() == pytest.approx(float(share), rel=1e-3)
+
+
 def test_target_kl_stops_without_a_host_read():
     strict = dz.PPO(**SMALL, learning_rate=0.05, target_kl=1e-6, epochs=4, minibatches=2)
     held, free = training(strict), training(dataclasses.replace(strict, target_kl=None))

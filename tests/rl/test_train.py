@@ -77,6 +77,7 @@ def test_a_folder_holds_the_training(tmp_path):
     assert [row["steps"] for row in rows] == [64 * k for k in range(1, 7)]
     assert rows == trained.metrics or str(rows) == str(trained.metrics)  # NaN differs from itself
     assert len(trained["value_loss"]) == 6
+    assert len(repr(trained)) < 500
     with pytest.raises(dz.errors.InputError, match="no metric 'loss'; there are"):
         trained["loss"]
 

@@ -61,8 +61,15 @@ def check_fits(policy: "ActorCritic", env: Any, what: str) -> None:
         env: what was given as the environment.
         what: who asks, for messages.
     """
+    from denizen.rl._gymnasium import Foreign
+
     if not isinstance(env, Env):
         raise InputError(f"{what}: env is {type(env).__name__}, expected a dz.Env, such as CartPole()")
+    if isinstance(env, Foreign):
+        raise InputError(
+            f"{what}: env is that of a FromGymnasium, whose worlds are on the host and are stepped by it alone; write "
+            f"a dz.Env for worlds on the device"
+        )
     for name in ("observation_space", "action_space"):
         mine, its = getattr(policy.env, name), getattr(env, name)
         if _form(mine) != _form(its):

@@ -21,7 +21,7 @@ LOOK_EVERY = 64  # steps between looks at whether all lives are over
 EVALUATION_SEED = 2**31  # added to seeds, so that evaluation shares no world with training
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Evaluation:
     """Returns of the first life in each world; one for each actor where several share a world.
 
@@ -56,7 +56,7 @@ class Evaluation:
         half = t975(count - 1) * float(self.returns.std()) / math.sqrt(count)
         return (self.mean - half, self.mean + half)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         low, high = self.interval
         kind = "greedy" if self.greedy else "sampled"
         unfinished = int((~self.finished).sum())

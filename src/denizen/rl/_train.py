@@ -51,9 +51,9 @@ class Trained:
         stopped: patience ended the training before its time.
     """
 
-    policy: ActorCritic
-    best: dict[str, Tensor]
-    metrics: list[dict[str, Any]]
+    policy: ActorCritic = dataclasses.field(repr=False)
+    best: dict[str, Tensor] = dataclasses.field(repr=False)
+    metrics: list[dict[str, Any]] = dataclasses.field(repr=False)
     updates: int
     steps: int
     seconds: float
