@@ -1,6 +1,7 @@
 """Every argument of `simulate`, `extend` and a run, wrong in some way: an error in words that names it."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,19 @@ def test_chunks_before_a_fault_are_kept() -> None:
         run.extend(100)
     assert run.steps >= 30
     assert torch.equal(run["level"][:, :30], kept)
+
+
+@pytest.mark.parametrize("first", [1, 3, 40])  # within a chunk, and where one begins
+@pytest.mark.parametrize(
+    ("form", "name"), [(lambda on: on[:2], r"int8\[2\]"), (lambda on: on.sum().float(), r"float32\[\]")]
+)
+def test_a_series_keeps_its_form(first: int, form: Callable[[Tensor], Tensor], name: str) -> None:
+    calls = iter(range(1000))
+    record = {"mine": lambda now: form(now.on) if next(calls) > first else now.on.sum()}
+    run = dz.simulate(Broken(), first + 1, record=record, compile=False)
+    with pytest.raises(ModelError, match=rf"series 'mine' changed from int64\[\] to {name} in step {first + 1};"):
+        run.extend(5)
+    assert run["mine"].shape == (1, first + 1)
 
 
 class Sizeless(dz.Model):

@@ -50,7 +50,6 @@ class Capture:
         # By length and the steps within it after which a snapshot is due.
         self._graphs: dict[tuple[int, range], tuple[torch.cuda.CUDAGraph, list[Tensor], Group | None]] = {}
         self._pool = None  # made with the first graph, shared by all
-        self._stream = torch.cuda.Stream()  # torch's own for captures is of whichever device captured first
         self._stepper = stepper
         with torch.no_grad():
             program = build(trace(stepper, carry), stepper.masks)
@@ -88,6 +87,7 @@ class Capture:
         return self._chunks.take(), rows
 
     def _warm_up(self) -> None:
+        self._stream = torch.cuda.Stream()  # torch's own for captures is of whichever device captured first
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             for _ in range(WARM_UP):

@@ -1,6 +1,9 @@
 """Reading the checks that steps made on the device, and saying what failed."""
 
+from collections.abc import Mapping
 from typing import Any
+
+from torch import Tensor
 
 from denizen.errors import CapacityError, ModelError
 from denizen.model import faults
@@ -31,6 +34,28 @@ def look(carry: Carry, state: Any, checks: list[str], step: int) -> None:
     for name, fault in faults(state):
         if bool(fault):
             raise ModelError(f"{name} is out of range (or NaN) {when(step, carry)}")
+
+
+def keep_form(records: list[Tensor], rows: list[list[Tensor]], chunks: Mapping[str, list[Tensor]], step: int) -> None:
+    """Refuse the records of a step where one has another shape or dtype than before.
+
+    Args:
+        records: of the step, `[worlds, …]` each.
+        rows: those of the steps of its chunk before it.
+        chunks: by name, the chunks before, `[worlds, steps, …]`.
+        step: its number.
+
+    Raises:
+        ModelError: says which series changed, and how.
+    """
+    for place, (name, before) in enumerate(chunks.items()):
+        new = records[place]
+        old = rows[-1][place] if rows else before[-1][:, -1] if before else new
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            forms = [f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape[1:])}" for tensor in (old, new)]
+            raise ModelError(
+                f"series {name!r} changed from {' to '.join(forms)} in step {step}; a series keeps its shape and dtype"
+            )
 
 
 def _explain(label: str, carry: Carry, step: int) -> str:

@@ -18,7 +18,7 @@ from denizen.run._atomic import uninterrupted
 from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
 from denizen.run._device import on_its_device
 from denizen.run._engine import Carry, Stepper
-from denizen.run._looks import look, when
+from denizen.run._looks import keep_form, look, when
 from denizen.run._progress import progress_bar
 from denizen.run._results import Results
 from denizen.run._room import explained_room
@@ -282,7 +282,10 @@ class Run(Results):
             if self._capture is not None and self._snapshots is not None:
                 self._snapshots.gather(self._capture.longest)
         else:
-            self._path = try_compile(self._stepper, self._carry, answers)
+            with calm_threads(
+                self._stepper.ids.numel() * len(self.worlds)
+            ):  # as steps run: torch compiles anew where the number of threads changes
+                self._path = try_compile(self._stepper, self._carry, answers)
         if self._path == "eager":
             self._compile = False
         self._times["compile"] += time.perf_counter() - began
@@ -334,6 +337,7 @@ class Run(Results):
         for step in range(start, stop):
             with first_step_guard(self.model) if step == 0 else contextlib.nullcontext():
                 carry, records = self._stepper.advance(carry, self._answers(step))
+            keep_form(records, rows, self._chunks, step)
             rows.append(records)
             if store is not None and store.due(step + 1):
                 store.put(step + 1, self._stepper.state(carry))
