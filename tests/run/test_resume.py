@@ -51,7 +51,13 @@ def measures():
     return [
         Scale(target="infect_rate", factor=0.2, when=lockdown()),
         Act(change=vaccinate, when=During(5, 9)),
+        # Begins at a step that comes before every stop of a run here: only what was kept tells that it is on.
+        Scale(target="infect_rate", factor=0.5, name="kept", when=Trigger(at(5), at(25))),
     ]
+
+
+def at(step):
+    return lambda now: now.time.step == step
 
 
 CASES = {

@@ -42,6 +42,14 @@ def same(a: list[Tensor], b: list[Tensor]) -> bool:
     return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
+def test_records_are_bytes_that_a_step_must_move():
+    record = {"mine": lambda now: torch.zeros(1000)}
+    needed = [
+        dz.simulate(ZOO["sir"], 5, record=more).stats(count=True)["bytes_needed_per_step"] for more in ({}, record)
+    ]
+    assert needed[1] - needed[0] == 4000
+
+
 @models
 @pytest.mark.parametrize("replicates", [1, 3])
 def test_counts_of_the_zoo(name, replicates):
