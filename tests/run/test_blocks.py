@@ -1,5 +1,6 @@
 """Arrays written block by block: Zarr reads the same, sizes are bounded, what others wrote or damaged is refused."""
 
+import dataclasses
 import json
 import shutil
 import threading
@@ -23,12 +24,13 @@ def write(made, group, values, unnamed=None):
 @pytest.mark.parametrize("chunk_bytes", [1, 300, 1 << 26])
 @pytest.mark.parametrize("each", [1, 4])
 @pytest.mark.parametrize("shape", [(3,), (3, 7), (1, 10, 2), (2, 0), (3, 5, 2, 3)])
-@pytest.mark.parametrize("dtype", ["int8", "float16", "int64"])
-def test_zarr_reads_what_is_written(tmp_path, monkeypatch, chunk_bytes, each, shape, dtype):
+@pytest.mark.parametrize(("dtype", "separator"), [("int8", "/"), ("float16", "."), ("int64", ".")])
+def test_zarr_reads_what_is_written(tmp_path, monkeypatch, chunk_bytes, each, shape, dtype, separator):
     monkeypatch.setattr(_blocks, "CHUNK_BYTES", chunk_bytes)
     values = np.random.default_rng(1).integers(-2, 3, (shape[0], 6, *shape[1:])).astype(dtype)
     create_group(tmp_path / "s")
     made = Blocks.planned(tmp_path / "s" / "a", shape, np.dtype(dtype), each)
+    made = dataclasses.replace(made, separator=separator)  # "/": as it was written until November 2026
     made.create({"unit": "1"})
     for group in range(-(-6 // each)):
         for count in range(1, each + 1):  # a group grows
@@ -67,7 +69,7 @@ def test_what_blosc_would_believe_is_compared_first(tmp_path, change):
     made = Blocks.planned(tmp_path / "a", (1, 1000), np.dtype("int8"), 2)
     made.create({})
     write(made, 0, np.random.default_rng(1).integers(0, 9, (1, 2, 1000)).astype("int8"))
-    path = tmp_path / "a" / "c" / "0" / "0" / "0"
+    path = tmp_path / "a" / "c.0.0.0"
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(DataError, match="not as long as it says"):
         made.read(0)
@@ -78,16 +80,29 @@ def test_folders_with_new_names_are_told(tmp_path):
     made.create({})
     values = np.zeros((1, 2, 1000), np.int8)
 
-    def told(group):
+    def told(made, group):
         write(made, group, values, unnamed := set())
         return {folder.relative_to(tmp_path).as_posix() for folder in unnamed}
 
-    assert told(0) == {"a", "a/c", "a/c/0", "a/c/0/0"}
-    assert told(1) == {"a/c/0", "a/c/0/1"}
-    assert told(1) == {"a/c/0/1"}
+    assert told(made, 0) == told(made, 0) == {"a"}
+    older = dataclasses.replace(made, separator="/")
+    assert told(older, 0) == {"a", "a/c", "a/c/0", "a/c/0/0"}
+    assert told(older, 1) == {"a/c/0", "a/c/0/1"}
+    assert told(older, 1) == {"a/c/0/1"}
     shutil.rmtree(tmp_path / "a")
-    with pytest.raises(FileNotFoundError):  # a vanished folder is not made anew
-        write(made, 2, values)
+    for gone in (made, older):
+        with pytest.raises(FileNotFoundError):  # a vanished folder is not made anew
+            write(gone, 2, values)
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    made = Blocks.planned(tmp_path / "a", (1, 1000), np.dtype("int8"), 2)
+    made.create({})
+    for group in range(12):
+        write(made, group, np.zeros((1, 2, 1000), np.int8))
+    (tmp_path / "a" / ".c.0.3.0.77.tmp").write_bytes(b"half")
+    made.remove(2)
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {"zarr.json", "c.0.0.0", "c.0.1.0"}
 
 
 def test_names_are_on_the_disk_before_a_sync_ends(tmp_path, monkeypatch):
@@ -98,8 +113,7 @@ def test_names_are_on_the_disk_before_a_sync_ends(tmp_path, monkeypatch):
     sink.write(0, [np.zeros((5, 1, 100), np.int8)])
     assert not synced
     sink.sync()
-    groups = {tmp_path / "snapshots" / "a" / "c" / "0" / str(group) for group in range(3)}
-    assert groups < set(synced)
+    assert synced == [tmp_path / "snapshots" / "a"]
     del synced[:]
     sink.sync()
     assert not synced
@@ -135,14 +149,14 @@ def test_nothing_is_written_any_more_when_an_error_is_told(tmp_path, monkeypatch
     begun, ended, whole = threading.Barrier(2, timeout=10), [], _blocks.write_atomic
 
     def one_fails(path, data, named=True):
-        if path.parent.name == "0":
+        if path.name == "c.0.0.0":
             begun.wait()
             raise OSError(28, "No space left on device")
-        if path.parent.name == "1":
+        if path.name == "c.0.1.0":
             begun.wait()  # at work when the other one fails
             time.sleep(0.05)
         whole(path, data, named)
-        ended.append(path.parent.name)
+        ended.append(path.name)
 
     monkeypatch.setattr(_zarr, "EACH", 1)
     sink = _zarr.ZarrSnapshots(tmp_path, {"a": Form("int8", "int8")}, str)
@@ -155,7 +169,7 @@ def test_nothing_is_written_any_more_when_an_error_is_told(tmp_path, monkeypatch
         )
         with pytest.raises(StorageError, match="No space left"):
             sink.write(0, [values])
-        assert sorted(ended) == ["1", "2", "3"]
+        assert sorted(ended) == ["c.0.1.0", "c.0.2.0", "c.0.3.0"]
     sink.write(0, [values])
     sink.sync()
     assert np.array_equal(zarr.open(tmp_path / "snapshots", mode="r")["a"][0], values[:, 0])
@@ -169,6 +183,9 @@ def test_any_order_of_writes_syncs_cuts_and_new_starts(tmp_path, monkeypatch, ea
     for name, value in {"EACH": each, "THREADS": threads, "CHUNK_BYTES": chunk_bytes}.items():
         monkeypatch.setattr(_zarr, name, value)
     monkeypatch.setattr(_blocks, "CHUNK_BYTES", chunk_bytes)
+    if each == 3:  # as it was written until November 2026
+        planned = Blocks.planned
+        monkeypatch.setattr(Blocks, "planned", lambda *plan: dataclasses.replace(planned(*plan), separator="/"))
     random, forms = np.random.default_rng(each), {"a": Form("int8", "int8"), "b": Form("int16", "int16")}
     sink, expected, safe = _zarr.ZarrSnapshots(tmp_path, forms, str), [], 0
     for _ in range(120):

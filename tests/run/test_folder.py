@@ -352,7 +352,7 @@ def test_fuzzed_manifests_end_in_an_error_of_ours(finished, tmp_path_factory, da
             pass
 
 
-@pytest.mark.parametrize("pattern", ["metrics/*", "checkpoints/*", "inputs.safetensors", "snapshots/stage/c/0/0/0"])
+@pytest.mark.parametrize("pattern", ["metrics/*", "checkpoints/*", "inputs.safetensors", "snapshots/stage/c.0.0.0"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
 def test_damaged_files_are_named(copy, pattern, damage):
     path = next(copy.glob(pattern))

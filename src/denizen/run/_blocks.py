@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from denizen.errors import DataError, need
-from denizen.run._atomic import sync, write_atomic
+from denizen.run._atomic import TEMPORARY, sync, write_atomic
 
 META = "zarr.json"
 CHUNK_BYTES = 1 << 22  # several threads compress and write the files of a snapshot that is larger
@@ -35,12 +35,14 @@ class Blocks:
         shape: of one snapshot, `[replicates, …]`.
         dtype: of NumPy.
         chunks: of the array: `[rows, snapshots, …]`.
+        separator: of a file's name, ``c.row.group.…``; older arrays have a folder for each group, to be synced each.
     """
 
     path: Path
     shape: tuple[int, ...]
     dtype: np.dtype
     chunks: tuple[int, ...]
+    separator: str = "."
 
     @classmethod
     def planned(cls, path: Path, shape: tuple[int, ...], dtype: np.dtype, each: int) -> "Blocks":
@@ -61,7 +63,8 @@ class Blocks:
         if meta.get("zarr_format") != 3 or meta.get("node_type") != "array":
             raise DataError(f"{path} is no Zarr array of format 3")
         shape, chunks = tuple(meta["shape"]), tuple(meta["chunk_grid"]["configuration"]["chunk_shape"])
-        found = cls(path, (shape[0], *shape[2:]), np.dtype(meta["data_type"]), chunks)
+        separator = "/" if meta.get("chunk_key_encoding") == _names("/") else "."
+        found = cls(path, (shape[0], *shape[2:]), np.dtype(meta["data_type"]), chunks, separator)
         expected = found._meta(shape[1], meta["attributes"])
         if any(meta.get(key) != expected[key] for key in ("codecs", "chunk_key_encoding", "fill_value")):
             raise DataError(f"{path} was not written by this version of denizen")
@@ -142,13 +145,17 @@ class Blocks:
         return values
 
     def remove(self, group: int) -> None:
-        """Remove the groups from one on."""
-        for row in self.path.glob("c/*"):
-            for path in [path for path in row.iterdir() if path.name.isdecimal() and int(path.name) >= group]:
+        """Remove the groups from one on, and what a killed process left half-way."""
+        for path in self.path.glob(f".c*{TEMPORARY}"):
+            path.unlink()
+        flat = self.separator == "."
+        for path in list(self.path.glob("c.*.*" if flat else "c/*/*")):
+            number = path.name.split(".")[2 if flat else 0]
+            if number.isdecimal() and int(number) >= group:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _file(self, group: int, key: tuple[int, ...]) -> Path:
-        return self.path.joinpath("c", str(key[0]), str(group), *map(str, key[1:]))
+        return self.path / self.separator.join(map(str, ("c", key[0], group, *key[1:])))
 
     def _regions(self) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
         """Key of each chunk of a group, without that of the group, and what of the group it holds."""
@@ -165,7 +172,7 @@ class Blocks:
             "zarr_format": 3, "node_type": "array", "shape": [self.shape[0], count, *self.shape[1:]],
             "data_type": self.dtype.name,
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(self.chunks)}},
-            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "chunk_key_encoding": _names(self.separator),
             "fill_value": 0.0 if self.dtype.kind == "f" else False if self.dtype.kind == "b" else 0,
             "codecs": [
                 {"name": "bytes", **({"configuration": {"endian": "little"}} if size > 1 else {})},
@@ -174,6 +181,10 @@ class Blocks:
             "attributes": attributes, "dimension_names": [*AXES, *(None for _ in self.shape[1:])],
             "storage_transformers": [],
         }  # fmt: skip
+
+
+def _names(separator: str) -> dict[str, Any]:
+    return {"name": "default", "configuration": {"separator": separator}}
 
 
 def create_group(path: Path) -> None:
