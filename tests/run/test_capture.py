@@ -115,6 +115,56 @@ def test_masks_are_counted_in_bytes(kind: Any, replicates: int, monkeypatch: pyt
     assert [one.width for one in program.sums] == [torch.uint8]
 
 
+class Loud(Rumour):
+    """What is said depends on a parameter, and so does the first sum of a chunk."""
+
+    loudness: Tensor = dz.param(1.0, low=0.0)
+
+    def step(self, now: Heard, rng: dz.rng.Rng) -> Heard:
+        said = self.contacts.sum(self.loudness * now.heard, where=1 - now.heard, max=8.0)
+        return now.replace(heard=now.heard + (1 - now.heard) * rng.event("hear", 0.05 * said))
+
+    @dz.series
+    def aware(self, now: Heard) -> Tensor:
+        return now.heard.sum()
+
+
+@pytest.mark.parametrize("replicates", [1, 3])
+def test_a_parameter_that_changes_in_place_counts_from_the_next_step(replicates: int) -> None:
+    graph = dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 8.0, seed=1))
+    eager, begun = (dz.simulate(Loud(graph, loudness=0.1), n, replicates=replicates) for n in (7, 3))
+    chunks = Chunks(build(trace(begun._stepper, begun._carry), begun._stepper.masks), begun._carry, 8, lambda m: m)
+    chunks.steps(4)
+    kept = chunks.take()
+    for run in (eager, begun):
+        run.model.loudness.fill_(5.0)
+    chunks.load(kept)
+    (aware,) = chunks.steps(8)
+    assert torch.equal(eager.extend(8)["aware"][:, 7:], aware.movedim(0, 1))
+
+
+class Faulty(Rumour):
+    """Draws from a hazard below 0 in step 5, in some of the worlds."""
+
+    def step(self, now: Heard, rng: dz.rng.Rng) -> Heard:
+        odd = rng.on("worlds", 1).integers("odd", 0, 2)[0]
+        return now.replace(heard=now.heard * rng.event("stay", 1.0 - 2 * odd * (now.time.step == 5)))
+
+
+@pytest.mark.parametrize("counts", [(8,), (3, 5), (2, 6)])  # the fault is within a chunk, at its end, at its start
+def test_a_fault_of_any_step_of_a_chunk_is_kept(counts: tuple[int, ...]) -> None:
+    model = Faulty(dz.Graph.from_edges([0], [1], 20))
+    begun = dz.simulate(model, 3, replicates=6)
+    chunks = Chunks(build(trace(begun._stepper, begun._carry), begun._stepper.masks), begun._carry, 8, lambda m: m)
+    for count in counts:
+        chunks.steps(count)
+    eager = dz.simulate(model, 3, replicates=6)
+    for _ in range(8):
+        eager._carry, _ = eager._stepper.advance(eager._carry, {})
+    assert 0 < int(eager._carry.bad.sum()) < 6
+    assert torch.equal(chunks.take().bad, eager._carry.bad)
+
+
 @pytest.mark.parametrize("replicates", [1, 3])
 def test_a_field_that_stays_as_it_was_is_not_copied(replicates: int) -> None:
     """The dead of a COVID without sampled deaths; a kernel would do nothing else."""

@@ -33,7 +33,7 @@ def add_counts(
 
         _cuda_neighbours.add_counts(total, clear, values, where, traffic, in_ptr, in_idx, out_ptr, out_idx)
     else:
-        total.copy_(_neighbours.sum_counts(values, None, in_ptr, in_idx))
+        total.add_(_neighbours.sum_counts(values, None, in_ptr, in_idx))
         _zero(clear)
 
 
@@ -63,8 +63,8 @@ def add_fixed(
         _cuda_neighbours.add_fixed(total, clear, bad, values, weight, out_ptr, out_idx, out_edge, bits, bound)
     else:
         sums, flags = _neighbours.fixed_totals(values, None, weight, in_ptr, in_idx, bits, bound)
-        total.copy_(sums)
-        bad.copy_(flags)
+        total.add_(sums)
+        bad.bitwise_or_(flags)
         _zero(clear)
 
 

@@ -163,8 +163,10 @@ class Chunks:
     # --- setting up ---------------------------------------------------------------------------------------------------
 
     def _versions(self) -> list[int]:
-        """How often each parameter was written to; the arguments of the first sums were made of one of these states."""
-        return [0 if value.is_inference() else value._version for value in self._program.traced.values]
+        """How often parameters were written to; the arguments of the first sums were made of one of these states."""
+        traced = self._program.traced  # the model's own are constants, which are the very tensors
+        held = [*traced.values, *(traced.constant(node) for node in traced.module.graph.nodes if node.op == "get_attr")]
+        return [0 if value.is_inference() else value._version for value in held]
 
     def _make_tables(self) -> dict[Hashable, Tensor]:
         """What parameters and constants determine, from their present values."""
