@@ -265,6 +265,18 @@ def test_one_graph_and_no_recompiles(monkeypatch, name):
 
 
 @pytest.mark.compile
+def test_a_python_number_that_changes_is_a_recompile_that_counts(monkeypatch):
+    monkeypatch.setattr(_compile, "BACKEND", "eager")
+    factor = [1.0]
+    run = dz.simulate(ZOO["sir"], 6, compile=True, record={"mine": lambda now: factor[0] * now.time.value})
+    assert (run.stats()["graphs"], run.stats()["recompiles"]) == (1, 0)
+    factor[0] = 2.0
+    run.extend(3)
+    assert (run.stats()["graphs"], run.stats()["recompiles"]) == (2, 1)
+    assert run["mine"].tolist() == [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 14.0, 16.0, 18.0]]
+
+
+@pytest.mark.compile
 def test_threads_that_a_run_sets_for_itself_compile_nothing_anew(monkeypatch):
     """Small populations step in one thread, whatever torch is set to; torch compiles anew where that changes."""
     monkeypatch.setattr(_compile, "BACKEND", "eager")
