@@ -104,6 +104,38 @@ def test_a_life_begins_after_each_end_and_is_stored_so():
     assert torch.equal(held.memo.first, ended[-1])
 
 
+class Doubled(CartPole):
+    """Its critic sees twice what the policy sees."""
+
+    def privileged(self, now):
+        return 2 * self.observe(now)
+
+
+def test_what_a_critic_sees_belongs_to_what_the_policy_sees():
+    env = Doubled()
+    held = training(dz.PPO(num_envs=8, num_steps=64), env, dz.rl.mlp(env, (16,)))
+    held.collector.collect(held.memo, held.rollout)
+    fields = held.rollout.fields
+    assert bool(fields["terminated"].any())
+    assert torch.equal(fields["privileged"], 2 * fields["observation"])
+    judged, value = held.policy.with_value(
+        fields["observation"].flatten(0, 1), torch.zeros(1, 0), None, fields["privileged"].flatten(0, 1)
+    )
+    assert torch.allclose(value, fields["value"].flatten(), atol=1e-6)
+    assert judged.features.shape[1] == 16 + 4
+
+
+def test_the_critic_is_clipped_apart_where_asked():
+    held = training(dz.PPO(**SMALL, clip_apart=True, max_gradient_norm=0.01, minibatches=1, epochs=1))
+    policy, (actor, critic) = held.policy, held.optimizer.groups
+    assert {id(p) for p in critic} == {id(p) for part in (policy.critic_body, policy.head) for p in part.parameters()}
+    assert {id(p) for p in actor} == {id(p) for p in policy.parameters()} - {id(p) for p in critic}
+    held.algorithm.update(held)
+    norms = [torch.cat([p.grad.flatten() for p in group]).norm().item() for group in (actor, critic)]
+    assert norms == pytest.approx([0.01, 0.01], rel=1e-3)
+    assert len(training(dz.PPO(**SMALL)).optimizer.groups) == 1
+
+
 def test_memory_is_cleared_where_a_life_begins_and_nowhere_else():
     env = CartPole()
     policy = dz.rl.mlp(env, (8,), memory_size=4)
