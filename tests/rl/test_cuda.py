@@ -5,6 +5,7 @@ import torch
 
 import denizen as dz
 from denizen._watch import sync_warnings
+from denizen.app._recipes import RECIPES
 from denizen.rl._iteration import Iteration
 from denizen.zoo.cartpole import CartPole
 
@@ -44,6 +45,30 @@ def test_replays_never_repeat_random_numbers():
     first = held.rollout.fields["action"].clone()
     iteration()
     assert not torch.equal(first, held.rollout.fields["action"])
+
+
+@pytest.mark.parametrize("world", RECIPES)
+def test_worlds_of_the_zoo_begin_under_the_guard(world):
+    worlds = dz.rl.Worlds(RECIPES[world].make_env({}), 70, device="cuda", max_resets=2)
+    look = worlds.reset()
+    assert look.observation.is_cuda
+    worlds.check()
+
+
+class Drawing(CartPole):
+    def step(self, now, action, rng):
+        return super().step(now, action, rng).replace(angle=torch.rand((), device=action.device))
+
+
+def test_a_rule_that_is_broken_is_told_with_its_line_and_bad_actions_leave_the_device_whole():
+    with pytest.raises(dz.errors.ModelError, match=r"(?s)Drawing at .*global generator"):
+        dz.rl.Worlds(Drawing(), 4, device="cuda").reset()
+    worlds = dz.rl.Worlds(CartPole(), 4, device="cuda")
+    worlds.reset()
+    worlds.step(torch.tensor([0, 9, 1, 0], device="cuda"))
+    with pytest.raises(dz.errors.ModelError, match="outside the action space, in world 1 at step 0"):
+        worlds.check()
+    assert worlds.step(torch.zeros(4, dtype=torch.int64, device="cuda")).valid.all()
 
 
 def test_an_update_makes_the_host_wait_for_nothing():
