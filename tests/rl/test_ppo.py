@@ -104,6 +104,28 @@ def test_a_life_begins_after_each_end_and_is_stored_so():
     assert torch.equal(held.memo.first, ended[-1])
 
 
+class Narrow(CartPole):
+    """Every third step leaves one choice only."""
+
+    def action_mask(self, now):
+        free = now.time.step % 3 != 0
+        return torch.stack([free, torch.ones_like(free)])
+
+
+@pytest.mark.parametrize("memory", [0, 4])
+def test_with_closed_choices_the_loss_begins_at_a_ratio_of_one(memory):
+    env = Narrow()
+    algorithm = dz.PPO(num_envs=8, num_steps=16, minibatches=2, learning_rate=0.0)
+    held = training(algorithm, env, dz.rl.mlp(env, (16,), memory_size=memory))
+    for _ in range(2):
+        told = algorithm.update(held)
+        assert told["kl"].item() < 1e-9
+        assert told["clip_fraction"].item() == 0
+        fields = held.rollout.fields
+        assert bool((fields["action_mask"].all(-1) | (fields["action"] == 1)).all())
+        assert told["entropy"].item() == pytest.approx(0.693 * fields["action_mask"].all(-1).float().mean(), abs=0.01)
+
+
 class Doubled(CartPole):
     """Its critic sees twice what the policy sees."""
 
