@@ -156,6 +156,20 @@ def test_a_message_beyond_the_bound_poisons_its_world_only(
     assert torch.equal(tools.both(ops.sum_fixed, silent, None, *args), torch.zeros(1, 30))
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_messages_go_to_the_nearest_unit_and_ties_to_the_even_one(tools: Any, direction: str, weighted: bool) -> None:
+    g = tools.random_graph(40, 200, weighted=weighted)
+    if weighted:
+        g = g.with_weight(torch.ones(g.num_edges))
+    values = (torch.arange(80).view(2, 40) - 40) / 16  # in quarters of a unit of 1/4
+    found = tools.both(
+        ops.sum_fixed, values, None, g.weight, g.in_ptr, g.in_idx, g.out_ptr, g.out_idx, g.out_edge, 2, 4.0
+    )
+    source, target = g.edges()
+    rounded = torch.round(values * 4) / 4
+    assert torch.equal(found, torch.zeros(2, 40).index_add(1, target, rounded[:, source]))
+
+
 @pytest.mark.parametrize("weight", [float("nan"), float("inf")])
 def test_an_inactive_sender_sends_nothing_whatever_its_weight(tools: Any, direction: str, weight: float) -> None:
     g = tools.random_graph(30, 100, weighted=True)

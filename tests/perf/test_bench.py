@@ -1,6 +1,7 @@
 """Benchmarks: what is counted and told; times are only there, never asserted."""
 
 import contextlib
+import dataclasses
 import io
 import json
 from types import SimpleNamespace
@@ -204,6 +205,11 @@ def test_running_out_of_memory_ends_a_case_alone():
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(report)
     assert "out of memory" in console.export_text()
+    long = dataclasses.replace(report.cases[0], name="some.package.with.makers:fast")
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(dataclasses.replace(report, cases=[long]))
+    cells = [line.split(" ")[0] for line in console.export_text().splitlines()]
+    assert "some.package.with.makers:fast" in "".join(cells)
 
 
 def test_recompilations_are_counted():

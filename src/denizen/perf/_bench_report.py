@@ -195,7 +195,10 @@ class BenchReport:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         heads = ("case", "ms", "10-90 %", "fwd", "bwd", "opt", "samples/s", "peak", "launches")
         for head in heads:
-            table.add_column(head, justify="left" if head == "case" else "right", no_wrap=head != "case")
+            if head == "case":
+                table.add_column(head, overflow="fold")  # where names are cut off, two may look alike
+            else:
+                table.add_column(head, justify="right", no_wrap=True)
         for case in self.cases:
             if case.step is None:
                 table.add_row(case.key, case.failure)
