@@ -154,6 +154,27 @@ HOSTILE = {
                 tok = ((tok @ wq) @ keys.transpose(1, 2)).softmax(-1) @ keys
             return tok
         """,
+    "followers by a difference in one dimension": """
+        x = torch.rand(700, device=device)
+        speed = torch.rand(700, device=device)
+        def followers(x, r):
+            gap = x[None, :] - x[:, None]  # dense-quadratic
+            close = (gap > 0) & (gap < r)
+            return (close * speed[None, :]).sum(1)
+        def step(i): return followers(x, 0.01)
+        """,
+    "anomaly mode by a trainer's option": """
+        class Trainer:
+            def __init__(self, detect_anomaly): self.flag = detect_anomaly
+            def fit(self, loss):
+                with torch.autograd.set_detect_anomaly(self.flag, check_nan=False):  # debug-left-on
+                    loss().backward()
+        net, x = nn.Linear(4, 1).to(device), torch.randn(8, 4, device=device)
+        trainer = Trainer(True)
+        def step(i):
+            net.zero_grad()
+            trainer.fit(lambda: net(x).square().mean())
+        """,
 }
 LOOKALIKES = {
     "a generator with batch norm, on the discriminator's turn": """
@@ -327,5 +348,26 @@ LOOKALIKES = {
                 return ys.mean(0), ys.std(0)
         u = Uncertain(net, 8)
         def step(i): return u(x)
+        """,
+    "a covariance that is whitened": """
+        x = torch.randn(512, 160, device=device)
+        def step(i):
+            c = x - x.mean(0)
+            cov = c.T @ c / 511 + 1e-3 * torch.eye(160, device=device)
+            off = cov - torch.diag(cov.diagonal())
+            return off.square().sum() + (cov.diagonal() - 1).square().sum()
+        """,
+    "half precision throughout": """
+        mlp = nn.Sequential(nn.Linear(768, 1024), nn.GELU(), nn.Linear(1024, 768)).to(device).bfloat16()
+        x = torch.randn(512, 768, device=device, dtype=torch.bfloat16)
+        @torch.inference_mode()
+        def step(i): return mlp(x)
+        """,
+    "identifiers that need their width": """
+        ids = torch.arange(200_000, device=device) * 1_000_003
+        owner = torch.zeros(200_000, dtype=torch.long, device=device)
+        def step(i):
+            mine = ids % 7 == i % 7
+            return torch.where(mine, ids, owner).sum()
         """,
 }

@@ -1,6 +1,6 @@
 """Registering the simulated device with torch, once per process. All use of what torch calls experimental is here.
 
-Tried with torch 2.11 and 2.13: `tests/perf/test_budget_device.py` fails where a newer torch changes what this needs.
+Tried with torch 2.11 and 2.13: `tests/watch/test_simulated_device.py` fails where a newer torch changes what it needs.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from torch._C._dynamo import eval_frame
 from torch.utils import backend_registration
 
 from denizen._watch import _dynamo, _pinned
-from denizen._watch._simulated import NAME, SimulatedTensor, fallback, frames_of_the_device
+from denizen._watch._simulated import NAME, SimulatedTensor, fallback, frames_of_the_device, rebuild
 from denizen.errors import DenizenError
 
 _kept: list[Any] = []  # libraries end their registrations when they are collected
@@ -67,6 +67,7 @@ def _register() -> None:
     for function in frames_of_the_device():
         with contextlib.suppress(AttributeError):
             eval_frame.set_code_exec_strategy(function.__code__, skip)
+    torch.serialization.add_safe_globals([rebuild])
     _dynamo.install()
     _dynamo.teach(SimulatedTensor, NAME)
     _record_constants()

@@ -127,7 +127,7 @@ class SimulatedTensor(Tensor):
 
     def __reduce_ex__(self, proto: Any) -> Any:
         _left(self, "Tensor.__reduce_ex__", "host-sync-copy")
-        return _rebuild, (self._real, self.requires_grad)
+        return rebuild, (self._real, self.requires_grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if not self.is_leaf:
@@ -144,6 +144,12 @@ class SimulatedTensor(Tensor):
     def backward(self, *args: Any, **kwargs: Any) -> None:
         _calm()
         super().backward(*args, **kwargs)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "data" and isinstance(value, SimulatedTensor):  # as `module.half()` does: the values come along
+            self._real, self._block = value._real.detach(), value._block
+            self._block.weights |= self._is_param
 
     # torch marks parameters so; their memory is remembered, whichever view of it is looked at.
 
@@ -179,7 +185,8 @@ def _value(tensor: SimulatedTensor, method: Callable[[Tensor], Any]) -> Any:
     return method(tensor._real)
 
 
-def _rebuild(real: Tensor, requires_grad: bool) -> Tensor:
+def rebuild(real: Tensor, requires_grad: bool) -> Tensor:
+    """A tensor of the device from a file."""
     return SimulatedTensor(real).requires_grad_(requires_grad)
 
 

@@ -29,6 +29,7 @@ PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "
 DISTANCES = "of all pairs"  # what their memory is marked with
 SQUARE = 128  # rows and columns of a matrix that is looked at for pairs
 WIDE = 1 << 20  # bytes of whole numbers whose range is looked at
+MIDDLE = 1 << 15  # whole numbers from here on take more than int16
 
 
 class Operations(TorchDispatchMode):
@@ -164,7 +165,8 @@ class Operations(TorchDispatchMode):
         self._look(op, given, results)
         self._graph(op, given, results)
         self.flow.passes(op.schema, given, results, op.tracked)
-        if not part and _pairs(op, given, results) >= SQUARE and given[0].is_floating_point():
+        distances = _pairs(op, given, results) >= SQUARE and given[0].is_floating_point()
+        if not part and (distances or (op.dtype == torch.bool and DISTANCES in self.flow.of(given))):
             self.flow.add(results, [DISTANCES])
         if op.line in self.narrow:
             self.flow.whole((*given, *results), op.line)
@@ -228,21 +230,24 @@ class Operations(TorchDispatchMode):
         for tensor in (*given, *results):
             if tensor.device.type != self.device or tensor.layout is not torch.strided:
                 continue
-            key = (op.line, tuple(tensor.shape), tensor.dtype, op.pointwise)
+            key = (op.line, tuple(tensor.shape), tensor.dtype, op.schema)
             if key in self._looked:
                 continue
             self._looked.add(key)
             square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] >= SQUARE
             if square or (few and tensor is results[0]):
                 rows, columns = tensor.shape[-2:]
-                share, relates = _share(tensor), _relates(op, given, rows * columns)
-                derived = op.dtype == torch.bool and DISTANCES in self.flow.of(given)
+                share, relates = _share(tensor), _relates(op, tensor, given)
+                parents = given if any(tensor is result for result in results) else [tensor]
+                derived = tensor.dtype == torch.bool and DISTANCES in self.flow.of(parents)
                 matrix = Matrix(op.place, rows, columns, share, self.of_parameter(tensor), relates, derived)
                 self.matrices.setdefault(op.line, []).append(matrix)
             size = tensor.numel() * tensor.element_size()
             if op.pointwise and tensor.dtype in WHOLE and size >= WIDE and not chosen:
                 low, high = _range(tensor)
                 self.narrow[op.line] = op.place, tensor.dtype, low, high, size
+                if not -MIDDLE <= low <= high < MIDDLE:  # what is computed of it cannot come narrow
+                    self.flow.add([tensor], [BY_TORCH])
 
     def _graph(self, op: Op, given: list[Tensor], results: list[Tensor]) -> None:
         """Results with a graph that live on into later steps."""
@@ -313,10 +318,11 @@ def _pairs(op: Op, given: list[Tensor], results: list[Tensor]) -> int:
     return rows if rows == columns and (distances or broadcast) else 0
 
 
-def _relates(op: Op, given: list[Tensor], numel: int) -> bool:
+def _relates(op: Op, matrix: Tensor, given: list[Tensor]) -> bool:
     """Whether an operation has a matrix meet its rows or columns, and not only its neighbours."""
     product = op.schema in PRODUCTS - {"aten::convolution"} or op.schema in ("aten::mv", "aten::addmv")
-    return product or (op.pointwise and any(1 < tensor.numel() < numel for tensor in given))
+    taken = product and any(tensor is matrix for tensor in given)
+    return taken or (op.pointwise and any(1 < tensor.numel() < matrix.numel() for tensor in given))
 
 
 def _share(tensor: Tensor) -> float:

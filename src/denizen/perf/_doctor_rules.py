@@ -106,18 +106,9 @@ def _inplace(seen: Watched) -> list[Diagnosis]:
         size = max(op.new for op in there)
         evidence = [f"takes {size:,} bytes for its result, and nobody needs its argument afterwards"]
         period = period_of({op.step for op in there}, seen.operations.steps)
-        found.append(
-            at(
-                "inplace-possible",
-                place,
-                _each(there),
-                period,
-                evidence,
-                level=NOTE,
-                confidence="low",
-                op=there[0].name,
-            )
-        )
+        level, confidence = NOTE, "low"
+        one = at("inplace-possible", place, _each(there), period, evidence, level=level, confidence=confidence)
+        found.append(dataclasses.replace(one, op=there[0].name))
     return found
 
 
@@ -135,7 +126,7 @@ def _pairs(seen: Watched) -> list[Diagnosis]:
             made.setdefault((place.file, place.function, rows), []).append(place)
     for matrix in matrices:
         square = matrix.rows == matrix.columns and matrix.rows not in compared and matrix.relates
-        if square and matrix.share:  # all zeros: a buffer, or a batch of as many rows as columns
+        if square and 0 < matrix.share < FEW:  # all zeros: a buffer, or a batch of as many rows as columns
             made.setdefault((matrix.place.file, matrix.place.function, matrix.rows), []).append(matrix.place)
     found: dict[tuple[str, str, int], Diagnosis] = {}
     for matrix in matrices:
@@ -381,10 +372,12 @@ def _debugging(seen: Watched) -> list[Diagnosis]:
 
 
 def _mention(files: Iterable[str], text: str) -> Place | None:
-    for file in files:
-        for number, line in enumerate(linecache.getlines(file), 1):
-            if text in line and not line.lstrip().startswith(("#", "import ", "from ")):
-                return Place(file, number, "")
+    """The line that calls what switches it on, or else one that names it."""
+    for said in (f"{text}(", text):
+        for file in files:
+            for number, line in enumerate(linecache.getlines(file), 1):
+                if said in line and not line.lstrip().startswith(("#", "import ", "from ", "def ")):
+                    return Place(file, number, "")
     return None
 
 
