@@ -318,7 +318,7 @@ class Loop:
         self._times.add_to(row)
         self.rows.append(row)
         scaled = self.training.algorithm.precision == "float16"  # there an overflow is skipped, and goes by
-        if self._lost is None and not scaled and math.isnan(row["policy_loss"]):
+        if self._lost is None and not scaled and math.isnan(row.get("policy_loss", 0.0)):
             self._lost = row["step"]
         if processes.size() == 1:  # several stop together, where they save
             self._faulty = self._faulty or row.get("faulty", 0.0) > 0 or self._lost is not None
