@@ -130,7 +130,7 @@ def test_digests_are_those_of_each_snapshot_alone(tmp_path, monkeypatch, each):
     sink.write(0, [values[:2]])
     sink.write(2, [values[2:]])
     sink.sync()
-    assert sink.digests == [_zarr._digest(one) for one in values]
+    assert sink.digests == [_zarr._sums(one[None])[0] for one in values]
     with monkeypatch.context() as patched:
         patched.setattr(Blocks, "_write", lambda *args: 1 / 0)
         with pytest.raises(StorageError, match="ZeroDivisionError"):
@@ -141,7 +141,28 @@ def test_digests_are_those_of_each_snapshot_alone(tmp_path, monkeypatch, each):
     assert all(np.array_equal(sink.read(place, 0), values[place % 7]) for place in range(14))
     sink.sync()
     assert not any(thread.name.startswith("denizen-snapshots") for thread in threading.enumerate())
-    assert sink.digests == [_zarr._digest(one) for one in values] * 2
+    assert sink.digests == [_zarr._sums(one[None])[0] for one in values] * 2
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (1, 3), (2, 37), (5,), (1, 700, 3)])
+@pytest.mark.parametrize("dtype", ["int8", "int16", "float32", "bool"])
+def test_no_changed_byte_is_missed(monkeypatch, shape, dtype):
+    monkeypatch.setattr(_zarr, "WIDTH", 16)
+    random = np.random.default_rng(2)
+    values = random.integers(0, 2, (4, *shape)).astype(dtype)
+    sums = _zarr._sums(values)
+    assert sums == [_zarr._sums(one[None])[0] for one in values]
+    assert all(len(one) == 16 for one in sums)
+    assert len({_zarr._sums(values.view("int8") if dtype == "bool" else values.astype("int64"))[0], sums[0]}) == 2
+    for _ in range(50 if values.size else 0):
+        changed = values.copy()
+        place = int(random.integers(changed.nbytes))
+        changed.reshape(-1).view(np.uint8)[place] ^= 1 if dtype == "bool" else 1 << random.integers(8)
+        hit = place // values[0].nbytes
+        assert [a == b for a, b in zip(_zarr._sums(changed), sums, strict=True)] == [k != hit for k in range(4)]
+    if values[0].size > 9:
+        swapped = np.flip(values[0][..., :, :] if values.ndim > 3 else values[0], axis=-1)
+        assert np.array_equal(swapped, values[0]) or _zarr._sums(swapped[None])[0] != sums[0]
 
 
 def test_nothing_is_written_any_more_when_an_error_is_told(tmp_path, monkeypatch):
@@ -234,3 +255,15 @@ def test_a_disk_that_is_full_when_arrays_are_made(tmp_path, monkeypatch):
     sink.sync()
     assert all(np.array_equal(sink.read(0, k), values[k][0]) for k in range(3))
     assert np.array_equal(zarr.open(tmp_path / "snapshots", mode="r")["c"][:, 0], values[2][0])
+
+
+def test_older_folders_hold_cryptographic_digests(tmp_path):
+    sink = _zarr.ZarrSnapshots(tmp_path, {"a": Form("int8", "int8")}, str)
+    values = np.arange(6, dtype=np.int8).reshape(2, 1, 3)
+    sink.write(0, [values])
+    sink.sync()
+    older = [_zarr._digest(one) for one in values]
+    opened = _zarr.ZarrSnapshots(tmp_path, {"a": Form("int8", "int8")}, str, (older[0], older[0]))
+    assert np.array_equal(opened.read(0, 0), values[0])
+    with pytest.raises(DataError, match="snapshot 1 differs"):
+        opened.read(1, 0)
