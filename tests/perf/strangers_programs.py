@@ -370,4 +370,24 @@ LOOKALIKES = {
             mine = ids % 7 == i % 7
             return torch.where(mine, ids, owner).sum()
         """,
+    "a swap of weights by data": """
+        import copy
+        net = nn.Linear(8, 4).to(device)
+        avg = [p.detach().clone() for p in net.parameters()]
+        x = torch.randn(16, 8, device=device)
+        def step(i):
+            kept = [p.data for p in net.parameters()]
+            for p, a in zip(net.parameters(), avg): p.data = a
+            with torch.no_grad(): y = net(x)
+            for p, k in zip(net.parameters(), kept): p.data = k
+            return y
+        """,
+    "a fire on a grid of yes and no": """
+        tree = torch.rand(256, 256, device=device) < 0.6
+        fire = torch.zeros(256, 256, dtype=torch.bool, device=device); fire[0] = True
+        def step(i):
+            near = fire.roll(1, 0) | fire.roll(-1, 0) | fire.roll(1, 1) | fire.roll(-1, 1)
+            fire.copy_(near & tree)
+            tree.logical_and_(~fire)
+        """,
 }

@@ -3,7 +3,9 @@
 import sys
 
 import pytest
+import torch
 
+import denizen as dz
 from denizen import app
 
 SCRIPT = """
@@ -75,3 +77,17 @@ def test_errors_begin_at_the_users_line(doctor, tmp_path, word, first, last):
     told = [line for line in err.splitlines() if not line.startswith("Traceback")]
     assert (code, told[0]) == (2, first.format(tmp_path))
     assert told[-1].startswith(last)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch: compressed rows are in beta
+def test_compressed_rows_do_not_end_the_look_at_operations():
+    def make(device):
+        start, column = torch.tensor([0, 1, 2], device=device), torch.tensor([1, 0], device=device)
+        ones = torch.ones(2, device=device)
+        matrix = torch.sparse_csr_tensor(start, column, ones, (2, 2), check_invariants=False)
+        x = torch.ones(2, 1, device=device)
+        return lambda: matrix @ x
+
+    report = dz.doctor(make=make)
+    assert not any("looked at" in note for note in report.notes)
+    assert report.facts.device_ops == 1

@@ -278,7 +278,7 @@ def _view(value: Tensor, base: SimulatedTensor) -> SimulatedTensor:
 
 def _refit_all(found: _Arguments) -> None:
     for tensor in found.devices.values():
-        dense = tensor.layout is torch.strided
+        dense = tensor._real.layout is torch.strided
         if tensor._real.shape != tensor.shape or (dense and tensor._real.stride() != tensor.stride()):
             _refit(tensor)
 

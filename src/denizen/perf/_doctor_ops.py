@@ -19,7 +19,7 @@ from denizen._watch._recorder import unheard
 from denizen.ops._library import takes_tf32
 from denizen.perf._doctor_flow import WHOLE, Flow
 from denizen.perf._doctor_flow import WIDE as BY_TORCH
-from denizen.perf._doctor_records import Copied, Matrix, Op, caller, memory, owner, user_frames, values
+from denizen.perf._doctor_records import Copied, Matrix, Op, caller, is_dense, memory, owner, user_frames, values
 from denizen.perf._doctor_source import loops_around
 
 _FILLS = frozenset({"aten::zero_", "aten::_foreach_zero_", "aten::fill_"})
@@ -196,11 +196,11 @@ class Operations(TorchDispatchMode):
         for tensor in new:
             self._made.add(memory(tensor))
             op.new += tensor.numel() * tensor.element_size()
-        read = {id(tensor): distinct_bytes(tensor) for tensor in there if tensor.layout is torch.strided}
+        read = {id(tensor): distinct_bytes(tensor) for tensor in there if is_dense(tensor)}
         if op.schema in _GATHERS and results and there:
             read[id(there[0])] = min(read.get(id(there[0]), 0), sum(distinct_bytes(result) for result in results))
         written = new or (there[:1] if func._schema.is_mutable else [])
-        wrote = [t for t in written if t.layout is torch.strided]
+        wrote = [t for t in written if is_dense(t)]
         op.bytes = sum(read.values()) + sum(distinct_bytes(t) for t in wrote)
         op.double = sum(distinct_bytes(t) for t in wrote if t.dtype == torch.float64)
         op.double += sum(read.get(id(t), 0) for t in there if t.dtype == torch.float64)
@@ -228,7 +228,7 @@ class Operations(TorchDispatchMode):
         chosen = BY_TORCH in self.flow.of(given)
         few = op.dtype == torch.bool and len(op.shape) == 2 and op.shape[1] >= SQUARE  # contacts, perhaps
         for tensor in (*given, *results):
-            if tensor.device.type != self.device or tensor.layout is not torch.strided:
+            if tensor.device.type != self.device or not is_dense(tensor):
                 continue
             key = (op.line, tuple(tensor.shape), tensor.dtype, op.schema)
             if key in self._looked:

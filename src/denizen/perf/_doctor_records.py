@@ -126,6 +126,11 @@ def owner(tensor: Tensor) -> Any:
     return getattr(tensor, "_block", None) or tensor
 
 
+def is_dense(tensor: Tensor) -> bool:
+    """Whether its elements lie one by one; a wrapper cannot be asked where rows are compressed."""
+    return getattr(tensor, "_real", tensor).layout is torch.strided
+
+
 def values(tensor: Tensor) -> Tensor:
     """A tensor of torch's own with the values."""
     return getattr(tensor, "_real", tensor).detach()
