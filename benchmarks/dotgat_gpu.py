@@ -307,7 +307,7 @@ def saved(case: Case) -> int:
         if storage.data_ptr() not in own:
             seen[storage.data_ptr()] = storage.nbytes()
             keep.append(t)
-        return t
+        return t.detach()  # itself, an output would hold the node that holds it
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
         case.forward()

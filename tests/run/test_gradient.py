@@ -1,5 +1,6 @@
 """Gradients computed whole: equal to a run and `backward`; with recomputation, compiled, captured, with updates."""
 
+import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -127,6 +128,22 @@ def test_what_a_step_keeps_is_measured() -> None:
             gradient()
         kept = gradient.bytes["step"] * steps
         assert 0.8 * kept < live.peak < 1.2 * gradient.bytes["needed"]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_measuring_leaves_no_graph_behind(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hold memory, and the parameters' nodes with their stream, so that nothing could be captured."""
+    monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
+    torch._dynamo.reset()
+
+    def graphs() -> int:
+        gc.collect()
+        return sum(type(held) is Tensor and held.grad_fn is not None for held in gc.get_objects())
+
+    before = graphs()
+    gradient = made("covid", compile=compiled, replicates=3, checkpoint=4)
+    assert graphs() == before
+    assert gradient.path == ("compiled" if compiled else "eager")
 
 
 def test_the_choice_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:

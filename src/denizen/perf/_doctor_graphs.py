@@ -92,8 +92,9 @@ class Graphs:
         return backward
 
     def _pack(self, tensor: Tensor) -> Any:
+        kept = tensor.detach()  # an output itself would hold the node that holds it, where nothing goes backward
         if self.step < 0:
-            return None, tensor
+            return None, kept
         place = caller()
         saved = self.saved.setdefault((place.file, place.line), Saved(place))
         if not saved.steps or saved.steps[-1] != self.step:
@@ -101,7 +102,7 @@ class Graphs:
         saved.count += 1
         saved.bytes += tensor.numel() * tensor.element_size()
         saved.weights |= self._operations.of_parameter(tensor)
-        return saved, tensor
+        return saved, kept
 
     def _unpack(self, packed: Any) -> Tensor:
         saved, tensor = packed

@@ -164,7 +164,7 @@ class Rollout:
         def pack(tensor: Tensor) -> Tensor:
             storage = tensor.untyped_storage()
             held[storage._cdata] = (weakref.ref(storage), storage.nbytes())
-            return tensor
+            return tensor.detach()  # itself, an output would hold the node that holds it, for ever
 
         with torch.enable_grad(), saved_tensors_hooks(pack, lambda tensor: tensor):
             out, _ = self._block(carry, keys, [self.schedule.piece], again=False)

@@ -165,7 +165,7 @@ def _probed(module: nn.Module, args: Any, options: Any, device: torch.device) ->
 
     def pack(tensor: Tensor) -> Tensor:
         saved.append(tensor)
-        return tensor
+        return tensor.detach()  # itself, an output would hold the node that holds it, for ever
 
     with _draws_given_back(device):
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
