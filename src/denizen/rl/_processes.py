@@ -51,7 +51,9 @@ def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """On process 0 the tensors of all, by names that begin with their process; on others nothing."""
     held: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        parts = [torch.empty_like(tensor) for _ in range(size())] if rank() == 0 else None
-        dist.gather(tensor.detach().contiguous(), parts)
-        held.update({f"rank{number}.{name}": part for number, part in enumerate(parts or [])})
+        own = tensor.detach().reshape(-1).view(torch.uint8)  # bytes: NCCL knows no whole numbers of 16 bits
+        parts = [torch.empty_like(own) for _ in range(size())] if rank() == 0 else None
+        dist.gather(own, parts)
+        for number, part in enumerate(parts or []):
+            held[f"rank{number}.{name}"] = part.view(tensor.dtype).view(tensor.shape)
     return held
