@@ -114,6 +114,15 @@ def test_wrong_inputs_are_refused(network, args, named, part):
         network(SMALL)(*args, **named)
 
 
+@pytest.mark.parametrize("network", [DynamicDotGAT, DynamicDotGATReference])
+def test_mixed_precision_and_devices_without_numbers_are_taken(network):
+    model, series = network(SMALL).eval(), torch.randn(2, 3, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        for dtype in (torch.float32, torch.bfloat16):
+            assert model(series.to(dtype)).outputs.isfinite().all()
+    assert model.to("meta")(series.to("meta")).outputs.shape == (2, 3, 5, 3)
+
+
 @pytest.mark.parametrize("sensing", [torch.ones(4, 5), torch.full((5, 4), 0.5), [1, 0]])
 def test_wrong_sensing_is_refused(sensing):
     with pytest.raises(InputError, match="sensing"):

@@ -144,9 +144,10 @@ def check_input(series: Tensor | None, views: Tensor | None, config: DotGATConfi
         raise InputError(f"expected a tensor of floating-point numbers, such as x.float(), not {got}")
     if given.device != weight.device:
         raise InputError(f"the input is on {given.device}, the network on {weight.device}: move one of them")
-    mixed = torch.is_autocast_enabled(weight.device.type) and torch.float64 not in (given.dtype, weight.dtype)
-    if given.dtype != weight.dtype and not mixed:
-        raise InputError(f"the input is {given.dtype}, the network {weight.dtype}: convert one of them")
+    if given.dtype != weight.dtype:  # devices without autocast, such as meta, are not asked for it
+        narrow = torch.float64 not in (given.dtype, weight.dtype)
+        if not (narrow and torch.is_autocast_enabled(weight.device.type)):
+            raise InputError(f"the input is {given.dtype}, the network {weight.dtype}: convert one of them")
     agents, features = config.num_agents, config.num_features
     if series is not None and (series.ndim not in (2, 3) or series.shape[-1] != features or series.shape[-2] < 1):
         hint = "; a tensor with an axis of agents goes in as views=" if series.ndim == 4 else ""
