@@ -29,6 +29,14 @@ def recurrent_in_double(device):
     return nn.GRU(4, 3).to(device).double()(rows(device, torch.float64)[:, None])[0]
 
 
+def states_of_an_lstm(device):
+    torch.manual_seed(0)
+    lstm, x = nn.LSTM(4, 3, 2, bidirectional=True).to(device), rows(device)[:, None]
+    _, states = lstm(x)
+    packed = nn.utils.rnn.pack_sequence([rows(device), rows(device)[:2]])
+    return torch.cat([*lstm(x, states)[1], *(state[:, :1] for state in lstm(packed)[1])])
+
+
 def data_of_another(device):
     mine, other = net(device), net(device)
     for p, q in zip(mine.parameters(), other.parameters(), strict=True):

@@ -5,6 +5,7 @@ Tried with torch 2.11 and 2.13: `tests/watch/test_simulated_device.py` fails whe
 
 import contextlib
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -103,13 +104,23 @@ def _recurrent(aten: torch.library.Library) -> None:
     from torch._decomp.decompositions import gru_impl, gru_impl_data, lstm_data_impl, lstm_impl
 
     for key in ("AutogradPrivateUse1", "PrivateUse1"):
-        aten.impl("lstm.input", lstm_impl, key)
+        aten.impl("lstm.input", _states(lstm_impl), key)
         aten.impl("gru.input", gru_impl, key)
-        aten.impl("lstm.data", lstm_data_impl, key)
+        aten.impl("lstm.data", _states(lstm_data_impl), key)
         aten.impl("gru.data", gru_impl_data, key)
         aten.impl("lstm_cell", _lstm_cell, key)
         aten.impl("gru_cell", _gru_cell, key)
         aten.impl("ctc_loss.Tensor", _ctc_loss, key)  # torch has a way of its own for subclasses, with mixed devices
+
+
+def _states(lstm: Callable[..., Any]) -> Callable[..., Any]:
+    """An LSTM of its parts; those of torch 2.11 leave a dimension too many in its states."""
+
+    def run(*args: Any) -> Any:
+        out, *states = lstm(*args)
+        return out, *(state.squeeze(1) if state.dim() == 4 else state for state in states)
+
+    return run
 
 
 def _lstm_cell(x: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Any = None, b_hh: Any = None) -> Any:
