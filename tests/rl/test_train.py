@@ -10,9 +10,11 @@ import time
 
 import pytest
 import torch
+from torch import nn
 
 import denizen as dz
 from denizen.rl import _train
+from denizen.rl._best import Best
 from denizen.rl._times import TIMES, Times
 from denizen.rl._training_folder import read_manifest, read_metrics
 from denizen.zoo.cartpole import CartPole
@@ -61,6 +63,15 @@ def test_rates_are_of_an_update_of_four_and_of_all(monkeypatch):
     assert [row["steps_per_second"] for row in rows[:3]] == [100.0, 50.0, 100.0]
     assert [rows[k]["steps_per_second_of_4"] for k in (0, 1, 4, 5)] == [100.0, 200 / 3, 80.0, 400 / 13]
     assert rows[5]["steps_per_second_overall"] == 600 / 16
+
+
+def test_the_best_is_the_highest_score_and_nan_is_none():
+    layer = nn.Linear(1, 1)
+    best = Best(layer)
+    for number, score in enumerate([torch.nan, 1.0, torch.nan, 3.0, 2.0, torch.nan]):
+        nn.init.constant_(layer.weight, number)
+        best.offer(torch.tensor(score), torch.tensor(number))
+    assert (best.score.item(), best.update.item(), best.weights()["weight"].item()) == (3.0, 3, 3.0)
 
 
 def test_the_best_score_is_told(tmp_path):
