@@ -173,6 +173,21 @@ def test_memory_is_cleared_where_a_life_begins_and_nowhere_else():
     assert torch.allclose(whole[:, [0, 2]], other, atol=1e-6)
 
 
+def test_no_draw_repeats_from_step_to_step_from_world_to_world_or_in_the_next_rollout():
+    held = training(dz.PPO(num_envs=64, num_steps=64, learning_rate=0.0))
+    nn.init.zeros_(held.policy.actor.weight)  # every action is a fair coin
+    actions = []
+    for _ in range(2):
+        held.algorithm.update(held)
+        actions.append(held.rollout.fields["action"].clone())
+    coins = torch.cat(actions)
+    assert len(coins.unique(dim=0)) == 128
+    assert len(coins.unique(dim=1).T) == 64
+    signs = 2.0 * coins - 1
+    for agreement in (signs.mean(), (signs[1:] * signs[:-1]).mean(), (signs[:, 1:] * signs[:, :-1]).mean()):
+        assert abs(float(agreement)) < 4 / 8192**0.5
+
+
 def test_two_runs_with_one_seed_are_equal_and_seeds_differ():
     algorithm = dz.PPO(**SMALL)
     runs = [training(algorithm, seed=seed) for seed in (3, 3, 4)]
