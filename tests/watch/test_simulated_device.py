@@ -78,6 +78,13 @@ def data_in_compiled_code(device):
     return torch.compile(lambda x: model(x.data), backend="eager")(rows(device))
 
 
+def chosen_in_compiled_code(device):
+    def choose(x):
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    return torch.compile(choose, backend="eager", fullgraph=True)(rows(device))
+
+
 def assigned(device):
     mine, other = net(device), net(device)
     nn.init.ones_(other[0].weight)

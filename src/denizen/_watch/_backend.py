@@ -42,6 +42,15 @@ def _record_constants() -> None:
     proxy_tensor.HANDLED_TYPES += (SimulatedTensor,)  # type: ignore[assignment]  # pyrefly: ignore[bad-assignment]
 
 
+def _choose() -> None:
+    """Have `torch.cond` in compiled code read its condition, as it does on a GPU."""
+    from torch._higher_order_ops.cond import cond_op
+
+    @cond_op.py_impl(SimulatedTensor)
+    def _(condition: Tensor, then: Callable[..., Any], otherwise: Callable[..., Any], operands: Any) -> Any:
+        return (then if condition else otherwise)(*operands)
+
+
 @functools.cache
 def _register() -> None:
     if torch.cuda.is_available():  # torch would take it for the accelerator: no backward pass on CUDA works any more
@@ -72,6 +81,7 @@ def _register() -> None:
     _dynamo.install()
     _dynamo.teach(SimulatedTensor, NAME)
     _record_constants()
+    _choose()
     if not torch.cuda.is_available():
         _pinned.install()
     _like_a_gpu()

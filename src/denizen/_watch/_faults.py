@@ -23,7 +23,7 @@ FIXES = {
     "roundtrip": "do it in torch, on the device: this value came from there and goes back",
     "d2h-accumulate": "write into a buffer on the device, preallocated for all steps, and copy it once at the end",
     "state-copy": "keep a second module on the device and copy_ into it in place, or swap the two",
-    "graph-break": "move it out of the compiled function, or use torch.where and torch.cond and keep tensors",
+    "graph-break": "move it out of compiled code, or keep tensors (torch.where; torch.cond reads its condition)",
     "recompile": "pass numbers as tensors, mark changing sizes with torch._dynamo.mark_dynamic, pad or bucket shapes",
     "recompile-limit": "this function now runs without compilation: make it recompile less (tensors for numbers, "
     "mark_dynamic), or raise torch._dynamo.config.recompile_limit",
