@@ -13,15 +13,15 @@ from denizen.nn import _cuda
 # Rows of a program and warps; talk goes through its rows one after the other, remember takes a whole sample, project
 # makes as many of queries, keys and values.
 TILES: dict[str, dict[str, int]] = {
-    "project": {"ROWS": 64, "PARTS": 1, "num_warps": 8},
-    "project_backward": {"ROWS": 32, "num_warps": 8, "num_stages": 2},
+    "project": {"ROWS": 64, "PARTS": 3, "num_warps": 8, "num_stages": 1},
+    "project_backward": {"ROWS": 64, "num_warps": 4, "num_stages": 1},
     "remember": {"num_warps": 4},
     "remember_backward": {"num_warps": 4},
     "talk": {"ROWS": 4, "num_warps": 2},
     "talk_backward": {"ROWS": 4, "num_warps": 2},
-    "think": {"ROWS": 64, "num_warps": 8},
-    "think_backward": {"ROWS": 32, "num_warps": 8},
-    "weight_gradient": {"ROWS": 64, "COLUMNS": 64, "num_warps": 8, "num_stages": 4},
+    "think": {"ROWS": 64, "num_warps": 4},
+    "think_backward": {"ROWS": 64, "num_warps": 4},
+    "weight_gradient": {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 4},
 }
 
 _MATRICES = (1, 3, 6, 8)  # among the weights of the operation

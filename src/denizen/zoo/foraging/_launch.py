@@ -27,8 +27,10 @@ class Shape(NamedTuple):
 
 def shape(n: int) -> Shape:
     """Few worlds are spread over the multiprocessors; of many, each thread has one as far as that goes."""
+    if n <= 512:
+        return Shape((8, 4), (32, 1), (16, 2))
     if n <= 16_384:
-        return Shape((8, 2), (32, 1), (16, 2))
+        return Shape((16, 2), (32, 1), (16, 2))
     return Shape((32, 2), (128, 4), (32, 2))
 
 
