@@ -66,6 +66,7 @@ def test_draws_differ_by_step_replica_and_stream_and_not_by_batch():
     assert base.unique().numel() == 16
     assert not torch.equal(base, draws.uniform("action", step + 1, 2))
     assert not torch.equal(base, draws.uniform("other", step, 2))
+    assert not torch.equal(base, Draws(2, torch.arange(8)).uniform("action", step, 2))
     assert torch.equal(base[[2, 5]], Draws(1, torch.tensor([2, 5])).uniform("action", step, 2))
 
 

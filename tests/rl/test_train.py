@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen.rl import _train
+from denizen.rl import _evaluate, _train
 from denizen.rl._best import Best
 from denizen.rl._times import TIMES, Times
 from denizen.rl._training_folder import read_manifest, read_metrics
@@ -72,6 +72,16 @@ def test_the_best_is_the_highest_score_and_nan_is_none():
         nn.init.constant_(layer.weight, number)
         best.offer(torch.tensor(score), torch.tensor(number))
     assert (best.score.item(), best.update.item(), best.weights()["weight"].item()) == (3.0, 3, 3.0)
+
+
+def test_evaluation_shares_no_world_with_training(monkeypatch):
+    env, made = CartPole(), []
+    plain = _evaluate.Worlds
+    monkeypatch.setattr(_evaluate, "Worlds", lambda *given, **more: made.append(plain(*given, **more)) or made[-1])
+    dz.rl.evaluate(env, dz.rl.mlp(env, (4,)), num_envs=3, max_steps=1, seed=5)
+    mine = SETTINGS.init(env, dz.rl.mlp(env, (4,)), total_steps=64, seed=5, device="cpu").memo.look.observation
+    theirs = made[0].reset().observation
+    assert not torch.isin(theirs, mine).any()
 
 
 def test_the_best_score_is_told(tmp_path):

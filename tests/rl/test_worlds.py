@@ -84,6 +84,23 @@ def test_flags_and_final_looks_follow_the_definition(max_resets):
     worlds.check()
 
 
+class Counted(Ladder):
+    @dz.series
+    def climbed(self, before, now):
+        return now.height - before.height
+
+
+def test_worlds_that_wait_add_nothing_to_flows():
+    worlds = dz.rl.Worlds(Counted(), 4, device="cpu", max_resets=1)
+    worlds.reset()
+    waited = 0
+    for _ in range(8):
+        step = worlds.step(torch.ones(4, dtype=torch.int64))
+        assert torch.equal(step.flows["climbed"] > 0, step.valid)
+        waited += int((~step.valid).sum())
+    assert waited > 0
+
+
 def test_worlds_that_waited_when_fewer_began_anew_begin_with_the_others():
     worlds = dz.rl.Worlds(Ladder(), 4, device="cpu")
     worlds.reset()
