@@ -106,7 +106,7 @@ def _walk(start: FrameType | None, methods: frozenset[str]) -> Place | None:
     while frame is not None:
         code = frame.f_code
         kind = role(code.co_filename)
-        if is_user(code):
+        if kind == USER and is_user(code):
             return Place(code.co_filename, frame.f_lineno, code.co_name, tuple(libraries), method)
         if kind == KIT:
             if code.co_name in methods:
@@ -119,8 +119,8 @@ def _walk(start: FrameType | None, methods: frozenset[str]) -> Place | None:
 
 def is_user(code: CodeType) -> bool:
     """Whether code is the user's; not what `dataclass` makes of text without a file, such as `__repr__`."""
-    generated = code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.")
-    return role(code.co_filename) == USER and not generated
+    file = code.co_filename
+    return role(file) == USER and not (file == "<string>" and code.co_qualname.startswith("__create_fn__."))
 
 
 def written(depth: int = 1) -> str:
@@ -146,7 +146,7 @@ def written(depth: int = 1) -> str:
 def instruction() -> tuple[int, int]:
     """Frame and position of the user's instruction that runs: the same for all that torch does for it."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_user(frame.f_code):
+    while frame is not None and (role(frame.f_code.co_filename) != USER or not is_user(frame.f_code)):
         frame = frame.f_back
     return (id(frame), frame.f_lasti) if frame is not None else (0, 0)
 
@@ -200,13 +200,15 @@ def _value(said: ast.expr, frame: FrameType) -> object:
 
 def role(file: str) -> str:
     """Whose code a file holds: this package's counting, a library's (torch, the standard library), the user's."""
-    known = _roles.get(file)
-    if known is None:
-        if file.startswith((_WATCH, *_VERDICTS)) or file in _PLUMBING:
-            known = KIT
-        elif file.startswith((*_LIBRARIES, *_GENERATED)) or any(part in file for part in _PARTS):
-            known = LIBRARY
-        else:
-            known = USER
-        _roles[file] = known
+    try:  # asked for each frame under each operation: a call of `get` would take longer than the rest
+        return _roles[file]
+    except KeyError:
+        pass
+    if file.startswith((_WATCH, *_VERDICTS)) or file in _PLUMBING:
+        known = KIT
+    elif file.startswith((*_LIBRARIES, *_GENERATED)) or any(part in file for part in _PARTS):
+        known = LIBRARY
+    else:
+        known = USER
+    _roles[file] = known
     return known

@@ -20,9 +20,11 @@ from denizen._watch._places import Place, is_user, locate
 from denizen._watch._recorder import HOST_READS, Recorder
 from denizen.perf._doctor_ops import Operations
 
-_PUTS = ("append", "appendleft", "extend", "extendleft", "insert", "add", "update")
 CLOCKS = {time.time, time.perf_counter, time.monotonic, time.time_ns, time.perf_counter_ns, time.monotonic_ns}
 CLOCKS |= {time.process_time}
+_HEARD = {"append", "appendleft", "extend", "extendleft", "insert", "add", "update"} | {
+    clock.__name__ for clock in CLOCKS
+}
 
 
 @dataclasses.dataclass
@@ -234,17 +236,17 @@ class Hooks:
             owner.__enter__, owner.__exit__ = enter, leave  # type: ignore[method-assign]
 
     def _called(self, frame: Any, event: str, function: Any) -> None:
-        if event != "c_call" or self.step < 0:
+        if event != "c_call" or function.__name__ not in _HEARD or self.step < 0:  # this is asked most often of all
             return
         puts, recorder = isinstance(getattr(function, "__self__", None), list | deque | set), self._recorder
-        if (puts or _is_clock(function)) and is_user(frame.f_code) and recorder is not None:
-            place = Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-            if puts:
-                if function.__name__ in _PUTS:
-                    self.put[id(function.__self__)] = place
-                return
-            last = max((e.order for e in recorder.events if HOST_READS in e.limits), default=-1)
-            self.clocks.append(Clock(self.step, place, recorder.ops, last >= recorder.ops))
+        if not (puts or _is_clock(function)) or not is_user(frame.f_code) or recorder is None:
+            return
+        place = Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        if puts:
+            self.put[id(function.__self__)] = place
+            return
+        last = max((e.order for e in recorder.events if HOST_READS in e.limits), default=-1)
+        self.clocks.append(Clock(self.step, place, recorder.ops, last >= recorder.ops))
 
     def _begins(self, optimizer: Any, *_: Any) -> None:
         operations = self._operations

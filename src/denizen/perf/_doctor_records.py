@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from denizen._watch._faults import METHODS
-from denizen._watch._places import Place, is_user, locate
+from denizen._watch._places import USER, Place, is_user, locate, role
 
 
 @dataclasses.dataclass(slots=True)
@@ -150,7 +150,7 @@ def user_frames(thread: int | None = None) -> list[Place]:
         code = frame.f_code
         if code.co_name == "_take_step":
             break
-        if is_user(code):
+        if role(code.co_filename) == USER and is_user(code):
             frames.append(Place(code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back
     return frames or [locate(METHODS, thread)]
