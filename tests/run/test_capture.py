@@ -121,7 +121,8 @@ class Loud(Rumour):
     loudness: Tensor = dz.param(1.0, low=0.0)
 
     def step(self, now: Heard, rng: dz.rng.Rng) -> Heard:
-        said = self.contacts.sum(self.loudness * now.heard, where=1 - now.heard, max=8.0)
+        loudness = self.loudness.double().float()  # a cast of it alone is a constant as well
+        said = self.contacts.sum(loudness * now.heard, where=1 - now.heard, max=8.0)
         return now.replace(heard=now.heard + (1 - now.heard) * rng.event("hear", 0.05 * said))
 
     @dz.series

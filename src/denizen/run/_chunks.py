@@ -73,7 +73,10 @@ class Chunks:
         """Start from a carry, and from the parameters as they are: those that changed in place count from here on."""
         versions = self._versions()
         if carry is not self._at or versions != self._seen:
-            self._seen = versions
+            if versions != self._seen:
+                for old, copy in self._program.traced.copies:
+                    copy.copy_(old)
+                self._seen = self._versions()
             self._tables = self._make_tables()
             for old, new in zip(self._static.tensors(), carry.tensors(), strict=True):
                 old.copy_(new)
@@ -165,7 +168,11 @@ class Chunks:
     def _versions(self) -> list[int]:
         """How often parameters were written to; the arguments of the first sums were made of one of these states."""
         traced = self._program.traced  # the model's own are constants, which are the very tensors
-        held = [*traced.values, *(traced.constant(node) for node in traced.module.graph.nodes if node.op == "get_attr")]
+        held = [
+            *traced.values,
+            *(old for old, _ in traced.copies),
+            *(traced.constant(node) for node in traced.module.graph.nodes if node.op == "get_attr"),
+        ]
         return [0 if value.is_inference() else value._version for value in held]
 
     def _make_tables(self) -> dict[Hashable, Tensor]:

@@ -61,6 +61,12 @@ class Traced:
     def _outputs(self) -> list[Any]:
         return list(self.module.graph.output_node().args[0])  # type: ignore[arg-type]
 
+    @property
+    def copies(self) -> list[tuple[Tensor, Tensor]]:
+        """Constants that are used in another dtype or on another device: (as the model has them, as they are used)."""
+        pairs = self.module.meta.get(COPIES, [])
+        return [(getattr(self.module, one), getattr(self.module, other)) for one, other in pairs]
+
     def constant(self, node: Node) -> Tensor:
         """The tensor of a constant."""
         return getattr(self.module, str(node.target))
@@ -113,6 +119,7 @@ def recorded(
     return _finished(module)
 
 
+COPIES = "denizen_copies"  # of constants, in the module's meta: (name of the constant, name of its copy)
 LIFTS = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default)
 
 
@@ -127,6 +134,7 @@ def _finished(module: GraphModule) -> GraphModule:
         for moved in [user for user in node.users if calls(user, torch.ops.aten._to_copy.default)]:
             name = f"{node.target}_{moved.name}"
             module.register_buffer(name, moved.target(getattr(module, node.target), **moved.kwargs))
+            module.meta.setdefault(COPIES, []).append((str(node.target), name))
             with module.graph.inserting_before(moved):
                 constant = module.graph.get_attr(name)
                 if not _only_read(moved):
