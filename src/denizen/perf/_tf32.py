@@ -17,7 +17,8 @@ def tf32(allowed: bool, *owners: Any) -> Generator[None]:
     put back too: torch refuses to tell a precision that the CPU's and the GPU's do not share.
     """
     switches = [(owner, tf32_switch(owner)[0]) for owner in owners]
-    settings = [*switches, (torch.backends.mkldnn.matmul, "fp32_precision")]
+    cpu: Any = torch.backends.mkldnn
+    settings = [*switches, (cpu.matmul, "fp32_precision")]
     kept = [(owner, name, getattr(owner, name)) for owner, name in settings]
     try:
         for owner, name in switches:

@@ -174,9 +174,8 @@ def _step_kernel(
     x = tl.load(x_of + world, mask=inside, other=0)
     y = tl.load(y_of + world, mask=inside, other=0)
     first, second = _keys(keys, world, inside)
-    if RENEW:
-        food_number = tl.load(foods + world, mask=inside, other=0)
-        poison_number = tl.load(poisons + world, mask=inside, other=0)
+    food_number = tl.load(foods + world, mask=inside, other=0)
+    poison_number = tl.load(poisons + world, mask=inside, other=0)
     if ACT:  # all loads that wait for nothing are on their way together
         energy = tl.load(energy_of + world, mask=inside, other=0.0) - move_cost
         age = tl.load(age_of + world, mask=inside, other=0)
