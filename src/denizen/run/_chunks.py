@@ -52,6 +52,10 @@ class Chunks:
         self._program, self.longest = program, longest
         self._static = carry.clone()
         self._at: Carry | None = carry  # what the buffers hold
+        traced = program.traced
+        constants = [traced.constant(node) for node in traced.module.graph.nodes if node.op == "get_attr"]
+        # The model's own parameters are constants, which are the very tensors.
+        self._watched = [*traced.values, *(old for old, _ in traced.copies), *constants]
         self._seen = self._versions()
         device, worlds = carry.step.device, carry.bad.shape[0]
         # A step's counter every 16 bytes: what a compiled function is promised about addresses.
@@ -167,13 +171,7 @@ class Chunks:
 
     def _versions(self) -> list[int]:
         """How often parameters were written to; the arguments of the first sums were made of one of these states."""
-        traced = self._program.traced  # the model's own are constants, which are the very tensors
-        held = [
-            *traced.values,
-            *(old for old, _ in traced.copies),
-            *(traced.constant(node) for node in traced.module.graph.nodes if node.op == "get_attr"),
-        ]
-        return [0 if value.is_inference() else value._version for value in held]
+        return [0 if value.is_inference() else value._version for value in self._watched]
 
     def _make_tables(self) -> dict[Hashable, Tensor]:
         """What parameters and constants determine, from their present values."""
