@@ -144,6 +144,16 @@ def test_digests_are_those_of_each_snapshot_alone(tmp_path, monkeypatch, each):
     assert sink.digests == [_zarr._sums(one[None])[0] for one in values] * 2
 
 
+@pytest.mark.parametrize("width", [2, 1 << 16])
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
+def test_changed_signs_of_many_numbers_are_not_missed(monkeypatch, dtype, width):
+    monkeypatch.setattr(_zarr, "WIDTH", width)
+    bits = np.indices((2,) * 12).reshape(12, -1).T  # every choice of signs
+    signs = (bits << 7).astype(np.uint8).view("int8") if dtype == "int8" else (1 - 2 * bits).astype(dtype)
+    signs = np.repeat(signs, 3, axis=1) if dtype == "float16" else signs
+    assert len(set(_zarr._sums(signs))) == len(signs)
+
+
 @pytest.mark.parametrize("shape", [(2, 0), (1, 3), (2, 37), (5,), (1, 700, 3)])
 @pytest.mark.parametrize("dtype", ["int8", "int16", "float32", "bool"])
 def test_no_changed_byte_is_missed(monkeypatch, shape, dtype):
