@@ -229,6 +229,8 @@ def test_seeds_that_were_not_begun_begin_at_a_resume(denizen, tmp_path, monkeypa
     assert (code, "denizen resume part\n" in err) == (130, True)
     (tmp_path / "part/seed-2").mkdir()
     (tmp_path / "part/seed-2/log.txt").touch()  # killed while it was made
+    assert denizen("resume", "part/seed-0")[0] == 0  # that one alone
+    assert not list(tmp_path.glob("part/*/seed-*"))
     code, out, err = denizen("resume", "part")
     assert code == 0, err
     for seed in range(3):
@@ -236,6 +238,16 @@ def test_seeds_that_were_not_begun_begin_at_a_resume(denizen, tmp_path, monkeypa
         assert str(mine) == str(its)
         assert out.count(f" seed-{seed} ") == 1
     assert "no life ended" not in out
+
+
+def test_states_whose_manifest_was_lost_are_not_removed(denizen, tmp_path):
+    denizen(*SMALL, "--seeds", "2", "--out", "runs")
+    (tmp_path / "runs/seed-1/manifest.json").unlink()
+    states = sorted((tmp_path / "runs/seed-1/checkpoints").iterdir())
+    code, _, err = denizen("resume", "runs")
+    assert (code != 0, "seed-1 is not empty" in err) == (True, True)
+    assert states
+    assert sorted((tmp_path / "runs/seed-1/checkpoints").iterdir()) == states
 
 
 def test_no_seed_begins_where_the_folder_of_one_is_taken(denizen, tmp_path):

@@ -72,6 +72,7 @@ def test_every_dtype_is_gathered(monkeypatch):
         torch.int16, torch.bool, torch.int64, torch.float32, torch.bfloat16, torch.uint8
     )}  # fmt: skip
     held |= {"one": torch.tensor(7), "none": torch.zeros(0, 3, dtype=torch.int16)}
+    held |= {"first": torch.arange(10.0)[::10], "repeated": torch.tensor(2.0).expand(1)}
     found = _processes.gathered(held)
     assert set(found) == {f"rank0.{name}" for name in held}
     for name, tensor in held.items():

@@ -139,7 +139,7 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
             made = build(manifest["settings"], manifest["seed"])
             console.print(f"{folder}: {described(manifest)}, {manifest['status']}")
             results.append(resume(folder, made.env, made.policy, made.algorithm, device=chosen, progress=not quiet))
-        for seed in _not_begun(found):
+        for seed in _not_begun(found) if found != [path] else ():  # of several within the folder
             settings = manifest["settings"]
             made, folder = build(settings, seed), path / f"seed-{seed}"
             clear_unsaved(folder)
@@ -168,7 +168,10 @@ def clear_unsaved(folder: Path) -> None:
     """Remove what a training left that was killed before its folder was made in full."""
     from denizen.rl import _processes as processes
 
-    if processes.rank() == 0 and not (folder / "manifest.json").exists() and (folder / "log.txt").exists():
+    began = (folder / "log.txt").exists() and not (folder / "manifest.json").exists()
+    states = (folder / "checkpoints").glob("*.safetensors")
+    # States of later updates are worth hours: a manifest was there, and somebody may find it again.
+    if processes.rank() == 0 and began and all(file.name.endswith("-00000000.safetensors") for file in states):
         shutil.rmtree(folder)
 
 

@@ -51,7 +51,8 @@ def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """On process 0 the tensors of all, by names that begin with their process; on others nothing."""
     held: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        own = tensor.detach().reshape(-1).view(torch.uint8)  # bytes: NCCL knows no whole numbers of 16 bits
+        # Bytes: NCCL knows no whole numbers of 16 bits. Of a copy: a view of one element may have any stride.
+        own = tensor.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
         parts = [torch.empty_like(own) for _ in range(size())] if rank() == 0 else None
         dist.gather(own, parts)
         for number, part in enumerate(parts or []):
