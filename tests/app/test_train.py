@@ -211,6 +211,22 @@ def test_flags_win_over_a_file_also_with_the_values_of_defaults(denizen, tmp_pat
     assert "given twice" in denizen("train", "--config=pole.toml", "--set", "gamma=0", "gamma=1")[2]
 
 
+def test_the_mode_of_a_flag_wins_over_a_file_by_either_name(tmp_path):
+    from denizen.app._cli import parse
+    from denizen.app._train import _with_file, settings_of
+
+    long, short = tmp_path / "long.toml", tmp_path / "short.toml"
+    long.write_text('[world]\nmode = "proxy"\n')
+    short.write_text('mode = "proxy"\n')
+    for file in (long, short):
+        for flags in ((), ("--mode", "ground_truth"), ("--world", "mode=ground_truth")):
+            command = _with_file(parse(["train", "foraging", "--config", str(file), *flags]))
+            assert settings_of(command)["world"] == {"mode": "ground_truth" if flags else "proxy"}
+        both = parse(["train", "foraging", "--config", str(file), "--mode", "a", "--world", "mode=b"])
+        with pytest.raises(ConfigError, match="give one of the two"):
+            settings_of(_with_file(both))
+
+
 def test_seeds_that_were_not_begun_begin_at_a_resume(denizen, tmp_path, monkeypatch):
     from denizen.rl import _train
 

@@ -161,7 +161,11 @@ def _with_file(command: Train) -> Train:
         changes |= {"compile": file.compile, "no_compile": file.no_compile}
     for name in PAIRS:
         begun, groups = getattr(file, name), getattr(command, name)[len(getattr(file, name)) :]
-        given = pairs(groups, f"--{name}")
+        given: set[str] = set(pairs(groups, f"--{name}"))
+        if name == "world" and command.mode != file.mode:
+            given.add("mode")  # the same by two names
+        elif name == "world" and "mode" in given:
+            changes["mode"] = None
         rest = tuple(text for group in begun for text in group if text.partition("=")[0] not in given)
         changes[name] = (rest, *groups)
     return dataclasses.replace(command, **changes)
