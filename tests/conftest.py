@@ -8,6 +8,7 @@ import contextlib
 import importlib.util
 import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -17,6 +18,7 @@ os.environ.setdefault("DENIZEN_DEVICE", "cpu")  # also where there is a GPU: tes
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -154,3 +156,19 @@ def data_root() -> Path:
     if root is None:
         pytest.skip(reason)
     return root
+
+
+@pytest.fixture
+def command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """`command_line("train", …)`: the command `denizen` with these words; its exit code, output and errors."""
+    from denizen import app
+
+    def call(*words: Any) -> tuple[Any, str, str]:
+        monkeypatch.setattr(sys, "argv", ["denizen", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            app.main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return call

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from denizen import app
-
 SCRIPT = """
 import torch
 from torch import nn
@@ -61,22 +59,14 @@ make, joined, wrong = (training(net, False) for net in (Net, Joined, Wrong))
 
 
 @pytest.fixture
-def denizen(monkeypatch, capsys, tmp_path):
+def denizen(monkeypatch, command_line, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "script.py").write_text(SCRIPT)
     before = signal.getsignal(signal.SIGTERM)
 
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["denizen", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            app.main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    yield call
+    yield command_line
     sys.modules.pop("script", None)
     signal.signal(signal.SIGTERM, before)
 

@@ -1,8 +1,8 @@
 """The doctor's report, ranking, restoring, regions, checklist and command line."""
 
 import dataclasses
+import functools
 import json
-import sys
 import time
 from types import SimpleNamespace
 
@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen import app
 from denizen._watch._places import Place
 from denizen.errors import ConfigError, InputError
 from denizen.perf._doctor_diagnosis import Diagnosis, at, lowered, period_of
@@ -381,16 +380,8 @@ def test_checklist_has_nine_points_with_evidence():
 
 
 @pytest.fixture
-def denizen(monkeypatch, capsys, tmp_path):
+def denizen(monkeypatch, command_line, tmp_path):
     monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["denizen", "doctor", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            app.main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
 
     (tmp_path / "train.py").write_text(
         "import sys\n"
@@ -414,7 +405,7 @@ def denizen(monkeypatch, capsys, tmp_path):
         "        with dz.perf.region():\n"
         "            step()\n"
     )
-    return call
+    return functools.partial(command_line, "doctor")
 
 
 def test_exit_codes(denizen):

@@ -1,12 +1,11 @@
 """`denizen doctor` in the hands of a new user: scripts for the CPU, code that crashes, words left out."""
 
-import sys
+import functools
 
 import pytest
 import torch
 
 import denizen as dz
-from denizen import app
 
 SCRIPT = """
 import argparse
@@ -31,21 +30,13 @@ def crashing(device):
 
 
 @pytest.fixture
-def doctor(monkeypatch, capsys, tmp_path):
+def doctor(monkeypatch, command_line, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").write_text(SCRIPT.lstrip())
     (tmp_path / "functions.py").write_text(FUNCTIONS.lstrip())
     (tmp_path / "broken.py").write_text("def make(device)\n")
 
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["denizen", "doctor", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            app.main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return call
+    return functools.partial(command_line, "doctor")
 
 
 @pytest.mark.parametrize("words", [("--", "python", "-u", "script.py"), ("--", "script.py"), ("script.py",)])

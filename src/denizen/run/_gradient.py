@@ -4,7 +4,6 @@ On CUDA everything is one CUDA graph. Parameters, seed and results stay on the d
 """
 
 import contextlib
-import gc
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from denizen.run._device import on_its_device
 from denizen.run._engine import Carry, Stepper
 from denizen.run._looks import look
 from denizen.run._precision import Precision, approved
+from denizen.run._record import aside, record
 from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, model_tensors
 from denizen.run._room import _free as free_bytes
 from denizen.run._room import out_of_memory
@@ -333,29 +333,6 @@ class _Read(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._series)
-
-
-def aside(function: Callable[[], None]) -> torch.cuda.Stream:
-    """Call a function on a stream of its own, the first call, which has to come before a capture; the stream."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        function()
-    torch.cuda.current_stream().wait_stream(side)
-    return side
-
-
-def record(function: Callable[[], None], side: torch.cuda.Stream | None) -> Any:
-    """A CUDA graph of what a function launches, which is not run; `aside` ran it before, on this stream."""
-    torch.cuda.synchronize()
-    # Graphs of autograd that only a cycle holds keep the nodes of the parameters, and with them the stream of an
-    # earlier pass, which cannot wait for what is captured.
-    gc.collect()
-    torch.cuda.empty_cache()  # the graph's memory is its own: give back what the runs before it used
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=side):
-        function()
-    return graph
 
 
 def _leaves(model: Model, wrt: Sequence[str]) -> tuple[dict[str, Tensor], Model]:
