@@ -165,6 +165,7 @@ def test_ppo_learns_the_same_in_either_form(monkeypatch, name, backend):
         monkeypatch.setattr(_policy, "spreads", _planes.spreads)
         monkeypatch.setattr(_critic, "_pays", _planes.spreads)
         monkeypatch.setattr(_value, "_fuses", _planes.spreads)
+        monkeypatch.setattr(_policy, "_launches", _planes.spreads)
         env = RECIPES[name].make_env({})
         policy = dz.rl.conv(env, (4, 8), 16, critic_hidden=(16,))
         algorithm = dz.rl.PPO(num_envs=4, num_steps=4, minibatches=1, learning_rate=1e-3)

@@ -22,6 +22,11 @@ _SQRT2 = math.sqrt(2)
 _KNOWN = ("torch.nn.modules.", "denizen.")  # modules whose layers are used as layers only
 
 
+def _launches(tensor: Tensor) -> bool:
+    """Whether a layer of few rows costs what its launch costs."""
+    return tensor.is_cuda
+
+
 class Judged(NamedTuple):
     """What a policy makes of observations.
 
@@ -151,25 +156,37 @@ class ActorCritic(nn.Module):
             actor_only: leave the critic out, and with it `features`.
             given: inputs of the network in place of what the environment makes of `observation`, to look into it.
         """
-        env = self.env
         if actor_only:
             numbers = self._at_once(observation, [self.actor], given)
             if numbers is not None:
                 return Judged(self._actions(numbers, action_mask), numbers[:, :0], memory)
-        given = env.network_input(observation) if given is None else given
+        given = self.env.network_input(observation) if given is None else given
+        judged = self.act(given, memory, action_mask, first)
+        if actor_only:
+            return judged._replace(features=judged.features[:, :0])
+        seen = judged.features if self.critic_body is None else self.critic_body(given)
+        return judged._replace(features=self.judge(seen, observation, privileged))
+
+    def act(self, given: Tensor, memory: Tensor, action_mask: Tensor | None, first: Tensor | None) -> Judged:
+        """`forward` without the critic, of inputs of the network; features are those of the body."""
         shown = self.body(given)
         if self.cell is not None:
             shown, memory = self._remember(shown, memory, first)
-        actions = self._actions(self.actor(shown), action_mask)
-        if actor_only:
-            return Judged(actions, shown[:, :0], memory)
-        seen = shown if self.critic_body is None else self.critic_body(given)
-        extra = env.privileged_input(observation, privileged)
+        return Judged(self._actions(self.actor(shown), action_mask), shown, memory)
+
+    def judge(self, seen: Tensor, observation: Tensor, privileged: Tensor | None) -> Tensor:
+        """What the value head takes, from the features of a body."""
+        extra = self.env.privileged_input(observation, privileged)
         if extra is not None:
             if isinstance(self.critic, Critic):
                 extra = F.pad(extra, (0, self.critic.missing(seen)))
             seen = torch.cat([seen, extra.to(seen.dtype)], dim=-1)
-        return Judged(actions, seen if self.critic is None else self.critic(seen), memory)
+        return seen if self.critic is None else self.critic(seen)
+
+    def judges_late(self) -> bool:
+        """Whether to `judge` what `act` made of many steps together: on CUDA a critic is some launches in each."""
+        late = self.critic is not None and self.critic_body is None and _launches(self.actor.weight)
+        return late and type(self).forward is ActorCritic.forward and as_it_is(self)
 
     def with_value(
         self, observation: Tensor, memory: Tensor, action_mask: Tensor | None = None, privileged: Tensor | None = None,

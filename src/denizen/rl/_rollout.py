@@ -13,6 +13,7 @@ from denizen.rl._policy import ActorCritic, Judged, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._worlds import Step, Worlds
 
+FEATURES = "features"  # of each step, where values are computed after the last
 CLOCK = -3  # place of the clock among the tensors of a carry
 
 
@@ -98,10 +99,10 @@ class Rollout:
         self.steps = steps
 
     def sums(self, worlds: int) -> dict[str, list[Tensor]]:
-        """Where sums over the rollout begin: of each world's flows `[flows, worlds]` and of each row's lives."""
+        """Where sums over the rollout begin: of each world's flows, and of each row's lives."""
         # Each is a tensor of its own, as in later steps: for inputs that are one tensor a step is compiled apart.
         rows, begin = self.fields["reward"].shape[1], self.lives.new_full
-        flows = [begin((len(self.flows), worlds), 0.0)] if len(self.flows) else []
+        flows = [begin((worlds,), 0.0) for _ in self.flows]
         return {"flows": flows, "lives": [begin((rows,), value) for value in (0.0, 0.0, torch.inf, -torch.inf, 0.0)]}
 
     def take(self, sums: dict[str, list[Tensor]]) -> None:
@@ -109,7 +110,7 @@ class Rollout:
         count, total, least, most, steps = sums["lives"]
         self.lives.copy_(torch.stack([count.sum(), total.sum(), least.min(), most.max(), steps.sum()]))
         if sums["flows"]:
-            self.flows.copy_(sums["flows"][0].sum(1))
+            self.flows.copy_(torch.stack(sums["flows"]).sum(1))
 
 
 class Collector:
@@ -133,6 +134,7 @@ class Collector:
         self._actors = env.num_actors or 1
         self._step = Recorded(self._next, policy, in_place=worlds.in_place)
         self._value, self._ends = Recorded(self._last_value, policy), Recorded(self._values_of_ends, policy)
+        self._values = Recorded(self._late_values, policy)
 
     def compile(self, backend: str | None = "inductor") -> None:
         """Compile a step when it is next taken; None: no longer."""
@@ -157,10 +159,15 @@ class Collector:
         _, row, ends, sums = self._step.tree(results)
         columns = list(zip(*rows, strict=True))
         for name, column in zip(row, columns, strict=False):
-            torch.stack(column, out=out.fields[name])
+            if name != FEATURES:
+                torch.stack(column, out=out.fields[name])
         memo.take(given[:ahead])
         out.take(sums)
-        if "value" not in row:
+        if FEATURES in row:
+            seen = {name: out.fields[name] for name in ("observation", "privileged") if name in out.fields}
+            seen[FEATURES] = torch.stack(columns[list(row).index(FEATURES)])
+            out.fields["value"].copy_(self._values(seen))
+        elif "value" not in row:
             return
         out.bootstrap.copy_(torch.cat([out.fields["value"][1:], self._value(memo.parts())[None]]))
         if self._cuts:
@@ -193,24 +200,34 @@ class Collector:
         return list(clocks[:, None].expand(-1, 2).contiguous()[:, 0].unbind()), place
 
     def _judge(self, memo: dict[str, Any]) -> tuple[Judged, Tensor | None]:
-        """What the policy makes of the looks, and their values where it has any."""
+        """What the policy makes of the looks, and their values where it has any and does not judge them late."""
+        look, policy = memo["look"], self._policy
+        with self._autocast():
+            if policy.judges_late():
+                given = self._worlds.env.network_input(look.observation)
+                return policy.act(given, memo["memory"], look.action_mask, memo["first"]), None
+            return policy.with_value(look.observation, memo["memory"], look.action_mask, look.privileged, memo["first"])
+
+    def _late_values(self, seen: dict[str, Tensor]) -> Tensor:
+        """Values `[steps, rows]` of what was seen at each step, from the features of a body."""
+        rows = {name: tensor.flatten(0, 1) for name, tensor in seen.items()}
+        with self._autocast():
+            features = self._policy.judge(rows[FEATURES], rows["observation"], rows.get("privileged"))
+            return self._policy.head.value(features).view(seen[FEATURES].shape[:2])
+
+    def _last_value(self, memo: dict[str, Any]) -> Tensor:
         look = memo["look"]
         with self._autocast():
             return self._policy.with_value(
                 look.observation, memo["memory"], look.action_mask, look.privileged, memo["first"]
-            )
-
-    def _last_value(self, memo: dict[str, Any]) -> Tensor:
-        value = self._judge(memo)[1]
-        assert value is not None
-        return value
+            )[1]
 
     def _next(
         self, memo: dict[str, Any], sums: dict[str, list[Tensor]]
     ) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, list[Tensor]]]:
         """One step: (what goes on, what is kept, what values of lives' ends need, sums over the rollout)."""
-        env, look, judged_value = self._worlds.env, memo["look"], self._judge(memo)
-        judged, value = judged_value
+        env, look = self._worlds.env, memo["look"]
+        judged, value = self._judge(memo)
         action = self.sample(judged, memo["worlds"][CLOCK])
         tensors, step = self._worlds.next_in_place(memo["worlds"], self.for_env(action))
         tensors[CLOCK] = memo["worlds"][CLOCK]  # the collector counts
@@ -229,9 +246,14 @@ class Collector:
             "truncated": truncated, "valid": valid,
         }  # fmt: skip
         row.update({n: getattr(look, n) for n in ("action_mask", "privileged") if getattr(look, n) is not None})
-        row.update({} if value is None else {"value": value})
+        if value is not None:
+            row["value"] = value
+        elif judged.features.shape[-1]:
+            row[FEATURES] = judged.features
         lives, returned, length = _count(sums["lives"], memo, reward, valid, ended)
-        flows = [whole + torch.stack(list(step.flows.values())) for whole in sums["flows"]]
+        # Flows are 0 where a world waited already; what reads the same flags is compiled into one kernel.
+        flowed = [torch.where(step.valid, flow, 0.0) for flow in step.flows.values()]
+        flows = [whole + flow for whole, flow in zip(sums["flows"], flowed, strict=True)]
         state = {
             "worlds": tensors, "look": now, "memory": judged.memory, "first": ended | ~valid,
             "returned": returned, "length": length,

@@ -1,0 +1,60 @@
+"""Values that are computed after a rollout, from features kept at each step: CUDA's form, here on the CPU."""
+
+import pytest
+import torch
+from torch import nn
+
+import denizen as dz
+from denizen.app._recipes import RECIPES
+from denizen.rl import _policy
+from denizen.zoo.cartpole import CartPole
+
+FORAGING = RECIPES["foraging"].make_env({"steps": 3})
+
+
+def narrow():
+    return dz.rl.conv(FORAGING, (4,), 16, critic_hidden=(16,))
+
+
+def remembering():
+    env = CartPole()
+    return dz.rl.ActorCritic(
+        env, nn.Linear(4, 8), critic=nn.Sequential(nn.Linear(6, 8), nn.ReLU()), memory_size=6, head=dz.rl.PopArt
+    )
+
+
+@pytest.mark.parametrize("make", [narrow, remembering])
+def test_the_rollout_is_the_same(make, monkeypatch):
+    found = []
+    for late in (False, True):
+        monkeypatch.setattr(_policy, "_launches", lambda tensor, late=late: late)
+        torch.manual_seed(0)
+        policy = make()
+        held = dz.rl.PPO(num_envs=4, num_steps=8).init(policy.env, policy, total_steps=10**4, device="cpu")
+        assert policy.judges_late() == late
+        for _ in range(2):
+            held.collector.collect(held.memo, held.rollout)
+        found.append({**held.rollout.fields, "bootstrap": held.rollout.bootstrap, "lives": held.rollout.lives})
+    for name, one in found[0].items():
+        if name in ("value", "bootstrap"):  # a product of more rows may add in another order
+            torch.testing.assert_close(found[1][name], one)
+            assert one.unique().numel() > 2
+        else:
+            assert torch.equal(found[1][name], one), name
+
+
+def test_code_of_others_is_run_at_every_step(monkeypatch):
+    monkeypatch.setattr(_policy, "_launches", lambda tensor: True)
+
+    class Own(dz.rl.ActorCritic):
+        def forward(self, *args, **more):
+            return super().forward(*args, **more)
+
+    critic = nn.Linear(5, 3)
+    body = nn.Linear(4, 5)
+    assert dz.rl.ActorCritic(CartPole(), body, critic=critic).judges_late()
+    assert not Own(CartPole(), body, critic=critic).judges_late()
+    assert not dz.rl.ActorCritic(CartPole(), body, critic_body=nn.Linear(4, 5), critic=critic).judges_late()
+    assert not dz.rl.mlp(CartPole()).judges_late()
+    critic.register_forward_hook(lambda *_: None)
+    assert not dz.rl.ActorCritic(CartPole(), body, critic=critic).judges_late()
