@@ -27,8 +27,11 @@ def together(device: str, console: "Console") -> Generator[str | None]:
 
     cuda = device != "cpu" and torch.cuda.is_available()
     if cuda:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if cuda else "gloo")
+        own = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(own)
+        dist.init_process_group("nccl", device_id=own)
+    else:
+        dist.init_process_group("gloo")
     try:
         console.quiet = console.quiet or dist.get_rank() > 0
         yield f"cuda:{torch.cuda.current_device()}" if cuda else plain

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from denizen.run._snapshots import Group, SnapshotStore
 
 GRAPHS = 12  # kept; a run asks for few lengths
+LAUNCHING = 500_000  # cycles, some 0.3 ms, for which the device waits while the host launches what is to be timed
 WARM_UP = 2  # chunks before capture: compilation, autotuning and lazy initialisation happen there
 
 
@@ -85,6 +86,22 @@ class Capture:
             for row, one in zip(rows, records, strict=True):
                 row[:, begin - start : end - start].copy_(one)
         return self._chunks.take(), rows
+
+    def device_seconds(self, carry: Carry, count: int) -> float:
+        """What `count` steps take the device, whatever the host does before and after; the carry is left untouched.
+
+        Their graphs should exist: recording one would count as well.
+        """
+        self._chunks.load(carry)
+        self._chunks.forget()
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(LAUNCHING)
+        before.record()
+        for begin, end in pieces(0, count, self.longest):
+            self._replay(end - begin, range(0), None)
+        after.record()
+        after.synchronize()
+        return before.elapsed_time(after) / 1e3
 
     def _warm_up(self) -> None:
         self._stream = torch.cuda.Stream()  # torch's own for captures is of whichever device captured first
