@@ -18,6 +18,12 @@ def test_trends_keep_the_latest_and_leave_out_what_is_missing():
     assert len(trend) == 32
 
 
+def test_an_environments_own_measures_are_shown():
+    trends = Trends(["food_ratio"])
+    trends.take({"food_ratio": 0.25})
+    assert trends.rows() == [("food ratio", "0.25", "▁")]
+
+
 def test_a_flat_line_and_a_single_point_are_drawn():
     assert spark([2.0, 2.0, 2.0]) == "▁▁▁"
     assert spark([5.0]) == "▁"

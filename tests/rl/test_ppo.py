@@ -243,6 +243,8 @@ def test_rewards_are_never_clamped_and_metrics_are_those_of_the_rollout():
         now = torch.where(ended[t], 0.0, now)
     assert told["episodes"] == len(totals)
     assert told["return_mean"].item() == pytest.approx(sum(totals) / len(totals))
+    assert told["return_sum"].item() == sum(totals)
+    assert told["reward_mean"].item() == 100.0
     assert told["return_max"].item() == max(totals)
     assert told["return_min"].item() == min(totals)
     assert told["length_mean"].item() == pytest.approx(sum(totals) / len(totals) / 100)

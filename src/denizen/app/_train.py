@@ -283,6 +283,8 @@ def settings_of(command: Train) -> dict[str, Any]:
 
 def run(command: Train, device: str | None, console: "Console") -> int:
     """Train as the command says."""
+    from rich.markup import escape
+
     from denizen.rl import _processes
     from denizen.run._folder import check_free
 
@@ -307,7 +309,9 @@ def run(command: Train, device: str | None, console: "Console") -> int:
         "validate_every": command.validate_every, "progress": not command.quiet, "settings": settings,
         "patience": None if command.patience is None else _patience(command),
     }  # fmt: skip
-    console.print(f"[bold]{command.world_name}[/] by {command.algo}: {made.steps:,} steps, into {root}")
+    options = " ".join(f"{name}={value}" for name, value in settings["world"].items())
+    world = f"[bold]{command.world_name}[/]" + (f" ({escape(options)})" if options else "")
+    console.print(f"{world} by {command.algo}: {made.steps:,} steps, into {root}")
     try:
         results = _trained(command, settings, made, root, given)
     except KeyboardInterrupt as stop:

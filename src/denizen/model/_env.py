@@ -1,6 +1,6 @@
 """Env: a model that takes actions, observes and rewards; written for one world, batched by the engine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -104,6 +104,18 @@ class Env(Model):
     def privileged_input(self, observation: Tensor, privileged: Tensor | None) -> Tensor | None:
         """What the critic gets beside the features: `[batch, k]`, from what was stored; None: nothing."""
         return privileged
+
+    def measures(self, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Further metrics of an update of a training, such as the ratio of two series.
+
+        Args:
+            sums: over all steps of all worlds in it: of each series of (before, now), of `reward`, and `steps`: float32
+                `[]` each, on the device.
+
+        Returns:
+            Float32 `[]` by name.
+        """
+        return {}
 
     def in_place(self, device: torch.device, max_resets: int) -> "InPlace | None":
         """A faster form of a step of many worlds, which changes their tensors; None: there is none.

@@ -17,6 +17,7 @@ from denizen.rl._grpo_training import GroupTraining
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PRECISIONS
 from denizen.rl._schedules import Schedule, check_amounts, value_at
+from denizen.rl._summary import joined
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
 
@@ -245,8 +246,7 @@ class GRPO:
         metrics["advantage_mean"], metrics["flat_groups"] = whole / count.clamp(min=1), flat / groups
         metrics["learning_rate"] = value_at(self.learning_rate, progress)
         metrics["entropy_coefficient"] = value_at(self.entropy_coefficient, progress)
-        metrics.update(training.summary())
-        return metrics
+        return joined(training.worlds.env, metrics, training.summary())
 
     def _epochs(self, training: GroupTraining, learned: dict[str, Tensor], progress: Tensor) -> dict[str, Tensor]:
         rate, entropy = value_at(self.learning_rate, progress), value_at(self.entropy_coefficient, progress)

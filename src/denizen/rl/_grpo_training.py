@@ -16,6 +16,7 @@ from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic, Judged, rows_of
 from denizen.rl._ppo import _FIRST_SCALE, PRECISIONS
 from denizen.rl._rollout import Collector, Memo, Rollout
+from denizen.rl._summary import joined, told
 from denizen.rl._worlds import Worlds
 from denizen.rng import stream_number
 from denizen.run._engine import one_graph, own_code
@@ -149,13 +150,11 @@ class GroupTraining:
         sums = [torch.ones_like(returns).sum(), returns.sum(), fields["valid"].sum(), faulty]
         count, whole, steps, faulty = processes.total(torch.stack([one.to(torch.float32) for one in sums])).unbind()
         summary = {
-            "episodes": count, "return_mean": whole / count, "return_min": processes.least(returns.min()),
+            "episodes": count, "return_sum": whole, "return_mean": whole / count,
+            "return_min": processes.least(returns.min()),
             "return_max": processes.most(returns.max()), "length_mean": steps / count, "faulty": faulty,
         }  # fmt: skip
-        flows = [name for name, kind in self.worlds.env.all_series.items() if kind == "flow"]
-        if flows:
-            summary.update(zip(flows, processes.total(self.rollout.flows).unbind(), strict=True))
-        return summary
+        return joined(self.worlds.env, summary, told(self.worlds.env, self.rollout))
 
     def check(self) -> None:
         """Raise `ModelError` where a check on the device has failed (reads the device)."""

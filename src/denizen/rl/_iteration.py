@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from denizen.errors import InputError
+from denizen.errors import InputError, ModelError
 from denizen.ops import fuse_draws, variant
 
 # Steps in a row of a whole training from which compiling on a CPU pays; fixed, so that a resumed run decides alike.
@@ -98,7 +98,7 @@ class Iteration:
             if self._device.type == "cuda":
                 _put_back(kept)
                 self._capture()
-        except InputError:
+        except (InputError, ModelError):
             raise
         except Exception as error:  # torch raises many types here; all mean: this machine cannot compile
             inner = getattr(error, "inner_exception", error)

@@ -1,7 +1,7 @@
 """The live view of a training: a bar with rate and remaining time, and the latest metrics with their trend."""
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -18,8 +18,12 @@ TREND = 32  # points of a trend
 class Trends:
     """The latest value of each metric and how it came there, in few points."""
 
-    def __init__(self) -> None:
-        self._kept: dict[str, deque[float]] = {name: deque(maxlen=2048) for name, _ in SHOWN}
+    def __init__(self, more: Sequence[str] = ()) -> None:
+        """Args:
+        more: names of further metrics to show.
+        """
+        self._shown = (*SHOWN, *((name, name.replace("_", " ")) for name in more))
+        self._kept: dict[str, deque[float]] = {name: deque(maxlen=2048) for name, _ in self._shown}
 
     def take(self, row: dict[str, Any]) -> None:
         """Take the metrics of an update."""
@@ -31,7 +35,7 @@ class Trends:
     def rows(self) -> list[tuple[str, str, str]]:
         """(name, value, trend) of each metric that there is."""
         told = []
-        for name, words in SHOWN:
+        for name, words in self._shown:
             kept = list(self._kept[name])
             if kept:
                 told.append((words, f"{kept[-1]:.4g}", spark(kept)))
@@ -50,9 +54,16 @@ def spark(values: list[float]) -> str:
 
 @contextmanager
 def live_view(
-    steps: int, show: bool, title: str
+    steps: int, show: bool, title: str, more: Sequence[str] = ()
 ) -> Generator[tuple[Callable[[int], None], Callable[[dict[str, Any]], None]]]:
-    """(function of steps done, function of an update's metrics); shows nothing unless `show`."""
+    """(function of steps done, function of an update's metrics); shows nothing unless `show`.
+
+    Args:
+        steps: to do.
+        show: whether to show anything.
+        title: of the bar.
+        more: names of metrics to show beside the usual ones.
+    """
     if not show or steps == 0:
         yield lambda count: None, lambda row: None
         return
@@ -72,7 +83,7 @@ def live_view(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"),
         TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
     )  # fmt: skip
-    task, trends = bar.add_task(title, total=steps, rate=""), Trends()
+    task, trends = bar.add_task(title, total=steps, rate=""), Trends(more)
 
     def view() -> Group:
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError
-from denizen.model import Discrete, Env
+from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._checks import check_learns
 from denizen.rl._draws import Draws, Minibatches, picked
@@ -19,6 +19,7 @@ from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo_loss import Coefficients, Loss, ppo_loss
 from denizen.rl._rollout import Collector, Memo, Rollout
 from denizen.rl._schedules import Linear, Schedule, check_amounts, value_at
+from denizen.rl._summary import joined, told
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
 from denizen.run._engine import one_graph, own_code
@@ -26,7 +27,6 @@ from denizen.run._engine import one_graph, own_code
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _FIRST_SCALE = 2.0**16  # of the loss in float16, as torch.amp.GradScaler begins
 _ANNEALED = Linear(2.5e-4, 0.0)
-TOLD_ACTIONS = 18  # choices of which metrics tell how often each was made
 LOSS_NAMES = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "gradient_norm")
 
 
@@ -192,33 +192,32 @@ class PPO:
             advantage = normalised(advantage, weight)
         learned = {"advantage": advantage, "target": target, "old_value": old_value, "weight": weight}
         progress = training.updates.to(torch.float32) / training.num_updates
-        means = self._epochs(training, learned, progress)
+        settings = self._settings(progress)
+        means = self._epochs(training, learned, settings)
         training.updates.add_(1)
         metrics = dict(zip(LOSS_NAMES, means.unbind(), strict=True))
-        metrics.update(self._settings(progress))
+        metrics.update(settings)
         metrics["explained_variance"] = _explained(gained.returns, fields["value"], weight)
-        metrics.update(training.summary())
-        return metrics
+        return joined(training.worlds.env, metrics, training.summary())
 
     def _settings(self, progress: Tensor) -> dict[str, Tensor]:
         names = ("learning_rate", "clip", "entropy_coefficient", "entropy_floor")
         return {name: value_at(getattr(self, name), progress) for name in names}
 
-    def _coefficients(self, progress: Tensor) -> Coefficients:
-        now = self._settings(progress)
-        number = torch.full_like(progress, 0.0)
+    def _coefficients(self, now: dict[str, Tensor]) -> Coefficients:
+        like = now["clip"]
         return Coefficients(
             clip=now["clip"], entropy=now["entropy_coefficient"], entropy_floor=now["entropy_floor"],
-            value=number + self.value_coefficient,
-            value_clip=None if self.value_clip is None else number + self.value_clip,
-            floor_penalty=number + self.floor_penalty,
+            value=torch.full_like(like, self.value_coefficient),
+            value_clip=None if self.value_clip is None else torch.full_like(like, self.value_clip),
+            floor_penalty=torch.full_like(like, self.floor_penalty),
         )  # fmt: skip
 
-    def _epochs(self, training: "Training", learned: dict[str, Tensor], progress: Tensor) -> Tensor:
+    def _epochs(self, training: "Training", learned: dict[str, Tensor], settings: dict[str, Tensor]) -> Tensor:
         """Every minibatch of every epoch; means of the losses over those that changed the policy: float32 `[6]`."""
-        coefficients, rate = self._coefficients(progress), value_at(self.learning_rate, progress)
-        stopped = torch.zeros((), dtype=torch.bool, device=progress.device)
-        told: list[Tensor] = []  # summed up at the end: on a GPU every sum of a few numbers is a launch
+        coefficients, rate = self._coefficients(settings), settings["learning_rate"]
+        stopped = torch.zeros((), dtype=torch.bool, device=rate.device)
+        seen: list[Tensor] = []  # summed up at the end: on a GPU every sum of a few numbers is a launch
         stops: list[Tensor] = []
         for epoch in range(self.epochs):
             for part in self._parts(training, learned, epoch):
@@ -227,9 +226,9 @@ class PPO:
                 if self.target_kl is not None:
                     stopped = stopped | (processes.total(loss.kl) > self.target_kl)
                 norm = training.optimizer.step(rate, stopped)
-                told += [loss.policy, loss.value, loss.entropy, loss.kl, loss.clipped, norm]
+                seen += [loss.policy, loss.value, loss.entropy, loss.kl, loss.clipped, norm]
                 stops.append(stopped)
-        rows, counted = torch.stack(told).detach().view(len(stops), -1), ~torch.stack(stops)
+        rows, counted = torch.stack(seen).detach().view(len(stops), -1), ~torch.stack(stops)
         sums = torch.where(counted[:, None], rows, 0.0).sum(0)
         sums[:-1] = processes.total(sums[:-1])  # the norm is of the whole gradient already
         return sums / counted.sum().clamp(min=1)
@@ -331,26 +330,12 @@ class Training:
         some, mean = count > 0, count.clamp(min=1)
         none = torch.full_like(count, torch.nan)
         summary = {
-            "episodes": count, "return_mean": torch.where(some, whole / mean, none),
+            "episodes": count, "return_sum": whole, "return_mean": torch.where(some, whole / mean, none),
             "return_min": torch.where(some, processes.least(least), none),
             "return_max": torch.where(some, processes.most(most), none),
             "length_mean": torch.where(some, steps / mean, none), "waited": waited, "faulty": faulty,
         }  # fmt: skip
-        flows = [name for name, kind in self.worlds.env.all_series.items() if kind == "flow"]
-        if flows:
-            summary.update(zip(flows, processes.total(self.rollout.flows).unbind(), strict=True))
-        space = self.worlds.env.action_space
-        if isinstance(space, Discrete) and space.n <= TOLD_ACTIONS:
-            shares = self._action_shares(space.n).unbind()
-            summary.update({f"action_{number}": share for number, share in enumerate(shares)})
-        return summary
-
-    def _action_shares(self, choices: int) -> Tensor:
-        """How often each action was taken in the last rollout, of all that were: float32 `[choices]`."""
-        action, valid = self.rollout.fields["action"], self.rollout.fields["valid"]
-        taken = (action[..., None] == torch.arange(choices, device=action.device)) & valid[..., None]
-        counts = processes.total(taken.flatten(0, -2).sum(0).to(torch.float32))
-        return counts / counts.sum().clamp(min=1)
+        return joined(self.worlds.env, summary, told(self.worlds.env, self.rollout))
 
     def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
         """Compile what an update is made of, when it is next run; None: no longer.

@@ -22,6 +22,7 @@ from denizen.rl._live import live_view
 from denizen.rl._patience import Patience, Stall
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
+from denizen.rl._summary import measures_of
 from denizen.rl._times import Times
 from denizen.rl._training_folder import METRICS, TrainingFolder, create_together
 from denizen.run._atomic import uninterrupted
@@ -284,8 +285,9 @@ class Loop:
     def _updates(self, iteration: Iteration, progress: bool) -> Generator[None]:
         training, samples = self.training, self.training.algorithm.samples
         show = progress and processes.rank() == 0
-        title, missing = type(training.worlds.env).__name__, (training.num_updates - self.done) * samples
-        with live_view(missing, show, title) as (advance, told), self._writer(told) as writer:
+        env, missing = training.worlds.env, (training.num_updates - self.done) * samples
+        view = live_view(missing, show, type(env).__name__, measures_of(env))
+        with view as (advance, told), self._writer(told) as writer:
             while self.done < training.num_updates and not self._faulty and not self._over:
                 with uninterrupted():  # Ctrl-C waits for the end of the update, where everything fits together
                     metrics = dict(iteration())

@@ -1,6 +1,7 @@
 """Foraging on a torus with food and poison; the rules of FIM43-Redeye/goodharts_law, from a description of them."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -255,6 +256,12 @@ class Foraging(dz.Env):
     def deaths(self, before: Plot, now: Plot) -> Tensor:
         """Whether the step ended a life by hunger or poison."""
         return self.terminated(now).to(torch.int8)
+
+    def measures(self, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Share of food in what was eaten, and the reward for each item eaten; NaN where nothing was."""
+        eaten = sums["food"] + sums["poison"]
+        eaten = torch.where(eaten > 0, eaten, torch.nan)
+        return {"food_ratio": sums["food"] / eaten, "reward_per_consumed": sums["reward"] / eaten}
 
     def in_place(self, device: torch.device, max_resets: int) -> InPlace | None:
         """A step of many worlds as one operation, on devices with Triton."""

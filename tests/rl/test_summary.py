@@ -1,0 +1,62 @@
+"""What a training tells of its worlds: the payload of spec/foraging_ppo.md, section 8, and measures of one's own."""
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen.errors import ModelError
+from denizen.rl._training_folder import read_metrics
+from denizen.zoo.cartpole import CartPole
+from denizen.zoo.foraging import foraging
+
+PAYLOAD = {
+    "policy_loss", "value_loss", "entropy", "explained_variance", *(f"action_{k}" for k in range(8)),
+    "episodes", "return_sum", "return_min", "return_max", "food", "poison", "food_ratio", "reward_per_consumed",
+    "steps_per_second", "steps_per_second_of_4", "steps_per_second_overall",
+    "learning_rate", "clip", "entropy_coefficient", "entropy_floor", "best_score", "step", "steps",
+}  # fmt: skip
+TINY = {"height": 16, "width": 16, "food_range": (30, 60), "poison_range": (30, 60), "steps": 6}
+ALGORITHMS = [dz.PPO(num_envs=8, num_steps=8), dz.GRPO(groups=2, group_size=4, max_steps=6)]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=["ppo", "grpo"])
+def test_the_payload_of_foraging_is_whole_and_that_of_the_rollout(algorithm, tmp_path):
+    env, rewards = foraging("proxy_mortal", **TINY), []
+    plain = type(algorithm).learn
+
+    class Watched(type(algorithm)):
+        def learn(self, training):
+            rewards.append(float(training.rollout.fields["reward"].sum()))
+            return plain(self, training)
+
+    algorithm = Watched(**vars(algorithm))
+    policy = dz.rl.conv(env, channels=(4,), hidden=16, critic_hidden=(8,))
+    dz.train(env, policy, algorithm, 4 * algorithm.samples, device="cpu", folder=tmp_path / "run", progress=False)
+    rows = read_metrics(tmp_path / "run")
+    own = {"value_loss", "explained_variance", "clip", "entropy_floor"}  # GRPO has no critic
+    missing = PAYLOAD - rows[0].keys() - (own if isinstance(algorithm, dz.GRPO) else set())
+    assert not missing
+    assert sum(row["food"] + row["poison"] for row in rows) > 20
+    for row, reward in zip(rows, rewards[-len(rows) :], strict=True):
+        eaten = row["food"] + row["poison"]
+        assert row["food_ratio"] == pytest.approx(row["food"] / eaten)
+        assert row["reward_per_consumed"] == pytest.approx(reward / eaten, rel=1e-5)
+        assert row["return_sum"] == pytest.approx(row["return_mean"] * row["episodes"], nan_ok=True)
+        if isinstance(algorithm, dz.PPO):
+            assert row["reward_mean"] == pytest.approx(reward / algorithm.samples, rel=1e-5)
+
+
+def test_nothing_eaten_is_no_ratio():
+    sums = dict.fromkeys(("food", "poison", "reward", "steps"), torch.zeros(()))
+    assert all(value.isnan() for value in foraging().measures(sums).values())
+
+
+@pytest.mark.parametrize("name", ["entropy", "episodes", "steps", "seconds"])
+def test_a_measure_with_the_name_of_a_metric_is_refused(name):
+    class Clash(CartPole):
+        def measures(self, sums):
+            return {name: sums["reward"]}
+
+    env = Clash()
+    with pytest.raises(ModelError, match=f"Clash has a series or measure '{name}'"):
+        dz.train(env, dz.rl.mlp(env, (4,)), dz.PPO(num_envs=4, num_steps=8), 32, device="cpu", progress=False)
