@@ -19,7 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from denizen import ops
-from denizen.ops import _accumulate, _adam, _conv, _library, _library_tables, _mlp, _rows
+from denizen.ops import _accumulate, _adam, _conv, _library, _library_tables, _mlp, _rows, _two_layers
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
 
@@ -46,7 +46,7 @@ def pretend() -> None:
         return made
 
     JITFunction.run = compile_only
-    for module in (_accumulate, _adam, _conv, _library, _library_tables, _mlp, _rows):
+    for module in (_accumulate, _adam, _conv, _library, _library_tables, _mlp, _rows, _two_layers):
         module.variant = lambda device: "triton"
 
 
@@ -146,8 +146,16 @@ def convolutions() -> None:
     ops.conv_input_gradient(torch.rand(3, 5, 4, 16), torch.rand(9, 8, 16), torch.rand(3, 5, 4, 8))
 
 
+def few_rows() -> None:
+    """What a rollout's step needs."""
+    for rows, inputs, width, count in ((1, 1, 1, 1), (192, 7744, 512, 8), (70, 300, 130, 24)):
+        for dtype in (torch.bfloat16, torch.float16):
+            shapes = (rows, inputs), (width, inputs), (width,), (count, width), (count,)
+            ops.two_layers(*[torch.rand(shape).to(dtype) for shape in shapes])
+
+
 if __name__ == "__main__":
     pretend()
-    for part in (draws, sums, tables, rows, layers, convolutions):
+    for part in (draws, sums, tables, rows, layers, convolutions, few_rows):
         part()
     print(json.dumps(sorted(compiled)))

@@ -27,7 +27,7 @@ def remembering():
 def test_the_rollout_is_the_same(make, monkeypatch):
     found = []
     for late in (False, True):
-        monkeypatch.setattr(_policy, "_launches", lambda tensor, late=late: late)
+        monkeypatch.setattr(_policy, "launches", lambda tensor, late=late: late)
         torch.manual_seed(0)
         policy = make()
         held = dz.rl.PPO(num_envs=4, num_steps=8).init(policy.env, policy, total_steps=10**4, device="cpu")
@@ -44,7 +44,7 @@ def test_the_rollout_is_the_same(make, monkeypatch):
 
 
 def test_code_of_others_is_run_at_every_step(monkeypatch):
-    monkeypatch.setattr(_policy, "_launches", lambda tensor: True)
+    monkeypatch.setattr(_policy, "launches", lambda tensor: True)
 
     class Own(dz.rl.ActorCritic):
         def forward(self, *args, **more):

@@ -129,6 +129,22 @@ def test_a_critic_with_a_layer_of_others_keeps_its_parameters(monkeypatch):
     assert all(a is b for a, b in zip(policy.parameters(), before, strict=True))
 
 
+def test_a_layer_on_top_is_taken_with_the_features(monkeypatch):
+    net, top = pair((2, 5, 9), (8,))[0], nn.Linear(24, 3)
+    given = torch.rand(4, 2, 5, 9)
+    with torch.no_grad():
+        assert net.with_top(given, top) is None
+        monkeypatch.setattr(_planes, "spreads", lambda tensor: True)
+        shown, numbers = net.with_top(given, top)
+        assert torch.equal(shown, net(given))
+        assert torch.equal(numbers, top(shown))
+        assert net.with_top(given, nn.Linear(24, 3, bias=False)) is None
+        assert net.with_top(given, nn.Sequential(top)) is None
+        top.register_forward_hook(lambda *_: None)
+        assert net.with_top(given, top) is None
+    assert net.with_top(given, nn.Linear(24, 3)) is None
+
+
 def test_hooks_on_convolutions_are_called(monkeypatch):
     net, seen = Planes((2, 4, 4), (3,), 8), []
     monkeypatch.setattr("denizen.rl._planes.spreads", lambda tensor: True)
@@ -165,7 +181,7 @@ def test_ppo_learns_the_same_in_either_form(monkeypatch, name, backend):
         monkeypatch.setattr(_policy, "spreads", _planes.spreads)
         monkeypatch.setattr(_critic, "_pays", _planes.spreads)
         monkeypatch.setattr(_value, "_fuses", _planes.spreads)
-        monkeypatch.setattr(_policy, "_launches", _planes.spreads)
+        monkeypatch.setattr(_policy, "launches", _planes.spreads)
         env = RECIPES[name].make_env({})
         policy = dz.rl.conv(env, (4, 8), 16, critic_hidden=(16,))
         algorithm = dz.rl.PPO(num_envs=4, num_steps=4, minibatches=1, learning_rate=1e-3)

@@ -34,3 +34,4 @@ from denizen.ops._reverse_only import sum_fixed as sum_fixed
 from denizen.ops._reverse_only import sum_real as sum_real
 from denizen.ops._rows import backward_sums as backward_sums
 from denizen.ops._rows import first_flagged as first_flagged
+from denizen.ops._two_layers import two_layers as two_layers

@@ -12,6 +12,11 @@ def _pays(tensor: Tensor) -> bool:
     return tensor.is_cuda
 
 
+def launches(tensor: Tensor) -> bool:
+    """Whether a layer of few rows costs what its launch costs."""
+    return tensor.is_cuda
+
+
 class Critic(nn.Sequential):
     """Layers on features with what is privileged beside them.
 

@@ -39,16 +39,32 @@ class Planes(nn.Sequential):
 
     def forward(self, input: Tensor) -> Tensor:
         """Features `[rows, hidden]` of planes `[rows, channels, height, width]`."""
-        own = spreads(input) and self._layers()[1:] and as_it_is(self)
-        return self.spread_out(input) if own else super().forward(input)
+        return self.spread_out(input) if self._spreads(input) else super().forward(input)
+
+    def _spreads(self, input: Tensor) -> bool:
+        return bool(spreads(input) and self._layers()[1:] and as_it_is(self))
 
     def spread_out(self, planes: Tensor) -> Tensor:
         """The form for CUDA; runs everywhere."""
+        planes, weights, biases = self._arguments(planes)
+        return F.relu(_Encoder.apply(planes, *weights, *biases))
+
+    def with_top(self, planes: Tensor, top: nn.Module) -> tuple[Tensor, Tensor] | None:
+        """(features, what a linear layer makes of them), for which no gradient is kept; None where it is not to be."""
+        plain = isinstance(top, nn.Linear) and top.bias is not None and as_it_is(top)
+        if torch.is_grad_enabled() or not plain or not self._spreads(planes):
+            return None
+        planes, (*weights, weight), (*biases, bias) = self._arguments(planes)
+        seen = ops.conv(planes, weights, [bias.to(torch.float32) for bias in biases])[-1].flatten(1)
+        layers = (weight, bias, self._numbers(top, "weight"), self._numbers(top, "bias"))
+        return ops.two_layers(seen, *[tensor.to(planes.dtype) for tensor in layers])
+
+    def _arguments(self, planes: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """(planes in the precision of now, weights, biases)."""
         kind = planes.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else planes.dtype
-        weights = self._held() or self._weights(dtype)
         biases = [self._numbers(layer, "bias") for layer in self._layers()]
-        return F.relu(_Encoder.apply(planes.to(dtype), *weights, *biases))
+        return planes.to(dtype), self._held() or self._weights(dtype), biases
 
     def _layers(self) -> list[nn.Module]:
         """Those with weights: convolutions, then the linear layer."""

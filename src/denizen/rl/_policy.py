@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from denizen import ops
 from denizen.errors import InputError
 from denizen.model import Box, Discrete, Env, Look
-from denizen.rl._critic import Critic
+from denizen.rl._critic import Critic, launches
 from denizen.rl._distributions import Categorical, Distribution, Gaussian
 from denizen.rl._planes import Planes, as_it_is, spreads
 from denizen.rl._value import ValueHead
@@ -20,11 +20,6 @@ from denizen.rl._value import ValueHead
 FIRST_LOG_STD = 0.0
 _SQRT2 = math.sqrt(2)
 _KNOWN = ("torch.nn.modules.", "denizen.")  # modules whose layers are used as layers only
-
-
-def _launches(tensor: Tensor) -> bool:
-    """Whether a layer of few rows costs what its launch costs."""
-    return tensor.is_cuda
 
 
 class Judged(NamedTuple):
@@ -169,6 +164,9 @@ class ActorCritic(nn.Module):
 
     def act(self, given: Tensor, memory: Tensor, action_mask: Tensor | None, first: Tensor | None) -> Judged:
         """`forward` without the critic, of inputs of the network; features are those of the body."""
+        both = self.body.with_top(given, self.actor) if isinstance(self.body, Planes) and self.cell is None else None
+        if both is not None:
+            return Judged(self._actions(both[1], action_mask), both[0], memory)
         shown = self.body(given)
         if self.cell is not None:
             shown, memory = self._remember(shown, memory, first)
@@ -185,7 +183,7 @@ class ActorCritic(nn.Module):
 
     def judges_late(self) -> bool:
         """Whether to `judge` what `act` made of many steps together: on CUDA a critic is some launches in each."""
-        late = self.critic is not None and self.critic_body is None and _launches(self.actor.weight)
+        late = self.critic is not None and self.critic_body is None and launches(self.actor.weight)
         return late and type(self).forward is ActorCritic.forward and as_it_is(self)
 
     def with_value(
