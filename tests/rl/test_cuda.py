@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import denizen as dz
+from denizen import ops
 from denizen._watch import sync_warnings
 from denizen.app._recipes import RECIPES
 from denizen.rl._iteration import Iteration
@@ -69,6 +70,29 @@ def test_a_rule_that_is_broken_is_told_with_its_line_and_bad_actions_leave_the_d
     with pytest.raises(dz.errors.ModelError, match="outside the action space, in world 1 at step 0"):
         worlds.check()
     assert worlds.step(torch.zeros(4, dtype=torch.int64, device="cuda")).valid.all()
+
+
+class Blinding(CartPole):
+    def observe(self, now):
+        return torch.stack([now.x, torch.where(now.time.step == 2, torch.nan, now.speed), now.angle])
+
+    observation_space = dz.rl.Box(-torch.inf, torch.inf, (3,))
+
+
+@pytest.mark.parametrize("most", [None, 3])
+def test_compiled_steps_tell_observations_that_are_not_finite_as_plain_ones_do(most):
+    told = []
+    for backend in (None, "inductor"):
+        worlds = dz.rl.Worlds(Blinding(), 40, device="cuda", max_resets=most)
+        worlds.reset()
+        ops.fuse_draws()
+        worlds._advance.compile(backend)
+        for _ in range(4):
+            worlds.step(torch.ones(40, dtype=torch.int64, device="cuda"))
+        with pytest.raises(dz.errors.ModelError, match="an observation that is not finite, in world 0 at step 1"):
+            worlds.check()
+        told.append(worlds.carry)
+    assert torch.equal(told[0].faults, told[1].faults)
 
 
 def test_an_update_makes_the_host_wait_for_nothing():

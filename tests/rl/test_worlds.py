@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import denizen as dz
+from denizen.zoo.breakout import Breakout
 from denizen.zoo.cartpole import CartPole
 
 
@@ -99,6 +100,11 @@ def test_worlds_that_wait_add_nothing_to_flows():
         assert torch.equal(step.flows["climbed"] > 0, step.valid)
         waited += int((~step.valid).sum())
     assert waited > 0
+
+
+@pytest.mark.parametrize(("env", "most"), [(CartPole(), 20_000), (Breakout(), 2500)])
+def test_how_many_worlds_begin_anew_at_once(env, most):
+    assert dz.rl.Worlds(env, 20_000, device="cpu").max_resets == most
 
 
 def test_worlds_that_waited_when_fewer_began_anew_begin_with_the_others():

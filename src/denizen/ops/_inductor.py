@@ -94,6 +94,7 @@ def fuse_draws() -> bool:
         return False
     try:
         from torch._inductor import config, ir, lowering
+        from torch._inductor.virtualized import V
         from torch._inductor.virtualized import ops as inner
     except ImportError:
         return False
@@ -102,10 +103,14 @@ def fuse_draws() -> bool:
     _teach_draw_mask(ir, lowering, inner)
     _teach_draw_words(ir, lowering, inner)
     _teach_wrap(ir, lowering, inner)
-    _teach_columns(ir, lowering)
+    _teach_columns(ir, lowering, V)
     # Compiled graphs are cached on disk by what they compute, which does not show how these are written.
     written = (
-        "".join(ptx(0, hazard) for hazard in (True, False)) + ptx_word(0) + CONSTRAINTS + str(WRAPS) + str(COLUMNS)
+        "".join(ptx(0, hazard) for hazard in (True, False))
+        + ptx_word(0)
+        + CONSTRAINTS
+        + str(WRAPS)
+        + f"{COLUMNS} one by one"
     )
     config.unsafe_marked_cacheable_functions["denizen.lowerings"] = hashlib.sha256(written.encode()).hexdigest()
     return True
@@ -200,13 +205,30 @@ def _teach_wrap(ir: Any, lowering: Any, inner: Any) -> None:
     lowering.lowerings[target] = lower
 
 
-def _teach_columns(ir: Any, lowering: Any) -> None:
+def _teach_columns(ir: Any, lowering: Any, graph: Any) -> None:
     """Few float32 columns side by side (an observation) are stored by the kernel that computes them.
 
-    By itself inductor computes, or reads, all of them for each entry, in a kernel of its own.
+    By itself inductor computes, or reads, all of them for each entry, in a kernel of its own. Who asks for one of them,
+    as a check of a row does, gets what was computed, where reading what was stored would be a kernel of its own too.
     """
     target = torch.ops.aten.cat.default
     usual = lowering.lowerings[target]
+
+    class Columns(lowering.TensorBox):  # type: ignore[misc, name-defined]  # a class given as a value
+        """Columns that are stored side by side and can still be had one by one."""
+
+        columns: Any = ()
+
+        def make_loader(self) -> Any:
+            stored, columns = super().make_loader(), self.columns
+            if graph.graph.mutated_buffers:  # then what a column was computed from may be something else by now
+                return stored
+
+            def load(index: Any) -> Any:
+                row, column = index
+                return stored(index) if getattr(column, "free_symbols", ()) else columns[int(column)]([row, 0])
+
+            return load
 
     def lower(inputs: Any, dim: int = 0) -> Any:
         sizes = [one.get_size() for one in inputs]
@@ -218,6 +240,9 @@ def _teach_columns(ir: Any, lowering: Any) -> None:
             or inputs[0].get_device().type != "cuda"
         ):
             return usual(inputs, dim)
-        return lowering.TensorBox(ir.ConcatKernel.create(inputs, 1))
+        loaders = [one.make_loader() for one in inputs]
+        box = Columns(ir.ConcatKernel.create(inputs, 1))
+        box.columns = loaders
+        return box
 
     lowering.lowerings[target] = lower

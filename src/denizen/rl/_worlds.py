@@ -18,6 +18,7 @@ from denizen.run._device import choose, make_current
 LEAST_RESETS = 64  # below that many rows a gather saves nothing
 LEAST_NUMBERS = 2**15  # likewise for so many numbers of state in all rows
 FEW_ROWS, FEW_NUMBERS = 256, 2**18  # likewise: to find out which lives end takes longer than to begin all anew
+TINY = 8  # likewise for any number of rows of so few numbers
 
 
 @dataclasses.dataclass
@@ -110,9 +111,9 @@ class Worlds:
         seed: of the random numbers.
         device: None: CUDA where there is a device that works, else the CPU. One of several GPUs, ``"cuda:1"``, becomes
             the current one of the process.
-        max_resets: resets in one step at most; None: an eighth of the worlds, and at least 64 or as many as have
-            32,768 numbers of state, or up to 256 with 262,144. Only that many fresh worlds are computed in a step. 0:
-            one life in each world, which waits from its end on.
+        max_resets: resets in one step at most; None: all worlds where each has at most 8 numbers of state, else an
+            eighth of them, and at least 64 or as many as have 32,768 numbers of state, or up to 256 with 262,144. Only
+            that many fresh worlds are computed in a step. 0: one life in each world, which waits from its end on.
         params: parameters that differ between worlds, each with a leading axis of `num_envs`.
         worlds: numbers of the worlds, which with the seed fix their random numbers; None: 0, 1, … Worlds of one number
             that get the same actions are the same.
@@ -169,6 +170,8 @@ class Worlds:
         values = {name: value[0] for name, value in self.values.items()}
         leaves = self._flat.begin(self.keys[0], values, self.keys.new_zeros(()))
         numbers = max(1, sum(leaf.numel() for leaf in leaves))
+        if numbers <= TINY:
+            return self.num_envs
         return max(usual, LEAST_NUMBERS // numbers, min(FEW_ROWS, FEW_NUMBERS // numbers))
 
     # --- use ----------------------------------------------------------------------------------------------------------
