@@ -3,7 +3,8 @@
     python benchmarks/simulate_gpu.py [--parts check sizes …] [--out RESULT.json] [--show]
 
 Parts: check (bits), sizes (the goals), scaling (10^4 to 10^8 agents), active (cost against the share that is active),
-host (the same work on this machine's CPU), cold (a process from import to the first steps, without and with a cache).
+worlds (together, by how many go in a group), host (the same work on this machine's CPU), cold (a process from import to
+the first steps, without and with a cache).
 Times are milliseconds a step; SEIR over a whole epidemic of 100 steps, COVID over its first 23 days. The last two run
 on a machine without a GPU, too.
 """
@@ -17,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -218,6 +220,51 @@ def active(show: bool) -> dict[str, Any]:
     return rows
 
 
+def worlds(show: bool) -> dict[str, Any]:
+    """Worlds together: a sum over neighbours and a SEIR step, microseconds a world, by how many go in a group.
+
+    Bits are compared with groups of one.
+    """
+    from denizen.ops import _cuda_neighbours
+
+    rows: dict[str, Any] = {}
+    for n, count in ((37_518, 64), (1_000_000, 16), (8_400_000, 4)):
+        torch.cuda.empty_cache()
+        graph = _cuda.random_graph(n, 10)
+        arrays = (graph.in_ptr, graph.in_idx, graph.out_ptr, graph.out_idx)
+        sizes = [1 << k for k in range(count.bit_length()) if 1 << k <= count]
+        where = (torch.rand(count, n, device="cuda") < 0.5).to(torch.int8)
+        for share, way in ((0.01, "push"), (0.1, "push"), (0.3, "push"), (0.3, "pull")):
+            values = (torch.rand(count, n, device="cuda") < share).to(torch.int8)
+            total, first, times = torch.zeros(count, n, dtype=torch.uint8, device="cuda"), None, {}
+            for size in sizes:
+                call = lambda: ops.add_counts(total, None, values, where, None, *arrays)  # noqa: E731, B023
+                with ops.direction(way), patch.object(_cuda_neighbours, "_group", lambda *_, size=size: size):
+                    total.zero_()
+                    call()
+                    first = total.clone() if first is None else first
+                    assert torch.equal(total, first), (n, share, way, size)
+                    times[size] = _cuda.event_us(call) / count
+            rows[f"{way} of {share:.0%}, {n:,} x {count}"] = times
+        chosen, first, times = _cuda_neighbours._group(total, values), None, {}
+        model = SEIR(graph)
+        for size in sorted({1, chosen, count}):
+            with patch.object(_cuda_neighbours, "_group", lambda *_, size=size: size):
+                run = _cuda.captured(model, count)
+                run.extend(STEPS - 6)
+                first = run["susceptible"] if first is None else first
+                assert torch.equal(run["susceptible"], first), (n, size)
+                times[size] = _cuda.replay_ms(run, STEPS, times=3) * 1e3 / count
+            del run
+        times["alone"] = _cuda.replay_ms(_cuda.captured(model), STEPS, times=3) * 1e3
+        rows[f"SEIR, {n:,} x {count}"] = times
+        for name in rows:
+            if name.endswith(f"{n:,} x {count}"):
+                told = "  ".join(f"{size}: {us:.2f}" for size, us in rows[name].items())
+                print(f"{name:32s} by default {chosen:2d};  {told}", flush=True)
+    return rows
+
+
 HERE = Path(__file__).resolve().parent
 PATHS = f"import sys; sys.path[:0] = {[str(HERE.parent / 'src'), str(HERE)]}"
 
@@ -315,7 +362,7 @@ def cold(show: bool) -> dict[str, Any]:
     return rows
 
 
-PARTS = {"check": check, "sizes": sizes, "scaling": scaling, "active": active, "host": host, "cold": cold}
+PARTS = {part.__name__: part for part in (check, sizes, scaling, active, worlds, host, cold)}
 
 
 def main() -> None:

@@ -109,6 +109,29 @@ def test_any_number_of_worlds(tools: Any) -> None:
         tools.both(ops.draw_mask, torch.rand(worlds, 37), True, tools.empty, key, tools.step, 2)
 
 
+@pytest.mark.parametrize("together", [1, 2, 5])
+def test_worlds_in_groups(tools: Any, monkeypatch: pytest.MonkeyPatch, together: int) -> None:
+    """Of one world, of a few with a last group that is smaller, of all."""
+    kernels = pytest.importorskip("denizen.ops._cuda_neighbours", exc_type=ImportError)
+    worlds, agents = 5, 130
+    graph, weighted = tools.random_graph(agents, 250), tools.random_graph(agents, 250, weighted=True)
+    values, masks = mask(worlds, agents), mask(worlds, agents)
+    monkeypatch.setattr(kernels, "_group", lambda *scattered: min(together, len(scattered[0])))
+    for where in (None, masks[:1], masks):
+        sums(tools, graph, values, where)
+    sums(tools, weighted, 5 * values, masks[:1])
+    sums(tools, graph, values[:1], None)
+
+
+def test_worlds_go_together_while_they_fit_the_cache() -> None:
+    kernels = pytest.importorskip("denizen.ops._cuda_neighbours", exc_type=ImportError)
+    masks, bytes_ = (torch.zeros(16, 1_000_000, dtype=dtype) for dtype in (torch.int8, torch.uint8))
+    assert kernels._group(masks, bytes_) == 16
+    assert kernels._group(masks, bytes_.int()) == 6
+    assert kernels._group(masks.double()) == 3
+    assert kernels._group(torch.zeros(2, 30_000_000, dtype=torch.int8)) == 1
+
+
 def test_a_large_number_of_worlds(tools: Any) -> None:
     """CUDA launches at most 65,535 blocks along the second axis of a grid."""
     worlds, graph, weighted = 65_537, tools.random_graph(3, 7), tools.random_graph(3, 7, weighted=True)
