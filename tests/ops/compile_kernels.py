@@ -19,7 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from denizen import ops
-from denizen.ops import _accumulate, _adam, _conv, _library, _library_tables, _mlp, _rows, _two_layers
+from denizen.ops import _accumulate, _adam, _conv, _library, _library_tables, _mlp, _packed, _rows, _two_layers
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
 
@@ -46,7 +46,7 @@ def pretend() -> None:
         return made
 
     JITFunction.run = compile_only
-    for module in (_accumulate, _adam, _conv, _library, _library_tables, _mlp, _rows, _two_layers):
+    for module in (_accumulate, _adam, _conv, _library, _library_tables, _mlp, _packed, _rows, _two_layers):
         module.variant = lambda device: "triton"
 
 
@@ -107,6 +107,9 @@ def rows() -> None:
         ops.backward_sums(torch.rand(1, count), torch.rand(1, count))
         ops.backward_sums(torch.rand(7, count), torch.rand(7, count))
         flat = [torch.rand(count) for _ in range(4)]
+        for bits in (1, 2, 4):
+            packed = torch.empty(3, -(-count * bits // 8), dtype=torch.uint8)
+            ops.pack(torch.zeros(3, count, dtype=torch.int8), bits, packed)
         for norm in (None, 0.5):
             ops.adam(
                 *flat, torch.zeros(()), torch.tensor(0.1), torch.tensor(False), max_norm=norm, betas=(0.9, 0.999),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import denizen as dz
 from denizen.errors import CapacityError, DataError, InputError, StorageError
 from denizen.model import plain
+from denizen.model._kinds import StageKind
 from denizen.run import Snapshots, _narrow, _zarr, load, resume
 from denizen.run._blocks import Blocks
 from denizen.run._folder import RunFolder
@@ -150,22 +151,45 @@ def test_snapshots_of_nobody(tmp_path):
 # --- narrow -----------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.integers(0, 2**32))
-def test_bits_give_back_the_mask(shape, seed):
-    mask = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.int8)
-    form = _narrow.Form("int8", _narrow.BITS, shape[-1])
-    bits, bad = _narrow.narrow(form, mask)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.integers(0, 2**32), st.sampled_from([*_narrow.PACKED]))
+def test_packed_codes_are_given_back(shape, seed, stored):
+    form = _narrow.Form("int8", stored, shape[-1])
+    codes = torch.randint(0, 1 << form.bits, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.int8)
+    packed, bad = _narrow.narrow(form, codes)
     assert bad is None
-    assert tuple(bits.shape) == form.shape(tuple(shape))
-    assert torch.equal(bits, torch.from_numpy(np.packbits(mask.numpy(), axis=-1, bitorder="little")))
-    assert torch.equal(_narrow.widen(form, bits.numpy()), mask)
+    assert tuple(packed.shape) == form.shape(tuple(shape))
+    assert torch.equal(packed, by_hand(codes, form.bits))
+    assert torch.equal(_narrow.widen(form, packed.numpy()), codes)
 
 
-def test_bits_of_a_slice():
-    mask = torch.randint(0, 2, (3, 17), dtype=torch.int8)
-    for part in (mask[:, 1:9], mask[1:], mask.flatten()[3:11], mask.T):
-        bits, _ = _narrow.narrow(_narrow.Form("int8", _narrow.BITS, part.shape[-1]), part)
-        assert torch.equal(bits, torch.from_numpy(np.packbits(part.numpy(), axis=-1, bitorder="little")))
+def by_hand(codes, bits):
+    """Packed as the guide says."""
+    each = 8 // bits
+    rows = np.pad(codes.numpy(), [(0, 0)] * (codes.dim() - 1) + [(0, -codes.shape[-1] % each)])
+    parts = rows.reshape(*rows.shape[:-1], rows.shape[-1] // each, each).astype(np.int64)
+    return torch.from_numpy((parts << np.arange(0, 8, bits)).sum(axis=-1).astype(np.uint8))
+
+
+@pytest.mark.parametrize("stored", _narrow.PACKED)
+def test_packed_codes_of_a_slice(stored):
+    form = _narrow.Form("int8", stored)
+    codes = torch.randint(0, 1 << form.bits, (3, 17), dtype=torch.int8)
+    for part in (codes[:, 1:9], codes[1:], codes.flatten()[3:11], codes.T):
+        packed, _ = _narrow.narrow(dataclasses.replace(form, size=part.shape[-1]), part)
+        assert torch.equal(packed, by_hand(part, form.bits))
+
+
+@pytest.mark.parametrize(
+    ("levels", "stored"), [(2, "bits"), (3, "2 bits"), (5, "4 bits"), (16, "4 bits"), (17, "int8")]
+)
+def test_stages_take_the_bits_of_their_levels(levels, stored):
+    kind = StageKind(axes=("agents",), levels=tuple(map(str, range(levels))))
+    codes = torch.randint(0, levels, (2, 9), dtype=torch.int8)
+    form = _narrow.chosen(None, {"stage": kind}, {"stage": codes})["stage"]
+    assert form.stored == stored
+    assert torch.equal(_narrow.widen(form, _narrow.narrow(form, codes)[0].numpy()), codes)
+    assert _narrow.chosen({"stage": torch.int8}, {"stage": kind}, {"stage": codes})["stage"].stored == "int8"
+    assert _narrow.chosen(None, {"stage": kind}, {"stage": torch.rand(2, 9, levels)})["stage"].stored == "float32"
 
 
 NARROW = {"alive": None, "seen": torch.int8, "age": torch.uint8, "weight": torch.float16, "grass": torch.bfloat16}
@@ -225,7 +249,7 @@ def test_whole_numbers_that_do_not_fit():
         ({"alve": None}, "did you mean 'alive'"),
         ({"age": torch.float16}, r"int32 values and cannot be stored as torch.float16; expected None \(as it is\)"),
         ({"weight": torch.int8}, "one of torch.float16, torch.bfloat16, torch.float32"),
-        ({"alive": torch.int32}, "masks as bits"),
+        ({"alive": torch.int32}, "packed into bits"),
         ({"age": "uint8"}, "torch.uint8"),
     ],
 )
@@ -267,7 +291,7 @@ def test_a_folder_leaves_nothing_in_memory(tmp_path):
     assert run._snapshots.nbytes == run._snapshots.ring.nbytes + run._snapshots.sink.nbytes
     assert run._snapshots.sink.nbytes < 4 << 20
     kept = dz.simulate(Farm(), 30, snapshots=Snapshots(1))
-    assert kept._snapshots.sink.nbytes > 31 * 500
+    assert kept._snapshots.sink.nbytes > 31 * 450
     kept.save(tmp_path / "k")
     assert kept._snapshots.sink.nbytes <= run._snapshots.sink.nbytes
     equal(kept.snapshots, dict(run.snapshots.items()))

@@ -1,7 +1,8 @@
 """How fields are narrowed on the device before they are copied, and widened again when they are read.
 
-Masks become bits, eight agents to a byte. Other fields are stored as they are, or in a dtype of fewer bytes that the
-author names. What would not fit is flagged on the device; the flag is read at the end of a chunk.
+Masks become bits, eight agents to a byte; stages of up to 4 levels share a byte by fours, of up to 16 by twos. Other
+fields are stored as they are, or in a dtype of fewer bytes that the author names. What would not fit is flagged on the
+device; the flag is read at the end of a chunk.
 """
 
 import dataclasses
@@ -12,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from denizen import ops
 from denizen.errors import DataError, InputError, nearest
 
-BITS = "bits"
+PACKED = {"bits": 1, "2 bits": 2, "4 bits": 4}  # bits of an entry
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 WHOLES = (torch.int8, torch.uint8, torch.int16, torch.int32)
 # What NumPy and Zarr lack is stored as its bits: those of a bfloat16 are the upper half of a float32's.
-HOSTED = {"bfloat16": "int16", BITS: "uint8"}
-GATHER = 0x0102040810204080  # times eight bytes of 0 or 1: their bits meet in the highest byte, the first one lowest
+HOSTED = {"bfloat16": "int16", **dict.fromkeys(PACKED, "uint8")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Form:
 
     Attributes:
         dtype: the state's, for example ``"int8"``; what is read has it again.
-        stored: ``"bits"``, or the dtype that is stored.
-        size: entries of the last axis, where it is stored as bits; else 0.
+        stored: ``"bits"``, ``"2 bits"`` or ``"4 bits"`` an entry, or the dtype that is stored.
+        size: entries of the last axis, where several share a byte; else 0.
     """
 
     dtype: str
@@ -44,17 +45,27 @@ class Form:
     @property
     def checked(self) -> bool:
         """Whether values may not fit."""
-        return self.stored not in (self.dtype, BITS)
+        return self.stored != self.dtype and not self.bits
+
+    @property
+    def bits(self) -> int:
+        """Of an entry, where several share a byte; else 0."""
+        return PACKED.get(self.stored, 0)
 
     @property
     def wanted(self) -> torch.dtype | None:
         """What `Snapshots.fields` says to get this form."""
-        dtype = None if self.stored == BITS else getattr(torch, self.stored)
+        dtype = None if self.bits else getattr(torch, self.stored)
         return dtype if dtype in (*FLOATS, *WHOLES) else None
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """As stored, of a field `[worlds, …]`."""
-        return (*shape[:-1], -(-self.size // 8)) if self.stored == BITS else shape
+        return (*shape[:-1], self.width) if self.bits else shape
+
+    @property
+    def width(self) -> int:
+        """Bytes of the last axis, where several entries share one."""
+        return -(-self.size * self.bits // 8)
 
 
 def chosen(fields: Any, kinds: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Form]:
@@ -77,22 +88,29 @@ def chosen(fields: Any, kinds: Mapping[str, Any], tensors: Mapping[str, Tensor])
     for name in names:
         if name not in kinds:
             raise InputError(f"snapshots: unknown field {name!r}; {nearest(name, kinds)}")
-    return {name: _form(name, named.get(name), kinds[name].name, tensors[name]) for name in names}
+    return {name: _form(name, named.get(name), kinds[name], tensors[name]) for name in names}
 
 
-def _form(name: str, wanted: Any, kind: str, tensor: Tensor) -> Form:
-    dtype = _name(tensor.dtype)
+def _form(name: str, wanted: Any, kind: Any, tensor: Tensor) -> Form:
+    dtype, packed = _name(tensor.dtype), _packed(kind, tensor)
     if wanted is None:
-        bits = kind == "mask" and tensor.dtype == torch.int8 and tensor.dim() > 1
-        return Form(dtype, BITS, tensor.shape[-1]) if bits else Form(dtype, dtype)
+        return Form(dtype, packed, tensor.shape[-1]) if packed else Form(dtype, dtype)
     family = FLOATS if tensor.dtype.is_floating_point else WHOLES
     valid = [other for other in family if other.itemsize <= tensor.dtype.itemsize]
     if wanted not in valid:
         raise InputError(
             f"snapshots: field {name!r} holds {dtype} values and cannot be stored as {wanted}; expected None (as it "
-            f"is{', masks as bits' if kind == 'mask' else ''}) or one of {', '.join(map(str, valid))}"
+            f"is{f', packed into {packed}' if packed else ''}) or one of {', '.join(map(str, valid))}"
         )
     return Form(dtype, _name(wanted))
+
+
+def _packed(kind: Any, tensor: Tensor) -> str | None:
+    """The closest packing of a field with few values; None for others, and for shares of a relaxed run."""
+    if tensor.dtype != torch.int8 or tensor.dim() < 2:
+        return None
+    values = {"mask": 2, "stage": len(getattr(kind, "levels", ()))}.get(kind.name, 0)
+    return next((name for name, bits in PACKED.items() if 0 < values <= 1 << bits), None)
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -104,22 +122,13 @@ def narrow(form: Form, tensor: Tensor) -> tuple[Tensor, Tensor | None]:
 
     The result may share memory with `tensor`.
     """
-    if form.stored == BITS:
-        return _bits(tensor), None
+    if form.bits:
+        packed = tensor.new_empty(form.shape(tuple(tensor.shape)), dtype=torch.uint8)
+        ops.pack(tensor, form.bits, packed)
+        return packed, None
     stored = tensor.to(getattr(torch, form.stored))
     bad = _misfit(tensor, stored) if form.checked else None
     return (stored.view(torch.int16) if form.stored == "bfloat16" else stored), bad
-
-
-def _bits(mask: Tensor) -> Tensor:
-    """uint8 `[…, ceil(n / 8)]` from int8 `[…, n]` of 0 and 1; bit k of byte j is entry 8 j + k."""
-    if mask.numel() == 0:
-        return mask.new_zeros(*mask.shape[:-1], -(-mask.shape[-1] // 8), dtype=torch.uint8)
-    eights = torch.nn.functional.pad(mask, (0, -mask.shape[-1] % 8)) if mask.shape[-1] % 8 else mask
-    eights = eights.contiguous()
-    if eights.storage_offset() % 8:
-        eights = eights.clone()
-    return (eights.view(torch.int64) * GATHER).view(torch.uint8)[..., 7::8]
 
 
 def _misfit(tensor: Tensor, stored: Tensor) -> Tensor:
@@ -132,12 +141,20 @@ def _misfit(tensor: Tensor, stored: Tensor) -> Tensor:
 def widen(form: Form, values: np.ndarray) -> Tensor:
     """A field in the state's dtype, from what is stored."""
     dtype = getattr(torch, form.dtype)
-    if form.stored == BITS:
-        return torch.from_numpy(np.unpackbits(values, axis=-1, count=form.size, bitorder="little")).to(dtype)
+    if form.bits:
+        return torch.from_numpy(_unpacked(values, form)).to(dtype)
     values = np.ascontiguousarray(values)
     if form.stored == "bfloat16":
         return torch.from_numpy(values).view(torch.bfloat16).to(dtype)
     return torch.from_numpy(values).to(dtype)
+
+
+def _unpacked(values: np.ndarray, form: Form) -> np.ndarray:
+    if form.bits == 1:
+        return np.unpackbits(values, axis=-1, count=form.size, bitorder="little")
+    places = np.arange(0, 8, form.bits, dtype=np.uint8)
+    codes = values[..., None] >> places & np.uint8((1 << form.bits) - 1)
+    return np.ascontiguousarray(codes.reshape(*values.shape[:-1], values.shape[-1] * places.size)[..., : form.size])
 
 
 def checked_form(dtype: str, stored: str, size: int, where: str) -> Form:
@@ -147,6 +164,7 @@ def checked_form(dtype: str, stored: str, size: int, where: str) -> Form:
         DataError: not one that denizen writes.
     """
     names = {_name(known) for known in (*FLOATS, *WHOLES)} | {"int64", "float64", "bool"}
-    if dtype not in names or stored not in (names | {BITS}):
-        raise DataError(f"{where} is {dtype!r} stored as {stored!r}, expected dtypes of torch or 'bits'")
+    if dtype not in names or stored not in (names | set(PACKED)):
+        known = ", ".join(map(repr, PACKED))
+        raise DataError(f"{where} is {dtype!r} stored as {stored!r}, expected dtypes of torch, or one of {known}")
     return Form(dtype, stored, size)

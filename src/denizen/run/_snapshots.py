@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from denizen import ops
 from denizen.errors import CapacityError, InputError, nearest
 from denizen.model import State, plain
 from denizen.run._atomic import uninterrupted
@@ -17,6 +18,7 @@ from denizen.run._narrow import Form, chosen, narrow, widen
 from denizen.run._ring import Pack, Ring
 from denizen.run._writer import Sink, Writer, arrays
 
+APART = 1 << 20  # entries from which a launch for each snapshot costs less than one pass more over all of them
 GROUP_BYTES = 64 << 20  # of fields that a group of snapshots keeps on the device, before they are narrowed
 
 
@@ -28,7 +30,8 @@ class Snapshots:
         every: steps between snapshots; the first is the initial state.
         fields: names of fields, or None for all; or a mapping from names to the dtype to store, None for as it is.
             Fewer fields and narrower dtypes make smaller files and less traffic. Masks are stored as bits, eight
-            agents to a byte, unless a dtype is given. What is read has the state's dtype again.
+            agents to a byte, stages in the 2 or 4 bits that their levels take, unless a dtype is given. What is read
+            has the state's dtype again.
         slots: buffers in host memory between the device and what writes; None takes 2 to 32, by size. Where all are
             full the simulation waits.
 
@@ -151,6 +154,10 @@ class SnapshotStore:
         for form, target, column in zip(self.forms.values(), pack.tensors, zip(*taken, strict=True), strict=True):
             if form.stored == form.dtype and len(column) > 1:
                 torch.stack(column, out=target)
+                continue
+            if form.bits and column[0].numel() >= APART:
+                for one, place in zip(column, target, strict=True):
+                    ops.pack(one, form.bits, place)
                 continue
             stored, bad = narrow(form, torch.stack(column) if len(column) > 1 else column[0][None])
             target.copy_(stored)

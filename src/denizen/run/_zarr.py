@@ -19,7 +19,7 @@ from denizen.errors import DataError, DenizenError, StorageError
 from denizen.run._atomic import digest, sync, uninterrupted
 from denizen.run._blocks import CHUNK_BYTES, META, Blocks, create_group
 from denizen.run._manifest import Taken
-from denizen.run._narrow import BITS, Form
+from denizen.run._narrow import Form
 
 FOLDER = "snapshots"
 EACH = 512  # snapshots to a chunk at most
@@ -241,7 +241,7 @@ class StoredSnapshots:
         with _readable(self._root):
             self._blocks = [Blocks.opened(self._root / name) for name in taken.fields]
             for form, block in zip(taken.forms, self._blocks, strict=True):
-                packed = form.stored == BITS and block.shape[-1] != -(-form.size // 8)
+                packed = form.bits and block.shape[-1] != form.width
                 if block.shape[0] != worlds or block.length() < len(taken.steps) or packed:
                     raise DataError(f"{block.path} does not hold {worlds} replicates × {len(taken.steps)} snapshots")
                 if block.dtype.name != form.hosted:
