@@ -155,8 +155,9 @@ class SnapshotStore:
             if form.stored == form.dtype and len(column) > 1:
                 torch.stack(column, out=target)
                 continue
-            if form.bits and column[0].numel() >= APART:
-                for one, place in zip(column, target, strict=True):
+            if form.bits:
+                apart = column[0].numel() >= APART
+                for one, place in zip(column, target, strict=True) if apart else [(torch.stack(column), target)]:
                     ops.pack(one, form.bits, place)
                 continue
             stored, bad = narrow(form, torch.stack(column) if len(column) > 1 else column[0][None])
