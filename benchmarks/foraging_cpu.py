@@ -23,7 +23,7 @@ import torch
 from _report import commit, load_average, now, save, spread
 from torch import nn
 
-from denizen.app._train import build
+from denizen.app._build import build
 from denizen.rl._iteration import Iteration
 
 WORLDS, STEPS, EPOCHS, FLOP, ORIGINAL = 32, 16, 4, 288.9e6, 247.0

@@ -75,7 +75,7 @@ def learn(name, seeds, device, scale):
 
 def make(case, seed, device, scale):
     """Environment, policy, algorithm and steps, as `denizen train` makes them."""
-    from denizen.app._train import build
+    from denizen.app._build import build
 
     precise = {"precision": "bfloat16"} if case.world == "foraging" and device != "cpu" else {}
     return build({

@@ -23,8 +23,8 @@ from torch.profiler import ProfilerActivity, profile
 
 import denizen as dz
 from denizen._watch import counting
+from denizen.app._build import build
 from denizen.app._recipes import RECIPES
-from denizen.app._train import build
 from denizen.ops import fuse_draws
 from denizen.rl._iteration import Iteration
 from denizen.zoo.cartpole import CartPole

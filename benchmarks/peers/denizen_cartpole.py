@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 
-from denizen.app._train import build
+from denizen.app._build import build
 from denizen.rl._iteration import Iteration
 
 

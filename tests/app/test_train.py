@@ -118,6 +118,20 @@ def test_wrong_words_are_named(denizen, tmp_path, words, told):
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_parameter_of_the_world_follows_a_schedule_also_after_a_resume(denizen, tmp_path):
+    words = ["train", "fruits", "--steps", "1600", "--set", "num_envs=4", "num_steps=100", "--policy", "hidden=8"]
+    assert denizen(*words, "--world", "spawn_prob=0.2:0.8", "--out", "one")[0] == 0
+    assert [round(row["param_spawn_prob"], 5) for row in read_metrics(tmp_path / "one")] == [0.2, 0.35, 0.5, 0.65]
+    assert denizen("resume", "one")[0] == 0
+    assert denizen("evaluate", "one", "--worlds", "4")[0] == 0
+    code, _, err = denizen("evaluate", "one", "--worlds", "4", "--world", "spawn_prob=0:1")
+    assert code == 2
+    assert "nothing is trained here; give one value" in err
+    code, _, err = denizen(*words, "--world", "width=10:20")
+    assert code == 2
+    assert "START:END is for parameters" in err
+
+
 def test_values_are_read_by_type():
     read = fill(
         PPO, {"num_envs": "4k", "clip": "0.2:0.1", "value_clip": "none", "normalise_advantages": "false"}, "--set"

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from denizen import ops
-from denizen.app._train import build
+from denizen.app._build import build
 
 
 def recorded(world: str, count: int) -> tuple[GraphModule, list[Tensor]]:

@@ -7,6 +7,7 @@ from denizen.rl import _train, _worlds
 from denizen.zoo.breakout import Breakout
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.foraging import foraging
+from denizen.zoo.fruits import fruits
 from denizen.zoo.pendulum import Pendulum
 
 PPO = {"num_envs": 8, "num_steps": 8}
@@ -63,6 +64,15 @@ def test_an_iteration_reads_nothing_on_the_host_and_moves_nothing(name, guard):
     with guard:
         go()
         go()
+
+
+def test_a_curriculum_is_decided_on_the_device(guard):
+    params = {"spawn_prob": dz.rl.Earned(0.1, 0.7, score=-100.0, lives=1)}
+    for algorithm in (dz.PPO(**PPO), dz.GRPO(**GRPO)):
+        go = iteration(fruits, lambda env: dz.rl.mlp(env, (8,)), algorithm, params=params)
+        with guard:
+            go()
+            go()
 
 
 def test_the_budget_sees_a_read_within_it(guard):

@@ -113,14 +113,14 @@ def trained(settings: dict[str, Any], seed: int, folder: Path, *, device: str | 
     """Train into a folder, or go on there; nothing where that is done.
 
     Args:
-        settings: as `_train.build` takes them.
+        settings: as `_build.build` takes them.
         seed: of the training.
         folder: of the training.
         device: None: as `dz.train` chooses.
         show: a bar.
         **given: what else `dz.train` takes.
     """
-    from denizen.app._train import build
+    from denizen.app._build import build
     from denizen.app._trained import clear_unsaved
     from denizen.rl import resume, train
     from denizen.rl._training_folder import read_manifest
@@ -130,12 +130,12 @@ def trained(settings: dict[str, Any], seed: int, folder: Path, *, device: str | 
         return
     made = build(settings, seed)
     if known is not None and known["checkpoint"] is not None:
-        resume(folder, made.env, made.policy, made.algorithm, device=device, progress=show)
+        resume(folder, made.env, made.policy, made.algorithm, device=device, params=made.params, progress=show)
         return
     clear_unsaved(folder)
     train(
         made.env, made.policy, made.algorithm, made.steps, seed=seed, device=device, folder=folder, progress=show,
-        settings=settings, **given,
+        settings=settings, params=made.params, **given,
     )  # fmt: skip
 
 

@@ -121,7 +121,7 @@ class Learners:
 
     def _outcome(self, world: str, arm: str, seed: int, folder: Path) -> Outcome:
         """Of a training, which is done where it is missing."""
-        from denizen.app._train import build
+        from denizen.app._build import build
         from denizen.app._trained import load
         from denizen.rl import evaluate
         from denizen.rl._training_folder import read_metrics

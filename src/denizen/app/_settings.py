@@ -3,9 +3,12 @@
 import dataclasses
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from denizen.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from denizen.rl import Linear
 
 
 def pairs(groups: Sequence[Sequence[str]], flag: str) -> dict[str, str]:
@@ -57,6 +60,17 @@ def guess(value: Any) -> Any:
         except ValueError:
             continue
     return value
+
+
+def schedule(value: Any) -> "Linear | None":
+    """The schedule that a text START:END means; None where it means something else."""
+    from denizen.rl import Linear
+
+    try:
+        ends = [float(part) for part in value.split(":")] if isinstance(value, str) else []
+    except ValueError:
+        return None
+    return Linear(*ends) if 2 <= len(ends) <= 4 else None
 
 
 def whole(text: str) -> int:

@@ -2,15 +2,14 @@
 
 import dataclasses
 import datetime
-import math
 import tomllib
 import typing
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
+from denizen.app._build import SHORT, Made, build
 from denizen.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ A --config file holds the same words, with tables for pairs:
     set: Pairs = ()
     """Settings of the algorithm, for example num_envs=64 learning_rate=3e-4:0 value_clip=none."""
     world: Pairs = ()
-    """Options of the world, for example mode=proxy."""
+    """Options of the world, for example mode=proxy; START:END for a parameter that changes with the training."""
     policy: Pairs = ()
     """Options of the policy: hidden=64,64 memory_size=0 head=popart shared=true activation=tanh."""
     seed: Annotated[int, arg(metavar="N")] = 0
@@ -107,10 +106,6 @@ A --config file holds the same words, with tables for pairs:
 PAIRS = ("set", "world", "policy")
 SWITCHES = ("together", "tensorboard", "quiet")
 KEPT = ("world_name", "algo", "steps", "total_epochs", *PAIRS)
-SHORT = {
-    "ppo": {"batch_size": "num_envs", "max_steps": "num_steps"},
-    "grpo": {"batch_size": "group_size", "max_steps": "max_steps"},
-}  # flags that stand for settings
 
 
 def from_file(path: Path) -> Train:
@@ -169,94 +164,6 @@ def _with_file(command: Train) -> Train:
         rest = tuple(text for group in begun for text in group if text.partition("=")[0] not in given)
         changes[name] = (rest, *groups)
     return dataclasses.replace(command, **changes)
-
-
-@dataclasses.dataclass(frozen=True)
-class Made:
-    """What a command means: environment, policy, algorithm and number of steps."""
-
-    env: Any
-    policy: Any
-    algorithm: Any
-    steps: int
-
-
-def build(settings: Mapping[str, Any], seed: int) -> Made:
-    """Everything that a training needs, from what a command or a manifest says.
-
-    Args:
-        settings: `world_name`, `algo`, `steps` or `total_epochs`, and `set`, `world`, `policy` as mappings of texts.
-        seed: of the first weights.
-
-    Raises:
-        ConfigError: something does not fit.
-    """
-    from denizen import rl
-    from denizen.app._recipes import recipe
-    from denizen.app._settings import fill, guess, whole
-
-    chosen = recipe(settings["world_name"])
-    env = chosen.make_env({name: guess(value) for name, value in settings["world"].items()})
-    algorithms = {name: getattr(rl, name.upper()) for name in ("ppo", "grpo") if hasattr(rl, name.upper())}
-    known = _dividing({**chosen.settings.get(settings["algo"], {}), **settings["set"]}, settings)
-    algorithm = fill(algorithms[settings["algo"]], known, "--set")
-    policy = _policy(chosen, env, settings["policy"], seed)
-    epochs = settings.get("total_epochs")
-    if epochs is not None:
-        if epochs < 1:
-            raise ConfigError(f"--total-epochs {epochs}: expected a whole number, at least 1")
-        return Made(env, policy, algorithm, epochs * algorithm.samples)
-    try:
-        steps = chosen.steps if settings["steps"] is None else whole(str(settings["steps"]))
-    except ValueError as error:
-        raise ConfigError(
-            f"--steps {settings['steps']}: expected a whole number such as 500000, 500k or 50M"
-        ) from error
-    return Made(env, policy, algorithm, steps)
-
-
-def _dividing(known: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe's number of minibatches, or the most of them that divide a batch which flags made smaller."""
-    from denizen.app._settings import guess
-
-    sizes = [guess(known[name]) for name in SHORT[settings["algo"]].values() if name in known]
-    if settings["algo"] == "grpo":  # minibatches take an equal share of each group
-        sizes = [guess(known.get("group_size", 0))]
-    if "minibatches" not in known or "minibatches" in settings["set"] or not all(isinstance(s, int) for s in sizes):
-        return known
-    return {**known, "minibatches": math.gcd(known["minibatches"], math.prod(sizes))}
-
-
-def _policy(chosen: Any, env: Any, given: Mapping[str, str], seed: int) -> Any:
-    from torch import nn
-
-    from denizen import rl
-    from denizen.app._settings import guess
-
-    options = {**chosen.policy_options, **given}
-    takes = {
-        "mlp": ("hidden", "activation", "shared", "head", "memory_size"),
-        "conv": ("channels", "hidden", "critic_hidden", "head"),
-    }
-    named = {"activation": {"tanh": nn.Tanh, "relu": nn.ReLU}, "head": {"popart": rl.PopArt, "plain": rl.ValueHead}}
-    read: dict[str, Any] = {}
-    for name, value in options.items():
-        if name not in takes[chosen.policy]:
-            raise ConfigError(f"--policy {name}={value}: unknown; {nearest(name, takes[chosen.policy])}")
-        if name in named:
-            if value not in named[name]:
-                raise ConfigError(f"--policy {name}={value}: expected {' or '.join(named[name])}")
-            read[name] = named[name][value]
-        elif name in ("hidden", "channels", "critic_hidden") and not (name == "hidden" and chosen.policy == "conv"):
-            try:
-                read[name] = tuple(int(part) for part in str(value).split(","))
-            except ValueError as error:
-                raise ConfigError(
-                    f"--policy {name}={value}: expected widths with commas between, such as 64,64"
-                ) from error
-        else:
-            read[name] = guess(value)
-    return getattr(rl, chosen.policy)(env, seed=seed, **read)
 
 
 def settings_of(command: Train) -> dict[str, Any]:
@@ -334,7 +241,7 @@ def _trained(command: Train, settings: dict[str, Any], made: Made, root: Path, g
     if command.together and command.seeds > 1:
         return train_seeds(
             made.env, lambda seed: build(settings, seed).policy, made.algorithm, made.steps, seeds=seeds, folder=root,
-            **given,
+            params=made.params, **given,
         )  # fmt: skip
     results: list[Any] = []
     for seed in seeds:
@@ -342,7 +249,7 @@ def _trained(command: Train, settings: dict[str, Any], made: Made, root: Path, g
         folder = root if command.seeds == 1 else root / f"seed-{seed}"
         results.append(train(
             made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, sinks=_sinks(command, folder),
-            **given,
+            params=made.params, **given,
         ))  # fmt: skip
     return results
 

@@ -69,8 +69,8 @@ def load(path: Path, best: bool, world: Sequence[Sequence[str]] = ()) -> Saved:
         ConfigError: an option that the world does not take, or that the policy does not fit.
         DataError: there is none, it is damaged, or it was not begun by `denizen train`.
     """
+    from denizen.app._build import build
     from denizen.app._settings import pairs
-    from denizen.app._train import build
     from denizen.rl._training_folder import TrainingFolder
 
     folder = TrainingFolder.open(path)
@@ -79,6 +79,8 @@ def load(path: Path, best: bool, world: Sequence[Sequence[str]] = ()) -> Saved:
         raise DataError(f"{path} was not begun by `denizen train`; use dz.rl.resume and dz.rl.evaluate from Python")
     changes = pairs(world, "--world")
     made = build({**settings, "world": {**settings["world"], **changes}}, folder.manifest["seed"])
+    for name in changes.keys() & made.params.keys():
+        raise ConfigError(f"--world {name}={changes[name]}: nothing is trained here; give one value")
     tensors = folder.load("best" if best else "checkpoint")
     weights = {name.removeprefix("policy."): t for name, t in tensors.items() if name.startswith("policy.")}
     try:
@@ -123,8 +125,9 @@ def to_json(path: Path, content: Any) -> None:
 
 def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
     """Go on with a training, or with those of several seeds that are not finished."""
+    from denizen.app._build import build
     from denizen.app._together import together
-    from denizen.app._train import build, tell
+    from denizen.app._train import tell
     from denizen.rl import Patience, resume, train
     from denizen.rl import _processes as processes
     from denizen.rl._training_folder import read_manifest
@@ -138,7 +141,9 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
                 raise DataError(f"{folder} was not begun by `denizen train`; use dz.rl.resume from Python")
             made = build(manifest["settings"], manifest["seed"])
             console.print(f"{folder}: {described(manifest)}, {manifest['status']}")
-            results.append(resume(folder, made.env, made.policy, made.algorithm, device=chosen, progress=not quiet))
+            results.append(resume(
+                folder, made.env, made.policy, made.algorithm, device=chosen, params=made.params, progress=not quiet
+            ))  # fmt: skip
         for seed in _not_begun(found) if found != [path] else ():  # of several within the folder
             settings = manifest["settings"]
             made, folder = build(settings, seed), path / f"seed-{seed}"
@@ -148,7 +153,7 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
             results.append(train(
                 made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, settings=settings,
                 device=chosen, compile=manifest["compile"], validate_every=manifest["validate_every"],
-                patience=patience, progress=not quiet,
+                patience=patience, params=made.params, progress=not quiet,
             ))  # fmt: skip
         first = processes.rank() == 0
     if first:

@@ -4,6 +4,7 @@ from denizen.model import Box as Box
 from denizen.model import Discrete as Discrete
 from denizen.model import Env as Env
 from denizen.model import Look as Look
+from denizen.rl._curriculum import Earned as Earned
 from denizen.rl._distributions import Categorical as Categorical
 from denizen.rl._distributions import Gaussian as Gaussian
 from denizen.rl._draws import Draws as Draws

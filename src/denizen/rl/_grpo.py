@@ -11,6 +11,7 @@ from denizen.errors import InputError, nearest
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._checks import check_learns
+from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._grpo_advantage import ADVANTAGES, SCALES, group_advantages
 from denizen.rl._grpo_loss import ESTIMATORS, LOSSES, SUMS, Settings, Terms, grpo_loss, weights
 from denizen.rl._grpo_training import GroupTraining
@@ -167,7 +168,8 @@ class GRPO:
             total_steps: steps of worlds to come in all, which schedules go by; rounded up to whole updates.
             seed: of worlds, actions and shuffles; the policy's first weights are the policy's own.
             device: None: CUDA where there is a device that works, else the CPU.
-            params: parameters that differ between groups, each with a leading axis of `groups`.
+            params: parameters that differ between groups, each with a leading axis of `groups`, or that change: a
+                `Linear` or an `Earned`.
             reference: of the KL; None: the policy as it is now.
 
         Raises:
@@ -177,7 +179,7 @@ class GRPO:
         share, size = self.groups // processes.size(), self.group_size
         groups = range(processes.rank() * share, (processes.rank() + 1) * share)
         each = {}
-        for name, value in (params or {}).items():
+        for name, value in first_values(env, params, self.groups).items():
             told = torch.as_tensor(value, dtype=torch.float32)
             if told.dim() == 0 or told.shape[0] != self.groups:
                 raise InputError(
@@ -191,7 +193,8 @@ class GRPO:
 
         starts = worlds_of([group for group in groups for _ in range(size)])
         worlds = starts if self.shared_stream else worlds_of(range(groups.start * size, groups.stop * size))
-        return GroupTraining(self, worlds, starts, policy, -(-total_steps // self.samples), seed, reference, groups)
+        num_updates, curriculum = -(-total_steps // self.samples), Curriculum(params, worlds, starts)
+        return GroupTraining(self, worlds, starts, policy, num_updates, seed, reference, groups, curriculum)
 
     def _check(self, env: Env, policy: Any, total_steps: Any, seed: Any, reference: Any) -> None:
         if not isinstance(policy, ActorCritic):
@@ -218,10 +221,11 @@ class GRPO:
             Metrics, float32 `[]` each, on the device.
         """
         training.refresh(self.refresh_reference)
+        training.curriculum.begin(training.progress)
         training.begin()
         with training.policy.prepared(PRECISIONS[self.precision]):
             training.collector.collect(training.memo, training.rollout)
-        return self.learn(training)
+        return training.curriculum.end(self.learn(training))
 
     def learn(self, training: GroupTraining) -> dict[str, Tensor]:
         """Learn from the rollout that the training holds."""
@@ -237,7 +241,7 @@ class GRPO:
         if self.drop_flat_groups:
             judged = used & ~training.ungrouped(gained.flat[None, :, None].expand_as(gained.advantage))
         learned = {"advantage": training.ungrouped(gained.advantage), "used": used, "judged": judged}
-        progress = training.updates.to(torch.float32) / training.num_updates
+        progress = training.progress
         metrics = self._epochs(training, learned, progress)
         training.updates.add_(1)
         whole = torch.where(used, learned["advantage"], 0.0).sum()

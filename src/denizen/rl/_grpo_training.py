@@ -10,6 +10,7 @@ from torch import Tensor
 
 from denizen import ops
 from denizen.rl import _processes as processes
+from denizen.rl._curriculum import Curriculum
 from denizen.rl._draws import Draws
 from denizen.rl._grpo_loss import Terms
 from denizen.rl._optimizer import FlatAdam
@@ -62,10 +63,10 @@ class GroupTraining:
 
     def __init__(
         self, algorithm: "GRPO", worlds: Worlds, starts: Worlds, policy: ActorCritic, num_updates: int, seed: int,
-        reference: ActorCritic | None, groups: range,
+        reference: ActorCritic | None, groups: range, curriculum: Curriculum,
     ) -> None:  # fmt: skip
         self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
-        self._starts, self.groups, device = starts, groups, worlds.device
+        self._starts, self.groups, self.curriculum, device = starts, groups, curriculum, worlds.device
         self.policy = policy.to(device).train()
         self.reference = None if not algorithm.beta else _frozen(reference or policy).to(device)
         self._dtype, self._device = PRECISIONS[algorithm.precision], device
@@ -142,6 +143,11 @@ class GroupTraining:
         groups, actors = len(self.groups), self.worlds.env.num_actors or 1
         return field.unflatten(1, (groups, actors)).transpose(2, 3).flatten(1, 3)
 
+    @property
+    def progress(self) -> Tensor:
+        """Share of the updates that are done: float32 `[]`."""
+        return self.updates.to(torch.float32) / self.num_updates
+
     def summary(self) -> dict[str, Tensor]:
         """Of the last rollout: lives, flows, faults; of all processes."""
         fields = self.rollout.fields
@@ -168,7 +174,7 @@ class GroupTraining:
         if self.reference is not None:
             held.update({f"reference.{name}": tensor for name, tensor in self.reference.state_dict().items()})
         held["updates"] = self.updates
-        return held
+        return {**held, **self.curriculum.tensors()}
 
 
 def _frozen(policy: ActorCritic) -> ActorCritic:

@@ -12,6 +12,7 @@ from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._checks import check_learns
+from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Draws, Minibatches, picked
 from denizen.rl._gae import advantages, normalised
 from denizen.rl._optimizer import FlatAdam
@@ -126,7 +127,7 @@ class PPO:
             total_steps: steps of worlds to come in all, which schedules go by; rounded up to whole updates.
             seed: of worlds, actions and shuffles; the policy's first weights are the policy's own.
             device: None: CUDA where there is a device that works, else the CPU.
-            params: parameters that differ between worlds, as `Worlds` takes them.
+            params: parameters that differ between worlds, as `Worlds` takes them, or change: a `Linear` or an `Earned`.
 
         Raises:
             InputError: an argument does not fit.
@@ -138,13 +139,13 @@ class PPO:
             raise InputError(f"PPO.init: total_steps={total_steps!r}, expected a whole number, at least 1")
         if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
             raise InputError(f"PPO.init: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")
-        here = self._share(env, policy)
-        if params is not None and here.stop - here.start != self.num_envs:
-            params = {name: torch.as_tensor(value)[here.start : here.stop] for name, value in params.items()}
+        here, values = self._share(env, policy), first_values(env, params, self.num_envs)
+        if len(here) != self.num_envs:
+            values = {name: torch.as_tensor(value)[here.start : here.stop] for name, value in values.items()}
         worlds = Worlds(
-            env, len(here), seed=seed, device=device, max_resets=self.max_resets, params=params, worlds=here
+            env, len(here), seed=seed, device=device, max_resets=self.max_resets, params=values, worlds=here
         )
-        return Training(self, worlds, policy, -(-total_steps // self.samples), seed)
+        return Training(self, worlds, policy, -(-total_steps // self.samples), seed, Curriculum(params, worlds))
 
     def _share(self, env: Env, policy: ActorCritic) -> range:
         """Numbers of the worlds of this process; raises `InputError` where worlds cannot be shared out."""
@@ -173,9 +174,10 @@ class PPO:
         Returns:
             Metrics, float32 `[]` each, on the device.
         """
+        training.curriculum.begin(training.progress)
         with training.policy.prepared(PRECISIONS[self.precision]):
             training.collector.collect(training.memo, training.rollout)
-        return self.learn(training)
+        return training.curriculum.end(self.learn(training))
 
     def learn(self, training: "Training") -> dict[str, Tensor]:
         """Learn from the rollout that the training holds."""
@@ -282,10 +284,14 @@ class Training:
         rollout: the last one.
         updates: int64 `[]` on the device: updates done.
         num_updates: updates to come in all, which schedules go by.
+        curriculum: of the worlds' parameters.
     """
 
-    def __init__(self, algorithm: PPO, worlds: Worlds, policy: ActorCritic, num_updates: int, seed: int) -> None:
+    def __init__(
+        self, algorithm: PPO, worlds: Worlds, policy: ActorCritic, num_updates: int, seed: int, curriculum: Curriculum
+    ) -> None:
         self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
+        self.curriculum = curriculum
         self.policy = policy.to(worlds.device).train()
         device = worlds.device
         dtype = PRECISIONS[algorithm.precision]
@@ -318,6 +324,11 @@ class Training:
         if self._dtype == torch.float32:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, self._dtype, cache_enabled=False)
+
+    @property
+    def progress(self) -> Tensor:
+        """Share of the updates that are done: float32 `[]`."""
+        return self.updates.to(torch.float32) / self.num_updates
 
     def summary(self) -> dict[str, Tensor]:
         """Of the last rollout: lives that ended, flows, worlds that waited, faults; of all processes."""
@@ -359,7 +370,7 @@ class Training:
         held.update({f"optimizer.{name}": tensor for name, tensor in self.optimizer.tensors().items()})
         held.update({f"memo.{k}": tensor for k, tensor in enumerate(self.memo.tensors())})
         held["updates"] = self.updates
-        return held
+        return {**held, **self.curriculum.tensors()}
 
 
 def _explained(returns: Tensor, value: Tensor, weight: Tensor) -> Tensor:

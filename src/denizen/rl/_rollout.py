@@ -132,7 +132,7 @@ class Collector:
         env = worlds.env
         self._cuts = env.time_limit is not None or type(env).truncated is not Env.truncated
         self._actors = env.num_actors or 1
-        self._step = Recorded(self._next, policy, in_place=worlds.in_place)
+        self._step = Recorded(self._next, policy, worlds.given, in_place=worlds.in_place)
         self._value, self._ends = Recorded(self._last_value, policy), Recorded(self._values_of_ends, policy)
         self._values = Recorded(self._late_values, policy)
 

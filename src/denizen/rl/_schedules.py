@@ -27,9 +27,7 @@ class Linear:
     until: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("start", "end"):
-            if not _finite(getattr(self, name)):
-                raise InputError(f"Linear({name}={getattr(self, name)!r}): expected a finite number")
+        check_finite(self, "start", "end")
         if not 0 <= self.begin < self.until <= 1:
             raise InputError(f"Linear(begin={self.begin}, until={self.until}): expected 0 <= begin < until <= 1")
 
@@ -44,6 +42,13 @@ Schedule = float | Linear
 
 def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_finite(owner: Any, *names: str) -> None:
+    """Raise `InputError` where a setting is no finite number."""
+    for name in names:
+        if not _finite(getattr(owner, name)):
+            raise InputError(f"{type(owner).__name__}({name}={getattr(owner, name)!r}): expected a finite number")
 
 
 def check_amounts(owner: Any, *names: str, schedule: bool = False) -> None:

@@ -15,6 +15,7 @@ from denizen.errors import DataError, InputError, ModelError, nearest
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._best import Best
+from denizen.rl._curriculum import described
 from denizen.rl._evaluate import Evaluation, evaluate
 from denizen.rl._grpo import GRPO
 from denizen.rl._iteration import Iteration
@@ -102,7 +103,8 @@ def train(
         validate_every: updates between evaluations on separate worlds, whose mean return then tells the best policy;
             None: the mean return of training, smoothed, does.
         validation: arguments of `evaluate`: num_envs, max_steps, greedy, seed.
-        params: parameters that differ between worlds.
+        params: parameters that differ between worlds, each with a leading axis of them, or change with the training: a
+            `Linear` or an `Earned`. Validation goes by the environment's own.
         compile: False: eager; True: compiled, and captured on CUDA; None: on CUDA, and on a CPU in long trainings.
         sinks: where metrics go as well: see `denizen.tools.MetricsWriter`.
         progress: show a bar.
@@ -138,7 +140,7 @@ def new_loop(
         "env": fingerprint(training.worlds.env), "algorithm": describe(algorithm), "policy": _shapes(policy),
         "seed": seed, "total_steps": total_steps, "device": training.worlds.device.type, "compile": compile,
         "validate_every": validate_every, "validation": dict(validation or {}), "samples": algorithm.samples,
-        "patience": None if patience is None else dataclasses.asdict(patience),
+        "patience": None if patience is None else dataclasses.asdict(patience), "params": described(params),
     }  # fmt: skip
     kept = None if folder is None else create_together(folder, facts, settings, training.worlds.device)
     return Loop(training, kept, validate_every, dict(validation or {}), sinks, patience)
@@ -173,8 +175,8 @@ def resume(
         env, policy, total_steps=known["total_steps"], seed=known["seed"], device=device, params=params
     )
     given = {"env": fingerprint(training.worlds.env), "algorithm": describe(algorithm), "policy": _shapes(policy)}
-    for name, value in given.items():
-        if known[name] != value:
+    for name, value in {**given, "params": described(params)}.items():
+        if known.get(name, value) != value:  # a training before denizen kept them tells no params
             raise InputError(
                 f"resume: the {name} differs from that of the training in {folder}; {_difference(known[name], value)}"
             )

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from denizen import ops
-from denizen.errors import InputError, ModelError, nearest
+from denizen.errors import InputError, ModelError
 from denizen.model import Discrete, Env, FlatEnv, InPlace, Look
 from denizen.rl._checks import check_worlds, prove
+from denizen.rl._given import Given
 from denizen.rl._recorded import Recorded
 from denizen.rng import MAX_SEED
 from denizen.run._device import choose, make_current
@@ -99,6 +100,7 @@ class Worlds:
         num_envs: number of worlds.
         max_resets: worlds that can be reset in one step; others wait, masked, and are reset first come by position.
         carry: the present states; None before `reset`.
+        given: holds the parameters that differ between worlds.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class Worlds:
         if len(numbers) != num_envs or min(numbers) < 0 or max(numbers) > MAX_SEED:
             raise InputError(f"Worlds: worlds has {len(numbers)} numbers, expected {num_envs} of 0 to {MAX_SEED}")
         self.keys = torch.tensor([[seed, number] for number in numbers], device=target)
-        self.values = self._values(params or {})
+        self.given = Given(self.env, num_envs, params or {}, target)
         self._flat = FlatEnv(self.env, torch.arange(self.env.num_agents, device=target))
         self.max_resets = min(num_envs, self._usual_resets() if max_resets is None else max_resets)
         self._everywhere = torch.arange(num_envs, device=target)
@@ -145,22 +147,10 @@ class Worlds:
         self.carry: Carry | None = None
         self._proved = False
 
-    def _values(self, params: Mapping[str, Any]) -> dict[str, Tensor]:
-        values = {}
-        for name, value in params.items():
-            spec = self.env.params.get(name)
-            if spec is None:
-                known = nearest(name, self.env.params)
-                raise InputError(f"Worlds: params has {name!r}, which {type(self.env).__name__} has not; {known}")
-            tensor = torch.as_tensor(value, dtype=torch.float32, device=self.device)
-            if tensor.shape != (self.num_envs, *spec.shape):
-                raise InputError(
-                    f"Worlds: params[{name!r}] has shape {tuple(tensor.shape)}, expected "
-                    f"{(self.num_envs, *spec.shape)}: one for each world"
-                )
-            spec.check(tensor, f"Worlds: params[{name!r}]")
-            values[name] = tensor
-        return values
+    @property
+    def values(self) -> dict[str, Tensor]:
+        """Parameters that differ between worlds, each `[worlds, …]`."""
+        return self.given.values()
 
     def _usual_resets(self) -> int:
         """An eighth of the worlds, or more where fresh worlds cost less than finding out which of them are needed."""
