@@ -20,31 +20,80 @@ WORDS = [
 ]  # fmt: skip
 
 
-def call(folder, *words):
+def call(folder, *words, program=("-m", "denizen")):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "denizen"]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *program]
     return subprocess.run(
         [sys.executable, *launch, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
     )
 
 
-@pytest.mark.timeout(150)
-def test_two_processes_equal_one_and_only_the_first_writes(tmp_path):
-    done = call(tmp_path, *WORDS, "--out", "two")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "two\n"
-    done = subprocess.run([sys.executable, "-m", "denizen", *WORDS, "--out", "one"], cwd=tmp_path, check=True)
-    one, two = (load_file(next((tmp_path / name / "checkpoints").glob("update-*"))) for name in ("one", "two"))
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    """What one process learns: its folder."""
+    folder = tmp_path_factory.mktemp("alone") / "one"
+    subprocess.run([sys.executable, "-m", "denizen", *WORDS, "--out", str(folder)], check=True)
+    return folder
+
+
+def last(folder):
+    """The tensors of the last save."""
+    return load_file(next((folder / "checkpoints").glob("update-*")))
+
+
+def equal_policies(one, two):
+    assert one.keys() - two.keys() == {name for name in one if name.startswith("memo.")}
     for name in one:
         if name.startswith(("policy.", "best.")):
             assert torch.allclose(one[name], two[name], atol=1e-6), name
+
+
+@pytest.mark.timeout(150)
+def test_two_processes_equal_one_and_only_the_first_writes(one, tmp_path):
+    done = call(tmp_path, *WORDS, "--out", "two")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "two\n"
+    rows = [read_metrics(folder) for folder in (one, tmp_path / "two")]
+    one, two = last(one), last(tmp_path / "two")
+    equal_policies(one, two)
     assert read_manifest(tmp_path / "two")["status"] == "finished"
-    rows = [read_metrics(tmp_path / name) for name in ("one", "two")]
     assert [row["step"] for row in rows[1]] == [1, 2, 3, 4]
     for mine, theirs in zip(*rows, strict=True):
         for name in ("episodes", "return_mean", "return_max", "explained_variance", "value_loss", "entropy"):
             assert mine[name] == pytest.approx(theirs[name], abs=1e-5), name
     assert torch.equal(torch.cat([two["rank0.memo.0"], two["rank1.memo.0"]]), one["memo.0"])
+
+
+FAULTY = """
+import runpy, sys
+from denizen.rl import PPO, _training_folder
+
+_training_folder.SECONDS, _training_folder.SHARE = 0.0, float("inf")  # a save is always due
+update = PPO.update
+
+
+def faulty(ppo, training):
+    if int(training.updates) == 2:
+        raise RuntimeError("the third update fails")
+    return update(ppo, training)
+
+
+PPO.update = faulty
+runpy.run_module("denizen", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.timeout(150)
+def test_two_processes_save_when_due_and_go_on_from_there(one, tmp_path):
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    done = call(tmp_path, *WORDS, "--out", "two", program=["faulty.py"])
+    assert done.returncode != 0
+    assert "the third update fails" in done.stderr
+    assert read_manifest(tmp_path / "two")["updates"] == 2
+    done = call(tmp_path, "resume", "two", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert [row["step"] for row in read_metrics(tmp_path / "two")] == [1, 2, 3, 4]
+    equal_policies(last(one), last(tmp_path / "two"))
 
 
 @pytest.mark.timeout(150)

@@ -30,7 +30,7 @@ from denizen.run._atomic import uninterrupted
 from denizen.run._fingerprint import describe, fingerprint
 from denizen.tools import JsonLines, MetricsWriter
 
-SAVES = 20  # of a training by several processes, which must agree on when
+LOOKS = 100  # of several processes at whether to save, on which they must agree
 VALIDATION = ("num_envs", "max_steps", "greedy", "seed")  # what it may give `evaluate`
 SMOOTHING = 0.9  # by which the score of the policy follows the mean return of an update
 
@@ -297,18 +297,28 @@ class Loop:
                     self._judge(metrics)
                     writer.log(self.done, {"steps": self.done * samples, **metrics})
                 advance(samples)
-                if self._due():
+                if self._looks():
                     writer.flush()
                     self._check()
-                    self._save("running")
+                    self._save_if_due()
                     self._over = self.stall is not None and bool(self.stall.over)
                 yield
 
-    def _due(self) -> bool:
-        """Whether to save: as time goes by; of several processes, which must do so together, at fixed updates."""
+    def _looks(self) -> bool:
+        """Whether to look at what may end the training, and to save: as time goes by; of several processes, which must
+        do so together, at fixed updates.
+        """
         if processes.size() == 1:
             return self.folder is not None and self.folder.due()
-        return self.done % max(1, self.training.num_updates // SAVES) == 0
+        return self.done % max(1, self.training.num_updates // LOOKS) == 0
+
+    def _save_if_due(self) -> None:
+        """Save; of several processes, if the first one's clock says so."""
+        if processes.size() > 1:
+            due = torch.full_like(self.score, float(self.folder is not None and self.folder.due()))
+            if not bool(processes.total(due) > 0):
+                return
+        self._save("running")
 
     def _writer(self, told: Any) -> MetricsWriter:
         files = (
