@@ -1,6 +1,8 @@
 """`denizen watch --gif FILE.mp4`: frames go to ffmpeg; without it the way out is told before anything is played."""
 
+import subprocess
 import sys
+import types
 
 import pytest
 import torch
@@ -35,6 +37,33 @@ def test_every_frame_goes_to_ffmpeg_in_order(tmp_path, ffmpeg):
 
 def test_without_ffmpeg_the_way_out_is_told(denizen, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     code, _, err = denizen("watch", "run", "--gif", "game.mp4")
     assert code == 2
-    assert "install it" in " ".join(err.split())
+    assert "pip install 'denizen[film]'" in " ".join(err.split())
+
+
+def test_the_programs_own_place_comes_first_then_the_extras(ffmpeg, monkeypatch, tmp_path):
+    carrier = types.ModuleType("imageio_ffmpeg")
+    carrier.get_ffmpeg_exe = lambda: "carried"
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", carrier)
+    assert _watch._ffmpeg() == str(tmp_path / "bin/ffmpeg")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert _watch._ffmpeg() == "carried"
+
+    def none():
+        raise RuntimeError
+
+    carrier.get_ffmpeg_exe = none
+    with pytest.raises(InputError, match="install it"):
+        _watch._ffmpeg()
+
+
+def test_what_the_extra_carries_writes_a_film(monkeypatch, tmp_path):
+    carrier = pytest.importorskip("imageio_ffmpeg")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    pictures = [torch.full((7, 5, 3), 20 * number, dtype=torch.uint8) for number in range(6)]
+    _watch._write(tmp_path / "game.mp4", pictures, 15.0)
+    done = subprocess.run([carrier.get_ffmpeg_exe(), "-i", tmp_path / "game.mp4"], capture_output=True, text=True)
+    assert "Video: h264" in done.stderr
+    assert "yuv420p" in done.stderr

@@ -36,7 +36,7 @@ examples:
     steps: Annotated[int, arg(metavar="N")] = 200
     """Steps to show."""
     gif: Annotated[Path | None, arg(metavar="FILE.gif|FILE.mp4", help_behavior_hint="")] = None
-    """Write an animation rather than show it in the terminal; an MP4 by the program ffmpeg."""
+    """Write an animation rather than show it in the terminal; an MP4 by the program ffmpeg or the extra film."""
     window: FlagCreatePairsOff[bool] = False
     """Show it in a window, which space pauses, right steps, up and down speed, Esc closes."""
     frames_per_second: Annotated[float, arg(metavar="N")] = 15.0
@@ -65,11 +65,8 @@ examples:
             raise InputError(f"--steps {self.steps}: expected a whole number, at least 1")
         if self.gif is not None and self.gif.suffix not in (".gif", ".mp4"):
             raise InputError(f"--gif {self.gif}: expected a name that ends in .gif or .mp4")
-        if self.gif is not None and self.gif.suffix == ".mp4" and shutil.which("ffmpeg") is None:
-            raise InputError(
-                f"--gif {self.gif}: the program ffmpeg, which writes MP4, was not found; install it (apt install "
-                f"ffmpeg, brew install ffmpeg, conda install ffmpeg), or name a .gif"
-            )
+        if self.gif is not None and self.gif.suffix == ".mp4":
+            _ffmpeg()  # before anything is played
         if not self.frames_per_second > 0:
             raise InputError(f"--frames-per-second {self.frames_per_second}: expected a number above 0")
         saved = _trained.load(_trained.folders(self.run)[0], self.best, self.world)
@@ -127,11 +124,23 @@ def _write(path: Path, pictures: list[Any], speed: float) -> None:
     images[0].save(path, save_all=True, append_images=images[1:], duration=1000 / speed, loop=0)
 
 
+def _ffmpeg() -> str:
+    """The program ffmpeg: the machine's own, or the one that imageio-ffmpeg carries."""
+    found = shutil.which("ffmpeg")
+    if found is not None:
+        return found
+    carrier: Any = need("imageio_ffmpeg", "film", "write MP4 where the program ffmpeg is missing")
+    try:
+        return carrier.get_ffmpeg_exe()
+    except RuntimeError as error:  # it has none for this machine
+        raise InputError("MP4 needs the program ffmpeg; install it (apt install ffmpeg), or name a .gif") from error
+
+
 def _film(path: Path, images: list[Any], speed: float) -> None:
     """An MP4 that browsers and slides play: H.264 with halved colours, which needs even sides."""
     width, height = images[0].size
     pixels = b"".join(one.convert("RGB").resize((width, height)).tobytes() for one in images)
-    command = ["ffmpeg", "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
+    command = [_ffmpeg(), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
     command += ["-r", f"{speed:g}", "-i", "-", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p", str(path)]
     done = subprocess.run(command, input=pixels, capture_output=True, check=False)
     if done.returncode:
