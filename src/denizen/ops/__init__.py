@@ -17,6 +17,7 @@ from denizen.ops._conv import conv_weight_gradient as conv_weight_gradient
 from denizen.ops._conv import linear_gradient as linear_gradient
 from denizen.ops._direction import Traffic as Traffic
 from denizen.ops._direction import direction as direction
+from denizen.ops._encode import encode as encode
 from denizen.ops._inductor import fuse_draws as fuse_draws
 from denizen.ops._library import draw_mask as draw_mask
 from denizen.ops._library import draw_words as draw_words

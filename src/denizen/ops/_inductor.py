@@ -8,6 +8,7 @@ instruction that no compiler sees through. Rests on the registry of lowerings, w
 
 import hashlib
 import struct
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -104,16 +105,17 @@ def fuse_draws() -> bool:
     _teach_draw_words(ir, lowering, inner)
     _teach_wrap(ir, lowering, inner)
     _teach_columns(ir, lowering, V)
-    # Compiled graphs are cached on disk by what they compute, which does not show how these are written.
-    written = (
-        "".join(ptx(0, hazard) for hazard in (True, False))
-        + ptx_word(0)
-        + CONSTRAINTS
-        + str(WRAPS)
-        + f"{COLUMNS} one by one"
-    )
-    config.unsafe_marked_cacheable_functions["denizen.lowerings"] = hashlib.sha256(written.encode()).hexdigest()
+    # Compiled graphs are cached on disk by the names of what they compute, which shows neither how these operations are
+    # written nor what their gradients are.
+    config.unsafe_marked_cacheable_functions["denizen.operations"] = _sources()
     return True
+
+
+def _sources() -> str:
+    """Checksum of the code of all packages that register operations."""
+    package = Path(__file__).parents[1]
+    files = [file for name in ("nn", "ops") for file in sorted((package / name).glob("*.py"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _teach_draw_mask(ir: Any, lowering: Any, inner: Any) -> None:

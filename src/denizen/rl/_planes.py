@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +46,10 @@ class Planes(nn.Sequential):
     def spread_out(self, planes: Tensor) -> Tensor:
         """The form for CUDA; runs everywhere."""
         planes, weights, biases = self._arguments(planes)
-        return F.relu(_Encoder.apply(planes, *weights, *biases))
+        kind = [torch.float32] * (len(biases) - 1) + [planes.dtype]
+        rounded = [weight.detach().to(planes.dtype).contiguous() for weight in weights]
+        beside = [bias.detach().to(dtype) for bias, dtype in zip(biases, kind, strict=True)]
+        return F.relu(ops.encode(planes, rounded, beside, [*weights, *biases])[-1])
 
     def with_top(self, planes: Tensor, top: nn.Module) -> tuple[Tensor, Tensor] | None:
         """(features, what a linear layer makes of them), for which no gradient is kept; None where it is not to be."""
@@ -121,42 +123,3 @@ def as_it_is(module: nn.Module) -> bool:
 def spreads(tensor: Tensor) -> bool:
     """Whether a network over this tensor, or with this weight, takes the form for CUDA."""
     return tensor.is_cuda and ops.conv_fits(tensor)
-
-
-class _Encoder(torch.autograd.Function):
-    """Convolutions with ReLU one after the other, then a linear layer: of planes, weights and biases.
-
-    Together, since the gradient of one layer's input passes the ReLU of the layer before as it is computed.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, planes: Tensor, *parameters: Tensor) -> Tensor:  # type: ignore[override]  # pyrefly: ignore
-        """See `ops.conv`; parameters are float32 or in the dtype of the planes."""
-        half = len(parameters) // 2
-        weights = [weight.to(planes.dtype).contiguous() for weight in parameters[:half]]
-        *biases, last = parameters[half:]
-        seen = ops.conv(planes, weights[:-1], [bias.to(torch.float32) for bias in biases])
-        ctx.save_for_backward(planes, *seen, *weights)
-        return F.linear(seen[-1].flatten(1), weights[-1], last.to(planes.dtype))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]  # pyrefly: ignore
-        """Gradients of all arguments; of the planes where asked."""
-        half = len(ctx.saved_tensors) // 2
-        (planes, *seen), (*weights, last) = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
-        slopes, biases = [gradient.t() @ seen[-1].flatten(1)], [gradient.sum(0)]
-        passed = ops.linear_gradient(gradient, last, seen[-1])
-        for number in reversed(range(1, len(weights))):
-            slope, bias = ops.conv_weight_gradient(seen[number - 1], passed)
-            slopes.insert(0, slope)
-            biases.insert(0, bias)
-            passed = ops.conv_input_gradient(passed, weights[number], seen[number - 1])
-        slope, bias = ops.conv_first_gradient(planes, passed)
-        wanted = ctx.needs_input_grad[0]  # to look into a network; learning needs none
-        return _to_planes(passed, weights[0]) if wanted else None, slope, *slopes, bias, *biases
-
-
-def _to_planes(gradient: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of planes, of the first convolution's `[rows, height, width, out]`."""
-    kernel = weight.t().unflatten(1, (-1, 3, 3))
-    return F.conv_transpose2d(gradient.permute(0, 3, 1, 2), kernel, padding=1)

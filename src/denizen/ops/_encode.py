@@ -1,0 +1,78 @@
+"""`conv` and a linear layer on it as one operation with a gradient of its own.
+
+Together, since the gradient of one layer's input passes the ReLU of the layer before as it is computed. A registered
+operation, where a `torch.autograd.Function` would keep torch from caching what it traces (1.5 s of every start).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from denizen.ops._conv import (
+    conv,
+    conv_first_gradient,
+    conv_input_gradient,
+    conv_weight_gradient,
+    linear_gradient,
+)
+from denizen.ops._library import register
+
+
+@register
+def encode(
+    planes: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], learnt: Sequence[Tensor]
+) -> list[Tensor]:
+    """What convolutions with ReLU make of planes one after the other, and at last a linear layer of that.
+
+    Args:
+        planes: `[n, channels, height, width]`.
+        weights: as `conv` takes them and `[hidden, height * width * channels]`, of the dtype of the planes.
+        biases: float32 of the convolutions, of the dtype of the planes that of the linear layer.
+        learnt: the same weights and biases before they were rounded, which get the gradient.
+
+    Returns:
+        After each convolution `[n, height, width, out]`, without a gradient; of the linear layer `[n, hidden]`.
+    """
+    seen = conv(planes, weights[:-1], biases[:-1])
+    return [*seen, F.linear(seen[-1].flatten(1), weights[-1], biases[-1])]
+
+
+@torch.library.register_fake("denizen::encode")
+def _(planes: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], learnt: Sequence[Tensor]) -> list[Tensor]:
+    n, _, height, width = planes.shape
+    seen = [planes.new_empty(n, height, width, weight.shape[-1]) for weight in weights[:-1]]
+    return [*seen, planes.new_empty(n, weights[-1].shape[0])]
+
+
+def _context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+    planes, weights, _, _ = inputs
+    ctx.save_for_backward(planes, *output[:-1], *weights)
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, gradients: Sequence[Tensor]) -> Any:
+    half, gradient = len(ctx.saved_tensors) // 2, gradients[-1]
+    (planes, *seen), (*weights, last) = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
+    slopes, biases = [gradient.t() @ seen[-1].flatten(1)], [gradient.sum(0)]
+    passed = linear_gradient(gradient, last, seen[-1])
+    for number in reversed(range(1, len(weights))):
+        slope, bias = conv_weight_gradient(seen[number - 1], passed)
+        slopes.insert(0, slope)
+        biases.insert(0, bias)
+        passed = conv_input_gradient(passed, weights[number], seen[number - 1])
+    slope, bias = conv_first_gradient(planes, passed)
+    wanted = ctx.needs_input_grad[0]  # to look into a network; learning needs none
+    none = [None] * half
+    return _to_planes(passed, weights[0]) if wanted else None, none, none, [slope, *slopes, bias, *biases]
+
+
+def _to_planes(gradient: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of planes, of the first convolution's `[rows, height, width, out]`."""
+    kernel = weight.t().unflatten(1, (-1, 3, 3))
+    return F.conv_transpose2d(gradient.permute(0, 3, 1, 2), kernel, padding=1)
+
+
+torch.library.register_autograd("denizen::encode", _backward, setup_context=_context)
