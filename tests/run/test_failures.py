@@ -378,49 +378,6 @@ def test_graphs_count_before_anything_is_moved(monkeypatch):
         _room.check_room(big, 400, torch.device("cuda"))
 
 
-VERSION_2 = ("", "memory.max", "memory.current", "anon 5\ninactive_file 300\n")
-VERSION_1 = (
-    "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "inactive_file 7\ntotal_inactive_file 300\n"
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("names", [VERSION_2, VERSION_1], ids=["version 2", "version 1"])
-@pytest.mark.parametrize(
-    ("limits", "free"),
-    [
-        ({"job": ("max", 5_000)}, 100 << 10),  # none: what the host has
-        ({"job/step": ("9000", 5_000)}, 4_300),
-        ({"job/step": ("9000", 5_000), "job": ("20000", 19_000)}, 1_300),
-        ({"": ("6000", 7_000)}, 0),  # as a container sees its own; beyond it already
-        ({"other": ("10", 9)}, 100 << 10),
-    ],
-)
-def test_a_container_or_a_batch_job_may_leave_less_than_the_host(tmp_path, monkeypatch, names, limits, free):
-    place, most, used, stat = names
-    (tmp_path / "self").mkdir()
-    (tmp_path / "self" / "cgroup").write_text(f"3:cpu:/job\n0:{place}:/job/step\n")
-    (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemAvailable: 100 kB\n")
-    for name, (limit, use) in limits.items():
-        folder = tmp_path / "groups" / place / name
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, text in ((most, limit), (used, str(use)), ("memory.stat", stat)):
-            (folder / file).write_text(text)
-    monkeypatch.setattr(_room, "PROC", tmp_path)
-    monkeypatch.setattr(_room, "GROUPS", tmp_path / "groups")
-    assert _room._free(torch.device("cpu")) == free
-
-
-def test_a_process_may_be_allowed_less_than_the_host(tmp_path, monkeypatch):
-    resource = pytest.importorskip("resource")
-    monkeypatch.setattr(resource, "getrlimit", lambda what: (64 << 30, 64 << 30))
-    left = _room._free(torch.device("cpu"))
-    assert 0 < left < 64 << 30
-    monkeypatch.setattr(resource, "getrlimit", lambda what: (1 << 20, 1 << 20))
-    assert _room._free(torch.device("cpu")) == 0
-    with pytest.raises(InputError, match=r"need at least 0\.0 GiB, and 0\.0 GiB are free on cpu"):
-        dz.simulate(model(), 3)
-
-
 @pytest.mark.cuda
 def test_memory_that_runs_out_on_cuda():
     whole = dz.simulate(model(), 40, replicates=3, device="cuda")

@@ -66,7 +66,7 @@ class Job:
 def _clock(monkeypatch, request):
     Job.current = None
     monkeypatch.setattr(_batch_size.time, "perf_counter", lambda: Job.current.now if Job.current else 0.0)
-    monkeypatch.setattr(_device, "_free_on_host", lambda: None)
+    monkeypatch.setattr(_device, "free_on_host", lambda: None)
     if "held" not in request.node.name:
         monkeypatch.setattr(_device.gc, "collect", lambda: None)  # slow in a large process
 
@@ -199,7 +199,7 @@ def test_a_size_that_is_not_used(monkeypatch):
 
 
 def test_memory_that_has_to_stay_free(monkeypatch):
-    monkeypatch.setattr(_device, "_free_on_host", lambda: 100_000)
+    monkeypatch.setattr(_device, "free_on_host", lambda: 100_000)
     job = Job()
     found = find(job, steps=1, headroom=0.5)
     trials = by_size(found)
@@ -207,7 +207,7 @@ def test_memory_that_has_to_stay_free(monkeypatch):
     assert trials[found.largest].peak_bytes <= 50_000
     assert trials[found.largest + 1].outcome in ("over the headroom", "not tried: needs too much memory")
     assert max(job.runs) <= found.largest + 1
-    monkeypatch.setattr(_device, "_free_on_host", lambda: 100)
+    monkeypatch.setattr(_device, "free_on_host", lambda: 100)
     with pytest.raises(InputError, match=r"floor=1: not even this batch size fits \(over the headroom, needs"):
         find(Job())
 

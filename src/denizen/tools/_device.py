@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from denizen.tools._memory import _free_on_host
+from denizen._watch._host import free_on_host
 from denizen.tools._training_state import TrainingState
 
 
@@ -44,7 +44,7 @@ def clean(device: torch.device) -> None:
 def free(device: torch.device) -> int | None:
     """Bytes that a step could take."""
     if device.type != "cuda":
-        return _free_on_host() if device.type == "cpu" else None
+        return free_on_host() if device.type == "cpu" else None
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return torch.cuda.mem_get_info(device)[0] + unused
 

@@ -3,13 +3,14 @@
 import dataclasses
 import gc
 import inspect
-import os
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from denizen._watch._host import free_on_host
 
 DEPTH = 6  # of containers that are searched for names
 
@@ -93,7 +94,7 @@ def memory_report(device: torch.device | str = "cpu", top: int = 10, **named: An
     ]
     seen = sum(sizes.values())
     if device.type != "cuda":
-        return MemoryReport(device, seen, None, None, _free_on_host() if device.type == "cpu" else None, seen, held)
+        return MemoryReport(device, seen, None, None, free_on_host() if device.type == "cpu" else None, seen, held)
     stats = torch.cuda.memory_stats(device)
     return MemoryReport(
         device, stats.get("allocated_bytes.all.current", 0), stats.get("reserved_bytes.all.current", 0),
@@ -182,11 +183,3 @@ def _within(name: str, thing: Any, depth: int) -> Iterator[tuple[str, Tensor]]:
     elif isinstance(thing, (list, tuple)):
         for number, value in enumerate(thing):
             yield from _within(f"{name}[{number}]", value, depth + 1)
-
-
-def _free_on_host() -> int | None:
-
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
