@@ -10,6 +10,7 @@ from torch import Tensor
 import denizen as dz
 from denizen.model import Ask, During
 from denizen.ops import _library_codes
+from denizen.run import _compile
 from denizen.run._chunks import Chunks
 from denizen.run._program import build
 from denizen.run._trace import trace
@@ -142,6 +143,29 @@ def test_a_parameter_that_changes_in_place_counts_from_the_next_step(replicates:
     chunks.load(kept)
     (aware,) = chunks.steps(8)
     assert torch.equal(eager.extend(8)["aware"][:, 7:], aware.movedim(0, 1))
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("replicates", [1, 3])
+def test_a_parameter_changes_without_another_graph(
+    replicates: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if device.type == "cpu":
+        monkeypatch.setattr(_compile, "BACKEND", "eager")
+    graph = dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 8.0, seed=1))
+    eager, compiled = (
+        dz.simulate(Loud(graph, loudness=0.1), 20, replicates=replicates, device=device, compile=how)
+        for how in (False, True)
+    )
+    before = compiled.stats()
+    assert before["path"] == {"cpu": "compiled", "cuda": "captured"}[device.type]
+    for loudness in (3.0, 0.0, 1.0):
+        for run in (eager, compiled):
+            run.model.loudness.fill_(loudness)
+            run.extend(18)
+    after = compiled.stats()
+    assert (after["graphs"], after["recompiles"]) == (before["graphs"], 0)
+    assert torch.equal(eager["aware"], compiled["aware"])
 
 
 class Faulty(Rumour):
