@@ -19,7 +19,7 @@ def main() -> None:
     compile_kernels.pretend()
     _fast.variant = lambda device: "triton"
     for lifetime, mode, count, most in (
-        ("persist", "ground_truth_handhold", 192, 64), ("persist", "proxy", 17_000, 9), ("persist", "proxy", 192, 192),
+        ("persist", "ground_truth_handhold", 192, 64), ("persist", "proxy", 17_000, 9), ("persist", "proxy", 1100, 1100),
         ("life", "ground_truth_handhold", 600, 1), ("life", "proxy", 1, 1),
     ):  # fmt: skip
         *leaves, age, waiting, _, faults, waited = [

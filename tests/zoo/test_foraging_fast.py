@@ -73,8 +73,10 @@ def test_equal_bits(triton, mode, lifetime):
 
 @pytest.mark.parametrize("lifetime", ["persist", "life"])
 @pytest.mark.parametrize(("count", "most"), [(20, 20), (20, 3), (1, 1)])
-def test_equal_bits_by_several_programs(triton, monkeypatch, lifetime, count, most):
+@pytest.mark.parametrize("few", [0, 1024])
+def test_equal_bits_by_several_programs(triton, monkeypatch, lifetime, count, most, few):
     monkeypatch.setattr("denizen.zoo.foraging._launch.ALONE", 4)
+    monkeypatch.setattr("denizen.zoo.foraging._launch.FEW", few)
     env = foraging("ground_truth_handhold", grid_lifetime=lifetime, **TINY)
     ended, _ = compared(env, dz.rl.Worlds(env, count, max_resets=most, device="cpu"), 12, "cpu")
     assert ended > 0
@@ -90,6 +92,9 @@ def test_bad_actions_are_told(triton):
     env = foraging(**TINY)
     worlds = dz.rl.Worlds(env, 5, device="cpu")
     compared(env, worlds, 6, "cpu", bad_action=True)
+    worlds.carry, _ = worlds.begin()
+    tensors, _ = worlds.next_in_place(worlds.carry.tensors(), torch.tensor([0, 2**32, 1, 2, 3]))
+    assert worlds._carry(tensors).faults.tolist() == [-1, 0, -1, -1, -1]
 
 
 COUNTED = ("food", "poison", "deaths", "steps", "died", "censored", "first_age", "first_died", "shares", "fed")
@@ -174,7 +179,7 @@ missing = pytest.mark.skipif(
 
 @missing
 def test_by_the_interpreter():
-    interpret("(several_programs and (20-3-persist or 1-1-life)) or bad_actions")
+    interpret("(several_programs and (20-3-persist or 20-20-persist or 1-1-life)) or bad_actions")
 
 
 @missing
@@ -190,7 +195,7 @@ def test_kernels_compile():
     command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("compile_foraging.py"))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == ["_life_kernel", "_step_kernel"]
+    assert json.loads(done.stdout.splitlines()[-1]) == ["_few_kernel", "_life_kernel", "_step_kernel"]
 
 
 @pytest.mark.cuda

@@ -9,7 +9,11 @@ import torch
 import triton
 
 from denizen.zoo.foraging._cuda import _life_kernel, _step_kernel
+from denizen.zoo.foraging._cuda_few import _few_kernel
 
+FEW = 1024  # worlds up to which each has a program of its own
+AHEAD = True
+EARLY = False
 ALONE = 64  # worlds up to which one program does all; 192 took it 43 us, two launches for 8,192 take 12 (H100)
 STEP_WHOLE = ("MOVE", "LIMIT", "GUIDED", "LIFE", "GROW", "PLACE")
 LIFE_WHOLE = (
@@ -50,9 +54,19 @@ def step(
     groups = triton.cdiv(n, group)
     counts = torch.empty(groups, dtype=torch.int32, device=keys.device)
     launches = ((shapes.act, True, False), (shapes.renew, False, True))
-    for (block, warps), act, renew in ((shapes.both, True, True),) if everybody or n <= ALONE else launches:
+    few, ends = n <= FEW, counts
+    if few:
+        _few_kernel[(n,)](
+            *state, *books, clock, keys, action, near, *out, over, *real, **world,
+            **{name: whole[name] for name in STEP_WHOLE}, ALL=everybody, ROWS=rows, AHEAD=AHEAD, EARLY=EARLY,
+            num_warps=1, enable_fp_fusion=False, **({"launch_pdl": True} if EARLY else {}),
+        )  # fmt: skip
+        launches, group, groups, ends = () if everybody else launches[1:], 1, n, over.view(torch.int8)
+    elif everybody or n <= ALONE:
+        launches = ((shapes.both, True, True),)
+    for (block, warps), act, renew in launches:
         _step_kernel[(triton.cdiv(n, block),)](
-            *state, *books, clock, keys, action, near, *out, over, counts, n, most, groups, *real, **world,
+            *state, *books, clock, keys, action, near, *out, over, ends, n, most, groups, *real, **world,
             **{name: whole[name] for name in STEP_WHOLE}, ACT=act, RENEW=renew, ALL=everybody, GROUP=group,
             GROUPS=triton.next_power_of_2(groups), ROWS=rows, CHUNK=max(4, block // 16), BLOCK=block, num_warps=warps,
             enable_fp_fusion=False,
