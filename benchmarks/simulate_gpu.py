@@ -246,18 +246,22 @@ def worlds(show: bool) -> dict[str, Any]:
                     assert torch.equal(total, first), (n, share, way, size)
                     times[size] = _cuda.event_us(call) / count
             rows[f"{way} of {share:.0%}, {n:,} x {count}"] = times
-        chosen, first, times = _cuda_neighbours._group(total, values), None, {}
-        model = SEIR(graph)
-        for size in sorted({1, chosen, count}):
-            with patch.object(_cuda_neighbours, "_group", lambda *_, size=size: size):
-                run = _cuda.captured(model, count)
-                run.extend(STEPS - 6)
-                first = run["susceptible"] if first is None else first
-                assert torch.equal(run["susceptible"], first), (n, size)
-                times[size] = _cuda.replay_ms(run, STEPS, times=3) * 1e3 / count
-            del run
-        times["alone"] = _cuda.replay_ms(_cuda.captured(model), STEPS, times=3) * 1e3
-        rows[f"SEIR, {n:,} x {count}"] = times
+        chosen = _cuda_neighbours._group(total, values)
+        models: dict[str, dz.Model] = {"SEIR": SEIR(graph)}
+        if n < 100_000:
+            models["COVID"] = covid(dz.population.synthetic("astoria", n, networks=["0"]))
+        for name, model in models.items():
+            first, times = None, {}
+            series = "susceptible" if name == "SEIR" else "infected"
+            for size in sorted({1, chosen, count}):
+                with patch.object(_cuda_neighbours, "_group", lambda *_, size=size: size):
+                    run = _cuda.captured(model, count).extend(STEPS - 6)
+                    first = run[series] if first is None else first
+                    assert torch.equal(run[series], first), (n, size)
+                    times[size] = _cuda.replay_ms(run, STEPS, times=3) * 1e3 / count
+                del run
+            times["alone"] = _cuda.replay_ms(_cuda.captured(model), STEPS, times=3) * 1e3
+            rows[f"{name}, {n:,} x {count}"] = times
         for name in rows:
             if name.endswith(f"{n:,} x {count}"):
                 told = "  ".join(f"{size}: {us:.2f}" for size, us in rows[name].items())
