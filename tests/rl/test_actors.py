@@ -1,5 +1,8 @@
 """Several agents in one world: axes, masks, and that those who are out change nothing."""
 
+import subprocess
+import sys
+
 import torch
 
 import denizen as dz
@@ -73,3 +76,14 @@ def test_evaluation_counts_each_actor():
     told = dz.rl.evaluate(env, dz.rl.mlp(env, (8,)), num_envs=5)
     assert told.returns.shape == (15,)
     assert told.finished.all()
+
+
+def test_a_policy_is_made_without_loading_compilers():
+    """Numba and dynamo take seconds to load; a look at the environment is over before."""
+    code = (
+        "import sys, denizen as dz; from denizen.app._recipes import RECIPES;"
+        "dz.rl.conv(RECIPES['foraging'].make_env({}), (4,), 8); dz.rl.mlp(RECIPES['cartpole'].make_env({}));"
+        "print({'numba', 'torch._dynamo', 'triton'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "set()"

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from denizen import ops
 from denizen.errors import InputError
 from denizen.model import Box, Discrete, Env, Look
+from denizen.rl._checks import prove
 from denizen.rl._critic import Critic, launches
 from denizen.rl._distributions import Categorical, Distribution, Gaussian
 from denizen.rl._planes import Planes, as_it_is, spreads
@@ -125,10 +126,13 @@ class ActorCritic(nn.Module):
         """Width of what is privileged, by a first look at the environment."""
         from denizen.rl._worlds import Worlds
 
+        if all(getattr(type(self.env), name) is getattr(Env, name) for name in ("privileged", "privileged_input")):
+            return 0
         worlds = Worlds(self.env.to("cpu"), 1, device="cpu")
-        look = worlds.reset()
-        extra = None if look.privileged is None else _rows(look.privileged, self.env)
-        given = self.env.privileged_input(_rows(look.observation, self.env), extra)
+        with ops.reference_only():  # one look is over before numba is loaded, or a function recorded
+            prove(worlds.env, worlds.keys, {})
+            look = rows_of(worlds._start(worlds.keys, {}, worlds.keys.new_zeros(()))[1], self.env)
+        given = self.env.privileged_input(look.observation, look.privileged)
         return 0 if given is None else given.shape[-1]
 
     def first_memory(self, rows: int, device: torch.device) -> Tensor:
@@ -264,11 +268,6 @@ def _round(layer: nn.Linear, dtype: torch.dtype) -> None:
     for name, value in layer._parameters.items():
         if value is not None and value.dtype != dtype:
             layer._parameters[name] = nn.Parameter(value.to(dtype), requires_grad=False)
-
-
-def _rows(tensor: Tensor, env: Env) -> Tensor:
-    """Worlds and actors as one axis."""
-    return tensor if env.num_actors is None else tensor.flatten(0, 1)
 
 
 def rows_of(look: Look, env: Env) -> Look:
