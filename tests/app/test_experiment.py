@@ -32,7 +32,8 @@ def test_an_experiment_goes_from_training_to_report_and_is_resumed(denizen, tmp_
 
     with monkeypatch.context() as patched:
         patched.setattr(_train.Loop, "_judge", judge)
-        assert denizen(*SMALL)[0] == 130
+        code, _, err = denizen(*SMALL)
+        assert (code, err.splitlines()[-1]) == (130, "interrupted; go on with the same command")
     code, out, err = denizen(*SMALL, "--quiet")
     assert (code, out) == (0, "exp\n"), err
     report = (tmp_path / "exp/report/report.md").read_text()
@@ -55,6 +56,9 @@ def test_wrong_words_are_named(denizen, tmp_path):
     assert code == 2
     assert "did you mean 'proxy'" in err
     assert denizen("experiment", "goodhart", "--worlds", "0")[0] == 2
+    code, _, err = denizen("experiment", "goodhart", "--world", "mode=proxy")
+    assert code == 2
+    assert "choose with --modes" in err
     assert not (tmp_path / "runs").exists()
 
 
@@ -65,6 +69,13 @@ def test_a_wrong_flag_does_not_bind_the_folder(tmp_path):
     begin(tmp_path / "out", {"steps": "300"})
     with pytest.raises(ConfigError, match="steps 300, not 400"):
         begin(tmp_path / "out", {"steps": "400"})
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "manifest.json").touch()
+    with pytest.raises(ConfigError, match="something else than an experiment"):
+        begin(tmp_path, {"steps": "300"})
+    assert not (tmp_path / "experiment.json").exists()
 
 
 def test_a_mode_that_is_named_twice_counts_once():

@@ -58,6 +58,8 @@ def _do(words: list[str]) -> int:
 
 def _safe(stop: BaseException) -> str:
     folder = getattr(stop, "folder", None)
+    if hasattr(stop, "go_on"):
+        return f"; {stop.go_on}"
     if folder is None:
         return ""
     from denizen.app._cli import resume_command

@@ -40,23 +40,25 @@ example:
 
     name: Annotated[Positional[Literal["goodhart", "learners"]], arg(metavar="EXPERIMENT")] = "goodhart"
     """goodhart: foragers paid for the truth or for a proxy, and how they survive. learners: PPO beside GRPO."""
-    modes: tuple[str, ...] = ()
+    modes: Annotated[tuple[str, ...], arg(metavar="[NAME ...]", help_behavior_hint="")] = ()
     """goodhart: modes of foraging (default: the four of the published table). learners: worlds (default: all three)."""
-    steps: Annotated[str | None, arg(help_behavior_hint="(default: goodhart 50331648, learners by world)")] = None
+    steps: Annotated[
+        str | None, arg(metavar="N", help_behavior_hint="(default: goodhart 50331648, learners by world)")
+    ] = None
     """Of each training, such as 5M."""
-    seeds: int = 5
+    seeds: Annotated[int, arg(metavar="N")] = 5
     """Trainings of each mode, or of each algorithm in each world."""
-    worlds: Annotated[int | None, arg(help_behavior_hint="(default: goodhart 8192, learners 1024)")] = None
+    worlds: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: goodhart 8192, learners 1024)")] = None
     """Of each evaluation."""
-    budget: Annotated[int | None, arg(help_behavior_hint="(default: goodhart 16384, learners 500)")] = None
+    budget: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: goodhart 16384, learners 500)")] = None
     """Steps of each evaluation, at most."""
-    set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = ()
+    set: Annotated[tuple[str, ...], arg(metavar="[NAME=VALUE ...]", help_behavior_hint="")] = ()
     """Settings of PPO, as `denizen train --set` takes them."""
-    world: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = ()
+    world: Annotated[tuple[str, ...], arg(metavar="[NAME=VALUE ...]", help_behavior_hint="")] = ()
     """Options of the world, for example grid_lifetime=life."""
-    policy: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = ()
+    policy: Annotated[tuple[str, ...], arg(metavar="[NAME=VALUE ...]", help_behavior_hint="")] = ()
     """Options of the policy, for example channels=16,32 hidden=128."""
-    out: Annotated[Path | None, arg(help_behavior_hint="(default: runs/EXPERIMENT)")] = None
+    out: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/EXPERIMENT)")] = None
     """Folder of the experiment."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to run."""
@@ -77,7 +79,11 @@ example:
         experiment = Learners(command) if self.name == "learners" else Goodhart(command)
         begin(command.out, experiment.facts())
         with locked(command.out):  # what a killed one left is removed
-            page = experiment.run(console)
+            try:
+                page = experiment.run(console)
+            except KeyboardInterrupt as stop:
+                stop.go_on = "go on with the same command"  # type: ignore[attr-defined]  # rather than one training
+                raise
         console.print(f"report: {page}")
         if self.quiet:
             print(command.out)
@@ -94,7 +100,9 @@ def begin(out: Path, facts: dict[str, Any]) -> None:
 
     file = out / NAME
     begun = any(path.name not in (NAME, ".lock") for path in out.glob("*"))  # else a wrong flag had ended it at once
-    if begun and file.exists():
+    if begun and not file.exists():
+        raise ConfigError(f"{out} holds something else than an experiment; choose another --out")
+    if begun:
         try:
             known = json.loads(file.read_text())
         except (OSError, ValueError) as error:
@@ -146,7 +154,8 @@ def told_facts(command: Experiment) -> dict[str, str]:
     from denizen.run._facts import commit, versions
 
     card = torch.cuda.get_device_name() if torch.cuda.is_available() and command.device != "cpu" else "CPU"
-    return {"hardware": card, "commit": commit() or "unknown", "torch": versions()["torch"]}
+    used = {name: versions()[name] for name in ("denizen", "torch")}
+    return {"hardware": card, "commit": commit() or "unknown", **used}
 
 
 class Goodhart:
@@ -157,13 +166,16 @@ class Goodhart:
         command: with its defaults filled in.
 
         Raises:
-            ConfigError: an unknown mode.
+            ConfigError: an unknown mode, or a mode among the options of the world.
         """
+        from denizen.app._settings import pairs
         from denizen.zoo.foraging import MODES
 
         for mode in command.modes:
             if mode not in MODES:
                 raise ConfigError(f"--modes {mode}: unknown; {nearest(mode, MODES)}")
+        if "mode" in pairs([command.world], "--world"):
+            raise ConfigError("--world mode: this experiment trains several modes; choose with --modes")
         assert command.out is not None
         assert command.worlds is not None
         assert command.budget is not None
