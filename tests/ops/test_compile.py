@@ -129,3 +129,14 @@ def test_the_key_of_graphs_on_disk_tells_the_code_of_operations(monkeypatch: Any
         (tmp_path / name / "_one.py").write_text("a = 2")
         keys.append(_inductor._sources())
     assert len(set(keys)) == 3
+
+
+def test_inductors_processes_are_started_for_cuda_alone(monkeypatch: Any) -> None:
+    from torch._inductor import async_compile
+
+    started: list[bool] = []
+    monkeypatch.setattr(async_compile, "maybe_warm_pool", lambda: started.append(True))
+    ops.start_compilers(torch.device("cpu"))
+    assert not started
+    ops.start_compilers(torch.device("cuda"))
+    assert started

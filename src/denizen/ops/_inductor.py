@@ -6,6 +6,7 @@ instruction that no compiler sees through. Rests on the registry of lowerings, w
 `fuse_draws` returns False where it is not as expected, and each operation stays a kernel of its own.
 """
 
+import contextlib
 import hashlib
 import struct
 from pathlib import Path
@@ -109,6 +110,19 @@ def fuse_draws() -> bool:
     # written nor what their gradients are.
     config.unsafe_marked_cacheable_functions["denizen.operations"] = _sources()
     return True
+
+
+def start_compilers(device: torch.device) -> None:
+    """Let inductor start the processes in which it compiles for CUDA, while the host has other things to do.
+
+    They take seconds to be ready, and until then one kernel is compiled after the other. torch starts them with the
+    first graph.
+    """
+    if device.type == "cuda":
+        with contextlib.suppress(ImportError):  # private to inductor
+            from torch._inductor.async_compile import maybe_warm_pool
+
+            maybe_warm_pool()
 
 
 def _sources() -> str:

@@ -65,6 +65,7 @@ class GroupTraining:
         self, algorithm: "GRPO", worlds: Worlds, starts: Worlds, policy: ActorCritic, num_updates: int, seed: int,
         reference: ActorCritic | None, groups: range, curriculum: Curriculum,
     ) -> None:  # fmt: skip
+        ops.start_compilers(worlds.device)
         self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
         self._starts, self.groups, self.curriculum, device = starts, groups, curriculum, worlds.device
         self.policy = policy.to(device).train()

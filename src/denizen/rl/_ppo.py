@@ -10,6 +10,7 @@ from torch import Tensor
 
 from denizen.errors import InputError
 from denizen.model import Env
+from denizen.ops import start_compilers
 from denizen.rl import _processes as processes
 from denizen.rl._checks import check_learns
 from denizen.rl._curriculum import Curriculum, first_values
@@ -290,6 +291,7 @@ class Training:
     def __init__(
         self, algorithm: PPO, worlds: Worlds, policy: ActorCritic, num_updates: int, seed: int, curriculum: Curriculum
     ) -> None:
+        start_compilers(worlds.device)
         self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
         self.curriculum = curriculum
         self.policy = policy.to(worlds.device).train()
