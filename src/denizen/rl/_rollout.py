@@ -137,8 +137,9 @@ class Collector:
         self._values = Recorded(self._late_values, policy)
 
     def compile(self, backend: str | None = "inductor") -> None:
-        """Compile a step when it is next taken; None: no longer."""
+        """Compile a step, and values that are late, when they are next computed; None: no longer."""
         self._step.compile(backend)
+        self._values.compile(backend)
 
     @torch.no_grad()
     def collect(self, memo: Memo, out: Rollout) -> None:
