@@ -197,7 +197,8 @@ def active(show: bool) -> dict[str, Any]:
     n = 8_400_000
     graph = _cuda.random_graph(n, 10)
     arrays = (graph.in_ptr, graph.in_idx, graph.out_ptr, graph.out_idx)
-    total = torch.zeros(1, n, dtype=torch.uint8, device="cuda")
+    total, wide = (torch.zeros(1, n, dtype=dtype, device="cuda") for dtype in (torch.uint8, torch.int64))
+    bad, none = torch.zeros(1, dtype=torch.int32, device="cuda"), graph.out_edge
     for share in (0.0, 0.001, 0.01, 0.03, 0.1, 0.3, 1.0):
         values = (torch.rand(1, n, device="cuda") < share).to(torch.int8)
         where = (torch.rand(1, n, device="cuda") < 0.5).to(torch.int8)
@@ -207,12 +208,17 @@ def active(show: bool) -> dict[str, Any]:
                 call = lambda: ops.add_counts(total, None, values, where, None, *arrays)  # noqa: E731, B023
                 call()
                 times[way] = _cuda.event_us(call, 5)
+                real = values * 0.7
+                call = lambda: ops.add_fixed(wide, None, bad, real, None, None, *arrays, none, 40, 1.0)  # noqa: E731, B023
+                call()
+                times[f"{way}, fixed point"] = _cuda.event_us(call, 5)
         run = _cuda.captured(Still(graph, share=share))
         times["step"] = _cuda.replay_ms(run, 64, times=2) * 1e3
         rows[f"{share:g}"] = times
         print(
             f"active {share:6.1%}: a step {times['step']:8.1f} us; half eligible: push {times['push']:8.1f} us, "
-            f"pull {times['pull']:8.1f} us",
+            f"pull {times['pull']:8.1f} us; in fixed point, all eligible: push {times['push, fixed point']:8.1f} us, "
+            f"pull {times['pull, fixed point']:8.1f} us",
             flush=True,
         )
     rows["switch"] = [one.switch for one in run._capture._chunks._program.sums]

@@ -89,6 +89,15 @@ def sums() -> None:
                 ops.sum_counts(mask, None, *arrays)
                 ops.sum_fixed(real, mask, weight, *arrays, edge, 38, 4.0)
         torch.ops.denizen.pull(real, weight, plain.in_ptr, plain.in_idx, edge)
+        traffic = ops.Traffic(torch.zeros(2, 4, dtype=torch.int32), torch.zeros(2, 4, dtype=torch.int32), 0.5)
+        for dtype in (torch.uint8, torch.int32, torch.int64):
+            total = torch.zeros(2, 300, dtype=dtype)
+            for way in ("push", "pull", None):
+                with ops.direction(way):
+                    ops.add_counts(total, total, mask, mask, traffic, *arrays)
+        for way in ("push", "pull", None):
+            with ops.direction(way):
+                ops.add_fixed(total, total, traffic.seen, real, weight, traffic, *arrays, edge, 38, 4.0)
 
 
 def tables() -> None:

@@ -36,9 +36,11 @@ def accumulators(tools: Any, values: Tensor, arrays: Any, fixed_args: Any, count
             with ops.direction(forced):
                 ops.add_counts(total.zero_(), None, values, None, None, *arrays)
             assert torch.equal(total.to(counts.dtype), counts)
-    total, bad = torch.zeros(counts.shape, dtype=torch.int64), torch.zeros(counts.shape[0], dtype=torch.int32)
-    ops.add_fixed(total, None, bad, values, *fixed_args)
-    tools.assert_same_bits(from_fixed(total, bad, BITS), fixed)
+    for forced in ("push", "pull"):
+        total, bad = torch.zeros(counts.shape, dtype=torch.int64), torch.zeros(counts.shape[0], dtype=torch.int32)
+        with ops.direction(forced):
+            ops.add_fixed(total, None, bad, values, fixed_args[0], None, *fixed_args[1:])
+        tools.assert_same_bits(from_fixed(total, bad, BITS), fixed)
 
 
 def mask(*shape: int) -> Tensor:
@@ -253,6 +255,31 @@ def test_the_way_changes_no_bit(tools: Any, chosen: str | float | None, dtype: t
         sampled = 128  # the first block of agents
         assert torch.equal(seeing[:, 0], values[:, :sampled].sum(dim=1, dtype=torch.int32))
         assert torch.equal(seeing[:, 1], where[:, :sampled].sum(dim=1, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("chosen", ["push", "pull", 0.0, 1e9])
+def test_the_way_of_real_values_changes_no_bit(tools: Any, chosen: str | float, weighted: bool) -> None:
+    """Nor that of a NaN for a weight, which a sender at 0 does not use."""
+    graph, worlds = tools.random_graph(300, 900, weighted=weighted), 3
+    values, flags = torch.randn(worlds, 300) * mask(worlds, 300), torch.zeros(worlds, dtype=torch.int32)
+    if weighted:
+        values[:, int(graph.edges()[0][7])] = torch.tensor([0.0, 0.0, 1.0])
+        graph.weight[7] = float("nan")
+    given = (graph.in_ptr, graph.in_idx, graph.out_ptr, graph.out_idx, graph.out_edge, BITS, BOUND)
+    total = torch.zeros(worlds, 300, dtype=torch.int64)
+    seen, seeing = (torch.zeros(worlds, 4, dtype=torch.int32) for _ in range(2))
+    seen[:, 0], seen[:, 1] = 5, 7
+    clear = torch.ones_like(total)
+    with ops.direction(chosen):
+        ops.add_fixed(total, clear, flags, values, graph.weight, ops.Traffic(seen, seeing, 0.5), *given)
+    assert not clear.any()
+    expected = tools.both(ops.sum_fixed, values, None, graph.weight, *given)
+    tools.assert_same_bits(from_fixed(total, flags, BITS), expected)
+    assert int(expected.isnan().any(dim=1).sum()) == weighted  # where the sender spoke
+    if ops.variant(values.device) == "triton" and chosen not in ("push", "pull"):
+        assert torch.equal(seeing[:, 0], (values[:, :128] != 0).sum(dim=1, dtype=torch.int32))
+        assert seeing[:, 1].tolist() == [128] * worlds
 
 
 def test_a_direction_that_is_none() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 import denizen as dz
 from denizen.model import Ask, During
 from denizen.ops import _library_codes
+from denizen.ops._direction import SWITCH
 from denizen.run import _compile
 from denizen.run._chunks import Chunks
 from denizen.run._program import build
@@ -212,6 +213,55 @@ def test_captured_on_cuda_equals_the_cpu(model: dz.Model, replicates: int) -> No
     assert device.stats()["path"] == "captured"
     for name in host.series_names:
         assert torch.equal(host[name], device[name].cpu()), name
+
+
+class Moods(dz.State):
+    mood: Tensor = dz.real("agents")
+
+
+class Moody(dz.Model):
+    """Real numbers that everyone hears from everyone around, from few who have one to all."""
+
+    contacts: dz.Graph
+
+    def init(self, rng: dz.rng.Rng) -> Moods:
+        return Moods(mood=rng.bernoulli("some", 0.01) * rng.uniform("mood", 0.0, 1.0))
+
+    def step(self, now: Moods, rng: dz.rng.Rng) -> Moods:
+        return now.replace(mood=0.5 * now.mood + 0.5 * (self.contacts.sum(now.mood, max=1.0) * 0.3).clamp(max=1.0))
+
+    @dz.series
+    def moved(self, now: Moods) -> Tensor:
+        return (now.mood > 0).sum()
+
+
+@pytest.mark.parametrize("replicates", [1, 3])
+def test_real_sums_in_chunks_equal_steps(replicates: int) -> None:
+    graph = dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 6.0, seed=1))
+    begun = dz.simulate(Moody(graph), 3, replicates=replicates, seed=2)
+    program = build(trace(begun._stepper, begun._carry), begun._stepper.masks)
+    assert [one.fixed for one in program.sums] == [True]
+    chunks = Chunks(program, begun._carry, 8, lambda m: m)
+    (moved,) = chunks.steps(8)
+    carry = chunks.take()
+    assert torch.equal(begun.extend(8)["moved"][:, 3:], moved.movedim(0, 1))
+    assert torch.equal(begun._carry.leaves[0], carry.leaves[0])
+
+
+@pytest.mark.cuda
+def test_real_sums_go_either_way_with_the_same_bits() -> None:
+    graph = dz.Graph.from_edges(dz.space.generators.erdos_renyi(300_001, 6.0, seed=1))
+    runs = []
+    for way in ("push", "pull", 0.0, None):
+        with dz.ops.direction(way):  # from here on, since graphs are recorded in it
+            runs.append(dz.simulate(Moody(graph), 30, replicates=2, seed=2, device="cuda", compile=True))
+        assert runs[-1].stats()["path"] == "captured"
+    for run in runs[1:]:
+        assert torch.equal(run["moved"], runs[0]["moved"])
+        assert torch.equal(run.state.mood, runs[0].state.mood)
+    (one,) = runs[-1]._capture._chunks._program.sums
+    print("senders as dear as a receiver in fixed point:", one.switch)
+    assert 0 < one.switch != SWITCH  # measured, on a graph of this size
 
 
 @pytest.mark.cuda

@@ -38,8 +38,8 @@ def add_counts(
 
 
 def add_fixed(
-    total: Tensor, clear: Tensor | None, bad: Tensor, values: Tensor, weight: Tensor | None, in_ptr: Tensor,
-    in_idx: Tensor, out_ptr: Tensor, out_idx: Tensor, out_edge: Tensor, bits: int, bound: float,
+    total: Tensor, clear: Tensor | None, bad: Tensor, values: Tensor, weight: Tensor | None, traffic: Traffic | None,
+    in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor, out_idx: Tensor, out_edge: Tensor, bits: int, bound: float,
 ) -> None:  # fmt: skip
     """Add sums in fixed point.
 
@@ -49,6 +49,7 @@ def add_fixed(
         clear: another accumulator to fill with zeros by the way, for the next sum.
         values: `[W, N]`.
         weight: float32 `[E]` in canonical order.
+        traffic: decides which way to go, where all are eligible; None pushes.
         in_ptr: int64 `[N+1]`.
         in_idx: int32 `[E]`.
         out_ptr: int64 `[N+1]`.
@@ -60,7 +61,9 @@ def add_fixed(
     if variant(total.device) == "triton":
         from denizen.ops import _cuda_neighbours
 
-        _cuda_neighbours.add_fixed(total, clear, bad, values, weight, out_ptr, out_idx, out_edge, bits, bound)
+        _cuda_neighbours.add_fixed(
+            total, clear, bad, values, weight, traffic, in_ptr, in_idx, out_ptr, out_idx, out_edge, bits, bound
+        )
     else:
         sums, flags = _neighbours.fixed_totals(values, None, weight, in_ptr, in_idx, bits, bound)
         total.add_(sums)

@@ -106,36 +106,59 @@ def _add_counts_kernel(
 
 @triton.jit
 def _add_fixed_kernel(
-    values, weight, notes, out_ptr, out_idx, out_edge, total, clear, bad, n, group, scale, bound,
-    HAS_WEIGHT: tl.constexpr, HAS_CLEAR: tl.constexpr, SIZE: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
+    values, weight, notes, in_ptr, in_idx, out_ptr, out_idx, out_edge, total, clear, bad, n, group, seen, seeing,
+    switch, scale, bound, WAY: tl.constexpr, EVERY: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_CLEAR: tl.constexpr,
+    SIZE: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
     world, block = _whose(n, group, SIZE)
     row, first = world * n, block.to(tl.int64) * SIZE
     j = first + tl.arange(0, SIZE)
     if HAS_CLEAR:
         tl.store(clear + row + j, tl.zeros((SIZE,), clear.dtype.element_ty), mask=j < n)
-    active = tl.load(values + row + j, mask=j < n, other=0).to(tl.float32) != 0  # holds for NaN too
-    if tl.max(active.to(tl.int32)) > 0:
-        num = _note(active, notes + row + first, SIZE)
+    by_pull = _goes_by_pull(seen + 4 * world, switch, WAY)
+    chosen = j < n  # all of them: whether a message is bad must not depend on who may receive it
+    if not by_pull:
+        chosen = tl.load(values + row + j, mask=j < n, other=0).to(tl.float32) != 0  # holds for NaN too
+    if WAY == 2:  # noqa: SIM102  # the outer test is made when the kernel is compiled
+        if block % EVERY == 0:  # a sample for the next time
+            active = tl.load(values + row + j, mask=j < n, other=0).to(tl.float32) != 0
+            tl.atomic_add(seeing + 4 * world, tl.sum(active.to(tl.int32)), sem="relaxed")
+            tl.atomic_add(seeing + 4 * world + 1, tl.sum((j < n).to(tl.int32)), sem="relaxed")
+    if tl.max(chosen.to(tl.int32)) > 0:
+        num = _note(chosen, notes + row + first, SIZE)
+        pointer, index = out_ptr, out_idx
+        if by_pull:
+            pointer, index = in_ptr, in_idx
         for c in range(0, num, LANES):
             lane = c + tl.arange(0, LANES)
-            sender = first + tl.load(notes + row + first + lane, mask=lane < num, other=0).to(tl.int64)
-            v = tl.load(values + row + sender, mask=lane < num, other=0).to(tl.float32)
-            start = tl.load(out_ptr + sender, mask=lane < num, other=0)
-            stop = tl.load(out_ptr + sender + 1, mask=lane < num, other=0)
+            agent = first + tl.load(notes + row + first + lane, mask=lane < num, other=0).to(tl.int64)
+            v = tl.load(values + row + agent, mask=lane < num, other=0).to(tl.float32)
+            start = tl.load(pointer + agent, mask=lane < num, other=0)
+            stop = tl.load(pointer + agent + 1, mask=lane < num, other=0)
+            pulled = tl.zeros((LANES,), tl.int64)
             for k in range(0, tl.max((stop - start).to(tl.int32)), EDGES):
                 edge = start[:, None] + k + tl.arange(0, EDGES)[None, :]
                 use = edge < stop[:, None]
+                place = row + tl.load(index + edge, mask=use, other=0).to(tl.int64)
                 message = tl.broadcast_to(v[:, None], (LANES, EDGES))
+                if by_pull:
+                    message = tl.load(values + place, mask=use, other=0).to(tl.float32)
                 if HAS_WEIGHT:
-                    at = tl.load(out_edge + edge, mask=use, other=0)
-                    message = message * tl.load(weight + at, mask=use, other=0.0)
+                    at = edge
+                    if not by_pull:
+                        at = tl.load(out_edge + edge, mask=use, other=0).to(tl.int64)
+                    # A sender at 0 says nothing, not even by a NaN weight.
+                    message = tl.where(message == 0, message, message * tl.load(weight + at, mask=use, other=0.0))
                 good = tl.abs(message) <= bound
                 if tl.max((use & ~good).to(tl.int32)) > 0:
                     tl.atomic_max(bad + world, 1)
                 fixed = _round(tl.where(good, message, 0.0) * scale)
-                place = row + tl.load(out_idx + edge, mask=use, other=0).to(tl.int64)
-                tl.atomic_add(total + place, fixed, mask=use & (fixed != 0), sem="relaxed")
+                if by_pull:
+                    pulled += tl.sum(tl.where(use, fixed, 0), 1)
+                else:
+                    tl.atomic_add(total + place, fixed, mask=use & (fixed != 0), sem="relaxed")
+            if by_pull:
+                tl.store(total + row + agent, pulled, mask=lane < num)
 
 
 @triton.jit
@@ -216,17 +239,19 @@ def add_counts(
 
 def add_fixed(
     total: torch.Tensor, clear: torch.Tensor | None, bad: torch.Tensor, values: torch.Tensor,
-    weight: torch.Tensor | None, out_ptr: torch.Tensor, out_idx: torch.Tensor, out_edge: torch.Tensor, bits: int,
-    bound: float,
+    weight: torch.Tensor | None, traffic: Traffic | None, in_ptr: torch.Tensor, in_idx: torch.Tensor,
+    out_ptr: torch.Tensor, out_idx: torch.Tensor, out_edge: torch.Tensor, bits: int, bound: float,
 ) -> None:  # fmt: skip
     """`_accumulate.add_fixed`."""
     if total.numel():
         values = values.contiguous()
         grid, notes, constants = _launch(values)
+        which, switch = way(traffic)
+        seen, seeing = (total, total) if traffic is None else traffic[:2]  # an address for what is not used
         _add_fixed_kernel[grid](
-            values, weight, notes, out_ptr, out_idx, out_edge, total, clear, bad, values.shape[1], _group(total),
-            2.0**bits, bound, HAS_WEIGHT=weight is not None, HAS_CLEAR=clear is not None, enable_fp_fusion=False,
-            **constants,
+            values, weight, notes, in_ptr, in_idx, out_ptr, out_idx, out_edge, total, clear, bad, values.shape[1],
+            _group(values, total), seen, seeing, switch, 2.0**bits, bound, WAY=which, EVERY=SAMPLE,
+            HAS_WEIGHT=weight is not None, HAS_CLEAR=clear is not None, enable_fp_fusion=False, **constants,
         )  # fmt: skip
 
 
@@ -242,13 +267,13 @@ def sum_counts(
 
 
 def sum_fixed(
-    values: torch.Tensor, where: torch.Tensor | None, weight: torch.Tensor | None, out_ptr: torch.Tensor,
-    out_idx: torch.Tensor, out_edge: torch.Tensor, bits: int, bound: float,
+    values: torch.Tensor, where: torch.Tensor | None, weight: torch.Tensor | None, in_ptr: torch.Tensor,
+    in_idx: torch.Tensor, out_ptr: torch.Tensor, out_idx: torch.Tensor, out_edge: torch.Tensor, bits: int, bound: float,
 ) -> torch.Tensor:  # fmt: skip
     """`_neighbours.sum_fixed`."""
     total = torch.zeros(values.shape, dtype=torch.int64, device=values.device)
     bad = torch.zeros(values.shape[0], dtype=torch.int32, device=values.device)
-    add_fixed(total, None, bad, values, weight, out_ptr, out_idx, out_edge, bits, bound)
+    add_fixed(total, None, bad, values, weight, None, in_ptr, in_idx, out_ptr, out_idx, out_edge, bits, bound)
     out = torch.empty(values.shape, dtype=torch.float32, device=values.device)
     worlds, n = values.shape
     if out.numel():

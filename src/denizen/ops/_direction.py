@@ -31,7 +31,9 @@ class Traffic(NamedTuple):
 
 @contextmanager
 def direction(chosen: str | float | None) -> Iterator[None]:
-    """Within this context sums of counts on CUDA go as told; changes no bit. Graphs recorded earlier stay as they are.
+    """Within this context sums of counts and of bounded real values on CUDA go as told; changes no bit.
+
+    Graphs recorded earlier stay as they are.
 
     Args:
         chosen: ``"push"``, ``"pull"``, a number to switch at (pull where active senders > number × eligible receivers),

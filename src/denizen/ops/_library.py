@@ -296,7 +296,9 @@ def sum_fixed(
     if variant(values.device) == "triton":
         from denizen.ops import _cuda_neighbours
 
-        return _cuda_neighbours.sum_fixed(values, where, weight, out_ptr, out_idx, out_edge, bits, bound)
+        return _cuda_neighbours.sum_fixed(
+            values, where, weight, in_ptr, in_idx, out_ptr, out_idx, out_edge, bits, bound
+        )
     return _neighbours.sum_fixed(values, where, weight, in_ptr, in_idx, bits, bound)
 
 

@@ -46,7 +46,10 @@ class Sum:
 
     @property
     def arguments(self) -> list[Node]:
-        """What the kernel reads: values and, where it may go by receivers, whether they are eligible."""
+        """What the kernel reads: values and, for counts, who is eligible.
+
+        Fixed point takes everyone for that: a bad message to somebody else counts, too.
+        """
         where = self.node.args[1]
         return [self.values, where] if isinstance(where, Node) and not self.fixed else [self.values]
 
@@ -64,32 +67,44 @@ class Sum:
 
     def measured(self) -> "Sum":
         """The sum with its switch measured on this device and graph, where that is large enough to tell."""
-        pointer = self.graph[0]
-        if self.fixed or pointer is None or not pointer.is_cuda or pointer.numel() <= LARGE:  # fixed point only pushes
+        pointer = self.graph[1 if self.fixed else 0]
+        if pointer is None or not pointer.is_cuda or pointer.numel() <= LARGE:
             return self
         agents = pointer.numel() - 1
         every = torch.arange(agents, device=pointer.device)[None]
         eighth, half = ((every % k == 0).to(torch.int8) for k in (8, 2))
+        arguments, receivers = [eighth, half], 2
+        if self.fixed:  # all receive
+            bound = self.node.args[9]
+            assert isinstance(bound, int | float)
+            arguments, receivers = [eighth * (bound * 2.0**-20)], 1  # good messages by any weight
         total = torch.zeros(1, agents, dtype=self.width, device=pointer.device)
-        push = _milliseconds("push", lambda: ops.add_counts(total, None, eighth, half, None, *self.graph))  # type: ignore[arg-type]
-        pull = _milliseconds("pull", lambda: ops.add_counts(total, None, eighth, half, None, *self.graph))  # type: ignore[arg-type]
-        return dataclasses.replace(self, switch=2 * pull / (8 * push))
+        bad = torch.zeros(1, dtype=torch.int32, device=pointer.device)
+        push, pull = (
+            _milliseconds(way, lambda: self.run(arguments, total, None, bad, None)) for way in ("push", "pull")
+        )
+        return dataclasses.replace(self, switch=receivers * pull / (8 * push))
 
-    def run(self, arguments: list[Tensor], total: Tensor, clear: Tensor, small: Tensor | ops.Traffic) -> None:
+    def run(
+        self, arguments: list[Tensor], total: Tensor, clear: Tensor | None, bad: Tensor | None,
+        traffic: ops.Traffic | None,
+    ) -> None:  # fmt: skip
         """Add into an accumulator.
 
         Args:
             arguments: of the kernel.
             total: the accumulator, zeros.
             clear: that of the next step, to be filled with zeros.
-            small: int32 `[worlds]` that becomes 1 where a value was bad, for fixed point; the traffic for counts.
+            bad: int32 `[worlds]` that becomes 1 where a value was bad; for fixed point alone.
+            traffic: decides which way to go.
         """
         if self.fixed:
+            traffic = traffic if self.switch < 1 else None  # all receive: there are never more senders
             bits, bound = self.node.args[8:10]
-            ops.add_fixed(total, clear, small, arguments[0], *self.graph, bits, bound)  # type: ignore[arg-type]
+            ops.add_fixed(total, clear, bad, arguments[0], self.graph[0], traffic, *self.graph[1:], bits, bound)  # type: ignore[arg-type]
         else:
             where = arguments[1] if len(arguments) > 1 else None
-            ops.add_counts(total, clear, arguments[0], where, small, *self.graph)  # type: ignore[arg-type]
+            ops.add_counts(total, clear, arguments[0], where, traffic, *self.graph)  # type: ignore[arg-type]
 
 
 def _milliseconds(way: str, call: Callable[[], None]) -> float:

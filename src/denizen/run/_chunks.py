@@ -16,7 +16,6 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from denizen import ops
-from denizen.run._accumulate import Sum
 from denizen.run._engine import Carry
 from denizen.run._program import Function, Program
 from denizen.run._trace import shape
@@ -64,7 +63,9 @@ class Chunks:
         self._totals = [
             [torch.zeros(shape(one.node), dtype=one.width, device=device) for _ in range(2)] for one in program.sums
         ]
-        self._small = [_small_buffer(one, longest, worlds, device) for one in program.sums]
+        # For each sum and step how many agents are active and eligible; and, for fixed point, whether a value was bad.
+        self._traffic = [torch.zeros(longest + 1, worlds, 4, dtype=torch.int32, device=device) for _ in program.sums]
+        self._bad = [_bad_buffer(longest, worlds, device) if one.fixed else None for one in program.sums]
         self._counts = [_count_buffer(node, longest, worlds, device) for node in program.tallies]
         self._groups = program.groups.module(*self._resolve(program.groups, {}))
         self._body = compile(program.body.module)
@@ -106,9 +107,10 @@ class Chunks:
         static = self._static
         assert static.bad is not None
         torch.add(self._ahead, static.step, out=self._steps[:, :1])
-        for one, small in zip(self._program.sums, self._small, strict=True):
-            small[0 if one.fixed else 1 :].zero_()
-        for buffer in (*self._counts, *(totals[0] for totals in self._totals)):
+        for seen in self._traffic:
+            seen[1:].zero_()
+        flags = (bad for bad in self._bad if bad is not None)
+        for buffer in (*self._counts, *flags, *(totals[0] for totals in self._totals)):
             buffer.zero_()
         self._tables = self._make_tables()
         leaves, switches, arguments = static.leaves, static.switches, self._arguments
@@ -126,9 +128,8 @@ class Chunks:
         if bad.numel():
             torch.maximum(static.bad, bad[:count].amax(dim=0), out=static.bad)
         _copy([*static.leaves, static.switches, *self._arguments], [*leaves, switches, *arguments])
-        for one, small in zip(self._program.sums, self._small, strict=True):
-            if not one.fixed:
-                small[0].copy_(small[count])  # what the last step saw decides the way of the next
+        for seen in self._traffic:
+            seen[0].copy_(seen[count])  # what the last step saw decides the way of the next
         static.step.copy_(self._steps[count, 0])
         return records
 
@@ -150,16 +151,15 @@ class Chunks:
 
     def _sum(self, k: int, now: dict[Hashable, Tensor], given: list[Tensor]) -> None:
         place = 0
-        for one, small, totals in zip(self._program.sums, self._small, self._totals, strict=True):
+        for one, seen, bad, totals in zip(self._program.sums, self._traffic, self._bad, self._totals, strict=True):
             arguments = given[place : place + len(one.arguments)]
             place += len(arguments)
             total, clear = totals[k % 2], totals[(k + 1) % 2]
             now[one.node] = total
-            if one.fixed:
-                now["bad", one.node] = small[k]
-                one.run(arguments, total, clear, small[k])
-            else:
-                one.run(arguments, total, clear, ops.Traffic(small[k], small[k + 1], one.switch))
+            flags = None if bad is None else bad[k]
+            if flags is not None:
+                now["bad", one.node] = flags
+            one.run(arguments, total, clear, flags, ops.Traffic(seen[k], seen[k + 1], one.switch))
 
     def _heads(self) -> list[Tensor]:
         """The arguments of the first sums."""
@@ -225,10 +225,8 @@ class Chunks:
         return [now[key] if key in now else constant(key) for key in function.inputs]  # type: ignore[arg-type]
 
 
-def _small_buffer(one: Sum, longest: int, worlds: int, device: torch.device) -> Tensor:
-    """For each step the flags of bad values `[worlds]`, or how many agents are active and eligible `[worlds, 4]`."""
-    if not one.fixed:
-        return torch.zeros(longest + 1, worlds, 4, dtype=torch.int32, device=device)
+def _bad_buffer(longest: int, worlds: int, device: torch.device) -> Tensor:
+    """For each step the flags of bad values `[worlds]`, each row aligned."""
     return torch.zeros(longest, -(-worlds // 4) * 4, dtype=torch.int32, device=device)[:, :worlds]
 
 
