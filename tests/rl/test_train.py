@@ -18,6 +18,7 @@ from denizen.rl._best import Best
 from denizen.rl._times import TIMES, Times
 from denizen.rl._training_folder import read_manifest, read_metrics
 from denizen.zoo.cartpole import CartPole
+from denizen.zoo.catch import Catch
 
 SETTINGS = dz.PPO(num_envs=4, num_steps=16)
 STEPS = 4 * 16 * 6
@@ -182,6 +183,40 @@ def test_the_best_policy_is_kept_by_validation():
     best = dz.rl.mlp(CartPole(), (16,))
     best.load_state_dict(trained.best)
     assert dz.rl.evaluate(CartPole(), best, num_envs=8, max_steps=50, greedy=True).mean == max(scores)
+
+
+def test_validation_may_have_a_world_of_its_own_also_after_a_resume(tmp_path, monkeypatch):
+    class Short(CartPole):
+        time_limit = 3
+
+    more = {"validate_every": 2, "validation": {"env": Short(), "num_envs": 8}}
+    trained = go(tmp_path / "whole", **more)
+    assert [told.mean for _, told in trained.evaluations] == [3.0, 3.0, 3.0]
+    with monkeypatch.context() as patched:
+        interrupt_after(2, patched)
+        with pytest.raises(KeyboardInterrupt):
+            go(tmp_path / "part", **more)
+    for other in (None, CartPole()):
+        with pytest.raises(dz.errors.InputError, match="validation_env differs"):
+            dz.rl.resume(tmp_path / "part", CartPole(), dz.rl.mlp(CartPole(), (16,)), SETTINGS, validation_env=other)
+    policy = dz.rl.mlp(CartPole(), (16,), seed=3)
+    rest = dz.rl.resume(tmp_path / "part", CartPole(), policy, SETTINGS, validation_env=Short(), progress=False)
+    assert [told.mean for _, told in rest.evaluations] == [3.0, 3.0]
+    assert same(state(trained), state(rest))
+
+
+@pytest.mark.parametrize(
+    ("validation", "told"),
+    [
+        ({"num_envs": 0}, "num_envs=0"), ({"max_steps": 0}, "max_steps=0"), ({"greedy": 1}, "greedy=1"),
+        ({"seed": -1}, "seed=-1"), ({"env": Catch()}, "policy was made for CartPole"),
+        ({"env": None}, "env is NoneType"),
+    ],
+)  # fmt: skip
+def test_a_validation_that_cannot_be_is_refused_before_anything_is_trained(tmp_path, validation, told):
+    with pytest.raises(dz.errors.InputError, match=told):
+        go(tmp_path / "run", validate_every=100, validation=validation)
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_evaluation_counts_first_lives_only():

@@ -18,20 +18,31 @@ SHORT = {
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """What a command means: environment, policy, algorithm, number of steps, and parameters that change."""
+    """What a command means.
+
+    Attributes:
+        env: the environment.
+        policy: its policy.
+        algorithm: with its settings.
+        steps: of worlds.
+        params: parameters of worlds that change.
+        validation: how to validate.
+    """
 
     env: Any
     policy: Any
     algorithm: Any
     steps: int
     params: dict[str, Any]
+    validation: dict[str, Any]
 
 
 def build(settings: Mapping[str, Any], seed: int) -> Made:
     """Everything that a training needs, from what a command or a manifest says.
 
     Args:
-        settings: `world_name`, `algo`, `steps` or `total_epochs`, and `set`, `world`, `policy` as mappings of texts.
+        settings: `world_name`, `algo`, `steps` or `total_epochs`, and `set`, `world`, `policy` and `validation` as
+            mappings of texts.
         seed: of the first weights.
 
     Raises:
@@ -46,19 +57,19 @@ def build(settings: Mapping[str, Any], seed: int) -> Made:
     algorithms = {name: getattr(rl, name.upper()) for name in ("ppo", "grpo") if hasattr(rl, name.upper())}
     known = _dividing({**chosen.settings.get(settings["algo"], {}), **settings["set"]}, settings)
     algorithm = fill(algorithms[settings["algo"]], known, "--set")
-    policy = _policy(chosen, env, settings["policy"], seed)
+    policy, validation = _policy(chosen, env, settings["policy"], seed), _validation(chosen, settings)
     epochs = settings.get("total_epochs")
     if epochs is not None:
         if epochs < 1:
             raise ConfigError(f"--total-epochs {epochs}: expected a whole number, at least 1")
-        return Made(env, policy, algorithm, epochs * algorithm.samples, params)
+        return Made(env, policy, algorithm, epochs * algorithm.samples, params, validation)
     try:
         steps = chosen.steps if settings["steps"] is None else whole(str(settings["steps"]))
     except ValueError as error:
         raise ConfigError(
             f"--steps {settings['steps']}: expected a whole number such as 500000, 500k or 50M"
         ) from error
-    return Made(env, policy, algorithm, steps, params)
+    return Made(env, policy, algorithm, steps, params, validation)
 
 
 def _world(chosen: "Recipe", given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -74,6 +85,22 @@ def _world(chosen: "Recipe", given: Mapping[str, Any]) -> tuple[Any, dict[str, A
                 f"--world {name}={given[name]}: START:END is for parameters, which may change in a training; {known}"
             )
     return env.replace(**{name: found.end for name, found in changing.items()}), changing
+
+
+def _validation(chosen: "Recipe", settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `evaluate`; what is none is an option of the world."""
+    from denizen.app._settings import guess
+    from denizen.rl._validation import OPTIONS
+
+    given = settings.get("validation", {})  # trainings before denizen had it have none
+    read = {name: guess(value) for name, value in given.items() if name in OPTIONS}
+    others = {name: value for name, value in given.items() if name not in OPTIONS}
+    if not others:
+        return read
+    env, changing = _world(chosen, {**settings["world"], **others})
+    for name in changing.keys() & others.keys():
+        raise ConfigError(f"--validation {name}={others[name]}: expected one value")
+    return {**read, "env": env}
 
 
 def _dividing(known: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,6 +78,8 @@ A --config file holds the same words, with tables for pairs:
     """Settings from a file; flags win over it."""
     validate_every: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: never)")] = None
     """Updates between evaluations on separate worlds."""
+    validation: Pairs = ()
+    """How: num_envs=64 max_steps=500 greedy=true seed=0, and options of the world in which it differs."""
     patience: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: never stop early)")] = None
     """Updates without a better score after which to stop; the best policy is then the last."""
     min_delta: Annotated[float | None, arg(metavar="X", help_behavior_hint="(default: 0.05)")] = None
@@ -103,7 +105,7 @@ A --config file holds the same words, with tables for pairs:
             return run(command, device, console)
 
 
-PAIRS = ("set", "world", "policy")
+PAIRS = ("set", "world", "policy", "validation")
 SWITCHES = ("together", "tensorboard", "quiet")
 KEPT = ("world_name", "algo", "steps", "total_epochs", *PAIRS)
 
@@ -195,17 +197,7 @@ def run(command: Train, device: str | None, console: "Console") -> int:
     from denizen.rl import _processes
     from denizen.run._folder import check_free
 
-    if not command.world_name:
-        raise ConfigError("which world? for example: denizen train cartpole")
-    if command.compile and command.no_compile:
-        raise ConfigError("--compile and --no-compile: give one of the two")
-    if command.seeds < 1:
-        raise ConfigError(f"--seeds {command.seeds}: expected a whole number, at least 1")
-    if command.min_delta is not None and command.patience is None:
-        raise ConfigError("--min-delta goes with --patience")
-    if command.together and (command.tensorboard or command.wandb is not None):
-        raise ConfigError("--together writes run folders only; leave --tensorboard and --wandb out")
-    settings = settings_of(command)
+    settings = _checked(command)
     root = Path(command.out or f"runs/{command.world_name}-{command.algo}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
     if command.seeds > 1 and _processes.rank() == 0:  # all of them, before the first takes its hours
         for seed in range(command.seed, command.seed + command.seeds):
@@ -213,7 +205,8 @@ def run(command: Train, device: str | None, console: "Console") -> int:
     made = build(settings, command.seed)
     given: dict[str, Any] = {
         "compile": True if command.compile else False if command.no_compile else None, "device": device,
-        "validate_every": command.validate_every, "progress": not command.quiet, "settings": settings,
+        "validate_every": command.validate_every, "validation": made.validation, "progress": not command.quiet,
+        "settings": settings,
         "patience": None if command.patience is None else _patience(command),
     }  # fmt: skip
     options = " ".join(f"{name}={value}" for name, value in settings["world"].items())
@@ -231,6 +224,24 @@ def run(command: Train, device: str | None, console: "Console") -> int:
     if command.quiet:
         print(root)
     return 0
+
+
+def _checked(command: Train) -> dict[str, Any]:
+    """The settings of a command; raises `ConfigError` where flags do not go together."""
+    if not command.world_name:
+        raise ConfigError("which world? for example: denizen train cartpole")
+    if command.compile and command.no_compile:
+        raise ConfigError("--compile and --no-compile: give one of the two")
+    if command.seeds < 1:
+        raise ConfigError(f"--seeds {command.seeds}: expected a whole number, at least 1")
+    if command.min_delta is not None and command.patience is None:
+        raise ConfigError("--min-delta goes with --patience")
+    if command.together and (command.tensorboard or command.wandb is not None):
+        raise ConfigError("--together writes run folders only; leave --tensorboard and --wandb out")
+    settings = settings_of(command)
+    if settings["validation"] and command.validate_every is None:
+        raise ConfigError("--validation goes with --validate-every")
+    return settings
 
 
 def _trained(command: Train, settings: dict[str, Any], made: Made, root: Path, given: dict[str, Any]) -> list[Any]:

@@ -142,7 +142,8 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
             made = build(manifest["settings"], manifest["seed"])
             console.print(f"{folder}: {described(manifest)}, {manifest['status']}")
             results.append(resume(
-                folder, made.env, made.policy, made.algorithm, device=chosen, params=made.params, progress=not quiet
+                folder, made.env, made.policy, made.algorithm, device=chosen, params=made.params,
+                validation_env=made.validation.get("env"), progress=not quiet,
             ))  # fmt: skip
         for seed in _not_begun(found) if found != [path] else ():  # of several within the folder
             settings = manifest["settings"]
@@ -153,7 +154,7 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
             results.append(train(
                 made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, settings=settings,
                 device=chosen, compile=manifest["compile"], validate_every=manifest["validate_every"],
-                patience=patience, params=made.params, progress=not quiet,
+                patience=patience, params=made.params, validation=made.validation, progress=not quiet,
             ))  # fmt: skip
         first = processes.rank() == 0
     if first:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from denizen.errors import InputError
 from denizen.model import Discrete, Env, Look
-from denizen.rl._checks import check_fits
+from denizen.rl._checks import check_fits, check_worlds
 from denizen.rl._draws import Draws
 from denizen.rl._policy import ActorCritic, rows_of
 from denizen.rl._recorded import Recorded
@@ -95,12 +95,8 @@ def evaluate(
     Raises:
         InputError: an argument does not fit.
     """
-    check_fits(policy, env, "evaluate")
+    check_evaluation(env, policy, num_envs=num_envs, max_steps=max_steps, greedy=greedy, seed=seed)
     steps = max_steps if max_steps is not None else env.time_limit or BUDGET
-    if not isinstance(steps, int) or steps < 1:
-        raise InputError(f"evaluate: max_steps={max_steps!r}, expected a whole number, at least 1, or None")
-    if not 0 <= seed < EVALUATION_SEED:
-        raise InputError(f"evaluate: seed={seed!r}, expected a whole number from 0 to {EVALUATION_SEED - 1}")
     target = device or next(policy.parameters()).device
     worlds = Worlds(env, num_envs, seed=seed + EVALUATION_SEED, device=target, max_resets=num_envs)
     was_training = policy.training
@@ -110,6 +106,20 @@ def evaluate(
             return _live(worlds, policy, steps, greedy, seed)
     finally:
         policy.train(was_training)
+
+
+def check_evaluation(
+    env: Any, policy: ActorCritic, *, num_envs: Any = 64, max_steps: Any = None, greedy: Any = False, seed: Any = 0
+) -> None:
+    """Raise `InputError` where an argument of `evaluate` does not fit."""
+    check_fits(policy, env, "evaluate")
+    check_worlds(num_envs, 0, None)
+    if max_steps is not None and (not isinstance(max_steps, int) or isinstance(max_steps, bool) or max_steps < 1):
+        raise InputError(f"evaluate: max_steps={max_steps!r}, expected a whole number, at least 1, or None")
+    if not isinstance(greedy, bool):
+        raise InputError(f"evaluate: greedy={greedy!r}, expected True or False")
+    if not isinstance(seed, int) or not 0 <= seed < EVALUATION_SEED:
+        raise InputError(f"evaluate: seed={seed!r}, expected a whole number from 0 to {EVALUATION_SEED - 1}")
 
 
 def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: int) -> Evaluation:

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen.errors import DataError, InputError, ModelError, nearest
+from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._best import Best
 from denizen.rl._curriculum import described
-from denizen.rl._evaluate import Evaluation, evaluate
+from denizen.rl._evaluate import Evaluation
 from denizen.rl._grpo import GRPO
 from denizen.rl._iteration import Iteration
 from denizen.rl._live import live_view
@@ -25,13 +25,13 @@ from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
 from denizen.rl._summary import measures_of
 from denizen.rl._times import Times
-from denizen.rl._training_folder import METRICS, TrainingFolder, create_together
+from denizen.rl._training_folder import METRICS, TrainingFolder, create_together, difference
+from denizen.rl._validation import Validation
 from denizen.run._atomic import uninterrupted
 from denizen.run._fingerprint import describe, fingerprint
 from denizen.tools import JsonLines, MetricsWriter
 
 LOOKS = 100  # of several processes at whether to save, on which they must agree
-VALIDATION = ("num_envs", "max_steps", "greedy", "seed")  # what it may give `evaluate`
 SMOOTHING = 0.9  # by which the score of the policy follows the mean return of an update
 
 
@@ -102,7 +102,7 @@ def train(
         folder: run folder to write, which must be new or empty; None: nothing is written.
         validate_every: updates between evaluations on separate worlds, whose mean return then tells the best policy;
             None: the mean return of training, smoothed, does.
-        validation: arguments of `evaluate`: num_envs, max_steps, greedy, seed.
+        validation: arguments of `evaluate`: num_envs, max_steps, greedy, seed, and another env than the training's.
         params: parameters that differ between worlds, each with a leading axis of them, or change with the training: a
             `Linear` or an `Earned`. Validation goes by the environment's own.
         compile: False: eager; True: compiled, and captured on CUDA; None: on CUDA, and on a CPU in long trainings.
@@ -132,24 +132,22 @@ def new_loop(
     """A training before its first update, and its folder; arguments as `train` takes them."""
     if not hasattr(algorithm, "init"):
         raise InputError(f"train: algorithm is {type(algorithm).__name__}, expected dz.PPO(…) or dz.GRPO(…)")
-    for name in validation or {}:
-        if name not in VALIDATION:
-            raise InputError(f"train: validation has {name!r}; {nearest(name, VALIDATION)}")
     training = algorithm.init(env, policy, total_steps=total_steps, seed=seed, device=device, params=params)
+    validated = Validation(validate_every, validation, training.worlds.env, policy)
     facts = {
         "env": fingerprint(training.worlds.env), "algorithm": describe(algorithm), "policy": _shapes(policy),
         "seed": seed, "total_steps": total_steps, "device": training.worlds.device.type, "compile": compile,
-        "validate_every": validate_every, "validation": dict(validation or {}), "samples": algorithm.samples,
+        "validate_every": validate_every, "validation": validated.facts(), "samples": algorithm.samples,
         "patience": None if patience is None else dataclasses.asdict(patience), "params": described(params),
     }  # fmt: skip
     kept = None if folder is None else create_together(folder, facts, settings, training.worlds.device)
-    return Loop(training, kept, validate_every, dict(validation or {}), sinks, patience)
+    return Loop(training, kept, validated, sinks, patience)
 
 
 def resume(
     folder: Path | str, env: Env, policy: ActorCritic, algorithm: PPO | GRPO, *,
-    device: torch.device | str | None = None, params: dict[str, Any] | None = None, sinks: Sequence[Any] = (),
-    progress: bool = True,
+    device: torch.device | str | None = None, params: dict[str, Any] | None = None, validation_env: Env | None = None,
+    sinks: Sequence[Any] = (), progress: bool = True,
 ) -> Trained:  # fmt: skip
     """Go on with a training, bit for bit as if it had never stopped (on the same kind of device).
 
@@ -160,6 +158,7 @@ def resume(
         algorithm: as it was.
         device: None: the kind it ran on, where there is one.
         params: as they were.
+        validation_env: that of the validation, where it had one of its own.
         sinks: as `train` takes them.
         progress: show a bar.
 
@@ -178,10 +177,11 @@ def resume(
     for name, value in {**given, "params": described(params)}.items():
         if known.get(name, value) != value:  # a training before denizen kept them tells no params
             raise InputError(
-                f"resume: the {name} differs from that of the training in {folder}; {_difference(known[name], value)}"
+                f"resume: the {name} differs from that of the training in {folder}; {difference(known[name], value)}"
             )
     patience = Patience(**known["patience"]) if known.get("patience") else None
-    loop = Loop(training, kept, known["validate_every"], known["validation"], sinks, patience)
+    validated = Validation.again(known, validation_env, training.worlds.env, policy)
+    loop = Loop(training, kept, validated, sinks, patience)
     loop.load()
     return loop.run(known["compile"], progress)
 
@@ -190,12 +190,10 @@ class Loop:
     """A training, what is kept of it, and where its metrics go."""
 
     def __init__(
-        self, training: Any, folder: TrainingFolder | None, every: int | None, validation: dict[str, Any],
-        sinks: Sequence[Any], patience: Patience | None = None,
+        self, training: Any, folder: TrainingFolder | None, validation: Validation, sinks: Sequence[Any],
+        patience: Patience | None = None,
     ) -> None:  # fmt: skip
-        if every is not None and (not isinstance(every, int) or every < 1):
-            raise InputError(f"train: validate_every={every!r}, expected a number of updates, at least 1, or None")
-        self.training, self.folder, self.every, self.validation = training, folder, every, validation
+        self.training, self.folder, self.validation = training, folder, validation
         self.best = Best(training.policy)
         self.score = torch.full_like(self.best.score, torch.nan)
         self.rows: list[dict[str, Any]] = []
@@ -340,13 +338,13 @@ class Loop:
 
     def _judge(self, metrics: dict[str, Tensor]) -> None:
         """Offer the policy as the best, by the mean return of training or of a validation."""
-        if self.every is None:
+        if self.validation.every is None:
             now = metrics["return_mean"]
             following = torch.where(torch.isnan(self.score), now, torch.lerp(now, self.score, SMOOTHING))
             self.score.copy_(torch.where(torch.isnan(now), self.score, following))
             self._offer(self.score, metrics)
-        elif self.done % self.every == 0 or self.done == self.training.num_updates:
-            told = evaluate(self.training.worlds.env, self.training.policy, **self.validation)
+        elif self.validation.due(self.done, self.training.num_updates):
+            told = self.validation(self.training.policy)
             self.evaluations.append((self.done, told))
             metrics["validation_return"] = torch.full_like(self.score, told.mean)
             self._offer(metrics["validation_return"], metrics)
@@ -396,11 +394,3 @@ class Loop:
 
 def _shapes(policy: ActorCritic) -> dict[str, str]:
     return {name: f"{tensor.dtype}{list(tensor.shape)}" for name, tensor in policy.state_dict().items()}
-
-
-def _difference(saved: Any, given: Any) -> str:
-    if isinstance(saved, dict) and isinstance(given, dict):
-        for name in sorted({*saved, *given}):
-            if saved.get(name) != given.get(name):
-                return f"{name}: {_difference(saved.get(name), given.get(name))}"
-    return f"{saved} then, {given} now"

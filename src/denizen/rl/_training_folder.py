@@ -240,3 +240,12 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+
+
+def difference(saved: Any, given: Any) -> str:
+    """Where two facts of a manifest differ, in words."""
+    if isinstance(saved, dict) and isinstance(given, dict):
+        for name in sorted({*saved, *given}):
+            if saved.get(name) != given.get(name):
+                return f"{name}: {difference(saved.get(name), given.get(name))}"
+    return f"{saved} then, {given} now"
