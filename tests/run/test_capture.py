@@ -1,5 +1,6 @@
 """Captured chunks equal plain steps: on a GPU as they are, elsewhere with the graph replaced by plain calls."""
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ import denizen as dz
 from denizen.model import Ask, During
 from denizen.ops import _library_codes
 from denizen.ops._direction import SWITCH
-from denizen.run import _compile
+from denizen.run import _accumulate, _compile
 from denizen.run._chunks import Chunks
 from denizen.run._program import build
 from denizen.run._trace import trace
@@ -246,6 +247,34 @@ def test_real_sums_in_chunks_equal_steps(replicates: int) -> None:
     carry = chunks.take()
     assert torch.equal(begun.extend(8)["moved"][:, 3:], moved.movedim(0, 1))
     assert torch.equal(begun._carry.leaves[0], carry.leaves[0])
+
+
+class OfAGpu(Tensor):
+    """A tensor that says it is on a GPU."""
+
+    is_cuda = True  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("kind", "switch"), [(Rumour, 0.5), (Moody, 0.25)])
+def test_the_switch_is_what_a_receiver_costs_in_senders(
+    kind: Any, switch: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the agents receive counts, all receive in fixed point; an eighth sends."""
+    ways = []
+
+    def timed(way: str, call: Any) -> float:
+        ways.append(way)
+        call()
+        return {"push": 1.0, "pull": 2.0}[way]
+
+    begun = dz.simulate(kind(dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 6.0, seed=1))), 3)
+    (one,) = build(trace(begun._stepper, begun._carry), begun._stepper.masks).sums
+    assert one.measured() == one  # on a CPU nothing chooses
+    monkeypatch.setattr(_accumulate, "LARGE", 0)
+    monkeypatch.setattr(_accumulate, "_milliseconds", timed)
+    there = dataclasses.replace(one, graph=tuple(t if t is None else t.as_subclass(OfAGpu) for t in one.graph))
+    assert there.measured().switch == switch
+    assert ways == ["push", "pull"]
 
 
 @pytest.mark.cuda
