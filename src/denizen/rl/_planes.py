@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from denizen import ops
 
@@ -49,7 +48,7 @@ class Planes(nn.Sequential):
         kind = [torch.float32] * (len(biases) - 1) + [planes.dtype]
         rounded = [weight.detach().to(planes.dtype).contiguous() for weight in weights]
         beside = [bias.detach().to(dtype) for bias, dtype in zip(biases, kind, strict=True)]
-        return F.relu(ops.encode(planes, rounded, beside, [*weights, *biases])[-1])
+        return ops.encode(planes, rounded, beside, [*weights, *biases])[-1]
 
     def with_top(self, planes: Tensor, top: nn.Module) -> tuple[Tensor, Tensor] | None:
         """(features, what a linear layer makes of them), for which no gradient is kept; None where it is not to be."""
