@@ -282,6 +282,28 @@ def test_the_way_of_real_values_changes_no_bit(tools: Any, chosen: str | float, 
         assert seeing[:, 1].tolist() == [128] * worlds
 
 
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
+def test_the_way_of_many_agents_is_chosen_by_a_sample(
+    tools: Any, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """Where no step before tells how many are active: of whole sums, such as those of a gradient."""
+    kernels = pytest.importorskip("denizen.ops._cuda_neighbours", exc_type=ImportError)
+    monkeypatch.setattr(kernels, "_FEW", 100)
+    agents = 3000 if tools.device.type == "cuda" else 300
+    values = torch.rand(2, agents) * (torch.rand(2, agents) < share)
+    seen, seeing, _ = kernels._sampled(values)
+    assert seen[:, 1].tolist() == [-(-agents // 32)] * 2
+    assert torch.equal(seen[:, 0], (values[:, ::32] != 0).sum(dim=1, dtype=torch.int32))
+    assert not seeing.any()
+    graph = tools.random_graph(agents, 3 * agents, weighted=True)
+    for where in (None, mask(1, agents)):
+        tools.both(
+            ops.sum_fixed, values, where, graph.weight, graph.in_ptr, graph.in_idx, graph.out_ptr, graph.out_idx,
+            graph.out_edge, BITS, BOUND,
+        )  # fmt: skip
+    assert kernels._sampled(values[:, :100]) is None
+
+
 def test_a_direction_that_is_none() -> None:
     with pytest.raises(InputError, match="'sideways', expected 'push'"), ops.direction("sideways"):
         pass
