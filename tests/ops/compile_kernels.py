@@ -19,7 +19,18 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from denizen import ops
-from denizen.ops import _accumulate, _adam, _conv, _library, _library_tables, _mlp, _packed, _rows, _two_layers
+from denizen.ops import (
+    _accumulate,
+    _adam,
+    _conv,
+    _cuda_lap,
+    _library,
+    _library_tables,
+    _mlp,
+    _packed,
+    _rows,
+    _two_layers,
+)
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
 
@@ -126,6 +137,11 @@ def rows() -> None:
             )  # fmt: skip
 
 
+def laps() -> None:
+    """The device's clock."""
+    _cuda_lap.launch(torch.zeros(1, dtype=torch.int64), torch.zeros(1))
+
+
 def layers() -> None:
     """Towers, narrow and wide, one and two, of numbers and of bytes."""
     for rows, inputs, width, heads in (
@@ -168,6 +184,6 @@ def few_rows() -> None:
 
 if __name__ == "__main__":
     pretend()
-    for part in (draws, sums, tables, rows, layers, convolutions, few_rows):
+    for part in (draws, sums, tables, rows, layers, convolutions, few_rows, laps):
         part()
     print(json.dumps(sorted(compiled)))

@@ -12,7 +12,7 @@ from denizen.zoo.foraging import foraging
 PAYLOAD = {
     "policy_loss", "value_loss", "entropy", "explained_variance", *(f"action_{k}" for k in range(8)),
     "episodes", "return_sum", "return_min", "return_max", "food", "poison", "food_ratio", "reward_per_consumed",
-    "steps_per_second", "steps_per_second_of_4", "steps_per_second_overall",
+    "steps_per_second", "steps_per_second_of_4", "steps_per_second_overall", "rollout_seconds", "learning_seconds",
     "learning_rate", "clip", "entropy_coefficient", "entropy_floor", "best_score", "step", "steps",
 }  # fmt: skip
 TINY = {"height": 16, "width": 16, "food_range": (30, 60), "poison_range": (30, 60), "steps": 6}
@@ -60,3 +60,31 @@ def test_a_measure_with_the_name_of_a_metric_is_refused(name):
     env = Clash()
     with pytest.raises(ModelError, match=f"Clash has a series or measure '{name}'"):
         dz.train(env, dz.rl.mlp(env, (4,)), dz.PPO(num_envs=4, num_steps=8), 32, device="cpu", progress=False)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=["ppo", "grpo"])
+def test_phases_take_what_lies_between_their_ends(algorithm, monkeypatch):
+    clock = iter(range(0, 10**12, 10**9))  # a second at each look
+    env = CartPole()
+    training = algorithm.init(env, dz.rl.mlp(env, (4,)), total_steps=64, device="cpu")
+    plain, collect = training.collector.collect, []
+    monkeypatch.setattr("denizen.ops._lap.time.perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr(training.collector, "collect", lambda *given: (plain(*given), collect.append(next(clock))))
+    for _ in range(2):
+        algorithm.update(training)
+        assert {name: value.item() for name, value in training.phases.metrics().items()} == {
+            "rollout_seconds": 2.0, "learning_seconds": 1.0,
+        }  # fmt: skip
+    assert len(collect) == 2
+
+
+@pytest.mark.cuda
+def test_a_captured_graph_tells_its_phases():
+    env = CartPole()
+    algorithm = dz.PPO(num_envs=64, num_steps=16)
+    trained = dz.train(env, dz.rl.mlp(env), algorithm, 50 * algorithm.samples, device="cuda", progress=False)
+    assert trained.path == "captured"
+    told = sum(trained["rollout_seconds"]) + sum(trained["learning_seconds"])
+    assert told < 1.02 * trained.seconds
+    assert min(trained["rollout_seconds"]) > 0
+    assert min(trained["learning_seconds"]) > 0

@@ -20,6 +20,7 @@ from denizen.ops._direction import direction as direction
 from denizen.ops._encode import encode as encode
 from denizen.ops._inductor import fuse_draws as fuse_draws
 from denizen.ops._inductor import start_compilers as start_compilers
+from denizen.ops._lap import lap as lap
 from denizen.ops._library import draw_mask as draw_mask
 from denizen.ops._library import draw_words as draw_words
 from denizen.ops._library import reference_only as reference_only

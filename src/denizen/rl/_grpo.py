@@ -220,12 +220,16 @@ class GRPO:
         Returns:
             Metrics, float32 `[]` each, on the device.
         """
+        training.phases.begin()
         training.refresh(self.refresh_reference)
         training.curriculum.begin(training.progress)
         training.begin()
         with training.policy.prepared(PRECISIONS[self.precision]):
             training.collector.collect(training.memo, training.rollout)
-        return training.curriculum.end(self.learn(training))
+        training.phases.ended(0)
+        metrics = training.curriculum.end(self.learn(training))
+        training.phases.ended(1)
+        return metrics
 
     def learn(self, training: GroupTraining) -> dict[str, Tensor]:
         """Learn from the rollout that the training holds."""

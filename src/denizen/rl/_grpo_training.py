@@ -18,6 +18,7 @@ from denizen.rl._policy import ActorCritic, Judged, rows_of
 from denizen.rl._ppo import _FIRST_SCALE, PRECISIONS
 from denizen.rl._rollout import Collector, Memo, Rollout
 from denizen.rl._summary import joined, told
+from denizen.rl._times import Phases
 from denizen.rl._worlds import Worlds
 from denizen.rng import stream_number
 from denizen.run._engine import one_graph, own_code
@@ -68,6 +69,7 @@ class GroupTraining:
         ops.start_compilers(worlds.device)
         self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
         self._starts, self.groups, self.curriculum, device = starts, groups, curriculum, worlds.device
+        self.phases = Phases(device)
         self.policy = policy.to(device).train()
         self.reference = None if not algorithm.beta else _frozen(reference or policy).to(device)
         self._dtype, self._device = PRECISIONS[algorithm.precision], device

@@ -22,6 +22,7 @@ from denizen.rl._ppo_loss import Coefficients, Loss, ppo_loss
 from denizen.rl._rollout import Collector, Memo, Rollout
 from denizen.rl._schedules import Linear, Schedule, check_amounts, value_at
 from denizen.rl._summary import joined, told
+from denizen.rl._times import Phases
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
 from denizen.run._engine import one_graph, own_code
@@ -175,10 +176,14 @@ class PPO:
         Returns:
             Metrics, float32 `[]` each, on the device.
         """
+        training.phases.begin()
         training.curriculum.begin(training.progress)
         with training.policy.prepared(PRECISIONS[self.precision]):
             training.collector.collect(training.memo, training.rollout)
-        return training.curriculum.end(self.learn(training))
+        training.phases.ended(0)
+        metrics = training.curriculum.end(self.learn(training))
+        training.phases.ended(1)
+        return metrics
 
     def learn(self, training: "Training") -> dict[str, Tensor]:
         """Learn from the rollout that the training holds."""
@@ -286,6 +291,7 @@ class Training:
         updates: int64 `[]` on the device: updates done.
         num_updates: updates to come in all, which schedules go by.
         curriculum: of the worlds' parameters.
+        phases: how long those of an update took.
     """
 
     def __init__(
@@ -293,7 +299,7 @@ class Training:
     ) -> None:
         start_compilers(worlds.device)
         self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
-        self.curriculum = curriculum
+        self.curriculum, self.phases = curriculum, Phases(worlds.device)
         self.policy = policy.to(worlds.device).train()
         device = worlds.device
         dtype = PRECISIONS[algorithm.precision]

@@ -1,11 +1,18 @@
-"""How fast updates follow each other."""
+"""How fast updates follow each other, and what their time goes into."""
 
 import time
 from collections import deque
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from denizen import ops
+
 LAST = 4  # updates of the rate that follows closely
-TIMES = ("seconds", "steps_per_second", "steps_per_second_of_4", "steps_per_second_overall")
+RATES = ("seconds", "steps_per_second", "steps_per_second_of_4", "steps_per_second_overall")
+PHASES = ("rollout_seconds", "learning_seconds")
+TIMES = (*RATES, *PHASES)
 
 
 class Times:
@@ -27,4 +34,28 @@ class Times:
         arrived.append(now)
         rates = (1, arrived[-2]), (len(arrived) - 1, arrived[0]), (self._count, self._began)
         speeds = [updates * self._samples / max(now - since, 1e-9) for updates, since in rates]
-        row.update(zip(TIMES, (now - self._began, *speeds), strict=True))
+        row.update(zip(RATES, (now - self._began, *speeds), strict=True))
+
+
+class Phases:
+    """Seconds of the phases of an update, told by the device, also within a captured graph."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Args:
+        device: of the training.
+        """
+        self._last = torch.zeros(1, dtype=torch.int64, device=device)
+        self._before, *self._seconds = [torch.zeros(1, device=device) for _ in range(1 + len(PHASES))]
+        self._known = False
+
+    def begin(self) -> None:
+        """An update begins."""
+        ops.lap(self._last, self._before)
+
+    def ended(self, number: int) -> None:
+        """A phase ended."""
+        self._known = ops.lap(self._last, self._seconds[number])
+
+    def metrics(self) -> dict[str, Tensor]:
+        """Of the last update: float32 `[]` each, on the device; none where it has no clock."""
+        return {name: part[0] for name, part in zip(PHASES, self._seconds, strict=True)} if self._known else {}

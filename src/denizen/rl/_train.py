@@ -293,7 +293,7 @@ class Loop:
                     metrics = dict(iteration())
                     self.done += 1
                     self._judge(metrics)
-                    writer.log(self.done, {"steps": self.done * samples, **metrics})
+                    writer.log(self.done, {"steps": self.done * samples, **metrics, **training.phases.metrics()})
                 advance(samples)
                 if self._looks():
                     writer.flush()
