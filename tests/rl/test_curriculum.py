@@ -43,6 +43,20 @@ def test_a_schedule_is_what_the_worlds_run_under(algorithm, compile):
     assert trained["reward_mean"] == wanted
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("algorithm", [SETTINGS, dz.GRPO(groups=2, group_size=2, max_steps=5)], ids=["ppo", "grpo"])
+def test_a_captured_graph_sees_what_changes(algorithm):
+    env, more = Endless(), {"device": "cuda", "progress": False}
+    for params, wanted in (
+        (RISING, [2.0, 2.5, 3.0, 3.5, 4.0, 4.0, 4.0, 4.0]),
+        ({"pay": dz.rl.Earned(1.0, 2.0, score=5.0, stages=2, lives=1)}, [1.0, 1.5, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]),
+    ):
+        trained = dz.train(env, dz.rl.mlp(env, (8,)), algorithm, 8 * algorithm.samples, params=params, **more)
+        assert trained.path == "captured"
+        assert trained["param_pay"] == wanted
+        assert trained["reward_mean"] == wanted
+
+
 def test_values_that_do_not_change_are_those_of_plain_parameters():
     constant = go(fruits(), {"spawn_prob": dz.rl.Linear(0.25, 0.25)})
     plain = go(fruits(), {"spawn_prob": [0.25] * 4})
