@@ -1,13 +1,16 @@
 """`denizen train`, `evaluate`, `compare`, and what `resume` and `show` make of trainings."""
 
 import contextlib
+import itertools
 import json
 import re
 import signal
 
 import pytest
+import torch
 from PIL import Image
 
+from denizen.app import _watch
 from denizen.app._settings import fill, guess, pairs, whole
 from denizen.errors import ConfigError
 from denizen.rl import PPO, Linear
@@ -187,7 +190,20 @@ def test_a_policy_can_be_watched(denizen, tmp_path, world, words):
     assert denizen("watch", "run", "--steps", "3", "--gif", "brain.gif", "--brain")[0] == 0
     with Image.open(tmp_path / "brain.gif") as gif:
         assert gif.width > 2 * width
-    assert "give --gif" in denizen("watch", "run", "--brain")[2]
+    code, out, _ = denizen("watch", "run", "--steps", "2", "--brain")
+    assert code == 0
+    assert re.search("▀{20,}  ▀{20,}", out)  # what is seen, and what of it moves the decision
+
+
+@pytest.mark.parametrize(("size", "step", "wanted"), [(8, 4, 2), (10, 4, 3), (5, 1, 5)])
+def test_no_pixel_is_lost_where_a_picture_is_made_smaller(size, step, wanted):
+    for y, x in itertools.product(range(size), repeat=2):
+        picture = torch.full((size, size, 3), 250, dtype=torch.uint8)
+        picture[y, x] = torch.tensor([200, 60, 50], dtype=torch.uint8)
+        small = _watch._smaller(picture, step)
+        assert small.shape == (wanted, wanted, 3)
+        assert small[y // step, x // step].tolist() == [200, 60, 50]
+        assert (small == 250).all(-1).sum() == wanted**2 - 1
 
 
 def test_patience_has_its_least_gain(denizen, tmp_path):

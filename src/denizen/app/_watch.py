@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SCALE = 240  # pixels that a picture of a GIF has at least
+COLUMNS, BESIDE = 80, 24  # of text that a picture of pixels has at most, and what is beside it at least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,15 +51,13 @@ examples:
     world: Pairs = ()
     """Other options of the world than it was trained in, for example spawn_prob=0.9."""
     brain: FlagCreatePairsOff[bool] = False
-    """With --gif or --window: beside the world what the network sees, and what of it moves the decision."""
+    """Beside the world what the network sees, and what of it moves the decision."""
 
     def __call__(self, console: "Console") -> int:
         """Play, and show."""
         from denizen.app import _trained
         from denizen.rl._evaluate import play
 
-        if self.brain and self.gif is None and not self.window:
-            raise InputError("--brain draws pictures; give --gif FILE.gif or --window too")
         if self.window and self.gif is not None:
             raise InputError("--window and --gif: give one of the two")
         if self.steps < 1:
@@ -87,31 +86,63 @@ examples:
 
 
 def _show(frames: Any, pause: float, console: "Console") -> None:
+    from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
     with Live(console=console, auto_refresh=False) as live:
         for picture, caption in frames:
-            live.update(Text.assemble(_text(picture), "\n", caption), refresh=True)
+            live.update(Group(_shown(picture), Text(caption)), refresh=True)
             time.sleep(pause if console.is_terminal else 0)
     if not console.is_terminal:  # rich ends no line there
         console.print()
 
 
-def _text(picture: Any) -> Any:
-    """A picture as text: lines as they are, pixels as coloured half blocks."""
+def _shown(picture: Any) -> Any:
+    """A picture for the terminal, with what goes on in the network beside it where that is told."""
+    from rich.table import Table
+
+    if not isinstance(picture, tuple):
+        return _text(picture)
+    world, (inputs, moved) = picture
+    beside = Table.grid(padding=(0, 2))
+    beside.add_row(_text(world, COLUMNS - 2 * BESIDE), *[_text(_enlarged(part)) for part in _brain(inputs, moved)])
+    return beside
+
+
+def _enlarged(pixels: Any) -> Any:
+    """Pixels that are as wide as what stands beside a world."""
+    factor = max(1, BESIDE // pixels.shape[1])
+    return pixels.repeat_interleave(factor, 0).repeat_interleave(factor, 1)
+
+
+def _text(picture: Any, columns: int = COLUMNS) -> Any:
+    """A picture as text: lines as they are, pixels as coloured half blocks, about so many columns of them."""
     from rich.text import Text
 
     if not hasattr(picture, "shape"):
         return Text("\n".join(picture))
     text = Text()
-    step = max(1, picture.shape[1] // 80)
-    pixels = picture[::step, ::step].tolist()
+    pixels = _smaller(picture, max(1, picture.shape[1] // columns)).tolist()
     for upper, lower in zip(pixels[::2], [*pixels[1::2], pixels[-1]], strict=False):
         for above, below in zip(upper, lower, strict=True):
             text.append("▀", style=f"rgb({above[0]},{above[1]},{above[2]}) on rgb({below[0]},{below[1]},{below[2]})")
         text.append("\n")
     return text
+
+
+def _smaller(picture: Any, step: int) -> Any:
+    """A picture by one pixel of each square of `step`: the least like the background, so that nothing small is lost."""
+    if step == 1:
+        return picture
+    colours, counts = picture.flatten(0, 1).unique(dim=0, return_counts=True)
+    background = colours[counts.argmax()]
+    height, width = (-(-size // step) for size in picture.shape[:2])
+    whole = background.expand(height * step, width * step, 3).clone()
+    whole[: picture.shape[0], : picture.shape[1]] = picture
+    squares = whole.unflatten(1, (width, step)).unflatten(0, (height, step)).transpose(1, 2).flatten(2, 3)
+    unlike = (squares.int() - background.int()).abs().sum(-1).argmax(-1)
+    return squares.gather(2, unlike[..., None, None].expand(-1, -1, 1, 3))[:, :, 0]
 
 
 def _write(path: Path, pictures: list[Any], speed: float) -> None:
@@ -150,7 +181,7 @@ def _film(path: Path, images: list[Any], speed: float) -> None:
 def _image(picture: Any, image: Any) -> Any:
     if isinstance(picture, tuple):  # the world, and what goes on in the network
         world, (inputs, moved) = picture
-        return _beside([_image(world, image), *_brain(inputs, moved, image)], image)
+        return _beside([_image(one, image) for one in (world, *_brain(inputs, moved))], image)
     if not hasattr(picture, "shape"):
         return _lines(picture, image)
     made = image.fromarray(picture.cpu().numpy())
@@ -180,8 +211,8 @@ def _beside(images: list[Any], image: Any) -> Any:
     return made
 
 
-def _brain(inputs: Any, moved: Any, image: Any) -> list[Any]:
-    """What is seen (each plane a share of the grey) and what of it matters (red)."""
+def _brain(inputs: Any, moved: Any) -> tuple[Any, Any]:
+    """What is seen (each plane a share of the grey) and what of it matters (red): uint8 `[height, width, 3]` each."""
     import torch
 
     flat = (-1, *inputs.shape[-2:]) if inputs.dim() in (2, 3) else (1, 1, -1)
@@ -192,7 +223,7 @@ def _brain(inputs: Any, moved: Any, image: Any) -> list[Any]:
     grey = (255 * (1 - seen)).to(torch.uint8)[..., None].expand(-1, -1, 3)
     fade = (255 * (1 - heat)).to(torch.uint8)
     red = torch.stack([torch.full_like(fade, 255), fade, fade], -1)
-    return [_image(grey, image), _image(red, image)]
+    return grey, red
 
 
 def _scaled(values: Any) -> Any:
