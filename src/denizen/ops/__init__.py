@@ -9,6 +9,7 @@ from denizen.ops._accumulate import add_counts as add_counts
 from denizen.ops._accumulate import add_fixed as add_fixed
 from denizen.ops._accumulate import add_histogram as add_histogram
 from denizen.ops._adam import adam as adam
+from denizen.ops._ahead import compiling_ahead as compiling_ahead
 from denizen.ops._conv import conv as conv
 from denizen.ops._conv import conv_first_gradient as conv_first_gradient
 from denizen.ops._conv import conv_fits as conv_fits
@@ -18,6 +19,7 @@ from denizen.ops._conv import linear_gradient as linear_gradient
 from denizen.ops._direction import Traffic as Traffic
 from denizen.ops._direction import direction as direction
 from denizen.ops._encode import encode as encode
+from denizen.ops._encode import encode_ahead as encode_ahead
 from denizen.ops._inductor import fuse_draws as fuse_draws
 from denizen.ops._inductor import start_compilers as start_compilers
 from denizen.ops._lap import lap as lap
@@ -39,3 +41,4 @@ from denizen.ops._reverse_only import sum_real as sum_real
 from denizen.ops._rows import backward_sums as backward_sums
 from denizen.ops._rows import first_flagged as first_flagged
 from denizen.ops._two_layers import two_layers as two_layers
+from denizen.ops._two_layers import two_layers_ahead as two_layers_ahead

@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
+from denizen.ops._ahead import launch
 from denizen.ops._library import takes_tf32
 
 _CELLS = 128  # of a tile of an input's gradient
@@ -197,7 +198,8 @@ def input_gradient(grad: torch.Tensor, weight: torch.Tensor, shown: torch.Tensor
     cells, tile = n * height * width, _tile(outputs)
     out = torch.empty(shown.shape, dtype=grad.dtype, device=grad.device)
     if cells:
-        _input_kernel[(triton.cdiv(cells, _CELLS), triton.cdiv(outputs, tile))](
+        launch(
+            _input_kernel, (triton.cdiv(cells, _CELLS), triton.cdiv(outputs, tile)),
             grad.contiguous(), weight.contiguous(), shown.contiguous(), out, cells,
             9 * triton.cdiv(inputs, _tile(inputs)), HEIGHT=height, WIDTH=width, IN=inputs, OUT=outputs,
             TI=_tile(inputs), TO=tile, TURNED=_turned(grad, tile), PRECISION=_precision(), CELLS=_CELLS,
@@ -216,7 +218,8 @@ def weight_gradient(x: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor, 
     size = 9 * inputs * outputs
     parts = torch.empty(splits, size + outputs, dtype=torch.float32, device=x.device)
     tiles = triton.cdiv(inputs, tile) * triton.cdiv(outputs, _tile(outputs))
-    _slope_kernel[(splits, lines, tiles)](
+    launch(
+        _slope_kernel, (splits, lines, tiles),
         x.contiguous(), grad.contiguous(), parts, cells, triton.cdiv(cells, splits * deep), HEIGHT=height,
         WIDTH=width, IN=inputs, OUT=outputs, TI=tile, TO=_tile(outputs), A=columns[0], B=columns[1], C=columns[2],
         PRECISION=_precision(), DEEP=deep, num_warps=warps, num_stages=stages,

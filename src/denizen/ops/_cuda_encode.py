@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
+from denizen.ops._ahead import launch
 from denizen.ops._cuda_conv import _add_patches, _near, _precision, _stages, _tile
 
 _CELLS = 128  # of a tile
@@ -117,7 +118,8 @@ def encode(planes: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequen
         parts = [part for weight, bias, out in now for part in (weight.contiguous(), bias, out)]
         parts = parts if first else [given, given, given, *parts]  # no first layer
         parts += [given] * (9 - len(parts))
-        _encode_kernel[(triton.cdiv(n, images),)](
+        launch(
+            _encode_kernel, (triton.cdiv(n, images),),
             given, *parts, n, HEIGHT=height, WIDTH=width, PLANES=count if first else 0, C0=sizes[0], C1=sizes[1],
             C2=sizes[2], TK=_tile(9 * count), T0=_tile(sizes[0]), T1=_tile(sizes[1]),
             T2=_tile(sizes[2]), IMAGES=images, CELLS=_CELLS, PRECISION=_precision(),
@@ -158,7 +160,8 @@ def first_slope(planes: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor,
     cells, tile, deep = n * height * width, _tile(outputs), _tile(9 * count + 1)
     splits = max(1, min(_PROGRAMS, triton.cdiv(cells, _DEEP)))
     parts = torch.empty(splits, 9 * count + 1, outputs, dtype=torch.float32, device=grad.device)
-    _first_slope_kernel[(splits, triton.cdiv(outputs, tile), triton.cdiv(9 * count + 1, deep))](
+    launch(
+        _first_slope_kernel, (splits, triton.cdiv(outputs, tile), triton.cdiv(9 * count + 1, deep)),
         planes.contiguous(), grad.contiguous(), parts, n, triton.cdiv(cells, splits * _DEEP), HEIGHT=height,
         WIDTH=width, PLANES=count, OUT=outputs, TK=deep, TO=tile,
         PRECISION=_precision(), DEEP=_DEEP, num_warps=_WARPS, num_stages=_stages(grad),

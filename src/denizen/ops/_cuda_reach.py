@@ -4,6 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
+from denizen.ops._ahead import launch
 from denizen.ops._cuda_conv import _precision
 
 _ROWS, _COLUMNS, _DEEP = 128, 128, 64  # of a tile of the result, and of a step
@@ -42,7 +43,8 @@ def reach(grad: torch.Tensor, weight: torch.Tensor, shown: torch.Tensor) -> torc
     scale = grad.element_size() // 2 or 1  # float32 takes twice the room
     tiles = triton.cdiv(rows, _ROWS)
     out = torch.empty(shown.shape, dtype=grad.dtype, device=grad.device)
-    _reach_kernel[(triton.cdiv(wide, _COLUMNS), tiles)](
+    launch(
+        _reach_kernel, (triton.cdiv(wide, _COLUMNS), tiles),
         grad.contiguous(), weight.contiguous(), shown.contiguous(), out, rows, HIDDEN=hidden, WIDE=wide,
         PRECISION=_precision(), ROWS=_ROWS, COLUMNS=_COLUMNS, DEEP=_DEEP // scale, num_warps=_WARPS,
         num_stages=_STAGES,

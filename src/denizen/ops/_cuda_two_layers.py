@@ -4,6 +4,8 @@ import torch
 import triton
 import triton.language as tl
 
+from denizen.ops._ahead import launch
+
 _ROWS, _COLUMNS, _DEEP = 64, 128, 64  # of a tile of the first product, and of a step of it
 _WARPS, _STAGES = 4, 4
 _PROGRAMS = 132  # of the first product, about: one a multiprocessor of an H100
@@ -61,11 +63,13 @@ def two_layers(
     splits = triton.cdiv(blocks, steps)
     parts = torch.empty(splits, rows, width, dtype=torch.float32, device=x.device)
     shown, out = x.new_empty(rows, width), x.new_empty(rows, numbers)
-    _split_kernel[(lines, columns, splits)](
+    launch(
+        _split_kernel, (lines, columns, splits),
         x.contiguous(), weight.contiguous(), parts, rows, steps, INPUTS=inputs, WIDTH=width, ROWS=_ROWS,
         COLUMNS=_COLUMNS, DEEP=_DEEP, num_warps=_WARPS, num_stages=_STAGES,
     )  # fmt: skip
-    _top_kernel[(rows,)](
+    launch(
+        _top_kernel, (rows,),
         parts, bias, top.contiguous(), top_bias, shown, out, rows, WIDTH=width, NUMBERS=numbers, SPLITS=splits,
         C=triton.next_power_of_2(width), N=triton.next_power_of_2(numbers), num_warps=4,
     )  # fmt: skip

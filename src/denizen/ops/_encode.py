@@ -84,3 +84,17 @@ def _to_planes(gradient: Tensor, weight: Tensor) -> Tensor:
 
 
 torch.library.register_autograd("denizen::encode", _backward, setup_context=_context)
+
+
+def encode_ahead(planes: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
+    """Compile the kernels of `encode` and of its gradient; every tensor is of the device "meta"."""
+    from denizen.ops import _cuda_conv, _cuda_encode, _cuda_reach
+
+    *convolutions, last = weights
+    seen = _cuda_encode.encode(planes, convolutions, biases[:-1])
+    passed = _cuda_reach.reach(planes.new_empty(planes.shape[0], last.shape[0]), last, seen[-1])
+    for number in reversed(range(1, len(seen))):
+        _cuda_conv.weight_gradient(seen[number - 1], passed)
+        turned = convolutions[number].transpose(1, 2)
+        passed = _cuda_conv.input_gradient(passed, turned, seen[number - 1])
+    _cuda_encode.first_slope(planes, passed)

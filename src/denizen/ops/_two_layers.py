@@ -24,8 +24,7 @@ def two_layers(x: Tensor, weight: Tensor, bias: Tensor, top: Tensor, top_bias: T
         top: `[numbers, width]`.
         top_bias: `[numbers]`.
     """
-    few = x.shape[0] <= MOST_ROWS and weight.shape[0] <= MOST_WIDTH and top.shape[0] <= MOST_NUMBERS
-    if few and x.numel() and x.element_size() == 2 and variant(x.device) == "triton":
+    if _few(x, weight, top) and variant(x.device) == "triton":
         from denizen.ops import _cuda_two_layers
 
         return _cuda_two_layers.two_layers(x, weight, bias, top, top_bias)
@@ -36,3 +35,16 @@ def two_layers(x: Tensor, weight: Tensor, bias: Tensor, top: Tensor, top_bias: T
 @torch.library.register_fake("denizen::two_layers")
 def _(x: Tensor, weight: Tensor, bias: Tensor, top: Tensor, top_bias: Tensor) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape[0], weight.shape[0]), x.new_empty(x.shape[0], top.shape[0])
+
+
+def _few(x: Tensor, weight: Tensor, top: Tensor) -> bool:
+    few = x.shape[0] <= MOST_ROWS and weight.shape[0] <= MOST_WIDTH and top.shape[0] <= MOST_NUMBERS
+    return few and x.numel() > 0 and x.element_size() == 2
+
+
+def two_layers_ahead(x: Tensor, weight: Tensor, bias: Tensor, top: Tensor, top_bias: Tensor) -> None:
+    """Compile the kernels of `two_layers`; every tensor is of the device "meta"."""
+    from denizen.ops import _cuda_two_layers
+
+    if _few(x, weight, top):
+        _cuda_two_layers.two_layers(x, weight, bias, top, top_bias)

@@ -14,6 +14,7 @@ from denizen.rl._curriculum import Curriculum
 from denizen.rl._draws import Draws
 from denizen.rl._grpo_loss import Terms
 from denizen.rl._optimizer import FlatAdam
+from denizen.rl._planes import Planes
 from denizen.rl._policy import ActorCritic, Judged, rows_of
 from denizen.rl._ppo import _FIRST_SCALE, PRECISIONS
 from denizen.rl._rollout import Collector, Memo, Rollout
@@ -90,6 +91,12 @@ class GroupTraining:
         if self._dtype == torch.float32:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, self._dtype, cache_enabled=False)
+
+    def ahead(self) -> None:
+        """Have the policy's own kernels compiled."""
+        if isinstance(self.policy.body, Planes):
+            learning = self.algorithm.samples // self.algorithm.minibatches
+            self.policy.body.ahead(self.memo.rows, learning, self._dtype, self.policy.actor)
 
     def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
         """Compile what an update is made of, when it is next run; None: no longer.

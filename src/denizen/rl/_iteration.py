@@ -1,14 +1,16 @@
 """One iteration of an algorithm: eager, compiled, or captured as one CUDA graph; and the warm-up before the clock."""
 
+import contextlib
 import time
 import warnings
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from denizen.errors import InputError, ModelError
-from denizen.ops import fuse_draws, variant
+from denizen.ops import compiling_ahead, fuse_draws, variant
 
 # Steps in a row of a whole training from which compiling on a CPU pays; fixed, so that a resumed run decides alike.
 COMPILE_FROM = 100_000
@@ -89,7 +91,7 @@ class Iteration:
 
     def _try_compiled(self, kept: list[tuple[Tensor, Tensor]]) -> None:
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), self._ahead():
                 warnings.simplefilter("ignore")  # what torch says about itself while it compiles
                 fuse_draws()
                 self._training.compile(loss=self._compile_loss)
@@ -108,6 +110,17 @@ class Iteration:
             self._training.compile(None)
             _put_back(kept)
             self._algorithm.update(self._training)
+
+    @contextlib.contextmanager
+    def _ahead(self) -> Iterator[None]:
+        """Kernels of the policy are compiled meanwhile."""
+        if self._device.type != "cuda" or variant(self._device) != "triton":
+            yield
+            return
+        with compiling_ahead() as begun:
+            if begun:
+                self._training.ahead()
+            yield
 
     def _capture(self) -> None:
         # Captured and warmed up on the stream of the caller, unless that is the default one, which cannot be captured:

@@ -34,6 +34,7 @@ class Planes(nn.Sequential):
             layers += [nn.Conv2d(count, size, 3, padding=1), nn.ReLU()]
             count = size
         super().__init__(*layers, nn.Flatten(), nn.Linear(count * planes[1] * planes[2], hidden), nn.ReLU())
+        self.planes = tuple(planes)
 
     def forward(self, input: Tensor) -> Tensor:
         """Features `[rows, hidden]` of planes `[rows, channels, height, width]`."""
@@ -59,6 +60,23 @@ class Planes(nn.Sequential):
         seen = ops.conv(planes, weights, [bias.to(torch.float32) for bias in biases])[-1].flatten(1)
         layers = (weight, bias, self._numbers(top, "weight"), self._numbers(top, "bias"))
         return ops.two_layers(seen, *[tensor.to(planes.dtype) for tensor in layers])
+
+    def ahead(self, acting: int, learning: int, dtype: torch.dtype, top: nn.Module) -> None:
+        """Have kernels compiled: of features with a layer on top for so many rows, of a gradient for so many."""
+        if not (
+            spreads(self._numbers(self._layers()[0], "weight")) and self._layers()[1:] and isinstance(top, nn.Linear)
+        ):
+            return
+
+        def shaped(*shape: int) -> Tensor:
+            return torch.empty(shape, dtype=dtype, device="meta")
+
+        weights = [shaped(*weight.shape) for weight in self._weights(dtype)]
+        biases = [shaped(*self._numbers(layer, "bias").shape) for layer in self._layers()]
+        beside = [*[bias.to(torch.float32) for bias in biases[:-1]], biases[-1]]
+        ops.encode_ahead(shaped(learning, *self.planes), weights, beside)
+        features = shaped(acting, weights[-1].shape[1])
+        ops.two_layers_ahead(features, weights[-1], biases[-1], shaped(*top.weight.shape), shaped(top.out_features))
 
     def _arguments(self, planes: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """(planes in the precision of now, weights, biases)."""

@@ -17,6 +17,7 @@ from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Draws, Minibatches, picked
 from denizen.rl._gae import advantages, normalised
 from denizen.rl._optimizer import FlatAdam
+from denizen.rl._planes import Planes
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo_loss import Coefficients, Loss, ppo_loss
 from denizen.rl._rollout import Collector, Memo, Rollout
@@ -355,6 +356,12 @@ class Training:
             "length_mean": torch.where(some, steps / mean, none), "waited": waited, "faulty": faulty,
         }  # fmt: skip
         return joined(self.worlds.env, summary, told(self.worlds.env, self.rollout))
+
+    def ahead(self) -> None:
+        """Have the policy's own kernels compiled."""
+        if isinstance(self.policy.body, Planes):
+            learning = self.algorithm.samples // self.algorithm.minibatches
+            self.policy.body.ahead(self.memo.rows, learning, self._dtype, self.policy.actor)
 
     def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
         """Compile what an update is made of, when it is next run; None: no longer.
