@@ -135,13 +135,18 @@ def test_a_parameter_of_the_world_follows_a_schedule_also_after_a_resume(denizen
     assert "START:END is for parameters" in err
 
 
-def test_validation_has_lives_and_a_world_of_its_own(denizen, tmp_path):
+def test_validation_has_lives_and_a_world_of_its_own(denizen, tmp_path, monkeypatch):
     words = ["train", "fruits", "--steps", "1600", "--set", "num_envs=4", "num_steps=100", "--policy", "hidden=8"]
     how = ["--validate-every", "2", "--validation", "num_envs=4", "greedy=true"]
     assert denizen(*words, *how, "win_score=1", "fail_score=-1", "stop_at_thresholds=true", "--out", "one")[0] == 0
     told = [row["validation_return"] for row in read_metrics(tmp_path / "one") if "validation_return" in row]
     assert len(told) == 2
     assert all(-1 <= value <= 1 for value in told)  # lives of one fruit
+    assert denizen(*words, "--out", "plain")[0] == 0
+    monkeypatch.setenv("COLUMNS", "200")
+    told = " ".join(denizen("compare", "one", "plain")[1].split())
+    assert "validation.num_envs=4, validation.greedy=true" in told
+    assert " num_envs=4" not in told  # which both have
     assert denizen("resume", "one")[0] == 0
     for words_more, message in (
         (how[2:], "--validation goes with --validate-every"), ([*how, "width=abc"], "width='abc'"),

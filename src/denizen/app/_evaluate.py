@@ -170,9 +170,9 @@ def _differing(manifest: dict[str, Any], others: list[dict[str, Any]]) -> str:
 
 
 def _flat(manifest: dict[str, Any]) -> dict[str, Any]:
-    settings = manifest["settings"] or {}
+    settings = {name: value for name, value in (manifest["settings"] or {}).items() if name != "seeds"}
     flat = {name: value for name, value in settings.items() if not isinstance(value, dict)}
-    for table in settings.values():
-        if isinstance(table, dict):
-            flat.update(table)
+    for name, table in settings.items():
+        if isinstance(table, dict):  # a validation's names are those of others too
+            flat.update({f"validation.{n}": v for n, v in table.items()} if name == "validation" else table)
     return {**flat, "seed": manifest["seed"]}
