@@ -286,6 +286,25 @@ def test_grid_lifetime_says_what_a_new_life_finds():
             assert float(drawn.std()) == pytest.approx(55.7, rel=0.08)
 
 
+def test_densities_differ_between_worlds_and_change_with_a_training():
+    params = {"food_share": [0.0, 0.25, 1.0], "poison_share": [1.0, 0.5, 0.0]}
+    worlds, plain = (dz.rl.Worlds(foraging(), 3, params=given, device="cpu") for given in (params, None))
+    worlds.reset()
+    plain.reset()
+    now, all_ = worlds.state(), plain.state()
+    assert torch.equal(now.foods, (all_.foods * torch.tensor([0.0, 0.25, 1.0])).round().long())
+    assert torch.equal(now.poisons, (all_.poisons * torch.tensor([1.0, 0.5, 0.0])).round().long())
+
+    env = foraging(grid_lifetime="life", steps=2, food_range=(100, 100))
+    algorithm, policy = dz.PPO(num_envs=4, num_steps=2), dz.rl.conv(env, channels=(2,), hidden=4, critic_hidden=(4,))
+    training = algorithm.init(env, policy, total_steps=4 * 8, device="cpu", params={"food_share": dz.rl.Linear(0.2, 1)})
+    seen = []
+    for _ in range(4):
+        algorithm.update(training)
+        seen.append(set(training.worlds.state_of(training.memo.worlds).foods.tolist()))
+    assert seen == [{20}, {40}, {60}, {80}]
+
+
 def test_batches_are_the_same_in_parts():
     given = torch.randint(0, 8, (150, 10), generator=torch.Generator().manual_seed(0))
     whole = dz.rl.Worlds(foraging(steps=50), 10, device="cpu")

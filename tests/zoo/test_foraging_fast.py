@@ -103,6 +103,7 @@ COUNTED = ("food", "poison", "deaths", "steps", "died", "censored", "first_age",
 @pytest.mark.parametrize(
     "options",
     [{"width": 48}, {"height": 1025}, {"mode": Mode("own", TrueTypes(), lambda outcome: outcome.food * 1.0)},
+     {"food_share": 0.5},
      {"grid_lifetime": "life", "height": 8, "width": 32, "food_range": (50, 60), "poison_range": (0, 9)}],
 )  # fmt: skip
 def test_what_the_operation_cannot_do_is_left_to_the_plain_form(monkeypatch, options):

@@ -53,6 +53,9 @@ class Foraging(dz.Env):
         poison_energy: that poison takes.
         view_radius: cells seen to each side.
         max_move: cells that a move may go in each direction, at the same cost.
+        food_share: of the food that is drawn for a world, rounded; what may differ between worlds or change with a
+            training, where it holds from the next world on, thus with `grid_lifetime="life"`.
+        poison_share: the same for poison.
     """
 
     mode: Mode = MODES["ground_truth"]
@@ -68,6 +71,8 @@ class Foraging(dz.Env):
     poison_energy: float = 2.0
     view_radius: int = 5
     max_move: int = 1
+    food_share: Tensor = dz.param(1.0, low=0, high=1, learnable=False, about="share of the food drawn for a world")
+    poison_share: Tensor = dz.param(1.0, low=0, high=1, learnable=False, about="share of the poison drawn for a world")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,8 +136,8 @@ class Foraging(dz.Env):
 
     def init(self, rng: dz.rng.Rng) -> Plot:
         """A fresh world: numbers of items, food, poison, then the agent, all on different cells."""
-        foods = rng.integers("foods", self.food_range[0], self.food_range[1] + 1)[0]
-        poisons = rng.integers("poisons", self.poison_range[0], self.poison_range[1] + 1)[0]
+        foods = self._drawn(rng, "foods", self.food_range, self.food_share)
+        poisons = self._drawn(rng, "poisons", self.poison_range, self.poison_share)
         size = self.height * self.width
         draws = draws_for(self.most_items, size)
         if draws < size // 2:
@@ -147,6 +152,12 @@ class Foraging(dz.Env):
             food=zero, poison=zero, last_steps=zero, last_food=zero, last_poison=zero,
         )  # fmt: skip
         return self._placed(fresh, rng)
+
+    @staticmethod
+    def _drawn(rng: dz.rng.Rng, name: str, bounds: tuple[int, int], share: Tensor) -> Tensor:
+        """How many of an item a world has."""
+        number = rng.integers(name, bounds[0], bounds[1] + 1)[0]
+        return (number * share).round().to(number.dtype)
 
     def reset(self, ended: Plot, rng: dz.rng.Rng) -> Plot:
         """The next life: in a world of its own, or in the same one at another place."""
@@ -265,7 +276,8 @@ class Foraging(dz.Env):
 
     def in_place(self, device: torch.device, max_resets: int) -> InPlace | None:
         """A step of many worlds as one operation, on devices with Triton."""
-        if type(self) is not Foraging:  # what a subclass does otherwise, the operation knows nothing of
+        whole = float(self.food_share) == float(self.poison_share) == 1
+        if type(self) is not Foraging or not whole:  # what a subclass does otherwise, the operation knows nothing of
             return None
         from denizen.zoo.foraging._fast import in_place
 
