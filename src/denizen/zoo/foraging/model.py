@@ -39,6 +39,9 @@ class Foraging(dz.Env):
     """Eight moves; food gives energy, poison takes it, every step costs some, and without any the agent dies.
 
     Attributes:
+        food_share: of the food that is drawn for a world, rounded; what may differ between worlds or change with a
+            training, where it holds from the next world on, thus with `grid_lifetime="life"`.
+        poison_share: the same for poison.
         mode: what the agent sees, what it is paid for, whether it can die.
         height: rows of the torus.
         width: columns.
@@ -53,11 +56,10 @@ class Foraging(dz.Env):
         poison_energy: that poison takes.
         view_radius: cells seen to each side.
         max_move: cells that a move may go in each direction, at the same cost.
-        food_share: of the food that is drawn for a world, rounded; what may differ between worlds or change with a
-            training, where it holds from the next world on, thus with `grid_lifetime="life"`.
-        poison_share: the same for poison.
     """
 
+    food_share: Tensor = dz.param(1.0, low=0, high=1, learnable=False, about="share of the food drawn for a world")
+    poison_share: Tensor = dz.param(1.0, low=0, high=1, learnable=False, about="share of the poison drawn for a world")
     mode: Mode = MODES["ground_truth"]
     height: int = 128
     width: int = 128
@@ -71,8 +73,6 @@ class Foraging(dz.Env):
     poison_energy: float = 2.0
     view_radius: int = 5
     max_move: int = 1
-    food_share: Tensor = dz.param(1.0, low=0, high=1, learnable=False, about="share of the food drawn for a world")
-    poison_share: Tensor = dz.param(1.0, low=0, high=1, learnable=False, about="share of the poison drawn for a world")
 
     def __post_init__(self) -> None:
         super().__post_init__()
