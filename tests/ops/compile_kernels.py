@@ -172,6 +172,7 @@ def convolutions() -> None:
         for x, grad, weight in zip(seen[1:], seen[2:], weights[1:], strict=False):
             ops.conv_input_gradient(grad, weight, x)
             ops.conv_weight_gradient(x, grad)
+        ops.linear_gradient(torch.rand(8, 512).to(dtype), torch.rand(512, seen[-1][0].numel()).to(dtype), seen[-1])
         ops.linear_gradient(torch.rand(8, 32).to(dtype), torch.rand(32, seen[-1][0].numel()).to(dtype), seen[-1])
     ops.conv_input_gradient(torch.rand(3, 5, 4, 16), torch.rand(9, 8, 16), torch.rand(3, 5, 4, 8))
 

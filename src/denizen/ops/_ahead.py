@@ -15,8 +15,8 @@ MOST_THREADS = 8
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **more: Any) -> None:
-    """Launch a kernel; compile it only, where its first tensor has no memory."""
-    if args[0].is_meta:
+    """Launch a kernel; compile it only, where its first tensor, or that of its descriptor, has no memory."""
+    if getattr(args[0], "base", args[0]).is_meta:
         kernel.warmup(*args, grid=grid, **more)
     else:
         kernel[grid](*args, **more)
