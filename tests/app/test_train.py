@@ -121,6 +121,29 @@ def test_wrong_words_are_named(denizen, tmp_path, words, told):
     assert not (tmp_path / "runs").exists()
 
 
+def test_services_get_the_rest_after_a_resume(denizen, tmp_path, monkeypatch):
+    seen = []
+
+    class Board:
+        def __init__(self, folder):
+            assert folder.name == "run-tensorboard"
+
+        def write(self, row):
+            seen.append(row["step"])
+            if row["step"] == 3 and seen.count(3) == 1:
+                signal.raise_signal(signal.SIGINT)
+
+        def sync(self):
+            pass
+
+        close = sync
+
+    monkeypatch.setattr("denizen.tools.TensorBoard", Board)
+    assert denizen(*SMALL, "--out", "run", "--tensorboard")[0] == 130
+    assert denizen("resume", "run")[0] == 0
+    assert sorted(set(seen)) == list(range(1, 9))
+
+
 def test_a_parameter_of_the_world_follows_a_schedule_also_after_a_resume(denizen, tmp_path):
     words = ["train", "fruits", "--steps", "1600", "--set", "num_envs=4", "num_steps=100", "--policy", "hidden=8"]
     assert denizen(*words, "--world", "spawn_prob=0.2:0.8", "--out", "one")[0] == 0

@@ -170,7 +170,8 @@ def _differing(manifest: dict[str, Any], others: list[dict[str, Any]]) -> str:
 
 
 def _flat(manifest: dict[str, Any]) -> dict[str, Any]:
-    settings = {name: value for name, value in (manifest["settings"] or {}).items() if name != "seeds"}
+    other = ("seeds", "tensorboard", "wandb")  # of the command, but not of the training
+    settings = {name: value for name, value in (manifest["settings"] or {}).items() if name not in other}
     flat = {name: value for name, value in settings.items() if not isinstance(value, dict)}
     for name, table in settings.items():
         if isinstance(table, dict):  # a validation's names are those of others too

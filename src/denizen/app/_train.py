@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import tomllib
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -107,7 +108,8 @@ A --config file holds the same words, with tables for pairs:
 
 PAIRS = ("set", "world", "policy", "validation")
 SWITCHES = ("together", "tensorboard", "quiet")
-KEPT = ("world_name", "algo", "steps", "total_epochs", *PAIRS)
+SERVICES = ("tensorboard", "wandb")
+KEPT = ("world_name", "algo", "steps", "total_epochs", *SERVICES, *PAIRS)
 
 
 def from_file(path: Path) -> Train:
@@ -259,8 +261,8 @@ def _trained(command: Train, settings: dict[str, Any], made: Made, root: Path, g
         made = build(settings, seed) if results else made
         folder = root if command.seeds == 1 else root / f"seed-{seed}"
         results.append(train(
-            made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, sinks=_sinks(command, folder),
-            params=made.params, **given,
+            made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, params=made.params,
+            sinks=sinks_of(settings, folder), **given,
         ))  # fmt: skip
     return results
 
@@ -273,18 +275,23 @@ def _patience(command: Train) -> "Patience":
     return Patience(updates=command.patience, min_delta=least)
 
 
-def _sinks(command: Train, folder: Path) -> list[Any]:
-    """Where metrics go beside the run folder's own file; of several processes, from the first alone."""
+def sinks_of(settings: Mapping[str, Any], folder: Path) -> list[Any]:
+    """Where metrics go beside the run folder's own file; of several processes, from the first alone.
+
+    Args:
+        settings: of a command, or of a manifest, where those of trainings before denizen kept these tell none.
+        folder: of the training.
+    """
     from denizen.rl import _processes
     from denizen.tools import TensorBoard, WeightsAndBiases
 
     sinks: list[Any] = []
     if _processes.rank() > 0:
         return sinks
-    if command.tensorboard:
+    if settings.get("tensorboard"):
         sinks.append(TensorBoard(folder.with_name(f"{folder.name}-tensorboard")))
-    if command.wandb is not None:
-        sinks.append(WeightsAndBiases(project=command.wandb, name=folder.name, config=settings_of(command)))
+    if settings.get("wandb") is not None:
+        sinks.append(WeightsAndBiases(project=settings["wandb"], name=folder.name, config=settings))
     return sinks
 
 

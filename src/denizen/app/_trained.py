@@ -127,7 +127,7 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
     """Go on with a training, or with those of several seeds that are not finished."""
     from denizen.app._build import build
     from denizen.app._together import together
-    from denizen.app._train import tell
+    from denizen.app._train import sinks_of, tell
     from denizen.rl import Patience, resume, train
     from denizen.rl import _processes as processes
     from denizen.rl._training_folder import read_manifest
@@ -143,7 +143,8 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
             console.print(f"{folder}: {described(manifest)}, {manifest['status']}")
             results.append(resume(
                 folder, made.env, made.policy, made.algorithm, device=chosen, params=made.params,
-                validation_env=made.validation.get("env"), progress=not quiet,
+                validation_env=made.validation.get("env"), sinks=sinks_of(manifest["settings"], folder),
+                progress=not quiet,
             ))  # fmt: skip
         for seed in _not_begun(found) if found != [path] else ():  # of several within the folder
             settings = manifest["settings"]
@@ -154,7 +155,8 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
             results.append(train(
                 made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, settings=settings,
                 device=chosen, compile=manifest["compile"], validate_every=manifest["validate_every"],
-                patience=patience, params=made.params, validation=made.validation, progress=not quiet,
+                patience=patience, params=made.params, validation=made.validation,
+                sinks=sinks_of(settings, folder), progress=not quiet,
             ))  # fmt: skip
         first = processes.rank() == 0
     if first:
