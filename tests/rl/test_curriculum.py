@@ -162,6 +162,18 @@ def test_parameters_that_there_are_not_are_named(params, told):
         go(Endless(), params)
 
 
+def test_values_that_are_no_numbers_are_named():
+    for use in (
+        lambda value: dz.rl.Worlds(Endless(), 4, params={"pay": value}, device="cpu"),
+        lambda value: go(Endless(), {"pay": value}),
+        lambda value: go(Endless(), {"pay": value}, dz.GRPO(groups=4, group_size=2, max_steps=5)),
+    ):
+        with pytest.raises(InputError, match=r"params\['pay'\] = 'much': expected numbers, one for each world"):
+            use("much")
+    with pytest.raises(InputError, match="a schedule is for dz.train"):
+        dz.rl.Worlds(Endless(), 4, params=RISING, device="cpu")
+
+
 def test_values_out_of_bounds_are_named():
     for algorithm in (SETTINGS, dz.GRPO(groups=2, group_size=2, max_steps=5)):
         with pytest.raises(InputError, match=r"params\['spawn_prob'\] = Linear\(.*: value = 1.5: expected 0 to 1"):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from denizen.errors import InputError
 from denizen.model import Env
+from denizen.rl._given import numbers
 from denizen.rl._schedules import Linear, check_finite
 from denizen.rl._worlds import Worlds
 from denizen.run._fingerprint import describe
@@ -100,14 +101,15 @@ def schedules(params: Mapping[str, Any] | None) -> dict[str, Linear | Earned]:
     return {name: value for name, value in (params or {}).items() if isinstance(value, Linear | Earned)}
 
 
-def first_values(env: Env, params: Mapping[str, Any] | None, count: int) -> dict[str, Any]:
+def first_values(env: Env, params: Mapping[str, Any] | None, count: int) -> dict[str, Tensor]:
     """Parameters as they are at the beginning, each with a leading axis of `count`.
 
     Raises:
-        InputError: a schedule leaves the bounds of its parameter.
+        InputError: a schedule leaves the bounds of its parameter, or a value is no number.
     """
-    values = dict(params or {})
-    for name, schedule in schedules(params).items():
+    changing = schedules(params)
+    values = {name: numbers(name, v) for name, v in (params or {}).items() if name not in changing}
+    for name, schedule in changing.items():
         spec, shape = env.params.get(name), ()
         if spec is not None:  # Worlds tells which there are
             shape = spec.shape
@@ -120,5 +122,5 @@ def first_values(env: Env, params: Mapping[str, Any] | None, count: int) -> dict
 def described(params: Mapping[str, Any] | None) -> dict[str, str]:
     """Parameters as text, to compare."""
     changing = schedules(params)
-    fixed = {name: torch.as_tensor(value) for name, value in (params or {}).items() if name not in changing}
+    fixed = {name: numbers(name, value) for name, value in (params or {}).items() if name not in changing}
     return {name: describe(value) for name, value in {**fixed, **changing}.items()}

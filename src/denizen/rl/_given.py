@@ -29,7 +29,7 @@ class Given(nn.Module):
             if spec is None:
                 known = nearest(name, env.params)
                 raise InputError(f"Worlds: params has {name!r}, which {type(env).__name__} has not; {known}")
-            tensor = torch.as_tensor(value, dtype=torch.float32, device=device)
+            tensor = numbers(name, value).to(device)
             if tensor.shape != (num_envs, *spec.shape):
                 raise InputError(
                     f"Worlds: params[{name!r}] has shape {tuple(tensor.shape)}, expected {(num_envs, *spec.shape)}: "
@@ -41,3 +41,13 @@ class Given(nn.Module):
     def values(self) -> dict[str, Tensor]:
         """By name."""
         return {name.removeprefix("value_"): value for name, value in self._buffers.items() if value is not None}
+
+
+def numbers(name: str, value: Any) -> Tensor:
+    """Values of a parameter as float32; raises `InputError` where they are none."""
+    try:
+        return torch.as_tensor(value, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"params[{name!r}] = {value!r}: expected numbers, one for each world; a schedule is for dz.train"
+        ) from error

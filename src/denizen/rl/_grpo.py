@@ -179,8 +179,7 @@ class GRPO:
         share, size = self.groups // processes.size(), self.group_size
         groups = range(processes.rank() * share, (processes.rank() + 1) * share)
         each = {}
-        for name, value in first_values(env, params, self.groups).items():
-            told = torch.as_tensor(value, dtype=torch.float32)
+        for name, told in first_values(env, params, self.groups).items():
             if told.dim() == 0 or told.shape[0] != self.groups:
                 raise InputError(
                     f"GRPO.init: params[{name!r}] has shape {tuple(told.shape)}, expected ({self.groups}, …): one for "

@@ -144,7 +144,7 @@ class PPO:
             raise InputError(f"PPO.init: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")
         here, values = self._share(env, policy), first_values(env, params, self.num_envs)
         if len(here) != self.num_envs:
-            values = {name: torch.as_tensor(value)[here.start : here.stop] for name, value in values.items()}
+            values = {name: value[here.start : here.stop] for name, value in values.items()}
         worlds = Worlds(
             env, len(here), seed=seed, device=device, max_resets=self.max_resets, params=values, worlds=here
         )
