@@ -20,17 +20,32 @@ from torch.fx import GraphModule
 
 from denizen import ops
 from denizen.app._build import build
+from denizen.rl import _critic, _planes, _policy, _value
+from denizen.rl._ppo import PRECISIONS
+from denizen.zoo.foraging import _fast, _launch
+
+
+def as_on_cuda() -> None:
+    """Everything that asks whether a tensor is on CUDA takes it that it is; worlds in place do nothing."""
+    ops.fits = lambda weights: True
+    for module, name in (
+        (_planes, "spreads"), (_policy, "spreads"), (_policy, "launches"), (_critic, "_pays"), (_value, "_fuses"),
+    ):  # fmt: skip
+        setattr(module, name, lambda tensor: True)
+    _fast.variant = lambda device: "triton"
+    _launch.step = lambda *args: [tensor.zero_() for tensor in args[6]]
 
 
 def recorded(world: str, count: int) -> tuple[GraphModule, list[Tensor]]:
     """The graph of a step and its arguments, in the form that CUDA takes; constants are arguments."""
-    ops.fits = lambda weights: True
-    policy = {"hidden": "64,64", "activation": "tanh"}
-    settings = {"num_envs": count, "num_steps": 8}
+    as_on_cuda()
+    policy = {} if world == "foraging" else {"hidden": "64,64", "activation": "tanh"}
+    settings = {"num_envs": count, "num_steps": 8, **({"precision": "bfloat16"} if world == "foraging" else {})}
     made = build({"world_name": world, "algo": "ppo", "steps": None, "set": settings, "world": {}, "policy": policy}, 0)
     held = made.algorithm.init(made.env, made.policy, total_steps=10**9, device="cpu")
     step: Any = held.collector._step
-    tensors = step._ready((held.memo.parts(), held.rollout.sums(count)))
+    with held.policy.prepared(PRECISIONS[made.algorithm.precision]):
+        tensors = step._ready((held.memo.parts(), held.rollout.sums(count)))
     graph = step.graph.graph
     last = [node for node in graph.nodes if node.op == "placeholder"][-1]
     for number, node in enumerate([node for node in graph.nodes if node.op == "get_attr"]):

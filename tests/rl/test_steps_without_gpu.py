@@ -16,10 +16,21 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("count", [64, 4096])
-def test_a_step_of_cartpole_is_two_launches(count):
-    command = [sys.executable, "-W", "ignore", str(SCRIPT), "cartpole", str(count)]
+def launched(world, count):
+    command = [sys.executable, "-W", "ignore", str(SCRIPT), world, str(count)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found == {"kernels": [count], "others": ["denizen.mlp.default"]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("count", [64, 4096])
+def test_a_step_of_cartpole_is_two_launches(count):
+    assert launched("cartpole", count) == {"kernels": [count], "others": ["denizen.mlp.default"]}
+
+
+def test_a_step_of_foraging_is_seven_launches():
+    """Looks unpacked, convolutions, features and actor (two), actions, the worlds, and the books."""
+    found = launched("foraging", 192)
+    others = ["denizen.conv.default", "denizen.two_layers.default", "denizen.foraging_step.default"]
+    assert found["others"] == others
+    assert len(found["kernels"]) == 3
