@@ -18,6 +18,7 @@ from denizen.run._atomic import uninterrupted
 from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
 from denizen.run._device import on_its_device
 from denizen.run._engine import Carry, Stepper
+from denizen.run._heap import give_back
 from denizen.run._looks import keep_form, look, when
 from denizen.run._progress import progress_bar
 from denizen.run._results import Results
@@ -306,6 +307,7 @@ class Run(Results):
             self._steps += count
             for name, values in zip(self.series_names, records, strict=True):
                 self._chunks[name].append(values)
+        give_back(self.device, self._stepper.ids.numel() * len(self.worlds))
         compiled = graphs_compiled() - graphs
         self._graphs += compiled
         self._recompiles += compiled if self._timed_steps else 0
@@ -367,8 +369,7 @@ class Run(Results):
 
     def __repr__(self) -> str:
         worlds = f"{len(self.worlds)} replicate{'s' if len(self.worlds) > 1 else ''}"
-        name = type(self.model).__name__
-        return f"Run({name}: {worlds} × {self.steps} steps, seed {self.seed}, {self.device}, {self._path})"
+        return f"Run({self.name}: {worlds} × {self.steps} steps, seed {self.seed}, {self.device}, {self._path})"
 
     # --- looking at it ------------------------------------------------------------------------------------------------
 

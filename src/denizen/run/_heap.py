@@ -1,0 +1,57 @@
+"""Giving back what the C library's heap keeps of freed memory.
+
+Tensors on a CPU are aligned blocks, and glibc (2.36) does not always put one where another of the same size was: its
+heap grows with the steps although nothing is held, for 4 million agents over 1,000 steps to 8.4 GB where 0.1 live.
+"""
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from denizen._watch._host import free_on_host
+
+SPARE = 1 << 28  # bytes that the process may grow by in any case,
+EACH = 64  # more for each agent of a world, since a step comes and goes with as much,
+SHARE = 4  # or the free memory by this: to take again what was given back costs time, as much as a few steps
+
+_kept: int | None = None  # of memory when it was given back last, by whichever run
+
+
+def give_back(device: torch.device, agents: int) -> None:
+    """Give free memory back where the process has grown by so much that it matters; between two chunks of steps.
+
+    Args:
+        device: where steps run; on another one than the CPU nothing piles up.
+        agents: of all worlds together.
+    """
+    global _kept
+    trim, held = (_trim(), _held()) if device.type == "cpu" else (None, None)
+    if trim is None or held is None:
+        return
+    if _kept is None or held < _kept:
+        _kept = held
+    grown = held - _kept
+    if grown > SPARE + EACH * agents and grown > (free_on_host() or 0) // SHARE:
+        trim(0)
+        _kept = _held()
+
+
+@functools.cache
+def _trim() -> Callable[[int], int] | None:
+    """What glibc calls `malloc_trim`; None with another C library."""
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None
+
+
+def _held() -> int | None:
+    """Bytes of memory that the process takes."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
