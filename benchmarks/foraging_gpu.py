@@ -73,24 +73,27 @@ def same_bits(device, count, lifetime, mode, most=None, steps=80):
 
 
 def tuned(device, counts, rounds):
-    """Shapes of programs for worlds alone: where every life that ends begins anew, and where an eighth may."""
+    """A warp a world, and shapes of programs: where every life that ends begins anew, and where an eighth may."""
     from denizen.zoo.foraging import _launch
 
-    usual, alone = _launch.shape, _launch.ALONE
+    usual, least = _launch.shape, _launch.FEW
     for count in counts:
+        for most in (count, None):
+            _launch.FEW = count
+            yield {"few": True} | world_alone(foraging(), count, device, rounds, max_resets=most)
+        _launch.FEW = 0
         few = ((2, 1), (4, 1), (4, 2), (8, 1), (8, 2), (8, 4), (16, 2))
         many = ((8, 1), (8, 2), (16, 1), (16, 2), (32, 1), (32, 2), (32, 4), (64, 4))
         for both in few if count <= 512 else many:
             _launch.shape = lambda n, both=both: usual(n)._replace(both=both)
             yield {"both": both} | world_alone(foraging(), count, device, rounds, max_resets=count)
-        _launch.ALONE = 0
         for act, renew in (
             ((32, 1), (8, 2)), ((32, 1), (16, 2)), ((32, 1), (32, 2)), ((32, 1), (32, 1)), ((32, 1), (32, 4)),
             ((64, 2), (16, 2)), ((128, 4), (16, 2)), ((128, 4), (32, 2)), ((128, 4), (32, 4)),
         ):  # fmt: skip
             _launch.shape = lambda n, act=act, renew=renew: usual(n)._replace(act=act, renew=renew)
             yield {"act": act, "renew": renew} | world_alone(foraging(), count, device, rounds)
-        _launch.shape, _launch.ALONE = usual, alone
+        _launch.shape, _launch.FEW = usual, least
 
 
 def measured(device, counts, rounds, plain):

@@ -73,9 +73,8 @@ def test_equal_bits(triton, mode, lifetime):
 
 @pytest.mark.parametrize("lifetime", ["persist", "life"])
 @pytest.mark.parametrize(("count", "most"), [(20, 20), (20, 3), (1, 1)])
-@pytest.mark.parametrize("few", [0, 1024])
+@pytest.mark.parametrize("few", [0, 2048])
 def test_equal_bits_by_several_programs(triton, monkeypatch, lifetime, count, most, few):
-    monkeypatch.setattr("denizen.zoo.foraging._launch.ALONE", 4)
     monkeypatch.setattr("denizen.zoo.foraging._launch.FEW", few)
     env = foraging("ground_truth_handhold", grid_lifetime=lifetime, **TINY)
     ended, _ = compared(env, dz.rl.Worlds(env, count, max_resets=most, device="cpu"), 12, "cpu")
@@ -209,6 +208,15 @@ def test_equal_bits_on_cuda(mode, lifetime, count, most):
     assert ended > 100
     assert waited > 0 or most not in (2, 20)
     assert waited == 0 or most != count
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("few", [0, 2048])
+def test_equal_bits_of_whole_lives_on_cuda(monkeypatch, few):
+    monkeypatch.setattr("denizen.zoo.foraging._launch.FEW", few)
+    env = foraging()
+    ended, _ = compared(env, dz.rl.Worlds(env, 192, max_resets=192, device="cuda"), 700, "cuda")
+    assert ended > 1000
 
 
 @pytest.mark.cuda

@@ -269,15 +269,13 @@ def _step_kernel(
         if ALL:
             chosen, slot, kept = over, world, inside
         else:
-            rank, total = own, tl.sum(flag)
-            if not ACT:  # lives that ended in worlds of programs before, and in all
-                group = program * BLOCK // GROUP
-                other = tl.arange(0, GROUPS)
-                found = tl.load(counts + other, mask=other < groups, other=0)
-                ahead = group.to(tl.int64) * GROUP + tl.arange(0, GROUP)
-                near_by = tl.load(over_out + ahead, mask=ahead < start, other=0).to(tl.int32)
-                rank = own + tl.sum(tl.where(other < group, found, 0)) + tl.sum(near_by)
-                total = tl.sum(found)
+            group = program * BLOCK // GROUP  # lives that ended in worlds of programs before, and in all
+            other = tl.arange(0, GROUPS)
+            found = tl.load(counts + other, mask=other < groups, other=0).to(tl.int32)
+            ahead = group.to(tl.int64) * GROUP + tl.arange(0, GROUP)
+            near_by = tl.load(over_out + ahead, mask=ahead < start, other=0).to(tl.int32)
+            rank = own + tl.sum(tl.where(other < group, found, 0)) + tl.sum(near_by)
+            total = tl.sum(found)
             chosen = over & (rank < most)
             slot = tl.where(over, rank.to(tl.int64), total + world - rank)
             kept = inside & (slot < most)

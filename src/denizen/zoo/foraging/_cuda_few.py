@@ -8,7 +8,6 @@ two more where a life begins anew. The bits are those of `Foraging` in `dz.rl.Wo
 
 import triton
 import triton.language as tl
-from triton.language.extra import cuda as extra
 
 from denizen.ops._cuda import _one_word
 from denizen.zoo.foraging._cuda import _floored, _ones
@@ -105,16 +104,13 @@ def _few_kernel(
     food_middle, food_scale, poison_middle, poison_scale,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, RADIUS: tl.constexpr, MOVE: tl.constexpr, LIMIT: tl.constexpr,
     GUIDED: tl.constexpr, LIFE: tl.constexpr, GROW: tl.constexpr, PLACE: tl.constexpr,
-    ALL: tl.constexpr, ROWS: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr,
+    ALL: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """ALL: every life that ended begins anew, and all is looked at; else `_step_kernel` does that, by `over_out`."""
     WORDS: tl.constexpr = WIDTH // 32
     SPAN: tl.constexpr = WORDS * HEIGHT
     SIZE: tl.constexpr = 2 * RADIUS + 1
     SIDE: tl.constexpr = 2 * MOVE + 1
-    if EARLY:
-        extra.gdc_launch_dependents()
-        extra.gdc_wait()
     world = tl.program_id(0)  # of few, all offsets fit 32 bits
     plane = planes + world * 2 * SPAN
     rows = tl.arange(0, ROWS)
@@ -135,8 +131,7 @@ def _few_kernel(
     known_fault = tl.load(faults + world)
     food_number = tl.load(foods + world)
     poison_number = tl.load(poisons + world)
-    if AHEAD:  # all these are asked for before anything else is done
-        tl.debug_barrier()
+    tl.debug_barrier()  # all these are asked for before anything else is done
     action = tl.where(live, given, 0).to(tl.int32)  # what does not fit is no action, which is told below
     before = 0.0
     if GUIDED:
@@ -150,8 +145,7 @@ def _few_kernel(
     ate_food = ((tl.load(here) >> (x % 32)) & 1) & live.to(tl.int32)
     ate_poison = ((tl.load(here + SPAN) >> (x % 32)) & 1) & live.to(tl.int32)
     view = _around(plane, y, x, HEIGHT, WIDTH, RADIUS)  # left out where nobody looks
-    if AHEAD:
-        tl.debug_barrier()
+    tl.debug_barrier()
 
     # What was eaten is still there, and so no empty cell, which is as it should be.
     upto, total = tl.cumsum(free, 0), tl.sum(free, 0)

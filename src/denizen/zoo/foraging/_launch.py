@@ -1,4 +1,4 @@
-"""Launches of the kernels of `_cuda`: one a step for few worlds, or where every life that ends begins anew; else two.
+"""Launches of the kernels of a step: one where every life that ended may begin anew, else two.
 
 One more where each life has a world of its own.
 """
@@ -11,10 +11,7 @@ import triton
 from denizen.zoo.foraging._cuda import _life_kernel, _step_kernel
 from denizen.zoo.foraging._cuda_few import _few_kernel
 
-FEW = 1024  # worlds up to which each has a program of its own
-AHEAD = True
-EARLY = False
-ALONE = 64  # worlds up to which one program does all; 192 took it 43 us, two launches for 8,192 take 12 (H100)
+FEW = 2048  # worlds up to which each has a warp of its own: 192 take 3.0 us, 2,048 4.8, 8,192 10.5 (H100)
 STEP_WHOLE = ("MOVE", "LIMIT", "GUIDED", "LIFE", "GROW", "PLACE")
 LIFE_WHOLE = (
     "FOOD_LOW", "FOOD_HIGH", "POISON_LOW", "POISON_HIGH", "FOODS", "POISONS", "CELLS", "PLACE", "DRAWS",
@@ -30,9 +27,7 @@ class Shape(NamedTuple):
 
 
 def shape(n: int) -> Shape:
-    """Few worlds are spread over the multiprocessors; of many, each thread has one as far as that goes."""
-    if n <= 512:
-        return Shape((8, 4), (32, 1), (16, 2))
+    """Each thread has a world as far as that goes."""
     if n <= 16_384:
         return Shape((16, 2), (32, 1), (16, 2))
     return Shape((32, 2), (128, 4), (32, 2))
@@ -46,30 +41,24 @@ def step(
     n = keys.shape[0]
     rows = triton.next_power_of_2(whole["HEIGHT"])
     world = {name: whole[name] for name in ("HEIGHT", "WIDTH", "RADIUS")}
+    sizes = {name: whole[name] for name in STEP_WHOLE}
     over = torch.empty(n, dtype=torch.bool, device=keys.device)
     everybody, shapes = most >= n, shape(n)
-    if not everybody and n <= ALONE:
-        shapes = Shape((triton.next_power_of_2(n), 16), *shapes[1:])
+    launches = [(shapes.both, True, True)] if everybody else [(shapes.act, True, False), (shapes.renew, False, True)]
     group = shapes.act[0]
-    groups = triton.cdiv(n, group)
-    counts = torch.empty(groups, dtype=torch.int32, device=keys.device)
-    launches = ((shapes.act, True, False), (shapes.renew, False, True))
-    few, ends = n <= FEW, counts
-    if few:
+    if n <= FEW:
         _few_kernel[(n,)](
-            *state, *books, clock, keys, action, near, *out, over, *real, **world,
-            **{name: whole[name] for name in STEP_WHOLE}, ALL=everybody, ROWS=rows, AHEAD=AHEAD, EARLY=EARLY,
-            num_warps=1, enable_fp_fusion=False, **({"launch_pdl": True} if EARLY else {}),
+            *state, *books, clock, keys, action, near, *out, over, *real, **world, **sizes, ALL=everybody, ROWS=rows,
+            num_warps=1, enable_fp_fusion=False,
         )  # fmt: skip
-        launches, group, groups, ends = () if everybody else launches[1:], 1, n, over.view(torch.int8)
-    elif everybody or n <= ALONE:
-        launches = ((shapes.both, True, True),)
+        launches, group = launches[1:], 1
+    groups = triton.cdiv(n, group)
+    counts = over.view(torch.int8) if group == 1 else torch.empty(groups, dtype=torch.int32, device=keys.device)
     for (block, warps), act, renew in launches:
         _step_kernel[(triton.cdiv(n, block),)](
-            *state, *books, clock, keys, action, near, *out, over, ends, n, most, groups, *real, **world,
-            **{name: whole[name] for name in STEP_WHOLE}, ACT=act, RENEW=renew, ALL=everybody, GROUP=group,
-            GROUPS=triton.next_power_of_2(groups), ROWS=rows, CHUNK=max(4, block // 16), BLOCK=block, num_warps=warps,
-            enable_fp_fusion=False,
+            *state, *books, clock, keys, action, near, *out, over, counts, n, most, groups, *real, **world, **sizes,
+            ACT=act, RENEW=renew, ALL=everybody, GROUP=group, GROUPS=triton.next_power_of_2(groups), ROWS=rows,
+            CHUNK=max(4, block // 16), BLOCK=block, num_warps=warps, enable_fp_fusion=False,
         )  # fmt: skip
     if whole["LIFE"]:
         _life_kernel[(min(most, n),)](
