@@ -2,7 +2,8 @@
 
     python steps_without_gpu.py WORLD WORLDS
 
-Prints JSON: inductor's kernels with the numbers of their elements, and the operations beside them. Nothing is launched.
+Prints JSON: inductor's kernels with the numbers of their elements, the operations beside them, how many tensors have
+whole rows stored at once. Nothing is launched.
 """
 
 import json
@@ -70,7 +71,8 @@ def main() -> None:
     calls = code[code.index("def call") :]
     kernels = [one.split(",")[-1].strip() for one in re.findall(r"triton_\w+\.run\((.*), stream", calls)]
     others = re.findall(r"= (?:torch\.ops|extern_kernels)\.([\w.]+)\(", calls)
-    print(json.dumps({"kernels": [int(size) for size in kernels], "others": others}))
+    rows = len(re.findall(r"tl\.store\(.*tl\.reshape\(tl\.join", code))
+    print(json.dumps({"kernels": [int(size) for size in kernels], "others": others, "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -95,6 +95,19 @@ def test_compiled_steps_tell_observations_that_are_not_finite_as_plain_ones_do(m
     assert torch.equal(told[0].faults, told[1].faults)
 
 
+@pytest.mark.parametrize("count", [7, 1000, 2048])
+def test_observations_of_compiled_steps_are_the_states(count):
+    worlds = dz.rl.Worlds(CartPole(), count, device="cuda")
+    worlds.reset()
+    ops.fuse_draws()
+    worlds._advance.compile("inductor")
+    for _ in range(30):
+        step = worlds.step(torch.randint(0, 2, (count,), device="cuda"))
+        assert torch.equal(step.look.observation, torch.stack(worlds.carry.leaves, 1))
+        lasting = ~step.ended
+        assert torch.equal(step.final.observation[lasting], step.look.observation[lasting])
+
+
 def test_an_update_makes_the_host_wait_for_nothing():
     held = training()
     iteration = Iteration(held.algorithm, held, compile=True)

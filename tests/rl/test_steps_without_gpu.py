@@ -25,7 +25,7 @@ def launched(world, count):
 
 @pytest.mark.parametrize("count", [64, 4096])
 def test_a_step_of_cartpole_is_two_launches(count):
-    assert launched("cartpole", count) == {"kernels": [count], "others": ["denizen.mlp.default"]}
+    assert launched("cartpole", count) == {"kernels": [count], "others": ["denizen.mlp.default"], "rows": 2}
 
 
 def test_a_step_of_foraging_is_seven_launches():

@@ -1,0 +1,51 @@
+"""How inductor's kernels store columns that are side by side."""
+
+import types
+
+import torch
+
+from denizen.ops import _inductor
+
+
+class Line:
+    def __init__(self, name, line):
+        self.name, self.line = name, line
+
+    def _new_line(self, line):
+        return Line(self.name, line)
+
+
+def lines(*parts):
+    return [Line(f"buf{n}", f"tl.store(out_ptr{n} + ({at}), tmp{n}, {mask})") for n, at, mask in parts]
+
+
+GROUPS = {f"buf{n}": ["buf1", "buf2", "buf3", "buf4"] for n in range(1, 5)}
+
+
+def test_columns_that_are_all_there_are_one_store():
+    given = lines(
+        (3, "4*x0", "xmask"), (9, "x0", "xmask"), (1, "4*x0", "xmask"), (4, "4*x0", "xmask"), (2, "4*x0", "xmask")
+    )
+    first, last = _inductor._joined(given, GROUPS)
+    assert first is given[1]
+    blocks = {f"tmp{n}": torch.tensor([10 * n, 10 * n + 1]) for n in range(1, 5)}
+    tl = types.SimpleNamespace(
+        broadcast_to=lambda block, size: block, join=lambda a, b: torch.stack([a, b], -1),
+        reshape=lambda block, size: block.reshape(size), arange=torch.arange,
+        store=lambda at, block, mask: (at, block, mask),
+    )  # fmt: skip
+    names = {"tl": tl, "out_ptr1": 100, "x0": torch.tensor([0, 1]), "xmask": torch.tensor([True, False]), "XBLOCK": 2}
+    at, block, mask = eval(last.line, {}, {**names, **blocks})
+    assert at.tolist() == [[100, 101, 102, 103], [104, 105, 106, 107]]
+    assert block.tolist() == [[10, 20, 30, 40], [11, 21, 31, 41]]
+    assert mask.tolist() == [[True], [False]]
+
+
+def test_other_columns_are_left_as_they_are():
+    for given in (
+        lines((1, "4*x0", "None"), (2, "4*x0", "None"), (3, "4*x0", "None")),
+        lines((1, "4*x0", "None"), (2, "4*x0", "None"), (3, "4*x0", "None"), (4, "4*x1", "None")),
+        lines((1, "8*x0", "None"), (2, "8*x0", "None"), (3, "8*x0", "None"), (4, "8*x0", "None")),
+        lines((5, "4*x0", "None")),
+    ):
+        assert _inductor._joined(given, GROUPS) == given
