@@ -8,7 +8,7 @@ import denizen as dz
 from denizen.rl import Draws
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.foraging import for_evaluation, foraging
-from denizen.zoo.foraging.agents import ProxySeeker, Uniform
+from denizen.zoo.foraging.agents import Learnt, OmniscientSeeker, ProxySeeker, Uniform
 from denizen.zoo.foraging.evaluate import Foraged, forage, joined
 from denizen.zoo.foraging.nulls import memoryless_forager
 
@@ -122,3 +122,15 @@ def test_wrong_arguments_are_named(options, told):
         forage(CartPole(), Uniform(ENV))
     with pytest.raises(dz.errors.InputError, match="eats=2"):
         memoryless_forager(2, 0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("teacher", "least", "most"), [(OmniscientSeeker, 0.9, 1.0), (ProxySeeker, 0.5, 0.8)])
+def test_a_clone_forages_as_its_teacher(teacher, least, most):
+    env = foraging("ground_truth", height=32, width=32, food_range=(8, 16), poison_range=(8, 16))
+    policy = dz.rl.conv(env, channels=(8,), hidden=32, critic_hidden=(8,))
+    dz.rl.imitate(env, policy, teacher(env).act, updates=80, learning_rate=3e-3, device="cpu", progress=False)
+    clone = forage(env, Learnt(policy), num_envs=64, steps=300, seed=42, device="cpu")
+    original = forage(env, teacher(env), num_envs=64, steps=300, seed=42, device="cpu")
+    assert least <= clone.efficiency.value <= most
+    assert clone.per_thousand("food").value > 0.8 * original.per_thousand("food").value
