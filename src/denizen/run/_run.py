@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from denizen.run._summary import Shown
 
 CHUNK = 32  # steps between looks at the device's checks, at most
-CAPTURED_CHUNK = 512  # a look takes as long as several captured steps
+CAPTURED_CHUNK = 4096  # a look takes as long as several captured steps, and the device idles until the host goes on
 CHUNK_SECONDS = 0.5  # of slow steps a chunk holds fewer, so that progress shows and saving is not held up
 TRIAL = 4  # steps after the first that tell how long the others take
 # What seconds are kept of; "later": steps without the first.
