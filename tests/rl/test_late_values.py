@@ -32,7 +32,7 @@ def test_the_rollout_is_the_same(make, device, monkeypatch):
         torch.manual_seed(0)
         policy = make()
         held = dz.rl.PPO(num_envs=4, num_steps=8).init(policy.env, policy, total_steps=10**4, device=device)
-        assert policy.judges_late() == late
+        assert policy.judges_late(4) == late
         for _ in range(2):
             held.collector.collect(held.memo, held.rollout)
         found.append({**held.rollout.fields, "bootstrap": held.rollout.bootstrap, "lives": held.rollout.lives})
@@ -53,12 +53,13 @@ def test_code_of_others_is_run_at_every_step(monkeypatch):
 
     critic = nn.Linear(5, 3)
     body = nn.Linear(4, 5)
-    assert dz.rl.ActorCritic(CartPole(), body, critic=critic).judges_late()
-    assert not Own(CartPole(), body, critic=critic).judges_late()
-    assert not dz.rl.ActorCritic(CartPole(), body, critic_body=nn.Linear(4, 5), critic=critic).judges_late()
-    assert not dz.rl.mlp(CartPole()).judges_late()
+    assert dz.rl.ActorCritic(CartPole(), body, critic=critic).judges_late(4)
+    assert not dz.rl.ActorCritic(CartPole(), body, critic=critic).judges_late(10_000)
+    assert not Own(CartPole(), body, critic=critic).judges_late(4)
+    assert not dz.rl.ActorCritic(CartPole(), body, critic_body=nn.Linear(4, 5), critic=critic).judges_late(4)
+    assert not dz.rl.mlp(CartPole()).judges_late(4)
     critic.register_forward_hook(lambda *_: None)
-    assert not dz.rl.ActorCritic(CartPole(), body, critic=critic).judges_late()
+    assert not dz.rl.ActorCritic(CartPole(), body, critic=critic).judges_late(4)
 
 
 @pytest.mark.cuda
@@ -69,7 +70,7 @@ def test_captured_updates_of_convolutions_equal_uncaptured_ones():
         policy = dz.rl.conv(FORAGING, (16, 32), 64, critic_hidden=(32,), head=dz.rl.PopArt)
         algorithm = dz.rl.PPO(num_envs=64, num_steps=8, minibatches=1, precision="bfloat16")
         held = algorithm.init(FORAGING, policy, total_steps=10**6, device="cuda")
-        assert held.policy.judges_late()
+        assert held.policy.judges_late(4)
         iteration = Iteration(algorithm, held, compile=True)
         iteration.warm_up()
         assert iteration.path == "captured"

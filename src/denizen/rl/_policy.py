@@ -19,6 +19,7 @@ from denizen.rl._planes import Planes, as_it_is, spreads
 from denizen.rl._value import ValueHead
 
 FIRST_LOG_STD = 0.0
+FEW_ROWS = 1024  # of more, keeping features takes memory (0.1 GiB for 512 features and 128 steps)
 _SQRT2 = math.sqrt(2)
 _KNOWN = ("torch.nn.modules.", "denizen.")  # modules whose layers are used as layers only
 
@@ -185,9 +186,10 @@ class ActorCritic(nn.Module):
             seen = torch.cat([seen, extra.to(seen.dtype)], dim=-1)
         return seen if self.critic is None else self.critic(seen)
 
-    def judges_late(self) -> bool:
-        """Whether to `judge` what `act` made of many steps together: on CUDA a critic is some launches in each."""
-        late = self.critic is not None and self.critic_body is None and launches(self.actor.weight)
+    def judges_late(self, rows: int) -> bool:
+        """Whether to `judge` what `act` made of many steps together: on CUDA, of few rows, critics are launches."""
+        few = rows <= FEW_ROWS and launches(self.actor.weight)
+        late = few and self.critic is not None and self.critic_body is None
         return late and type(self).forward is ActorCritic.forward and as_it_is(self)
 
     def with_value(

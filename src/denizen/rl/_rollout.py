@@ -204,7 +204,7 @@ class Collector:
         """What the policy makes of the looks, and their values where it has any and does not judge them late."""
         look, policy = memo["look"], self._policy
         with self._autocast():
-            if policy.judges_late():
+            if policy.judges_late(look.observation.shape[0]):
                 given = self._worlds.env.network_input(look.observation)
                 return policy.act(given, memo["memory"], look.action_mask, memo["first"]), None
             return policy.with_value(look.observation, memo["memory"], look.action_mask, look.privileged, memo["first"])
