@@ -57,6 +57,17 @@ def _column(
 
 
 @triton.jit
+def _grown(
+    plane, free, real, clock, first, second, GROW: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr
+):  # fmt: skip
+    """(Empty cells up to each row, in all, row and column of the one on which an item would grow)."""
+    upto, total = tl.cumsum(free, 0), tl.sum(free, 0)
+    row, left = _row(upto, total, real, _below(clock, first, second, GROW))
+    column = _column(plane, row, left, row, row, row, row, row == 0, False, HEIGHT, WIDTH)
+    return upto, total, row, column
+
+
+@triton.jit
 def _around(plane, y, x, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, RADIUS: tl.constexpr):
     """What is around a cell: int32 `[32]`, rows of food from lane 0 on, rows of poison from lane 16 on."""
     WORDS: tl.constexpr = WIDTH // 32
@@ -104,9 +115,12 @@ def _few_kernel(
     food_middle, food_scale, poison_middle, poison_scale,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, RADIUS: tl.constexpr, MOVE: tl.constexpr, LIMIT: tl.constexpr,
     GUIDED: tl.constexpr, LIFE: tl.constexpr, GROW: tl.constexpr, PLACE: tl.constexpr,
-    ALL: tl.constexpr, ROWS: tl.constexpr,
+    ALL: tl.constexpr, AHEAD: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """ALL: every life that ended begins anew, and all is looked at; else `_step_kernel` does that, by `over_out`."""
+    """ALL: every life that ended begins anew, and all is looked at; else `_step_kernel` does that, by `over_out`.
+
+    AHEAD: where an item would grow is found in every world; else where one was eaten, or a life begins.
+    """
     WORDS: tl.constexpr = WIDTH // 32
     SPAN: tl.constexpr = WORDS * HEIGHT
     SIZE: tl.constexpr = 2 * RADIUS + 1
@@ -119,7 +133,9 @@ def _few_kernel(
     y = tl.load(y_of + world)
     given = tl.load(actions + world)
     live = tl.load(waiting_of + world).to(tl.int32) == 0
-    free = WIDTH - tl.load(taken + world * HEIGHT + rows, mask=real, other=WIDTH)
+    free = rows * 0
+    if AHEAD:
+        free = WIDTH - tl.load(taken + world * HEIGHT + rows, mask=real, other=WIDTH)
     clock = tl.load(clock_in)
     first = tl.load(keys + 2 * world).to(tl.uint32)
     second = tl.load(keys + 2 * world + 1).to(tl.uint32)
@@ -147,15 +163,7 @@ def _few_kernel(
     view = _around(plane, y, x, HEIGHT, WIDTH, RADIUS)  # left out where nobody looks
     tl.debug_barrier()
 
-    # What was eaten is still there, and so no empty cell, which is as it should be.
-    upto, total = tl.cumsum(free, 0), tl.sum(free, 0)
-    row, left = _row(upto, total, real, _below(clock, first, second, GROW))
-    column = _column(plane, row, left, y, x, y, x, live, False, HEIGHT, WIDTH)
     ate = (ate_food | ate_poison) != 0
-    if ate:
-        view = _flipped(view, ate_poison, y, x, y, x, HEIGHT, WIDTH, RADIUS)
-        view = _flipped(view, ate_poison, row, column, y, x, HEIGHT, WIDTH, RADIUS)
-
     energy = tl.where(live, energy - move_cost, energy)
     energy = energy + food_energy * ate_food.to(tl.float32)
     energy = energy - poison_energy * ate_poison.to(tl.float32)
@@ -164,6 +172,23 @@ def _few_kernel(
     truncated = live & (age < 0)
     if LIMIT > 0:
         truncated = live & (age >= LIMIT)
+    over = terminated | truncated | (live == 0)
+    begins = over
+    if LIFE or not ALL:
+        begins = over & (live != live)
+
+    # What was eaten is still there, and so no empty cell, which is as it should be.
+    upto, total, row, column = rows * 0, x * 0, x * 0, x * 0
+    if AHEAD:
+        upto, total, row, column = _grown(plane, free, real, clock, first, second, GROW, HEIGHT, WIDTH)
+    else:
+        if ate | begins:
+            free = WIDTH - tl.load(taken + world * HEIGHT + rows, mask=real, other=WIDTH)
+            upto, total, row, column = _grown(plane, free, real, clock, first, second, GROW, HEIGHT, WIDTH)
+    if ate:
+        view = _flipped(view, ate_poison, y, x, y, x, HEIGHT, WIDTH, RADIUS)
+        view = _flipped(view, ate_poison, row, column, y, x, HEIGHT, WIDTH, RADIUS)
+
     food, poison, died = ate_food.to(tl.float32), ate_poison.to(tl.float32), terminated.to(tl.float32)
     reward = pay_food * food + pay_poison * poison + pay_step + pay_death * died
     if GUIDED:
@@ -171,7 +196,6 @@ def _few_kernel(
     reward = tl.where(reward < -20.0, -20.0, tl.where(reward > 20.0, 20.0, reward))
     wrong = live & ((given < 0) | (given >= SIDE * SIDE - 1))
     fault = (wrong | (live & (reward != reward))) & (known_fault < 0)
-    over = terminated | truncated | (live == 0)
     foods_eaten += ate_food
     poisons_eaten += ate_poison
 
@@ -179,7 +203,7 @@ def _few_kernel(
     last_foods, last_poisons, steps = foods_eaten, poisons_eaten, age.to(tl.int32)
     next_view = view
     if ALL and not LIFE:
-        if over:
+        if begins:
             shifted = (rows >= y).to(tl.int32) - (rows >= row).to(tl.int32)
             upto += tl.where(ate, shifted, 0)
             y, left = _row(upto, total, real, _below(clock + 1, first, second, PLACE))
