@@ -234,15 +234,22 @@ def worlds(show: bool) -> dict[str, Any]:
     from denizen.ops import _cuda_neighbours
 
     rows: dict[str, Any] = {}
-    for n, count in ((37_518, 64), (1_000_000, 16), (8_400_000, 4)):
-        torch.cuda.empty_cache()
-        graph = _cuda.random_graph(n, 10)
+    cases = ((8_400_000, 4), (1_000_000, 16), (37_518, 64))
+
+    def note(name: str, chosen: int, times: dict[Any, float]) -> None:
+        rows[name] = times
+        told = "  ".join(f"{size}: {us:.2f}" for size, us in times.items())
+        print(f"{name:32s} by default {chosen:2d};  {told}", flush=True)
+
+    for n, count in cases:
+        graph, chosen = _cuda.random_graph(n, 10), 0
         arrays = (graph.in_ptr, graph.in_idx, graph.out_ptr, graph.out_idx)
         sizes = [1 << k for k in range(count.bit_length()) if 1 << k <= count]
         where = (torch.rand(count, n, device="cuda") < 0.5).to(torch.int8)
         for share, way in ((0.01, "push"), (0.1, "push"), (0.3, "push"), (0.3, "pull")):
             values = (torch.rand(count, n, device="cuda") < share).to(torch.int8)
             total, first, times = torch.zeros(count, n, dtype=torch.uint8, device="cuda"), None, {}
+            chosen = _cuda_neighbours._group(total, values)
             for size in sizes:
                 call = lambda: ops.add_counts(total, None, values, where, None, *arrays)  # noqa: E731, B023
                 with ops.direction(way), patch.object(_cuda_neighbours, "_group", lambda *_, size=size: size):
@@ -251,27 +258,18 @@ def worlds(show: bool) -> dict[str, Any]:
                     first = total.clone() if first is None else first
                     assert torch.equal(total, first), (n, share, way, size)
                     times[size] = _cuda.event_us(call) / count
-            rows[f"{way} of {share:.0%}, {n:,} x {count}"] = times
-        chosen = _cuda_neighbours._group(total, values)
-        models: dict[str, dz.Model] = {"SEIR": SEIR(graph)}
-        if n < 100_000:
-            models["COVID"] = covid(dz.population.synthetic("astoria", n, networks=["0"]))
-        for name, model in models.items():
-            first, times = None, {}
-            series = "susceptible" if name == "SEIR" else "infected"
-            for size in sorted({1, chosen, count}):
-                with patch.object(_cuda_neighbours, "_group", lambda *_, size=size: size):
-                    run = _cuda.captured(model, count).extend(STEPS - 6)
-                    first = run[series] if first is None else first
-                    assert torch.equal(run[series], first), (n, size)
-                    times[size] = _cuda.replay_ms(run, STEPS, times=3) * 1e3 / count
-                del run
-            times["alone"] = _cuda.replay_ms(_cuda.captured(model), STEPS, times=3) * 1e3
-            rows[f"{name}, {n:,} x {count}"] = times
-        for name in rows:
-            if name.endswith(f"{n:,} x {count}"):
-                told = "  ".join(f"{size}: {us:.2f}" for size, us in rows[name].items())
-                print(f"{name:32s} by default {chosen:2d};  {told}", flush=True)
+            note(f"{way} of {share:.0%}, {n:,} x {count}", chosen, times)
+    for n, count in cases:
+        model, first, times = SEIR(_cuda.random_graph(n, 10)), None, {}
+        chosen = _cuda_neighbours._group(torch.empty(count, n, dtype=torch.uint8, device="cuda"))
+        for size in (1, chosen):
+            with patch.object(_cuda_neighbours, "_group", lambda *_, size=size: size):
+                run = _cuda.captured(model, count).extend(STEPS - 6)
+                first = run["susceptible"] if first is None else first
+                assert torch.equal(run["susceptible"], first), (n, size)
+                times[size] = _cuda.replay_ms(run, STEPS, times=3) * 1e3 / count
+            del run
+        note(f"SEIR, {n:,} x {count}", chosen, times)
     return rows
 
 

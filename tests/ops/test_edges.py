@@ -128,7 +128,8 @@ def test_worlds_in_groups(tools: Any, monkeypatch: pytest.MonkeyPatch, together:
 def test_worlds_go_together_while_they_fit_the_cache() -> None:
     kernels = pytest.importorskip("denizen.ops._cuda_neighbours", exc_type=ImportError)
     masks, bytes_ = (torch.zeros(16, 1_000_000, dtype=dtype) for dtype in (torch.int8, torch.uint8))
-    assert kernels._group(masks, bytes_) == 16
+    assert kernels._group(masks, bytes_) == 8
+    assert kernels._group(masks[:5], bytes_[:5]) == 5
     assert kernels._group(masks, bytes_.int()) == 6
     assert kernels._group(masks.double()) == 3
     assert kernels._group(torch.zeros(2, 30_000_000, dtype=torch.int8)) == 1
