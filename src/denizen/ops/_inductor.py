@@ -285,7 +285,7 @@ def _join_stores(graph: Any) -> None:
 
     def codegen_body(self: Any) -> Any:
         groups = graph.graph.__dict__.get(SIDE_BY_SIDE, {})
-        if groups and not self.inside_reduction:
+        if groups and not self.inside_reduction and not {"y", "z"} & set(self.numels):
             self.stores._lines = _joined(self.stores._lines, groups)
         return usual(self)
 
