@@ -203,12 +203,26 @@ def ahead() -> None:
             -1
         ].sum().backward()
 
+    def towers(device: str, inputs: int, run: Any) -> None:
+        shapes = [(64, inputs), (64,), (64, 64), (64,)]
+        weights = [torch.rand(shape, device=device) for head in (2, 1) for shape in (*shapes, (head, 64), (head,))]
+        run(torch.rand(64, inputs, device=device), torch.rand(2048, inputs, device=device), weights, "tanh")
+
+    def taken(acting: Any, learning: Any, weights: Any, activation: str) -> None:
+        ops.mlp(acting, weights, activation)
+        y, first = ops.mlp(learning, weights, activation)
+        _mlp.mlp_gradients(y, learning, first, weights, activation)
+
     with ops.compiling_ahead() as begun:
         assert begun
         call("meta", ops.encode_ahead, 32)
+        towers("meta", 4, ops.mlp_ahead)
+        towers("meta", 80, ops.mlp_ahead)
     compile_one, made = JITFunction._do_compile, []
     JITFunction._do_compile = lambda *args, **more: made.append(args[0].fn.__name__) or compile_one(*args, **more)
     call("cpu", learn, 32)
+    towers("cpu", 4, taken)
+    towers("cpu", 80, taken)
     JITFunction._do_compile = compile_one
     assert not made, made
 

@@ -34,6 +34,7 @@ from denizen.ops._library_tables import histogram as histogram
 from denizen.ops._mlp import INPUTS as INPUTS
 from denizen.ops._mlp import fits as fits
 from denizen.ops._mlp import mlp as mlp
+from denizen.ops._mlp import mlp_ahead as mlp_ahead
 from denizen.ops._packed import pack as pack
 from denizen.ops._reverse_only import lookup as lookup
 from denizen.ops._reverse_only import sum_fixed as sum_fixed

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from denizen.ops import _mlp
+from denizen.ops._ahead import launch
 from denizen.ops._library import takes_tf32
 
 _FORWARD = {"ROWS": 64, "num_warps": 4}
@@ -264,9 +265,10 @@ def forward(x: torch.Tensor, weights: Sequence[torch.Tensor], activation: str) -
             tile = _WIDE_FEW if n <= _FEW else _WIDE
         else:
             tile = {**(_FORWARD_FEW if n <= _FEW else _FORWARD), "STEP": 0}
-        _mlp_kernel[(count * triton.cdiv(n, tile["ROWS"]),)](
-            x, one, two, out, kept, n, PARTS=_parts(x, 1), TOWERS=count, **settings, **tile
-        )
+        launch(
+            _mlp_kernel, (count * triton.cdiv(n, tile["ROWS"]),), x, one, two, out, kept, n, PARTS=_parts(x, 1),
+            TOWERS=count, **settings, **tile,
+        )  # fmt: skip
     return out, kept
 
 
@@ -285,16 +287,18 @@ def gradients(
     tiles, length = triton.cdiv(n, _GRADIENTS["ROWS"]), places[0] if wide else end
     parts = grad.new_empty(min(tiles, _PROGRAMS), length)
     begin = places[_mlp.TOWER + 1] if count > 1 else 0
-    _mlp_gradients_kernel[(count, parts.shape[0])](
-        grad, x, kept, back, one, two, parts, n, tiles, length, begin, places[0], **settings, **_GRADIENTS
-    )
+    launch(
+        _mlp_gradients_kernel, (count, parts.shape[0]), grad, x, kept, back, one, two, parts, n, tiles, length, begin,
+        places[0], **settings, **_GRADIENTS,
+    )  # fmt: skip
     _add(parts, out)
     if wide:
         inputs, tiles = weights[0].shape[1], triton.cdiv(n, _FIRST["ROWS"])
         parts = grad.new_empty(min(tiles, _FIRST_PROGRAMS), end - length)
         names = ("IN", "KEPT", "H1", "P1", "PRECISION")
-        _mlp_first_kernel[(triton.cdiv(inputs, _FIRST["STEP"]), parts.shape[0])](
-            back, x, parts, n, tiles, end - length, TOWERS=count, PARTS=_parts(x, 2),
+        launch(
+            _mlp_first_kernel, (triton.cdiv(inputs, _FIRST["STEP"]), parts.shape[0]), back, x, parts, n, tiles,
+            end - length, TOWERS=count, PARTS=_parts(x, 2),
             **{name: settings[name] for name in names}, **_FIRST,
         )  # fmt: skip
         _add(parts, out[length:])
@@ -304,6 +308,7 @@ def gradients(
 def _add(parts: torch.Tensor, out: torch.Tensor) -> None:
     """The sum of parts into the beginning of a tensor."""
     count, length = parts.shape
-    _add_parts_kernel[(triton.cdiv(length, _COLUMNS),)](
-        parts, out, count, length, COLUMNS=_COLUMNS, PARTS=triton.next_power_of_2(count)
-    )
+    launch(
+        _add_parts_kernel, (triton.cdiv(length, _COLUMNS),), parts, out, count, length, COLUMNS=_COLUMNS,
+        PARTS=triton.next_power_of_2(count),
+    )  # fmt: skip

@@ -141,3 +141,12 @@ def _backward(ctx, grad, _):  # type: ignore[no-untyped-def]
 
 
 torch.library.register_autograd("denizen::mlp", _backward, setup_context=_context)
+
+
+def mlp_ahead(acting: Tensor, learning: Tensor, weights: Sequence[Tensor], activation: str) -> None:
+    """Compile the kernels of `mlp`, for rows to learn from those of its gradients too, of tensors on "meta"."""
+    from denizen.ops import _cuda_mlp
+
+    _cuda_mlp.forward(acting, weights, activation)
+    out, first = _cuda_mlp.forward(learning, weights, activation)
+    _cuda_mlp.gradients(out, learning, first, weights, activation)

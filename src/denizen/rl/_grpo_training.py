@@ -10,11 +10,11 @@ from torch import Tensor
 
 from denizen import ops
 from denizen.rl import _processes as processes
+from denizen.rl._ahead import ahead
 from denizen.rl._curriculum import Curriculum
 from denizen.rl._draws import Draws
 from denizen.rl._grpo_loss import Terms
 from denizen.rl._optimizer import FlatAdam
-from denizen.rl._planes import Planes
 from denizen.rl._policy import ActorCritic, Judged, rows_of
 from denizen.rl._ppo import _FIRST_SCALE, PRECISIONS
 from denizen.rl._rollout import Collector, Memo, Rollout
@@ -94,9 +94,8 @@ class GroupTraining:
 
     def ahead(self) -> None:
         """Have the policy's own kernels compiled."""
-        if isinstance(self.policy.body, Planes):
-            learning = self.algorithm.samples // self.algorithm.minibatches
-            self.policy.body.ahead(self.memo.rows, learning, self._dtype, self.policy.actor)
+        learning = self.algorithm.samples // self.algorithm.minibatches
+        ahead(self.policy, [self.policy.actor], self.memo.rows, learning, self._dtype)
 
     def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
         """Compile what an update is made of, when it is next run; None: no longer.

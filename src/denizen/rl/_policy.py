@@ -188,8 +188,7 @@ class ActorCritic(nn.Module):
 
     def judges_late(self, rows: int) -> bool:
         """Whether to `judge` what `act` made of many steps together: on CUDA, of few rows, critics are launches."""
-        few = rows <= FEW_ROWS and launches(self.actor.weight)
-        late = few and self.critic is not None and self.critic_body is None
+        late = rows <= FEW_ROWS and launches(self.actor.weight) and self.critic is not None and self.critic_body is None
         return late and type(self).forward is ActorCritic.forward and as_it_is(self)
 
     def with_value(
@@ -228,9 +227,17 @@ class ActorCritic(nn.Module):
 
     def _at_once(self, observation: Tensor, heads: list[nn.Linear], given: Tensor | None = None) -> Tensor | None:
         """What the heads of actor and critic give, side by side, as one operation; None where it does not fit."""
-        if self.cell is not None or torch.is_autocast_enabled(observation.device.type):
+        found = None if torch.is_autocast_enabled(observation.device.type) else self.towers(heads)
+        if found is None:
             return None
-        if type(self).forward is not ActorCritic.forward or not as_it_is(self):
+        given = self._seen(observation) if given is None else given
+        if given.requires_grad or given.dtype not in ops.INPUTS:  # to look into the network, layers go one by one
+            return None
+        return ops.mlp(given.flatten(1), *found)[0]
+
+    def towers(self, heads: list[nn.Linear]) -> tuple[list[Tensor], str] | None:
+        """(weights of bodies with heads on top, activation) for `ops.mlp`; None where they do not fit."""
+        if self.cell is not None or type(self).forward is not ActorCritic.forward or not as_it_is(self):
             return None
         weights: list[Tensor] = []
         activations: set[str] = set()
@@ -243,12 +250,7 @@ class ActorCritic(nn.Module):
                 return None
             weights += [tensor for layer in three for tensor in (layer.weight, layer.bias)]
             activations.add(layers[2])
-        if len(activations) > 1 or not ops.fits(weights):
-            return None
-        given = self._seen(observation) if given is None else given
-        if given.requires_grad or given.dtype not in ops.INPUTS:  # to look into the network, layers go one by one
-            return None
-        return ops.mlp(given.flatten(1), weights, activations.pop())[0]
+        return (weights, activations.pop()) if len(activations) == 1 and ops.fits(weights) else None
 
     def _remember(self, shown: Tensor, memory: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
         """The cell over steps in a row; memory is cleared before a step where a life begins."""

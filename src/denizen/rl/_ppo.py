@@ -12,12 +12,12 @@ from denizen.errors import InputError
 from denizen.model import Env
 from denizen.ops import start_compilers
 from denizen.rl import _processes as processes
+from denizen.rl._ahead import ahead
 from denizen.rl._checks import check_learns
 from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Draws, Minibatches, picked
 from denizen.rl._gae import advantages, normalised
 from denizen.rl._optimizer import FlatAdam
-from denizen.rl._planes import Planes
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo_loss import Coefficients, Loss, ppo_loss
 from denizen.rl._rollout import Collector, Memo, Rollout
@@ -359,9 +359,8 @@ class Training:
 
     def ahead(self) -> None:
         """Have the policy's own kernels compiled."""
-        if isinstance(self.policy.body, Planes):
-            learning = self.algorithm.samples // self.algorithm.minibatches
-            self.policy.body.ahead(self.memo.rows, learning, self._dtype, self.policy.actor)
+        learning = self.algorithm.samples // self.algorithm.minibatches
+        ahead(self.policy, [self.policy.actor, self.policy.head.linear], self.memo.rows, learning, self._dtype)
 
     def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
         """Compile what an update is made of, when it is next run; None: no longer.
