@@ -277,8 +277,16 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
     with pytest.raises(dz.errors.DataError, match=r"memo.7 has shape \(4, 3\) there, \(4,\) now; another version"):
         dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (16,)), SETTINGS)
     monkeypatch.setattr(CartPole, "reward", Broken.reward)
-    with pytest.raises(dz.errors.InputError, match=r"the env differs .*/run; code: reward: \w+ then, \w+ now"):
+    with pytest.raises(dz.errors.InputError, match=r"the env differs .*/run; method reward has other code than it had"):
         dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (16,)), SETTINGS)
+
+
+def test_another_default_of_denizens_own_base_is_no_other_environment(tmp_path, monkeypatch):
+    go(tmp_path / "run")
+    monkeypatch.setattr(dz.Env, "measures", lambda self, sums: {}, raising=True)
+    monkeypatch.setattr(dz.Env, "of_a_later_version", lambda self: None, raising=False)
+    env = CartPole()
+    assert dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (16,)), SETTINGS, progress=False).updates == 6
 
 
 def test_damage_is_told(tmp_path):

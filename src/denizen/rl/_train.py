@@ -28,7 +28,7 @@ from denizen.rl._times import Times
 from denizen.rl._training_folder import METRICS, TrainingFolder, create_together, difference
 from denizen.rl._validation import Validation
 from denizen.run._atomic import uninterrupted
-from denizen.run._fingerprint import describe, fingerprint
+from denizen.run._fingerprint import describe, differences, fingerprint
 from denizen.tools import JsonLines, MetricsWriter
 
 LOOKS = 100  # of several processes at whether to save, on which they must agree
@@ -173,12 +173,12 @@ def resume(
     training = algorithm.init(
         env, policy, total_steps=known["total_steps"], seed=known["seed"], device=device, params=params
     )
-    given = {"env": fingerprint(training.worlds.env), "algorithm": describe(algorithm), "policy": _shapes(policy)}
-    for name, value in {**given, "params": described(params)}.items():
-        if known.get(name, value) != value:  # a training before denizen kept them tells no params
-            raise InputError(
-                f"resume: the {name} differs from that of the training in {folder}; {difference(known[name], value)}"
-            )
+    given = {"algorithm": describe(algorithm), "policy": _shapes(policy), "params": described(params)}
+    told = {"env": "; ".join(differences(known["env"], fingerprint(training.worlds.env)))}
+    told.update({name: difference(known.get(name, value), value) for name, value in given.items()})
+    for name, found in told.items():
+        if found:
+            raise InputError(f"resume: the {name} differs from that of the training in {folder}; {found}")
     patience = Patience(**known["patience"]) if known.get("patience") else None
     validated = Validation.again(known, validation_env, training.worlds.env, policy)
     loop = Loop(training, kept, validated, sinks, patience)

@@ -7,7 +7,7 @@ from denizen.errors import InputError, nearest
 from denizen.model import Env
 from denizen.rl._evaluate import Evaluation, check_evaluation, evaluate
 from denizen.rl._policy import ActorCritic
-from denizen.run._fingerprint import fingerprint
+from denizen.run._fingerprint import differences, fingerprint
 
 OPTIONS = ("env", "num_envs", "max_steps", "greedy", "seed")  # what it may give `evaluate`
 
@@ -65,7 +65,10 @@ class Validation:
             InputError: it is another environment.
         """
         was, options = known["validation"].get("env"), dict(known["validation"])
-        if (None if given is None else fingerprint(given)) != was:
+        alike = given is was is None
+        if given is not None and was is not None:
+            alike = not differences(was, fingerprint(given))
+        if not alike:
             raise InputError(
                 "resume: validation_env differs from the env of the training's validation; give the one that it had, "
                 "or None if it had none"

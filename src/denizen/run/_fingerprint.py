@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen.model import Model
+from denizen.model import Env, Model
 from denizen.run._atomic import digest
 from denizen.space import Graph, Layers
 
@@ -110,10 +110,10 @@ def _bytes(tensor: Tensor) -> Any:
 
 
 def _methods(cls: type) -> dict[str, str]:
-    """Digest of each function that the class and its bases below `Model` define."""
+    """Digest of each function that the class and its bases define, but for denizen's own `Model` and `Env`."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        if issubclass(base, Model) and base is not Model:
+        if issubclass(base, Model) and base not in (Model, Env):
             for name, member in vars(base).items():
                 function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
                 if isinstance(function, FunctionType) and not _generated(function):
