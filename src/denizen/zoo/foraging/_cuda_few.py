@@ -1,9 +1,9 @@
 """A step of few foraging worlds on CUDA with Triton: a warp for each, whose time is that of reads that wait for others.
 
 `_cuda._step_kernel` does for many worlds what few of them need (to grow, to begin anew) one after the other, through
-memory. Here nothing that was written is read again: a look after a change is the look before it with two bits flipped,
-and where an item would grow is found in every world, whether it eats or not. One round of reads follows the first, and
-two more where a life begins anew. The bits are those of `Foraging` in `dz.rl.Worlds`.
+memory. Here nothing that was written is read again: a look after a change is the look before it with two bits flipped.
+Of the fewest, where an item would grow is found in every world, whether it eats or not: one round of reads follows the
+first then, and two more where a life begins anew. The bits are those of `Foraging` in `dz.rl.Worlds`.
 """
 
 import triton
