@@ -37,7 +37,15 @@ def test_an_experiment_goes_from_training_to_report_and_is_resumed(denizen, tmp_
     code, out, err = denizen(*SMALL, "--quiet")
     assert (code, out) == (0, "exp\n"), err
     report = (tmp_path / "exp/report/report.md").read_text()
-    for word in ("ground_truth", "proxy", "uniform moves", "omniscient seeker", "grid_lifetime", "persist"):
+    for word in (
+        "ground_truth",
+        "proxy",
+        "uniform moves",
+        "omniscient seeker",
+        "grid_lifetime",
+        "persist",
+        "PPO(num_envs=4,",
+    ):
         assert word in report
     assert "| proxy | likeliest actions | " in report
     assert "| ground_truth | grid_lifetime=life | " in report

@@ -235,9 +235,13 @@ class Goodhart:
 
     def _told(self) -> dict[str, str]:
         """What a reader of the report needs to know."""
+        from denizen.rl._training_folder import read_manifest
+
         env: Any = self._env(self._modes()[0])
+        _, _, first = next(self._trainings())
         told = {name: str(value) for name, value in self.facts().items()}
         told |= {"grid_lifetime": env.grid_lifetime, "evaluation seeds": str(EVALUATION_SEEDS)}
+        told["algorithm"] = read_manifest(first)["algorithm"]
         return told | told_facts(self.command)
 
     def facts(self) -> dict[str, Any]:
