@@ -173,7 +173,7 @@ def test_validation_has_lives_and_a_world_of_its_own(denizen, tmp_path, monkeypa
     assert denizen("resume", "one")[0] == 0
     for words_more, message in (
         (how[2:], "--validation goes with --validate-every"), ([*how, "width=abc"], "width='abc'"),
-        ([*how, "spawn_prob=0:1"], "--validation spawn_prob=0:1: expected one value"), ([*how, "widht=3"], "widht"),
+        ([*how, "spawn_prob=0:1"], "--validation spawn_prob=0:1: expected one value"), ([*how, "colour=3"], "colour"),
     ):  # fmt: skip
         code, _, err = denizen(*words, *words_more)
         assert code == 2
