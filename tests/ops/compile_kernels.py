@@ -130,9 +130,8 @@ def rows() -> None:
         ops.backward_sums(torch.rand(7, count), torch.rand(7, count))
         flat = [torch.rand(count) for _ in range(4)]
         for bits in (1, 2, 4):
-            for parts in (1, 3):
-                packed = torch.empty(parts, -(-count * bits // 8), dtype=torch.uint8)
-                ops.pack([torch.zeros(count, dtype=torch.int8)] * parts, bits, packed)
+            packed = torch.empty(3, -(-count * bits // 8), dtype=torch.uint8)
+            ops.pack(torch.zeros(3, count, dtype=torch.int8), bits, packed)
         for norm in (None, 0.5):
             ops.adam(
                 *flat, torch.zeros(()), torch.tensor(0.1), torch.tensor(False), max_norm=norm, betas=(0.9, 0.999),

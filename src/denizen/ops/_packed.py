@@ -1,7 +1,5 @@
 """Small codes packed several to a byte: for what leaves the device; plain torch, the reference of `_cuda_packed`."""
 
-from collections.abc import Callable, Sequence
-
 import torch
 from torch import Tensor
 
@@ -16,31 +14,24 @@ _GATHER = {
 }
 
 
-def pack(parts: Sequence[Tensor], bits: int, out: Tensor) -> Callable[[], None] | None:
+def pack(codes: Tensor, bits: int, out: Tensor) -> None:
     """Entries of the last axis side by side: bits `bits` k, … of byte j are those of entry (8 / `bits`) j + k.
 
     Args:
-        parts: int8 `[…, n]` each, of one shape: from 0 to 2**bits - 1; others spoil those that share their byte.
+        codes: int8 `[…, n]`, from 0 to 2**bits - 1; others spoil those that share their byte.
         bits: 1, 2 or 4.
-        out: uint8 `[parts, …, ceil(n * bits / 8)]`, contiguous: where to write.
-
-    Returns:
-        What is to be called before the first replay, where a CUDA graph is being recorded; else None.
+        out: uint8 `[…, ceil(n * bits / 8)]`, contiguous: where to write.
     """
-    if not out.numel():
-        return None
-    if variant(out.device) == "triton":
+    if not codes.numel():
+        return
+    if variant(codes.device) == "triton":
         from denizen.ops import _cuda_packed
 
-        return _cuda_packed.pack(parts, bits, out)
-    for part, target in zip(parts, out, strict=True):
-        target.copy_(_packed(part, *_GATHER[bits]))
-    return None
-
-
-def _packed(codes: Tensor, dtype: torch.dtype, factor: int) -> Tensor:
+        _cuda_packed.pack(codes, bits, out)
+        return
+    dtype, factor = _GATHER[bits]
     rest = -codes.shape[-1] % dtype.itemsize
     whole = (torch.nn.functional.pad(codes, (0, rest)) if rest else codes).contiguous()
     if whole.storage_offset() % dtype.itemsize:
         whole = whole.clone()
-    return (whole.view(dtype) * factor).view(torch.uint8)[..., dtype.itemsize - 1 :: dtype.itemsize]
+    out.copy_((whole.view(dtype) * factor).view(torch.uint8)[..., dtype.itemsize - 1 :: dtype.itemsize])

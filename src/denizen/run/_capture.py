@@ -123,8 +123,6 @@ class Capture:
             capturing = torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local")
             with torch.no_grad(), capturing:
                 records, group = self._plain(length, due, store)
-            for call in group.late if group is not None else ():
-                call()
             if len(self._graphs) == GRAPHS:
                 del self._graphs[min(self._graphs, key=lambda old: old[0])]  # the one that is captured again soonest
             self._graphs[key] = graph, records, group

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from denizen import ops
 from denizen.errors import DataError, InputError, nearest
 
 PACKED = {"bits": 1, "2 bits": 2, "4 bits": 4}  # bits of an entry
@@ -117,10 +118,14 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def narrow(form: Form, tensor: Tensor) -> tuple[Tensor, Tensor | None]:
-    """A field that is not packed, as it is stored, on its device; and a 0-d bool: whether a value did not fit, or None.
+    """A field as it is stored, on its device, and a 0-d bool: whether a value did not fit (None where all do).
 
     The result may share memory with `tensor`.
     """
+    if form.bits:
+        packed = tensor.new_empty(form.shape(tuple(tensor.shape)), dtype=torch.uint8)
+        ops.pack(tensor, form.bits, packed)
+        return packed, None
     stored = tensor.to(getattr(torch, form.stored))
     bad = _misfit(tensor, stored) if form.checked else None
     return (stored.view(torch.int16) if form.stored == "bfloat16" else stored), bad

@@ -18,6 +18,7 @@ from denizen.run._narrow import Form, chosen, narrow, widen
 from denizen.run._ring import Pack, Ring
 from denizen.run._writer import Sink, Writer, arrays
 
+APART = 1 << 20  # entries from which a launch for each snapshot costs less than one pass more over all of them
 GROUP_BYTES = 64 << 20  # of fields that a group of snapshots keeps on the device, before they are narrowed
 
 
@@ -51,12 +52,10 @@ class Group:
     Attributes:
         pack: what is stored of them, side by side.
         bad: bool `[checked fields]`, whether a value did not fit; None where all must.
-        late: to be called once the graph that fills the pack is recorded, before its first replay.
     """
 
     pack: Pack
     bad: Tensor | None
-    late: list[Callable[[], None]]
 
 
 class SnapshotStore:
@@ -129,7 +128,7 @@ class SnapshotStore:
         Raises:
             StorageError: an earlier one could not be written.
         """
-        self._put(step, 1, lambda pack: self._note(self._narrow([self.fields(state)], pack)[0]))
+        self._put(step, 1, lambda pack: self._note(self._narrow([self.fields(state)], pack)))
 
     def put_group(self, step: int, group: Group) -> None:
         """Take over copies of snapshots, of which the first is that after `step` steps; otherwise as `put`."""
@@ -147,14 +146,16 @@ class SnapshotStore:
     def group(self, taken: list[list[Tensor]]) -> Group:
         """Narrow the fields of several states, with few kernels and without a word from the host."""
         pack = self.ring.pack(len(taken))
-        return Group(pack, *self._narrow(taken, pack))
+        return Group(pack, self._narrow(taken, pack))
 
-    def _narrow(self, taken: list[list[Tensor]], pack: Pack) -> tuple[Tensor | None, list[Callable[[], None]]]:
-        """Write fields into a pack as they are stored; `bad` and `late` of a `Group`."""
-        misfits, late = [], []
+    def _narrow(self, taken: list[list[Tensor]], pack: Pack) -> Tensor | None:
+        """Write fields into a pack as they are stored; whether a value of each checked field did not fit."""
+        misfits = []
         for form, target, column in zip(self.forms.values(), pack.tensors, zip(*taken, strict=True), strict=True):
             if form.bits:
-                late.append(ops.pack(column, form.bits, target))
+                apart = column[0].numel() >= APART
+                for one, place in zip(column, target, strict=True) if apart else [(torch.stack(column), target)]:
+                    ops.pack(one, form.bits, place)
                 continue
             if form.stored == form.dtype and len(column) > 1:
                 torch.stack(column, out=target)
@@ -163,7 +164,7 @@ class SnapshotStore:
             target.copy_(stored)
             if bad is not None:
                 misfits.append(bad)
-        return torch.stack(misfits) if misfits else None, [call for call in late if call]
+        return torch.stack(misfits) if misfits else None
 
     def _note(self, bad: Tensor | None) -> None:
         if bad is not None:
