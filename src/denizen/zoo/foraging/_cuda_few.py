@@ -115,12 +115,9 @@ def _few_kernel(
     food_middle, food_scale, poison_middle, poison_scale,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, RADIUS: tl.constexpr, MOVE: tl.constexpr, LIMIT: tl.constexpr,
     GUIDED: tl.constexpr, LIFE: tl.constexpr, GROW: tl.constexpr, PLACE: tl.constexpr,
-    ALL: tl.constexpr, AHEAD: tl.constexpr, ROWS: tl.constexpr,
+    ALL: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """ALL: every life that ended begins anew, and all is looked at; else `_step_kernel` does that, by `over_out`.
-
-    AHEAD: where an item would grow is found in every world; else where one was eaten, or a life begins.
-    """
+    """ALL: every life that ended begins anew, and all is looked at; else `_step_kernel` does that, by `over_out`."""
     WORDS: tl.constexpr = WIDTH // 32
     SPAN: tl.constexpr = WORDS * HEIGHT
     SIZE: tl.constexpr = 2 * RADIUS + 1
@@ -133,9 +130,7 @@ def _few_kernel(
     y = tl.load(y_of + world)
     given = tl.load(actions + world)
     live = tl.load(waiting_of + world).to(tl.int32) == 0
-    free = rows * 0
-    if AHEAD:
-        free = WIDTH - tl.load(taken + world * HEIGHT + rows, mask=real, other=WIDTH)
+    free = WIDTH - tl.load(taken + world * HEIGHT + rows, mask=real, other=WIDTH)
     clock = tl.load(clock_in)
     first = tl.load(keys + 2 * world).to(tl.uint32)
     second = tl.load(keys + 2 * world + 1).to(tl.uint32)
@@ -178,13 +173,8 @@ def _few_kernel(
         begins = over & (live != live)
 
     # What was eaten is still there, and so no empty cell, which is as it should be.
-    upto, total, row, column = rows * 0, x * 0, x * 0, x * 0
-    if AHEAD:
-        upto, total, row, column = _grown(plane, free, real, clock, first, second, GROW, HEIGHT, WIDTH)
-    else:
-        if ate | begins:
-            free = WIDTH - tl.load(taken + world * HEIGHT + rows, mask=real, other=WIDTH)
-            upto, total, row, column = _grown(plane, free, real, clock, first, second, GROW, HEIGHT, WIDTH)
+    # Where an item would grow is found in every world: waiting for who needs it costs more.
+    upto, total, row, column = _grown(plane, free, real, clock, first, second, GROW, HEIGHT, WIDTH)
     if ate:
         view = _flipped(view, ate_poison, y, x, y, x, HEIGHT, WIDTH, RADIUS)
         view = _flipped(view, ate_poison, row, column, y, x, HEIGHT, WIDTH, RADIUS)

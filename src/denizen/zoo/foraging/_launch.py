@@ -11,8 +11,7 @@ import triton
 from denizen.zoo.foraging._cuda import _life_kernel, _step_kernel
 from denizen.zoo.foraging._cuda_few import _few_kernel
 
-AHEAD = 1024  # of these, those that look ahead: the others would be busy with what few of them need
-FEW = 2048  # worlds up to which each has a warp of its own: 192 take 3.0 us, 2,048 4.8, 8,192 10.5 (H100)
+FEW = 4096  # worlds up to which each has a warp of its own: 192 take 2.9 us, 4,096 6.0; 8,192 take 10.0, not 9.7 (H100)
 STEP_WHOLE = ("MOVE", "LIMIT", "GUIDED", "LIFE", "GROW", "PLACE")
 LIFE_WHOLE = (
     "FOOD_LOW", "FOOD_HIGH", "POISON_LOW", "POISON_HIGH", "FOODS", "POISONS", "CELLS", "PLACE", "DRAWS",
@@ -50,7 +49,7 @@ def step(
     if n <= FEW:
         _few_kernel[(n,)](
             *state, *books, clock, keys, action, near, *out, over, *real, **world, **sizes, ALL=everybody,
-            AHEAD=n <= AHEAD, ROWS=rows, num_warps=1, enable_fp_fusion=False,
+            ROWS=rows, num_warps=1, enable_fp_fusion=False,
         )  # fmt: skip
         launches, group = launches[1:], 1
     groups = triton.cdiv(n, group)
