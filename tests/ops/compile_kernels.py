@@ -4,11 +4,13 @@ The interpreter accepts what the compiler does not. Ops run on CPU tensors; inst
 Matrix products that the assembler has left out, as that of CUDA 12.8 once did (docs/log.md), are an error.
 """
 
+import contextlib
 import itertools
 import json
 import re
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -76,6 +78,16 @@ def keeps_products(name: str, code: dict[str, Any]) -> None:
     assert kept >= written * 3 / 4, f"{name}: of {written} matrix products, {kept} were left by the assembler"
 
 
+@contextlib.contextmanager
+def nothing_new() -> Iterator[None]:
+    """All kernels that are launched are there already."""
+    compile_one, made = JITFunction._do_compile, []
+    JITFunction._do_compile = lambda *args, **more: made.append(args[0].fn.__name__) or compile_one(*args, **more)
+    yield
+    JITFunction._do_compile = compile_one
+    assert not made, made
+
+
 def draws() -> None:
     """Words and masks, of one agent, few, and many, with ids and without, and a stream of 1."""
     step = torch.tensor(3)
@@ -132,6 +144,9 @@ def rows() -> None:
         for bits in (1, 2, 4):
             packed = torch.empty(3, -(-count * bits // 8), dtype=torch.uint8)
             ops.pack(torch.zeros(3, count, dtype=torch.int8), bits, packed)
+            beside = packed.view(-1)[1 : 1 + packed[0].numel()]
+            with nothing_new():  # which could not be loaded while a graph is recorded
+                ops.pack(torch.zeros(count, dtype=torch.int8), bits, beside)
         for norm in (None, 0.5):
             ops.adam(
                 *flat, torch.zeros(()), torch.tensor(0.1), torch.tensor(False), max_norm=norm, betas=(0.9, 0.999),
@@ -217,13 +232,10 @@ def ahead() -> None:
         call("meta", ops.encode_ahead, 32)
         towers("meta", 4, ops.mlp_ahead)
         towers("meta", 80, ops.mlp_ahead)
-    compile_one, made = JITFunction._do_compile, []
-    JITFunction._do_compile = lambda *args, **more: made.append(args[0].fn.__name__) or compile_one(*args, **more)
-    call("cpu", learn, 32)
-    towers("cpu", 4, taken)
-    towers("cpu", 80, taken)
-    JITFunction._do_compile = compile_one
-    assert not made, made
+    with nothing_new():
+        call("cpu", learn, 32)
+        towers("cpu", 4, taken)
+        towers("cpu", 80, taken)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import triton.language as tl
 _BLOCK = 512  # bytes that a program writes
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["out"])  # another kernel could not be loaded while a graph is recorded
 def _pack_kernel(codes, out, n, width, BITS: tl.constexpr, BLOCK: tl.constexpr):
     EACH: tl.constexpr = 8 // BITS
     blocks = tl.cdiv(width, BLOCK)
