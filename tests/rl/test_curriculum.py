@@ -170,6 +170,8 @@ def test_values_that_are_no_numbers_are_named():
     ):
         with pytest.raises(InputError, match=r"params\['pay'\] = 'much': expected numbers, one for each world"):
             use("much")
+    with pytest.raises(InputError, match=r"params=\['pay'\]: expected values by name"):
+        go(Endless(), ["pay"])
     with pytest.raises(InputError, match="a schedule is for dz"):
         dz.rl.Worlds(Endless(), 4, params=RISING, device="cpu")
 

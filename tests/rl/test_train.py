@@ -253,8 +253,9 @@ def test_wrong_inputs_are_named(tmp_path):
         go(tmp_path / "full")
     with pytest.raises(dz.errors.InputError, match="total_steps=0"):
         go(steps=0)
-    with pytest.raises(dz.errors.InputError, match="validate_every=0"):
-        go(validate_every=0)
+    for every in (0, True):
+        with pytest.raises(dz.errors.InputError, match=f"validate_every={every}"):
+            go(validate_every=every)
     env = CartPole()
     with pytest.raises(dz.errors.DataError, match="is no run folder"):
         dz.rl.resume(tmp_path / "none", env, dz.rl.mlp(env), SETTINGS)

@@ -303,6 +303,8 @@ def test_densities_differ_between_worlds_and_change_with_a_training():
         algorithm.update(training)
         seen.append(set(training.worlds.state_of(training.memo.worlds).foods.tolist()))
     assert seen == [{20}, {40}, {60}, {80}]
+    with pytest.raises(dz.errors.InputError, match=r"food_share cannot change .* set grid_lifetime='life'"):
+        algorithm.init(foraging(), policy, total_steps=8, device="cpu", params={"food_share": dz.rl.Linear(0.2, 1)})
 
 
 def test_batches_are_the_same_in_parts():

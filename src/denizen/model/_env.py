@@ -1,6 +1,6 @@
 """Env: a model that takes actions, observes and rewards; written for one world, batched by the engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -116,6 +116,9 @@ class Env(Model):
             Float32 `[]` by name.
         """
         return {}
+
+    def check_changing(self, names: Collection[str]) -> None:
+        """Raise `InputError` where worlds would not follow parameters that change with a training."""
 
     def in_place(self, device: torch.device, max_resets: int) -> "InPlace | None":
         """A faster form of a step of many worlds, which changes their tensors; None: there is none.

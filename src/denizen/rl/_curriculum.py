@@ -105,10 +105,13 @@ def first_values(env: Env, params: Mapping[str, Any] | None, count: int) -> dict
     """Parameters as they are at the beginning, each with a leading axis of `count`.
 
     Raises:
-        InputError: a schedule leaves the bounds of its parameter, or a value is no number.
+        InputError: a schedule leaves the bounds of its parameter, worlds would not follow it, or a value is no number.
     """
+    if not isinstance(params or {}, Mapping):
+        raise InputError(f"params={params!r}: expected values by name, such as {{'gravity': dz.rl.Linear(5, 9.8)}}")
     changing = schedules(params)
     values = {name: numbers(name, v) for name, v in (params or {}).items() if name not in changing}
+    env.check_changing([name for name in changing if name in env.params])
     for name, schedule in changing.items():
         spec, shape = env.params.get(name), ()
         if spec is not None:  # Worlds tells which there are

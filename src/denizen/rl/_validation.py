@@ -29,7 +29,7 @@ class Validation:
         Raises:
             InputError: an argument does not fit.
         """
-        if every is not None and (not isinstance(every, int) or every < 1):
+        if every is not None and (not isinstance(every, int) or isinstance(every, bool) or every < 1):
             raise InputError(f"train: validate_every={every!r}, expected a number of updates, at least 1, or None")
         for name in given or {}:
             if name not in OPTIONS:

@@ -1,7 +1,7 @@
 """Foraging on a torus with food and poison; the rules of FIM43-Redeye/goodharts_law, from a description of them."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -273,6 +273,14 @@ class Foraging(dz.Env):
         eaten = sums["food"] + sums["poison"]
         eaten = torch.where(eaten > 0, eaten, torch.nan)
         return {"food_ratio": sums["food"] / eaten, "reward_per_consumed": sums["reward"] / eaten}
+
+    def check_changing(self, names: Collection[str]) -> None:
+        """See `Env`: shares hold from a world's beginning."""
+        if names and self.grid_lifetime != "life":
+            raise InputError(
+                f"Foraging: {' and '.join(names)} cannot change with a training where a world keeps its items from "
+                f"life to life (grid_lifetime={self.grid_lifetime!r}); set grid_lifetime='life', a world for each life"
+            )
 
     def in_place(self, device: torch.device, max_resets: int) -> InPlace | None:
         """A step of many worlds as one operation, on devices with Triton."""
