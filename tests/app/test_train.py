@@ -174,6 +174,8 @@ def test_validation_has_lives_and_a_world_of_its_own(denizen, tmp_path, monkeypa
     for words_more, message in (
         (how[2:], "--validation goes with --validate-every"), ([*how, "width=abc"], "width='abc'"),
         ([*how, "spawn_prob=0:1"], "--validation spawn_prob=0:1: expected one value"), ([*how, "colour=3"], "colour"),
+        ([*how, "num_env=4"], "--validation num_env=4: "), ([*how, "num_env=4"], "did you mean 'num_envs'?"),
+        ([*how, "env=4"], "--validation env=4: "),
     ):  # fmt: skip
         code, _, err = denizen(*words, *words_more)
         assert code == 2

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import ConfigError, nearest
+from denizen.errors import ConfigError, DenizenError, nearest
 
 if TYPE_CHECKING:
     from denizen.app._recipes import Recipe
@@ -92,12 +92,20 @@ def _validation(chosen: "Recipe", settings: Mapping[str, Any]) -> dict[str, Any]
     from denizen.app._settings import guess
     from denizen.rl._validation import OPTIONS
 
+    known = [name for name in OPTIONS if name != "env"]  # here it follows from options of the world
     given = settings.get("validation", {})  # trainings before denizen had it have none
-    read = {name: guess(value) for name, value in given.items() if name in OPTIONS}
-    others = {name: value for name, value in given.items() if name not in OPTIONS}
+    read = {name: guess(value) for name, value in given.items() if name in known}
+    others = {name: value for name, value in given.items() if name not in known}
     if not others:
         return read
-    env, changing = _world(chosen, {**settings["world"], **others})
+    try:
+        env, changing = _world(chosen, {**settings["world"], **others})
+    except DenizenError as error:
+        words = " ".join(f"{name}={value}" for name, value in others.items())
+        raise ConfigError(
+            f"--validation {words}: {error.__cause__ or error}; beside options of the world: "
+            f"{nearest(next(iter(others)), known)}"
+        ) from error
     for name in changing.keys() & others.keys():
         raise ConfigError(f"--validation {name}={others[name]}: expected one value")
     return {**read, "env": env}
