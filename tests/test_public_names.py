@@ -1,7 +1,9 @@
 """The public surface is frozen here: a new name is a decision (design: at most 20), a lost one breaks a user."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import denizen as dz
@@ -21,6 +23,15 @@ def test_all_is_the_frozen_list():
 def test_every_public_name_exists():
     missing = [name for name in dz.__all__ if not hasattr(dz, name)]
     assert not missing
+
+
+def test_every_public_name_has_its_page():
+    pages = "".join(page.read_text() for page in (Path(__file__).parents[1] / "docs" / "api").glob("*.md"))
+    told = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)$", pages, re.MULTILINE)}
+    learning = {
+        name for name, value in vars(dz.rl).items() if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert not (PUBLIC | learning) - told - {"__version__"}
 
 
 def test_nothing_else_looks_public():
