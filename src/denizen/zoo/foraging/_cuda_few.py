@@ -2,7 +2,7 @@
 
 `_cuda._step_kernel` does for many worlds what few of them need (to grow, to begin anew) one after the other, through
 memory. Here nothing that was written is read again: a look after a change is the look before it with two bits flipped.
-Of the fewest, where an item would grow is found in every world, whether it eats or not: one round of reads follows the
+Where an item would grow is found in every world, whether it eats or not: one round of reads follows the
 first then, and two more where a life begins anew. The bits are those of `Foraging` in `dz.rl.Worlds`.
 """
 
