@@ -76,6 +76,22 @@ def test_what_does_not_fit_takes_the_layers(at_once):
     assert seen.grad.any()
 
 
+def test_a_value_head_needs_no_linear_layer():
+    class Deep(dz.rl.ValueHead):
+        def __init__(self, features):
+            torch.nn.Module.__init__(self)
+            self.layers = torch.nn.Sequential(torch.nn.Linear(features, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+
+        def training_value(self, features):
+            return self.layers(features)[:, 0]
+
+    env, algorithm = CartPole(), dz.PPO(num_envs=4, num_steps=4)
+    training = algorithm.init(env, dz.rl.mlp(env, (8, 8), head=Deep), total_steps=16, device="cpu")
+    training.ahead()  # as before it is compiled on CUDA
+    algorithm.update(training)
+    training.check()
+
+
 def test_code_of_others_within_a_policy_runs(at_once):
     """A hook, a layer that derives from torch's, a policy that looks otherwise: the layers, which run them."""
 

@@ -199,8 +199,7 @@ class ActorCritic(nn.Module):
 
         Small networks of two layers are one operation on CUDA, heads included; there are no features then.
         """
-        head = self.head
-        found = self._at_once(observation, [self.actor, head.linear]) if self._plain_critic() else None
+        head, found = self.head, self._at_once(observation, self.heads())
         if found is None:
             judged = self(observation, memory, action_mask, privileged, first)
             return judged, (head.training_value if learnt else head.value)(judged.features)
@@ -215,10 +214,11 @@ class ActorCritic(nn.Module):
         assert self.log_std is not None
         return Gaussian(numbers.to(torch.float32), self.log_std, space.shape)
 
-    def _plain_critic(self) -> bool:
-        """Whether values are what one linear layer makes of a body's features."""
+    def heads(self) -> list[nn.Linear]:
+        """Of actor and critic, where values are what one linear layer makes of a body's features; else none."""
         own = ("training_value", "value")
-        return self.critic is None and all(getattr(type(self.head), m) is getattr(ValueHead, m) for m in own)
+        plain = self.critic is None and all(getattr(type(self.head), m) is getattr(ValueHead, m) for m in own)
+        return [self.actor, self.head.linear] if plain else []
 
     def _seen(self, observation: Tensor) -> Tensor:
         """Inputs of the network; bytes as they are where the environment makes floats of them and no more."""
@@ -255,8 +255,7 @@ class ActorCritic(nn.Module):
     def _remember(self, shown: Tensor, memory: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
         """The cell over steps in a row; memory is cleared before a step where a life begins."""
         assert self.cell is not None
-        rows = memory.shape[0]
-        outputs = []
+        rows, outputs = memory.shape[0], list[Tensor]()
         begins = None if first is None else first.reshape(-1, rows)
         for t, features in enumerate(shown.reshape(-1, rows, shown.shape[-1])):
             if begins is not None:

@@ -360,7 +360,7 @@ class Training:
     def ahead(self) -> None:
         """Have the policy's own kernels compiled."""
         learning = self.algorithm.samples // self.algorithm.minibatches
-        ahead(self.policy, [self.policy.actor, self.policy.head.linear], self.memo.rows, learning, self._dtype)
+        ahead(self.policy, self.policy.heads(), self.memo.rows, learning, self._dtype)
 
     def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
         """Compile what an update is made of, when it is next run; None: no longer.
