@@ -256,6 +256,8 @@ def test_wrong_inputs_are_named(tmp_path):
     for every in (0, True):
         with pytest.raises(dz.errors.InputError, match=f"validate_every={every}"):
             go(validate_every=every)
+    with pytest.raises(dz.errors.InputError, match=r"validation=\{'greedy': True\} without validate_every"):
+        go(validation={"greedy": True})
     env = CartPole()
     with pytest.raises(dz.errors.DataError, match="is no run folder"):
         dz.rl.resume(tmp_path / "none", env, dz.rl.mlp(env), SETTINGS)

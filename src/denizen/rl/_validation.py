@@ -34,6 +34,8 @@ class Validation:
         for name in given or {}:
             if name not in OPTIONS:
                 raise InputError(f"train: validation has {name!r}; {nearest(name, OPTIONS)}")
+        if given and every is None:
+            raise InputError(f"train: validation={dict(given)} without validate_every; say every how many updates")
         self.every, self._given = every, dict(given or {})
         self._options: dict[str, Any] = {"env": env, **self._given}
         check_evaluation(policy=policy, **self._options)
