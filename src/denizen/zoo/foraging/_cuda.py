@@ -143,6 +143,31 @@ def _begin_life(
 
 
 @triton.jit
+def _aged(energy, age, live, ate_food, ate_poison, food_energy, poison_energy, LIMIT: tl.constexpr):
+    """(Energy, age, whether a life is over, whether it is cut off) after a move and what was eaten."""
+    energy = energy + food_energy * ate_food.to(tl.float32)
+    energy = energy - poison_energy * ate_poison.to(tl.float32)
+    age += live.to(tl.int64)
+    terminated = live & (energy <= 0)
+    truncated = live & (age < 0)
+    if LIMIT > 0:
+        truncated = live & (age >= LIMIT)
+    return energy, age, terminated, truncated
+
+
+@triton.jit
+def _paid(
+    food, poison, terminated, before, after, guidance, pay_food, pay_poison, pay_step, pay_death, GUIDED: tl.constexpr
+):  # fmt: skip
+    """(The reward of a step, deaths as float32); `before` and `after` are what was in sight, where that guides."""
+    died = terminated.to(tl.float32)
+    reward = pay_food * food + pay_poison * poison + pay_step + pay_death * died
+    if GUIDED:
+        reward = reward + guidance * tl.where(terminated, 0.0, after) - before
+    return tl.where(reward < -20.0, -20.0, tl.where(reward > 20.0, 20.0, reward)), died
+
+
+@triton.jit
 def _step_kernel(
     planes, taken, foods, poisons, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of,
     last_steps, last_food, last_poison, age_of, waiting_of, faults, waited,
@@ -216,19 +241,16 @@ def _step_kernel(
             tl.atomic_add(taken + who * HEIGHT + row, on.to(tl.int32), mask=on, sem="relaxed")
         tl.debug_barrier()
 
-        energy = energy + food_energy * ate_food.to(tl.float32)
-        energy = energy - poison_energy * ate_poison.to(tl.float32)
-        age += live.to(tl.int64)
-        terminated = live & (energy <= 0)
-        truncated = live & (age < 0)
-        if LIMIT > 0:
-            truncated = live & (age >= LIMIT)
-        food, poison, died = ate_food.to(tl.float32), ate_poison.to(tl.float32), terminated.to(tl.float32)
-        reward = pay_food * food + pay_poison * poison + pay_step + pay_death * died
+        energy, age, terminated, truncated = _aged(
+            energy, age, live, ate_food, ate_poison, food_energy, poison_energy, LIMIT
+        )
+        food, poison = ate_food.to(tl.float32), ate_poison.to(tl.float32)
+        after = before
         if GUIDED:
             after = _nearest(_view(own_planes, lanes, y, x, live, HEIGHT, WIDTH, RADIUS), near, SIZE)
-            reward = reward + guidance * tl.where(terminated, 0.0, after) - before
-        reward = tl.where(reward < -20.0, -20.0, tl.where(reward > 20.0, 20.0, reward))
+        reward, died = _paid(
+            food, poison, terminated, before, after, guidance, pay_food, pay_poison, pay_step, pay_death, GUIDED
+        )  # fmt: skip
 
         wrong = live & ((action < 0) | (action >= SIDE * SIDE - 1))
         odd = live & (reward != reward)

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from denizen.ops._cuda import _one_word
-from denizen.zoo.foraging._cuda import _floored, _ones
+from denizen.zoo.foraging._cuda import _aged, _floored, _ones, _paid
 
 
 @triton.jit
@@ -160,13 +160,9 @@ def _few_kernel(
 
     ate = (ate_food | ate_poison) != 0
     energy = tl.where(live, energy - move_cost, energy)
-    energy = energy + food_energy * ate_food.to(tl.float32)
-    energy = energy - poison_energy * ate_poison.to(tl.float32)
-    age += live.to(tl.int64)
-    terminated = live & (energy <= 0)
-    truncated = live & (age < 0)
-    if LIMIT > 0:
-        truncated = live & (age >= LIMIT)
+    energy, age, terminated, truncated = _aged(
+        energy, age, live, ate_food, ate_poison, food_energy, poison_energy, LIMIT
+    )  # fmt: skip
     over = terminated | truncated | (live == 0)
     begins = over
     if LIFE or not ALL:
@@ -179,11 +175,13 @@ def _few_kernel(
         view = _flipped(view, ate_poison, y, x, y, x, HEIGHT, WIDTH, RADIUS)
         view = _flipped(view, ate_poison, row, column, y, x, HEIGHT, WIDTH, RADIUS)
 
-    food, poison, died = ate_food.to(tl.float32), ate_poison.to(tl.float32), terminated.to(tl.float32)
-    reward = pay_food * food + pay_poison * poison + pay_step + pay_death * died
+    food, poison = ate_food.to(tl.float32), ate_poison.to(tl.float32)
+    after = before
     if GUIDED:
-        reward = reward + guidance * tl.where(terminated, 0.0, _worth(view, near, SIZE)) - before
-    reward = tl.where(reward < -20.0, -20.0, tl.where(reward > 20.0, 20.0, reward))
+        after = _worth(view, near, SIZE)
+    reward, died = _paid(
+        food, poison, terminated, before, after, guidance, pay_food, pay_poison, pay_step, pay_death, GUIDED
+    )  # fmt: skip
     wrong = live & ((given < 0) | (given >= SIDE * SIDE - 1))
     fault = (wrong | (live & (reward != reward))) & (known_fault < 0)
     foods_eaten += ate_food
