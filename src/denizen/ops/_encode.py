@@ -53,7 +53,7 @@ def _(planes: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], learn
     return [*seen, planes.new_empty(n, weights[-1].shape[0])]
 
 
-def _context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+def _context(ctx: Any, inputs: Sequence[Any], output: Sequence[Tensor]) -> None:
     planes, weights, _, _ = inputs
     ctx.save_for_backward(planes, *output, *weights)
     ctx.set_materialize_grads(False)
