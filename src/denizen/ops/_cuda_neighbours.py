@@ -18,20 +18,23 @@ from denizen.ops._direction import SAMPLE, Traffic, way
 _LANES, _EDGES = 8, 16  # agents and edges at once; one warp
 _FEW = 300_000  # agents up to which smaller blocks, of which there are more, were measured to be faster
 _CACHE = 24 * 2**20  # bytes of what a group of worlds scatters or gathers: about half of an H100's L2
-_TOGETHER = (
-    8  # worlds in a group: with more, values of few agents leave the L1 cache (64 x 37,518: 3.1 for 1.9 us a world)
-)
+# Worlds in a group: with more, values of few agents leave the L1 cache (64 x 37,518: 3.1 for 1.9 us a world).
+_TOGETHER = 8
 _REAL_SWITCH = 0.25  # senders that cost as much as one receiver, in fixed point: measured on an H100
 
 
 @triton.jit
-def _whose(n, group, SIZE: tl.constexpr):
+def _whose(n, GROUP: tl.constexpr, SIZE: tl.constexpr):
     """(world, block of agents) of this program; a grid's second axis would end at 65,535 worlds."""
     blocks = tl.cdiv(n, SIZE)
-    first = tl.program_id(0) // (blocks * group) * group
-    width = tl.minimum(tl.num_programs(0) // blocks - first, group)  # the last group may be smaller
+    first = tl.program_id(0) // (blocks * GROUP) * GROUP
     place = tl.program_id(0) - first * blocks
-    return (first + place % width).to(tl.int64), place // width
+    if GROUP == 1:
+        world, block = first, place
+    else:
+        width = tl.minimum(tl.num_programs(0) // blocks - first, GROUP)  # the last group may be smaller
+        world, block = first + place % width, place // width
+    return world.to(tl.int64), block
 
 
 @triton.jit
@@ -57,11 +60,11 @@ def _goes_by_pull(seen, switch, WAY: tl.constexpr):
 
 @triton.jit
 def _add_counts_kernel(
-    values, where, where_stride, notes, in_ptr, in_idx, out_ptr, out_idx, total, clear, n, group, seen, seeing,
-    switch, WAY: tl.constexpr, EVERY: tl.constexpr, HAS_WHERE: tl.constexpr, HAS_CLEAR: tl.constexpr,
-    BYTES: tl.constexpr, SIZE: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
+    values, where, where_stride, notes, in_ptr, in_idx, out_ptr, out_idx, total, clear, n, seen, seeing,
+    switch, GROUP: tl.constexpr, WAY: tl.constexpr, EVERY: tl.constexpr, HAS_WHERE: tl.constexpr,
+    HAS_CLEAR: tl.constexpr, BYTES: tl.constexpr, SIZE: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
-    world, block = _whose(n, group, SIZE)
+    world, block = _whose(n, GROUP, SIZE)
     row, first = world * n, block.to(tl.int64) * SIZE
     j = first + tl.arange(0, SIZE)
     if HAS_CLEAR:
@@ -110,11 +113,11 @@ def _add_counts_kernel(
 
 @triton.jit
 def _add_fixed_kernel(
-    values, weight, notes, in_ptr, in_idx, out_ptr, out_idx, out_edge, total, clear, bad, n, group, seen, seeing,
-    switch, scale, bound, WAY: tl.constexpr, EVERY: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_CLEAR: tl.constexpr,
-    SIZE: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
+    values, weight, notes, in_ptr, in_idx, out_ptr, out_idx, out_edge, total, clear, bad, n, seen, seeing,
+    switch, scale, bound, GROUP: tl.constexpr, WAY: tl.constexpr, EVERY: tl.constexpr, HAS_WEIGHT: tl.constexpr,
+    HAS_CLEAR: tl.constexpr, SIZE: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
-    world, block = _whose(n, group, SIZE)
+    world, block = _whose(n, GROUP, SIZE)
     row, first = world * n, block.to(tl.int64) * SIZE
     j = first + tl.arange(0, SIZE)
     if HAS_CLEAR:
@@ -188,10 +191,10 @@ def _from_fixed_kernel(total, where, bad, out, n, where_stride, unit, HAS_WHERE:
 
 @triton.jit
 def _pull_kernel(
-    values, weight, ptr, idx, edge, out, n, group, num_sources, HAS_WEIGHT: tl.constexpr, HAS_EDGE: tl.constexpr,
-    BLOCK: tl.constexpr,
+    values, weight, ptr, idx, edge, out, n, num_sources, GROUP: tl.constexpr, HAS_WEIGHT: tl.constexpr,
+    HAS_EDGE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    world, block = _whose(n, group, BLOCK)
+    world, block = _whose(n, GROUP, BLOCK)
     i = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
     start = tl.load(ptr + i, mask=inside, other=0)
@@ -236,7 +239,7 @@ def add_counts(
     stride = where.shape[1] if where is not None and where.shape[0] > 1 else 0
     _add_counts_kernel[grid](
         values, where, stride, notes, in_ptr, in_idx, out_ptr, out_idx, total, clear, values.shape[1],
-        _group(values, total), seen, seeing, switch, WAY=which, EVERY=SAMPLE, HAS_WHERE=where is not None,
+        seen, seeing, switch, GROUP=_group(values, total), WAY=which, EVERY=SAMPLE, HAS_WHERE=where is not None,
         HAS_CLEAR=clear is not None, BYTES=total.dtype == torch.uint8, **constants,
     )  # fmt: skip
 
@@ -254,7 +257,7 @@ def add_fixed(
         seen, seeing = (total, total) if traffic is None else traffic[:2]  # an address for what is not used
         _add_fixed_kernel[grid](
             values, weight, notes, in_ptr, in_idx, out_ptr, out_idx, out_edge, total, clear, bad, values.shape[1],
-            _group(values, total), seen, seeing, switch, 2.0**bits, bound, WAY=which, EVERY=SAMPLE,
+            seen, seeing, switch, 2.0**bits, bound, GROUP=_group(values, total), WAY=which, EVERY=SAMPLE,
             HAS_WEIGHT=weight is not None, HAS_CLEAR=clear is not None, enable_fp_fusion=False, **constants,
         )  # fmt: skip
 
@@ -309,7 +312,7 @@ def pull(
     out = torch.empty(values.shape, dtype=torch.float32, device=values.device)
     if out.numel():
         _pull_kernel[(triton.cdiv(n, 256) * worlds,)](
-            values, weight, pointer, index, edge, out, n, _group(values), n, HAS_WEIGHT=weight is not None,
+            values, weight, pointer, index, edge, out, n, n, GROUP=_group(values), HAS_WEIGHT=weight is not None,
             HAS_EDGE=edge.numel() > 0, BLOCK=256, enable_fp_fusion=False,
         )  # fmt: skip
     return out
