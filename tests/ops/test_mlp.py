@@ -1,6 +1,7 @@
 """Towers as one operation: values and gradients of plain torch, in both variants."""
 
 import contextlib
+import functools
 from typing import Any
 
 import pytest
@@ -82,8 +83,10 @@ def test_within_a_compiled_loss(tools: Any) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("inputs", [4, 400])
-def test_tf32_is_off_by_its_rounding_only(inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
+def test_tf32_is_off_by_its_rounding_only(inputs: int, request: pytest.FixtureRequest) -> None:
+    products = torch.backends.cuda.matmul  # which monkeypatch cannot put back: its attributes are in no `__dict__`
+    request.addfinalizer(functools.partial(setattr, products, "allow_tf32", products.allow_tf32))
+    products.allow_tf32 = True
     weights = [p.detach().cuda() for tower in towers(inputs, 64, 64, (3, 1), "tanh") for p in tower.parameters()]
     double = [weight.double() for weight in weights]
     x, grad = torch.randn(20_000, inputs).cuda(), torch.randn(20_000, 4).cuda()

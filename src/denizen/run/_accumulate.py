@@ -10,6 +10,7 @@ from torch.fx import Node
 from denizen import ops
 from denizen.ops._direction import SWITCH
 from denizen.ops._neighbours import from_fixed
+from denizen.run._device_time import device_ms
 from denizen.run._trace import Builder, calls, dtype
 
 aten, own = torch.ops.aten, torch.ops.denizen
@@ -108,18 +109,10 @@ class Sum:
 
 
 def _milliseconds(way: str, call: Callable[[], None]) -> float:
-    """Device time of a call that goes one way: the best of three after one that compiles."""
-    best = float("inf")
+    """Device time of a call that goes one way: the best of five after one that compiles."""
     with ops.direction(way):
         call()
-        for _ in range(3):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            call()
-            end.record()
-            end.synchronize()
-            best = min(best, start.elapsed_time(end))
-    return best
+        return min(device_ms(call) for _ in range(5))
 
 
 def as_sum(node: Node, masks: set[Node], constant: Callable[[Node], Tensor]) -> Sum | None:

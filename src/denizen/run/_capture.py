@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from denizen.run._chunks import Call, Chunks
+from denizen.run._device_time import device_ms
 from denizen.run._engine import Carry, Stepper, one_graph
 from denizen.run._program import build
 from denizen.run._trace import trace
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from denizen.run._snapshots import Group, SnapshotStore
 
 GRAPHS = 12  # kept; a run asks for few lengths
-LAUNCHING = 500_000  # cycles, some 0.3 ms, for which the device waits while the host launches what is to be timed
 WARM_UP = 2  # chunks before capture: compilation, autotuning and lazy initialisation happen there
 
 
@@ -94,14 +94,12 @@ class Capture:
         """
         self._chunks.load(carry)
         self._chunks.forget()
-        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(LAUNCHING)
-        before.record()
-        for begin, end in pieces(0, count, self.longest):
-            self._replay(end - begin, range(0), None)
-        after.record()
-        after.synchronize()
-        return before.elapsed_time(after) / 1e3
+
+        def replay() -> None:
+            for begin, end in pieces(0, count, self.longest):
+                self._replay(end - begin, range(0), None)
+
+        return device_ms(replay) / 1e3
 
     def _warm_up(self) -> None:
         self._stream = torch.cuda.Stream()  # torch's own for captures is of whichever device captured first
