@@ -15,7 +15,7 @@ from denizen.run import Snapshots, _ring, _snapshots, _zarr, load, resume
 from denizen.run._capture import Capture, pieces
 from denizen.run._chunks import Chunks
 from denizen.run._program import build
-from denizen.run._snapshots import Kept
+from denizen.run._snapshots import Kept, _stack
 from denizen.run._trace import trace
 
 LENGTHS = (70, 1, 33, 128, 7)  # of the extensions of a run that has six steps
@@ -236,3 +236,20 @@ def test_later_chunks_take_the_graphs_of_earlier_ones():
     assert run.snapshots["step"].tolist() == list(range(0, 1208, 3))
     run.extend(103)
     assert [length for length, _ in run._capture.replays[len(lengths) :]] == [2, 63, 24, 12, 2]
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (7,), (8,), (3, 6), (2, 5, 4)])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.float16, torch.int32, torch.float64])
+@pytest.mark.parametrize("kind", ["as they are", "transposed", "shifted"])
+def test_states_are_stacked_by_wide_entries(shape, dtype, kind):
+    made = [torch.randint(0, 2, shape).to(dtype) for _ in range(3)]
+    if kind == "transposed":
+        made[1] = made[1].mT.contiguous().mT if made[1].dim() > 1 else made[1]
+    if kind == "shifted":
+        made[1] = torch.cat([made[0].reshape(-1)[:1], made[1].reshape(-1)])[made[0].numel() > 0 :].view(shape)
+    expected = torch.stack(made)
+    assert torch.equal(_stack(tuple(made)), expected)
+    assert torch.equal(_stack((made[0],)), expected[:1])
+    out = torch.empty_like(expected)
+    _stack(tuple(made), out)
+    assert torch.equal(out, expected)

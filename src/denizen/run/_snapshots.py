@@ -154,13 +154,13 @@ class SnapshotStore:
         for form, target, column in zip(self.forms.values(), pack.tensors, zip(*taken, strict=True), strict=True):
             if form.bits:
                 apart = column[0].numel() >= APART
-                for one, place in zip(column, target, strict=True) if apart else [(torch.stack(column), target)]:
+                for one, place in zip(column, target, strict=True) if apart else [(_stack(column), target)]:
                     ops.pack(one, form.bits, place)
                 continue
             if form.stored == form.dtype and len(column) > 1:
-                torch.stack(column, out=target)
+                _stack(column, target)
                 continue
-            stored, bad = narrow(form, torch.stack(column) if len(column) > 1 else column[0][None])
+            stored, bad = narrow(form, _stack(column))
             target.copy_(stored)
             if bad is not None:
                 misfits.append(bad)
@@ -242,6 +242,24 @@ class SnapshotStore:
         """The snapshots of so many steps, to read from."""
         self.flush()
         return SnapshotView(self.forms, [place * self.every for place in range(self.count(steps))], self.sink)
+
+
+def _stack(column: tuple[Tensor, ...], out: Tensor | None = None) -> Tensor:
+    """`torch.stack`, by the widest entries that bytes can be read as: it copies entries one by one, however narrow."""
+    first = column[0]
+    if len(column) == 1 and out is None:
+        return first[None]
+    out = first.new_empty(len(column), *first.shape) if out is None else out
+    for dtype in (torch.int64, torch.int32, torch.int16):
+        size = dtype.itemsize
+        if size <= first.itemsize or not first.nbytes:
+            break
+        in_place = all(one.is_contiguous() and one.data_ptr() % size == 0 for one in (*column, out))
+        if in_place and first.nbytes % size == 0:
+            wide = [one.view(first.numel()).view(dtype) for one in column]
+            torch.stack(wide, out=out.view(len(column), first.numel()).view(dtype))
+            return out
+    return torch.stack(column, out=out)
 
 
 class Kept:

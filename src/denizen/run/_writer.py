@@ -1,5 +1,6 @@
 """The thread that takes snapshots out of a ring and brings them to where they are kept, while the simulation runs."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,10 @@ import numpy as np
 
 from denizen.run._atomic import uninterrupted
 from denizen.run._ring import Part, Ring
+
+# Seconds after which a thread that wants the interpreter's lock gets it. Python's 5 ms are a thousand steps of a small
+# model: after a look at the device, which has nothing to do then, whoever steps would wait so long for whoever writes.
+SWITCH = 5e-4
 
 
 class Sink(Protocol):
@@ -67,12 +72,15 @@ class Writer:
         """The thread runs while the block does; at a good end everything is written, at a bad one it just stops."""
         self.error, self._stopping, self._flushing = None, False, False
         self._thread = threading.Thread(target=self._loop, name="denizen-snapshots", daemon=True)
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(min(interval, SWITCH))
         self._thread.start()
         try:
             yield
             self.flush()
         finally:
             self._stop()
+            sys.setswitchinterval(interval)
 
     def flush(self) -> None:
         """Return when all that was put is safe; raises what writing raised."""
