@@ -80,12 +80,9 @@ class Capture:
             whole, group = self._replay(length, due, store)
             if store is not None and group is not None:
                 store.put_group(begin + due[0], group)
-            records = [record[:length].movedim(0, 1) for record in whole]
-            if not rows:
-                rows = [one.new_empty(one.shape[0], count, *one.shape[2:]) for one in records]
-            for row, one in zip(rows, records, strict=True):
-                row[:, begin - start : end - start].copy_(one)
-        return self._chunks.take(), rows
+            rows = rows or [record.new_empty(count, *record.shape[1:]) for record in whole]
+            _copy_all([row[begin - start : end - start] for row in rows], [record[:length] for record in whole])
+        return self._chunks.take(), [row.movedim(0, 1).contiguous() for row in rows]
 
     def device_seconds(self, carry: Carry, count: int) -> float:
         """What `count` steps take the device, whatever the host does before and after; the carry is left untouched.
@@ -163,6 +160,13 @@ class Taking:
         """See `Watch`."""
         self.group = self._store.group(self._taken)
         self._taken.clear()
+
+
+def _copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
+    """Copy each into its place, by one kernel for all of a dtype: between two graphs the device waits for the host."""
+    for dtype in {source.dtype for source in sources}:
+        of_it = [place for place, source in enumerate(sources) if source.dtype == dtype]
+        torch._foreach_copy_([targets[place] for place in of_it], [sources[place] for place in of_it])
 
 
 def pieces(start: int, stop: int, longest: int, every: int = 0, most: int = 1) -> Iterator[tuple[int, int]]:
