@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -14,6 +14,23 @@ from denizen.run._ring import Part, Ring
 # Seconds after which a thread that wants the interpreter's lock gets it. Python's 5 ms are a thousand steps of a small
 # model: after a look at the device, which has nothing to do then, whoever steps would wait so long for whoever writes.
 SWITCH = 5e-4
+_quick: list[float] = []  # of the writers that are at work, what held before the first of them
+_quick_changes = threading.Lock()
+
+
+@contextmanager
+def _quick_switches() -> Generator[None]:
+    """Let threads take the lock from one another after `SWITCH` seconds; as before when the last such block ends."""
+    with _quick_changes:
+        _quick.append(_quick[0] if _quick else sys.getswitchinterval())
+        sys.setswitchinterval(min(_quick[0], SWITCH))
+    try:
+        yield
+    finally:
+        with _quick_changes:
+            before = _quick.pop()
+            if not _quick:
+                sys.setswitchinterval(before)
 
 
 class Sink(Protocol):
@@ -68,19 +85,17 @@ class Writer:
         return self._thread is not None and self._thread.is_alive()
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def at_work(self) -> Generator[None]:
         """The thread runs while the block does; at a good end everything is written, at a bad one it just stops."""
         self.error, self._stopping, self._flushing = None, False, False
         self._thread = threading.Thread(target=self._loop, name="denizen-snapshots", daemon=True)
-        interval = sys.getswitchinterval()
-        sys.setswitchinterval(min(interval, SWITCH))
-        self._thread.start()
-        try:
-            yield
-            self.flush()
-        finally:
-            self._stop()
-            sys.setswitchinterval(interval)
+        with _quick_switches():
+            self._thread.start()
+            try:
+                yield
+                self.flush()
+            finally:
+                self._stop()
 
     def flush(self) -> None:
         """Return when all that was put is safe; raises what writing raised."""
