@@ -80,9 +80,9 @@ def need(module: str, extra: str, purpose: str) -> ModuleType:
         ) from error
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
+def nearest(name: object, valid: Iterable[str]) -> str:
     """A sentence that lists the valid names, the closest one first: ``did you mean 'x'? valid: x, y``."""
     names = sorted(valid)
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(str(name), names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}valid: {', '.join(names) if names else '(none)'}"

@@ -406,10 +406,15 @@ def test_replays_follow_the_seed() -> None:
     ("changes", "message"),
     [
         ({"model": 3}, "model is int"),
-        ({"steps": 0}, "steps=0, expected a whole number at least 1"),
+        ({"steps": 0}, "steps=0, expected a whole number, at least 1"),
         ({"seed": -1}, "seed=-1"),
         ({"checkpoint": 0}, "checkpoint=0"),
         ({"compile": 1}, "compile=1"),
+        ({"dt": -1.0}, "Gradient: dt=-1.0, expected a positive number"),
+        ({"dt": "a"}, "dt='a'"),
+        ({"loss": 3}, "loss=3, expected a function"),
+        ({"replicates": 10**12}, "Gradient: .* replicates need at least .* are free on cpu"),
+        ({"wrt": [1]}, "wrt has 1"),
         ({"wrt": "infect_rate"}, "expected a list of names"),
         ({"wrt": ["infect_rat"]}, "infect_rate"),
         ({"relax": StraightThrough}, "expected an object such as"),
@@ -473,3 +478,21 @@ def test_failed_checks_make_the_loss_nan() -> None:
     assert torch.isnan(gradient())
     with pytest.raises(ModelError, match=r"rng.event\('catch'\)|rng.bernoulli"):
         gradient.check()
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.SGD])
+def test_failed_checks_change_no_parameter(optimizer: Any) -> None:
+    """One step too far must not be the beginning of the end."""
+    gradient = made("sir", optimizer=lambda params: optimizer(params, lr=1e-6))
+    gradient()
+    good = {name: value.detach().clone() for name, value in gradient.params.items()}
+    with torch.no_grad():
+        gradient.params["infect_rate"].fill_(-1.0)
+    assert torch.isnan(gradient())
+    assert float(gradient.params["infect_rate"].detach()) == -1.0
+    assert all(not slope.any() for slope in gradient.gradients.values())
+    with torch.no_grad():
+        for name, value in good.items():
+            gradient.params[name].copy_(value)
+    assert torch.isfinite(gradient())
+    assert all(torch.isfinite(value).all() for value in gradient.params.values())

@@ -117,7 +117,7 @@ def test_shares_of_a_relaxed_run(dtype: torch.dtype) -> None:
     """0 and 1 are exact in 16 bits, and a history's columns that only grow older are handed on as they are."""
     model = covid(dz.population.synthetic("astoria", 600), R=30.0)
     plain = dz.simulate(model, 8, relax=StraightThrough(), device="cpu")
-    found = Precision({"exposed": dtype}, type(model), StraightThrough(), 8)
+    found = Precision({"exposed": dtype}, type(model), StraightThrough(), 9)
     run = dz.simulate(model, 8, relax=StraightThrough(), precision=found, device="cpu")
     assert torch.equal(plain["daily_infected"], run["daily_infected"])
     assert {column.dtype for column in run.state.exposed.tensors()} == {dtype}
@@ -137,6 +137,40 @@ def test_gradients_pass_through_narrow_stages(dtype: torch.dtype) -> None:
         slopes.append(torch.autograd.grad(run["cases"].sum(), rate)[0])
     torch.testing.assert_close(slopes[1], slopes[0], rtol=0.02, atol=0.0)
     assert slopes[0] != slopes[1]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_whole_shares_of_a_stage_are_in_range(dtype: torch.dtype) -> None:
+    """Above 1 bfloat16 goes on with 1.0078: a bound of 1.001 rounds to 1."""
+    found = check_precision(sir(), {"stage": dtype}, 6, replicates=2, relax=StraightThrough(), device="cpu")
+    assert all(shift == 0 for shift, _ in found.shifts.values())
+    for share, faulty in ((1.0, False), (1.1, True), (-0.1, True)):
+        stage = dz.model.Stage(torch.tensor([[share, 0.0]]).to(dtype), ("s", "i"))
+        assert bool(stage.fault()) == faulty
+
+
+def test_other_parameters_are_compared_first() -> None:
+    """What holds for the model's own parameters need not hold for those of the run."""
+    drift = {"drift": [0.5] * 16}
+    calm = Economy(start=300.0, luck=0.001)
+    dz.simulate(calm, 30, precision={"wealth": torch.bfloat16}, device="cpu")
+    with pytest.raises(InputError, match=r"check_precision\(model, .*params=…"):
+        dz.simulate(calm, 30, replicates=16, params=drift, precision={"wealth": torch.bfloat16}, device="cpu")
+    with pytest.raises(InputError, match="'total' moves"):
+        check_precision(calm, {"wealth": torch.bfloat16}, 30, replicates=16, params=drift, device="cpu")
+    with pytest.raises(InputError, match="unknown argument 'param'; did you mean 'params'"):
+        check_precision(calm, {"wealth": torch.bfloat16}, 30, param=drift)
+
+
+@pytest.mark.parametrize("given", [{"wealth": torch.float16}, Precision({"wealth": torch.float16}, Economy, None, 6)])
+def test_steps_that_were_not_compared_are_refused(tmp_path: Path, given: Any) -> None:
+    run = dz.simulate(Economy(), 6 if isinstance(given, dict) else 4, precision=given, device="cpu", out=tmp_path / "a")
+    run.extend(6 - run.steps)
+    with pytest.raises(InputError, match=r"extend: steps=1: fields in 16 bits were compared over 6 steps, .* have 7"):
+        run.extend(1)
+    assert run.steps == 6
+    with pytest.raises(InputError, match="compared over 6 steps"):
+        dz.run.resume(tmp_path / "a", Economy(), 2, device="cpu")
 
 
 def test_narrow_runs_resume_in_their_precision(tmp_path: Path) -> None:

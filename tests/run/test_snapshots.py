@@ -259,7 +259,7 @@ def test_fields_that_cannot_be_meant(fields, words):
 
 
 def test_slots_that_cannot_be_meant():
-    for slots in (0, -1, 1.5, True):
+    for slots in (0, -1, 1.5, True, 10**12):
         with pytest.raises(InputError, match=r"snapshots\.slots"):
             dz.simulate(Farm(), 1, snapshots=Snapshots(1, slots=slots))
 

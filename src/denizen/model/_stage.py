@@ -114,7 +114,8 @@ class Stage:
     def fault(self) -> Tensor:
         """0-d bool: whether a code or a share is out of range."""
         if self.relaxed:
-            return ~((self.value > -1e-3) & (self.value < 1 + 1e-3)).all()
+            shares = self.value.to(torch.float32)  # in bfloat16 1.001 is 1
+            return ~((shares > -1e-3) & (shares < 1 + 1e-3)).all()
         return (self.value < 0).any() | (self.value >= len(self.levels)).any()
 
     def __eq__(self, other: object) -> bool:

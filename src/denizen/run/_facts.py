@@ -39,6 +39,7 @@ def setup(run: "Run") -> Setup:
         relax=None if setting.relax is None else describe(setting.relax),
         interventions={i.name: describe(i) for i in setting.interventions},
         record={name: f"{kind} {describe(function)}" for name, kind, function in setting.record},
+        vouched=run._vouched,
     )
 
 

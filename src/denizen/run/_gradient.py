@@ -15,6 +15,7 @@ from denizen.errors import CapacityError, InputError, nearest
 from denizen.model import Intervention, Model, Setting, guard, series_names
 from denizen.rng import MAX_SEED, Relax
 from denizen.run import _compile, _simulate
+from denizen.run._arguments import step_length, whole
 from denizen.run._device import choose as choose_device
 from denizen.run._device import on_its_device
 from denizen.run._engine import Carry, Stepper
@@ -23,7 +24,7 @@ from denizen.run._precision import Precision, approved
 from denizen.run._record import aside, record
 from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, model_tensors
 from denizen.run._room import _free as free_bytes
-from denizen.run._room import out_of_memory
+from denizen.run._room import check_room, out_of_memory
 
 # Of the free memory that a gradient may plan with; glibc holds up to four times what lives in tensors (docs/log.md).
 SHARE = {"cuda": 0.8, "cpu": 0.25}
@@ -109,15 +110,19 @@ class Gradient:
         """
         if not isinstance(model, Model):
             raise InputError(f"Gradient: model is {type(model).__name__}, expected an instance of a dz.Model")
-        self._steps, self._loss = _whole("steps", steps, 1), loss
-        replicates, seed = _whole("replicates", replicates, 1), _whole("seed", seed, 0, MAX_SEED)
-        block = None if checkpoint is None else min(_whole("checkpoint", checkpoint, 1), self._steps)
+        if not callable(loss):
+            raise InputError(f"Gradient: loss={loss!r}, expected a function of the series")
+        self._steps, self._loss = whole("Gradient", "steps", steps, 1), loss
+        replicates = whole("Gradient", "replicates", replicates, 1)
+        seed, dt = whole("Gradient", "seed", seed, 0, MAX_SEED), step_length("Gradient", dt)
+        block = None if checkpoint is None else min(whole("Gradient", "checkpoint", checkpoint, 1), self._steps)
         if compile is not None and not isinstance(compile, bool):
             raise InputError(f"Gradient: compile={compile!r}, expected True, False or None")
         target = choose_device(device, "Gradient")[0]
         if not callable(getattr(relax, "draw", None)) or isinstance(relax, type):
             raise InputError(f"Gradient: relax={relax!r}, expected an object such as dz.relax.StraightThrough()")
-        model.fits(float(dt))
+        model.fits(dt)
+        check_room(model, replicates, target, "Gradient")
         acting = _simulate._interventions(model, interventions)
         for intervention in acting:
             if type(intervention).answers is not Intervention.answers:
@@ -129,7 +134,7 @@ class Gradient:
         options = {"seed": seed, "device": target, "dt": dt, "record": record, "interventions": interventions}
         narrow = approved(precision, model, self._steps, {**options, "relax": relax})
         kept = _simulate._records(record or {}, model)
-        setting = Setting(dt=float(dt), relax=relax, interventions=acting, record=kept, precision=narrow)
+        setting = Setting(dt=dt, relax=relax, interventions=acting, record=kept, precision=narrow)
         ids = _simulate._ids(None, model, target)
         self._stepper = Stepper(self._model, setting, self._keys(), ids, {})
         self.series: dict[str, Tensor] = {}
@@ -152,7 +157,8 @@ class Gradient:
         """Loss, gradients and update.
 
         Returns:
-            The loss, 0-d on the device, not read. NaN where a check on the device failed; `check` says which.
+            The loss, 0-d on the device, not read. NaN where a check on the device failed; `check` says which. Slopes
+            are 0 then, and the optimiser leaves the parameters as they are.
 
         Raises:
             CapacityError: memory ran out; says what was expected and what to lower.
@@ -305,15 +311,23 @@ class Gradient:
             for name, slope in zip(self.params, slopes, strict=True):
                 if slope is None:
                     raise InputError(f"Gradient: the loss does not depend on {name!r}; leave it out of wrt")
-                self.gradients[name].copy_(slope)
             flags = [flag.any() for flag in (ends.start, ends.carry.bad) if flag is not None and flag.numel()]
             bad = torch.stack(flags).any() if flags else torch.zeros((), dtype=torch.bool, device=self._device)
             self._value = torch.where(bad, torch.nan, value.detach())
-            if self.optimizer is not None:
-                self.optimizer.step()
+            self._update(slopes, bad)
         self.series = {name: values.detach() for name, values in ends.series.items()}
         last = ends.carry
         self._ends = Ends({}, Carry([t.detach() for t in last.leaves], last.step, last.switches, last.bad), ends.start)
+
+    def _update(self, slopes: Sequence[Tensor], bad: Tensor) -> None:
+        """Hand over the slopes and step the optimiser; where a check failed slopes are 0 and parameters stay."""
+        for name, slope in zip(self.params, slopes, strict=True):
+            self.gradients[name].copy_(torch.where(bad, 0.0, slope))
+        if self.optimizer is not None:
+            before = [value.clone() for value in self.params.values()]
+            self.optimizer.step()
+            for value, old in zip(self.params.values(), before, strict=True):
+                value.copy_(torch.where(bad, old, value))
 
 
 class _Read(Mapping[str, Tensor]):
@@ -367,13 +381,6 @@ def _optimizer(
         if device.type == "cuda" and "capturable" in group:
             group["capturable"] = True
     return made
-
-
-def _whole(name: str, value: Any, low: int, high: int | None = None) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
-        limit = f"at least {low}" if high is None else f"from {low} to {high}"
-        raise InputError(f"Gradient: {name}={value!r}, expected a whole number {limit}")
-    return value
 
 
 def _mib(count: int) -> str:

@@ -63,6 +63,7 @@ class Taken:
         forms: how each field is stored.
         steps: after which they were taken.
         digests: one text for each snapshot, with a word for each field.
+        slots: buffers that were asked for.
     """
 
     every: int
@@ -70,11 +71,12 @@ class Taken:
     forms: tuple[Form, ...]
     steps: tuple[int, ...]
     digests: tuple[str, ...]
+    slots: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What fixes a run besides the model."""
+    """What fixes a run besides the model; `vouched`: steps over which narrow fields were compared with wide ones."""
 
     seed: int
     worlds: tuple[int, ...]
@@ -84,6 +86,7 @@ class Setup:
     relax: str | None
     interventions: dict[str, str]
     record: dict[str, str]
+    vouched: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,6 +231,7 @@ def _setup(entry: "_Entry") -> Setup:
         relax=entry.optional("relax", _Entry.as_text),
         interventions=entry.entry("interventions").texts(),
         record=entry.entry("record").texts(),
+        vouched=entry.later("vouched", _Entry.as_whole),
     )
 
 
@@ -272,6 +276,7 @@ def _taken(entry: "_Entry") -> Taken:
         forms=forms,
         steps=tuple(e.as_whole() for e in entry.items("steps")),
         digests=tuple(e.as_text() for e in entry.items("digests")),
+        slots=entry.later("slots", lambda e: e.as_whole(low=1)),
     )
 
 
@@ -334,6 +339,10 @@ class _Entry:
 
     def optional(self, key: str, read_as: "Callable[[_Entry], Any]") -> Any:
         return None if self.value(key) is None else read_as(self.entry(key))
+
+    def later(self, key: str, read_as: "Callable[[_Entry], Any]") -> Any:
+        """As `optional`; older folders lack it."""
+        return self.optional(key, read_as) if isinstance(self.raw, dict) and key in self.raw else None
 
 
 def _writable(text: str) -> bool:

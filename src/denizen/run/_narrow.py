@@ -6,7 +6,7 @@ device; the flag is read at the end of a chunk.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -81,12 +81,14 @@ def chosen(fields: Any, kinds: Mapping[str, Any], tensors: Mapping[str, Tensor])
     """
     if isinstance(fields, str):
         raise InputError(f"snapshots: fields={fields!r}, expected a list of names, such as [{fields!r}]")
+    if fields is not None and not isinstance(fields, Iterable):
+        raise InputError(f"snapshots: fields={fields!r}, expected a list of names, or dtypes by name")
     named: dict[Any, Any] = dict(fields) if isinstance(fields, Mapping) else {}
     names = list(kinds) if fields is None else list(fields)
-    if not names or len(set(names)) != len(names):
+    if not names or len(set(map(str, names))) != len(names):
         raise InputError(f"snapshots: fields={names}, expected different names, at least one")
     for name in names:
-        if name not in kinds:
+        if not isinstance(name, str) or name not in kinds:
             raise InputError(f"snapshots: unknown field {name!r}; {nearest(name, kinds)}")
     return {name: _form(name, named.get(name), kinds[name], tensors[name]) for name in names}
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from denizen.errors import DenizenError, InputError
+from denizen.errors import DenizenError, InputError, nearest
 from denizen.model import Model
+from denizen.run._arguments import whole
 
 if TYPE_CHECKING:
     from denizen.run._run import Run
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 PAIRS = 16  # worlds compared where nothing else is said
 SIGNIFICANT = 3.0  # standard errors of the paired difference from which a shift is no chance
 ROUNDING = 1e-3  # of a curve's largest value: what no shift has to be smaller than
+
+OPTIONS = ("seed", "device", "dt", "params", "record", "interventions", "relax", "compile")  # of `simulate`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +70,10 @@ def check_precision(
     """
     from denizen.run._simulate import simulate
 
-    if not isinstance(replicates, int) or isinstance(replicates, bool) or replicates < 2:
-        raise InputError(f"check_precision: replicates={replicates!r}, expected a whole number, at least 2")
+    replicates = whole("check_precision", "replicates", replicates, 2)
+    for name in options:
+        if name not in OPTIONS:
+            raise InputError(f"check_precision: unknown argument {name!r}; {nearest(name, OPTIONS)}")
     fields = _fields(precision)
     wide = simulate(model, steps, replicates=replicates, **options)
     wished = Precision(fields, type(model), options.get("relax"), steps)

@@ -13,6 +13,7 @@ from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Intervention, Model, Setting
 from denizen.rng import Relax
 from denizen.run import _facts, _manifest, _saved, _simulate
+from denizen.run._arguments import folder, whole
 from denizen.run._device import VARIABLE, choose
 from denizen.run._engine import Carry
 from denizen.run._files import content
@@ -63,13 +64,15 @@ def resume(
         InputError: the model, or one of the other arguments, is not the one of the run; says what differs.
         StorageError: another run is writing to the folder.
     """
-    path = Path(path)
+    path = folder("resume", "path", path)
+    if steps is not None:
+        steps = whole("resume", "steps", steps, 0)
     manifest, data = _manifest.read(path)
     if not isinstance(model, Model):
         raise InputError(f"resume: model is {type(model).__name__}, expected an instance of a dz.Model")
     _same_model(path, manifest, model)
     setup = manifest.setup
-    _simulate._options(relax, compile, progress, None)
+    _simulate._options("resume", relax, compile, progress)
     target, reason = _choose(device, setup.device)
     inputs = _facts.decode(content(path, manifest.inputs), str(path / manifest.inputs.file))
     setting = Setting(
@@ -87,8 +90,9 @@ def resume(
     run = Run._begin(
         model, setting, keys, _simulate._ids(inputs.get("ids"), model, target),
         _simulate._values(params, model, len(keys), target),
-        Snapshots(taken.every, fields) if taken else None, compile, None, reason,
+        Snapshots(taken.every, fields, taken.slots) if taken else None, compile, None, reason,
     )  # fmt: skip
+    run._vouched = setup.vouched
     _same_setup(path, setup, _facts.setup(run))
     _warn_of_versions(path, manifest)
     moved = dataclasses.replace(manifest, setup=dataclasses.replace(setup, device=run.device.type))

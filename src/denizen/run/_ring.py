@@ -110,6 +110,7 @@ class Ring:
         changed: guards `filled` and the free slots; notified when they change.
         filled: slots with a copy in them or on its way, oldest first.
         slots: number of buffers.
+        wanted: number of buffers that was asked for.
         most: entries that a pack may have.
         nbytes: of all buffers.
         puts: copies so far.
@@ -128,7 +129,7 @@ class Ring:
         self.filled: deque[Slot] = deque()
         self.puts = self.entries = self.waits = 0
         self.seconds_waited = 0.0
-        self._layout, self._wanted = list(layout), slots
+        self._layout, self.wanted = list(layout), slots
         self._each = [math.prod(shape) * dtype.itemsize for shape, dtype in layout]
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._pins = device.type in ("cuda", SIMULATED)
@@ -139,14 +140,14 @@ class Ring:
         """Have room for packs of up to `most` entries, several to a buffer; nothing may be in the ring."""
         with self.changed:
             assert len(self._free) == self.slots, "all buffers are free"
-            packs = max(1, min(PACKS, BYTES // (self._wanted or MOST) // max(self.size(most), 1)))
+            packs = max(1, min(PACKS, BYTES // (self.wanted or MOST) // max(self.size(most), 1)))
             if self.size(most) * packs != self._room:
                 self._set_up(most, packs)
             self.most = most
 
     def room(self) -> int:
         """Entries that a pack may have, so that all buffers together stay within `BYTES`; at least one."""
-        return max(1, BYTES // (self._wanted or FEWEST) // max(self.size(1), 1))
+        return max(1, BYTES // (self.wanted or FEWEST) // max(self.size(1), 1))
 
     def size(self, count: int) -> int:
         """Bytes of a pack of so many entries."""
@@ -159,7 +160,7 @@ class Ring:
 
     def _set_up(self, most: int, packs: int) -> None:
         size = self.size(most) * packs
-        slots = self._wanted or max(FEWEST, min(MOST, BYTES // max(size, 1)), min(MANY, BYTES // 4 // max(size, 1)))
+        slots = self.wanted or max(FEWEST, min(MOST, BYTES // max(size, 1)), min(MANY, BYTES // 4 // max(size, 1)))
         self._free = deque(Slot(self._buffer(size, slots), *self._events()) for _ in range(slots))
         self.slots, self.most, self.nbytes, self._room = slots, most, slots * size, size
 

@@ -21,7 +21,7 @@ UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 <<
 ASKED = re.compile(r"allocate ([\d.]+) (bytes|[KMGTPE]iB)")  # in the words of torch and of NumPy
 
 
-def check_room(model: Any, worlds: int, device: torch.device) -> None:
+def check_room(model: Any, worlds: int, device: torch.device, caller: str = "simulate") -> None:
     """Raise `InputError` where even a small model could not run; says how much is needed and what to lower."""
     agents, free = model.num_agents, _free(device)
     moved = sum(leaf.nbytes for leaf in _tensors(model) if leaf.device.type != device.type)
@@ -29,7 +29,7 @@ def check_room(model: Any, worlds: int, device: torch.device) -> None:
     if free is not None and needed > free:
         graphs = f" and {moved / 2**30:,.1f} GiB for the model's own data" if moved > needed // 10 else ""
         raise InputError(
-            f"simulate: {agents:,} agents × {worlds:,} replicates need at least {needed / 2**30:,.1f} GiB{graphs}, and "
+            f"{caller}: {agents:,} agents × {worlds:,} replicates need at least {needed / 2**30:,.1f} GiB{graphs}, and "
             f"{free / 2**30:,.1f} GiB are free on {device}; lower replicates "
             f"(about {max(1, (free - moved) // max(BYTES * agents, 1)):,} fit) and run the others later with worlds="
         )

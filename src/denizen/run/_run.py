@@ -14,6 +14,7 @@ from denizen._watch import graphs_compiled
 from denizen.errors import InputError, nearest
 from denizen.model import Intervention, Model, Setting, series_names
 from denizen.model import guard as first_step_guard
+from denizen.run._arguments import switch, whole
 from denizen.run._atomic import uninterrupted
 from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
 from denizen.run._device import on_its_device
@@ -65,6 +66,7 @@ class Run(Results):
     _keys: Tensor
     _device_reason: str
     _relaxed: bool
+    _vouched: int | None = None  # steps over which narrow fields were compared with wide ones
     _compile: bool | None
     _times: dict[str, float]
     _timed_steps: int
@@ -200,12 +202,18 @@ class Run(Results):
         """Run further steps; returns the run itself.
 
         Raises:
+            InputError: for an argument that does not fit; more steps than `precision` was checked over.
             ModelError: where a check on the device failed. Chunks before it are kept.
             CapacityError: memory ran out; says what takes it. Chunks before it are kept, and the run can go on.
             StorageError: the folder could not be written; says what is safe.
         """
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
-            raise InputError(f"extend: steps={steps!r}, expected a whole number, at least 0")
+        steps = whole("extend", "steps", steps, 0)
+        switch("extend", "progress", progress)
+        if self._vouched is not None and self._steps + steps > self._vouched:
+            raise InputError(
+                f"extend: steps={steps}: fields in 16 bits were compared over {self._vouched} steps, and the run would "
+                f"have {self._steps + steps}; begin it with as many, or with dz.run.check_precision over as many"
+            )
         if self._out is not None:
             from denizen.run._folder import RunFolder
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from denizen.errors import DataError, InputError, nearest
 from denizen.run import _manifest, _metrics
+from denizen.run._arguments import folder
 from denizen.run._atomic import is_locked
 from denizen.run._files import content
 from denizen.run._manifest import Manifest
@@ -100,7 +101,7 @@ def load(path: Path | str) -> SavedRun:
         DataError: not a run folder, or a damaged one; names the file.
         MissingExtra: polars is not installed.
     """
-    path = Path(path)
+    path = folder("load", "path", path)
     for _ in range(3):
         manifest, _ = _manifest.read(path)
         try:

@@ -1,10 +1,7 @@
 """`simulate`: checks the arguments and starts a `Run`."""
 
 import inspect
-import operator
-import os
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +11,14 @@ from torch import Tensor
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model import Intervention, Model, Setting
 from denizen.rng import MAX_SEED, Relax
+from denizen.run._arguments import folder, step_length, switch, whole
 from denizen.run._device import choose
 from denizen.run._precision import Precision, approved
 from denizen.run._room import check_room
 from denizen.run._run import Run
 from denizen.run._snapshots import Snapshots
+
+MOST_SLOTS = 1024  # buffers of snapshots
 
 
 def simulate(
@@ -77,16 +77,22 @@ def simulate(
     if not isinstance(model, Model):
         raise InputError(f"simulate: model is {type(model).__name__}, expected an instance of a dz.Model")
     numbers = _world_numbers(replicates, worlds)
-    steps, seed = _whole("steps", steps, 0), _whole("seed", seed, 0, MAX_SEED)
-    if not isinstance(dt, Real) or isinstance(dt, bool) or not 0 < dt < float("inf"):
-        raise InputError(f"simulate: dt={dt!r}, expected a positive number")
-    _options(relax, compile, progress, out)
-    model.fits(float(dt))
+    steps, seed = whole("simulate", "steps", steps, 0), whole("simulate", "seed", seed, 0, MAX_SEED)
+    dt = step_length("simulate", dt)
+    _options("simulate", relax, compile, progress)
+    if out is not None:
+        folder("simulate", "out", out)
+    model.fits(dt)
     target, reason = choose(device)
     compared = {"seed": seed, "device": target, "dt": dt, "record": record, "interventions": interventions}
+    if params and isinstance(precision, Mapping):
+        raise InputError(
+            "simulate: precision={…} compares curves for the model's own parameters, and params= gives others; compare "
+            "with those first: precision=dz.run.check_precision(model, {…}, steps, replicates=…, params=…)"
+        )
     fields = approved(precision, model, steps, {**compared, "relax": relax, "compile": compile})
     setting = Setting(
-        dt=float(dt),
+        dt=dt,
         relax=relax,
         interventions=_interventions(model, interventions),
         record=_records(record or {}, model),
@@ -100,38 +106,26 @@ def simulate(
         model, setting, keys, identities, _values(params or {}, model, len(numbers), target),
         _snapshots(snapshots), compile, out, reason,
     )  # fmt: skip
+    if fields:
+        run._vouched = precision.steps if isinstance(precision, Precision) else steps
     return run.extend(steps, progress=progress)
 
 
-def _whole(name: str, value: Any, low: int, high: int | None = None) -> int:
-    limit = f"a whole number from {low} to {high}" if high is not None else f"a whole number, at least {low}"
-    try:
-        number = operator.index(value)
-    except TypeError as error:
-        raise InputError(f"simulate: {name}={value!r}, expected {limit}") from error
-    if isinstance(value, bool) or number < low or (high is not None and number > high):
-        raise InputError(f"simulate: {name}={value!r}, expected {limit}")
-    return number
-
-
-def _options(relax: Any, compile: Any, progress: Any, out: Any) -> None:
+def _options(caller: str, relax: Any, compile: Any, progress: Any) -> None:
     if relax is not None and (isinstance(relax, type) or not callable(getattr(relax, "draw", None))):
-        raise InputError(f"simulate: relax={relax!r}, expected an object such as dz.relax.MeanField()")
+        raise InputError(f"{caller}: relax={relax!r}, expected an object such as dz.relax.MeanField()")
     if compile is not None and not isinstance(compile, bool):
-        raise InputError(f"simulate: compile={compile!r}, expected True, False or None")
-    if not isinstance(progress, bool):
-        raise InputError(f"simulate: progress={progress!r}, expected True or False")
-    if out is not None and not isinstance(out, str | os.PathLike):
-        raise InputError(f"simulate: out={out!r}, expected the path of a folder")
+        raise InputError(f"{caller}: compile={compile!r}, expected True, False or None")
+    switch(caller, "progress", progress)
 
 
 def _world_numbers(replicates: int, worlds: Sequence[int] | None) -> Sequence[int]:
-    replicates = _whole("replicates", replicates, 1)
+    replicates = whole("simulate", "replicates", replicates, 1)
     if worlds is None:
         return range(replicates)  # not a list: it may be absurdly long
     if isinstance(worlds, str) or not hasattr(worlds, "__iter__"):
         raise InputError(f"simulate: worlds={worlds!r}, expected a list of world numbers")
-    numbers = [_whole("worlds", world, 0, MAX_SEED) for world in worlds]
+    numbers = [whole("simulate", "worlds", world, 0, MAX_SEED) for world in worlds]
     if not numbers or len(set(numbers)) != len(numbers):
         raise InputError(f"simulate: worlds={numbers}, expected different world numbers, at least one")
     if replicates not in (1, len(numbers)):
@@ -185,9 +179,13 @@ def _records(
             raise InputError(f"simulate: record[{name!r}]={function!r}, expected a name and a function")
         if name in model.all_series:
             raise InputError(f"simulate: record has {name!r}, which the model records itself; choose another name")
-        arguments = len(inspect.signature(function).parameters)
+        try:
+            arguments = len(inspect.signature(function).parameters)
+        except ValueError:  # of what is written in C
+            arguments = None
         if arguments not in (1, 2):
-            raise InputError(f"simulate: record[{name!r}] takes {arguments} arguments, expected (now) or (before, now)")
+            takes = "an unknown number of" if arguments is None else arguments
+            raise InputError(f"simulate: record[{name!r}] takes {takes} arguments, expected (now) or (before, now)")
         out.append((name, "level" if arguments == 1 else "flow", function))
     return tuple(out)
 
@@ -213,7 +211,7 @@ def _snapshots(snapshots: Snapshots | None) -> Snapshots | None:
     if snapshots is not None:
         if not isinstance(snapshots, Snapshots):
             raise InputError(f"simulate: snapshots={snapshots!r}, expected Snapshots(every=…)")
-        _whole("snapshots.every", snapshots.every, 1)
+        whole("simulate", "snapshots.every", snapshots.every, 1)
         if snapshots.slots is not None:
-            _whole("snapshots.slots", snapshots.slots, 1)
+            whole("simulate", "snapshots.slots", snapshots.slots, 1, MOST_SLOTS)
     return snapshots
