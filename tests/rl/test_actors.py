@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 
 import denizen as dz
@@ -75,6 +76,70 @@ def test_evaluation_counts_each_actor():
     env = Walkers()
     told = dz.rl.evaluate(env, dz.rl.mlp(env, (8,)), num_envs=5)
     assert told.returns.shape == (15,)
+    assert told.finished.all()
+
+
+class Shared(dz.Env):
+    """Everybody is paid what the world's coin says, each step; `plan` says when who acts."""
+
+    plan: tuple[tuple[bool, ...], ...] = ((True,), (True,))  # by actor, by step; the last goes on
+    observation_space = dz.rl.Box(-torch.inf, torch.inf, (1,))
+    action_space = dz.rl.Discrete(2)
+    time_limit = 6
+
+    @property
+    def num_actors(self):
+        return len(self.plan)
+
+    def init(self, rng):
+        return Coin(side=rng.bernoulli("side", 0.5))
+
+    def step(self, now, action, rng):
+        return now
+
+    def observe(self, now):
+        return torch.zeros(len(self.plan), 1)
+
+    def reward(self, before, action, after):
+        return after.side[0].to(torch.float32).expand(len(self.plan))
+
+    def terminated(self, now):
+        return torch.zeros((), dtype=torch.bool)
+
+    def acting(self, now):
+        when = torch.tensor([[row[min(k, len(row) - 1)] for k in range(8)] for row in self.plan])
+        return when.gather(1, now.time.step.clamp(max=7).expand(len(self.plan), 1)).squeeze(1)
+
+
+class Coin(dz.State):
+    side: torch.Tensor = dz.mask("agents")
+
+
+def test_who_never_acts_has_no_life():
+    env = Shared(plan=((True,), (False,)))
+    told = dz.rl.evaluate(env, dz.rl.mlp(env, (8,)), num_envs=40)
+    assert told.returns.shape == (40,)
+    assert set(told.returns.tolist()) == {0.0, 6.0}
+    assert told.world.tolist() == list(range(40))
+
+
+def test_lives_in_one_world_are_no_independent_evidence():
+    """Four that are all paid the same tell as much as one of them."""
+    errors = []
+    for actors in (1, 4):
+        env = Shared(plan=((True,),) * actors)
+        told = dz.rl.evaluate(env, dz.rl.mlp(env, (8,)), num_envs=30, seed=3)
+        errors.append(told.error)
+    alone = float(told.returns[::4].std()) / 30**0.5
+    assert errors == pytest.approx([alone, alone], rel=1e-5)
+    assert "120 lives in 30 worlds" in str(told)
+
+
+def test_who_comes_back_lives_anew():
+    """Three steps, out for one, and again: the first life has three, in training and in evaluation."""
+    env = Shared(plan=((True, True, True, False, True),))
+    told = dz.rl.evaluate(env, dz.rl.mlp(env, (8,)), num_envs=8)
+    assert (told.lengths == 3).all()
     assert told.finished.all()
 
 

@@ -64,12 +64,14 @@ examples:
         table = Table("training", "return", "95 % interval", "lives", "unfinished", box=None)
         foragers = Table(*FORAGED, box=None)
         told: list[dict[str, Any]] = []
+        errors: list[float] = []
         for folder in _trained.folders(self.run):
             saved = _trained.load(folder, self.best, self.world)
             result = evaluate(
                 saved.env, saved.policy, num_envs=self.worlds, max_steps=self.steps, greedy=self.greedy, seed=self.seed
             )
             low, high = result.interval
+            errors.append(result.error)
             unfinished = int((~result.finished).sum())
             table.add_row(
                 _trained.described(saved.manifest), f"{result.mean:.2f}", f"{low:.2f} to {high:.2f}",
@@ -88,7 +90,8 @@ examples:
             half = t975(len(means) - 1) * spread / math.sqrt(len(means))
             console.print(
                 f"over {len(means)} training seeds: {mean:.2f} (95 % {mean - half:.2f} to {mean + half:.2f}), standard "
-                f"deviation {spread:.2f}"
+                f"deviation {spread:.2f}; all lived in the same worlds, which leave {statistics.mean(errors):.2f} "
+                f"(standard error) unknown beside that"
             )
         if self.json is not None:
             _trained.to_json(self.json, told)

@@ -59,6 +59,11 @@ class FlatEnv(FlatWorld):
 
     def __init__(self, env: Env, ids: Tensor) -> None:
         super().__init__(env, Setting(), ids)
+        limit = env.time_limit
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+            raise ModelError(
+                f"{type(env).__name__}.time_limit={limit!r}, expected a whole number of steps, at least 1, or None"
+            )
         self.env = env
         self.step_checks: list[str] = []
 
@@ -129,9 +134,9 @@ class FlatEnv(FlatWorld):
             )
         return Look(
             observation.to(space.dtype),
-            None if mask is None else mask.to(torch.bool),
+            None if mask is None else self._bools("action_mask", mask),
             None if privileged is None else privileged.to(torch.float32),
-            None if acting is None else acting.to(torch.bool),
+            None if acting is None else self._bools("acting", acting),
         )
 
     @property
@@ -155,4 +160,9 @@ class FlatEnv(FlatWorld):
         if not isinstance(value, Tensor) or value.shape != ():
             found = tuple(value.shape) if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"
             raise ModelError(f"{self._name}.{what} gave {found}; expected one flag for the world, a tensor of shape ()")
+        return self._bools(what, value)
+
+    def _bools(self, what: str, value: Tensor) -> Tensor:
+        if value.is_floating_point() or value.is_complex():
+            raise ModelError(f"{self._name}.{what} gave {value.dtype}; expected bool, such as a comparison gives")
         return value.to(torch.bool)

@@ -84,6 +84,12 @@ def check_learns(policy: "ActorCritic", env: Any, what: str) -> None:
     check_fits(policy, env, what)
     if any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in policy.modules()):
         raise InputError(f"{what}: the policy has dropout, so its ratios would not begin at 1; set its p to 0")
+    for module in policy.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            raise InputError(
+                f"{what}: the policy has {type(module).__name__}, which gives other values in each batch, so its "
+                f"ratios would not begin at 1; use torch.nn.LayerNorm"
+            )
 
 
 def _form(space: Any) -> tuple[Any, ...]:

@@ -23,12 +23,13 @@ EVALUATION_SEED = 2**31  # added to seeds, so that evaluation shares no world wi
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Evaluation:
-    """Returns of the first life in each world; one for each actor where several share a world.
+    """Returns of the first life in each world; one for each actor that acted where several share a world.
 
     Attributes:
-        returns: float32 `[rows]`.
-        lengths: int64 `[rows]`.
-        finished: bool `[rows]`: the life ended within the budget; the others are counted as far as they came.
+        returns: float32 `[lives]`.
+        lengths: int64 `[lives]`.
+        finished: bool `[lives]`: the life ended within the budget; the others are counted as far as they came.
+        world: int64 `[lives]`: in which it was.
         steps: the budget.
         greedy: whether the likeliest actions were taken.
     """
@@ -36,6 +37,7 @@ class Evaluation:
     returns: Tensor
     lengths: Tensor
     finished: Tensor
+    world: Tensor
     steps: int
     greedy: bool
 
@@ -50,18 +52,36 @@ class Evaluation:
 
         It says how well this policy is known, not how well another training would do.
         """
-        count = self.returns.numel()
-        if count < 2:
-            return (math.nan, math.nan)
-        half = t975(count - 1) * float(self.returns.std()) / math.sqrt(count)
+        half = t975(max(self._worlds - 1, 1)) * self.error
         return (self.mean - half, self.mean + half)
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean; NaN for one world.
+
+        Worlds are independent, lives in one world are not: residuals are added up in each first (Liang and Zeger,
+        1986). With one life in each world this is the usual one.
+        """
+        worlds = self._worlds
+        if worlds < 2:
+            return math.nan
+        apart = (self.returns - self.returns.mean()).double()
+        together = apart.new_zeros(int(self.world.max()) + 1).index_add_(0, self.world, apart)
+        return math.sqrt(float(together.square().sum()) * worlds / (worlds - 1)) / self.returns.numel()
+
+    @property
+    def _worlds(self) -> int:
+        """In how many worlds somebody lived."""
+        return self.world.unique().numel()
 
     def __repr__(self) -> str:
         low, high = self.interval
         kind = "greedy" if self.greedy else "sampled"
         unfinished = int((~self.finished).sum())
         more = f"; {unfinished} unfinished after {self.steps:,} steps" if unfinished else ""
-        return f"return {self.mean:.2f} (95 % {low:.2f} to {high:.2f}, {self.returns.numel()} lives, {kind}{more})"
+        lives, worlds = self.returns.numel(), self._worlds
+        where = f"{lives} lives" if lives == worlds else f"{lives} lives in {worlds} worlds"
+        return f"return {self.mean:.2f} (95 % {low:.2f} to {high:.2f}, {where}, {kind}{more})"
 
 
 def t975(freedom: int) -> float:
@@ -142,7 +162,9 @@ def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: i
         if step % LOOK_EVERY == LOOK_EVERY - 1 and bool(life["over"].all()):
             break
     worlds.check(worlds._carry(life["worlds"]))
-    return Evaluation(life["total"].cpu(), life["length"].cpu(), life["over"].cpu(), steps, greedy)
+    total, length, over = (life[name].cpu() for name in ("total", "length", "over"))
+    lived, world = length > 0, torch.arange(rows) // actors  # who never acted has no return
+    return Evaluation(total[lived], length[lived], over[lived], world[lived], steps, greedy)
 
 
 def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, actors: int) -> Any:
@@ -162,8 +184,11 @@ def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, ac
         tensors, step = worlds.next_in_place(life["worlds"], given)
         acting = ~over if look.acting is None else ~over & look.acting
         ended = step.ended if actors == 1 else step.ended[:, None].expand(-1, actors).flatten()
+        seen = rows_of(step.look, env)
+        if seen.acting is not None:  # who goes out has lived, as in training
+            ended = ended | (acting & ~seen.acting)
         return {
-            "worlds": tensors, "look": rows_of(step.look, env), "memory": judged.memory,
+            "worlds": tensors, "look": seen, "memory": judged.memory,
             "total": life["total"] + torch.where(acting, step.reward.flatten(), 0.0),
             "length": life["length"] + acting, "over": over | ended,
             "first": ~acting,  # who was out comes back without a memory, as in training

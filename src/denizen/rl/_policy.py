@@ -16,7 +16,7 @@ from denizen.rl._checks import prove
 from denizen.rl._critic import Critic, launches
 from denizen.rl._distributions import Categorical, Distribution, Gaussian
 from denizen.rl._planes import Planes, as_it_is, spreads
-from denizen.rl._value import ValueHead
+from denizen.rl._value import ValueHead, check_head
 
 FIRST_LOG_STD = 0.0
 FEW_ROWS = 1024  # of more, keeping features takes memory (0.1 GiB for 512 features and 128 steps)
@@ -83,6 +83,7 @@ class ActorCritic(nn.Module):
         if critic is not None:
             seen = int(critic(torch.zeros(1, seen)).shape[-1])
         self.head = head(seen)
+        check_head(self.head, seen)
 
     @contextlib.contextmanager
     def prepared(self, dtype: torch.dtype) -> Iterator[None]:
@@ -114,7 +115,7 @@ class ActorCritic(nn.Module):
         try:
             with torch.no_grad():
                 out = body(given)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:  # the second of BatchNorm, for one row
             raise InputError(
                 f"ActorCritic: {name} does not take inputs of shape {('rows', *given.shape[1:])}, which "
                 f"{type(self.env).__name__} gives: {str(error).splitlines()[0]}"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from denizen.errors import InputError
 from denizen.rl._processes import total
 
 Moments = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -54,6 +55,20 @@ class ValueHead(nn.Module):
 
     def bind(self, moments: Moments) -> None:
         """Told once where the optimizer keeps the moments of a parameter, for heads that rescale themselves."""
+
+
+def check_head(head: object, features: int) -> None:
+    """Raise `InputError` where a value head is not one."""
+    if not isinstance(head, ValueHead):
+        raise InputError(
+            f"head gave {type(head).__name__}, expected a dz.rl.ValueHead: subclass it, and write over training_value, "
+            f"in_rewards and prepare_targets what differs"
+        )
+    with torch.no_grad():
+        found = head.training_value(torch.zeros(2, features))
+    if not isinstance(found, Tensor) or found.shape != (2,):
+        shown = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise InputError(f"{type(head).__name__}.training_value gives {shown} for 2 rows, expected (2,): squeeze(-1)")
 
 
 class PopArt(ValueHead):
