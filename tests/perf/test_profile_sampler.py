@@ -7,12 +7,13 @@ import time
 import pytest
 import torch
 
+from denizen._watch._gpu_counters import gpu_reader
 from denizen.perf import _profile_sampler as sampler_module
 
 
 def test_no_library_no_counters(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert sampler_module.gpu_reader(torch.device("cuda", 0)) is None
+    assert gpu_reader(torch.device("cuda", 0)) is None
 
 
 class FakeDriver:
@@ -45,7 +46,7 @@ def test_counters_are_read_by_the_cards_own_number(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", FakeDriver())
     properties = type("Properties", (), {"uuid": "1234"})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: properties)
-    read = sampler_module.gpu_reader(torch.device("cuda", 0))
+    read = gpu_reader(torch.device("cuda", 0))
     assert read() == [("utilisation %", 42.0), ("memory GiB", 3.0), ("power W", 250.0), ("SM clock MHz", 1980.0)]
 
 

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen.rl import _evaluate, _train
+from denizen.rl import _evaluate, _times, _train
 from denizen.rl._best import Best
-from denizen.rl._times import TIMES, Times
+from denizen.rl._times import TIMES, Counters, Times
 from denizen.rl._training_folder import read_manifest, read_metrics
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.catch import Catch
@@ -64,6 +64,23 @@ def test_rates_are_of_an_update_of_four_and_of_all(monkeypatch):
     assert [row["steps_per_second"] for row in rows[:3]] == [100.0, 50.0, 100.0]
     assert [rows[k]["steps_per_second_of_4"] for k in (0, 1, 4, 5)] == [100.0, 200 / 3, 80.0, 400 / 13]
     assert rows[5]["steps_per_second_overall"] == 600 / 16
+
+
+def test_a_gpu_is_looked_at_once_a_second(monkeypatch):
+    now, looks = [0.0], iter([10.0, 90.0])
+    told = lambda: [("utilisation %", next(looks)), ("power W", 250.0), ("SM clock MHz", 1980.0)]
+    monkeypatch.setattr(_times, "gpu_reader", lambda device: told)
+    monkeypatch.setattr(_times.time, "perf_counter", lambda: now[0])
+    counters, found = Counters(torch.device("cuda")), []
+    for now[0] in (0.0, 0.5, 1.5):
+        row = {"loss": 1.0}
+        counters.add_to(row)
+        found.append(row)
+    assert [row["gpu_utilisation"] for row in found] == [10.0, 10.0, 90.0]
+    assert found[0] == {"loss": 1.0, "gpu_utilisation": 10.0, "gpu_power": 250.0}
+    row = {}
+    Counters(torch.device("cpu")).add_to(row)
+    assert row == {}
 
 
 def test_the_best_is_the_highest_score_and_nan_is_none():

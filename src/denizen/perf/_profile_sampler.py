@@ -6,12 +6,13 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 import torch
 
+from denizen._watch._gpu_counters import gpu_reader
 from denizen._watch._places import USER, role, short
 from denizen.perf._gaps import LOADERS
 from denizen.perf._gaps_lock import WAITS, WAITS_FOR_THREADS
@@ -177,41 +178,3 @@ def _place(frame: FrameType) -> tuple[str, str]:
 
 def _line(frame: FrameType) -> str:
     return f"{short(frame.f_code.co_filename)}:{frame.f_lineno} {frame.f_code.co_name}"
-
-
-def gpu_reader(device: torch.device) -> Callable[[], list[tuple[str, float]]] | None:
-    """What reads the device's counters; None without nvidia-ml-py, or where the driver does not answer."""
-    try:
-        import pynvml  # type: ignore[import-not-found]
-
-        pynvml.nvmlInit()
-        handle = _handle(pynvml, device)
-    except Exception:  # a missing library, driver or right is no reason to fail
-        return None
-    reads: list[tuple[str, Callable[[], float]]] = [
-        ("utilisation %", lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu),
-        ("memory GiB", lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30),
-        ("power W", lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3),
-        ("temperature °C", lambda: pynvml.nvmlDeviceGetTemperature(handle, 0)),
-        ("SM clock MHz", lambda: pynvml.nvmlDeviceGetClockInfo(handle, 1)),
-    ]
-
-    def read() -> list[tuple[str, float]]:
-        found = []
-        for name, value in reads:
-            try:
-                found.append((name, float(value())))
-            except Exception:  # cards that have no such sensor
-                continue
-        return found
-
-    return read
-
-
-def _handle(pynvml: Any, device: torch.device) -> Any:
-    """The driver's handle of torch's device: its numbers differ under CUDA_VISIBLE_DEVICES."""
-    number = device.index if device.index is not None else torch.cuda.current_device()
-    uuid = getattr(torch.cuda.get_device_properties(number), "uuid", None)
-    if uuid is None:
-        return pynvml.nvmlDeviceGetHandleByIndex(number)
-    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")

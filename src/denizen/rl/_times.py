@@ -8,11 +8,14 @@ import torch
 from torch import Tensor
 
 from denizen import ops
+from denizen._watch._gpu_counters import gpu_reader
 
 LAST = 4  # updates of the rate that follows closely
 RATES = ("seconds", "steps_per_second", "steps_per_second_of_4", "steps_per_second_overall")
 PHASES = ("rollout_seconds", "learning_seconds")
-TIMES = (*RATES, *PHASES)
+COUNTERS = {"utilisation %": "gpu_utilisation", "memory GiB": "gpu_memory_gib", "power W": "gpu_power"}
+TIMES = (*RATES, *PHASES, *COUNTERS.values())  # what differs from run to run
+EACH = 1.0  # seconds between looks at the GPU's counters; its driver averages over a good part of that
 
 
 class Times:
@@ -35,6 +38,27 @@ class Times:
         rates = (1, arrived[-2]), (len(arrived) - 1, arrived[0]), (self._count, self._began)
         speeds = [updates * self._samples / max(now - since, 1e-9) for updates, since in rates]
         row.update(zip(RATES, (now - self._began, *speeds), strict=True))
+
+
+class Counters:
+    """Adds the GPU's utilisation (%), memory (GiB) and power (W) to the metrics; nothing without nvidia-ml-py."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Args:
+        device: of the training.
+        """
+        self._read = gpu_reader(device) if device.type == "cuda" else None
+        self._looked, self._last = -EACH, dict[str, float]()
+
+    def add_to(self, row: dict[str, Any]) -> None:
+        """Called by the thread that writes: a look takes the driver longer than a small update."""
+        if self._read is None:
+            return
+        now = time.perf_counter()
+        if now - self._looked >= EACH:
+            self._looked = now
+            self._last = {COUNTERS[name]: value for name, value in self._read() if name in COUNTERS}
+        row.update(self._last)
 
 
 class Phases:

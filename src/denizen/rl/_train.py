@@ -24,7 +24,7 @@ from denizen.rl._patience import Patience, Stall
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
 from denizen.rl._summary import measures_of
-from denizen.rl._times import Times
+from denizen.rl._times import Counters, Times
 from denizen.rl._training_folder import METRICS, TrainingFolder, create_together, difference
 from denizen.rl._validation import Validation
 from denizen.run._atomic import uninterrupted
@@ -323,11 +323,13 @@ class Loop:
             [] if self.folder is None or processes.rank() > 0 else [JsonLines(self.folder.path / METRICS, append=True)]
         )
         self._times = Times(self.training.algorithm.samples)
+        self._counters = Counters(self.training.worlds.device)
         return MetricsWriter(self._take, told, *files, *self._sinks)
 
     def _take(self, row: dict[str, Any]) -> None:
         """Called by the writer's thread, an update or more late."""
         self._times.add_to(row)
+        self._counters.add_to(row)
         self.rows.append(row)
         scaled = self.training.algorithm.precision == "float16"  # there an overflow is skipped, and goes by
         if self._lost is None and not scaled and math.isnan(row.get("policy_loss", 0.0)):
