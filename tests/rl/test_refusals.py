@@ -123,12 +123,108 @@ def test_a_policy_for_another_environment_is_refused():
     [
         {"clip": -0.1}, {"learning_rate": float("nan")}, {"learning_rate": dz.rl.Linear(1e-3, -1e-3)},
         {"entropy_coefficient": "much"}, {"value_coefficient": -1.0}, {"gamma": None}, {"gae_lambda": 1.1},
-        {"max_resets": 0}, {"adam_eps": float("inf")},
+        {"max_resets": 0}, {"max_resets": 1.5}, {"adam_eps": float("inf")}, {"target_kl": "0.1"}, {"value_clip": "x"},
+        {"max_gradient_norm": True}, {"normalise_minibatches": "no"}, {"clip_apart": 3}, {"precision": []},
     ],
 )  # fmt: skip
 def test_numbers_that_make_no_sense_are_refused(given):
     with pytest.raises(InputError, match=rf"PPO\({next(iter(given))}="):
         dz.PPO(**given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"clip": "0.2"}, {"clip_high": True}, {"max_gradient_norm": "1"}, {"std_eps": None}, {"gamma": "x"},
+        {"beta": "0.04"}, {"sequence_ratio": 1}, {"shared_stream": "no"}, {"loss": []},
+    ],
+)  # fmt: skip
+def test_grpo_refuses_them_as_well(given):
+    with pytest.raises(InputError, match=rf"GRPO\({next(iter(given))}="):
+        dz.GRPO(**given)
+
+
+POLE = CartPole()
+SMALL_POLICY = dz.rl.mlp(POLE, (4,))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"total_steps": True}, "total_steps=True"),
+        ({"algorithm": dz.PPO}, "algorithm is the class PPO"),
+        ({"env": CartPole}, r"env is the class CartPole, expected a dz.Env, such as CartPole\(\)"),
+        ({"policy": "p"}, "policy is str"),
+        ({"policy": dz.rl.mlp(POLE, (4,)).double()}, r"float64, expected torch.float32.*policy.float\(\)"),
+        ({"patience": 5}, "patience=5, expected a dz.rl.Patience"),
+        ({"validate_every": 1, "validation": 5}, "validation=5"),
+        ({"compile": "yes"}, "compile='yes'"),
+        ({"sinks": 3}, "sinks=3"),
+        ({"folder": 3}, "folder=3"),
+        ({"settings": 3}, "settings=3"),
+    ],
+)
+@pytest.mark.parametrize("algorithm", [SMALL, dz.GRPO(groups=2, group_size=2, max_steps=4)])
+def test_arguments_of_another_kind_are_named_in_train(algorithm, given, told):
+    kept = {"env": POLE, "policy": SMALL_POLICY, "algorithm": algorithm, "total_steps": 32}
+    with pytest.raises(InputError, match=told):
+        dz.train(**{**kept, **QUIET, **given})
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [
+        (lambda: dz.rl.resume("nowhere", POLE, SMALL_POLICY, "ppo"), "resume: algorithm is str"),
+        (lambda: dz.rl.evaluate(POLE, "p"), "evaluate: policy is str, expected a dz.rl.ActorCritic"),
+        (lambda: dz.rl.evaluate(POLE, dz.rl.mlp(POLE, (4,)).half()), "evaluate: the policy's .* is torch.float16"),
+        (lambda: dz.rl.train_seeds(POLE, SMALL_POLICY, SMALL, 32, seeds=[1]), "policy is ActorCritic, expected a func"),
+        (lambda: dz.rl.Patience(min_delta="x"), r"Patience\(min_delta='x'\)"),
+        (lambda: dz.rl.Patience(restore_best="no"), r"Patience\(restore_best='no'\)"),
+        (lambda: dz.rl.Linear(0, 1, until="x"), r"Linear\(until='x'\)"),
+        (lambda: dz.rl.mlp(POLE, 64), "hidden=64, expected widths"),
+        (lambda: dz.rl.mlp(POLE, activation="relu"), "activation is 'relu'.*such as torch.nn.ReLU"),
+        (lambda: dz.rl.mlp(POLE, head="popart"), "head is 'popart'.*such as dz.rl.PopArt"),
+        (lambda: dz.rl.mlp(POLE, head=dz.rl.PopArt(8)), r"head is PopArt\("),
+        (lambda: dz.rl.mlp(POLE, seed="a"), "seed='a'"),
+        (lambda: dz.rl.mlp(None), "mlp: env is NoneType"),
+        (lambda: dz.rl.mlp(CartPole), "mlp: env is the class CartPole"),
+        (lambda: dz.rl.conv(CartPole), "conv: env is the class CartPole"),
+        (lambda: dz.rl.ActorCritic(CartPole, nn.Linear(4, 4)), "ActorCritic: env is the class CartPole"),
+        (lambda: dz.rl.Worlds(CartPole, 2, device="cpu"), "Worlds: env is the class CartPole"),
+        (lambda: dz.rl.Worlds(POLE, 2, device="cpu", worlds="ab"), "worlds has 'a'"),
+        (lambda: dz.rl.Worlds(POLE, 2, device="cpu", worlds=[0, 1.5]), "worlds has 1.5"),
+        (lambda: dz.rl.Worlds(POLE, 2, device="cpu", worlds=3), "worlds=3, expected a list"),
+    ],
+)
+def test_arguments_of_another_kind_are_named(use, told):
+    with pytest.raises(InputError, match=told):
+        use()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"teacher": None}, "teacher is NoneType"),
+        ({"teacher": lambda look, uniform: torch.zeros(3)}, r"teacher gave \(3,\), expected a tensor of shape \(8,\)"),
+        ({"teacher": lambda look, uniform: 0}, "teacher gave int"),
+        ({"teacher": lambda look, uniform: uniform[:, 0]}, "teacher gave torch.float32, .* whole numbers from 0 to 1"),
+        ({"policy": "p"}, "policy is str"),
+        ({"updates": True}, "updates=True"),
+        ({"learning_rate": "1e-3"}, "learning_rate='1e-3'"),
+    ],
+)
+def test_arguments_of_another_kind_are_named_in_imitate(given, told):
+    kept = {"env": POLE, "policy": SMALL_POLICY, "teacher": lambda look, uniform: (uniform[:, 0] * 2).long()}
+    with pytest.raises(InputError, match=told):
+        dz.rl.imitate(**{**kept, "updates": 1, "num_envs": 8, "device": "cpu", "progress": False, **given})
+
+
+@pytest.mark.parametrize("world", [9, 2, -1, True, "a"])
+def test_the_state_of_a_world_that_is_none_is_refused(world):
+    worlds = dz.rl.Worlds(POLE, 2, device="cpu")
+    worlds.reset()
+    with pytest.raises(InputError, match=rf"world={world!r}, expected a whole number from 0 to 1"):
+        worlds.state(world)
 
 
 def test_a_schedule_needs_numbers():

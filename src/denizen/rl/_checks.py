@@ -1,5 +1,6 @@
 """What is refused before anything runs: environments that break the author's rule, policies made for others."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +23,19 @@ def check_worlds(num_envs: Any, seed: Any, max_resets: Any) -> None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise InputError(f"Worlds: {name}={value!r}, expected a whole number from {low} to {high}")
+
+
+def check_numbers(worlds: Any, num_envs: int) -> list[int]:
+    """Numbers of worlds as a list; raises `InputError` where they are none, or too few or too many."""
+    if not isinstance(worlds, Iterable):
+        raise InputError(f"Worlds: worlds={worlds!r}, expected a list of {num_envs} whole numbers")
+    numbers = list(worlds)
+    for number in numbers:
+        if type(number) is not int or not 0 <= number <= MAX_SEED:
+            raise InputError(f"Worlds: worlds has {number!r}, expected whole numbers from 0 to {MAX_SEED}")
+    if len(numbers) != num_envs:
+        raise InputError(f"Worlds: worlds has {len(numbers)} numbers, expected {num_envs}, one for each world")
+    return numbers
 
 
 def prove(env: Env, keys: Tensor, values: dict[str, Tensor]) -> None:
@@ -62,9 +76,12 @@ def check_fits(policy: "ActorCritic", env: Any, what: str) -> None:
         what: who asks, for messages.
     """
     from denizen.rl._gymnasium import Foreign
+    from denizen.rl._policy import ActorCritic
 
-    if not isinstance(env, Env):
-        raise InputError(f"{what}: env is {type(env).__name__}, expected a dz.Env, such as CartPole()")
+    check_env(env, what)
+    if not isinstance(policy, ActorCritic):
+        raise InputError(f"{what}: policy is {named(policy)}, expected a dz.rl.ActorCritic, such as dz.rl.mlp(env)")
+    check_float32(policy, what)
     if isinstance(env, Foreign):
         raise InputError(
             f"{what}: env is that of a FromGymnasium, whose worlds are on the host and are stepped by it alone; write "
@@ -94,3 +111,25 @@ def check_learns(policy: "ActorCritic", env: Any, what: str) -> None:
 
 def _form(space: Any) -> tuple[Any, ...]:
     return type(space), space.shape, space.dtype, getattr(space, "n", None)
+
+
+def check_env(env: Any, what: str) -> None:
+    """Raise `InputError` where this is no environment, such as a class in place of an object of it."""
+    if not isinstance(env, Env):
+        raise InputError(f"{what}: env is {named(env)}, expected a dz.Env, such as CartPole()")
+
+
+def check_float32(policy: "ActorCritic", what: str) -> None:
+    """Raise `InputError` where what a policy learns, or acts by, is no float32."""
+    for name, parameter in policy.named_parameters():
+        used = parameter.requires_grad or parameter is policy.actor.weight
+        if used and parameter.dtype != torch.float32:
+            raise InputError(
+                f"{what}: the policy's {name} is {parameter.dtype}, expected torch.float32, since observations are; "
+                f"call policy.float(), and set the algorithm's precision for a smaller one"
+            )
+
+
+def named(value: Any) -> str:
+    """What something is that was given in place of something else, for messages."""
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__

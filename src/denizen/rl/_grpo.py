@@ -17,7 +17,7 @@ from denizen.rl._grpo_loss import ESTIMATORS, LOSSES, SUMS, Settings, Terms, grp
 from denizen.rl._grpo_training import GroupTraining
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PRECISIONS
-from denizen.rl._schedules import Schedule, check_amounts, value_at
+from denizen.rl._schedules import Schedule, check_above, check_amounts, check_switches, value_at
 from denizen.rl._summary import joined
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
@@ -102,7 +102,7 @@ class GRPO:
             raise InputError("GRPO(group_size=1): a lone replica has nothing to be compared with; expected at least 2")
         for name, known in _NAMES.items():
             value = getattr(self, name)
-            if value not in known:
+            if value not in tuple(known):  # of a tuple, since what is asked for may have no hash
                 raise InputError(f"GRPO({name}={value!r}): expected a name that there is; {nearest(str(value), known)}")
         self._check_numbers()
         if self.group_size % self.minibatches:
@@ -113,16 +113,12 @@ class GRPO:
 
     def _check_numbers(self) -> None:
         check_amounts(self, "learning_rate", "entropy_coefficient", schedule=True)
-        for name, none in (
-            ("clip", False), ("std_eps", False), ("adam_eps", False), ("clip_high", True), ("max_gradient_norm", True),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if not (value is None and none) and (value is None or not value > 0):
-                raise InputError(f"GRPO({name}={value!r}): expected a number above 0{', or None' if none else ''}")
-        if not 0 <= self.gamma <= 1:
+        check_amounts(self, "gamma", "beta")
+        check_above(self, "clip", "std_eps", "adam_eps")
+        check_above(self, "clip_high", "max_gradient_norm", none=True)
+        check_switches(self)
+        if self.gamma > 1:
             raise InputError(f"GRPO(gamma={self.gamma!r}): expected a number from 0 to 1")
-        if not self.beta >= 0:
-            raise InputError(f"GRPO(beta={self.beta!r}): expected a number, at least 0")
         if self.refresh_reference is not None and not (_whole(self.refresh_reference) and self.beta):
             raise InputError(
                 f"GRPO(refresh_reference={self.refresh_reference!r}, beta={self.beta!r}): expected a number of "
@@ -196,8 +192,6 @@ class GRPO:
         return GroupTraining(self, worlds, starts, policy, num_updates, seed, reference, groups, curriculum)
 
     def _check(self, env: Env, policy: Any, total_steps: Any, seed: Any, reference: Any) -> None:
-        if not isinstance(policy, ActorCritic):
-            raise InputError(f"GRPO.init: policy is {type(policy).__name__}, expected a dz.rl.ActorCritic (dz.rl.mlp…)")
         check_learns(policy, env, "GRPO.init")
         if not _whole(total_steps):
             raise InputError(f"GRPO.init: total_steps={total_steps!r}, expected a whole number, at least 1")

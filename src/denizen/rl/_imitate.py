@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError
-from denizen.model import Discrete, Env, Look
-from denizen.rl._checks import check_fits
+from denizen.model import Discrete, Env, Look, Space
+from denizen.rl._checks import check_fits, named
 from denizen.rl._draws import Draws
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._rollout import CLOCK
+from denizen.rl._schedules import finite
 from denizen.rl._worlds import Worlds
 from denizen.run._progress import progress_bar
 
@@ -57,11 +58,15 @@ def imitate(
         InputError: an argument does not fit.
     """
     for name, value in (("updates", updates), ("num_envs", num_envs), ("num_steps", num_steps)):
-        if not isinstance(value, int) or value < 1:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise InputError(f"imitate: {name}={value!r}, expected a whole number, at least 1")
+    check_fits(policy, env, "imitate")
     if policy.memory_size:
         raise InputError("imitate: the policy has a memory, which cloning from single states would not train")
-    check_fits(policy, env, "imitate")
+    if not callable(teacher):
+        raise InputError(f"imitate: teacher is {named(teacher)}, expected a function of (look, uniform) to actions")
+    if not (finite(learning_rate) and learning_rate > 0):
+        raise InputError(f"imitate: learning_rate={learning_rate!r}, expected a number above 0")
     worlds = Worlds(env, num_envs, seed=seed, device=device)
     policy = policy.to(worlds.device).train()
     carry, look = worlds.begin()
@@ -98,11 +103,23 @@ def _lesson(worlds: Worlds, teacher: Teacher, draws: Draws) -> Callable[[Any], A
         tensors, look = state
         seen = rows_of(look, env)
         action = teacher(seen, draws.uniform("teacher", tensors[CLOCK], 1))
+        _check_action(action, (seen.observation.shape[0], *env.action_space.shape), env.action_space)
         given = action if env.num_actors is None else action.unflatten(0, (-1, env.num_actors))
         after, step = worlds.next_in_place(tensors, given)
         return (after, step.look), (seen, action)
 
     return step_of
+
+
+def _check_action(action: Any, wanted: tuple[int, ...], space: Space) -> None:
+    """Raise `InputError` where a teacher gave no actions."""
+    choices = isinstance(space, Discrete)
+    form = f"expected a tensor of shape {wanted}" + (f" of whole numbers from 0 to {space.n - 1}" if choices else "")
+    if not isinstance(action, Tensor) or tuple(action.shape) != wanted:
+        found = tuple(action.shape) if isinstance(action, Tensor) else named(action)
+        raise InputError(f"imitate: teacher gave {found}, {form}")
+    if choices and (action.is_floating_point() or action.dtype == torch.bool):
+        raise InputError(f"imitate: teacher gave {action.dtype}, {form}")
 
 
 def _learn(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError
+from denizen.rl._schedules import check_amounts, check_switches
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,8 +26,8 @@ class Patience:
     def __post_init__(self) -> None:
         if not isinstance(self.updates, int) or isinstance(self.updates, bool) or self.updates < 1:
             raise InputError(f"Patience(updates={self.updates!r}): expected a whole number, at least 1")
-        if not self.min_delta >= 0:
-            raise InputError(f"Patience(min_delta={self.min_delta!r}): expected a number, at least 0")
+        check_amounts(self, "min_delta")
+        check_switches(self)
 
 
 class Stall:

@@ -12,11 +12,12 @@ from torch.nn import functional as F
 from denizen import ops
 from denizen.errors import InputError
 from denizen.model import Box, Discrete, Env, Look
-from denizen.rl._checks import prove
+from denizen.rl._checks import check_env, prove
 from denizen.rl._critic import Critic, launches
 from denizen.rl._distributions import Categorical, Distribution, Gaussian
 from denizen.rl._planes import Planes, as_it_is, spreads
 from denizen.rl._value import ValueHead, check_head
+from denizen.rng import MAX_SEED
 
 FIRST_LOG_STD = 0.0
 FEW_ROWS = 1024  # of more, keeping features takes memory (0.1 GiB for 512 features and 128 steps)
@@ -65,6 +66,8 @@ class ActorCritic(nn.Module):
             InputError: the body does not take the environment's observations, or gives no `[rows, width]`.
         """
         super().__init__()
+        check_env(env, "ActorCritic")
+        _check_makes("head", head, "dz.rl.PopArt")
         self.env, self.memory_size = env, memory_size
         self.body, self.critic_body = body, critic_body
         if critic_body is not None and memory_size:
@@ -294,9 +297,17 @@ def orthogonal(module: nn.Module, gain: float = _SQRT2) -> nn.Module:
 
 def _checked(name: str, sizes: Sequence[int], least: int = 1) -> None:
     """Raise `InputError` unless every size is a whole number of at least `least`."""
+    if not isinstance(sizes, Sequence):
+        raise InputError(f"policy: {name}={sizes!r}, expected widths, one for each layer, such as (64, 64)")
     for size in sizes:
         if not isinstance(size, int) or isinstance(size, bool) or size < least:
             raise InputError(f"policy: {name} has {size!r}, expected whole numbers of at least {least}")
+
+
+def _check_makes(name: str, makes: Any, example: str) -> None:
+    """Raise `InputError` where this is a name or a module, in place of what makes modules."""
+    if isinstance(makes, nn.Module) or not callable(makes):
+        raise InputError(f"policy: {name} is {makes!r}, expected a class or function that makes it, such as {example}")
 
 
 class Tower(nn.Sequential):
@@ -338,8 +349,10 @@ def mlp(
     Raises:
         InputError: a width that is no whole number above 0.
     """
+    check_env(env, "mlp")
     _checked("hidden", hidden)
     _checked("memory_size", [memory_size], least=0)
+    _check_makes("activation", activation, "torch.nn.ReLU")
     return _seeded(seed, lambda: ActorCritic(
         env, orthogonal(Tower(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))),
         critic_body=None if shared or memory_size else orthogonal(
@@ -366,6 +379,7 @@ def conv(
     Raises:
         InputError: a width that is no whole number above 0, or inputs that are no planes.
     """
+    check_env(env, "conv")
     for name, sizes in (("channels", channels), ("hidden", [hidden]), ("critic_hidden", critic_hidden)):
         _checked(name, sizes)
 
@@ -396,6 +410,8 @@ def _flat_width(env: Env) -> int:
 
 def _seeded(seed: int, build: Callable[[], Any]) -> Any:
     """Build with torch's generator seeded, and leave the generator as it was."""
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:
+        raise InputError(f"policy: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build()

@@ -21,7 +21,7 @@ from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo_loss import Coefficients, Loss, ppo_loss
 from denizen.rl._rollout import Collector, Memo, Rollout
-from denizen.rl._schedules import Linear, Schedule, check_amounts, value_at
+from denizen.rl._schedules import Linear, Schedule, check_above, check_amounts, check_switches, value_at
 from denizen.rl._summary import joined, told
 from denizen.rl._times import Phases
 from denizen.rl._worlds import Worlds
@@ -92,20 +92,18 @@ class PPO:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(f"PPO({name}={value!r}): expected a whole number, at least 1")
-        if self.max_resets == 0:
-            raise InputError(
-                "PPO(max_resets=0): no life would begin anew; expected a whole number, at least 1, or None"
-            )
+        most = self.max_resets
+        if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
+            why = "no life would begin anew; " if most == 0 else ""
+            raise InputError(f"PPO(max_resets={most!r}): {why}expected a whole number, at least 1, or None")
         check_amounts(self, "learning_rate", "clip", "entropy_coefficient", "entropy_floor", schedule=True)
         check_amounts(self, "value_coefficient", "floor_penalty", "adam_eps", "gamma", "gae_lambda")
         for name in ("gamma", "gae_lambda"):
             if getattr(self, name) > 1:
                 raise InputError(f"PPO({name}={getattr(self, name)!r}): expected a number from 0 to 1")
-        for name in ("value_clip", "target_kl", "max_gradient_norm"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InputError(f"PPO({name}={value!r}): expected a number above 0, or None for none")
-        if self.precision not in PRECISIONS:
+        check_above(self, "value_clip", "target_kl", "max_gradient_norm", none=True)
+        check_switches(self)
+        if self.precision not in tuple(PRECISIONS):  # of a tuple, since what is asked for may have no hash
             raise InputError(f"PPO(precision={self.precision!r}): expected one of {', '.join(PRECISIONS)}")
         if self.num_envs * self.num_steps % self.minibatches:
             raise InputError(
@@ -135,10 +133,8 @@ class PPO:
         Raises:
             InputError: an argument does not fit.
         """
-        if not isinstance(policy, ActorCritic):
-            raise InputError(f"PPO.init: policy is {type(policy).__name__}, expected a dz.rl.ActorCritic (dz.rl.mlp…)")
         check_learns(policy, env, "PPO.init")
-        if not isinstance(total_steps, int) or total_steps < 1:
+        if not isinstance(total_steps, int) or isinstance(total_steps, bool) or total_steps < 1:
             raise InputError(f"PPO.init: total_steps={total_steps!r}, expected a whole number, at least 1")
         if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
             raise InputError(f"PPO.init: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")

@@ -27,7 +27,7 @@ class Linear:
     until: float = 1.0
 
     def __post_init__(self) -> None:
-        check_finite(self, "start", "end")
+        check_finite(self, "start", "end", "begin", "until")
         if not 0 <= self.begin < self.until <= 1:
             raise InputError(f"Linear(begin={self.begin}, until={self.until}): expected 0 <= begin < until <= 1")
 
@@ -40,14 +40,15 @@ class Linear:
 Schedule = float | Linear
 
 
-def _finite(value: Any) -> bool:
+def finite(value: Any) -> bool:
+    """Whether this is a finite number; a bool is none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def check_finite(owner: Any, *names: str) -> None:
     """Raise `InputError` where a setting is no finite number."""
     for name in names:
-        if not _finite(getattr(owner, name)):
+        if not finite(getattr(owner, name)):
             raise InputError(f"{type(owner).__name__}({name}={getattr(owner, name)!r}): expected a finite number")
 
 
@@ -56,9 +57,28 @@ def check_amounts(owner: Any, *names: str, schedule: bool = False) -> None:
     for name in names:
         value = getattr(owner, name)
         ends = (value.start, value.end) if schedule and isinstance(value, Linear) else (value,)
-        if not all(_finite(end) and end >= 0 for end in ends):
+        if not all(finite(end) and end >= 0 for end in ends):
             more = ", or a dz.rl.Linear between such" if schedule else ""
             raise InputError(f"{type(owner).__name__}({name}={value!r}): expected a number, at least 0{more}")
+
+
+def check_above(owner: Any, *names: str, none: bool = False) -> None:
+    """Raise `InputError` where a setting is no number above 0, nor None where that is allowed."""
+    for name in names:
+        value = getattr(owner, name)
+        if value is None and none:
+            continue
+        if not (finite(value) and value > 0):
+            more = ", or None for none" if none else ""
+            raise InputError(f"{type(owner).__name__}({name}={value!r}): expected a number above 0{more}")
+
+
+def check_switches(owner: Any) -> None:
+    """Raise `InputError` where a setting that is declared a bool is none: any word, "no" as well, would count as on."""
+    for field in dataclasses.fields(owner):
+        value = getattr(owner, field.name)
+        if field.type is bool and not isinstance(value, bool):
+            raise InputError(f"{type(owner).__name__}({field.name}={value!r}): expected True or False")
 
 
 def value_at(schedule: Schedule, progress: Tensor) -> Tensor:

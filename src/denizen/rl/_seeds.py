@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl import _processes as processes
+from denizen.rl._checks import named
 from denizen.rl._grpo import GRPO
 from denizen.rl._live import live_view
 from denizen.rl._patience import Patience
@@ -67,6 +69,11 @@ def train_seeds(
         raise InputError(f"train_seeds: seeds={seeds}, expected 1 to {AT_ONCE} different ones")
     if processes.size() > 1:
         raise InputError("train_seeds: there are several processes; train one seed after the other with dz.train")
+    if isinstance(policy, nn.Module) or not callable(policy):
+        raise InputError(
+            f"train_seeds: policy is {named(policy)}, expected a function that makes the policy of a seed, such as "
+            f"lambda seed: dz.rl.mlp(env, seed=seed)"
+        )
     policies = [policy(seed) for seed in seeds]
     if len({id(one) for one in policies}) < len(seeds):
         raise InputError("train_seeds: policy gave the same object for two seeds; make a new one in each call")

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -15,6 +16,7 @@ from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._best import Best
+from denizen.rl._checks import named
 from denizen.rl._curriculum import described
 from denizen.rl._evaluate import Evaluation
 from denizen.rl._grpo import GRPO
@@ -130,8 +132,9 @@ def new_loop(
     sinks: Sequence[Any] = (), settings: Mapping[str, Any] | None = None, patience: Patience | None = None,
 ) -> "Loop":  # fmt: skip
     """A training before its first update, and its folder; arguments as `train` takes them."""
-    if not hasattr(algorithm, "init"):
-        raise InputError(f"train: algorithm is {type(algorithm).__name__}, expected dz.PPO(…) or dz.GRPO(…)")
+    _check_algorithm(algorithm, "train")
+    _check_kept(folder, settings)
+    _check_options(compile, sinks, patience)
     training = algorithm.init(env, policy, total_steps=total_steps, seed=seed, device=device, params=params)
     validated = Validation(validate_every, validation, training.worlds.env, policy)
     facts = {
@@ -166,6 +169,7 @@ def resume(
         DataError: the folder holds no training, or it is damaged.
         InputError: environment, policy or algorithm differ from those of the training.
     """
+    _check_algorithm(algorithm, "resume")
     kept = TrainingFolder.open(folder)
     known = kept.manifest
     if device is None and (known["device"] == "cpu" or torch.cuda.is_available()):
@@ -392,6 +396,37 @@ class Loop:
         error.add_note(
             f"safe on disk: {self.folder.manifest['updates']} updates, in {self.folder.path}; go on with dz.rl.resume"
         )
+
+
+def _check_algorithm(algorithm: Any, what: str) -> None:
+    if not isinstance(algorithm, PPO | GRPO):
+        raise InputError(f"{what}: algorithm is {named(algorithm)}, expected dz.PPO(…) or dz.GRPO(…)")
+
+
+def _check_options(compile: Any, sinks: Any, patience: Any) -> None:
+    """Raise `InputError` where one of these arguments of `train` is of no kind that it takes."""
+    if compile is not None and not isinstance(compile, bool):
+        raise InputError(f"train: compile={compile!r}, expected True, False or None")
+    if not isinstance(sinks, Sequence) or isinstance(sinks, str):
+        raise InputError(f"train: sinks={sinks!r}, expected a list of sinks")
+    if patience is not None and not isinstance(patience, Patience):
+        raise InputError(f"train: patience={patience!r}, expected a dz.rl.Patience(updates=…), or None")
+
+
+def _check_kept(folder: Any, settings: Any) -> None:
+    """Raise `InputError` where this is no name of a folder, or nothing that its manifest could keep."""
+    if folder is not None and not isinstance(folder, str | Path):
+        raise InputError(f"train: folder={folder!r}, expected a path, or None to write nothing")
+    if settings is not None and not isinstance(settings, Mapping):
+        raise InputError(f"train: settings={settings!r}, expected JSON values by name, or None")
+    for name, value in (settings or {}).items():
+        try:
+            json.dumps({name: value})
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"train: settings[{name!r}] = {value!r}: expected a JSON value (text, number, True, False, None, or "
+                f"lists and dictionaries of these); {error}"
+            ) from error
 
 
 def _shapes(policy: ActorCritic) -> dict[str, str]:

@@ -31,6 +31,8 @@ class Validation:
         """
         if every is not None and (not isinstance(every, int) or isinstance(every, bool) or every < 1):
             raise InputError(f"train: validate_every={every!r}, expected a number of updates, at least 1, or None")
+        if given is not None and not isinstance(given, Mapping):
+            raise InputError(f"train: validation={given!r}, expected arguments of evaluate, such as {{'num_envs': 64}}")
         for name in given or {}:
             if name not in OPTIONS:
                 raise InputError(f"train: validation has {name!r}; {nearest(name, OPTIONS)}")

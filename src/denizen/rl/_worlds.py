@@ -10,10 +10,9 @@ from torch import Tensor
 from denizen import ops
 from denizen.errors import InputError, ModelError
 from denizen.model import Discrete, Env, FlatEnv, InPlace, Look
-from denizen.rl._checks import check_worlds, prove
+from denizen.rl._checks import check_env, check_numbers, check_worlds, prove
 from denizen.rl._given import Given
 from denizen.rl._recorded import Recorded
-from denizen.rng import MAX_SEED
 from denizen.run._device import choose, make_current
 
 LEAST_RESETS = 64  # below that many rows a gather saves nothing
@@ -123,16 +122,13 @@ class Worlds:
         Raises:
             InputError: an argument does not fit.
         """
-        if not isinstance(env, Env):
-            raise InputError(f"Worlds: env is {type(env).__name__}, expected a dz.Env")
+        check_env(env, "Worlds")
         check_worlds(num_envs, seed, max_resets)
         target, _ = choose(device, "Worlds")
         make_current(target)
         self.env: Env = env.to(target)
         self.num_envs, self.device, self.seed = num_envs, target, seed
-        numbers = list(range(num_envs)) if worlds is None else list(worlds)
-        if len(numbers) != num_envs or min(numbers) < 0 or max(numbers) > MAX_SEED:
-            raise InputError(f"Worlds: worlds has {len(numbers)} numbers, expected {num_envs} of 0 to {MAX_SEED}")
+        numbers = list(range(num_envs)) if worlds is None else check_numbers(worlds, num_envs)
         self.keys = torch.tensor([[seed, number] for number in numbers], device=target)
         self.given = Given(self.env, num_envs, params or {}, target)
         self._flat = FlatEnv(self.env, torch.arange(self.env.num_agents, device=target))
@@ -244,6 +240,10 @@ class Worlds:
         """The author's state of one world of a carry, or of all with a leading axis."""
         if world is None:
             return self._flat.state(carry.leaves, carry.age)
+        if not isinstance(world, int) or isinstance(world, bool) or not 0 <= world < self.num_envs:
+            raise InputError(
+                f"Worlds.state: world={world!r}, expected a whole number from 0 to {self.num_envs - 1}, or None for all"
+            )
         return self._flat.state([leaf[world] for leaf in carry.leaves], carry.age[world])
 
     def seeded(self, seed: int) -> None:
