@@ -75,6 +75,53 @@ def test_an_environment_that_breaks_the_rule_is_told_with_its_line(env, told):
         dz.train(env(), dz.rl.mlp(Walk(), (4,)), SMALL, 64, **QUIET)
 
 
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ({"action_space": 3}, r"Broken has action_space 3; expected dz.rl.Discrete\(n\) or dz.rl.Box"),
+        ({"observation_space": None}, "Broken has observation_space None; expected dz.rl.Box"),
+        ({"observation_space": dz.rl.Discrete(3)}, r"observation_space Discrete\(n=3\); expected dz.rl.Box"),
+    ],
+)
+def test_spaces_that_are_none_are_told_wherever_an_environment_is_given(declared, told):
+    env = type("Broken", (Walk,), declared)()
+    for use in (
+        lambda: dz.rl.mlp(env),
+        lambda: dz.rl.conv(env),
+        lambda: dz.rl.ActorCritic(env, nn.Linear(2, 2)),
+        lambda: dz.rl.Worlds(env, 2, device="cpu"),
+        lambda: dz.train(env, dz.rl.mlp(Walk(), (4,)), SMALL, 64, **QUIET),
+        lambda: dz.check(env),
+    ):
+        with pytest.raises(ModelError, match=told):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ({"privileged": lambda self, now: now.at[0]}, r"gave \(\); expected a tensor of shape \(k,\)"),
+        ({"privileged": lambda self, now: now.at[None]}, r"gave \(1, 2\); expected a tensor of shape \(k,\)"),
+        ({"privileged": lambda self, now: [1.0]}, r"gave list \[1.0\]; expected a tensor"),
+    ],
+)
+def test_what_is_privileged_has_its_shape_checked(declared, told):
+    env = type("Broken", (Walk,), declared)()
+    with pytest.raises(ModelError, match=rf"Broken.privileged {told}"):
+        dz.rl.mlp(env)
+    with pytest.raises(ModelError, match=rf"Broken.privileged {told}"):
+        dz.rl.Worlds(env, 2, device="cpu").reset()
+
+
+def test_what_is_privileged_may_have_any_shape_where_the_author_makes_inputs_of_it():
+    given = {
+        "privileged": lambda self, now: now.at[None],
+        "privileged_input": lambda self, observation, privileged: privileged.flatten(1),
+    }
+    env = type("Planes", (Walk,), given)()
+    dz.train(env, dz.rl.mlp(env, (4,)), SMALL, 64, **QUIET)
+
+
 def test_a_state_without_an_open_action_is_told():
     env = Closed()
     with pytest.raises(ModelError, match="no action that is open, in world 0 at step 3"):
@@ -284,6 +331,12 @@ class Shifts(dz.Env):
 
     def draw(self, now):
         return ["."]
+
+
+def test_what_is_privileged_has_the_actors_axis():
+    env = type("Broken", (Shifts,), {"privileged": lambda self, now: now.at})()
+    with pytest.raises(ModelError, match=r"privileged gave \(2,\); expected a tensor of shape \(2, k\)"):
+        dz.rl.mlp(env)
 
 
 def test_who_comes_back_has_no_memory_in_evaluation_and_play(monkeypatch):

@@ -16,7 +16,7 @@ from denizen.model._env import Env
 from denizen.model._flat_env import FlatEnv, Look
 from denizen.model._lines import Line, line_of_class, line_of_function
 from denizen.model._model import Model
-from denizen.model._spaces import Discrete
+from denizen.model._spaces import Discrete, check_spaces
 
 UNBOUNDED = 3.0  # random actions of a space without bounds lie within ± that
 # What is checked on the device, the method to blame, what to do instead.
@@ -92,6 +92,7 @@ class EnvProbes(Probes):
     """Runs an environment in every way that matters."""
 
     def __init__(self, env: Env, steps: int, seed: int) -> None:
+        check_spaces(env)
         super().__init__(env, steps, seed, ())
         self.env = env
         self._actions = _actions(env, steps, seed)

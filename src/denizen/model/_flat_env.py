@@ -135,7 +135,7 @@ class FlatEnv(FlatWorld):
         return Look(
             observation.to(space.dtype),
             None if mask is None else self._bools("action_mask", mask),
-            None if privileged is None else privileged.to(torch.float32),
+            None if privileged is None else self._extra(privileged, lead),
             None if acting is None else self._bools("acting", acting),
         )
 
@@ -155,6 +155,16 @@ class FlatEnv(FlatWorld):
             found = tuple(value.shape) if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"
             raise ModelError(f"{self._name}.{what} gave {found}; expected a tensor of shape {wanted}")
         return value
+
+    def _extra(self, value: Any, lead: tuple[int, ...]) -> Tensor:
+        """What is privileged as float32; of any shape beyond the actors' axis where the author makes inputs of it."""
+        free = type(self.env).privileged_input is not Env.privileged_input
+        shaped = isinstance(value, Tensor) and value.shape[: len(lead)] == lead
+        if not shaped or not (free or value.dim() == len(lead) + 1):
+            found = tuple(value.shape) if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"
+            wanted = f"({', '.join(map(str, [*lead, 'k']))})" if lead else "(k,)"
+            raise ModelError(f"{self._name}.privileged gave {found}; expected a tensor of shape {wanted}")
+        return value.to(torch.float32)
 
     def _flag(self, what: str, value: Any) -> Tensor:
         if not isinstance(value, Tensor) or value.shape != ():

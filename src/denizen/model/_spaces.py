@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from denizen.errors import InputError
+from denizen.errors import InputError, ModelError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,3 +72,12 @@ class Box:
 
 
 Space = Discrete | Box
+
+
+def check_spaces(env: Any) -> None:
+    """Raise `ModelError` where an environment declares something else than spaces."""
+    name, acts, sees = type(env).__name__, env.action_space, env.observation_space
+    if not isinstance(acts, Space):
+        raise ModelError(f"{name} has action_space {acts!r}; expected dz.rl.Discrete(n) or dz.rl.Box(low, high, shape)")
+    if not isinstance(sees, Box):
+        raise ModelError(f"{name} has observation_space {sees!r}; expected dz.rl.Box(low, high, shape)")

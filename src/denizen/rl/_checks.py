@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from denizen.errors import InputError
 from denizen.model import Box, Env, FlatEnv, guard
+from denizen.model._spaces import check_spaces
 from denizen.rng import MAX_SEED
 
 if TYPE_CHECKING:
@@ -114,9 +115,13 @@ def _form(space: Any) -> tuple[Any, ...]:
 
 
 def check_env(env: Any, what: str) -> None:
-    """Raise `InputError` where this is no environment, such as a class in place of an object of it."""
+    """Raise `InputError` where this is no environment, such as a class in place of an object of it.
+
+    Raises `ModelError` where it declares no spaces.
+    """
     if not isinstance(env, Env):
         raise InputError(f"{what}: env is {named(env)}, expected a dz.Env, such as CartPole()")
+    check_spaces(env)
 
 
 def check_float32(policy: "ActorCritic", what: str) -> None:
