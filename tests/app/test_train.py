@@ -333,6 +333,14 @@ def test_seeds_that_were_not_begun_begin_at_a_resume(denizen, tmp_path, monkeypa
     assert "no life ended" not in out
 
 
+def test_a_training_that_was_killed_before_its_first_save_can_begin_anew(denizen, tmp_path):
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    (tmp_path / "run/log.txt").touch()
+    code, _, err = denizen("resume", "run")
+    assert (code, "before its first save" in err, "train into it anew" in err) == (2, True, True)
+    assert denizen(*SMALL, "--out", "run")[0] == 0
+
+
 def test_states_whose_manifest_was_lost_are_not_removed(denizen, tmp_path):
     denizen(*SMALL, "--seeds", "2", "--out", "runs")
     (tmp_path / "runs/seed-1/manifest.json").unlink()

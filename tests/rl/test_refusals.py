@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen.errors import InputError, ModelError
+from denizen.errors import DataError, InputError, ModelError, StorageError
 from denizen.rl._evaluate import play, saliency
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.pendulum import Pendulum
@@ -301,6 +301,38 @@ def test_a_training_can_be_resumed_from_its_first_moment(tmp_path, monkeypatch):
     again = dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (4,), seed=2), SMALL, progress=False)
     for mine, its in zip(whole.policy.parameters(), again.policy.parameters(), strict=True):
         assert torch.equal(mine, its)
+
+
+@pytest.mark.parametrize("value", [object(), {"b": {1, 2}}, torch.zeros(2)])
+def test_settings_that_no_manifest_can_keep_leave_no_folder(tmp_path, value):
+    with pytest.raises(InputError, match=r"settings\['a'\] = .*: expected a JSON value"):
+        dz.train(POLE, SMALL_POLICY, SMALL, 32, folder=tmp_path / "run", settings={"a": value}, **QUIET)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_a_training_that_ended_before_its_first_save_is_free(tmp_path, monkeypatch):
+    folder = tmp_path / "seed-1"
+    with monkeypatch.context() as patched:
+        patched.setattr("denizen.rl._training_folder.TrainingFolder._commit", lambda self, changes: 1 / 0)  # a kill
+        with pytest.raises(ZeroDivisionError):
+            dz.train(POLE, dz.rl.mlp(POLE, (4,)), SMALL, 64, folder=folder, **QUIET)
+    assert sorted(entry.name for entry in folder.iterdir()) == ["checkpoints", "log.txt"]
+    with pytest.raises(DataError, match=r"ended before its first save.*train into it anew"):
+        dz.rl.resume(folder, POLE, dz.rl.mlp(POLE, (4,)), SMALL, progress=False)
+    dz.rl.train_seeds(POLE, lambda seed: dz.rl.mlp(POLE, (4,)), SMALL, 64, seeds=[1], folder=tmp_path, **QUIET)
+    assert len((folder / "log.txt").read_text().splitlines()) == 1  # nothing of the one before
+    with pytest.raises(StorageError, match="not empty"):
+        dz.train(POLE, dz.rl.mlp(POLE, (4,)), SMALL, 64, folder=folder, **QUIET)
+
+
+@pytest.mark.parametrize("file", ["mine.txt", "checkpoints/update-00000007.safetensors", "metrics.jsonl"])
+def test_a_folder_with_anything_else_in_it_is_not_free(tmp_path, file):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "log.txt").touch()
+    (tmp_path / file).touch()
+    with pytest.raises(StorageError, match="not empty"):
+        dz.train(POLE, SMALL_POLICY, SMALL, 64, folder=tmp_path, **QUIET)
+    assert (tmp_path / file).exists()
 
 
 class Shifts(dz.Env):

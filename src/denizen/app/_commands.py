@@ -58,8 +58,10 @@ def run_model(config: RunConfig, console: Console) -> None:
 
 def resume(command: Resume, console: Console) -> None:
     """`denizen resume`."""
+    from denizen.rl._training_folder import unsaved
+
     dotgat = _trained.is_dotgat(command.run)
-    if dotgat or _trained.is_training(command.run):
+    if dotgat or _trained.is_training(command.run) or unsaved(command.run):
         if command.steps is not None:
             raise ConfigError("--steps: a training has its number of steps, which its schedules go by; leave it out")
         if dotgat:

@@ -129,7 +129,6 @@ def trained(settings: dict[str, Any], seed: int, folder: Path, *, device: str | 
         **given: what else `dz.train` takes.
     """
     from denizen.app._build import build
-    from denizen.app._trained import clear_unsaved
     from denizen.rl import resume, train
     from denizen.rl._training_folder import read_manifest
 
@@ -140,7 +139,6 @@ def trained(settings: dict[str, Any], seed: int, folder: Path, *, device: str | 
     if known is not None and known["checkpoint"] is not None:
         resume(folder, made.env, made.policy, made.algorithm, device=device, params=made.params, progress=show)
         return
-    clear_unsaved(folder)
     train(
         made.env, made.policy, made.algorithm, made.steps, seed=seed, device=device, folder=folder, progress=show,
         settings=settings, params=made.params, **given,

@@ -197,13 +197,13 @@ def run(command: Train, device: str | None, console: "Console") -> int:
     from rich.markup import escape
 
     from denizen.rl import _processes
-    from denizen.run._folder import check_free
+    from denizen.rl._training_folder import check_new
 
     settings = _checked(command)
     root = Path(command.out or f"runs/{command.world_name}-{command.algo}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
     if command.seeds > 1 and _processes.rank() == 0:  # all of them, before the first takes its hours
         for seed in range(command.seed, command.seed + command.seeds):
-            check_free(root / f"seed-{seed}")
+            check_new(root / f"seed-{seed}")
     made = build(settings, command.seed)
     given: dict[str, Any] = {
         "compile": True if command.compile else False if command.no_compile else None, "device": device,

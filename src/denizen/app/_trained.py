@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,9 @@ def _head(file: Path) -> str:
 
 def folders(path: Path) -> list[Path]:
     """The folder itself, or those of several seeds within it."""
-    if (path / "manifest.json").exists():
+    from denizen.rl._training_folder import unsaved
+
+    if (path / "manifest.json").exists() or unsaved(path):  # of the latter reading its manifest tells
         return [path]
     found = sorted(path.glob("seed-*/manifest.json"), key=lambda file: int(file.parent.name.removeprefix("seed-") or 0))
     if not found:
@@ -149,7 +150,6 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
         for seed in _not_begun(found) if found != [path] else ():  # of several within the folder
             settings = manifest["settings"]
             made, folder = build(settings, seed), path / f"seed-{seed}"
-            clear_unsaved(folder)
             console.print(f"{folder}: begins")
             patience = manifest["patience"] and Patience(**manifest["patience"])
             results.append(train(
@@ -170,17 +170,6 @@ def _not_begun(found: Sequence[Path]) -> list[int]:
     first, count = (read_manifest(found[0])["settings"] or {}).get("seeds", (0, 1))
     begun = {folder.name for folder in found}
     return [] if count == 1 else [seed for seed in range(first, first + count) if f"seed-{seed}" not in begun]
-
-
-def clear_unsaved(folder: Path) -> None:
-    """Remove what a training left that was killed before its folder was made in full."""
-    from denizen.rl import _processes as processes
-
-    began = (folder / "log.txt").exists() and not (folder / "manifest.json").exists()
-    states = (folder / "checkpoints").glob("*.safetensors")
-    # States of later updates are worth hours: a manifest was there, and somebody may find it again.
-    if processes.rank() == 0 and began and all(file.name.endswith("-00000000.safetensors") for file in states):
-        shutil.rmtree(folder)
 
 
 def show(path: Path, console: Any) -> None:

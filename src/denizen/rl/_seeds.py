@@ -18,8 +18,8 @@ from denizen.rl._patience import Patience
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
 from denizen.rl._train import Trained, new_loop
+from denizen.rl._training_folder import check_new
 from denizen.rng import MAX_SEED
-from denizen.run._folder import check_free
 
 AT_ONCE = 16  # torch has 32 streams, which others use as well
 
@@ -80,7 +80,7 @@ def train_seeds(
     folders = [None if folder is None else Path(folder) / f"seed-{seed}" for seed in seeds]
     for one in folders:  # all of them before any is made
         if one is not None:
-            check_free(one)
+            check_new(one)
     loops = [
         new_loop(
             env, made, algorithm, total_steps, seed=seed, device=device, folder=kept, validate_every=validate_every,

@@ -13,6 +13,7 @@ leaves the previous save or this one.
 import contextlib
 import dataclasses
 import json
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ FORMAT = "denizen training 1"
 NAME, METRICS = "manifest.json", "metrics.jsonl"
 SECONDS = 20.0  # between saves, at least
 SHARE = 0.02  # of a training's time that saving may take
+_BEGUN = ("checkpoints", "log.txt")  # what there is of a folder before its first save
 LARGEST = 1 << 26  # bytes of a manifest
 
 
@@ -55,7 +57,7 @@ class TrainingFolder:
         """Make the folder.
 
         Args:
-            path: must not exist yet, or be empty.
+            path: must not exist yet, be empty, or hold what a training left that was killed before its first save.
             what: facts that fix the training; JSON values.
             settings: of the command line, where it began the training.
 
@@ -63,8 +65,9 @@ class TrainingFolder:
             StorageError: the folder holds something already, or cannot be written.
         """
         path = Path(path)
-        check_free(path)
+        check_new(path)
         try:
+            _clear_unsaved(path)
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"run folder {path} cannot be written: {error.strerror or error}") from error
@@ -183,6 +186,31 @@ class TrainingFolder:
             file.write(f"{now()} {text}\n")
 
 
+def unsaved(path: Path) -> bool:
+    """Whether a folder holds what a training leaves that ended before its first save, and nothing beside."""
+    try:
+        held = {entry.name for entry in path.iterdir()}
+        states = [file.name for file in (path / "checkpoints").iterdir()] if "checkpoints" in held else []
+    except OSError:
+        return False
+    known = all(name in (*_BEGUN, ".lock") or name.endswith(TEMPORARY) for name in held)
+    # States of later updates are worth hours: a manifest was there, and somebody may find it again.
+    first = all(name.endswith(("-00000000.safetensors", TEMPORARY)) for name in states)
+    return known and first and any(name in held for name in _BEGUN)
+
+
+def check_new(path: Path) -> None:
+    """Raise `StorageError` where a training cannot begin in a folder."""
+    if not unsaved(path):
+        check_free(path)
+
+
+def _clear_unsaved(path: Path) -> None:
+    if unsaved(path):
+        for entry in path.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
 def create_together(
     folder: Path | str, facts: dict[str, Any], settings: Mapping[str, Any] | None, device: torch.device
 ) -> TrainingFolder | None:
@@ -218,6 +246,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
             raise DataError(f"{file} is too large for a manifest")
         manifest = json.loads(file.read_bytes())
     except OSError as error:
+        if unsaved(path):
+            raise DataError(
+                f"{path} holds a training that ended before its first save, so there is nothing in it to go on with; "
+                f"train into it anew, as into an empty folder"
+            ) from error
         raise DataError(f"{path} is no run folder: {file.name} cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise DataError(f"{file} is damaged: {error}") from error
