@@ -34,6 +34,14 @@ def test_a_training_is_kept_shown_evaluated_and_compared(denizen, tmp_path):
     code, out, _ = denizen("show", "one")
     assert code == 0
     assert "cartpole, 8 updates, seed 0, finished" in out
+    for words, told in (
+        (["--worlds", "0"], "--worlds 0: expected a whole number, at least 1"),
+        (["--steps", "0"], "--steps 0: expected"),
+        (["--seed", "-1"], "--seed -1: expected a whole number, at least 0"),
+        (["--world", "length=3"], "--world length=3: CartPole: unknown option 'length'"),
+    ):
+        code, _, err = denizen("evaluate", "one", *words)
+        assert (code, told in " ".join(err.split())) == (2, True), err
     code, out, _ = denizen("evaluate", "one", "--worlds", "8", "--steps", "20", "--json", "told.json", "--best")
     assert code == 0
     assert json.loads((tmp_path / "told.json").read_text())[0]["run"] == "one"
@@ -83,7 +91,7 @@ def test_an_interrupted_training_is_resumed(denizen, tmp_path, monkeypatch):
 
 def test_a_file_gives_what_flags_leave_open(denizen, tmp_path):
     (tmp_path / "pole.toml").write_text(
-        'world_name = "cartpole"\nsteps = 256\nseed = 3\n'
+        'world_name = "cartpole"\nsteps = 2.56e2\nseed = 3\n'
         "[set]\nnum_envs = 4\nnum_steps = 16\n[policy]\nhidden = [8, 8]\n"
     )
     assert denizen("train", "--config", "pole.toml", "--set", "num_envs=8", "--out", "run")[0] == 0
@@ -104,8 +112,16 @@ def test_a_file_gives_what_flags_leave_open(denizen, tmp_path):
         (["train", "cartpole", "--set", "gamma=2"], "expected a number from 0 to 1"),
         (["train", "cartpole", "--policy", "head=big"], "expected popart or plain"),
         (["train", "cartpole", "--policy", "hidden=a"], "widths with commas"),
-        (["train", "cartpole", "--world", "size=3"], "--world size=3"),
+        (["train", "cartpole", "--world", "size=3"], "--world size=3: CartPole: unknown option 'size'; valid: (none)"),
+        (["train", "cartpole", "--mode", "x"], "--world mode=x: CartPole: unknown option 'mode'"),
+        (["train", "catch", "--world", "row=3"], "did you mean 'rows'? valid: columns, rows"),
+        (["train", "fruits", "--world", "spawn=1"], "fruits: unknown option 'spawn'; did you mean 'spawn_prob'?"),
+        (["train", "control", "--world", "shot=3"], "control: unknown option 'shot'; did you mean 'shots'?"),
         (["train", "cartpole", "--steps", "lots"], "--steps lots"),
+        (["train", "cartpole", "--steps", "1.5e0"], "--steps 1.5e0"),
+        (["train", "cartpole", "--steps", "infk"], "--steps infk"),
+        (["train", "cartpole", "--steps", "0"], "--steps 0: expected at least 1"),
+        (["train", "cartpole", "--out", ""], "--out is empty; leave it out, or give a value"),
         (["train", "cartpole", "--compile", "--no-compile"], "one of the two"),
         (["train", "foraging", "--mode", "proxy", "--world", "mode=proxy"], "one of the two"),
         (["train", "foraging", "--mode", "prox"], "did you mean 'proxy'"),
@@ -198,8 +214,18 @@ def test_values_are_read_by_type():
             fill(PPO, wrong, "--set")
     with pytest.raises(ConfigError, match="given twice"):
         pairs([["a=1", "a=2"]], "--set")
+    for text in ("1.0", "1.5e0", "1e400", "1e-3", "infk", "nan"):
+        with pytest.raises(ConfigError):
+            fill(PPO, {"num_envs": text}, "--set")
     assert [guess(text) for text in ("3", "2.5", "true", "none", "proxy", 4)] == [3, 2.5, True, None, "proxy", 4]
-    assert [whole(text) for text in ("12", "1_000", "1.5k", "2M")] == [12, 1000, 1500, 2_000_000]
+    assert [whole(text) for text in ("12", "1_000", "1.5k", "2M", "1e3", "1.5E+3")] == [
+        12,
+        1000,
+        1500,
+        2_000_000,
+        1000,
+        1500,
+    ]
     with contextlib.suppress(ValueError):
         whole("1.23456k")
         raise AssertionError

@@ -69,6 +69,8 @@ def build(settings: Mapping[str, Any], seed: int) -> Made:
         raise ConfigError(
             f"--steps {settings['steps']}: expected a whole number such as 500000, 500k or 50M"
         ) from error
+    if steps < 1:
+        raise ConfigError(f"--steps {settings['steps']}: expected at least 1, such as 500000, 500k or 50M")
     return Made(env, policy, algorithm, steps, params, validation)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from denizen.app._train import Pairs
-from denizen.errors import InputError
+from denizen.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,6 +61,7 @@ examples:
         from denizen.rl import evaluate
         from denizen.rl._evaluate import t975
 
+        self._check()
         table = Table("training", "return", "95 % interval", "lives", "unfinished", box=None)
         foragers = Table(*FORAGED, box=None)
         told: list[dict[str, Any]] = []
@@ -98,6 +99,13 @@ examples:
         if self.quiet:
             print(sum(means) / len(means))
         return 0
+
+    def _check(self) -> None:
+        """Raise `ConfigError` where a number is none that it can be, by the name of its flag."""
+        for name, least in (("worlds", 1), ("steps", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"--{name} {value}: expected a whole number, at least {least}")
 
     def _foraged(self, saved: Any, table: Any) -> dict[str, float]:
         """How a forager fares where it can die, whatever it was paid for; adds a row to the table."""

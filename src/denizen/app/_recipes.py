@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from denizen.errors import ConfigError, nearest
+from denizen.errors import ConfigError, InputError, nearest
 
 CLEANRL = {"num_envs": 4, "num_steps": 128}  # CleanRL's ppo.py, which are PPO's defaults otherwise
 MINATAR = {"num_envs": 64, "num_steps": 128, "minibatches": 8, "learning_rate": "5e-3:0"}  # PureJaxRL's for MinAtar
@@ -49,9 +49,17 @@ class Recipe:
         """
         make: Callable[..., Any] = getattr(import_module(f"denizen.zoo.{self.module}"), self.env)
         try:
+            if isinstance(make, type):  # functions that make a world look at its options themselves
+                _check_options(make, options)
             return make(**options)
-        except TypeError as error:
+        except (TypeError, InputError) as error:
             raise ConfigError(f"--world {' '.join(f'{n}={v}' for n, v in options.items())}: {error}") from error
+
+
+def _check_options(env: Any, options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name not in env.field_names:
+            raise InputError(f"{env.__name__}: unknown option {name!r}; {nearest(name, env.field_names)}")
 
 
 RELU = {"activation": "relu"}

@@ -1,6 +1,8 @@
 """NAME=VALUE pairs of the command line as fields of a frozen dataclass, checked by name and type."""
 
 import dataclasses
+import math
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,6 +11,9 @@ from denizen.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from denizen.rl import Linear
+
+
+_SCIENTIFIC = re.compile(r"\d+(\.\d+)?[eE]\+?\d{1,2}")  # such as 1e3 and 1.5e6
 
 
 def pairs(groups: Sequence[Sequence[str]], flag: str) -> dict[str, str]:
@@ -74,10 +79,13 @@ def schedule(value: Any) -> "Linear | None":
 
 
 def whole(text: str) -> int:
-    """A whole number, such as 5000, 500k, 1.5M or 2G; raises `ValueError`."""
+    """A whole number, such as 5000, 500k, 1.5M, 2G or 1e3; raises `ValueError`."""
     factor = {"k": 1_000, "M": 1_000_000, "G": 1_000_000_000}.get(text[-1:], 1)
-    number = float(text[:-1]) * factor if factor > 1 else int(text.replace("_", ""))
-    if number != int(number):
+    if factor > 1:
+        number = float(text[:-1]) * factor
+    else:  # 1.0 is a number of another kind, which options of worlds tell apart
+        number = float(text) if _SCIENTIFIC.fullmatch(text) else int(text.replace("_", ""))
+    if not math.isfinite(number) or number != int(number):
         raise ValueError(text)
     return int(number)
 

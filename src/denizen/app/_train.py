@@ -138,7 +138,9 @@ def from_file(path: Path) -> Train:
                 raise ConfigError(f"{where}: {key} is {value!r}, expected a table [{key}]")
             values[name] = (tuple(f"{n}={text_of(v, f'{where}: {key}.{n}')}" for n, v in value.items()),)
         else:
-            given = str(value) if name == "steps" and isinstance(value, int | float) else value
+            given = value
+            if name == "steps" and isinstance(value, int | float):
+                given = f"{value:.0f}" if value % 1 == 0 and not isinstance(value, bool) else str(value)  # also 1e6
             values[name] = value_of(given, hints[name], f"{where}: {key}")
     if values.get("compile") is False:  # one key for the two flags
         values["no_compile"] = True
@@ -232,6 +234,8 @@ def _checked(command: Train) -> dict[str, Any]:
     """The settings of a command; raises `ConfigError` where flags do not go together."""
     if not command.world_name:
         raise ConfigError("which world? for example: denizen train cartpole")
+    if command.out == "":  # such as "$RUN" of a shell that knows no RUN
+        raise ConfigError("--out is empty; leave it out, or give a value")
     if command.compile and command.no_compile:
         raise ConfigError("--compile and --no-compile: give one of the two")
     if command.seeds < 1:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import InputError
+from denizen.errors import InputError, nearest
 from denizen.population import Population, synthetic
 from denizen.zoo.covid.config import covid
 
@@ -24,10 +24,14 @@ def control(
         **params: `closure_effect`, `closure_cost`, `campaign_cost`, `shots`.
 
     Raises:
-        InputError: a value that does not fit.
+        InputError: an unknown option, or a value that does not fit.
     """
     from denizen.zoo.control.model import EpidemicControl
 
+    for name in params:
+        if name not in EpidemicControl.params:
+            known = nearest(name, ("population", "size", "weeks", *EpidemicControl.params))
+            raise InputError(f"control: unknown option {name!r}; {known}")
     if not isinstance(weeks, int) or isinstance(weeks, bool) or weeks < 1:
         raise InputError(f"control: weeks={weeks!r}, expected a whole number, at least 1")
     people = population if population is not None else synthetic(size=size)

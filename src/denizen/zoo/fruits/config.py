@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from denizen.errors import InputError, nearest
 from denizen.zoo.fruits.model import Fruits, original_reward
 
 ORIGINAL_STARTS = tuple(range(1, 18))
@@ -12,7 +13,13 @@ def fruits(**options: Any) -> Fruits:
 
     Args:
         **options: fields of `Fruits`.
+
+    Raises:
+        InputError: for an unknown option.
     """
+    for name in options:
+        if name not in Fruits.field_names:
+            raise InputError(f"fruits: unknown option {name!r}; {nearest(name, Fruits.field_names)}")
     return Fruits(**options)
 
 
