@@ -222,6 +222,7 @@ def test_arguments_of_another_kind_are_named_in_train(algorithm, given, told):
     ("use", "told"),
     [
         (lambda: dz.rl.resume("nowhere", POLE, SMALL_POLICY, "ppo"), "resume: algorithm is str"),
+        (lambda: dz.rl.resume(3, POLE, SMALL_POLICY, SMALL), "resume: folder=3"),
         (lambda: dz.rl.evaluate(POLE, "p"), "evaluate: policy is str, expected a dz.rl.ActorCritic"),
         (lambda: dz.rl.evaluate(POLE, dz.rl.mlp(POLE, (4,)).half()), "evaluate: the policy's .* is torch.float16"),
         (lambda: dz.rl.train_seeds(POLE, SMALL_POLICY, SMALL, 32, seeds=[1]), "policy is ActorCritic, expected a func"),

@@ -127,7 +127,7 @@ def check_env(env: Any, what: str) -> None:
 def check_float32(policy: "ActorCritic", what: str) -> None:
     """Raise `InputError` where what a policy learns, or acts by, is no float32."""
     for name, parameter in policy.named_parameters():
-        used = parameter.requires_grad or parameter is policy.actor.weight
+        used = parameter.requires_grad or parameter is getattr(policy.actor, "weight", None)
         if used and parameter.dtype != torch.float32:
             raise InputError(
                 f"{what}: the policy's {name} is {parameter.dtype}, expected torch.float32, since observations are; "

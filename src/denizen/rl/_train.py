@@ -170,6 +170,8 @@ def resume(
         InputError: environment, policy or algorithm differ from those of the training.
     """
     _check_algorithm(algorithm, "resume")
+    if not isinstance(folder, str | Path):
+        raise InputError(f"resume: folder={folder!r}, expected the path of a training")
     kept = TrainingFolder.open(folder)
     known = kept.manifest
     if device is None and (known["device"] == "cpu" or torch.cuda.is_available()):
