@@ -9,6 +9,7 @@ from torch import nn
 import denizen as dz
 from denizen.errors import DataError, InputError, ModelError, StorageError
 from denizen.rl._evaluate import play, saliency
+from denizen.rl._training_folder import TrainingFolder
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.pendulum import Pendulum
 from denizen.zoo.probes import Action, Continuous
@@ -334,6 +335,13 @@ def test_a_folder_with_anything_else_in_it_is_not_free(tmp_path, file):
     with pytest.raises(StorageError, match="not empty"):
         dz.train(POLE, SMALL_POLICY, SMALL, 64, folder=tmp_path, **QUIET)
     assert (tmp_path / file).exists()
+
+
+def test_a_folder_of_a_training_that_has_yet_to_save_is_not_free(tmp_path):
+    begun = TrainingFolder.create(tmp_path / "run", {}, None)
+    with begun.session(), pytest.raises(StorageError, match="not empty"):
+        dz.train(POLE, SMALL_POLICY, SMALL, 64, folder=tmp_path / "run", **QUIET)
+    assert begun.path.joinpath("log.txt").exists()
 
 
 class Shifts(dz.Env):

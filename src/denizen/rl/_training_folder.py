@@ -26,7 +26,7 @@ from torch import Tensor
 
 from denizen.errors import DataError, StorageError
 from denizen.rl import _processes as processes
-from denizen.run._atomic import TEMPORARY, locked, uninterrupted, write_atomic
+from denizen.run._atomic import TEMPORARY, is_locked, locked, uninterrupted, write_atomic
 from denizen.run._facts import commit, now, versions
 from denizen.run._files import content, write
 from denizen.run._folder import check_free
@@ -188,6 +188,8 @@ class TrainingFolder:
 
 def unsaved(path: Path) -> bool:
     """Whether a folder holds what a training leaves that ended before its first save, and nothing beside."""
+    if is_locked(path):  # it goes on
+        return False
     try:
         held = {entry.name for entry in path.iterdir()}
         states = [file.name for file in (path / "checkpoints").iterdir()] if "checkpoints" in held else []
