@@ -26,6 +26,11 @@ def test_flags_are_no_numbers():
         def action_mask(self, now):
             return torch.tensor([0.9, 0.0])
 
+    class Listed(CartPole):
+        def action_mask(self, now):
+            return [True, False]
+
+    refused(Listed(), r"Listed\.action_mask gave list \[True, False\]; expected \(2,\)")
     refused(Slow(), r"Slow\.terminated gave torch\.float32; expected bool, such as a comparison gives")
     refused(Cut(), r"Cut\.truncated gave torch\.float32")
     refused(Masked(), r"Masked\.action_mask gave torch\.float32")

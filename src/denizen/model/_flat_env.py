@@ -125,13 +125,11 @@ class FlatEnv(FlatWorld):
             found = tuple(observation.shape) if isinstance(observation, Tensor) else type(observation).__name__
             raise ModelError(f"{self._name}.observe gave {found}, its observation_space has {(*lead, *space.shape)}")
         mask, privileged, acting = env.action_mask(now), env.privileged(now), env.acting(now)
-        if mask is not None and mask.shape != (*lead, getattr(env.action_space, "n", -1)):
+        if mask is not None and getattr(mask, "shape", None) != (*lead, getattr(env.action_space, "n", -1)):
             wanted = (*lead, getattr(env.action_space, "n", "a Discrete action_space"))
-            raise ModelError(f"{self._name}.action_mask gave {tuple(mask.shape)}; expected {wanted}")
-        if acting is not None and (env.num_actors is None or acting.shape != lead):
-            raise ModelError(
-                f"{self._name}.acting gave {tuple(acting.shape)}; expected one flag for each of num_actors"
-            )
+            raise ModelError(f"{self._name}.action_mask gave {_shown(mask)}; expected {wanted}")
+        if acting is not None and (env.num_actors is None or getattr(acting, "shape", None) != lead):
+            raise ModelError(f"{self._name}.acting gave {_shown(acting)}; expected one flag for each of num_actors")
         return Look(
             observation.to(space.dtype),
             None if mask is None else self._bools("action_mask", mask),
@@ -152,8 +150,7 @@ class FlatEnv(FlatWorld):
     def _number(self, what: str, value: Any) -> Tensor:
         wanted = () if self.env.num_actors is None else (self.env.num_actors,)
         if not isinstance(value, Tensor) or value.shape != wanted:
-            found = tuple(value.shape) if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"
-            raise ModelError(f"{self._name}.{what} gave {found}; expected a tensor of shape {wanted}")
+            raise ModelError(f"{self._name}.{what} gave {_shown(value)}; expected a tensor of shape {wanted}")
         return value
 
     def _extra(self, value: Any, lead: tuple[int, ...]) -> Tensor:
@@ -161,18 +158,22 @@ class FlatEnv(FlatWorld):
         free = type(self.env).privileged_input is not Env.privileged_input
         shaped = isinstance(value, Tensor) and value.shape[: len(lead)] == lead
         if not shaped or not (free or value.dim() == len(lead) + 1):
-            found = tuple(value.shape) if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"
             wanted = f"({', '.join(map(str, [*lead, 'k']))})" if lead else "(k,)"
-            raise ModelError(f"{self._name}.privileged gave {found}; expected a tensor of shape {wanted}")
+            raise ModelError(f"{self._name}.privileged gave {_shown(value)}; expected a tensor of shape {wanted}")
         return value.to(torch.float32)
 
     def _flag(self, what: str, value: Any) -> Tensor:
         if not isinstance(value, Tensor) or value.shape != ():
-            found = tuple(value.shape) if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"
-            raise ModelError(f"{self._name}.{what} gave {found}; expected one flag for the world, a tensor of shape ()")
+            raise ModelError(
+                f"{self._name}.{what} gave {_shown(value)}; expected one flag for the world, a tensor of shape ()"
+            )
         return self._bools(what, value)
 
     def _bools(self, what: str, value: Tensor) -> Tensor:
         if value.is_floating_point() or value.is_complex():
             raise ModelError(f"{self._name}.{what} gave {value.dtype}; expected bool, such as a comparison gives")
         return value.to(torch.bool)
+
+
+def _shown(value: Any) -> str:
+    return str(tuple(value.shape)) if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"

@@ -60,7 +60,8 @@ def simulate(
         relax: makes the run differentiable; see `denizen.relax`.
         precision: fields to store in 16 bits, computed with in float32, for example ``{"wealth": torch.bfloat16}``:
             curves are compared first (`denizen.run.check_precision`), which costs 32 worlds, and the run is refused
-            where one moves. Pass the result of that function to check once for many runs.
+            where one moves. Pass the result of that function to check once for many runs, and where
+            `params` are given.
         ids: int64 `[agents]` identities, for agents laid out in another order; default 0, 1, ….
         compile: True compiles the step, False never does, None does where the run is long enough to pay.
         progress: show a progress bar.
