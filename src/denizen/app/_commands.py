@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import datetime
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from denizen import run
 from denizen.app import _trained
 from denizen.app._cli import Resume, Show, resume_command
 from denizen.app._config import RunConfig, from_mapping
+from denizen.app._folders import run_folder
 from denizen.app._models import MODELS, entry, notes, settings, shown
 from denizen.app._source import Source, fits, found_again, source
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
@@ -37,8 +37,8 @@ def run_model(config: RunConfig, console: Console) -> None:
     config.check()
     chosen, pairs = entry(config.model), settings(config.model, config.pairs())
     config = _complete(config)
-    out = _folder(config)
-    check_free(out)
+    if config.out is not None:
+        check_free(Path(config.out))
     device = None if config.device == "auto" else config.device
     choose(device, "denizen run")  # one that is not there is refused before anything is read
     with console.status(f"reading {config.population or 'a random graph'} …"):
@@ -49,7 +49,8 @@ def run_model(config: RunConfig, console: Console) -> None:
             compile=True if config.compile else False if config.no_compile else None,
         )  # fmt: skip
     config = dataclasses.replace(config, device="cuda" if started.device.type == "cuda" else "cpu")
-    started.save(out, settings={"config": config.to_json(), "source": made.facts})
+    with run_folder(config.out, config.model) as out:
+        started.save(out, settings={"config": config.to_json(), "source": made.facts})
     steps = config.steps or 0
     _introduce(config, made, started, steps, console)
     _go(started, steps, console)
@@ -133,14 +134,6 @@ def _complete(config: RunConfig) -> RunConfig:
         population=config.population or chosen.population,
         steps=chosen.steps if config.steps is None else config.steps,
     )
-
-
-def _folder(config: RunConfig) -> Path:
-    if config.out is not None:
-        return Path(config.out)
-    stem = f"{config.model}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    names = (stem if k == 0 else f"{stem}-{k}" for k in range(1000))
-    return next(path for name in names if not (path := Path("runs") / name).exists())
 
 
 def _go(current: Run, steps: int, console: Console) -> None:

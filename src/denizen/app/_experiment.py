@@ -3,6 +3,7 @@
 `goodhart`: all modes of foraging trained, evaluated and written up. `learners` is in `_learners`.
 """
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from denizen.errors import ConfigError, nearest
+from denizen.errors import ConfigError, StorageError, nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,7 +69,6 @@ example:
     def __call__(self, console: "Console") -> int:
         """Train what is missing, evaluate what is missing, write the report."""
         from denizen.app._learners import Learners
-        from denizen.run._atomic import locked
 
         given = {n: v for n, v in DEFAULTS[self.name].items() if getattr(self, n) is None}
         command = dataclasses.replace(self, out=self.out or Path("runs") / self.name, **given)
@@ -77,8 +77,9 @@ example:
                 raise ConfigError(f"--{name} {getattr(command, name)}: expected a whole number, at least 1")
         assert command.out is not None
         experiment = Learners(command) if self.name == "learners" else Goodhart(command)
-        begin(command.out, experiment.facts())
-        with locked(command.out):  # what a killed one left is removed
+        begun(command.out, experiment.facts())
+        with _held(command.out):
+            begin(command.out, experiment.facts())
             try:
                 page = experiment.run(console)
             except KeyboardInterrupt as stop:
@@ -90,31 +91,63 @@ example:
         return 0
 
 
+@contextlib.contextmanager
+def _held(out: Path) -> Iterator[None]:
+    """The folder of an experiment, made where it is missing and held while the block runs."""
+    from denizen.run._atomic import locked
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        opening = contextlib.ExitStack()
+        opening.enter_context(locked(out))
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"--out {out} cannot be written: {error.strerror or error}") from error
+    with opening:
+        yield
+
+
 def begin(out: Path, facts: dict[str, Any]) -> None:
-    """Keep what an experiment is, or make sure that it is the one in the folder.
+    """With the folder held: keep what an experiment is, or make sure that it is the one in the folder.
 
     Raises:
         ConfigError: the folder holds another one.
     """
     from denizen.run._atomic import write_atomic
 
+    if not begun(out, facts):
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomic(out / NAME, json.dumps(facts, indent=1).encode() + b"\n")
+
+
+def begun(out: Path, facts: dict[str, Any]) -> bool:
+    """Whether a folder holds this experiment; False where it holds none.
+
+    Raises:
+        ConfigError: it holds something else.
+    """
     file = out / NAME
-    begun = any(path.name not in (NAME, ".lock") for path in out.glob("*"))  # else a wrong flag had ended it at once
-    if begun and not file.exists():
+    try:
+        held = {path.name for path in out.iterdir()} if out.exists() else set()
+    except OSError as error:
+        raise ConfigError(f"--out {out} cannot be read: {error.strerror}") from error
+    if not held - {NAME, ".lock"}:  # a wrong flag had ended it at once
+        return False
+    if NAME not in held:
         raise ConfigError(f"{out} holds something else than an experiment; choose another --out")
-    if begun:
-        try:
-            known = json.loads(file.read_text())
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{file} cannot be read: {error}") from error
-        for name, value in facts.items():
-            if known.get(name) != value:
-                raise ConfigError(
-                    f"{out} holds an experiment with {name} {known.get(name)}, not {value}; choose another --out"
-                )
-        return
-    out.mkdir(parents=True, exist_ok=True)
-    write_atomic(file, json.dumps(facts, indent=1).encode() + b"\n")
+    try:
+        known = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
+    if not isinstance(known, dict):
+        raise ConfigError(f"{file} holds no experiment; choose another --out")
+    for name, value in facts.items():
+        if known.get(name) != value:
+            raise ConfigError(
+                f"{out} holds an experiment with {name} {known.get(name)}, not {value}; choose another --out"
+            )
+    return True
 
 
 def trained(settings: dict[str, Any], seed: int, folder: Path, *, device: str | None, show: bool, **given: Any) -> None:

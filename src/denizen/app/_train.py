@@ -1,7 +1,6 @@
 """`denizen train`: a policy in a world, by name."""
 
 import dataclasses
-import datetime
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -196,17 +195,27 @@ def settings_of(command: Train) -> dict[str, Any]:
 
 def run(command: Train, device: str | None, console: "Console") -> int:
     """Train as the command says."""
+    from denizen.app._folders import run_folder
+    from denizen.rl import _processes
+
+    settings = _checked(command)
+    made = build(settings, command.seed)
+    stem = f"{command.world_name}-{command.algo}"
+    with run_folder(command.out, stem, writes=_processes.rank() == 0) as root:
+        return _run_into(root, command, settings, made, device, console)
+
+
+def _run_into(
+    root: Path, command: Train, settings: dict[str, Any], made: Made, device: str | None, console: "Console"
+) -> int:
     from rich.markup import escape
 
     from denizen.rl import _processes
     from denizen.rl._training_folder import check_new
 
-    settings = _checked(command)
-    root = Path(command.out or f"runs/{command.world_name}-{command.algo}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
     if command.seeds > 1 and _processes.rank() == 0:  # all of them, before the first takes its hours
         for seed in range(command.seed, command.seed + command.seeds):
             check_new(root / f"seed-{seed}")
-    made = build(settings, command.seed)
     given: dict[str, Any] = {
         "compile": True if command.compile else False if command.no_compile else None, "device": device,
         "validate_every": command.validate_every, "validation": made.validation, "progress": not command.quiet,

@@ -1,7 +1,6 @@
 """`denizen train dotgat`: agent attention networks, from data to pictures."""
 
 import dataclasses
-import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -53,6 +52,8 @@ examples:
             return self._run(console, device)
 
     def _run(self, console: "Console", device: str | None) -> int:
+        from denizen.app._folders import run_folder
+        from denizen.rl._processes import rank
         from denizen.zoo import dotgat
 
         report = _reporter(console)
@@ -60,16 +61,16 @@ examples:
             if self.settings != Settings() or self.out is not None:
                 raise ConfigError("--resume goes on with the settings of its folder: leave other flags out")
             console.print(f"{self.resume}: going on", highlight=False)
-        out = self.resume or self.out or Path("runs") / f"dotgat-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-        try:
-            if self.resume is not None:
-                trained = dotgat.resume(out, device=device, report=report)
-            else:
-                trained = dotgat.train(self.settings, out, device=device, report=report)
-        except KeyboardInterrupt:
-            if not is_dotgat(out):
-                raise
-            raise Interrupted(out, Folder.open(out).manifest["epochs"]) from None
+        with run_folder(self.resume or self.out, "dotgat", writes=rank() == 0) as out:
+            try:
+                if self.resume is not None:
+                    trained = dotgat.resume(out, device=device, report=report)
+                else:
+                    trained = dotgat.train(self.settings, out, device=device, report=report)
+            except KeyboardInterrupt:
+                if not is_dotgat(out):
+                    raise
+                raise Interrupted(out, Folder.open(out).manifest["epochs"]) from None
         if trained.folder is not None:
             _tell(trained, console)
             if self.quiet:

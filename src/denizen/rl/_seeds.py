@@ -17,7 +17,7 @@ from denizen.rl._live import live_view
 from denizen.rl._patience import Patience
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
-from denizen.rl._train import Trained, new_loop
+from denizen.rl._train import Loop, Trained, new_loop
 from denizen.rl._training_folder import check_new
 from denizen.rng import MAX_SEED
 
@@ -81,17 +81,21 @@ def train_seeds(
     for one in folders:  # all of them before any is made
         if one is not None:
             check_new(one)
-    loops = [
-        new_loop(
-            env, made, algorithm, total_steps, seed=seed, device=device, folder=kept, validate_every=validate_every,
-            validation=validation, params=params, compile=compile, settings=settings, patience=patience,
-        )
-        for seed, made, kept in zip(seeds, policies, folders, strict=True)
-    ]  # fmt: skip
-    missing = len(seeds) * loops[0].training.num_updates * algorithm.samples
-    with live_view(missing, progress, f"{type(env).__name__}, {len(seeds)} seeds") as (advance, _):
-        return _in_turn([loop.going(compile, False) for loop in loops], loops[0].training.worlds.device,
-                        lambda: advance(algorithm.samples))  # fmt: skip
+    loops: list[Loop] = []
+    try:
+        for seed, made, kept in zip(seeds, policies, folders, strict=True):
+            loops.append(new_loop(
+                env, made, algorithm, total_steps, seed=seed, device=device, folder=kept, validate_every=validate_every,
+                validation=validation, params=params, compile=compile, settings=settings, patience=patience,
+            ))  # fmt: skip
+        missing = len(seeds) * loops[0].training.num_updates * algorithm.samples
+        with live_view(missing, progress, f"{type(env).__name__}, {len(seeds)} seeds") as (advance, _):
+            return _in_turn([loop.going(compile, False) for loop in loops], loops[0].training.worlds.device,
+                            lambda: advance(algorithm.samples))  # fmt: skip
+    finally:
+        for loop in loops:  # also those that had no turn
+            if loop.folder is not None:
+                loop.folder.release()
 
 
 def _in_turn(

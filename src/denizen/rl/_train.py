@@ -173,6 +173,18 @@ def resume(
     if not isinstance(folder, str | Path):
         raise InputError(f"resume: folder={folder!r}, expected the path of a training")
     kept = TrainingFolder.open(folder)
+    if processes.rank() == 0:
+        kept.hold()  # before anything is read of it: it may go on elsewhere
+    try:
+        return _resumed(kept, env, policy, algorithm, device, params, validation_env, sinks, progress)
+    finally:
+        kept.release()
+
+
+def _resumed(
+    kept: TrainingFolder, env: Env, policy: ActorCritic, algorithm: PPO | GRPO, device: torch.device | str | None,
+    params: dict[str, Any] | None, validation_env: Env | None, sinks: Sequence[Any], progress: bool,
+) -> Trained:  # fmt: skip
     known = kept.manifest
     if device is None and (known["device"] == "cpu" or torch.cuda.is_available()):
         device = known["device"]
@@ -184,7 +196,7 @@ def resume(
     told.update({name: difference(known.get(name, value), value) for name, value in given.items()})
     for name, found in told.items():
         if found:
-            raise InputError(f"resume: the {name} differs from that of the training in {folder}; {found}")
+            raise InputError(f"resume: the {name} differs from that of the training in {kept.path}; {found}")
     patience = Patience(**known["patience"]) if known.get("patience") else None
     validated = Validation.again(known, validation_env, training.worlds.env, policy)
     loop = Loop(training, kept, validated, sinks, patience)
@@ -256,16 +268,15 @@ class Loop:
 
     def going(self, compile: bool | None, progress: bool) -> Generator[None, None, Trained]:
         """The same, which stops once it is warmed up and after every update, so that several can take turns."""
-        training = self.training
-        if self.done == 0:
-            self._save("running")  # from here on a kill leaves something to resume
-        iteration = Iteration(training.algorithm, training, compile=compile)
-        if self.done < training.num_updates:
-            iteration.warm_up()
-        yield
-        began = time.perf_counter()
-        writes = processes.rank() == 0
+        training, writes = self.training, processes.rank() == 0
         with self.folder.session() if self.folder is not None and writes else contextlib.nullcontext():
+            if self.done == 0:
+                self._save("running")  # from here on a kill leaves something to resume
+            iteration = Iteration(training.algorithm, training, compile=compile)
+            if self.done < training.num_updates:
+                iteration.warm_up()
+            yield
+            began = time.perf_counter()
             try:
                 yield from self._updates(iteration, progress)
                 self._check()

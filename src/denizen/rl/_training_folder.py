@@ -26,7 +26,7 @@ from torch import Tensor
 
 from denizen.errors import DataError, StorageError
 from denizen.rl import _processes as processes
-from denizen.run._atomic import TEMPORARY, is_locked, locked, uninterrupted, write_atomic
+from denizen.run._atomic import TEMPORARY, Lock, is_locked, uninterrupted, write_atomic
 from denizen.run._facts import commit, now, versions
 from denizen.run._files import content, write
 from denizen.run._folder import check_free
@@ -50,11 +50,12 @@ class TrainingFolder:
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path, self.manifest = path, manifest
+        self._lock = Lock(path)
         self._saved, self._cost = time.monotonic(), 0.0
 
     @classmethod
     def create(cls, path: Path | str, what: Mapping[str, Any], settings: Mapping[str, Any] | None) -> "TrainingFolder":
-        """Make the folder.
+        """Make the folder, and hold its lock: see `session`.
 
         Args:
             path: must not exist yet, be empty, or hold what a training left that was killed before its first save.
@@ -66,19 +67,32 @@ class TrainingFolder:
         """
         path = Path(path)
         check_new(path)
-        try:
-            _clear_unsaved(path)
-            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"run folder {path} cannot be written: {error.strerror or error}") from error
         manifest = {
             "format": FORMAT, "status": "running", "error": None, "created": now(), "updated": now(), "updates": 0,
             **what, "settings": dict(settings) if settings else None, "versions": versions(), "commit": commit(),
             "checkpoint": None, "best": None,
         }  # fmt: skip
         folder = cls(path, manifest)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            folder._lock.take()  # before anything is removed or written: another training may begin in it right now
+            folder._clear()
+            (path / "checkpoints").mkdir(exist_ok=True)
+        except BaseException as error:
+            folder.release()
+            if isinstance(error, OSError) and not isinstance(error, StorageError):
+                raise StorageError(f"run folder {path} cannot be written: {error.strerror or error}") from error
+            raise
         folder.log("created")
         return folder
+
+    def _clear(self) -> None:
+        """With the lock held: remove what a training left that ended before its first save."""
+        if not _held_unsaved(self.path):
+            check_free(self.path)
+        for entry in self.path.iterdir():
+            if entry.name != ".lock":
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
     @classmethod
     def open(cls, path: Path | str) -> "TrainingFolder":
@@ -91,13 +105,34 @@ class TrainingFolder:
         manifest = read_manifest(path)
         return cls(path, manifest)
 
+    def hold(self) -> None:
+        """Hold the folder's lock from here on, and know what is safe in it by now.
+
+        Raises:
+            StorageError: another training holds it, or it cannot be written.
+        """
+        try:
+            self._lock.take()
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(f"run folder {self.path} cannot be written: {error.strerror or error}") from error
+        self.manifest = read_manifest(self.path)
+
+    def release(self) -> None:
+        """Let go of the folder's lock, where it is held."""
+        self._lock.release()
+
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """Hold the folder while the block runs; notes how it ended."""
-        with locked(self.path):
+        """Hold the folder while the block runs, as who made it does already."""
+        self._lock.take()
+        try:
             for left in (*self.path.glob(f".*{TEMPORARY}"), *self.path.glob(f"checkpoints/.*{TEMPORARY}")):
                 left.unlink(missing_ok=True)
             yield
+        finally:
+            self.release()
 
     def due(self) -> bool:
         """Whether enough time has passed since the last save."""
@@ -188,8 +223,11 @@ class TrainingFolder:
 
 def unsaved(path: Path) -> bool:
     """Whether a folder holds what a training leaves that ended before its first save, and nothing beside."""
-    if is_locked(path):  # it goes on
-        return False
+    return not is_locked(path) and _held_unsaved(path)  # what is locked goes on
+
+
+def _held_unsaved(path: Path) -> bool:
+    """The same of a folder that no other training holds."""
     try:
         held = {entry.name for entry in path.iterdir()}
         states = [file.name for file in (path / "checkpoints").iterdir()] if "checkpoints" in held else []
@@ -205,12 +243,6 @@ def check_new(path: Path) -> None:
     """Raise `StorageError` where a training cannot begin in a folder."""
     if not unsaved(path):
         check_free(path)
-
-
-def _clear_unsaved(path: Path) -> None:
-    if unsaved(path):
-        for entry in path.iterdir():
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def create_together(

@@ -57,31 +57,63 @@ def digest(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
+class Lock:
+    """A folder's lock; a killed process lets go of it by itself.
+
+    It is no property of the folder's files: `.lock` stays there for ever, since who removes a file on which another
+    process waits lets both of them in.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._descriptor: int | None = None
+
+    def take(self) -> None:
+        """Hold it from here on, also where it is held by this object already.
+
+        Raises:
+            StorageError: another run holds it.
+            OSError: what the system says.
+        """
+        if self._descriptor is not None:
+            return
+        try:
+            import fcntl
+        except ImportError:  # not on Windows: there two runs in one folder go unnoticed until manifests are compared
+            return
+        descriptor = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise StorageError(
+                f"run folder {self._folder}: another run is writing to it now; wait for it to end, or choose another "
+                f"folder"
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Let go of it, where it is held."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; a killed process lets go of it by itself.
+    """Hold the folder's lock while the block runs.
 
     Raises:
         StorageError: another run holds it.
     """
+    lock = Lock(folder)
+    lock.take()
     try:
-        import fcntl
-    except ImportError:  # not on Windows: there two runs in one folder go unnoticed until the manifest is compared
-        yield
-        return
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StorageError(
-                f"run folder {folder}: another run is writing to it now; wait for it to end, or choose another folder"
-            ) from None
-        except OSError:
-            pass  # a file system without locks
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
 def is_locked(folder: Path) -> bool:

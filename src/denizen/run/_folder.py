@@ -13,6 +13,7 @@ leaves the previous save or this one.
 
 import contextlib
 import dataclasses
+import itertools
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -44,6 +45,24 @@ def check_free(path: Path) -> None:
         raise StorageError(f"run folder {path} cannot be written: {error.strerror or error}") from error
     if taken:
         raise StorageError(f"run folder {path} is not empty; choose another folder, or resume the run in it")
+
+
+def new_folder(parent: Path, stem: str) -> Path:
+    """Make a folder that nobody else has, in however many processes at once: `stem`, else `stem-1`, `stem-2` and so on.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count():
+            path = parent / (f"{stem}-{number}" if number else stem)
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()  # fails where it is there: of several processes one gets it
+                return path
+    except OSError as error:
+        raise StorageError(_no_folder(parent / stem, error)) from error
+    raise AssertionError
 
 
 def _reason(error: OSError) -> str:
@@ -103,6 +122,7 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             with locked(path):
+                check_free(path)  # again: another run may just have been begun in it
                 return cls._create(path, run, settings, wanted, made)
         except BaseException as error:
             for what in made:  # so that another attempt finds the folder empty

@@ -14,7 +14,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from denizen.errors import DataError, InputError, StorageError, nearest
-from denizen.run._atomic import uninterrupted, write_atomic
+from denizen.run._atomic import Lock, uninterrupted, write_atomic
 from denizen.run._facts import commit, now, versions
 from denizen.run._files import content, write
 from denizen.run._folder import check_free
@@ -35,10 +35,11 @@ class Folder:
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path, self.manifest = path, manifest
+        self._lock = Lock(path)
 
     @classmethod
     def create(cls, path: Path, settings: Settings, facts: Mapping[str, Any]) -> "Folder":
-        """Make a folder that is not there or empty.
+        """Make a folder that is not there or empty, and hold its lock until `release`.
 
         Raises:
             StorageError: it holds something, or cannot be written.
@@ -49,12 +50,18 @@ class Folder:
             "settings": dataclasses.asdict(settings), "data": dict(facts), "metrics": [], "versions": versions(),
             "commit": commit(), "last": None, "best": None,
         }  # fmt: skip
+        folder = cls(path, manifest)
         try:
-            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-            folder = cls(path, manifest)
+            path.mkdir(parents=True, exist_ok=True)
+            folder._lock.take()
+            check_free(path)  # again: another training may just have been begun in it
+            (path / "checkpoints").mkdir(exist_ok=True)
             folder._commit({})
-        except OSError as error:
-            raise StorageError(f"run folder {path} cannot be written: {error.strerror or error}") from error
+        except BaseException as error:
+            folder.release()
+            if isinstance(error, OSError) and not isinstance(error, StorageError):
+                raise StorageError(f"run folder {path} cannot be written: {error.strerror or error}") from error
+            raise
         return folder
 
     @classmethod
@@ -64,15 +71,25 @@ class Folder:
         Raises:
             DataError: there is none, or its manifest is damaged.
         """
+        return cls(path, _read(path))
+
+    def hold(self) -> None:
+        """Hold the folder's lock until `release`, and know what is safe in it by now.
+
+        Raises:
+            StorageError: another training holds it, or it cannot be written.
+        """
         try:
-            manifest = json.loads((path / MANIFEST).read_bytes())
+            self._lock.take()
         except OSError as error:
-            raise DataError(f"{path} is no run folder: {MANIFEST} cannot be read ({error.strerror})") from error
-        except ValueError as error:
-            raise DataError(f"{path / MANIFEST} is damaged: {error}") from error
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise DataError(f"{path} holds no training of `denizen train dotgat`")
-        return cls(path, manifest)
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(f"run folder {self.path} cannot be written: {error.strerror or error}") from error
+        self.manifest = _read(self.path)
+
+    def release(self) -> None:
+        """Let go of the folder's lock, where it is held."""
+        self._lock.release()
 
     def settings(self) -> Settings:
         """What is trained."""
@@ -150,3 +167,15 @@ class Folder:
         manifest = {**self.manifest, **changes, "updated": now()}
         write_atomic(self.path / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
         self.manifest = manifest
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+    except OSError as error:
+        raise DataError(f"{path} is no run folder: {MANIFEST} cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise DataError(f"{path / MANIFEST} is damaged: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise DataError(f"{path} holds no training of `denizen train dotgat`")
+    return manifest

@@ -1,6 +1,5 @@
 """The training itself: epochs of prefetched batches, a cosine schedule, early stopping, saving and going on."""
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
@@ -12,7 +11,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from denizen.errors import InputError
-from denizen.run._atomic import locked
 from denizen.run._device import choose, make_current
 from denizen.tools import PrefetchLoader, windows
 from denizen.zoo.dotgat.config import Settings
@@ -88,9 +86,13 @@ def train(
     settings.check()
     data = draw(settings)
     training = _Training(settings, data, device)
-    if folder is not None and _rank() == 0:
-        training.folder = Folder.create(folder, settings, {**data.facts, **training.model.facts()})
-    return training.run(report)
+    if folder is None or _rank() > 0:
+        return training.run(report)
+    training.folder = Folder.create(folder, settings, {**data.facts, **training.model.facts()})
+    try:
+        return training.run(report)
+    finally:
+        training.folder.release()
 
 
 def resume(folder: Path, *, device: str | None = None, report: Report | None = None) -> Trained:
@@ -100,15 +102,20 @@ def resume(folder: Path, *, device: str | None = None, report: Report | None = N
         DataError: there is none, or it is damaged.
     """
     kept = Folder.open(folder)
-    training = _Training(kept.settings(), draw(kept.settings()), device)
-    training.metrics = list(kept.manifest["metrics"])
-    if kept.manifest["epochs"]:
-        training.load(kept.load("last"))
-    if kept.manifest["best"]:
-        training.best_weights = kept.load("best")
     if _rank() == 0:
-        training.folder = kept
-    return training.run(report)
+        kept.hold()  # before anything is read of it: it may go on elsewhere
+    try:
+        training = _Training(kept.settings(), draw(kept.settings()), device)
+        training.metrics = list(kept.manifest["metrics"])
+        if kept.manifest["epochs"]:
+            training.load(kept.load("last"))
+        if kept.manifest["best"]:
+            training.best_weights = kept.load("best")
+        if _rank() == 0:
+            training.folder = kept
+        return training.run(report)
+    finally:
+        kept.release()
 
 
 class _Training:
@@ -143,21 +150,21 @@ class _Training:
         self.best_weights = self._weights()
 
     def run(self, report: Report | None) -> Trained:
-        with contextlib.nullcontext() if self.folder is None else locked(self.folder.path):
-            while not (reason := self._ended()):
-                row = self._epoch()
-                better = self._score(row)
-                self.metrics.append(row)
-                if better:
-                    self.best_weights = self._weights()
-                if self.folder is not None:
-                    self.folder.save(self.epoch, row, self.tensors(), self.best_weights if better else None)
-                if report is not None:
-                    report(row)
-            self.model.load_state_dict(self.best_weights)
-            results = self._results()
+        """The epochs that are missing; whoever calls it holds the folder."""
+        while not (reason := self._ended()):
+            row = self._epoch()
+            better = self._score(row)
+            self.metrics.append(row)
+            if better:
+                self.best_weights = self._weights()
             if self.folder is not None:
-                self.folder.finish(reason, results)
+                self.folder.save(self.epoch, row, self.tensors(), self.best_weights if better else None)
+            if report is not None:
+                report(row)
+        self.model.load_state_dict(self.best_weights)
+        results = self._results()
+        if self.folder is not None:
+            self.folder.finish(reason, results)
         path = None if self.folder is None else self.folder.path
         return Trained(self.settings, self.model.cpu().eval(), self.metrics, results, reason, self.losses, path)
 

@@ -1,0 +1,164 @@
+"""Many processes at once: each gets a run folder of its own, and one folder is given to one of them."""
+
+import multiprocessing
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+
+import denizen as dz
+from denizen.app._experiment import Experiment, begin
+from denizen.app._folders import run_folder
+from denizen.errors import ConfigError, StorageError
+from denizen.rl._training_folder import TrainingFolder
+from denizen.run import _folder
+from denizen.run._atomic import Lock, locked
+from denizen.zoo.dotgat.config import Settings
+from denizen.zoo.dotgat.folder import Folder
+from denizen.zoo.sir import SIR
+
+PROCESSES, ROUNDS = 6, 8
+
+
+def at_once(work, folder, processes=PROCESSES):
+    """What `work(number)` gives in forked processes that start together, in a folder; none may die of anything else."""
+    forked = multiprocessing.get_context("fork")
+    begin_all, told = forked.Barrier(processes), forked.SimpleQueue()
+
+    def child(number):
+        os.chdir(folder)
+        begin_all.wait()
+        try:
+            told.put(work(number))
+        except BaseException as error:
+            told.put(error)
+        begin_all.wait()  # nobody lets go of a lock by ending before all have tried
+
+    children = [forked.Process(target=child, args=(number,)) for number in range(processes)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads; these children use none
+        for one in children:
+            one.start()
+    results = [told.get() for _ in children]
+    for one in children:
+        one.join()
+    return results
+
+
+@pytest.mark.parametrize("stem", ["sir", "cartpole-ppo", "dotgat", "ein [Lauf] ü"])
+def test_commands_of_one_second_get_folders_of_their_own(tmp_path, stem):
+    def made(number):
+        found = []
+        for _ in range(ROUNDS):
+            with run_folder(None, stem) as folder:
+                (folder / "mine").write_text(str(number))
+            found.append(str(folder))
+        return number, found
+
+    results = at_once(made, tmp_path)
+    assert not [one for one in results if isinstance(one, BaseException)]
+    names = [name for _, found in results for name in found]
+    assert len(set(names)) == len(names) == PROCESSES * ROUNDS
+    for number, found in results:
+        assert all((tmp_path / name / "mine").read_text() == str(number) for name in found)
+
+
+def test_a_command_that_writes_nothing_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError), run_folder(None, "sir") as folder, locked(folder):
+        raise ConfigError("two flags do not go together")
+    with run_folder(None, "sir", writes=False) as folder:
+        assert not folder.exists()
+    assert not any(Path("runs").iterdir())
+    Path("runs").rmdir()
+    Path("runs").write_text("no folder")
+    with pytest.raises(StorageError, match=r"run folder runs/sir-.* cannot be written"), run_folder(None, "sir"):
+        pass
+
+
+def training(path, number):
+    held = TrainingFolder.create(path, {"seed": number}, None)
+    held.log(f"process {number}")
+    return held
+
+
+def dotgat(path, number):
+    held = Folder.create(path, Settings(seed=number), {})
+    (path / "log.txt").write_text(f"process {number}")
+    return held
+
+
+def experiment(path, number):
+    path.mkdir(exist_ok=True)
+    lock = Lock(path)
+    lock.take()
+    begin(path, {"seed": number})
+    (path / "log.txt").write_text(f"process {number}")
+    return lock
+
+
+@pytest.mark.parametrize("create", [training, dotgat, experiment])
+def test_one_folder_is_given_to_one_of_many(tmp_path, create):
+    for turn in range(4):
+        path, kept = tmp_path / f"r{turn}", []
+
+        def work(number, path=path, kept=kept):
+            kept.append(create(path, number))
+            return number
+
+        results = at_once(work, tmp_path)
+        got = [one for one in results if isinstance(one, int)]
+        assert len(got) == 1, results
+        assert {type(one) for one in results if not isinstance(one, int)} == {StorageError}
+        assert f"process {got[0]}" in (path / "log.txt").read_text()  # nobody cleared it
+
+
+def test_a_training_that_has_not_saved_yet_is_not_cleared_by_another(tmp_path):
+    first = TrainingFolder.create(tmp_path / "r", {"seed": 0}, None)
+    (tmp_path / "r/checkpoints/first").write_text("mine")
+    with pytest.raises(StorageError, match="not empty"):
+        TrainingFolder.create(tmp_path / "r", {"seed": 1}, None)
+    assert (tmp_path / "r/checkpoints/first").exists()
+    (tmp_path / "r/checkpoints/first").unlink()
+    first.release()  # as a kill does
+    TrainingFolder.create(tmp_path / "r", {"seed": 1}, None).release()
+
+
+def test_a_run_that_was_just_begun_is_not_written_over(tmp_path, monkeypatch):
+    run = dz.simulate(SIR(dz.Graph.from_edges([0, 1], [1, 0])), 2, seed=0)
+    checks, real = [], _folder.check_free
+
+    def late(path):  # both have looked before either wrote
+        checks.append(path)
+        if len(checks) > 1:
+            real(path)
+
+    run.save(tmp_path / "r")
+    monkeypatch.setattr(_folder, "check_free", late)
+    with pytest.raises(StorageError, match="is not empty; choose another folder"):
+        _folder.RunFolder.create(tmp_path / "r", run)
+    assert dz.run.load(tmp_path / "r").steps == 2
+
+
+def test_two_experiments_in_one_folder_do_not_change_what_it_holds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("exp").mkdir()
+    with locked(Path("exp")):
+        begin(Path("exp"), {"steps": "300"})
+        with pytest.raises(StorageError, match="another run is writing"):
+            Experiment("learners", steps="400", out=Path("exp"))(None)
+    assert "300" in Path("exp/experiment.json").read_text()
+
+
+def test_a_training_is_resumed_once(tmp_path):
+    made = TrainingFolder.create(tmp_path / "r", {"seed": 0}, None)
+    made._commit({"updates": 3})
+    other = TrainingFolder.open(tmp_path / "r")
+    with pytest.raises(StorageError, match="another run is writing to it now"):
+        other.hold()
+    made._commit({"updates": 5})
+    made.release()
+    other.hold()  # what counts is what is there by now
+    assert other.manifest["updates"] == 5
+    other.release()
