@@ -210,6 +210,54 @@ def test_stages_and_histories_from_codes() -> None:
         assert soft.stage.is_("b").tolist() == [1.0, 0.0, 1.0]
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int64, torch.uint8])
+def test_levels_and_ages_of_their_own(dtype: torch.dtype) -> None:
+    """What `init` makes besides the declaration is stored as narrow, keeps its levels and is read back by them."""
+    codes, names = torch.tensor([1, 0, 5]).to(dtype), [f"level {k}" for k in range(6)]
+    state = formed(stage=Stage(codes, names), past=History(codes, 200))
+    assert (state.stage.value.dtype, state.past.value.dtype) == (torch.int8, torch.int16)
+    assert formed(past=History(codes, 125)).past.value.dtype == torch.int8
+    later = form(state.replace(stage=codes, past=codes), state, {}, Being, False)
+    assert later.stage.levels == tuple(names)
+    assert later.past.length == 200
+    assert later.stage.value.tolist() == later.past.value.tolist() == [1, 0, 5]
+    soft = formed(True, stage=Stage(codes, names), past=History(codes, 200))
+    assert soft.stage.value.shape == (3, 6)
+    assert soft.past.value.shape == (3, 201)
+    beyond = torch.tensor([0, 256, 2**16])
+    found = [label for label, bad in faults(formed(stage=Stage(beyond, names), past=History(beyond, 200))) if bad]
+    assert found == ["Being.stage (stage)", "Being.past (history)"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"stage": Stage(torch.zeros(3).int(), tuple(map(str, range(128))))},
+            "stage has 128 levels, expected 1 to 127",
+        ),
+        ({"stage": Stage(torch.zeros(3).int(), ())}, "stage has 0 levels"),
+        ({"stage": Stage(torch.zeros(3).int(), ("a", 2))}, "expected 1 to 127 names"),
+        ({"stage": Stage(torch.zeros(3).int(), ("a", "b", "a"))}, "two levels called 'a'"),
+        ({"stage": Stage(torch.zeros(3, 2).int(), ("a", "b"))}, r"stage has shape \(3, 2\), expected 1 axis: agents"),
+        ({"stage": Stage([0, 1, 2], ("a", "b"))}, r"stage is list \[0, 1, 2\], expected a tensor"),
+        ({"stage": Stage(torch.ones(3), ("a", "b"))}, r"float32 values of shape \(3,\), which are no codes"),
+        ({"stage": Stage(torch.ones(3, 3), ("a", "b"))}, r"float32 values of shape \(3, 3\), which are no codes"),
+        ({"past": History(torch.zeros(3, 2).int(), 4)}, r"past has shape \(3, 2\), expected 1 axis: agents"),
+    ],
+)
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_levels_and_ages_that_cannot_be_meant(changes: dict[str, Any], words: str, relaxed: bool) -> None:
+    with pytest.raises(ModelError, match=words):
+        formed(relaxed, **changes)
+
+
+@pytest.mark.parametrize("length", [0, -1, 32001])
+def test_lengths_that_cannot_be_meant(length: int) -> None:
+    with pytest.raises(ModelError, match=f"length={length}, expected 1 to 32000 steps"):
+        History(torch.zeros(3).int(), length)
+
+
 @pytest.mark.parametrize("name", ["on", "many", "stage", "past"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_floats_are_never_narrowed(name: str, dtype: torch.dtype) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import os
 import signal
+import tempfile
 import threading
 import time
 
@@ -11,13 +12,12 @@ import numpy as np
 import pytest
 import torch
 import zarr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import denizen as dz
 from denizen.errors import CapacityError, DataError, InputError, StorageError
-from denizen.model import plain
-from denizen.model._kinds import StageKind
+from denizen.model import History, Stage, plain
 from denizen.run import Snapshots, _narrow, _zarr, load, resume
 from denizen.run._blocks import Blocks
 from denizen.run._folder import RunFolder
@@ -135,8 +135,9 @@ def test_every_step_and_chosen_fields(tmp_path):
 
 def test_relaxed_shares_are_stored_as_they_are(tmp_path):
     relaxed = {"relax": dz.relax.MeanField()}
-    model = SIR(dz.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 0], 4), seed_share=0.5)
+    model = SIR(dz.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 0], 4), seed_share=0.5, infectious_phases=5)
     reference = synchronous(6, 2, model, **relaxed)
+    assert reference["stage"].shape == (1, 4, 4, 7)
     run = dz.simulate(model, 6, snapshots=Snapshots(2), out=tmp_path / "r", **relaxed)
     equal(run.snapshots, reference)
     equal(load(tmp_path / "r").snapshots, reference)
@@ -183,13 +184,94 @@ def test_packed_codes_of_a_slice(stored):
     ("levels", "stored"), [(2, "bits"), (3, "2 bits"), (5, "4 bits"), (16, "4 bits"), (17, "int8")]
 )
 def test_stages_take_the_bits_of_their_levels(levels, stored):
-    kind = StageKind(axes=("agents",), levels=tuple(map(str, range(levels))))
+    names = tuple(map(str, range(levels)))
     codes = torch.randint(0, levels, (2, 9), dtype=torch.int8)
-    form = _narrow.chosen(None, {"stage": kind}, {"stage": codes})["stage"]
+
+    class Places(dz.State):
+        stage: Stage = dz.stage("agents", levels=("few", "declared"))
+
+    state = Places(stage=Stage(codes, names))
+    form = _narrow.chosen(None, state)["stage"]
     assert form.stored == stored
     assert torch.equal(_narrow.widen(form, _narrow.narrow(form, codes)[0].numpy()), codes)
-    assert _narrow.chosen({"stage": torch.int8}, {"stage": kind}, {"stage": codes})["stage"].stored == "int8"
-    assert _narrow.chosen(None, {"stage": kind}, {"stage": torch.rand(2, 9, levels)})["stage"].stored == "float32"
+    assert _narrow.chosen({"stage": torch.int8}, state)["stage"].stored == "int8"
+    assert _narrow.chosen(None, state.replace(stage=Stage(codes, names).relax()))["stage"].stored == "float32"
+
+
+class Own(dz.State):
+    """`init` makes more levels and ages than are declared here."""
+
+    stage: Stage = dz.stage("agents", levels=("a", "b"))
+    place: Stage = dz.stage("agents", levels=("a", "b"))
+    ages: History = dz.history("agents", length=2)
+    times: torch.Tensor = dz.count("agents", max=1000)
+
+
+class Phases(dz.Model):
+    """Codes over all levels, ages over all of a history, counts up to a bound."""
+
+    num_agents: int = 11
+    levels: int = 9
+    places: int = 3
+    length: int = 200
+    bound: int = 1000
+
+    def init(self, rng):
+        """Anything."""
+        names = [tuple(f"level {k}" for k in range(count)) for count in (self.levels, self.places)]
+        drawn = rng.integers("ages", 0, self.length + 2)
+        return Own(
+            stage=Stage(rng.integers("stage", 0, self.levels), names[0]),  # int64, stored as int8
+            place=Stage(rng.integers("place", 0, self.places).to(torch.int8), names[1]),
+            ages=History.start(drawn, length=self.length), times=rng.integers("times", 0, self.bound + 1),
+        )  # fmt: skip
+
+    def step(self, now, rng):
+        """Up by one and round, and given as plain codes in every third step, as of a field of its own levels."""
+        up = now.stage.value + rng.bernoulli("up", 0.8)
+        place = Stage(rng.integers("place", 0, self.places).to(torch.int8), now.place.levels)
+        ages = now.ages.record(rng.bernoulli("record", 0.3)).clear(rng.bernoulli("clear", 0.1))
+        times = rng.integers("times", 0, self.bound + 1)
+        return now.replace(stage=up * (up < self.levels), place=place, ages=ages, times=times)
+
+    @dz.series
+    def top(self, now):
+        """In the highest level."""
+        return now.stage.is_(now.stage.levels[-1]).sum()
+
+
+phases = st.builds(
+    Phases, num_agents=st.integers(1, 21), levels=st.integers(1, 127), places=st.integers(2, 17),
+    length=st.sampled_from([1, 2, 124, 125, 126, 127, 300, 32000]), bound=st.integers(1, 1000),
+)  # fmt: skip
+
+
+@settings(max_examples=15)
+@given(phases, st.integers(1, 3), st.integers(1, 4), st.integers(0, 99))
+def test_what_comes_back_is_what_was_there(model, worlds, every, seed):
+    options = {"replicates": worlds, "seed": seed, "compile": False}
+    reference = synchronous(8, every, model, **options)
+    wanted = {"snapshots": Snapshots(every), **options}
+    equal(dz.simulate(model, 8, **wanted).snapshots, reference)
+    with tempfile.TemporaryDirectory() as folder:
+        dz.simulate(model, 5, out=f"{folder}/r", **wanted)
+        equal(resume(f"{folder}/r", model, 3, compile=False).snapshots, reference)
+        equal(load(f"{folder}/r").snapshots, reference)
+        for name, array in zarr.open_group(f"{folder}/r/snapshots", mode="r").arrays():
+            values, form = array[:], array.attrs.get("denizen", {})
+            bits = {"bits": 1, "2 bits": 2, "4 bits": 4}.get(form.get("stored"), 0)
+            if bits:  # as the guide says
+                values = (values[..., None] >> np.arange(0, 8, bits) & (1 << bits) - 1).reshape(*values.shape[:2], -1)
+                values = values[..., : form["size"]]
+            assert np.array_equal(values, reference[name].numpy()), name
+
+
+def test_a_folder_that_an_early_version_packed_too_closely_is_not_gone_on_with(tmp_path, monkeypatch):
+    monkeypatch.setattr(_narrow, "_packed", lambda kind, value: "bits" if kind.name == "stage" else None)
+    dz.simulate(Phases(), 2, snapshots=Snapshots(1), out=tmp_path / "r")
+    monkeypatch.undo()
+    with pytest.raises(DataError, match=r"'stage' are stored as bits, which cannot hold.*run again for snapshots"):
+        resume(tmp_path / "r", Phases(), 1)
 
 
 NARROW = {"alive": None, "seen": torch.int8, "age": torch.uint8, "weight": torch.float16, "grass": torch.bfloat16}

@@ -5,9 +5,9 @@ import time
 import pytest
 import torch
 import zarr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.run.test_snapshots import FULL, NARROW, Farm, Faulty, equal, no_threads
+from tests.run.test_snapshots import FULL, NARROW, Farm, Faulty, equal, no_threads, phases, synchronous
 
 import denizen as dz
 from denizen.errors import CapacityError, StorageError
@@ -80,6 +80,14 @@ def test_equal_to_those_of_an_eager_run(every_step, every, worlds):
     equal(run.snapshots, reference(every_step[worlds], every))
     assert run._snapshots.ring.entries == STEPS // every + 1
     assert no_threads()
+
+
+@settings(max_examples=4)
+@given(phases, st.integers(1, 3), st.integers(1, 4))
+def test_a_state_of_more_levels_than_declared_comes_back(model, worlds, every):
+    options = {"replicates": worlds, "seed": 3, "compile": False}
+    run = captured(dz.simulate(model, 6, snapshots=Snapshots(every), **options), longest=8)
+    equal(run.extend(17).snapshots, synchronous(23, every, model, **options))
 
 
 def test_several_groups_make_one_put(every_step):

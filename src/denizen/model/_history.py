@@ -11,6 +11,17 @@ from denizen.errors import ModelError
 from denizen.model import _shares
 
 INT8_LENGTH = 125
+MOST_LENGTH = 32000
+
+
+def code_dtype(length: int) -> torch.dtype:
+    """Of the codes of a history: int8 where length + 1 fits."""
+    return torch.int8 if length <= INT8_LENGTH else torch.int16
+
+
+def _check_length(where: str, length: int) -> None:
+    if not 1 <= length <= MOST_LENGTH:
+        raise ModelError(f"{where}: length={length!r}, expected 1 to {MOST_LENGTH} steps")
 
 
 class History:
@@ -27,6 +38,7 @@ class History:
 
     def __init__(self, value: Tensor | Sequence[Tensor], length: int) -> None:
         """A history of codes or shares, see `value`; or of columns, as `columns` holds them."""
+        _check_length("History", length)
         self.length = length
         self.columns: _shares.Columns | None = None
         self._codes: Tensor | None = None
@@ -50,10 +62,9 @@ class History:
         """A history from ages: 0 for never, k for k steps before the first step; any integer dtype, `[agents]`."""
         if elapsed.dtype.is_floating_point:
             raise ModelError(f"History.start: elapsed is {elapsed.dtype}, expected whole numbers of steps")
-        if not 1 <= length <= 32000:
-            raise ModelError(f"History.start: length={length}, expected 1 to 32000 steps")
-        dtype = torch.int8 if length <= INT8_LENGTH else torch.int16
-        return cls(elapsed.to(torch.int64).clamp(-1, length + 1).to(dtype), length)  # -1 stays a fault
+        _check_length("History.start", length)
+        codes = elapsed.to(torch.int64).clamp(-1, length + 1)  # -1 stays a fault
+        return cls(codes.to(code_dtype(length)), length)
 
     @property
     def relaxed(self) -> bool:

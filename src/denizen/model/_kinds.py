@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError, ModelError
-from denizen.model._history import History
+from denizen.model._history import MOST_LENGTH, History, code_dtype
 from denizen.model._stage import Stage
+
+MOST_LEVELS = 127  # the codes of an int8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,13 +31,14 @@ class Kind:
     name = "field"
     dtype = torch.float32
 
-    def form(self, value: Any, where: str, relaxed: bool) -> Any:
+    def form(self, value: Any, where: str, relaxed: bool, before: Any = None) -> Any:
         """The value in the form that a step sees, converted without loss.
 
         Args:
             value: what the author returned.
             where: how messages call the field.
             relaxed: whether the run is relaxed.
+            before: the field as it was; None after `init`. Its own levels or length count, not the declared ones.
 
         Raises:
             ModelError: where that would lose something, or the value is of another shape.
@@ -51,8 +54,7 @@ class Kind:
                 f"silently: keep it 0/1 arithmetic of masks and events, or convert it yourself with "
                 f".to({self.dtype})"
             )
-        narrow = tensor.to(self.dtype)  # the guard of a first step looks at this call
-        return torch.where(narrow == tensor, narrow, -1)  # what did not fit is found as a fault: 256 is no 0
+        return _narrow(tensor, self.dtype, where)
 
     def _tensor(self, value: Any, where: str) -> Tensor:
         if not isinstance(value, Tensor):
@@ -101,7 +103,7 @@ class Real(Kind):
 
     name = "real"
 
-    def form(self, value: Any, where: str, relaxed: bool) -> Tensor:
+    def form(self, value: Any, where: str, relaxed: bool, before: Any = None) -> Tensor:
         return self._tensor(value, where).to(torch.float32)
 
     def fault(self, value: Tensor) -> Tensor:
@@ -119,17 +121,22 @@ class StageKind(Kind):
     name = "stage"
     dtype = torch.int8
 
-    def form(self, value: Any, where: str, relaxed: bool) -> Stage:
+    def form(self, value: Any, where: str, relaxed: bool, before: Stage | None = None) -> Stage:
+        levels = self.levels if before is None else before.levels
         if isinstance(value, Stage):
-            return _same_form(value, where, relaxed)
+            value, levels = value.value, tuple(value.levels)
+            if before is None and levels != self.levels:
+                _check_levels(levels, where)
+            shares = isinstance(value, Tensor) and value.shape[len(self.axes) :] == (len(levels),)
+            if shares and value.dtype.is_floating_point:
+                return _same_form(Stage(value, levels), where, relaxed)
         if isinstance(value, Tensor) and value.dtype.is_floating_point:  # what a relaxed draw gives
             moved = f"now.{where.rpartition('.')[2]}.move(…)"
             raise ModelError(
-                f"{where} is a stage and was given {value.dtype} values, which are no codes; move agents instead: "
-                f"{moved} in step, Stage(codes, levels).move(event, to, source=…) in init"
+                f"{where} is a stage and was given {value.dtype} values of shape {tuple(value.shape)}, which are no "
+                f"codes; move agents instead: {moved} in step, Stage(codes, levels).move(event, to, source=…) in init"
             )
-        codes = super().form(value, where, False)
-        stage = Stage(codes, self.levels)
+        stage = Stage(super().form(value, where, False), levels)
         return stage.relax() if relaxed else stage
 
     def fault(self, value: Stage) -> Tensor:
@@ -144,18 +151,37 @@ class HistoryKind(Kind):
 
     name = "history"
 
-    def form(self, value: Any, where: str, relaxed: bool) -> History:
+    def form(self, value: Any, where: str, relaxed: bool, before: History | None = None) -> History:
         if not isinstance(value, History):
-            if self.length == 0:
+            length = self.length if before is None else before.length
+            if length == 0:
                 raise ModelError(
                     f"{where} has no length; write dz.history({', '.join(map(repr, self.axes))}, length=…) or give "
                     f"History.start(elapsed, length=…)"
                 )
-            value = History.start(self._tensor(value, where), length=self.length)
+            value = History.start(self._tensor(value, where), length=length)
+        codes = self._tensor(value.tensors()[0], where)
+        if not value.relaxed and codes.dtype != (dtype := code_dtype(value.length)):
+            value = History(_narrow(codes, dtype, where), value.length)
         return _same_form(value, where, relaxed)
 
     def fault(self, value: History) -> Tensor:
         return value.fault()
+
+
+def _narrow(tensor: Tensor, dtype: torch.dtype, where: str) -> Tensor:
+    """Whole numbers in a narrower dtype; the guard of a first step looks at the cast and reads `where`."""
+    narrow = tensor.to(dtype)
+    return torch.where(narrow == tensor, narrow, -1)  # what did not fit is found as a fault: 256 is no 0
+
+
+def _check_levels(levels: tuple[Any, ...], where: str) -> None:
+    """Refuse levels that `init` made and that codes cannot tell apart."""
+    if not 1 <= len(levels) <= MOST_LEVELS or not all(isinstance(level, str) for level in levels):
+        raise ModelError(f"{where} has {len(levels)} levels, expected 1 to {MOST_LEVELS} names")
+    if len(set(levels)) != len(levels):
+        twice = next(level for level in levels if levels.count(level) > 1)
+        raise ModelError(f"{where} has two levels called {twice!r}; give each a name of its own")
 
 
 def _outside(value: Tensor, high: float) -> Tensor:
@@ -213,7 +239,7 @@ def stage(*axes: str, levels: Sequence[str]) -> Any:
         levels: names of the levels, up to 127; a code in `init` is a position in this list.
     """
     named = all(isinstance(level, str) for level in levels)
-    if not named or not 2 <= len(levels) <= 127 or len(set(levels)) != len(levels):
+    if not named or not 2 <= len(levels) <= MOST_LEVELS or len(set(levels)) != len(levels):
         raise InputError(f"stage: levels={list(levels)}, expected 2 to 127 different names")
     return _field(StageKind(axes=_axes(axes), levels=tuple(levels)))
 
@@ -226,6 +252,6 @@ def history(*axes: str, length: int = 0) -> Any:
         length: steps to tell apart; what is older counts as long ago. 0 leaves it to `init`, which then gives a
             `History.start(elapsed, length=…)`.
     """
-    if not 0 <= length <= 32000:
-        raise InputError(f"history: length={length}, expected 1 to 32000 steps")
+    if not 0 <= length <= MOST_LENGTH:
+        raise InputError(f"history: length={length}, expected 1 to {MOST_LENGTH} steps")
     return _field(HistoryKind(axes=_axes(axes), length=length))

@@ -187,13 +187,13 @@ def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[Stat
     formed: dict[str, Any] = {}
     for name, kind in state.kinds.items():
         where = f"{type(state).__name__}.{name}"
-        value = kind.form(getattr(state, name), where, relaxed)
+        old = None if before is None else getattr(before, name)
+        value = kind.form(getattr(state, name), where, relaxed, old)
         formed[name] = value
         tensor = tensors(value)[0]
         for axis, size in zip(kind.axes, tensor.shape, strict=False):
             if sizes.setdefault(axis, size) != size:
                 raise ModelError(f"{where} has {size} entries on axis {axis!r}, others have {sizes[axis]}")
-        old = None if before is None else getattr(before, name)
         old_tensor = None if old is None else tensors(old)[0]
         if old_tensor is not None and not _same_form(old_tensor, tensor):
             raise ModelError(

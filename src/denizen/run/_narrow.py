@@ -15,6 +15,7 @@ from torch import Tensor
 
 from denizen import ops
 from denizen.errors import DataError, InputError, nearest
+from denizen.model import Stage, State, plain
 
 PACKED = {"bits": 1, "2 bits": 2, "4 bits": 4}  # bits of an entry
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
@@ -68,13 +69,12 @@ class Form:
         return -(-self.size * self.bits // 8)
 
 
-def chosen(fields: Any, kinds: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Form]:
+def chosen(fields: Any, state: State) -> dict[str, Form]:
     """The form of each field that is to be kept.
 
     Args:
         fields: names, or a mapping from names to a dtype or None, or None for all.
-        kinds: of the state.
-        tensors: of the state, `[worlds, …]` each.
+        state: every field `[worlds, …]`. Its own levels count: `init` may make more than its class declares.
 
     Raises:
         InputError: an unknown field, or a dtype that cannot hold its values.
@@ -83,6 +83,7 @@ def chosen(fields: Any, kinds: Mapping[str, Any], tensors: Mapping[str, Tensor])
         raise InputError(f"snapshots: fields={fields!r}, expected a list of names, such as [{fields!r}]")
     if fields is not None and not isinstance(fields, Iterable):
         raise InputError(f"snapshots: fields={fields!r}, expected a list of names, or dtypes by name")
+    kinds = state.kinds
     named: dict[Any, Any] = dict(fields) if isinstance(fields, Mapping) else {}
     names = list(kinds) if fields is None else list(fields)
     if not names or len(set(map(str, names))) != len(names):
@@ -90,11 +91,12 @@ def chosen(fields: Any, kinds: Mapping[str, Any], tensors: Mapping[str, Tensor])
     for name in names:
         if not isinstance(name, str) or name not in kinds:
             raise InputError(f"snapshots: unknown field {name!r}; {nearest(name, kinds)}")
-    return {name: _form(name, named.get(name), kinds[name], tensors[name]) for name in names}
+    return {name: _form(name, named.get(name), kinds[name], getattr(state, name)) for name in names}
 
 
-def _form(name: str, wanted: Any, kind: Any, tensor: Tensor) -> Form:
-    dtype, packed = _name(tensor.dtype), _packed(kind, tensor)
+def _form(name: str, wanted: Any, kind: Any, value: Any) -> Form:
+    tensor = plain(value)
+    dtype, packed = _name(tensor.dtype), _packed(kind, value)
     if wanted is None:
         return Form(dtype, packed, tensor.shape[-1]) if packed else Form(dtype, dtype)
     family = FLOATS if tensor.dtype.is_floating_point else WHOLES
@@ -107,12 +109,13 @@ def _form(name: str, wanted: Any, kind: Any, tensor: Tensor) -> Form:
     return Form(dtype, _name(wanted))
 
 
-def _packed(kind: Any, tensor: Tensor) -> str | None:
+def _packed(kind: Any, value: Any) -> str | None:
     """The closest packing of a field with few values; None for others, and for shares of a relaxed run."""
+    tensor = plain(value)
     if tensor.dtype != torch.int8 or tensor.dim() < 2:
         return None
-    values = {"mask": 2, "stage": len(getattr(kind, "levels", ()))}.get(kind.name, 0)
-    return next((name for name, bits in PACKED.items() if 0 < values <= 1 << bits), None)
+    count = len(value.levels) if isinstance(value, Stage) else 2 if kind.name == "mask" else 0
+    return next((name for name, bits in PACKED.items() if 0 < count <= 1 << bits), None)
 
 
 def _name(dtype: torch.dtype) -> str:

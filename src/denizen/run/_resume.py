@@ -20,6 +20,7 @@ from denizen.run._files import content
 from denizen.run._fingerprint import differences, fingerprint
 from denizen.run._folder import RunFolder
 from denizen.run._manifest import Manifest, Setup
+from denizen.run._narrow import Form
 from denizen.run._run import Run
 from denizen.run._snapshots import Snapshots
 from denizen.run._zarr import StoredSnapshots
@@ -126,11 +127,24 @@ def _restore(run: Run, folder: RunFolder) -> None:
         raise DataError(f"{path}: the manifest lists the series {names}, the model records {run.series_names}")
     series = {name: values.to(run.device) for name, values in _saved.series(path, manifest).items()}
     if manifest.snapshots is not None:
-        StoredSnapshots(path, manifest.snapshots, len(run.worlds)).verify()
+        stored = StoredSnapshots(path, manifest.snapshots, len(run.worlds))
+        _same_forms(path, stored.forms, run._snapshots.forms if run._snapshots else {})
+        stored.verify()
     try:
         run._restore(carry, series, folder)
     except ModelError as error:
         raise DataError(f"{where} holds a state that the model cannot have: {error}") from error
+
+
+def _same_forms(path: Path, there: Mapping[str, Form], here: Mapping[str, Form]) -> None:
+    """Refuse to go on in another form than a folder's: early versions packed stages by their declared levels."""
+    for name, form in there.items():
+        if form != here.get(name):
+            raise DataError(
+                f"{path}: its snapshots of {name!r} are stored as {form.stored}, which cannot hold the values of this "
+                f"field; an early version of denizen wrote them, and those levels are lost. Series and state are "
+                f"whole: read them with denizen.run.load, and run again for snapshots"
+            )
 
 
 def _carry(run: Run, tensors: dict[str, Tensor], where: str) -> Carry:

@@ -72,7 +72,7 @@ class SnapshotStore:
         """Checks the fields against the state and takes the first snapshot."""
         tensors = {name: plain(getattr(state, name)) for name in state.kinds}
         self.every = wanted.every
-        self.forms = chosen(wanted.fields, state.kinds, tensors)
+        self.forms = chosen(wanted.fields, state)
         layout = [
             (form.shape(tuple(tensors[name].shape)), getattr(torch, form.hosted)) for name, form in self.forms.items()
         ]
