@@ -15,6 +15,7 @@ Messages say which argument, the value that came, what was expected and what to 
 
 import difflib
 import importlib
+import inspect
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
@@ -78,6 +79,39 @@ def need(module: str, extra: str, purpose: str) -> ModuleType:
         raise MissingExtra(
             f"{module} is needed to {purpose} and is not installed; run: pip install 'denizen[{extra}]'"
         ) from error
+
+
+def expect_function(
+    what: str, function: Any, *given: str, named: Iterable[str] = (), wanted: str | None = None
+) -> None:  # fmt: skip
+    """Raise `InputError` unless a function that the user passed in can be called as it will be.
+
+    Args:
+        what: caller and argument for the message, for example ``"Act: change"``.
+        function: what came.
+        *given: a word for each argument by position.
+        named: arguments by name.
+        wanted: what the message calls right, where several forms are.
+    """
+    words = [*given, *named]
+    wanted = wanted or (f"a function of ({', '.join(words)})" if words else "a function without arguments")
+    if not callable(function):
+        raise InputError(f"{what}={function!r}, expected {wanted}")
+    try:  # what a decorator gives takes what its own code says, not what it wraps
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # written in C: it has to tell itself
+        return
+    try:
+        signature.bind(*given, **dict.fromkeys(named))
+    except TypeError as error:
+        takes = ", ".join(map(_parameter, signature.parameters.values()))
+        name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
+        raise InputError(f"{what} is {name}({takes}), expected {wanted}: {error}") from error
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")  # pyrefly: ignore
+    return f"{stars}{parameter.name}{'' if parameter.default is parameter.empty else '=…'}"
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:

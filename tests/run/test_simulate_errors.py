@@ -14,7 +14,7 @@ import denizen as dz
 from denizen.errors import DenizenError, InputError, ModelError
 from denizen.model import Act, Ask, During, Scale, Trigger
 from denizen.relax import MeanField
-from denizen.run import Snapshots
+from denizen.run import Snapshots, load
 from denizen.space import Graph, Layers
 from denizen.zoo.sir import SIR
 
@@ -271,3 +271,12 @@ def test_every_field_of_a_runs_state_has_the_axis_of_replicates(ids: Tensor | No
     state = dz.simulate(MODEL, 2, replicates=3, ids=ids).state
     expected = torch.arange(4) if ids is None else ids
     assert torch.equal(state.id, expected.expand(3, -1))
+
+
+def test_a_plot_of_no_steps(tmp_path: Path) -> None:
+    run = dz.simulate(MODEL, 0, out=tmp_path / "run")
+    for results in (run, load(tmp_path / "run")):
+        with pytest.raises(InputError, match="plot: SIR has no steps yet, so there is nothing to draw"):
+            results.plot(tmp_path / "plot.png")
+    assert not (tmp_path / "plot.png").exists()
+    assert "SIR" in run.extend(1).plot().get_suptitle()

@@ -1,5 +1,6 @@
 """The SIR model: builder, bounds, chunks and batches, gradients. Theory is in test_theory.py and test_networks.py."""
 
+import networkx
 import pytest
 import torch
 
@@ -135,3 +136,15 @@ def test_compiled_equals_eager(build):
     eager, compiled = (dz.simulate(model, 6, replicates=2, compile=choice) for choice in (False, True))
     assert compiled.stats()["path"] == "compiled"
     assert torch.equal(eager.state.stage.value, compiled.state.stage.value)
+
+
+@BUILDERS
+def test_contacts_of_other_packages_are_told_how(build):
+    line = networkx.path_graph(4)
+    with pytest.raises(InputError, match=r"contacts is networkx.Graph, expected .*; write dz.Graph.from_networkx\("):
+        build(line)
+    with pytest.raises(InputError, match=r"contacts is scipy.csr_.*; write dz.Graph.from_scipy\("):
+        build(networkx.to_scipy_sparse_array(line, format="csr"))
+    with pytest.raises(InputError, match=r"contacts is list, expected a dz.Graph, Layers, an edge list .*population$"):
+        build([[0, 1], [1, 2]])
+    assert build(dz.Graph.from_networkx(line)).num_agents == 4

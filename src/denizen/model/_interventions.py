@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from denizen import _tree
-from denizen.errors import InputError, ModelError, nearest
+from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model._model import Model
 from denizen.model._state import State, form, own
 from denizen.rng import Rng
@@ -64,8 +64,8 @@ class Trigger:
     def check(self) -> None:
         """Raise `InputError` where a condition is not a function."""
         for name, condition in (("start", self.start), ("stop", self.stop)):
-            if not callable(condition) and not (name == "stop" and condition is None):
-                raise InputError(f"Trigger: {name}={condition!r}, expected a function of the state")
+            if not (name == "stop" and condition is None):
+                expect_function(f"Trigger: {name}", condition, "now")
 
     def on(self, now: State, was_on: Tensor) -> Tensor:
         begins = _condition("start", self.start, now)
@@ -103,6 +103,8 @@ class Intervention:
             raise InputError(f"{type(self).__name__}: when={self.when!r}, expected During(…) or Trigger(…)")
         if isinstance(self.when, During | Trigger):
             self.when.check()
+        else:
+            expect_function(f"{type(self).__name__}: when.on", self.when.on, "now", "was_on")
 
     def answers(self, step: int) -> dict[str, Tensor]:
         """Parameter values decided on the host before a step; called once a step."""
@@ -165,8 +167,7 @@ class Act(Intervention):
 
     def check(self, model: Model) -> None:
         super().check(model)
-        if not callable(self.change):
-            raise InputError(f"Act: change={self.change!r}, expected a function of (model, now, rng)")
+        expect_function("Act: change", self.change, "model", "now", "rng")
 
     def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
         first = len(rng._bad)
@@ -210,8 +211,7 @@ class Ask(Intervention):
         super().check(model)
         if self.target not in model.params:
             raise InputError(f"Ask: the model has no parameter {self.target!r}; {nearest(self.target, model.params)}")
-        if not callable(self.answer):
-            raise InputError(f"Ask: answer={self.answer!r}, expected a function of (group, step)")
+        expect_function("Ask: answer", self.answer, "group", "step")
         if isinstance(self.groups, str) or not isinstance(self.groups, Sequence):
             raise InputError(f"Ask: groups={self.groups!r}, expected the groups' labels, such as ['under 19', '65+']")
         shape = tuple(getattr(model, self.target).shape)

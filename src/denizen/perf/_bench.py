@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from denizen.errors import InputError
+from denizen.errors import InputError, expect_function
 from denizen.perf._bench_measure import counts_of, interval, peak_of, phases_of, round_of, steps_per_round
 from denizen.perf._bench_report import BenchCase, BenchReport, Ratio
 from denizen.perf._bench_variant import Variant
@@ -258,12 +258,15 @@ def built(make: Callable[..., Any], size: int | None, place: torch.device) -> Ca
         raise InputError(f"{name}({key}) needs a batch size: batch=[8, 16, 32, 64], or --batch 8,16,32,64")
     if make_takes_device(make):
         given["device"] = place
+    wanted = "a function of batch_size and device, of either, or without arguments"
+    expect_function(f"bench: {name}", make, named=given, wanted=wanted)
     step = make(**given)
     if not callable(step):
         raise InputError(
             f"{name}() returned {type(step).__name__}; expected a function that does one step, as in "
             f"def {name}(batch_size, device): ...; def step(): ...; return step"
         )
+    expect_function(f"bench: what {name}() returned", step)
     return step
 
 

@@ -24,7 +24,15 @@ from denizen.perf._doctor_report import DoctorReport
 from denizen.perf._doctor_roofline import Roofline, roofline
 from denizen.perf._doctor_rules import diagnose
 from denizen.perf._doctor_source import read_anew
-from denizen.perf._doctor_subject import Subject, built, choose_device, device_of, make_takes_device, required
+from denizen.perf._doctor_subject import (
+    Subject,
+    built,
+    check_make,
+    choose_device,
+    device_of,
+    make_takes_device,
+    required,
+)
 
 WATCHED = 5  # steps of which every operation is looked at
 PROFILED = 5  # of these two to warm the profiler up
@@ -89,6 +97,8 @@ def doctor(
     began = time.perf_counter()
     if step is not None and device is not None:
         raise InputError("doctor(device=...) is for make=; a step that is given works on the device it was built for")
+    if make is not None:
+        check_make(make)
     where = choose_device(device) if make is not None else None
     # A maker that cannot be told the device asks for CUDA by name.
     by_name = make is not None and not make_takes_device(make) and where is not None and where.type == SIMULATED

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from denizen._watch._backend import simulated_device
 from denizen._watch._observe import SIMULATED
-from denizen.errors import InputError
+from denizen.errors import InputError, expect_function
 from denizen.tools._saving import Keeper
 from denizen.tools._training_state import Snapshot, TrainingState, _global_generators
 from denizen.tools._warm_up import _used
@@ -36,6 +36,11 @@ class Subject:
         self.step, self.made = step, made
         self._args, self._state = args, state
         self._numbered = not args and _wants_one(step)
+        given = ("number",) if self._numbered else tuple(type(one).__name__ for one in args)
+        wanted = (
+            None if args else "a function of nothing or of the step's number; what else it takes is given behind it"
+        )
+        expect_function("the step", step, *given, wanted=wanted)
         self._count = 0
         self.spent = False
         self._again: Callable[[], Subject] | None = None
@@ -133,6 +138,12 @@ def required(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty]
 
 
+def check_make(make: Any) -> None:
+    """Raise `InputError` where this cannot be called with a `device`, or without arguments."""
+    named = ["device"] if callable(make) and make_takes_device(make) else []
+    expect_function("doctor: make", make, named=named, wanted="a function of device, or without arguments")
+
+
 def make_takes_device(make: Callable[..., Any]) -> bool:
     """Whether a maker can be told where to build."""
     try:
@@ -147,6 +158,7 @@ def built(make: Callable[..., Any], device: torch.device) -> Subject:
     Raises:
         InputError: it returns no function.
     """
+    check_make(make)
     step = make(device=device) if make_takes_device(make) else make()
     args: tuple[Any, ...] = ()
     if isinstance(step, tuple) and step and callable(step[0]):

@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from denizen.errors import expect_function
+
 OK, NOTE, CHANGE = "ok", "note", "change"
 
 
@@ -73,5 +75,8 @@ def environment(step: Callable[[], Any] | None = None) -> Environment:
         Facts; `Environment.to_change` holds those to act on.
     """
     from denizen.perf._environment_facts import found
+
+    if step is not None:
+        expect_function("environment: step", step)
 
     return Environment(tuple(found(step)))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from denizen.errors import InputError
+from denizen.errors import InputError, expect_function
 from denizen.perf._equivalent_compare import DIFFERENT, TOLERANCES, Rule, Tolerances
 from denizen.perf._equivalent_seeds import checked, same_distribution, without_steps
 from denizen.perf._equivalent_side import Observed, Side, lead
@@ -90,6 +90,9 @@ def equivalent(
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
         raise InputError(f"steps={steps!r}: expected a number of training steps of 0 or more")
     checked(seeds)
+    for name, function, given in (("loss", loss, "output"), ("optimizer", optimizer, "params")):
+        if function is not None:
+            expect_function(f"equivalent: {name}", function, given)
     rule = Rule(TOLERANCES if tolerances is None else _checked(tolerances), equal_nan)
     batches = _batches(inputs)
     state = TrainingState(*(part for part in (a, b) if isinstance(part, nn.Module)), _random)

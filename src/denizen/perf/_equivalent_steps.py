@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from denizen.errors import InputError
+from denizen.errors import InputError, expect_function
 from denizen.perf._equivalent import _seed
 from denizen.perf._equivalent_compare import DIFFERENT, TOLERANCES, WITHIN, Rule
 from denizen.perf._equivalent_rounding import MEMBERS, WHY, Doubtful, Noise, Tops, doubtful, same_start
@@ -35,10 +35,14 @@ def equivalent_steps(
     Raises:
         InputError: they use other numbers of modules, or the weights of `b` cannot be told from those of `a`.
     """
+    for name, make in (("make_a", make_a), ("make_b", make_b)):
+        expect_function(f"equivalent_steps: {name}", make)
     _seed(seed)
     a = make_a()
     _seed(seed)
     b = make_b()
+    for name, step in (("make_a", a), ("make_b", b)):
+        expect_function(f"what {name}() returned", step)
     mine, others = modules_of(a), modules_of(b)
     if len(mine) != len(others):
         raise InputError(f"a uses {len(mine)} modules by name and b {len(others)}: they cannot be compared")

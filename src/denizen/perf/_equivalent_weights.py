@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from denizen.errors import InputError
+from denizen.errors import InputError, expect_function
 
 Named = dict[str, Tensor]
 Weights = Mapping[str, str | Sequence[str]] | Callable[[Named], Mapping[str, Tensor]] | None
@@ -54,6 +54,7 @@ def _way(mine: Named, shapes: Mapping[str, torch.Size], weights: Weights) -> tup
     if isinstance(weights, Mapping):
         return _by_names(mine, shapes, weights)
     if callable(weights):
+        expect_function("weights", weights, "state_dict")
         return weights, f"by {getattr(weights, '__name__', 'a function')}"
     raise InputError(
         f"weights={weights!r}: expected a mapping from names in b to names in a (several are joined along the first "

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import denizen.model as model
-from denizen.errors import InputError, need
+from denizen.errors import InputError, expect_function, need
 from denizen.model import Discrete, Env, Look, Space
 from denizen.rl._worlds import Step, Worlds
 from denizen.rng import MAX_SEED, Rng
@@ -144,6 +144,8 @@ class FromGymnasium:
             raise InputError(f"FromGymnasium: make={make!r}, expected an id such as 'CartPole-v1', or a function")
         if callable(make) and options:
             raise InputError(f"FromGymnasium: options {sorted(options)} go with an id, not with a function")
+        if callable(make):
+            expect_function("FromGymnasium: make", make)
         function = make if callable(make) else lambda: gymnasium.make(make, **options)
         kind = AsyncVectorEnv if processes else SyncVectorEnv
         self.num_envs, self.seed = num_envs, seed

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen.errors import InputError
+from denizen.errors import InputError, expect_function
 from denizen.model import Discrete, Env, Look, Space
 from denizen.rl._checks import check_fits, named
 from denizen.rl._draws import Draws
@@ -65,6 +65,7 @@ def imitate(
         raise InputError("imitate: the policy has a memory, which cloning from single states would not train")
     if not callable(teacher):
         raise InputError(f"imitate: teacher is {named(teacher)}, expected a function of (look, uniform) to actions")
+    expect_function("imitate: teacher", teacher, "look", "uniform")
     if not (finite(learning_rate) and learning_rate > 0):
         raise InputError(f"imitate: learning_rate={learning_rate!r}, expected a number above 0")
     worlds = Worlds(env, num_envs, seed=seed, device=device)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from denizen import ops
-from denizen.errors import InputError
+from denizen.errors import InputError, expect_function
 from denizen.model import Box, Discrete, Env, Look
 from denizen.rl._checks import check_env, prove
 from denizen.rl._critic import Critic, launches
@@ -67,7 +67,7 @@ class ActorCritic(nn.Module):
         """
         super().__init__()
         check_env(env, "ActorCritic")
-        _check_makes("head", head, "dz.rl.PopArt")
+        _check_makes("head", head, "dz.rl.PopArt", "width")
         self.env, self.memory_size = env, memory_size
         self.body, self.critic_body = body, critic_body
         if critic_body is not None and memory_size:
@@ -304,10 +304,11 @@ def _checked(name: str, sizes: Sequence[int], least: int = 1) -> None:
             raise InputError(f"policy: {name} has {size!r}, expected whole numbers of at least {least}")
 
 
-def _check_makes(name: str, makes: Any, example: str) -> None:
-    """Raise `InputError` where this is a name or a module, in place of what makes modules."""
+def _check_makes(name: str, makes: Any, example: str, *given: str) -> None:
+    """Raise `InputError` where this is a name or a module, in place of what makes modules of what it is given."""
     if isinstance(makes, nn.Module) or not callable(makes):
         raise InputError(f"policy: {name} is {makes!r}, expected a class or function that makes it, such as {example}")
+    expect_function(f"policy: {name}", makes, *given)
 
 
 class Tower(nn.Sequential):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from denizen.errors import InputError
+from denizen.errors import InputError, expect_function
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._checks import named
@@ -74,6 +74,7 @@ def train_seeds(
             f"train_seeds: policy is {named(policy)}, expected a function that makes the policy of a seed, such as "
             f"lambda seed: dz.rl.mlp(env, seed=seed)"
         )
+    expect_function("train_seeds: policy", policy, "seed")
     policies = [policy(seed) for seed in seeds]
     if len({id(one) for one in policies}) < len(seeds):
         raise InputError("train_seeds: policy gave the same object for two seeds; make a new one in each call")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen.errors import CapacityError, InputError, nearest
+from denizen.errors import CapacityError, InputError, expect_function, nearest
 from denizen.model import Intervention, Model, Setting, guard, series_names
 from denizen.rng import MAX_SEED, Relax
 from denizen.run import _compile, _simulate
@@ -110,8 +110,9 @@ class Gradient:
         """
         if not isinstance(model, Model):
             raise InputError(f"Gradient: model is {type(model).__name__}, expected an instance of a dz.Model")
-        if not callable(loss):
-            raise InputError(f"Gradient: loss={loss!r}, expected a function of the series")
+        expect_function("Gradient: loss", loss, "series")
+        if optimizer is not None:
+            expect_function("Gradient: optimizer", optimizer, "params")
         self._steps, self._loss = whole("Gradient", "steps", steps, 1), loss
         replicates = whole("Gradient", "replicates", replicates, 1)
         seed, dt = whole("Gradient", "seed", seed, 0, MAX_SEED), step_length("Gradient", dt)
@@ -121,6 +122,7 @@ class Gradient:
         target = choose_device(device, "Gradient")[0]
         if not callable(getattr(relax, "draw", None)) or isinstance(relax, type):
             raise InputError(f"Gradient: relax={relax!r}, expected an object such as dz.relax.StraightThrough()")
+        expect_function("Gradient: relax.draw", relax.draw, "prob", "hard")
         model.fits(dt)
         check_room(model, replicates, target, "Gradient")
         acting = _simulate._interventions(model, interventions)
@@ -371,7 +373,7 @@ def _leaves(model: Model, wrt: Sequence[str]) -> tuple[dict[str, Tensor], Model]
 def _optimizer(
     make: Callable[[list[Tensor]], torch.optim.Optimizer], params: Mapping[str, Tensor], device: torch.device
 ) -> torch.optim.Optimizer:
-    made = make(list(params.values())) if callable(make) else None
+    made = make(list(params.values()))
     if not isinstance(made, torch.optim.Optimizer):
         raise InputError(
             f"Gradient: optimizer={make!r}, expected a function of a list of parameters that returns a "

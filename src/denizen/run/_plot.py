@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from denizen.errors import StorageError, need
+from denizen.errors import InputError, StorageError, need
 
 if TYPE_CHECKING:
     from denizen.run._results import Results
@@ -23,6 +23,8 @@ def plot(results: "Results", path: Path | str | None) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure  # no pyplot: no window system, no global state
 
+    if not results.steps:
+        raise InputError(f"plot: {results.name} has no steps yet, so there is nothing to draw; run.extend(steps) first")
     names, flat = _panels(results)
     columns = min(3, max(1, len(names)))
     rows = max(1, math.ceil(len(names) / columns))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen.errors import InputError, ModelError, nearest
+from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model import Intervention, Model, Setting
 from denizen.rng import MAX_SEED, Relax
 from denizen.run._arguments import folder, step_length, switch, whole
@@ -115,6 +115,8 @@ def simulate(
 def _options(caller: str, relax: Any, compile: Any, progress: Any) -> None:
     if relax is not None and (isinstance(relax, type) or not callable(getattr(relax, "draw", None))):
         raise InputError(f"{caller}: relax={relax!r}, expected an object such as dz.relax.MeanField()")
+    if relax is not None:
+        expect_function(f"{caller}: relax.draw", relax.draw, "prob", "hard")
     if compile is not None and not isinstance(compile, bool):
         raise InputError(f"{caller}: compile={compile!r}, expected True, False or None")
     switch(caller, "progress", progress)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree
 
-from denizen.errors import InputError
+from denizen.errors import InputError, expect_function
 from denizen.tools._amp import Amp
 
 
@@ -129,6 +129,8 @@ class Accumulate:
                 f"window is {type(window).__name__} of length {len(window) if hasattr(window, '__len__') else '?'}: "
                 "expected a list of micro-batches with at least one, as windows(loader, 4) gives them"
             )
+        expect_function("Accumulate: loss_sum", loss_sum, "batch")
+        expect_function("Accumulate: count", count, "batch")
         self._warn_of_batch_norm()
         counts = [_number(count(batch)) for batch in window]
         local, (divisor, exchanging) = sum(counts), self._divisor(sum(counts))

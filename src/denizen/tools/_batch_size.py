@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from denizen.errors import InputError
+from denizen.errors import InputError, expect_function
 from denizen.tools._device import clean, free, out_of_memory, place_of, wait, without_frames
 from denizen.tools._memory import size
 from denizen.tools._peak import peak_bytes
@@ -153,6 +153,7 @@ def find_batch_size(
         raise InputError(f"headroom={headroom}: expected a share of the free memory, from 0 to below 1")
     if not callable(make_step):
         raise InputError(f"make_step is a {type(make_step).__name__}: expected a function of the batch size")
+    expect_function("find_batch_size: make_step", make_step, "batch_size")
     training = TrainingState.of(state)
     place = torch.device(device) if device is not None else place_of(training)
     with training.kept(drop_fresh=True) as snapshot:
@@ -281,6 +282,7 @@ class _Search:
                     f"make_step({number}) returned {type(step).__name__}: expected a function that runs one step, for "
                     "example `return lambda: train_step(batch)`"
                 )
+            expect_function(f"what make_step({number}) returned", step)
             for _ in range(WARM if on_device else 1):
                 step()
             if on_device:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
-from denizen.errors import InputError, nearest
+from denizen.errors import InputError, expect_function, nearest
 from denizen.tools._checkpoint_measure import BlockCost, Run, block_costs, compared, run
 from denizen.tools._device import free, place_of
 from denizen.tools._memory import size
@@ -210,6 +210,7 @@ def fit_memory(
     """
     if budget_bytes is not None and budget_bytes < 1:
         raise InputError(f"budget_bytes={budget_bytes}: expected a positive number of bytes")
+    expect_function("fit_memory: step", step)
     training = TrainingState(model, *([state] if not isinstance(state, (list, tuple)) else state))
     device = place_of(training)
     candidates = _chosen(model, blocks if blocks is not None else _containers(model))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from denizen.errors import DataError, InputError, need
+from denizen.errors import DataError, InputError, expect_function, need
 
 Number = bool | int | float
 Row = dict[str, Any]
@@ -173,6 +173,7 @@ def as_sink(what: Any) -> Sink:
     if isinstance(what, Sink):
         return what
     if callable(what):
+        expect_function("sink", what, "row")
         return Call(what)
     raise InputError(
         f"sink {what!r}: expected a path, a callable that takes a row, or an object with write, sync, close"

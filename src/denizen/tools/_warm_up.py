@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from denizen._watch._recorder import allow
-from denizen.errors import InputError
+from denizen.errors import InputError, expect_function
 from denizen.tools._training_state import Snapshot, TrainingState
 
 DEPTH = 3  # of functions that a step calls
@@ -50,6 +50,7 @@ def warm_up(step: Callable[..., object], *args: Any, state: Any, steps: int = 3)
     """
     if steps < 1:
         raise InputError(f"steps={steps}: expected at least 1")
+    expect_function("warm_up: step", step, *(type(one).__name__ for one in args))
     with TrainingState.of(state).kept() as snapshot:
         warn_of_forgotten(step, snapshot, "warm_up")
         return [_timed(step, args) for _ in range(steps)]

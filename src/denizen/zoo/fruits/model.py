@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.errors import InputError
+from denizen.errors import InputError, expect_function
 
 LEFT, STAY, RIGHT = 0, 1, 2
 
@@ -105,8 +105,7 @@ class Fruits(dz.Env):
             raise InputError("Fruits: clock=True needs max_steps: it tells the share of the steps that are left")
         self._whole("win_score", 1)
         self._whole("fail_score", None, -1)
-        if not callable(self.pays):
-            raise InputError(f"Fruits: pays={self.pays!r}, expected a function such as score_change(before, now)")
+        expect_function("Fruits: pays", self.pays, "before", "now")
         starts = self.start_columns
         if not starts or any(not isinstance(x, int) or not 0 <= x < self.width for x in starts):
             raise InputError(f"Fruits: starts={self.starts!r}, expected columns from 0 to {self.width - 1}")

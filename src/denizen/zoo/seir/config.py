@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from denizen.errors import InputError, nearest
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Layers
+from denizen.zoo._contacts import bound
 
 if TYPE_CHECKING:
     from denizen.zoo.seir.model import SEIR
@@ -48,13 +49,5 @@ def seir(
             raise InputError(f"seir: {name}={number!r}, expected a whole number from 1 to {MAX_PHASES}")
     if latent_phases + infectious_phases > MAX_PHASES:
         raise InputError(f"seir: {latent_phases} + {infectious_phases} phases, expected at most {MAX_PHASES} together")
-    if isinstance(contacts, Population):
-        source, target, weight = contacts.edges(network, symmetrize=symmetrize)
-        contacts = Graph.from_edges(source, target, contacts.size, weight=weight)
-    elif isinstance(contacts, EdgeList):
-        contacts = Graph.from_edges(contacts)
-    elif not isinstance(contacts, Graph | Layers):
-        raise InputError(
-            f"seir: contacts is {type(contacts).__name__}, expected a graph, Layers, an edge list or a population"
-        )
-    return SEIR(contacts, **phases, **params)
+    graph = bound("seir", contacts, network, symmetrize)
+    return SEIR(graph, **phases, **params)

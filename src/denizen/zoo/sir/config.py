@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from denizen.errors import InputError, nearest
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Layers
+from denizen.zoo._contacts import bound
 
 if TYPE_CHECKING:
     from denizen.zoo.sir.model import SIR
@@ -45,13 +46,5 @@ def sir(
         raise InputError(
             f"sir: infectious_phases={infectious_phases!r}, expected a whole number from 1 to {MAX_PHASES}"
         )
-    if isinstance(contacts, Population):
-        source, target, weight = contacts.edges(network, symmetrize=symmetrize)
-        contacts = Graph.from_edges(source, target, contacts.size, weight=weight)
-    elif isinstance(contacts, EdgeList):
-        contacts = Graph.from_edges(contacts)
-    elif not isinstance(contacts, Graph | Layers):
-        raise InputError(
-            f"sir: contacts is {type(contacts).__name__}, expected a graph, Layers, an edge list or a population"
-        )
-    return SIR(contacts, infectious_phases=infectious_phases, **params)
+    graph = bound("sir", contacts, network, symmetrize)
+    return SIR(graph, infectious_phases=infectious_phases, **params)
