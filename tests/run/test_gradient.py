@@ -201,7 +201,7 @@ def test_narrow_columns_keep_less(dtype: torch.dtype) -> None:
 class Replay:
     """Stands in for a CUDA graph: runs what would have been recorded."""
 
-    def __init__(self, function: Callable[[], None], side: object) -> None:
+    def __init__(self, function: Callable[[], None]) -> None:
         self.replay = function
 
 
@@ -209,7 +209,7 @@ class Replay:
 def captured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Gradient], Gradient]:
     """Turns a gradient into one that is captured, with the graph replaced by plain calls; or leaves it as it is."""
     monkeypatch.setattr(_gradient, "aside", lambda function: function())
-    monkeypatch.setattr(_gradient, "record", Replay)
+    monkeypatch.setattr(_gradient, "record", lambda function, side, again: (Replay(function), None))
 
     def turn(gradient: Gradient) -> Gradient:
         gradient._captures = request.param
@@ -236,7 +236,7 @@ def test_seed_and_parameters_are_read_at_every_call(captured: Any) -> None:
 
 
 def test_what_cannot_be_captured_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(function: Callable[[], None], side: object) -> None:
+    def refuse(function: Callable[[], None], side: object, again: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(_gradient, "aside", lambda function: function())

@@ -67,6 +67,7 @@ def test_captured_on_a_stand_in_for_cuda(monkeypatch):
     model, eager = made()
     captured = CapturedStep.__new__(CapturedStep)
     captured._step, captured._state, captured._graph = eager, [model, eager.optimizer, eager.amp], None
+    captured._captures = True
 
     class Graph:
         def replay(self):

@@ -11,11 +11,13 @@ from torch import Tensor
 
 from denizen.errors import InputError, ModelError
 from denizen.ops import compiling_ahead, fuse_draws, variant
+from denizen.run._record import aside, record
+from denizen.run._settled import Settled
 
 # Steps in a row of a whole training from which compiling on a CPU pays; fixed, so that a resumed run decides alike.
 COMPILE_FROM = 100_000
 COMPILE_LOSS_FROM = 5_000_000  # steps of worlds in all from which compiling the loss on a CPU pays as well
-WARM_UP = 2  # updates before a capture: compilation, autotuning and lazy initialisation happen there
+WARM_UP = 2  # updates before a capture
 
 
 class Algorithm(Protocol):
@@ -61,12 +63,14 @@ class Iteration:
         self._compile_loss = self._device.type == "cuda" or steps >= COMPILE_LOSS_FROM
         self._graph: torch.cuda.CUDAGraph | None = None
         self._metrics: dict[str, Tensor] = {}
+        self._settled = Settled(grad=True)
         self.path, self.seconds_to_ready = "eager", 0.0
 
     def __call__(self) -> dict[str, Tensor]:
         """One update; the metrics of a captured one are overwritten by the next."""
         if self._graph is None:
-            return self._algorithm.update(self._training)
+            with self._settled.held():
+                return self._algorithm.update(self._training)
         self._graph.replay()
         return self._metrics
 
@@ -79,10 +83,11 @@ class Iteration:
         # Kept on the host: on the device they would count to the peak of memory, which is during the warm-up.
         kept = [(tensor, tensor.to("cpu", copy=True)) for tensor in self._training.tensors().values()]
         try:
-            if self._compile:
-                self._try_compiled(kept)
-            else:
-                self._algorithm.update(self._training)
+            with self._settled.held():
+                if self._compile:
+                    self._try_compiled(kept)
+                else:
+                    self._algorithm.update(self._training)
         finally:
             _put_back(kept)
         if self._device.type == "cuda":
@@ -126,16 +131,16 @@ class Iteration:
         # Captured and warmed up on the stream of the caller, unless that is the default one, which cannot be captured:
         # work space of matrix products belongs to a stream, and graphs that run at once must not share it.
         current = torch.cuda.current_stream()
-        side = torch.cuda.Stream() if current == torch.cuda.default_stream() else current
-        side.wait_stream(current)
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                self._algorithm.update(self._training)
-        current.wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-            self._metrics = self._algorithm.update(self._training)
-        self._graph, self.path = graph, "captured"
+        own = None if current == torch.cuda.default_stream() else current
+
+        def update() -> dict[str, Tensor]:
+            return self._algorithm.update(self._training)
+
+        def warm_up() -> torch.cuda.Stream:
+            return aside(update, WARM_UP, own)
+
+        self._graph, self._metrics = record(update, warm_up(), warm_up)
+        self.path = "captured"
 
 
 @torch.no_grad()

@@ -13,13 +13,14 @@ from denizen.run._chunks import Call, Chunks
 from denizen.run._device_time import device_ms
 from denizen.run._engine import Carry, Stepper, one_graph
 from denizen.run._program import build
+from denizen.run._record import aside, record
 from denizen.run._trace import trace
 
 if TYPE_CHECKING:
     from denizen.run._snapshots import Group, SnapshotStore
 
 GRAPHS = 12  # kept; a run asks for few lengths
-WARM_UP = 2  # chunks before capture: compilation, autotuning and lazy initialisation happen there
+WARM_UP = 2  # chunks before capture
 
 
 class Capture:
@@ -35,7 +36,7 @@ class Capture:
     """
 
     def __init__(self, stepper: Stepper, carry: Carry, longest: int, backend: str) -> None:
-        """Compile the step; the carry is left untouched.
+        """Compile the step; the carry is left untouched. The caller holds `Settled` here and at every call.
 
         Args:
             stepper: on a CUDA device, without interventions that ask the host.
@@ -56,7 +57,7 @@ class Capture:
             program = build(trace(stepper, carry), stepper.masks)
             program = dataclasses.replace(program, sums=[one.measured() for one in program.sums])
             self._chunks = Chunks(program, carry, longest, compile)
-            self._warm_up()
+            self._stream = self._warm_up()
         self._chunks.load(carry)
 
     def run(
@@ -69,6 +70,9 @@ class Capture:
             count: of steps.
             start: matters for snapshots alone.
             store: gets the snapshots that are due.
+
+        Raises:
+            NotRecordedError: a chunk could not be captured; the carry is as it was.
         """
         self._chunks.load(carry)
         self._chunks.forget()  # should something end this half-way, the next call starts from its carry
@@ -98,14 +102,18 @@ class Capture:
 
         return device_ms(replay) / 1e3
 
-    def _warm_up(self) -> None:
-        self._stream = torch.cuda.Stream()  # torch's own for captures is of whichever device captured first
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            for _ in range(WARM_UP):
-                self._chunks.steps(2)  # the second may find the state laid out in another way
-        torch.cuda.current_stream().wait_stream(self._stream)
+    def _warm_up(self) -> torch.cuda.Stream:
+        stream = aside(lambda: self._chunks.steps(2), WARM_UP)  # the second may find the state laid out in another way
         self._chunks.forget()
+        return stream
+
+    def _warm_up_again(self) -> torch.cuda.Stream:
+        """Within a run: the buffers hold what they held. Later graphs have a pool of their own, as a stream."""
+        kept = self._chunks.take()
+        self._stream, self._pool = self._warm_up(), None
+        self._chunks.load(kept)
+        self._chunks.forget()
+        return self._stream
 
     def _replay(self, length: int, due: range, store: "SnapshotStore | None") -> "tuple[list[Tensor], Group | None]":
         """Each record of `length` further steps, and the snapshots within them: the graph's own buffers."""
@@ -113,11 +121,11 @@ class Capture:
         if key not in self._graphs:
             began = time.perf_counter()
             self._pool = self._pool or torch.cuda.graph_pool_handle()
-            graph = torch.cuda.CUDAGraph()
-            # Only this thread's calls must keep to the rules: another one waits for snapshots meanwhile.
-            capturing = torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local")
-            with torch.no_grad(), capturing:
-                records, group = self._plain(length, due, store)
+            with torch.no_grad():
+                graph, (records, group) = record(
+                    lambda: self._plain(length, due, store), self._stream, self._warm_up_again,
+                    pool=self._pool, backward=False,
+                )  # fmt: skip
             if len(self._graphs) == GRAPHS:
                 del self._graphs[min(self._graphs, key=lambda old: old[0])]  # the one that is captured again soonest
             self._graphs[key] = graph, records, group

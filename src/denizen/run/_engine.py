@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
 
 from denizen import _tree
 from denizen.model import FlatWorld, Model, OneWorldAtATimeError, Setting, own
@@ -175,10 +176,41 @@ def _each(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
 INDUCTOR = {"comprehensive_padding": False}
 
 
-def one_graph(function: Any, backend: str | Callable[..., Any]) -> Callable[..., Any]:
-    """A function or module compiled as one graph for one set of shapes; an error where that is not possible."""
-    options = INDUCTOR if backend == "inductor" else None
-    return torch.compile(function, fullgraph=True, dynamic=False, backend=backend, options=options)  # type: ignore[arg-type]
+def one_graph(
+    function: Any, backend: str | Callable[..., Any], count: Callable[[], None] | None = None
+) -> Callable[..., Any]:
+    """A function or module compiled as one graph for one set of shapes; an error where that is not possible.
+
+    Nothing is compiled while a CUDA graph is captured: compiling runs and times kernels, which would break the capture
+    with an error of CUDA that names no cause.
+
+    Args:
+        function: what to compile; `run/_settled.py` says what besides its arguments has to stay as it was.
+        backend: of torch.compile.
+        count: called for each graph that is compiled.
+    """
+    from torch._dynamo import lookup_backend
+
+    inner = lookup_backend(backend)
+    options = {"config_patches": INDUCTOR} if backend == "inductor" else {}
+
+    def compiled(graph: Any, inputs: Any) -> Any:
+        if _capturing():
+            raise RuntimeError(
+                "a function would have to be compiled anew within the capture of a CUDA graph, since something that "
+                "torch.compile goes by changed after the warm-up (TORCH_LOGS=recompiles says what)"
+            )
+        if count is not None:
+            count()
+        return inner(graph, inputs, **options)
+
+    # A module's own call goes through the hooks that a program put on all modules, here for every step.
+    called = function.forward if isinstance(function, GraphModule) else function
+    return torch.compile(called, fullgraph=True, dynamic=False, backend=compiled)
+
+
+def _capturing() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def own_code(function: Callable[..., Any]) -> Callable[..., Any]:

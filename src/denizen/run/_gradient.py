@@ -25,6 +25,7 @@ from denizen.run._record import aside, record
 from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, model_tensors
 from denizen.run._room import _free as free_bytes
 from denizen.run._room import check_room, out_of_memory
+from denizen.run._settled import Settled
 
 # Of the free memory that a gradient may plan with; glibc holds up to four times what lives in tensors (docs/log.md).
 SHARE = {"cuda": 0.8, "cpu": 0.25}
@@ -129,28 +130,32 @@ class Gradient:
         for intervention in acting:
             if type(intervention).answers is not Intervention.answers:
                 raise InputError(f"Gradient: intervention {intervention.name!r} asks the host, which stops the device")
-        self.params, self._model = _leaves(model.to(target), wrt)
-        self.gradients = {name: torch.zeros_like(value) for name, value in self.params.items()}
-        self.seed = torch.tensor(seed, device=target)
-        self._worlds = torch.arange(replicates, device=target)
-        options = {"seed": seed, "device": target, "dt": dt, "record": record, "interventions": interventions}
-        narrow = approved(precision, model, self._steps, {**options, "relax": relax})
-        kept = _simulate._records(record or {}, model)
-        setting = Setting(dt=dt, relax=relax, interventions=acting, record=kept, precision=narrow)
-        ids = _simulate._ids(None, model, target)
-        self._stepper = Stepper(self._model, setting, self._keys(), ids, {})
-        self.series: dict[str, Tensor] = {}
-        with self._room("in its first step"):
-            self._first_step()
-        self._compiles = target.type == "cuda" if compile is None else compile
-        self.path, self._calls, self._graph = "eager", 0, None
-        self._side: torch.cuda.Stream | None = None
-        with self._room("while a step was measured"):
-            self._plan(block)
-        self._captures = target.type == "cuda" and self._compiles
-        self.optimizer = None if optimizer is None else _optimizer(optimizer, self.params, target)
-        for name, value in self.params.items():
-            value.grad = self.gradients[name]
+        self._settled = Settled(grad=True)
+        with self._settled.held():
+            self.params, self._model = _leaves(model.to(target), wrt)
+            self.gradients = {name: torch.zeros_like(value) for name, value in self.params.items()}
+            self.seed = torch.tensor(seed, device=target)
+            self._worlds = torch.arange(replicates, device=target)
+            options = {"seed": seed, "device": target, "dt": dt, "record": record, "interventions": interventions}
+            narrow = approved(precision, model, self._steps, {**options, "relax": relax})
+            kept = _simulate._records(record or {}, model)
+            setting = Setting(dt=dt, relax=relax, interventions=acting, record=kept, precision=narrow)
+            ids = _simulate._ids(None, model, target)
+            self._stepper = Stepper(self._model, setting, self._keys(), ids, {})
+            self.series: dict[str, Tensor] = {}
+            with self._room("in its first step"):
+                self._first_step()
+            self._compiles = target.type == "cuda" if compile is None else compile
+            self.path, self._calls = "eager", 0
+            self._graph: torch.cuda.CUDAGraph | None = None
+            self._recorded: tuple[Any, ...] | None = None  # results of the graph, where those shown are of another call
+            self._side: torch.cuda.Stream | None = None
+            with self._room("while a step was measured"):
+                self._plan(block)
+            self._captures = target.type == "cuda" and self._compiles
+            self.optimizer = None if optimizer is None else _optimizer(optimizer, self.params, target)
+            for name, value in self.params.items():
+                value.grad = self.gradients[name]
 
     # --- using it -----------------------------------------------------------------------------------------------------
 
@@ -167,15 +172,26 @@ class Gradient:
         """
         self._calls += 1
         with self._room("in its steps"):
-            if self._captures and self._calls == 2:
-                self._capture()
             if self._graph is not None:
-                self._graph.replay()
-            elif self._captures and self._calls == 1:
-                self._side = aside(self._compute)
+                self._replay(self._graph)
             else:
-                self._compute()
+                with self._settled.held():
+                    self._call()
             return self._value.clone()
+
+    def _replay(self, graph: torch.cuda.CUDAGraph) -> None:
+        graph.replay()
+        if self._recorded is not None:
+            (self._value, self.series, self._ends), self._recorded = self._recorded, None
+
+    def _call(self) -> None:
+        """A call before there is a graph: the first one warms up, the second captures."""
+        if not self._captures:
+            self._compute()
+        elif self._calls == 1:
+            self._side = aside(self._compute)
+        else:
+            self._capture()
 
     @contextlib.contextmanager
     def _room(self, doing: str) -> Generator[None]:
@@ -194,12 +210,29 @@ class Gradient:
             ) from error
 
     def _capture(self) -> None:
+        """Record a call, and make this one: by a replay, or where it had to be warmed up again by what that gave."""
+        given: list[tuple[Any, ...]] = []
+
+        def again() -> torch.cuda.Stream:
+            side = aside(self._compute)
+            given.append((self._value, self.series, self._ends))
+            return side
+
         try:
-            self._graph = record(self._compute, self._side)
-            self.path = "captured"
+            self._graph, _ = record(self._compute, self._side, again)
         except RuntimeError as error:  # init, step or loss does what no graph can hold, such as a copy from the host
+            self._captures = False
             reason = str(error).strip().splitlines()[0]
-            warnings.warn(f"the gradient is not captured in a CUDA graph, with equal results: {reason}", stacklevel=4)
+            warnings.warn(f"the gradient is not captured in a CUDA graph, with equal results: {reason}", stacklevel=5)
+        else:
+            self.path = "captured"
+        if given:
+            self._recorded = (self._value, self.series, self._ends)  # what replays write to
+            self._value, self.series, self._ends = given[0]
+        elif self._graph is not None:
+            self._replay(self._graph)
+        else:
+            self._compute()
 
     @on_its_device
     def check(self) -> None:
@@ -308,7 +341,6 @@ class Gradient:
             value = self._loss(_Read(ends.series))
             self._check_loss(value)
             slopes = torch.autograd.grad(value, list(self.params.values()), allow_unused=True)
-        assert self._rollout.graphs <= 2, "a gradient has at most two graphs: all pieces but the last have one length"
         with _compile._quiet(), torch.no_grad():  # an optimiser made capturable warns before it is captured
             for name, slope in zip(self.params, slopes, strict=True):
                 if slope is None:

@@ -17,7 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from denizen import _tree
-from denizen.run._engine import INDUCTOR, Carry, Stepper, one_graph, own_code
+from denizen.run._engine import Carry, Stepper, one_graph, own_code
 
 PIECE = 4  # steps compiled together, at most
 
@@ -227,16 +227,11 @@ class Rollout:
     def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if self._backend is None:
             return function
-        from torch._dynamo import lookup_backend
 
-        inner = lookup_backend(self._backend)
-        options = {"config_patches": INDUCTOR} if self._backend == "inductor" else {}
-
-        def counting(graph: Any, inputs: Any) -> Any:
+        def count() -> None:
             self.graphs += 1
-            return inner(graph, inputs, **options)
 
-        return one_graph(own_code(function), counting)
+        return one_graph(own_code(function), self._backend, count)
 
 
 def _storage(tensor: Tensor) -> int:

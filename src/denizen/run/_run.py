@@ -16,16 +16,18 @@ from denizen.model import Intervention, Model, Setting, series_names
 from denizen.model import guard as first_step_guard
 from denizen.run._arguments import switch, whole
 from denizen.run._atomic import uninterrupted
-from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
+from denizen.run._compile import AUTO_COMPILE_SECONDS, say_uncaptured, try_capture, try_compile
 from denizen.run._device import on_its_device
 from denizen.run._engine import Carry, Stepper
 from denizen.run._heap import give_back
 from denizen.run._looks import keep_form, look, when
 from denizen.run._progress import progress_bar
+from denizen.run._record import NotRecordedError
 from denizen.run._results import Results
 from denizen.run._room import explained_room
+from denizen.run._settled import Settled
 from denizen.run._snapshots import Snapshots, SnapshotStore, SnapshotView
-from denizen.run._threads import calm_threads
+from denizen.run._threads import busy_threads, calm_threads
 
 if TYPE_CHECKING:
     from denizen.run._capture import Capture
@@ -61,6 +63,7 @@ class Run(Results):
     _folder: "RunFolder | None"
     _out: Path | str | None
     _capture: "Capture | None" = None
+    _settled: Settled | None = None  # since the step is compiled
     _custom_ids: bool
     _answered: tuple[int, dict[str, Tensor]]
     _keys: Tensor
@@ -283,29 +286,38 @@ class Run(Results):
         answers = self._answers(self._steps)
         setting = self._stepper.setting
         asks = any(type(i).answers is not Intervention.answers for i in setting.interventions)
-        if self.device.type == "cuda" and setting.relax is None:
-            # What asks the host cannot be captured, and hard steps are safe to compile only as `Capture` does it: see
-            # run/_widen.py.
-            self._capture = None if asks else try_capture(self._stepper, self._carry)
-            self._path = "eager" if self._capture is None else "captured"
-            if self._capture is not None and self._snapshots is not None:
-                self._snapshots.gather(self._capture.longest)
-        else:
-            with calm_threads(
-                self._stepper.ids.numel() * len(self.worlds)
-            ):  # as steps run: torch compiles anew where the number of threads changes
+        self._settled = Settled(
+            grad=setting.relax is not None, threads=busy_threads(self._stepper.ids.numel() * len(self.worlds))
+        )
+        with self._as_compiled():
+            if self._carry.step.is_inference():  # steps before were taken in inference mode, and those to come are not
+                self._carry = self._carry.clone()
+            if self.device.type == "cuda" and setting.relax is None:
+                # What asks the host cannot be captured, and hard steps are safe to compile only as `Capture` does it:
+                # see run/_widen.py.
+                self._capture = None if asks else try_capture(self._stepper, self._carry)
+                self._path = "eager" if self._capture is None else "captured"
+                if self._capture is not None and self._snapshots is not None:
+                    self._snapshots.gather(self._capture.longest)
+            else:
                 self._path = try_compile(self._stepper, self._carry, answers)
         if self._path == "eager":
-            self._compile = False
+            self._compile, self._settled = False, None
         self._times["compile"] += time.perf_counter() - began
         self._graphs += graphs_compiled() - graphs
+
+    def _as_compiled(self) -> contextlib.AbstractContextManager[None]:
+        """Around steps: torch's switches as they were when the step was compiled; before that few threads alone."""
+        if self._settled is not None:
+            return self._settled.held()
+        return calm_threads(self._stepper.ids.numel() * len(self.worlds))
 
     def _run_chunk(self, count: int) -> None:
         began, graphs = time.perf_counter(), graphs_compiled()
         captured = self._capture.seconds if self._capture else 0.0
         store = self._snapshots
         putting = store.seconds if store else 0.0
-        with self._whole_or_dropped(), calm_threads(self._stepper.ids.numel() * len(self.worlds)):
+        with self._whole_or_dropped(), self._as_compiled():
             carry, records = self._take(self._carry, self._steps, self._steps + count, store)
             self._look(carry, self._steps)
             if store is not None:
@@ -342,7 +354,13 @@ class Run(Results):
     ) -> tuple[Carry, list[Tensor]]:
         """Steps `start` to `stop`: the carry after them and each record `[worlds, steps, …]`; snapshots to a store."""
         if self._capture is not None:
-            return self._capture.run(carry, stop - start, start, store)
+            try:
+                return self._capture.run(carry, stop - start, start, store)
+            except NotRecordedError as error:
+                say_uncaptured(error)
+                self._capture, self._path, self._compile = None, "eager", False
+                if store is not None:
+                    store.drop(start)
         rows = []
         for step in range(start, stop):
             with first_step_guard(self.model) if step == 0 else contextlib.nullcontext():

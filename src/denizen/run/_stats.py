@@ -30,7 +30,6 @@ from denizen.errors import InputError
 from denizen.model import per_agent_fallbacks
 from denizen.run._engine import Carry
 from denizen.run._reads import APART, Neighbours, body_bytes
-from denizen.run._threads import calm_threads
 
 if TYPE_CHECKING:
     from denizen.run._run import Run
@@ -112,7 +111,7 @@ def _facts(run: "Run") -> dict[str, Any]:
 def _count(run: "Run") -> Counted:
     _refuse_simulated(run)
     cuda, count = run.device.type == "cuda", STEPS[run.device.type]
-    with calm_threads(run._stepper.ids.numel() * len(run.worlds)):
+    with run._as_compiled():
         _take(run, _copy(run._carry), count)  # warm: what is set up at a first call is no part of a step
         seconds = _seconds(run)
         plain = _plain(run)

@@ -8,6 +8,11 @@ import torch
 WORTH_THREADS = 500_000  # agents times worlds from which a second thread was measured to pay for itself
 
 
+def busy_threads(elements: int) -> int:
+    """As many as so many agents times worlds keep busy."""
+    return max(1, elements // (WORTH_THREADS // 2))
+
+
 @contextmanager
 def calm_threads(elements: int) -> Iterator[None]:
     """As many threads as a population keeps busy, one for a small one; restored afterwards.
@@ -17,7 +22,7 @@ def calm_threads(elements: int) -> Iterator[None]:
     threads and 38 with all.
     """
     wanted = torch.get_num_threads()
-    busy = max(1, elements // (WORTH_THREADS // 2))
+    busy = busy_threads(elements)
     if wanted <= busy:
         yield
         return

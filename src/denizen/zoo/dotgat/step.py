@@ -1,11 +1,14 @@
 """One step of the optimizer, in each variant: eager, compiled, or captured whole in a CUDA graph."""
 
+import warnings
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from denizen.errors import InputError
+from denizen.run._record import NotRecordedError, aside, record
+from denizen.run._settled import Settled
 from denizen.tools import Accumulate, Amp
 from denizen.zoo.dotgat.config import Settings
 from denizen.zoo.dotgat.model import Judge
@@ -19,6 +22,7 @@ class Step:
 
     Attributes:
         model: as it computes: wrapped for several processes or compiled.
+        settled: torch's switches, under which it is compiled and every step is taken.
         optimizer: fused, its learning rate a tensor so that a captured graph follows the schedule.
         amp: precision.
     """
@@ -33,10 +37,12 @@ class Step:
         )
         self.model = torch.compile(model, fullgraph=True, dynamic=False) if settings.variant == "compiled" else model
         self._take = Accumulate(model, self.optimizer, amp=self.amp, max_norm=settings.max_norm)
+        self.settled = Settled(grad=True)
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         """One step; gradients are those of the mean over all series of the window."""
-        return self._take(window, self._loss_sum)
+        with self.settled.held():
+            return self._take(window, self._loss_sum)
 
     def _loss_sum(self, batch: Batch) -> Tensor:
         return self._judge.loss(self.model(batch[0]), batch[1]) * len(batch[0])
@@ -46,7 +52,8 @@ class CapturedStep:
     """A step as one CUDA graph: forward, backward, clipping and optimizer in one launch from Python.
 
     The first window sets the shapes; it is stepped `WARM_UP` times to find what is allocated and chosen, which is then
-    undone. Dropout draws afresh in every replay: torch registers its generator with the graph.
+    undone. Dropout draws afresh in every replay: torch registers its generator with the graph. Where that cannot be
+    recorded, one warning says so, and steps are eager.
     """
 
     def __init__(self, step: Step, state: Sequence[object]) -> None:
@@ -61,33 +68,39 @@ class CapturedStep:
             raise InputError("variant='captured' needs a CUDA device; on the CPU take 'fast' or 'compiled'")
         self._step, self._state = step, state
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._captures = True
         self._window: list[Batch] = []
         self._loss = torch.zeros(())
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         """One step; windows have to have equal shapes."""
-        if self._graph is None:
+        if self._graph is None and self._captures:
             self._capture(window)
+        if self._graph is None:
+            return self._step(window)
         for (x, y), (own_x, own_y) in zip(window, self._window, strict=True):
             own_x.copy_(x)
             own_y.copy_(y)
-        assert self._graph is not None
         self._graph.replay()
         return self._loss
 
     def _capture(self, window: Sequence[Batch]) -> None:
         from denizen.tools import TrainingState
 
-        self._window = [(x.clone(), y.clone()) for x, y in window]
-        with TrainingState(*self._state).kept():
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                for _ in range(WARM_UP):
-                    self._step(self._window)
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            # In the stream of the warm-up: every stream that multiplies matrices keeps 32 MiB for it.
-            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-                self._loss = self._step(self._window)
-        self._graph = graph
+        def step() -> Tensor:
+            return self._step(self._window)
+
+        def warm_up() -> torch.cuda.Stream:
+            return aside(step, WARM_UP)
+
+        with self._step.settled.held(), TrainingState(*self._state).kept():
+            self._window = [(x.clone(), y.clone()) for x, y in window]
+            try:
+                # In the stream of the warm-up: every stream that multiplies matrices keeps 32 MiB for it.
+                self._graph, self._loss = record(step, warm_up(), warm_up)
+            except NotRecordedError as error:
+                self._captures = False
+                warnings.warn(
+                    f"the step could not be captured in a CUDA graph and runs eagerly, with equal results: {error}",
+                    stacklevel=3,
+                )

@@ -1,6 +1,7 @@
 """Evaluation of foragers: many worlds for a fixed number of steps, counted on the device, told once at the end."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +19,8 @@ from denizen.rl._evaluate import EVALUATION_SEED
 from denizen.rl._recorded import Recorded
 from denizen.rl._rollout import CLOCK
 from denizen.rl._survival import Estimate, Survival, ratio
+from denizen.run._record import NotRecordedError, aside, record
+from denizen.run._settled import Settled
 from denizen.zoo.foraging.agents import Agent, Learnt, Seeker
 from denizen.zoo.foraging.config import for_evaluation
 from denizen.zoo.foraging.model import Foraging
@@ -179,7 +182,8 @@ def forage(
     for module in modules:
         module.eval()
     try:
-        return _run(worlds, agent, modules, steps, seed, compile)
+        with Settled(grad=False).held():
+            return _run(worlds, agent, modules, steps, seed, compile)
     finally:
         for module, was in zip(modules, training, strict=True):
             module.train(was)
@@ -237,18 +241,24 @@ def _repeat(
     if device.type != "cuda" or steps < 2 * CHUNK:
         go(steps)
         return
-    side = torch.cuda.Stream(device)
-    side.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(side):
-        go(CHUNK)  # what is compiled, tuned or made at a first call
-    torch.cuda.current_stream(device).wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-        go(CHUNK)
-    for _ in range(steps // CHUNK - 1):
-        graph.replay()
-    if steps % CHUNK:
-        go(steps % CHUNK)
+    left = steps
+
+    def warm_up() -> torch.cuda.Stream:
+        nonlocal left
+        left -= CHUNK  # these steps count
+        return aside(lambda: go(CHUNK))
+
+    try:
+        graph, _ = record(lambda: go(CHUNK), warm_up(), warm_up, backward=False)
+        for _ in range(left // CHUNK):
+            graph.replay()
+        left %= CHUNK
+    except NotRecordedError as error:
+        warnings.warn(
+            f"steps could not be captured in a CUDA graph and run one by one, with equal results: {error}", stacklevel=4
+        )
+    if left:
+        go(left)
 
 
 def _step(worlds: Worlds, agent: Agent, draws: Draws, held: dict[str, Any]) -> dict[str, Any]:
