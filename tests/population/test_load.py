@@ -204,6 +204,98 @@ def test_wide_identifiers_become_labels(folder):
     assert any("does not fit in 32 bits" in line for line in population.report)
 
 
+def one(tmp_path, text, name="people.csv", **options):
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load(tmp_path / name, **options)
+
+
+@pytest.mark.parametrize("missing", [(), ("polars",)], ids=["polars", "no polars"])
+def test_a_file_of_one_column_keeps_its_header(tmp_path, missing, hide):
+    """Issue 16, A5: `age` became `people`."""
+    hide(*missing)
+    for text in ("age\n0\n1\n2\n", "\ufeffage\r\n0\r\n1\r\n2\r\n", '"age"\n0\n1\n2', " age \n0\n1\n2\n\n"):
+        for place in (tmp_path / "people.csv", tmp_path):
+            one(tmp_path, text)
+            population = load(place)
+            assert {name: values.tolist() for name, values in population.columns.items()} == {"age": [0, 1, 2]}
+            assert "people.csv: its only column is named 'age', after the header line." in population.report
+            assert list(load(place, columns=["age"]).columns) == ["age"]
+            with pytest.raises(DataError, match="no column 'agee'; did you mean 'age'"):
+                load(place, columns=["agee"])
+    assert list(one(tmp_path, "0\n1\n", "age.csv").columns) == ["age"]
+    assert list(one(tmp_path, "stages\n0\n1\n", "disease_stages.csv").columns) == ["disease_stages"]
+
+
+@pytest.mark.parametrize("missing", [(), ("polars",)], ids=["polars", "no polars"])
+def test_separators_and_decimal_commas(tmp_path, missing, hide):
+    hide(*missing)
+    for text, name in (
+        ("age;height;job\n1;1,5;a\n2;2;b\n", "people.csv"),
+        ("age\theight\tjob\n1\t1.5\ta\n2\t2\tb\n", "people.tsv"),
+        ('"age";"height";"job"\r\n"1";"1,50";a\r\n2;"2,0";b\r\n', "people.csv"),
+        ("age, height, job\n1, 1.5, a\n2, 2, b\n", "people.csv"),
+        ("age,height,job,\n1,1.5,a,\n2,2,b,\n", "people.csv"),
+        ("age\rheight".replace("\r", ",") + ",job\r1,1.5,a\r2,2,b\r", "PEOPLE.CSV"),
+    ):
+        population = one(tmp_path, text, name)
+        held = {name: values.tolist() for name, values in population.columns.items()}
+        assert held == {"age": [1, 2], "height": [1.5, 2.0], "job": [0, 1]}
+        assert population.labels == {"job": ["a", "b"]}
+        assert any("separated by" in line for line in population.report) == ("," not in text.splitlines()[0])
+
+
+@pytest.mark.parametrize("missing", [(), ("polars",)], ids=["polars", "no polars"])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("age,job\n1,a\n2,\xe9t\xe9\n".encode("latin-1"), r"line 3: byte 0xe9 is not UTF-8 .*Latin-1.*iconv"),
+        ("age,job\n1,a\n".encode("utf-16"), "UTF-16 text; save it as UTF-8"),
+        ('age,height\n1,"1,5"\n2,"2,5"\n', r"line 2: column 'height' holds '1,5'; write numbers with a decimal"),
+        ("age;income\n1;1,250\n2;2,500\n", r"line 2: column 'income' holds '1,250'"),
+        ("age;income\n1;1.250,5\n2;2.500,5\n", r"line 2: column 'income' holds '1\.250,5'"),
+        ("age\n1,5\n2,5\n", "line 2: 2 columns; expected 1"),
+        ('"age","height"\n"1",20,1\n"2",30,2\n', "line 2: 3 columns; expected 2"),  # R's row names
+        ("age,height\n1,2\n1,2,3\n", "line 3: 3 columns; expected 2"),
+        ("age height\n1 2\n3 4\n", "separated by blanks"),
+        ("age|height\n1|2\n3|4\n", "separated by bars"),
+        ("\nage,height\n1,2\n", "starts with an empty line"),
+    ],
+)
+def test_what_a_table_cannot_mean_is_named(tmp_path, text, words, missing, hide):
+    hide(*missing)
+    with pytest.raises(DataError, match=words) as caught:
+        one(tmp_path, text)
+    assert "people.csv" in str(caught.value)
+
+
+def test_integers_that_no_real_number_tells_apart(tmp_path):
+    wide = one(tmp_path, f"age,tract\n1,{2**53}\n1,{2**53 + 1}\n")
+    assert (wide.column("tract").tolist(), wide.labels["tract"]) == ([0, 1], [str(2**53), str(2**53 + 1)])
+    wider = one(tmp_path, f"age,tract\n1,{10**20}\n1,{10**20 + 1}\n")
+    assert (wider.column("tract").tolist(), wider.labels["tract"]) == ([0, 1], [str(10**20), str(10**20 + 1)])
+
+
+def test_what_is_left_out_is_reported(folder):
+    (folder / "people.csv").write_text("height,job\n" + "1.5,a\n" * 5)
+    (folder / "mobility_networks" / "0.csv").write_text("day,source,target\n1,0,1\n")
+    (folder / "mobility_networks" / "notes.txt").write_text("x")
+    (folder / "survey.xlsx").write_text("x")
+    (folder / "shoe.pickle").write_text("cannot be read, and need not be")
+    report = "\n".join(load(folder, columns=["age", "height"]).report)
+    for words in (
+        "people.csv: columns left out, as columns= does not name them: job.",
+        "Files left out, as columns= names none of their columns: disease_stages.csv, shoe.pickle.",
+        "Files that hold no attribute were ignored: survey.xlsx.",
+        "Files in mobility_networks that hold no network were ignored: notes.txt.",
+        "columns left out: 'day'; a column of weights is called 'weight'.",
+    ):
+        assert words in report
+    for name in ("shoe.pickle", "age.pickle", "disease_stages.csv", "people.csv"):
+        (folder / name).unlink()
+    with pytest.raises(DataError, match=r"holds no attribute .*ignored: survey\.xlsx"):
+        load(folder)
+
+
 @pytest.mark.real
 def test_astoria(data_root):
     population = load(data_root / "astoria")

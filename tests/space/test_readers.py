@@ -1,18 +1,20 @@
 """Contacts from arrays, files, scipy and networkx: what is read, what is refused, and that nothing else happens."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
 from denizen.errors import DataError, DenizenError, InputError
-from denizen.space import EdgeList, from_arrays, from_networkx, from_scipy, read_edges
+from denizen.space import EdgeList, Graph, Layers, from_arrays, from_networkx, from_scipy, read_edges
 from denizen.space._edges import csr
 
 SOURCE, TARGET, WEIGHT = [0, 1, 2, 2], [1, 2, 0, 1], [1.0, 0.5, 2.0, 0.0]
@@ -333,6 +335,115 @@ def test_networkx(kind: type) -> None:
     edges, labels = from_networkx(named)
     assert labels == list(named.nodes)
     assert {frozenset((labels[a], labels[b])) for a, b in rows(edges)} == {frozenset("cd"), frozenset("ab")}
+
+
+def weighted_triangle(kind: type = nx.Graph) -> nx.Graph:
+    graph = kind()
+    graph.add_nodes_from([30, 10, 20])
+    graph.add_edge(30, 10, weight=0.5, place="home")
+    graph.add_edge(10, 20, weight=2.0)
+    return graph
+
+
+def test_networkx_keeps_weights_as_scipy_does() -> None:
+    """Issue 16, A5: `Graph.from_networkx` dropped them."""
+    graph = weighted_triangle()
+    matrix = nx.to_scipy_sparse_array(graph, nodelist=[10, 20, 30])
+    made, wanted = Graph.from_networkx(graph), Graph.from_scipy(matrix)
+    assert made.weight is not None
+    for name in ("in_ptr", "in_idx", "weight"):
+        assert torch.equal(getattr(made, name), getattr(wanted, name)), name
+    edges, labels = from_networkx(graph)
+    assert labels == [10, 20, 30]
+    assert "graph: edge attribute 'place' left out; weight='NAME' takes one as weights." in edges.report
+    assert Graph.from_networkx(graph, weight=None).weight is None
+    nx.set_edge_attributes(graph, 1, "weight")
+    assert Graph.from_networkx(graph).weight is None
+    assert Graph.from_networkx(graph, weight="weight").weight is not None
+
+
+@pytest.mark.parametrize("kind", [nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph])
+def test_networkx_numbers_its_nodes_as_documented(kind: type) -> None:
+    graph = weighted_triangle(kind)
+    for change, expected in (
+        (lambda node: node, [10, 20, 30]),
+        (np.int64, [10, 20, 30]),  # NumPy's integers are integers
+        (str, ["30", "10", "20"]),
+        (lambda node: (node, "x"), [(30, "x"), (10, "x"), (20, "x")]),
+    ):
+        edges, labels = from_networkx(nx.relabel_nodes(graph, {node: change(node) for node in graph}))
+        assert labels == expected
+        assert edges.directed == graph.is_directed()
+        found = {frozenset((labels[a], labels[b])): w for a, b, w in rows(edges)}
+        assert found == {frozenset((change(30), change(10))): 0.5, frozenset((change(10), change(20))): 2.0}
+
+
+def every_way(path: Path) -> dict[str, Callable[[], Graph]]:
+    """Three agents and two weighted directed contacts, 0 → 1 and 1 → 2, by every constructor and reader."""
+    source, target, weight = [0, 1], [1, 2], [0.5, 2.0]
+    matrix = sparse.coo_array((weight, (source, target)), shape=(3, 3))
+    digraph = nx.DiGraph()
+    digraph.add_nodes_from([2, 1, 0])
+    digraph.add_weighted_edges_from(zip(source, target, weight, strict=True))
+    write(path / "c.csv", "kind,target,weight,source\nx,1,0.5,0\ny,2,2,1\n")
+    write(path / "c.tsv", "source\ttarget\tWeight\n0\t1\t0.5\n1\t2\t2\n")
+    write(path / "c.txt", "0 1 0.5\n1 2 2\n")
+    pl.DataFrame({"source": source, "target": target, "weight": weight}).write_parquet(path / "c.parquet")
+    np.savez(path / "c.npz", source=source, target=target, weight=weight)
+    sparse.save_npz(path / "m.npz", matrix.tocsc())
+    edges = from_arrays(source, target, 3, weight=weight)
+    return {
+        "arrays": lambda: Graph.from_edges(source, target, 3, weight=weight),
+        "tensors": lambda: Graph.from_edges(*map(torch.tensor, (source, target)), 3, weight=torch.tensor(weight)),
+        "edge list": lambda: Graph.from_edges(edges),
+        "layers": lambda: Layers({"home": edges})["home"],
+        "scipy": lambda: Graph.from_scipy(matrix),
+        "networkx": lambda: Graph.from_networkx(digraph),
+        "csv": lambda: Graph.from_file(path / "c.csv"),
+        "tsv": lambda: Graph.from_file(path / "c.tsv"),
+        "txt": lambda: Graph.from_file(path / "c.txt", weight="minutes"),
+        "parquet": lambda: Graph.from_file(path / "c.parquet"),
+        "npz": lambda: Graph.from_file(path / "c.npz"),
+        "matrix": lambda: Graph.from_file(path / "m.npz"),
+    }  # fmt: skip
+
+
+WAYS = [
+    "arrays",
+    "tensors",
+    "edge list",
+    "layers",
+    "scipy",
+    "networkx",
+    "csv",
+    "tsv",
+    "txt",
+    "parquet",
+    "npz",
+    "matrix",
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_in_keeps_weights_direction_and_order(tmp_path: Path, way: str) -> None:
+    graph = every_way(tmp_path)[way]()
+    assert graph.num_agents == 3
+    assert [end.tolist() for end in graph.edges()] == [[0, 1], [1, 2]]
+    assert graph.weight is not None
+    assert graph.weight.tolist() == [0.5, 2.0]
+
+
+def test_what_a_file_holds_beside_the_contacts_is_reported(tmp_path: Path) -> None:
+    ways = every_way(tmp_path)
+    assert any("column 'kind' left out" in line for line in read_edges(tmp_path / "c.csv").report)
+    assert any("column 'weight' left out" in line for line in read_edges(tmp_path / "c.npz", weight=None).report)
+    assert read_edges(tmp_path / "c.npz", weight=False).weight is None
+    assert sorted(ways) == sorted(WAYS)
+    with pytest.raises(DataError, match=r"c\.txt: three columns of numbers and no header line; pass weight='weight'"):
+        read_edges(tmp_path / "c.txt")
+    assert any("column '3' left out" in line for line in read_edges(tmp_path / "c.txt", weight=None).report)
+    with pytest.raises(InputError, match="weight=3, expected the name of a column"):
+        read_edges(tmp_path / "c.csv", weight=3)
 
 
 def test_networkx_refusals() -> None:

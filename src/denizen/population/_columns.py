@@ -13,18 +13,22 @@ import numpy as np
 from denizen.errors import DataError, nearest
 
 STAGES = "disease_stages"
+INDEX = ("", "__index_level_0__", "unnamed: 0")
+"""Names, in lower case, that pandas gives to a saved row index."""
 
 
 @dataclass(frozen=True, eq=False)
 class Raw:
     """Values as a file holds them: numbers, or integer codes (missing: -1) with their labels.
 
-    `first_line` is the line of the first row in a text file.
+    `first_line` is the line of the first row in a text file. `exact` says that the labels are spelled as in the file
+    even where all are numbers.
     """
 
     values: np.ndarray
     labels: tuple[str, ...] | None = None
     first_line: int | None = None
+    exact: bool = False
 
     def place(self, row: int) -> str:
         """Where a row stands."""

@@ -3,21 +3,23 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from denizen.errors import DataError
 from denizen.population._checks import edge_facts
+from denizen.population._columns import INDEX, Raw, strings
+from denizen.population._ids import Ids
 from denizen.population._tables import read_parquet
-from denizen.space._csv import columns, is_number, open_text
+from denizen.space._csv import columns, is_missing, is_number, open_text, texts
 from denizen.space._files import content
 from denizen.space._formats import Columns
 from denizen.space._npz import read_npz
 from denizen.space._readers import check_range, read_weights, whole_numbers
 
 SIDES = ("source", "target")
-SUFFIXES = (".csv", ".parquet", ".npz")
+TEXT = (".csv", ".tsv", ".edges")
+SUFFIXES = (*TEXT, ".parquet", ".npz")
 _SOURCES = ("source", "src", "from", "i")
 _TARGETS = ("target", "dst", "to", "j")
 _WEIGHTS = ("weight", "weights", "w")
@@ -33,42 +35,73 @@ class Network:
     report: list[str]
 
 
-def read_network(path: Path, origin: str, agents: int) -> Network:
+def read_network(path: Path, origin: str, agents: int, ids: Ids | None = None) -> Network:
     """Read one edge list: two columns `source,target`, or a third one with weights; named or in this order.
 
     Args:
-        path: `.csv` (with or without header), `.parquet` or `.npz` (arrays `source`, `target`, `weight`).
+        path: text (with or without header), `.parquet` or `.npz` (arrays `source`, `target`, `weight`).
         origin: the file's name for messages.
-        agents: number of agents; ids must be in 0..agents-1.
+        agents: number of agents.
+        ids: the agents' ids; None where the file holds the numbers of rows, 0..agents-1.
 
     Raises:
-        DataError: unreadable content, ids that are not whole or out of range, weights that are negative or not finite.
+        DataError: unreadable content, ids that are missing, unknown, not whole or out of range, weights that are
+            negative or not finite.
     """
     report: list[str] = []
     line = None
-    if path.suffix == ".csv":
-        ends, line = _text(path, origin, report)
+    suffix = path.suffix.lower()
+    if suffix in TEXT:
+        sides, weight, line = _text(path, origin, ids, report)
     else:
-        if path.suffix == ".npz":
-            held: dict[str, Any] = read_npz(path, origin)
-        else:
-            raw = read_parquet(path, origin)
-            held = {name: column.values if column.labels is None else None for name, column in raw.items()}
-        ends = [held[list(held)[k]] for k in _by_name(list(held), origin, report)]
-    if any(column is None or column.ndim != 1 for column in ends):
-        raise DataError(f"{origin}: source, target and weight must be columns of numbers")
-    if len({len(column) for column in ends}) != 1:
-        raise DataError(f"{origin}: source, target and weight have the lengths {[len(column) for column in ends]}")
-    where = Columns(ends[0], ends[1], origin=origin, line=line)
-    source, target = (_ids(where, side, column, agents, report) for side, column in zip(SIDES, ends, strict=False))
-    weight = read_weights(where, ends[2]) if len(ends) == 3 else None
+        held = read_parquet(path, origin).columns if suffix == ".parquet" else _npz(path, origin)
+        names = list(held)
+        ends = [held[names[k]] for k in _by_name(names, origin, report)]
+        sides, weight = ends[:2], ends[2].values if len(ends) == 3 and ends[2].labels is None else None
+        if any(
+            end.values.ndim != 1 or (end.labels is not None and (ids is None or k == 2)) for k, end in enumerate(ends)
+        ):
+            raise DataError(f"{origin}: source, target and weight must be columns of numbers{_names_need_ids(ids)}")
+    lengths = [len(side.values) for side in sides] + ([] if weight is None else [len(weight)])
+    if len(set(lengths)) != 1:
+        raise DataError(f"{origin}: source, target and weight have the lengths {lengths}")
+    where = Columns(None, None, origin=origin, line=line)
+    source, target = (_rows(where, side, raw, agents, ids, report) for side, raw in zip(SIDES, sides, strict=True))
+    weights = None if weight is None else read_weights(where, weight)
     report += edge_facts(source, target, agents).sentences(path.stem)
-    return Network(source, target, weight, report)
+    return Network(source, target, weights, list(dict.fromkeys(report)))
 
 
-def _text(path: Path, origin: str, report: list[str]) -> tuple[list[np.ndarray], Callable[[int], int]]:
+def _names_need_ids(ids: Ids | None) -> str:
+    return "" if ids else "; ids that are names need a column 'id' beside the agents' attributes"
+
+
+def _npz(path: Path, origin: str) -> dict[str, Raw]:
+    arrays = read_npz(path, origin)
+    return {
+        name: strings([str(item) for item in values.astype(str)])
+        if values.dtype.kind in "SU" and values.ndim == 1
+        else Raw(values)
+        for name, values in arrays.items()
+    }
+
+
+def _text(
+    path: Path, origin: str, ids: Ids | None, report: list[str]
+) -> tuple[list[Raw], np.ndarray | None, Callable[[int], int] | None]:
     text = open_text(content(path, origin, "CSV"), origin)
-    header = not all(is_number(cell) for cell in text.first)
+    ends = text.first[:2]
+    names = ids is not None and ids.texts
+    if ids is not None and ids.texts:
+        header = bool(ends) and not any(ids.holds(cell) for cell in ends)
+    else:
+        header = not all(is_number(cell) for cell in text.first)
+        if header and any(is_number(cell) and not is_missing(cell) for cell in ends):
+            wrong = next(cell for cell in text.first if not is_number(cell))
+            raise DataError(
+                f"{origin}, line {text.number}: {wrong[:40]!r} is not a number, and numbers beside it cannot be names "
+                f"of columns{_names_need_ids(ids)}"
+            )
     if header:
         report.append(f"{origin}: header line {','.join(text.first)!r} skipped.")
         picked = _by_name(text.first, origin, report)
@@ -79,10 +112,18 @@ def _text(path: Path, origin: str, report: list[str]) -> tuple[list[np.ndarray],
                 f"{origin}, line {text.number}: {len(picked)} columns; expected 2 or 3 (source, target and perhaps "
                 f"weight), separated by commas, semicolons, tabs or blanks"
             )
-    ends, line = columns(text, header, picked) if picked else ([], None)
-    if line is None or not ends[0].size:
+    if not picked:
         raise DataError(f"{origin} is empty; expected source,target a line")
-    return ends, line
+    if names:
+        cells, line = texts(text, header, picked[:2])
+        sides = [strings(column) for column in cells]
+        weight = columns(text, header, picked[2:])[0][0] if len(picked) == 3 and cells[0] else None
+    else:
+        found, line = columns(text, header, picked)
+        sides, weight = [Raw(side) for side in found[:2]], found[2] if len(found) == 3 else None
+    if not sides[0].values.size:
+        raise DataError(f"{origin} is empty; expected source,target a line")
+    return sides, weight, line
 
 
 def _by_name(names: list[str], origin: str, report: list[str]) -> list[int]:
@@ -92,17 +133,24 @@ def _by_name(names: list[str], origin: str, report: list[str]) -> list[int]:
         next((k for k, name in enumerate(lowered) if name in known), None) for known in (_SOURCES, _TARGETS, _WEIGHTS)
     ]
     if found[0] is not None and found[1] is not None:
-        return [k for k in found if k is not None]
-    if len(names) not in (2, 3) or found[0] is not None or found[1] is not None:
+        picked = [k for k in found if k is not None]
+        rest = [name for k, name in enumerate(names) if k not in picked and lowered[k] not in INDEX]
+        if rest:
+            hint = "" if len(picked) == 3 else "; a column of weights is called 'weight'"
+            report.append(f"{origin}: columns left out: {', '.join(map(repr, rest))}{hint}.")
+        return picked
+    picked = [k for k, name in enumerate(lowered) if name not in INDEX]
+    if len(picked) not in (2, 3) or found[0] is not None or found[1] is not None:
         raise DataError(f"{origin} has columns {', '.join(names)[:200]}; expected source, target and perhaps weight")
-    report.append(
-        f"{origin}: columns {', '.join(names)} taken as source, target{', weight' if len(names) == 3 else ''}."
-    )
-    return list(range(len(names)))
+    chosen = ", ".join(names[k] for k in picked)
+    report.append(f"{origin}: columns {chosen} taken as source, target{', weight' if len(picked) == 3 else ''}.")
+    return picked
 
 
-def _ids(where: Columns, side: str, values: np.ndarray, agents: int, report: list[str]) -> np.ndarray:
-    """Ids as int32, checked."""
-    ids = whole_numbers(where, side, values, report)
-    check_range(where, side, ids, agents)
-    return ids.astype(np.int32)
+def _rows(where: Columns, side: str, raw: Raw, agents: int, ids: Ids | None, report: list[str]) -> np.ndarray:
+    """The row of the agent at one end of each edge, int32."""
+    if ids is not None:
+        return ids.rows(where, side, raw, report).astype(np.int32)
+    rows = whole_numbers(where, side, raw.values, report)
+    check_range(where, side, rows, agents)
+    return rows.astype(np.int32)

@@ -45,6 +45,49 @@ def columns_of(record: Any, origin: str, stem: str) -> dict[str, Raw]:
         ) from None
 
 
+def index_of(record: Any) -> tuple[str, Raw] | None:
+    """Name ("" for none) and values of the row index of a Series or DataFrame; None for 0, 1, 2, … or no plain one."""
+    if not isinstance(record, Call) or record.name not in ("Series", "DataFrame"):
+        return None
+    try:
+        state = _state(record)
+        manager = state.get("_mgr", state.get("_data"))
+        index = _axis(manager)
+        if not isinstance(index, Call) or not isinstance(index.args[1], dict):
+            return None
+        fields = index.args[1]
+        name = "" if fields.get("name") is None else str(fields["name"])
+        if index.args[0].name == "RangeIndex":
+            extent = _range(fields)
+            if not name and (extent.start, extent.step) == (0, 1):
+                return None
+            if len(extent) != _rows_of(manager):  # four bytes must not ask for gigabytes
+                return None
+            return name, Raw(np.array(extent, dtype=np.int64))
+        raw = _values(index, 1)
+    except (_Refused, AttributeError, IndexError):
+        return None
+    if raw.values.ndim != 1 or (raw.labels is None and raw.values.dtype.kind not in "iuf"):
+        return None
+    return name, raw
+
+
+def _axis(manager: Any) -> Any:
+    """The last axis of a block manager, that of the rows."""
+    if isinstance(manager.state, tuple) and manager.state:
+        axes = manager.state[0]
+    else:
+        axes = manager.args[1] if len(manager.args) > 1 else None
+    return axes[-1] if isinstance(axes, list | tuple) and axes else None
+
+
+def _rows_of(manager: Any) -> int:
+    values = _blocks(manager)[0][0]
+    if isinstance(values, Call) and values.name in ("_frombuffer", "_reconstruct"):
+        return _array(values).shape[-1]
+    return len(_values(values, 1).values)
+
+
 def _values(record: Any, depth: int) -> Raw:
     """One column, from any of the layouts that hold one."""
     if depth > _MAX_DEPTH:
@@ -167,11 +210,15 @@ def _block_rows(values: Any, rows: int) -> list[Raw]:
     return [_values(values, 1)]
 
 
-def _range_index(fields: dict[str, Any]) -> Raw:
+def _range(fields: dict[str, Any]) -> range:
     start, stop, step = (fields.get(key) for key in ("start", "stop", "step"))
     if not (isinstance(start, int) and isinstance(stop, int) and isinstance(step, int)) or step == 0:
         raise _Refused("a RangeIndex without bounds")
-    extent = range(start, stop, step)
+    return range(start, stop, step)
+
+
+def _range_index(fields: dict[str, Any]) -> Raw:
+    extent = _range(fields)
     if len(extent) > 4096:  # only ever read as a frame's header; four bytes must not ask for gigabytes
         raise _Refused("a RangeIndex where values are expected")
     return Raw(np.array(extent, dtype=np.int64))

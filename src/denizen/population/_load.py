@@ -1,14 +1,16 @@
 """`load`: a population from a folder, a table, a column store, a package, or `"synthetic:NAME"`.
 
 The number of agents is the length of `age`, or, where there is no such column, the length that all columns share.
-A column of another length is an error that names both files. Nothing is ever written beside the data, and each file
-is read once.
+A column of another length is an error that names both files. A column of ids says which agents the contacts are
+between, and which row of one file belongs to which of another (`_ids`). Nothing is ever written beside the data, and
+each file is read once.
 """
 
+import contextlib
 import difflib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -17,41 +19,21 @@ import numpy as np
 
 from denizen.errors import DataError, InputError, nearest
 from denizen.population import _frames, _pickle
-from denizen.population._columns import STAGES, Raw, finish, stages
+from denizen.population._columns import INDEX, STAGES, Raw
 from denizen.population._edges import SUFFIXES, read_network
+from denizen.population._found import Found, Wanted, keep
+from denizen.population._ids import Ids, named
+from denizen.population._match import agents, how
 from denizen.population._population import Population
 from denizen.population._store import load_store, parse_json
 from denizen.population._synthetic import synthetic
-from denizen.population._tables import read_csv, read_parquet, table_names
+from denizen.population._tables import TEXT, Named, Table, every, nothing, read_csv, read_parquet, table_names
 from denizen.space._files import content, reading
 
 _PICKLES = (".pickle", ".pkl")
 _NETWORK_FOLDERS = ("mobility_networks", "networks")
 _MAPPING = "mapping.json"
-
-
-@dataclass
-class _Found:
-    """What has been read so far: columns and where each came from."""
-
-    columns: dict[str, np.ndarray] = field(default_factory=dict)
-    labels: dict[str, list[str]] = field(default_factory=dict)
-    origins: dict[str, str] = field(default_factory=dict)
-    targets: dict[str, np.ndarray] = field(default_factory=dict)
-    report: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """The arguments of `load`."""
-
-    columns: Sequence[str] | None
-    networks: Sequence[str] | None
-    targets: Sequence[str]
-    labels: dict[str, list[str]]
-
-    def is_target(self, path: Path) -> bool:
-        return any(fnmatch(path.stem, pattern) for pattern in self.targets)
+_TABLES = (*TEXT, ".parquet")
 
 
 def load(
@@ -61,6 +43,7 @@ def load(
     networks: Sequence[str] | None = None,
     targets: Sequence[str] = (),
     labels: Mapping[str, Sequence[str]] | None = None,
+    ids: str | bool = True,
 ) -> Population:
     """Read a population.
 
@@ -68,17 +51,20 @@ def load(
         path: a folder (pickled, Parquet or CSV columns, `mapping.json`, edge lists under `mobility_networks/`); one
             Parquet or CSV table, with such a folder of networks beside it or not; a file written by `Population.save`;
             a package or another object with a `__path__`; or `"synthetic:astoria"`, `"synthetic:astoria:1000000"`.
-        columns: names of the attributes to read; default all. Other files are not opened.
+        columns: names of the attributes to read; default all. Other files are opened only where they may hold ids.
         networks: names of the networks to read; default all.
         targets: names (without suffix; `*` and `?` allowed) of files that hold observed series instead of attributes.
         labels: attribute -> label of each code, position = code; wins over `mapping.json`.
+        ids: True maps the ends of edges, and the rows of files that have it, by the column `id` (also `agent_id`,
+            `person_id` and the like; integers or strings) where there is one; a name does so by that column; False
+            says that edges hold the numbers of rows, counted from 0, as they do where there is no such column.
 
     Returns:
-        The population; `population.report` lists every choice made.
+        The population; `population.report` lists every choice made. Agent k is row k of the table, whatever its id.
 
     Raises:
-        DataError: a missing or unreadable file, columns of unequal length, missing values, ids out of range, a pickle
-            that holds anything but a column.
+        DataError: a missing or unreadable file, columns of unequal length, missing values, ids that are missing,
+            unknown, out of range or there twice, a pickle that holds anything but a column.
         InputError: an argument of the wrong form.
         MissingExtra: a Parquet file without polars or pyarrow.
 
@@ -90,9 +76,13 @@ def load(
     for argument, names in (("columns", columns), ("networks", networks), ("targets", targets)):
         if isinstance(names, str):
             raise InputError(f"{argument} is {names!r}; expected a list of names, for example [{names!r}]")
+    if not isinstance(ids, str | bool):
+        raise InputError(f"ids is {ids!r}; expected the name of a column, True or False")
     stated = {name: [str(label) for label in values] for name, values in (labels or {}).items()}
-    wanted = _Wanted(columns, networks, targets, stated)
+    wanted = Wanted(columns, networks, targets, stated, ids)
     place = _place(path)
+    if isinstance(ids, str) and (place.startswith("synthetic:") or place.lower().endswith(".npz")):
+        raise InputError(f"ids is {ids!r}, but the contacts of {place!r} are between rows already; leave it out")
     if place.startswith("synthetic:"):
         return _restate(_select(_synthetic(place, networks), columns), wanted)
     root = Path(place)
@@ -104,11 +94,11 @@ def load(
         )
     if is_folder:
         return _folder(root, wanted)
-    if root.suffix == ".npz":
+    if root.suffix.lower() == ".npz":
         return _restate(load_store(root, columns, networks), wanted)
-    if root.suffix not in (".parquet", ".csv"):
+    if root.suffix.lower() not in _TABLES:
         raise DataError(
-            f"population {place!r} has the suffix {root.suffix!r}; expected a folder, .parquet, .csv or .npz"
+            f"population {place!r} has the suffix {root.suffix!r}; expected a folder, .parquet, .csv, .tsv or .npz"
         )
     return _table(root, wanted)
 
@@ -144,7 +134,7 @@ def _select(population: Population, columns: Sequence[str] | None) -> Population
     return replace(population, columns=chosen, labels=labels)
 
 
-def _restate(population: Population, wanted: _Wanted) -> Population:
+def _restate(population: Population, wanted: Wanted) -> Population:
     """A complete population with the user's labels; targets that are asked for must be in it."""
     for name in wanted.labels:
         population.column(name)
@@ -163,33 +153,64 @@ def _listing(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
 
 
-def _folder(root: Path, wanted: _Wanted) -> Population:
-    found = _Found()
+def _folder(root: Path, wanted: Wanted) -> Population:
+    found = Found()
     mapping = root / _MAPPING
     stated = _mapping(mapping) if mapping.is_file() else {}
     known = stated | wanted.labels
-    ignored, later = [], []
+    ignored: list[str] = []
+    later: list[Path] = []
     for path in _listing(root):
         if path.name in (_MAPPING, *_NETWORK_FOLDERS) or path.name.startswith((".", "__")):
             continue
-        if path.suffix not in (*_PICKLES, ".parquet", ".csv"):
+        if path.suffix.lower() not in (*_PICKLES, *_TABLES):
             ignored.append(path.name)
         elif not path.is_file():
-            if wanted.columns is None or path.stem in wanted.columns:
+            if wanted.keeps(path.stem):
                 raise DataError(f"{path} is {_not_a_file(path)}; expected a file of attributes: remove or replace it")
             ignored.append(path.name)
         elif wanted.is_target(path):
             _target(found, path)
-        elif wanted.columns is None or path.stem in wanted.columns:
-            _attributes(found, path, wanted.columns, known)
+        elif wanted.keeps(path.stem):
+            _attributes(found, path, wanted, known)
         else:
             later.append(path)
-    for path in later if set(wanted.columns or ()) - set(found.columns) else ():  # columns of tables with another name
-        _attributes(found, path, wanted.columns, known)
+    _others(found, later, wanted, known)
     if ignored:
         found.report.append(f"Files that hold no attribute were ignored: {', '.join(ignored)}.")
     found.report += _unused(stated, found)
-    return _assemble(found, root, root, wanted)
+    return _assemble(found, root, root, wanted, known)
+
+
+def _others(found: Found, paths: list[Path], wanted: Wanted, known: dict[str, list[str]]) -> None:
+    """Files not named after a wanted column: tables that hold one, or the ids."""
+    unread = []
+    for path in paths:
+        missing, names, pickled = set(wanted.columns or ()) - set(found.columns), [], _is_pickle(path)
+        with contextlib.suppress(DataError):  # what cannot be read names nobody, and nobody asked for it
+            names = [] if pickled else table_names(path)
+            if missing and (pickled or not names or missing & set(names)):
+                _attributes(found, path, wanted, known)
+                continue
+            if _may_hold_ids(path, names, wanted):
+                _attributes(found, path, wanted, known)
+                continue
+        unread.append(path.name)
+    if unread:
+        found.report.append(f"Files left out, as columns= names none of their columns: {', '.join(unread)}.")
+
+
+def _is_pickle(path: Path) -> bool:
+    return path.suffix.lower() in _PICKLES
+
+
+def _may_hold_ids(path: Path, names: list[str], wanted: Wanted) -> bool:
+    if not wanted.ids or wanted.is_id(path.stem):
+        return bool(wanted.ids)
+    if _is_pickle(path):
+        with reading(path.name, "pickle"), path.open("rb") as file:
+            return path.stem == "age" or b"DataFrame" in file.read(4096)
+    return any(wanted.is_id(name) or name.lower() in INDEX for name in names)
 
 
 def _not_a_file(path: Path) -> str:
@@ -198,51 +219,85 @@ def _not_a_file(path: Path) -> str:
     return "a folder" if path.is_dir() else "no regular file"
 
 
-def _table(path: Path, wanted: _Wanted) -> Population:
-    found = _Found()
+def _table(path: Path, wanted: Wanted) -> Population:
+    found = Found()
     mapping = path.parent / _MAPPING
     stated = _mapping(mapping) if mapping.is_file() else {}
-    _attributes(found, path, wanted.columns, stated | wanted.labels)
+    _attributes(found, path, wanted, stated | wanted.labels)
     found.report += _unused(stated, found)
     for other in _listing(path.parent) if wanted.targets else ():
         if other != path and other.is_file() and wanted.is_target(other):
             _target(found, other)
-    return _assemble(found, path, path.parent, wanted)
+    return _assemble(found, path, path.parent, wanted, stated | wanted.labels)
 
 
-def _raw(path: Path, columns: Sequence[str] | None, report: list[str]) -> dict[str, Raw]:
-    """The columns of one file."""
-    if path.suffix == ".parquet":
-        return read_parquet(path, path.name, columns)
-    if path.suffix == ".csv":
-        raw, said = read_csv(path, path.name, columns)
-        report += said
-        return raw
+def _read(path: Path, wanted: Named, exact: Named) -> Table:
+    """The columns of one file; a row index that a pickle holds is one of them."""
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return read_parquet(path, path.name, wanted)
+    if suffix in TEXT:
+        return read_csv(path, path.name, wanted, exact)
     data = content(path, path.name, "pickle")
     with reading(path.name, "pickle"):
-        return _frames.columns_of(_pickle.read(data, path.name), path.name, path.stem)
+        record = _pickle.read(data, path.name)
+        held = _frames.columns_of(record, path.name, path.stem)
+        index = _frames.index_of(record)
+    if index is None or index[0] in held:
+        return Table(held)
+    name, raw = index
+    if name and not exact(name):
+        return Table(held, [], [f"{path.name}: its row index {name!r} was left out."])
+    return Table(held | {name: raw})
 
 
-def _attributes(found: _Found, path: Path, columns: Sequence[str] | None, known: dict[str, list[str]]) -> None:
-    for name, raw in _raw(path, columns, found.report).items():
-        if columns is not None and name not in columns:
-            continue
-        if name in ("", "__index_level_0__"):
-            found.report.append(f"{path.name}: a column without a name (a saved row index) was skipped.")
+def _attributes(found: Found, path: Path, wanted: Wanted, known: dict[str, list[str]]) -> None:
+    origin = path.name
+    table = _read(path, every if wanted.keeps(path.stem) else wanted.reads, wanted.is_id)
+    found.report += table.report
+    columns = dict(table.columns)
+    if {"source", "target"} <= {name.lower() for name in columns}:
+        raise DataError(
+            f"{origin} holds contacts (columns source and target), not attributes; move it into the folder "
+            f"{_NETWORK_FOLDERS[1]} beside it"
+        )
+    key = named(columns, wanted.ids, origin)
+    if key is not None:
+        found.keyed[origin] = Ids(columns.pop(key), key, origin)
+        names = (*columns, *table.rest)
+        if not names or ("age" in names and not found.all_rows):
+            found.lead, found.all_rows = origin, not names
+    _saved_index(found, columns, wanted, origin)
+    if path.stem == STAGES and STAGES not in columns and len(columns) == 1:
+        found.report.append(f"{origin}: column {next(iter(columns))!r} taken as {STAGES!r}.")
+        columns = {STAGES: next(iter(columns.values()))}
+    rest = [*table.rest, *(name for name in columns if not wanted.keeps(name))]
+    if rest:
+        found.report.append(f"{origin}: columns left out, as columns= does not name them: {', '.join(rest)}.")
+    for name, raw in columns.items():
+        if not wanted.keeps(name):
             continue
         if name in found.origins:
-            raise DataError(f"column {name!r} is in two files, {found.origins[name]} and {path.name}; remove one")
-        values, labels, said = finish(name, raw, known.get(name), path.name)
-        if name == STAGES:  # written as real numbers by convention, so that is not worth a sentence
-            values, said = stages(values, raw, path.name), []
-        found.columns[name], found.origins[name] = values, path.name
-        if labels is not None:
-            found.labels[name] = labels
-        found.report += said
+            raise DataError(f"column {name!r} is in two files, {found.origins[name]} and {origin}; remove one")
+        found.origins[name] = origin
+        keep(found, name, raw, known, origin)
 
 
-def _target(found: _Found, path: Path) -> None:
-    raw = _raw(path, None, found.report)
+def _saved_index(found: Found, columns: dict[str, Raw], wanted: Wanted, origin: str) -> None:
+    """Take out what is no attribute: columns without a name, and row indices that pandas saved."""
+    for name in [name for name in columns if name.lower() in INDEX and name not in (wanted.columns or ())]:
+        raw = columns.pop(name)
+        empty = raw.labels is not None and not any(raw.labels)
+        what = "of no content" if empty else "(a saved row index)"
+        found.report.append(f"{origin}: a column without a name {what} was skipped.")
+        if not empty:
+            found.indexes[origin] = name, raw
+
+
+def _target(found: Found, path: Path) -> None:
+    table = _read(path, every, nothing)
+    raw = {name: column for name, column in table.columns.items() if name.lower() not in INDEX} or table.columns
+    found.report += [line for line in table.report if "only column is named" not in line]
     for name, column in raw.items():
         key = path.stem if len(raw) == 1 else f"{path.stem}.{name}"
         if column.labels is None:
@@ -263,7 +318,7 @@ def _mapping(path: Path) -> dict[str, list[str]]:
     return {name: [str(value) for value in values] for name, values in mapping.items()}
 
 
-def _unused(stated: dict[str, list[str]], found: _Found) -> list[str]:
+def _unused(stated: dict[str, list[str]], found: Found) -> list[str]:
     """Sentences on labels whose column is not there but another, similar one without labels is."""
     bare = {name.lower(): name for name in found.columns if name not in found.labels}
     said = []
@@ -276,21 +331,26 @@ def _unused(stated: dict[str, list[str]], found: _Found) -> list[str]:
     return said
 
 
-def _length(found: _Found, root: Path) -> int:
+def _length(found: Found, root: Path, ids: Ids | None) -> int:
     """N: the length of `age`, or the length that all columns share; any other length is an error."""
     lengths = {name: len(values) for name, values in found.columns.items()}
     if not lengths:
-        raise DataError(f"{root} holds no attribute (.pickle, .pkl, .parquet or .csv)")
+        ignored = "".join(f". {line}" for line in found.report if "ignored" in line or "left out" in line)
+        raise DataError(f"{root} holds no attribute (.pickle, .pkl, .parquet, .csv or .tsv){ignored}")
     leader = "age" if "age" in lengths else next(iter(lengths))
     for name, length in lengths.items():
         if length != lengths[leader]:
+            origin = found.origins[name]
+            marks = [f"{line} " for line in found.report if line.startswith(f"{origin}: its columns are separated by")]
             raise DataError(
-                f"{found.origins[name]}: column {name!r} has {length} rows, but {leader!r} "
+                f"{''.join(marks)}{origin}: column {name!r} has {length} rows, but {leader!r} "
                 f"({found.origins[leader]}) has {lengths[leader]}; every attribute needs one row per agent. "
-                f"If {found.origins[name]} is an observed series, move it out of the folder, or pass "
-                f"targets=[{Path(found.origins[name]).stem!r}] to load"
+                f"If {origin} is an observed series, move it out of the folder, or pass "
+                f"targets=[{Path(origin).stem!r}] to load"
             )
     size = lengths[leader]
+    if ids is not None and len(ids) != size:
+        raise DataError(f"{ids} has {len(ids)} rows, but {leader!r} ({found.origins[leader]}) has {size}")
     if not 0 < size < 2**31:
         raise DataError(f"{found.origins[leader]}: {size} rows; a population has 1 to {2**31 - 1} agents")
     if leader != "age":
@@ -304,21 +364,26 @@ def _available(root: Path) -> set[str]:
     """Names of the columns that there are, for the message when one is not."""
     names: set[str] = set()
     for path in _listing(root) if root.is_dir() else [root]:
-        if path.suffix in _PICKLES:
+        if _is_pickle(path):
             names.add(path.stem)
-        elif path.suffix in (".parquet", ".csv"):
+        elif path.suffix.lower() in _TABLES and path.is_file():
             names.update(table_names(path))
     return names
 
 
-def _network_files(folder: Path, networks: Sequence[str] | None) -> dict[str, Path]:
+def _network_files(folder: Path, networks: Sequence[str] | None, report: list[str]) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for place in (folder / name for name in _NETWORK_FOLDERS):
+        ignored = []
         for path in _listing(place) if place.is_dir() else ():
-            if path.suffix in SUFFIXES and path.is_file():
-                if path.stem in files:
-                    raise DataError(f"network {path.stem!r} is in two files, {files[path.stem]} and {path}; remove one")
-                files[path.stem] = path
+            if path.suffix.lower() not in SUFFIXES or not path.is_file():
+                ignored += [path.name] if not path.name.startswith((".", "__")) else []
+                continue
+            if path.stem in files:
+                raise DataError(f"network {path.stem!r} is in two files, {files[path.stem]} and {path}; remove one")
+            files[path.stem] = path
+        if ignored:
+            report.append(f"Files in {place.name} that hold no network were ignored: {', '.join(ignored)}.")
     if networks is None:
         return files
     for name in networks:
@@ -327,28 +392,30 @@ def _network_files(folder: Path, networks: Sequence[str] | None) -> dict[str, Pa
     return {name: files[name] for name in networks}
 
 
-def _assemble(found: _Found, root: Path, folder: Path, wanted: _Wanted) -> Population:
+def _assemble(found: Found, root: Path, folder: Path, wanted: Wanted, known: dict[str, list[str]]) -> Population:
+    files = _network_files(folder, wanted.networks, found.report)
+    ids = agents(found, wanted, known, bool(files))
     for name in (*(wanted.columns or ()), *wanted.labels):
         if name not in found.columns:
             raise DataError(f"{root} has no column {name!r}; {nearest(str(name), _available(root))}")
     for pattern in wanted.targets:
         _require_target(found.targets, pattern, str(root))
-    size = _length(found, root)
-    edges: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    weights: dict[str, np.ndarray] = {}
-    for name, path in _network_files(folder, wanted.networks).items():
-        network = read_network(path, f"{path.parent.name}/{path.name}", size)
-        edges[name] = network.source, network.target
-        if network.weight is not None:
-            weights[name] = network.weight
+    size = _length(found, root, ids)
+    networks = {
+        name: read_network(path, f"{path.parent.name}/{path.name}", size, None if ids is None or ids.counted else ids)
+        for name, path in files.items()
+    }
+    if networks:
+        found.report.append(how(ids, wanted, list(networks.values())))
+    for network in networks.values():
         found.report += network.report
     return Population(
         name=root.stem,
         size=size,
         columns=found.columns,
         labels=found.labels,
-        networks=edges,
-        weights=weights,
+        networks={name: (network.source, network.target) for name, network in networks.items()},
+        weights={name: network.weight for name, network in networks.items() if network.weight is not None},
         targets=found.targets,
         report=tuple(found.report),
         source=str(root),

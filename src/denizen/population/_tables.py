@@ -4,21 +4,62 @@ import contextlib
 import csv
 import importlib.util
 import io
-from collections.abc import Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from denizen.errors import DataError, need
-from denizen.population._columns import Raw, categorical, strings
+from denizen.population._columns import STAGES, Raw, categorical, strings
 from denizen.space._csv import is_number
 from denizen.space._files import check_size, content, reading
 
+TEXT = (".csv", ".tsv")
+_MARKS = {";": "semicolons", "\t": "tabs"}
+_PLAIN = r"-?(?:0|[1-9][0-9]*)(?:\.0*)?"
+_DIGITS = re.compile(r"[+-]?[\d.,]*\d[\d.,]*", re.ASCII)
+_COMMA = re.compile(r"[+-]?\d*,?\d+", re.ASCII)
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+", re.ASCII)
 
-def read_parquet(path: Path, origin: str, columns: Sequence[str] | None = None) -> dict[str, Raw]:
-    """The columns of a Parquet file, those of `columns` only if given.
+Named = Callable[[str], bool]
+"""Says of the name of a column whether it is meant."""
+
+
+def every(name: str) -> bool:
+    """Wants all columns."""
+    return True
+
+
+def nothing(name: str) -> bool:
+    """Wants no column."""
+    return False
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The columns that were read, the names of those that were not, and sentences for the report."""
+
+    columns: dict[str, Raw]
+    rest: list[str] = field(default_factory=list)
+    report: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class _Text:
+    """A CSV file: its bytes, the names of its columns, and how many header lines it has (0 or 1)."""
+
+    data: bytes
+    names: list[str]
+    separator: str
+    header: int
+    origin: str
+
+
+def read_parquet(path: Path, origin: str, wanted: Named = every) -> Table:
+    """The wanted columns of a Parquet file.
 
     Raises:
         DataError: broken content, or a column that is neither number, boolean nor string.
@@ -26,35 +67,42 @@ def read_parquet(path: Path, origin: str, columns: Sequence[str] | None = None) 
     """
     data = content(path, origin, "Parquet")
     if importlib.util.find_spec("polars") is None and importlib.util.find_spec("pyarrow"):
-        return _with_pyarrow(data, origin, columns)
+        return _with_pyarrow(data, origin, wanted)
     polars = need("polars", "tables", "read Parquet files")
     with reading(origin, "Parquet"):
         schema = polars.read_parquet_schema(io.BytesIO(data))
-        chosen = [name for name in schema if columns is None or name in columns]
+        chosen = [name for name in schema if wanted(name)]
         rows = polars.scan_parquet(io.BytesIO(data)).select(polars.len()).collect().item()
         check_size(rows, len(chosen), len(data), origin)
         table = polars.read_parquet(io.BytesIO(data), columns=chosen)
-        return {name: _from_polars(table[name], name, origin) for name in chosen}
+        found = {name: _from_polars(table[name], name, origin) for name in chosen}
+    return Table(found, [name for name in schema if name not in found])
 
 
 def table_names(path: Path) -> list[str]:
-    """The names of a table's columns, for messages."""
-    data = content(path, path.name, "table")
-    if path.suffix == ".csv":
-        names = first_cells(data, path.name)
-        return names if len(names) > 1 else [path.stem]
-    if importlib.util.find_spec("polars") is None:
-        return []
-    import polars
+    """The names of a table's columns, without reading it."""
+    with reading(path.name, "table"):
+        if path.suffix.lower() in TEXT:
+            with path.open("rb") as file:
+                head = file.readline() + file.readline()
+            return _header(head, path.name, path.stem)[0]
+        if importlib.util.find_spec("polars"):
+            import polars
 
-    with reading(path.name, "Parquet"):
-        return list(polars.read_parquet_schema(io.BytesIO(data)))
+            return list(polars.read_parquet_schema(path))
+        if importlib.util.find_spec("pyarrow"):
+            from pyarrow import parquet
+
+            return list(parquet.read_schema(path).names)
+    return []
 
 
 def _from_polars(column: Any, name: str, origin: str) -> Raw:
     import polars
 
     kind = column.dtype
+    if kind in (polars.Int128, getattr(polars, "UInt128", polars.Int128)):  # what no int64 holds is a name
+        column, kind = column.cast(polars.String), polars.String
     if kind in (polars.String, polars.Categorical, polars.Enum):
         column = column.cast(polars.String)
         labels = column.drop_nulls().unique().sort().to_list()
@@ -72,13 +120,14 @@ def _from_polars(column: Any, name: str, origin: str) -> Raw:
     return Raw(column.cast(polars.Float64).fill_null(float("nan")).to_numpy())
 
 
-def _with_pyarrow(data: bytes, origin: str, columns: Sequence[str] | None) -> dict[str, Raw]:
+def _with_pyarrow(data: bytes, origin: str, wanted: Named) -> Table:
     import pyarrow
     from pyarrow import parquet
 
     with reading(origin, "Parquet"):
         file = parquet.ParquetFile(io.BytesIO(data))
-        chosen = [name for name in file.schema_arrow.names if columns is None or name in columns]
+        names = file.schema_arrow.names
+        chosen = [name for name in names if wanted(name)]
         check_size(file.metadata.num_rows, len(chosen), len(data), origin)
         table = file.read(columns=chosen)
         found: dict[str, Raw] = {}
@@ -94,92 +143,156 @@ def _with_pyarrow(data: bytes, origin: str, columns: Sequence[str] | None) -> di
                     f"{origin}: column {name!r} has type {kind}; convert it, or leave it out: remove the "
                     "column, or pass columns=[...] to load"
                 )
-        return found
+        return Table(found, [name for name in names if name not in found])
 
 
-def first_cells(data: bytes, origin: str) -> list[str]:
-    """The cells of the first line."""
-    with reading(origin, "CSV"):
-        head = data[:65536].decode("utf-8-sig", "replace")
-        return next(csv.reader(io.StringIO(head, newline="")), [])
+def read_csv(path: Path, origin: str, wanted: Named = every, exact: Named = nothing) -> Table:
+    """The wanted columns of a CSV file, its fields separated by commas, semicolons or tabs.
 
+    A file of several columns needs a header, which names them. A file of one column is an attribute named by its
+    header or, where it has none, after the file. Numbers in a file separated by semicolons or tabs may have decimal
+    commas.
 
-def read_csv(path: Path, origin: str, columns: Sequence[str] | None = None) -> tuple[dict[str, Raw], list[str]]:
-    """The columns of a CSV file and sentences for the report.
-
-    A file of one column is one attribute named after the file, whether or not it has a header line, which is skipped.
-    A file of several columns needs a header, which names them.
+    Args:
+        path: the file.
+        origin: its name, for messages.
+        wanted: says which columns to read.
+        exact: says which columns are names: they are integers only where nothing of their spelling is lost.
 
     Raises:
         DataError: broken content, missing cells, or several columns without a header.
     """
     data = content(path, origin, "CSV")
-    first = first_cells(data, origin)
+    names, text, said = _header(data, origin, path.stem)
+    chosen = [k for k, name in enumerate(names) if wanted(name)]
+    found = _columns(text, chosen, {names[k] for k in chosen if exact(names[k])})
+    for name, raw in found.items():
+        found[name], more = _decimals(name, raw, text)
+        said += more
+    if len(names) == 1:
+        _only_numbers(found, text)
+    return Table(found, [name for k, name in enumerate(names) if k not in chosen], said)
+
+
+def _header(data: bytes, origin: str, stem: str) -> tuple[list[str], _Text, list[str]]:
+    """The names of the columns, the text below them, and sentences for the report."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{origin} is UTF-16 text; save it as UTF-8")
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if data.endswith(b"\n\n"):
+        data = data.rstrip(b"\n")
+    end = data.find(b"\n") % (len(data) + 1)
+    other = data.find(b"\n", end + 1) % (len(data) + 1)
+    one, two = (line.decode("utf-8", "replace") for line in (data[:end], data[end + 1 : other]))
+    separator = max(",;\t", key=lambda mark: (one.count(mark), two.count(mark)))
+    with reading(origin, "CSV"):
+        first, second = (next(csv.reader([line], delimiter=separator), []) for line in (one, two))
+    first = [cell.strip() for cell in first]
     if not first:
-        raise DataError(f"{origin} is empty; expected one row per agent")
+        raise DataError(
+            f"{origin} {'starts with an empty line; remove it' if data else 'is empty; expected one row per agent'}"
+        )
+    if len(second) > len(first):
+        raise DataError(f"{origin}, line 2: {len(second)} columns; expected {len(first)} as in the first line")
+    said = [f"{origin}: its columns are separated by {_MARKS[separator]}."] if separator != "," else []
     if len(first) == 1:
-        return _one_column(data, path.stem, first[0], origin)
-    if any(is_number(cell) and cell.strip() for cell in first):
+        header, more = _one_column(first[0], two.strip().strip('"'), origin)
+        names = [first[0] if header and first[0] and stem != STAGES else stem]
+        if more and names[0] == first[0] != stem:
+            more = [f"{origin}: its only column is named {names[0]!r}, after the header line."]
+        return names, _Text(data, names, separator, int(header), origin), more
+    if any(is_number(cell) and cell for cell in first):
         raise DataError(f"{origin} has {len(first)} columns and no header line; name the columns in the first line")
     if len(set(first)) != len(first):
         raise DataError(f"{origin}: two columns have the same name: {', '.join(first)[:200]}")
-    return _columns(data, first, origin, columns, 1), []
+    return first, _Text(data, first, separator, 1, origin), said
 
 
-def _one_column(data: bytes, name: str, first: str, origin: str) -> tuple[dict[str, Raw], list[str]]:
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n", 2)
-    second = lines[1].decode("utf-8", "replace").strip().strip('"') if len(lines) > 1 else ""
-    for mark, word in ((";", "semicolons"), ("\t", "tabs")):
-        if 0 < first.count(mark) == second.count(mark):
-            raise DataError(f"{origin}: its columns are separated by {word}; separate them by commas")
+def _one_column(first: str, second: str, origin: str) -> tuple[bool, list[str]]:
+    """Whether the first line of a file of one column is a header, and a sentence on it."""
+    blanks = len(first.split()) == len(second.split()) > 1 and all(map(is_number, second.split()))
+    for mark, word, found in (("|", "bars", 0 < first.count("|") == second.count("|")), (" ", "blanks", blanks)):
+        if found:
+            raise DataError(f"{origin}: its columns are separated by {word} ({mark!r}); separate them by commas")
     numbers = is_number(second)
-    header = not numbers or not is_number(first)
-    said = [f"{origin}: header line {first!r} skipped."] if header else []
     if not numbers:
-        said = [f"{origin}: first line taken as a header and skipped."]
-    raw = _columns(data, [name], origin, None, int(header))[name]
-    if numbers and raw.labels is not None:
+        return True, [f"{origin}: first line taken as a header and skipped."]
+    header = not is_number(first)
+    return header, [f"{origin}: header line {first!r} skipped."] if header else []
+
+
+def _only_numbers(found: dict[str, Raw], text: _Text) -> None:
+    """Refuse a word in a column of numbers that is the only one of its file."""
+    for raw in found.values():
+        if raw.labels is None or raw.exact:
+            continue
+        second = raw.texts()[0] if len(raw.values) else ""
         wrong = [code for code, label in enumerate(raw.labels) if not is_number(label)]
-        row = int(np.flatnonzero(np.isin(raw.values, wrong))[0])
-        held = raw.labels[raw.values[row]]
-        raise DataError(f"{origin}, {raw.place(row)}: {held[:40]!r} is not a number; expected one in each row")
-    return {name: raw}, said
+        if is_number(second) and wrong:
+            row = int(np.flatnonzero(np.isin(raw.values, wrong))[0])
+            held = raw.labels[raw.values[row]]
+            raise DataError(f"{text.origin}, {raw.place(row)}: {held[:40]!r} is not a number; expected one in each row")
 
 
-def _columns(data: bytes, names: list[str], origin: str, columns: Sequence[str] | None, header: int) -> dict[str, Raw]:
-    """The columns of a CSV file below its header lines, one or none."""
-    found = _fast(data, names, origin, columns, header)
-    if found is None or any(raw.labels and all(map(is_number, raw.labels)) for raw in found.values()):
-        found = _split(data, names, origin, columns, header)  # such as numbers with words for missing ones
-    return {name: replace(raw, first_line=1 + header) for name, raw in found.items()}
+def _columns(text: _Text, chosen: list[int], exact: set[str]) -> dict[str, Raw]:
+    """The chosen columns of a CSV file below its header lines, one or none."""
+    found = _fast(text, chosen, exact)
+    if found is None or any(raw.labels and not raw.exact and all(map(is_number, raw.labels)) for raw in found.values()):
+        found = _split(text, chosen, exact)  # such as numbers with words for missing ones
+    return {name: replace(raw, first_line=1 + text.header) for name, raw in found.items()}
 
 
-def _fast(
-    data: bytes, names: list[str], origin: str, columns: Sequence[str] | None, header: int
-) -> dict[str, Raw] | None:
+def _fast(text: _Text, chosen: list[int], exact: set[str]) -> dict[str, Raw] | None:
     """The columns of a clean file by polars; None where the careful reader has to decide."""
     if importlib.util.find_spec("polars") is None:
         return None
     import polars
 
-    chosen = [k for k, name in enumerate(names) if columns is None or name in columns]
-    rows = data.count(b"\n") + (not data.endswith(b"\n")) - header
+    rows = text.data.count(b"\n") + (not text.data.endswith(b"\n")) - text.header
     for scanned in (10_000, None):  # rows that tell the types; all of them take thirty times as long
-        with contextlib.suppress(DataError), reading(origin, "CSV"):
+        with contextlib.suppress(DataError), reading(text.origin, "CSV"):
             table = polars.read_csv(
-                io.BytesIO(data), has_header=False, skip_rows=header, infer_schema_length=scanned, columns=chosen,
-                new_columns=[names[k] for k in chosen],
+                io.BytesIO(text.data), has_header=False, skip_rows=text.header, infer_schema_length=scanned,
+                new_columns=text.names, separator=text.separator,
+                schema_overrides=dict.fromkeys(exact, polars.String),
             )  # fmt: skip
-            if table.height != rows or table.width != len(chosen):
+            if table.height != rows or table.width != len(text.names):
                 return None
-            return {names[k]: _from_polars(table[names[k]], names[k], origin) for k in chosen}
+            found = {}
+            for name in (text.names[k] for k in chosen):
+                column = table[name]
+                column = column.str.strip_chars() if column.dtype == polars.String else column
+                found[name] = _exactly(column) if name in exact else _from_polars(column, name, text.origin)
+            return found
     return None
 
 
-def _split(data: bytes, names: list[str], origin: str, columns: Sequence[str] | None, header: int) -> dict[str, Raw]:
+def _exactly(column: Any) -> Raw:
+    """Integers where the texts of a polars column are plain ones, such as `7` and `7.0` and not `007`; else labels."""
+    import polars
+
+    if column.null_count() == 0 and column.str.contains(f"^(?:{_PLAIN})$").all():
+        numbers = column.str.replace(r"\.0*$", "").cast(polars.Int64, strict=False)
+        if numbers.null_count() == 0:
+            return Raw(numbers.to_numpy())
+    return replace(_from_polars(column, column.name, ""), exact=True)
+
+
+def _split(text: _Text, chosen: list[int], exact: set[str]) -> dict[str, Raw]:
     """The careful reader: any quotes and line ends; names the line of a fault."""
+    origin, names, header = text.origin, text.names, text.header
+    try:
+        decoded = text.data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = 1 + text.data.count(b"\n", 0, error.start)
+        raise DataError(
+            f"{origin}, line {line}: byte {text.data[error.start]:#04x} is not UTF-8 text (Latin-1 perhaps); save the "
+            f"file as UTF-8, for example by: iconv -f LATIN1 -t UTF-8"
+        ) from None
     with reading(origin, "CSV"):
-        rows = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True))[header:]
+        rows = list(csv.reader(io.StringIO(decoded, newline=""), delimiter=text.separator, strict=True))[header:]
     while rows and not any(cell.strip() for cell in rows[-1]):
         rows.pop()
     if not rows:
@@ -188,19 +301,46 @@ def _split(data: bytes, names: list[str], origin: str, columns: Sequence[str] | 
         if len(row) != len(names):
             expected = len(names)
             raise DataError(f"{origin}, line {line}: {len(row)} columns; expected {expected} as in the first line")
-    return {
-        name: _parse([row[k].strip() for row in rows])
-        for k, name in enumerate(names)
-        if columns is None or name in columns
-    }
+    return {names[k]: _parse([row[k].strip() for row in rows], names[k] in exact) for k in chosen}
 
 
-def _parse(cells: list[str]) -> Raw:
+def _parse(cells: list[str], exact: bool = False) -> Raw:
     """Integers, else real numbers, else strings; an empty cell is missing."""
-    if all(is_number(cell) for cell in cells):
-        try:
-            return Raw(np.array([int(cell) for cell in cells], dtype=np.int64))
-        except (ValueError, OverflowError):
-            texts = [cell if cell.lower() not in ("", "na", "n/a", "null", "none") else "nan" for cell in cells]
-            return Raw(np.array([float(text) for text in texts]))
-    return strings([cell or None for cell in cells])
+    texts = [cell or None for cell in cells]
+    if exact:
+        plain = all(re.fullmatch(_PLAIN, cell) for cell in cells)
+        numbers = [int(cell.split(".")[0]) for cell in cells] if plain else []
+        if plain and all(-(2**63) <= number < 2**63 for number in numbers):
+            return Raw(np.array(numbers, dtype=np.int64))
+        return replace(strings(texts), exact=True)
+    if not all(is_number(cell) for cell in cells):
+        return strings(texts)
+    try:
+        return Raw(np.array([int(cell) for cell in cells], dtype=np.int64))
+    except OverflowError:  # what no int64 holds is a name: as real numbers, different ones would become equal
+        return strings(texts)
+    except ValueError:
+        words = [cell if cell.lower() not in ("", "na", "n/a", "null", "none") else "nan" for cell in cells]
+        return Raw(np.array([float(word) for word in words]))
+
+
+def _decimals(name: str, raw: Raw, text: _Text) -> tuple[Raw, list[str]]:
+    """A column of numbers with decimal commas as numbers.
+
+    Raises:
+        DataError: the commas may be something else.
+    """
+    labels = raw.labels or ()
+    commas = [label for label in labels if "," in label]
+    if raw.exact or not commas or not all(_DIGITS.fullmatch(label) for label in labels):
+        return raw, []
+    row = int(np.flatnonzero(raw.values == labels.index(commas[0]))[0])
+    thousands = all(_THOUSANDS.fullmatch(label) for label in commas)
+    if text.separator == "," or thousands or not all(_COMMA.fullmatch(label) for label in labels):
+        raise DataError(
+            f"{text.origin}, {raw.place(row)}: column {name!r} holds {commas[0]!r}; write numbers with a decimal point "
+            "and without separators of thousands"
+        )
+    values = np.array([float(label.replace(",", ".")) for label in labels] + [np.nan])[raw.values]
+    said = f"{text.origin}: column {name!r} is written with decimal commas; read as real numbers."
+    return replace(raw, values=values, labels=None), [said]

@@ -12,7 +12,7 @@ import io
 import itertools
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -189,15 +189,40 @@ def _with_numpy(
     return {k: np.ascontiguousarray(np.atleast_1d(table)[f"c{k}"]) for k in range(width)}
 
 
-def _careful(text: Text, header: bool, picked: Sequence[int]) -> tuple[list[np.ndarray], Callable[[int], int]]:
+def texts(text: Text, header: bool, picked: Sequence[int]) -> tuple[list[list[str]], Callable[[int], int]]:
+    """The cells of a text file as they are spelled, without blanks around them, and row to line of the file.
+
+    Args:
+        text: the file.
+        header: whether its first line is one.
+        picked: places of the wanted columns.
+
+    Raises:
+        DataError: a line that is too short or too long, an empty cell; names the line.
+    """
+    cells: list[list[str]] = [[] for _ in picked]
+    lines: list[int] = []
+    with reading(text.origin, "text"):
+        for line, row in _full_rows(text, header, picked):
+            for column, k in zip(cells, picked, strict=True):
+                if not row[k].strip():
+                    raise DataError(f"{text.origin}, line {line}: {row[k][:40]!r} is a missing value")
+                column.append(row[k].strip())
+            lines.append(line)
+    return cells, lines.__getitem__
+
+
+def _full_rows(text: Text, header: bool, picked: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of each line with content, below the header."""
     try:
         decoded = text.body.decode("utf-8")
     except UnicodeDecodeError as error:
         line = text.number + text.body.count(b"\n", 0, error.start)
-        raise DataError(f"{text.origin}, line {line}: byte {text.body[error.start]:#04x} is not UTF-8 text") from None
+        raise DataError(
+            f"{text.origin}, line {line}: byte {text.body[error.start]:#04x} is not UTF-8 text (Latin-1 perhaps); save "
+            f"the file as UTF-8, for example by: iconv -f LATIN1 -t UTF-8"
+        ) from None
     reader, width = _rows(decoded, text.separator), len(text.first)
-    cells: list[list[str]] = [[] for _ in picked]
-    lines: list[int] = []
     if header:
         next(reader)
     for row in reader:
@@ -206,6 +231,13 @@ def _careful(text: Text, header: bool, picked: Sequence[int]) -> tuple[list[np.n
             continue
         if not max(picked) < len(row) <= width:
             raise DataError(f"{text.origin}, line {line}: {len(row)} columns; the first line has {width}")
+        yield line, row
+
+
+def _careful(text: Text, header: bool, picked: Sequence[int]) -> tuple[list[np.ndarray], Callable[[int], int]]:
+    cells: list[list[str]] = [[] for _ in picked]
+    lines: list[int] = []
+    for line, row in _full_rows(text, header, picked):
         for column, k in zip(cells, picked, strict=True):
             if _NUMBER.fullmatch(row[k]) is None:
                 what = "a missing or infinite value" if is_missing(row[k]) else "not a number"

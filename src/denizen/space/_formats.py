@@ -3,14 +3,14 @@
 Nothing is unpickled, and whatever a parser raises on foreign bytes ends as a DataError that names the file.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from denizen.errors import DataError, nearest, need
+from denizen.errors import DataError, InputError, nearest, need
 from denizen.space._csv import columns, is_number, open_text
 from denizen.space._files import check_size, content, reading
 from denizen.space._npz import npz_names, read_npz
@@ -51,61 +51,84 @@ class Columns:
         return DataError(f"{self.origin}, {self.place(row)}: {name}={values[row]!s}: {expected}{count}")
 
 
-def load(path: Path, source: str, target: str, weight: str | None) -> Columns:
+def load(path: Path, source: str, target: str, weight: str | bool | None) -> Columns:
     """Read the columns of a file by its suffix; see `denizen.space.read_edges`."""
     suffix = path.suffix.lower()
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise DataError(f"{path}: {what}; expected a file of contacts ({', '.join(TEXT)}, .parquet or .npz)")
-    names = [name for name in (source, target, weight) if name is not None]
-    if suffix in TEXT:
-        return _text(path, names)
-    if suffix == ".parquet":
-        return _parquet(path, names)
-    if suffix == ".npz":
-        return _npz(path, names)
-    raise DataError(f"{path}: unknown suffix {path.suffix!r}; expected {', '.join(TEXT)}, .parquet or .npz")
+    for argument, name in (("source", source), ("target", target), ("weight", weight)):
+        if not isinstance(name, str) and (argument != "weight" or not (name is None or isinstance(name, bool))):
+            raise InputError(f"read_edges: {argument}={name!r}, expected the name of a column")
+    read = _text if suffix in TEXT else {".parquet": _parquet, ".npz": _npz}.get(suffix)
+    if read is None:
+        raise DataError(f"{path}: unknown suffix {path.suffix!r}; expected {', '.join(TEXT)}, .parquet or .npz")
+    return read(path, [source, target], weight)
 
 
-def _pick(path: Path, names: list[str], present: list[str]) -> None:
-    """Refuse names that are not there."""
+def left_out(origin: str, what: str, names: Sequence[str]) -> tuple[str, ...]:
+    """A sentence on columns that are not read, if there are any."""
+    if not names:
+        return ()
+    listed = ", ".join(map(repr, names))
+    return (f"{origin}: {what}{'s' * (len(names) > 1)} {listed} left out; weight='NAME' takes one as weights.",)
+
+
+def _pick(path: Path, ends: list[str], weight: str | bool | None, present: list[str]) -> tuple[list[str], Columns]:
+    """The names to read, and columns without content that report the rest; refuses names that are not there."""
+    if weight is True:
+        weight = next((name for name in present if name.lower() == "weight" and name not in ends), None)
+    names = [*ends, weight] if isinstance(weight, str) else ends
     for name in names:
         if name not in present:
             raise DataError(f"{path}: no column {name!r}; {nearest(name, present)}; pass source=, target=, weight=")
+    report = left_out(str(path), "column", [name for name in present if name not in names and name])
+    return names, Columns(None, None, origin=str(path), report=report)
 
 
-def _text(path: Path, names: list[str]) -> Columns:
+def _filled(empty: Columns, found: Sequence[Any], line: Callable[[int], int] | None = None) -> Columns:
+    return replace(empty, source=found[0], target=found[1], weight=found[2] if len(found) == 3 else None, line=line)
+
+
+def _text(path: Path, ends: list[str], weight: str | bool | None) -> Columns:
     """Columns of a text file."""
     text = open_text(content(path, str(path), "text"), str(path))
-    report: tuple[str, ...] = ()
-    numbers = all(is_number(cell) for cell in text.first[: len(names)])
-    header = bool(text.first) and (set(names) <= set(text.first) or not numbers)
+    third = [weight] if isinstance(weight, str) else []
+    width = len(ends) + len(third)
+    numbers = all(is_number(cell) for cell in text.first[:width])
+    header = bool(text.first) and ({*ends, *third} <= set(text.first) or not numbers)
     if header:
-        _pick(path, names, text.first)
-        picked = [text.first.index(name) for name in names]
-    else:
-        picked = list(range(len(names)))
-        if 0 < len(text.first) < len(names):
-            raise DataError(
-                f"{path}, line {text.number}: {len(text.first)} field(s), expected at least {len(names)} numbers, "
-                f"separated by commas, semicolons, tabs or blanks"
-            )
-        if text.first:
-            report = (f"{path}: no header line; columns 1 to {len(names)} read as {', '.join(names)}.",)
-    found, line = columns(text, header, picked)
-    return Columns(found[0], found[1], found[2] if len(names) == 3 else None, None, str(path), report, line)
+        names, empty = _pick(path, ends, weight, text.first)
+        found, line = columns(text, True, [text.first.index(name) for name in names])
+        return _filled(empty, found, line)
+    if 0 < len(text.first) < width:
+        raise DataError(
+            f"{path}, line {text.number}: {len(text.first)} field(s), expected at least {width} numbers, "
+            f"separated by commas, semicolons, tabs or blanks"
+        )
+    if weight is True and len(text.first) == 3 and is_number(text.first[2]) and text.first[2].strip():
+        raise DataError(
+            f"{path}: three columns of numbers and no header line; pass weight='weight' to take the third as weights, "
+            f"or weight=None to leave it out"
+        )
+    report: tuple[str, ...] = ()
+    if text.first:
+        report = (f"{path}: no header line; columns 1 to {width} read as {', '.join([*ends, *third])}.",)
+        report += left_out(str(path), "column", [str(k + 1) for k in range(width, len(text.first))])
+    found, line = columns(text, False, list(range(width)))
+    return _filled(Columns(None, None, origin=str(path), report=report), found, line)
 
 
-def _parquet(path: Path, names: list[str]) -> Columns:
+def _parquet(path: Path, ends: list[str], weight: str | bool | None) -> Columns:
     """Columns of a Parquet file.
 
     A deliberately damaged file can make polars ask for more memory than there is, which ends the process: nothing in
     Python can catch that. Ordinary damage (truncation, another format) ends in a DataError.
     """
     polars = need("polars", "tables", "read contacts from Parquet")
-    chosen = list(dict.fromkeys(names))
     with reading(str(path), "Parquet"):
-        _pick(path, names, list(polars.read_parquet_schema(path)))
+        names, empty = _pick(path, ends, weight, list(polars.read_parquet_schema(path)))
+        chosen = list(dict.fromkeys(names))
         rows = polars.scan_parquet(path, glob=False).select(polars.len()).collect().item()
         check_size(rows, len(chosen), path.stat().st_size, str(path))
         frame = polars.read_parquet(path, columns=chosen, glob=False)
@@ -117,19 +140,19 @@ def _parquet(path: Path, names: list[str]) -> Columns:
             )
     with reading(str(path), "Parquet"):
         found = [frame[name].to_numpy() for name in names]
-    return Columns(*found, origin=str(path))
+    return _filled(empty, found)
 
 
-def _npz(path: Path, names: list[str]) -> Columns:
+def _npz(path: Path, ends: list[str], weight: str | bool | None) -> Columns:
     """Columns of an npz file, by name or as scipy's sparse format."""
     origin, keys = str(path), npz_names(path, str(path))
     if "format" in keys and "shape" in keys:
         with reading(origin, "sparse npz"):
             return _sparse_npz(origin, read_npz(path, origin))
-    _pick(path, names, keys)
+    names, empty = _pick(path, ends, weight, keys)
     arrays = read_npz(path, origin, lambda name: name in names)
     found: list[Any] = [arrays[name] for name in names]
-    return Columns(*found, origin=origin)
+    return _filled(empty, found)
 
 
 def _sparse_npz(origin: str, arrays: dict[str, np.ndarray]) -> Columns:

@@ -110,7 +110,10 @@ class Graph:
     def from_file(
         cls, path: str | Path, *, num_agents: int | None = None, directed: bool = True, **options: Any
     ) -> "Graph":
-        """Read a CSV, Parquet or npz file of edges; options as `denizen.space.read_edges`."""
+        """Read a CSV, Parquet or npz file of edges; options as `denizen.space.read_edges`.
+
+        A column `weight` gives the weights. `read_edges` gives the same edges with a report of what was left out.
+        """
         return cls._build(read_edges(path, num_agents=num_agents, directed=directed, **options))
 
     @classmethod
@@ -119,9 +122,20 @@ class Graph:
         return cls._build(from_scipy(matrix, directed=directed))
 
     @classmethod
-    def from_networkx(cls, graph: Any) -> "Graph":
-        """From a networkx graph, nodes numbered in the graph's own order; undirected graphs give both directions."""
-        return cls._build(from_networkx(graph)[0])
+    def from_networkx(cls, graph: Any, *, weight: str | bool | None = True) -> "Graph":
+        """From a networkx graph; undirected graphs give both directions.
+
+        Nodes that are all integers become agents in ascending order, others in the graph's own order;
+        `denizen.space.from_networkx` gives the same edges with the label of each agent.
+
+        Args:
+            graph: a networkx graph of any of the four kinds.
+            weight: edge attribute to take as weight; True takes `weight` where edges have one, None takes none.
+
+        Raises:
+            DataError: an edge without the attribute where others have it, or weights that are not valid.
+        """
+        return cls._build(from_networkx(graph, weight=weight)[0])
 
     @property
     def num_edges(self) -> int:

@@ -6,6 +6,7 @@ themselves are in `_formats`. Parquet needs polars (extra "tables"), which also 
 
 from collections.abc import Hashable
 from dataclasses import replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from denizen.errors import DataError, InputError
 from denizen.space._edges import INT32_MAX, EdgeList, index_dtype
-from denizen.space._formats import Columns, load, sparse_columns
+from denizen.space._formats import Columns, left_out, load, sparse_columns
 from denizen.space.generators._pairs import drop_repeats, pair_code, repeats, whole
 
 Repeats = Literal["keep", "drop", "error"]
@@ -25,7 +26,7 @@ def read_edges(
     *,
     source: str = "source",
     target: str = "target",
-    weight: str | None = None,
+    weight: str | bool | None = True,
     num_agents: int | None = None,
     directed: bool = True,
     self_loops: Repeats = "drop",
@@ -35,7 +36,7 @@ def read_edges(
 
     - `.csv`, `.tsv`, `.txt`, `.edges`: one contact a line, separated by comma, semicolon, tab or spaces; lines that
       start with `#` and blank lines are skipped. A first line that is not all numbers is a header, and columns go by
-      name; without one the first two (with `weight`, three) columns are taken.
+      name; without one the first two (with the name of a weight, three) columns are taken.
     - `.parquet`: columns by name.
     - `.npz`: arrays by name, or a matrix written by `scipy.sparse.save_npz` (square; entry [i, j] is the weight of
       i → j; entries that are all one give no weights).
@@ -44,7 +45,9 @@ def read_edges(
         path: the file.
         source: column of the acting agents.
         target: column of the agents acted upon.
-        weight: column of the weights; None reads none.
+        weight: column of the weights; True takes the column `weight` where there is one, None or
+            False none. Other columns are left out, and the report names them. Three columns of numbers without a
+            header are refused unless this says what the third is.
         num_agents: number of agents; None takes the highest id + 1 (a sparse matrix knows its size).
         directed: False where each contact is written once and holds in both directions.
         self_loops: what to do with contacts of an agent with itself: "drop", "keep" or "error".
@@ -123,37 +126,43 @@ def from_scipy(
 
 
 def from_networkx(
-    graph: Any, *, weight: str | None = None, self_loops: Repeats = "drop", duplicates: Repeats = "keep"
+    graph: Any, *, weight: str | bool | None = True, self_loops: Repeats = "drop", duplicates: Repeats = "keep"
 ) -> tuple[EdgeList, list[Hashable]]:
-    """Contacts from a networkx graph, and the label of each agent.
+    """Contacts from a networkx graph, and the label of each agent: agent k is node `labels[k]`.
 
     Nodes that are all integers are numbered in ascending order (so 0 … n - 1 keep their numbers), others in the order
     in which the graph holds them. Undirected graphs give an undirected list; parallel edges count as duplicates.
 
     Args:
         graph: a networkx graph of any of the four kinds.
-        weight: edge attribute to take as weight; None takes none.
+        weight: edge attribute to take as weight; True takes `weight`, networkx's own name for it, where edges have
+            one (weights that are all one give none, as with `from_scipy`); None or False takes none. Other attributes
+            of edges are left out, and the report names them.
         self_loops: "drop", "keep" or "error".
         duplicates: "keep", "drop" or "error".
 
     Raises:
         InputError: not a networkx graph.
-        DataError: an edge without the attribute, or weights that are not valid.
+        DataError: an edge without the attribute where others have it, or weights that are not valid.
     """
     if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
         raise InputError(f"graph: expected a networkx graph, got {type(graph).__name__}")
     labels = list(graph.nodes)
-    if all(isinstance(label, int) for label in labels):
+    if all(isinstance(label, Integral) for label in labels):  # NumPy's too
         labels.sort()
     ids = {label: number for number, label in enumerate(labels)}
-    ends = np.array([(ids[a], ids[b]) for a, b in graph.edges()], np.int64).reshape(-1, 2)
-    weights = None if weight is None else [value for _, _, value in graph.edges(data=weight)]
+    found = list(graph.edges(data=True))
+    ends = np.array([(ids[a], ids[b]) for a, b, _ in found], np.int64).reshape(-1, 2)
+    held = {name for _, _, data in found for name in data}
+    name = ("weight" if "weight" in held else None) if weight is True else weight or None
+    weights = None if name is None else [data.get(name) for _, _, data in found]
     if weights is not None and None in weights:
-        a, b = list(graph.edges())[weights.index(None)]
-        raise DataError(
-            f"graph: edge {a!r}, {b!r} has no attribute {weight!r}; set it on every edge or pass weight=None"
-        )
-    columns = Columns(ends[:, 0], ends[:, 1], weights, len(labels))
+        a, b, _ = found[weights.index(None)]
+        raise DataError(f"graph: edge {a!r}, {b!r} has no attribute {name!r}; set it on every edge or pass weight=None")
+    if weight is True and weights is not None and all(isinstance(w, Real) and w == 1 for w in weights):
+        weights = None
+    report = left_out("graph", "edge attribute", sorted(map(str, held - {name})))
+    columns = Columns(ends[:, 0], ends[:, 1], weights, len(labels), "graph", report)
     return checked(columns, graph.is_directed(), self_loops, duplicates), labels
 
 

@@ -1,0 +1,77 @@
+"""Who is who: the agents' ids, the rows of one file matched with those of another, and what edges mean by a number."""
+
+import numpy as np
+
+from denizen.errors import DataError, nearest
+from denizen.population._edges import Network
+from denizen.population._found import Found, Wanted, keep
+from denizen.population._ids import Ids
+from denizen.space._formats import Columns
+
+
+def agents(found: Found, wanted: Wanted, known: dict[str, list[str]], edges: bool) -> Ids | None:
+    """The agents' ids, or None; the rows of every file that has ids are brought into one order."""
+    if not found.keyed:
+        if isinstance(wanted.ids, str):
+            names = [*found.columns, *(name for name, _ in found.indexes.values())]
+            raise DataError(f"there is no column {wanted.ids!r} of ids; {nearest(wanted.ids, names)}")
+        if wanted.ids:
+            _refuse_index(found, edges)
+        return None
+    lead = found.keyed.get(found.lead, found.keyed[min(found.keyed)])
+    moved = [origin for origin, ids in found.keyed.items() if ids is not lead and _align(found, lead, ids)]
+    loose = [origin for origin in found.origins.values() if origin not in found.keyed]
+    if moved and loose and not found.all_rows:
+        raise DataError(
+            f"{moved[0]} and {lead.origin} list the agents in different orders, and {loose[0]} has no ids, so its rows "
+            f"are nobody's; add the column {lead.column!r} to it"
+        )
+    if wanted.keeps(lead.column) and lead.column not in found.columns:
+        found.origins[lead.column] = lead.origin
+        keep(found, lead.column, lead.raw, known, lead.origin)
+    return lead
+
+
+def _align(found: Found, lead: Ids, ids: Ids) -> bool:
+    """Bring the columns of a file into the order of another; whether that changed anything."""
+    first = ids.raw.first_line
+    where = Columns(None, None, origin=ids.origin, line=None if first is None else lambda row: row + first)
+    rows = lead.rows(where, ids.column, ids.raw, found.report)
+    absent = np.flatnonzero(np.bincount(rows, minlength=len(lead)) == 0)
+    if absent.size or len(ids) != len(lead):
+        row = int(absent[0]) if absent.size else 0
+        raise DataError(
+            f"{ids.origin} has no row for id {lead.raw.texts()[row]!r}, which is in {lead}, {lead.raw.place(row)} "
+            f"({absent.size} such ids); every attribute needs one row per agent"
+        )
+    found.report.append(f"{ids.origin}: rows matched with {lead.origin} by column {ids.column!r}.")
+    if (rows == np.arange(len(rows))).all():
+        return False
+    for name, values in found.columns.items():
+        if found.origins[name] == ids.origin:
+            found.columns[name] = np.empty_like(values)
+            found.columns[name][rows] = values
+    return True
+
+
+def _refuse_index(found: Found, edges: bool) -> None:
+    """Refuse a saved row index that is not 0, 1, 2, …, where it matters whether it names the agents."""
+    for origin, (name, raw) in found.indexes.items():
+        counted = raw.labels is None and (raw.values == np.arange(len(raw.values))).all()
+        if not counted and (edges or len(set(found.origins.values())) > 1):
+            raise DataError(
+                f"{origin}: its saved row index is not 0, 1, 2, …, so the agents may be known by it or by the numbers "
+                f"of their rows; name that column 'id' or pass ids={name!r} to load for the first, remove it or pass "
+                f"ids=False for the second"
+            )
+
+
+def how(ids: Ids | None, wanted: Wanted, networks: list[Network]) -> str:
+    """A sentence that says how the ends of edges were understood."""
+    if ids is None:
+        return f"Edges map by row number, counted from 0{': there is no column of ids' if wanted.ids else ''}."
+    if ids.counted:
+        return f"Edges map by {ids}, which counts the rows from 0."
+    held = [] if ids.texts else [ids.raw.values[end] for each in networks for end in (each.source, each.target)]
+    both = held and all(end.min(initial=0) >= 0 and end.max(initial=0) < len(ids) for end in held)
+    return f"Edges map by {ids}{'; ids=False takes them as row numbers, which they might be too' if both else ''}."
