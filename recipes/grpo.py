@@ -82,21 +82,36 @@ def collect(worlds: dz.rl.Worlds, policy: Policy, draws: dz.rl.Draws, clock: int
 
 
 def advantages(reward: Tensor, valid: Tensor, settings: Settings) -> Tensor:
-    """Rewards to go, less the mean of the group's living replicas at that step, over the group's deviation."""
-    later, sums = torch.zeros_like(reward[0]), []
-    for row in reversed(reward):
-        later = row + settings.gamma * later
-        sums.append(later)
-    to_go = torch.stack(sums[::-1]).unflatten(1, (settings.groups, settings.replicas))
-    alive = valid.view_as(to_go)
-    most = torch.where(alive, to_go, -torch.inf).amax(2, keepdim=True)
-    least = torch.where(alive, to_go, torch.inf).amin(2, keepdim=True)
-    mean = torch.where(alive, to_go, 0.0).sum(2, keepdim=True) / alive.sum(2, keepdim=True).clamp(min=1)
-    centred = torch.where(alive & (most > least), to_go - mean, 0.0)  # equal lives: exactly 0
+    """Rewards to go, less the mean of the group's living replicas at that step, over the group's deviation.
+
+    Values that differ by the rounding of rewards alone are equal: exactly 0. Sums in float64 tell, and stand in where
+    those in float32 are off by a hundredth of what differs.
+    """
+    alive = valid.unflatten(1, (settings.groups, settings.replicas))
+
+    def to_go(rewards: Tensor) -> Tensor:
+        later, sums = torch.zeros_like(rewards[0]), []
+        for row in reversed(rewards):
+            later = row + settings.gamma * later
+            sums.append(later)
+        return torch.stack(sums[::-1]).view_as(alive)
+
+    def centred(values: Tensor) -> Tensor:
+        return values - torch.where(alive, values, 0.0).sum(2, keepdim=True) / alive.sum(2, keepdim=True).clamp(min=1)
+
+    def largest(values: Tensor, empty: float = 0.0) -> Tensor:
+        return torch.where(alive, values, empty).amax(2, keepdim=True)
+
+    exact, size = to_go(reward.double()), to_go(reward.double().abs())
+    spread = largest(exact, -torch.inf) + largest(-exact, -torch.inf)
+    differs = spread > largest(size) * (4 * 2**-23 + 2 * len(reward) * 2**-52)  # 4 roundings of a reward; the sums'
+    found, better = centred(to_go(reward)), centred(exact)
+    found = torch.where(largest((found - better).abs()) > 0.01 * spread, better.float(), found)
+    found = torch.where(alive & differs, found, 0.0)
     count = alive.sum((0, 2), keepdim=True).clamp(min=1)
-    middle = centred.sum((0, 2), keepdim=True) / count
-    variance = torch.where(alive, centred - middle, 0.0).square().sum((0, 2), keepdim=True) / count
-    return torch.where(alive, centred / (variance.sqrt() + 1e-6), 0.0).flatten(1)
+    middle = found.sum((0, 2), keepdim=True) / count
+    variance = torch.where(alive, found - middle, 0.0).square().sum((0, 2), keepdim=True) / count
+    return torch.where(alive, found / (variance.sqrt() + 1e-6), 0.0).flatten(1)
 
 
 def loss(policy: Policy, reference: Policy | None, part: dict[str, Tensor], settings: Settings) -> Tensor:

@@ -115,6 +115,8 @@ def loss(policy: Policy, part: dict[str, Tensor], settings: Settings) -> Tensor:
     log_probs, value = policy(part["observation"])
     ratio = (log_probs.gather(1, part["action"][:, None])[:, 0] - part["log_prob"]).exp()
     gain = (part["advantage"] - part["advantage"].mean()) / (part["advantage"].std() + 1e-8)
+    low, high = part["advantage"].aminmax()
+    gain = torch.where(high - low > 8 * 2**-23 * torch.maximum(high.abs(), low.abs()), gain, 0.0)  # rounding is no gain
     surrogate = torch.minimum(ratio * gain, ratio.clamp(1 - settings.clip, 1 + settings.clip) * gain).mean()
     near = part["value"] + (value - part["value"]).clamp(-settings.clip, settings.clip)
     error = torch.maximum((value - part["returns"]) ** 2, (near - part["returns"]) ** 2).mean()

@@ -176,6 +176,12 @@ def test_masks_of_nothing_are_refused():
             wrong()
     with pytest.raises(InputError, match="no scale"):
         nn.NonlinearTarget.fit(torch.zeros(3, 5, 4))
+    with pytest.raises(InputError, match="no more than rounding"):
+        nn.NonlinearTarget.fit(torch.full((3, 5, 4), 0.1) * torch.tensor([1.0, 1 + 2**-23, 1.0])[:, None, None])
+    with pytest.raises(InputError, match="no spread beyond rounding"):
+        nn.draw_series(2, times=1, features=5, rank=1)
+    with pytest.raises(InputError, match="no spread beyond rounding"):
+        nn.draw_unstructured(2, times=1, features=1, rank=1)
 
 
 def test_a_mean_of_nothing_is_no_number():

@@ -139,7 +139,8 @@ def rows() -> None:
     for count in (1, 300, 20_000):
         ops.first_flagged(torch.ones(count, dtype=torch.bool), max(1, count // 8))
         ops.backward_sums(torch.rand(1, count), torch.rand(1, count))
-        ops.backward_sums(torch.rand(7, count), torch.rand(7, count))
+        for dtype in (torch.float32, torch.float64):
+            ops.backward_sums(torch.rand(7, count, dtype=dtype), torch.rand(7, count, dtype=dtype))
         flat = [torch.rand(count) for _ in range(4)]
         for bits in (1, 2, 4):
             packed = torch.empty(3, -(-count * bits // 8), dtype=torch.uint8)

@@ -22,13 +22,16 @@ def test_first_flagged(tools: Any, rows: int, share: float) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 33), (128, 70), (3, 4, 5)])
-def test_backward_sums(tools: Any, shape: tuple[int, ...]) -> None:
-    values, factors = torch.randn(shape), torch.rand(shape) * (torch.rand(shape) < 0.9)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_backward_sums(tools: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    values = torch.randn(shape, dtype=dtype)
+    factors = torch.rand(shape, dtype=dtype) * (torch.rand(shape) < 0.9)
     found = tools.both(ops.backward_sums, values, factors)
     later = torch.zeros(shape[1:], dtype=torch.float64)
     for t in range(shape[0] - 1, -1, -1):
         later = values[t].double() + factors[t].double() * later
-        torch.testing.assert_close(found[t].double(), later, rtol=1e-5, atol=1e-5)
+        close = 1e-5 if dtype == torch.float32 else 1e-13
+        torch.testing.assert_close(found[t].double(), later, rtol=close, atol=close)
 
 
 def test_traced_and_compiled(tools: Any) -> None:

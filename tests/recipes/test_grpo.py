@@ -34,5 +34,25 @@ def test_equals_the_library(env, beta):
     assert returns == pytest.approx(trained["return_mean"], abs=1e-5)
 
 
+@pytest.mark.parametrize("offset", [0.0, 30.0])
+def test_what_differs_by_rounding_alone_is_flat_in_both(offset):
+    generator = torch.Generator().manual_seed(0)
+    reward = torch.randn(200, 3, generator=generator)[..., None].repeat(1, 1, 4) + offset
+    for k in range(4):
+        reward[:-2, 0, k] = reward[:-2, 0, k][torch.randperm(198, generator=generator)]
+    reward[0, 1, 0] += 1e-2
+    reward[:, 2] = torch.randn(200, 4, generator=generator)
+    valid, settings = torch.ones(200, 12, dtype=torch.bool), RECIPE["Settings"](groups=3, replicas=4, gamma=1.0)
+    ours = dz.rl.group_advantages(
+        reward, valid.view(200, 3, 4), advantage="reward_to_go", scale="group", gamma=settings.gamma
+    ).advantage
+    plain = RECIPE["advantages"](reward.flatten(1), valid, settings).view_as(ours)
+    assert bool((plain[0, 0] == 0).all())
+    assert bool((plain[-2:, 0] == 0).all())
+    assert bool((plain[0, 1:] != 0).any(1).all())
+    assert torch.equal(plain == 0, ours == 0)
+    torch.testing.assert_close(plain, ours, rtol=0, atol=1e-5)
+
+
 def test_stays_readable():
     assert len(PATH.read_text().splitlines()) < 350

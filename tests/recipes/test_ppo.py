@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 import denizen as dz
+from denizen.rl._gae import normalised
 from denizen.zoo.cartpole import CartPole
 
 RECIPE = runpy.run_path(str(Path(__file__).parents[2] / "recipes/ppo.py"), run_name="recipe")
@@ -24,6 +25,17 @@ def test_equals_the_library():
     assert torch.allclose(plain.actor[0].weight, ours.body[1].weight, atol=1e-5)
     assert torch.allclose(plain.critic[4].weight, ours.head.linear.weight, atol=1e-5)
     assert len(returns.ended) - 1 == sum(trained["episodes"])
+
+
+def test_advantages_that_differ_by_rounding_alone_teach_nothing_in_both():
+    policy, settings = RECIPE["Policy"](4, 2), RECIPE["Settings"](entropy_coefficient=0.0, value_coefficient=0.0)
+    part = {
+        "observation": torch.randn(60, 4), "action": torch.randint(2, (60,)), "log_prob": torch.zeros(60),
+        "value": torch.zeros(60), "returns": torch.zeros(60),
+        "advantage": torch.tensor([0.1, 0.1 + 1e-8, 0.1 - 1e-8]).repeat(20),
+    }  # fmt: skip
+    assert float(RECIPE["loss"](policy, part, settings).detach().abs()) == 0
+    assert bool((normalised(part["advantage"], torch.ones(60)) == 0).all())
 
 
 def test_stays_readable():

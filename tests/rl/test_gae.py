@@ -80,3 +80,30 @@ def test_normalised_over_the_entries_that_count():
     assert math.isclose(got.std().item(), 1, rel_tol=1e-5)
     garbage = torch.where(weight > 0, values, 1e9)
     assert torch.equal(normalised(garbage, weight)[weight > 0], got)
+
+
+@pytest.mark.parametrize("values", [
+    torch.full((1000,), 0.1), torch.tensor([0.1, 0.10000005, 0.10000001]).repeat(40), torch.full((8192,), -1e6 / 3),
+    torch.tensor([[0.1, 0.1], [0.1, 0.6], [0.6, 0.1]]).sum(0).repeat(100),
+])  # fmt: skip
+def test_advantages_that_differ_by_rounding_alone_teach_nothing(values):
+    weight = torch.ones_like(values)
+    assert bool((normalised(values, weight) == 0).all())
+    compiled = torch.compile(normalised, backend="aot_eager", fullgraph=True)
+    assert bool((compiled(values, weight) == 0).all())
+    weight[-1], values = 0, values.clone()
+    values[-1] = 99  # does not count
+    assert bool((normalised(values, weight) == 0).all())
+
+
+def test_a_real_difference_is_normalised_whatever_it_lies_on():
+    values = torch.tensor([1000.0, 1000.01, 1000.02, 999.99]).repeat(8)
+    assert math.isclose(normalised(values, torch.ones_like(values)).std().item(), 1, rel_tol=1e-2)
+    tiny = torch.tensor([0.0, 1e-9]).repeat(8)
+    assert bool((normalised(tiny, torch.ones_like(tiny)) != 0).all())
+
+
+def test_what_is_not_finite_is_not_flat():
+    for odd in (math.inf, math.nan):
+        got = normalised(torch.tensor([odd, 1.0, 1.0]), torch.ones(3))
+        assert bool(got.isnan().any())

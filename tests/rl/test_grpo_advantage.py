@@ -152,3 +152,78 @@ def test_the_order_of_groups_and_replicas_does_not_matter(advantage):
     whole = dz.rl.group_advantages(reward, valid, **given).advantage
     moved = dz.rl.group_advantages(reward[:, groups][:, :, replicas], valid[:, groups][:, :, replicas], **given)
     torch.testing.assert_close(moved.advantage, whole[:, groups][:, :, replicas], atol=1e-12, rtol=0)
+
+
+def shuffled_lives(steps, replicas, seed=0):
+    """One group, `[steps, 1, replicas]`: each replica has the same rewards in an order of its own."""
+    generator = torch.Generator().manual_seed(seed)
+    rewards = torch.randn(steps, generator=generator) * 10
+    orders = [torch.randperm(steps, generator=generator) for _ in range(replicas)]
+    return torch.stack([rewards[order] for order in orders], 1)[:, None], torch.ones(steps, 1, replicas, dtype=bool)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_returns_that_differ_by_rounding_alone_are_flat(scale):
+    given = {"advantage": "outcome", "scale": scale, "gamma": 1.0, "std_eps": 1e-8}
+    few = torch.tensor([[[0.1, 0.1]], [[0.1, 0.6]], [[0.6, 0.1]]])
+    for reward in (few, *(shuffled_lives(steps, 16, steps)[0] for steps in (10, 300, 3000))):
+        for dtype in (torch.float32, torch.float64):
+            found = dz.rl.group_advantages(reward.to(dtype), torch.ones_like(reward, dtype=torch.bool), **given)
+            assert bool((found.advantage == 0).all()), float(found.advantage.abs().max())
+            assert found.flat.tolist() == [True]
+
+
+def test_rewards_to_go_that_differ_by_rounding_alone_are_flat_at_their_step():
+    reward, valid = shuffled_lives(300, 8)
+    found = dz.rl.group_advantages(reward, valid, advantage="reward_to_go", scale="group_time", gamma=1.0)
+    assert bool((found.advantage[0] == 0).all()), "all lives come to the same"
+    assert bool((found.advantage[1:] != 0).any(-1).all()), "what is still to come differs"
+    halves = torch.tensor([[[0.1, 0.0]], [[0.0, 0.1 / 0.7]]])  # 0.1 now, or in a step what 0.7 makes 0.1
+    found = dz.rl.group_advantages(halves, valid[:2, :, :2], advantage="reward_to_go", scale="group_time", gamma=0.7)
+    assert bool((found.advantage[0] == 0).all())
+    assert bool((found.advantage[1] != 0).all())
+
+
+def test_steps_that_differ_by_rounding_alone_are_flat_in_process_supervision():
+    reward = torch.tensor([0.3, 0.1 + 0.2, 0.6 / 2, 0.9 - 0.6]).mul(7).div(7).repeat(5, 1)[:, None].clone()
+    reward[2] *= 1 + 2**-22
+    assert bool((reward.amax() > reward.amin()).all())
+    found = dz.rl.group_advantages(
+        reward, torch.ones_like(reward, dtype=torch.bool), advantage="process", scale="group", gamma=1.0
+    )
+    assert bool((found.advantage == 0).all())
+    assert bool(found.flat.all())
+
+
+@pytest.mark.parametrize("steps", [3, 300, 3000])
+def test_a_small_difference_that_is_real_stays_and_is_not_drowned(steps):
+    reward, valid = shuffled_lives(steps, 4, 1)
+    reward[steps // 2, 0, 0] += 1e-5 * float(reward.abs().sum(0).max())
+    given = {"advantage": "outcome", "scale": "group", "gamma": 1.0}
+    found = dz.rl.group_advantages(reward, valid, **given)
+    truth = dz.rl.group_advantages(reward.double(), valid, **given)
+    assert not bool(found.flat.any())
+    torch.testing.assert_close(found.advantage.double(), truth.advantage, rtol=0, atol=0.05)
+    assert float(found.advantage[0, 0, 0]) == pytest.approx(3**0.5, abs=0.05)
+
+
+def test_a_group_beside_a_flat_one_is_unmoved():
+    reward, valid = rollout(7, discrete=False)
+    reward = reward.float()
+    same, alive = shuffled_lives(STEPS, REPLICAS)
+    given = {"advantage": "outcome", "scale": "group", "gamma": 1.0}
+    both = dz.rl.group_advantages(torch.cat([reward, same], 1), torch.cat([valid, alive], 1), **given)
+    assert torch.equal(both.advantage[:, :GROUPS], dz.rl.group_advantages(reward, valid, **given).advantage)
+    assert both.flat.tolist() == [True, False, False, False, True]
+
+
+@pytest.mark.parametrize("scale", ["none", "group"])
+def test_ordinary_groups_have_the_bits_of_plain_float32(scale):
+    reward, valid = rollout(8, lengths=torch.full((GROUPS, REPLICAS), STEPS), discrete=False)
+    reward = reward.float()[:, 1:]
+    found = dz.rl.group_advantages(reward, valid[:, 1:], advantage="outcome", scale=scale, gamma=1.0).advantage
+    values = reward.sum(0, keepdim=True)
+    centred = values - values.sum(2, keepdim=True) / REPLICAS
+    middle = centred.sum(2, keepdim=True) / REPLICAS
+    spread = ((centred - middle).square().sum(2, keepdim=True) / REPLICAS).sqrt()
+    assert torch.equal(found, (centred if scale == "none" else centred / (spread + 1e-6)).expand_as(found))

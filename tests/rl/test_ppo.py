@@ -272,6 +272,18 @@ def test_losses_that_are_told_are_means_over_all_minibatches():
     assert told["explained_variance"].item() == pytest.approx(float(share), rel=1e-3)
 
 
+def test_explained_variance_is_nothing_where_returns_vary_by_rounding():
+    from denizen.rl._ppo import _explained
+
+    returns, weight = (
+        torch.tensor([0.1, 0.1, 0.6]).sum() * torch.tensor([1.0, 1 + 2**-22, 1.0, 1 - 2**-23]),
+        torch.ones(4),
+    )
+    assert bool(_explained(returns, torch.zeros(4), weight).isnan())
+    returns[0] += 1e-4
+    assert float(_explained(returns, returns, weight)) == pytest.approx(1)
+
+
 def test_target_kl_stops_without_a_host_read():
     strict = dz.PPO(**SMALL, learning_rate=0.05, target_kl=1e-6, epochs=4, minibatches=2)
     held, free = training(strict), training(dataclasses.replace(strict, target_kl=None))

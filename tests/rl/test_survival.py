@@ -113,6 +113,24 @@ def test_intervals_and_effects_over_trainings():
     assert permutation_test(x, y) == pytest.approx(known)
 
 
+def test_trainings_that_differ_by_rounding_alone_are_equal():
+    one, other = [0.1 + 0.2, 0.3, 0.3], [0.3, 0.3, float(np.float32(0.3))]
+    assert hedges_g(one, other) == 0.0
+    assert permutation_test(one, other) == 1.0
+    found = compare({"one": one, "other": other, "varied": [1.0, 2.0, 3.0], "best": [5.0, 5.0 + 1e-15, 5.0]})
+    told = {(pair.first, pair.second): pair for pair in found}
+    assert (told["one", "other"].welch, told["one", "other"].effect) == (1.0, 0.0)
+    assert (told["one", "best"].welch, told["one", "best"].effect) == (0.0, -math.inf)
+    by_hand = stats.ttest_ind_from_stats(2.0, 1.0, 3, 5.0, 0.0, 3, equal_var=False).pvalue
+    assert told["varied", "best"].welch == pytest.approx(by_hand)
+
+
+def test_ties_of_a_permutation_test_are_ties_on_a_large_offset():
+    x, y = [0.1, 0.2, 0.4], [0.3, 0.5, 0.6]
+    plain = permutation_test(x, y)
+    assert permutation_test([1e4 + v for v in x], [1e4 + v for v in y]) == plain == 0.2
+
+
 def test_holm_is_monotone_and_known():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.6, 0.5]) == [1.0, 1.0]

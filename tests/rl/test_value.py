@@ -104,3 +104,17 @@ def test_flat_adam_equals_torch_and_can_skip():
             nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
             adam.step()
         assert torch.allclose(mine.weight, theirs.weight, atol=1e-6)
+
+
+def test_returns_that_differ_by_rounding_alone_give_one_target():
+    head, weight = dz.rl.PopArt(4), torch.ones(48)
+    returns = torch.tensor([0.1, 0.1, 0.6]).repeat(16) * 1e4
+    returns[:] = 1e4 / 3
+    returns[::2] *= 1 + 2**-22
+    for _ in range(2000):
+        targets, _ = head.prepare_targets(returns, returns, weight)
+    assert float(targets.max() - targets.min()) == 0
+    assert abs(float(targets[0])) < 1
+    returns[::2] += 0.01  # what is real still counts
+    targets, _ = head.prepare_targets(returns, returns, weight)
+    assert float(targets.max() - targets.min()) > 0

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from denizen.errors import DataError, InputError
 from denizen.nn._kernels import Kernel, Matern
+from denizen.ops import rounding
 
 _JITTERS = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3)  # added to the diagonal, growing where Cholesky fails
 _SMALLEST_SUM = 0.1
@@ -143,7 +144,12 @@ def draw_unstructured(
 def _finished(values: Tensor, redrawn: int, facts: dict[str, object]) -> Series:
     processes, realisations, times, features = values.shape
     values = values.flatten(0, 1)
-    std = values.flatten(1).std(1, correction=0)
+    std, size = values.flatten(1).std(1, correction=0), values.flatten(1).abs().amax(1)
+    if bool((values.flatten(1).amax(1) - values.flatten(1).amin(1) <= rounding(size, values.dtype)).any()):
+        raise InputError(
+            f"times={times}, features={features}: a series has no spread beyond rounding, and it is divided by its "
+            f"standard deviation; ask for more times or features"
+        )
     process = torch.arange(processes, device=values.device).repeat_interleave(realisations)
     facts |= {"processes": processes, "realisations": realisations, "times": times, "features": features}
     return Series((values / std[:, None, None]).float(), process, std.float(), redrawn, facts)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError, nearest
+from denizen.ops import FEW, rounding
 
 _USED_COLUMNS = 0.4
 _TARGET_STD = 0.5
@@ -84,16 +85,20 @@ class NonlinearTarget:
         generator = torch.Generator().manual_seed(seed)
         used = torch.randperm(features, generator=generator)[: max(1, round(_USED_COLUMNS * features))]
         weights = torch.zeros(features).scatter(0, used, torch.randn(len(used), generator=generator))
-        sums = training[:, :-1] @ weights.to(training.device)
+        weights = weights.to(training.device)
+        sums, sizes = training[:, :-1] @ weights, training[:, :-1].abs() @ weights.abs()
         mean, std = float(sums.mean()), float(sums.std(correction=0))
-        if not std > 0:
-            raise InputError(f"NonlinearTarget.fit: sums of the training series have spread {std}: there is no scale")
+        if not float(sums.amax() - sums.amin()) > rounding(float(sizes.amax()), sums.dtype, FEW + features):
+            raise InputError(
+                f"NonlinearTarget.fit: sums of the training series have spread {std}, which is no more than rounding: "
+                f"there is no scale"
+            )
         z, low, high = ((sums - mean) / std).double(), 1e-3, 1e3
         for _ in range(_BISECTIONS):
             middle = (low * high) ** 0.5
             wide = float(torch.tanh(middle * z).std(correction=0)) > _TARGET_STD
             low, high = (low, middle) if wide else (middle, high)
-        return cls(weights, mean, std, (low * high) ** 0.5)
+        return cls(weights.cpu(), mean, std, (low * high) ** 0.5)
 
     def __call__(self, values: Tensor) -> Tensor:
         """Targets `[series, times, 1]` of series `[series, times, features]`."""

@@ -39,6 +39,8 @@ from denizen.ops._packed import pack as pack
 from denizen.ops._reverse_only import lookup as lookup
 from denizen.ops._reverse_only import sum_fixed as sum_fixed
 from denizen.ops._reverse_only import sum_real as sum_real
+from denizen.ops._rounding import FEW as FEW
+from denizen.ops._rounding import rounding as rounding
 from denizen.ops._rows import backward_sums as backward_sums
 from denizen.ops._rows import first_flagged as first_flagged
 from denizen.ops._two_layers import two_layers as two_layers

@@ -60,7 +60,7 @@ def first_flagged(flags: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.
 def _backward_sums_kernel(values, factors, out, steps, n, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
-    later = tl.zeros((BLOCK,), tl.float32)
+    later = tl.zeros((BLOCK,), values.dtype.element_ty)
     for k in range(steps):
         at = (steps - 1 - k).to(tl.int64) * n + i
         value = tl.load(values + at, mask=inside, other=0.0)

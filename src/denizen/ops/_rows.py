@@ -40,9 +40,9 @@ def _(flags: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 @register
 def backward_sums(values: Tensor, factors: Tensor) -> Tensor:
-    """Y_t = values_t + factors_t Y_{t+1} with nothing after the last row: float32 `[steps, rows]`, like both arguments.
+    """Y_t = values_t + factors_t Y_{t+1} with nothing after the last row: `[steps, …]`, like both arguments.
 
-    Each product and each sum is rounded.
+    Both are float32, or both float64; each product and each sum is rounded.
     """
     if variant(values.device) == "triton":
         from denizen.ops import _cuda_rows

@@ -1,12 +1,14 @@
 """Generalised advantage estimation (Schulman et al., 2016) with truncation bootstrapped from the final observation."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from denizen import ops
-from denizen.rl._processes import total
+from denizen.ops import rounding
+from denizen.rl._processes import most, total
 
 SUMS = 1024  # of parts, at most: what one program adds up in one go
 
@@ -46,6 +48,8 @@ def advantages(
 def normalised(advantage: Tensor, weight: Tensor) -> Tensor:
     """Advantages with mean 0 and standard deviation 1 over the entries of weight 1; unchanged where fewer than two are.
 
+    Where they differ by rounding alone there is nothing to learn from, and all are exactly 0.
+
     Of several processes, over the entries of all.
 
     Args:
@@ -55,7 +59,20 @@ def normalised(advantage: Tensor, weight: Tensor) -> Tensor:
     count, whole = total(torch.stack([summed(weight), summed(advantage * weight)])).unbind()
     mean = whole / count.clamp(min=1)
     variance = total(summed((advantage - mean).square() * weight)) / (count - 1).clamp(min=1)
-    return torch.where(count > 1, (advantage - mean) / (variance.sqrt() + 1e-8), advantage) * weight
+    scaled = torch.where(flat(advantage, weight), 0.0, (advantage - mean) / (variance.sqrt() + 1e-8))
+    return torch.where(count > 1, scaled, advantage) * weight
+
+
+def flat(entries: Tensor, weight: Tensor) -> Tensor:
+    """Whether the entries of weight 1, of all processes, differ by rounding alone: bool `[]`.
+
+    What is not finite is not flat. By the largest and the smallest: compiled, a mean of many equal numbers is off by
+    hundreds of roundings.
+    """
+    ends = most(torch.stack([
+        _folded(torch.where(weight > 0, side, -torch.inf), torch.amax) for side in (entries, -entries)
+    ]))  # fmt: skip
+    return ends.sum() - rounding(ends.abs().amax(), entries.dtype) <= 0
 
 
 def summed(entries: Tensor) -> Tensor:
@@ -64,8 +81,12 @@ def summed(entries: Tensor) -> Tensor:
     On CUDA first of parts. Compiled, a sum of 2,048 with what leads to them is otherwise one program, which took 92 us,
     and one of 131,072 is 16 programs for 132 multiprocessors.
     """
+    return _folded(entries, torch.sum)
+
+
+def _folded(entries: Tensor, fold: Callable[..., Tensor]) -> Tensor:
     count = entries.numel()
     part = max(32, 1 << (count // SUMS).bit_length())
     if entries.is_cuda and count > part and count % part == 0:
-        return entries.reshape(-1, part).sum(1).sum()
-    return entries.sum()
+        return fold(fold(entries.reshape(-1, part), 1))
+    return fold(entries)

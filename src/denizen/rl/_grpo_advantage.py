@@ -1,7 +1,8 @@
 """Advantages relative to a group: what a replica gained beside the replicas that began like it.
 
-Every tensor is `[steps, groups, replicas]`. A set of values whose largest and smallest are equal gives exactly 0: the
-test is on the values, since a rounded standard deviation may be a little above 0.
+Every tensor is `[steps, groups, replicas]`. A set of values whose largest and smallest differ by no more than the
+rounding of rewards gives exactly 0 (`ops.rounding`). The test is on sums in float64, whose own rounding is far below: a
+rounded standard deviation is a little above 0, and sums in float32 differ where the same rewards came in another order.
 """
 
 from typing import NamedTuple
@@ -10,12 +11,16 @@ import torch
 from torch import Tensor
 
 from denizen import ops
+from denizen.ops import rounding
 from denizen.rl import _processes as processes
 
 ADVANTAGES = ("reward_to_go", "outcome", "process", "original")
 SCALES = ("none", "group", "batch", "group_time")
 
 _TIME, _GROUP, _REPLICA = 0, 1, 2
+_OPERATIONS = 4  # that lead to a reward
+_ROUGH = 0.01  # of the spread: where centred values are off by more, the exact ones stand in
+_CENTRE_AXES = {"outcome": (_REPLICA,), "process": (_TIME, _REPLICA), "reward_to_go": (_REPLICA,)}
 _SCALE_AXES = {
     "group": (_TIME, _REPLICA), "batch": (_TIME, _GROUP, _REPLICA), "group_time": (_REPLICA,),
 }  # fmt: skip
@@ -26,7 +31,8 @@ class GroupAdvantages(NamedTuple):
 
     Attributes:
         advantage: float `[steps, groups, replicas]`; 0 at masked steps.
-        flat: bool `[groups]`: nothing in the group differed, so that its advantages are all exactly 0.
+        flat: bool `[groups]`: nothing in the group differed by more than rounding, so that its advantages are all
+            exactly 0.
     """
 
     advantage: Tensor
@@ -61,14 +67,16 @@ def group_advantages(
     reward = torch.where(valid, reward, 0.0)
     if advantage == "original":
         return _original(reward, valid, gamma, std_eps)
-    if advantage == "outcome":
-        values, mask, axes = reward.sum(_TIME, keepdim=True), valid.any(_TIME, keepdim=True), (_REPLICA,)
-    elif advantage == "process":
-        values, mask, axes = reward, valid, (_TIME, _REPLICA)
-    else:
-        values, mask, axes = _to_go(reward, gamma), valid, (_REPLICA,)
-    differs = mask & (_spread(values, mask, axes) > 0)
-    centred = torch.where(differs, values - _mean(values, mask, axes), 0.0)
+    mask, axes = (valid.any(_TIME, keepdim=True) if advantage == "outcome" else valid), _CENTRE_AXES[advantage]
+
+    def values_of(rewards: Tensor) -> Tensor:
+        if advantage == "outcome":
+            return rewards.sum(_TIME, keepdim=True)
+        return rewards if advantage == "process" else _to_go(rewards, gamma)
+
+    exact, size = values_of(torch.stack([reward, reward.abs()], dim=-1).to(torch.float64)).unbind(-1)
+    limit = rounding(size, reward.dtype, _OPERATIONS) + rounding(size, exact.dtype, 2 * len(reward))
+    centred, differs = _centred(values_of(reward), exact, limit, mask, axes)
     if scale != "none":
         centred = centred / (_std(centred, mask, _SCALE_AXES[scale], sample_std) + std_eps)
     if advantage == "process":
@@ -84,6 +92,26 @@ def _original(reward: Tensor, valid: Tensor, gamma: float, std_eps: float) -> Gr
     advantage = ((values - 0.5 * mean) / (std.clamp(min=0.5) + std_eps)).clamp(-2.0, 2.0)
     flat = torch.zeros(values.shape[_GROUP], dtype=torch.bool, device=values.device)
     return GroupAdvantages(torch.where(valid, advantage, 0.0), flat)
+
+
+def _centred(
+    values: Tensor, exact: Tensor, limit: Tensor, mask: Tensor, axes: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """(values less their mean, 0 where they differ by rounding alone; where they differ by more).
+
+    Args:
+        values: as summed up in their own precision.
+        exact: the same in float64.
+        limit: how far rounding alone may move each.
+        mask: bool: the value counts.
+        axes: over which to centre.
+    """
+    spread = _spread(exact, mask, axes)
+    beyond = spread - torch.where(mask, limit, 0.0).amax(axes, keepdim=True)
+    differs = mask & (spread > 0) & ~(beyond <= 0)  # what is infinite differs
+    centred, better = values - _mean(values, mask, axes), exact - _mean(exact, mask, axes)
+    off = torch.where(mask, (centred - better).abs(), 0.0).amax(axes, keepdim=True)
+    return torch.where(differs, torch.where(off > _ROUGH * spread, better.to(values.dtype), centred), 0.0), differs
 
 
 def _to_go(values: Tensor, gamma: float) -> Tensor:

@@ -16,7 +16,7 @@ from denizen.rl._ahead import ahead
 from denizen.rl._checks import check_learns
 from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Draws, Minibatches, picked
-from denizen.rl._gae import advantages, normalised
+from denizen.rl._gae import advantages, flat, normalised
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo_loss import Coefficients, Loss, ppo_loss
@@ -384,7 +384,7 @@ class Training:
 
 
 def _explained(returns: Tensor, value: Tensor, weight: Tensor) -> Tensor:
-    """Share of the variance of returns that the values explain; NaN where returns do not vary."""
+    """Share of the variance of returns that the values explain; NaN where returns vary by no more than rounding."""
     count = processes.total(weight.sum()).clamp(min=1)
 
     def variance(entries: Tensor) -> Tensor:
@@ -392,4 +392,5 @@ def _explained(returns: Tensor, value: Tensor, weight: Tensor) -> Tensor:
         return processes.total(((entries - mean).square() * weight).sum()) / count
 
     spread = variance(returns)
-    return torch.where(spread > 0, 1 - variance(returns - value) / spread.clamp(min=1e-30), torch.nan)
+    varies = (spread > 0) & ~flat(returns, weight)
+    return torch.where(varies, 1 - variance(returns - value) / spread.clamp(min=1e-30), torch.nan)

@@ -10,9 +10,11 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from denizen.errors import InputError, need
+from denizen.ops import rounding
 
 Array = NDArray[np.float64]
 RULE_OF_THREE = 3.0  # 95 % upper bound of a Poisson mean of which nothing was seen: -ln 0.05, rounded up
@@ -186,11 +188,21 @@ def hedges_g(a: Sequence[float], b: Sequence[float]) -> float:
     """Difference of means over the pooled standard deviation, corrected for small samples (Hedges, 1981)."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     freedom = x.size + y.size - 2
-    pooled = math.sqrt(((x.size - 1) * x.var(ddof=1) + (y.size - 1) * y.var(ddof=1)) / freedom)
+    pooled = math.sqrt(((x.size - 1) * _variance(x) + (y.size - 1) * _variance(y)) / freedom)
     difference = float(x.mean() - y.mean())
     if pooled == 0:
-        return math.copysign(math.inf, difference) if difference else 0.0
+        return 0.0 if _flat(np.concatenate([x, y])) else math.copysign(math.inf, difference)
     return difference / pooled * (1 - 3 / (4 * freedom - 1))
+
+
+def _flat(x: Array) -> bool:
+    """Whether numbers differ by rounding alone: in float32, in which the device measured what they are means of."""
+    return bool(np.ptp(x) - rounding(float(np.abs(x).max()), torch.float32) <= 0)
+
+
+def _variance(x: Array) -> float:
+    """Of a sample, without bias; exactly 0 where it is rounding."""
+    return 0.0 if _flat(x) else float(x.var(ddof=1))
 
 
 def permutation_test(a: Sequence[float], b: Sequence[float], most: int = 20_000) -> float:
@@ -205,7 +217,11 @@ def permutation_test(a: Sequence[float], b: Sequence[float], most: int = 20_000)
         chosen = np.stack([rng.permutation(pooled.size)[: x.size] for _ in range(most)])
     ones = pooled[chosen].sum(1)
     differences = np.abs(ones / x.size - (pooled.sum() - ones) / y.size)
-    return float((differences >= seen * (1 - 1e-12)).mean())
+    if _flat(pooled):
+        return 1.0
+    # Equal differences are equal up to the rounding of sums of all numbers.
+    tied = max(seen * 1e-12, rounding(float(np.abs(pooled).max()), torch.float64, 2 * pooled.size))
+    return float((differences >= seen - tied).mean())
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -229,10 +245,7 @@ def compare(modes: dict[str, Sequence[float]]) -> list[Comparison]:
     tested = []
     for one, two in pairs:
         a, b = np.asarray(modes[one], dtype=np.float64), np.asarray(modes[two], dtype=np.float64)
-        if a.var() == 0 and b.var() == 0:  # scipy warns of it
-            tested.append(1.0 if a.mean() == b.mean() else 0.0)
-        else:
-            tested.append(float(_stats().ttest_ind(a, b, equal_var=False).pvalue))
+        tested.append(_welch(a, b))
     return [
         Comparison(
             one, two, float(np.mean(modes[one]) - np.mean(modes[two])), hedges_g(modes[one], modes[two]), p,
@@ -240,6 +253,17 @@ def compare(modes: dict[str, Sequence[float]]) -> list[Comparison]:
         )
         for (one, two), p, corrected in zip(pairs, tested, holm(tested), strict=True)
     ]  # fmt: skip
+
+
+def _welch(a: Array, b: Array) -> float:
+    """p-value of Welch's t-test, two-sided; what varies by rounding alone does not vary."""
+    variances = _variance(a), _variance(b)
+    if not any(variances):
+        return 1.0 if _flat(np.concatenate([a, b])) else 0.0
+    if all(variances):
+        return float(_stats().ttest_ind(a, b, equal_var=False).pvalue)
+    one, two = (math.sqrt(variance) for variance in variances)  # of samples of which one is flat scipy warns
+    return float(_stats().ttest_ind_from_stats(a.mean(), one, a.size, b.mean(), two, b.size, equal_var=False).pvalue)
 
 
 def power(effect: float, trainings: int) -> float:

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from denizen.errors import InputError
+from denizen.ops import rounding
+from denizen.rl._gae import flat
 from denizen.rl._processes import total
 
 Moments = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -75,7 +77,8 @@ class PopArt(ValueHead):
     """A value learnt in units that follow the returns, its outputs preserved (van Hasselt et al., 2016; POP and ART).
 
     Once an update the running mean and standard deviation of the returns move by max(1 / count, `least_rate`), and the
-    last layer with its Adam moments is rescaled so that values stay as they were.
+    last layer with its Adam moments is rescaled so that values stay as they were. Returns that differ by rounding alone
+    count as equal, and the deviation stays above the rounding of the mean.
     """
 
     def __init__(self, features: int, *, least_rate: float = 1e-3, rescale_weights: bool = True) -> None:
@@ -104,6 +107,7 @@ class PopArt(ValueHead):
         """Move the statistics, rescale the last layer, and normalise."""
         count, whole = total(torch.stack([weight.sum(), (returns * weight).sum()])).unbind()
         mean = whole / count.clamp(min=1)
+        returns = torch.where(flat(returns, weight), mean, returns)
         spread = total(((returns - mean).square() * weight).sum())
         std = (spread / count.clamp(min=1)).sqrt().clamp(min=1e-4)
         self.count.add_(1)
@@ -111,7 +115,7 @@ class PopArt(ValueHead):
         old_mean, old_std = self.mean.clone(), self.std.clone()
         self.mean.lerp_(mean, rate)
         variance = torch.lerp(old_std.square(), std.square(), rate)
-        self.std.copy_(variance.sqrt().clamp(min=1e-4))
+        self.std.copy_(variance.sqrt().clamp(min=1e-4).maximum(rounding(self.mean.abs(), self.mean.dtype)))
         if self.rescale_weights:
             self._rescale(old_std / self.std, (old_mean - self.mean) / self.std)
         return (returns - self.mean) / self.std, (old_values - self.mean) / self.std
