@@ -188,6 +188,161 @@ def test_discrete_spaces_may_start_elsewhere_and_be_observed():
         assert worlds.step(torch.tensor([0, 2])).look.observation.tolist() == [[1], [3]]
 
 
+def sampling(acts, sees):
+    """An environment that shows samples of its space and insists on actions within."""
+
+    class Sampling(gymnasium.Env):
+        action_space, observation_space = acts, sees
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.observation_space.seed(seed)
+            return self.observation_space.sample(), {}
+
+        def step(self, action):
+            assert self.action_space.contains(np.asarray(action)), action
+            return self.observation_space.sample(), float(np.sum(action)), False, False, {}
+
+    return Sampling
+
+
+SPACES = [
+    spaces.Box(np.array([-1, 0, 0], np.float32), np.array([1, 1, 1], np.float32)),
+    spaces.Box(np.array([[-np.inf, 0.1], [0, -3]], np.float32), np.array([[0.3, np.inf], [0, -2]], np.float32)),
+    spaces.Box(0.1, 0.3, (2,), np.float64), spaces.Box(-0.1, 0.3, (2,), np.float16), spaces.Box(0.0, np.inf, (2,)),
+    spaces.Box(1, 1, (2,)), spaces.Box(-3, 3, (2,), np.int32), spaces.Box(0, 500, (2,), np.uint16),
+    spaces.Box(0, 255, (2, 3), np.uint8), spaces.Box(0, 1, (2,), np.bool_), spaces.Box(-1, 1, ()),
+    spaces.Box(np.array([-5, 0]), np.array([-2, 9]), dtype=np.int64), spaces.MultiBinary((2, 3)),
+    spaces.Discrete(4, start=-2), spaces.Discrete(1, start=5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_what_gymnasium_samples_lies_in_the_space_and_the_bounds_are_its_own(space):
+    with dz.rl.FromGymnasium(sampling(space, space), 3, device="cpu", processes=False) as worlds:
+        acts, sees = worlds.env.action_space, worlds.env.observation_space
+        space.seed(0)
+        first, seen = int(getattr(space, "start", 0)), worlds.reset().observation
+        for _ in range(10):
+            sampled = np.stack([space.sample() for _ in range(3)])
+            action = torch.as_tensor(sampled.astype(np.int64) - first if first else sampled)
+            step = worlds.step(action)
+            wanted = sampled.astype(np.float64).reshape(3, -1).sum(1)
+            assert np.allclose(step.reward, wanted, rtol=1e-2)  # of the numbers as they were given
+            assert not sees.fault(torch.cat([seen, step.look.observation])).any()
+        if isinstance(acts, dz.rl.Discrete):
+            assert (sees.low, sees.high, acts.n) == (space.start, space.start + space.n - 1, space.n)
+            return
+        far = torch.full((3, *acts.shape), 100.0).to(acts.dtype)
+        for edge in (-far if acts.dtype.is_signed else far, far):
+            worlds.step(acts.nearest(edge))
+        low = getattr(space, "low", np.zeros(space.shape))
+        outside = torch.as_tensor(np.array(np.where(np.isinf(low), 0, low), np.float64) - 1)
+        for entry in np.argwhere(np.isfinite(low)):
+            wide = torch.float64 if acts.dtype.is_floating_point else torch.int64
+            action = acts.nearest(torch.zeros(3, *acts.shape, dtype=wide))
+            action[(1, *entry)] = outside[tuple(entry)].to(wide)
+            with pytest.raises(InputError, match="of environment 1 lies outside"):
+                worlds.step(action)
+
+
+@pytest.mark.parametrize("role", ["action", "observation"])
+@pytest.mark.parametrize("space", [
+    spaces.MultiDiscrete([2, 3]), spaces.Text(3), spaces.Dict(a=spaces.Discrete(2)), spaces.Box(0, 5, (2,), np.uint64),
+    spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))),
+], ids=str)  # fmt: skip
+def test_spaces_that_there_are_not_are_refused_by_name(space, role):
+    plain = spaces.Discrete(2)
+    made = sampling(space, plain) if role == "action" else sampling(plain, space)
+    with pytest.raises(InputError, match=rf"FromGymnasium: the {role} space is {type(space).__name__}\("):
+        dz.rl.FromGymnasium(made, 2, processes=False)
+
+
+def test_a_policy_draws_neither_whole_numbers_nor_flags_for_a_box():
+    for space in (spaces.Box(-3, 3, (2,), np.int32), spaces.MultiBinary(2)):
+        with (
+            dz.rl.FromGymnasium(sampling(space, SPACES[0]), 2, device="cpu", processes=False) as worlds,
+            pytest.raises(InputError, match=r"of whole numbers.*dz\.rl\.Discrete"),
+        ):
+            dz.rl.mlp(worlds.env)
+    single = sampling(spaces.Discrete(2), spaces.Box(-1, 1, ()))
+    with (
+        dz.rl.FromGymnasium(single, 2, device="cpu", processes=False) as worlds,
+        pytest.raises(InputError, match=r"shape \(1,\)"),
+    ):
+        dz.rl.mlp(worlds.env)
+
+
+class Bounded(dz.Env):
+    """Pays what was done; looks at nothing much."""
+
+    acts: dz.rl.Box
+    time_limit = 5
+    observation_space = dz.rl.Box([0.0, -1.0], 1.0, (2,))
+
+    @property
+    def action_space(self):
+        return self.acts
+
+    def init(self, rng):
+        return Paid(total=torch.zeros(()))
+
+    def step(self, now, action, rng):
+        return now.replace(total=now.total + action.to(torch.float32).sum())
+
+    def observe(self, now):
+        return torch.stack([now.total.cos().abs(), now.total.sin()])
+
+    def reward(self, before, action, now):
+        return now.total - before.total
+
+    def terminated(self, now):
+        return now.total > 1e6
+
+
+class Paid(dz.State):
+    total: torch.Tensor = dz.real()
+
+
+GIVEN = [
+    dz.rl.Box(0.0, np.inf, (2,)), dz.rl.Box([-1.0, 0.0], [1.0, np.inf], (2,)), dz.rl.Box(-3, 3, (2,), torch.int32),
+    dz.rl.Box([-3, 1], [3, 7], (2,), torch.int64), dz.rl.Box(0, 1, (2,), torch.bool),
+    dz.rl.Box(0, 3, (2,), torch.uint8), dz.rl.Box(-1.0, 1.0, (2,), torch.bfloat16),
+    dz.rl.Box(0.1, 0.3, (2,), torch.float64),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("acts", GIVEN, ids=str)
+def test_spaces_of_worlds_are_gymnasiums_too(acts):
+    given = vector(Bounded(acts=acts), 3)
+    for mine, theirs in (
+        (acts, given.single_action_space),
+        (Bounded.observation_space, given.single_observation_space),
+    ):
+        if isinstance(theirs, spaces.MultiBinary):
+            continue
+        for bound in ("low", "high"):
+            assert np.array_equal(
+                np.broadcast_to(getattr(mine, bound), mine.shape).astype(theirs.dtype), getattr(theirs, bound)
+            )
+    given.action_space.seed(0)
+    given.reset(seed=0)
+    for _ in range(8):
+        action = given.action_space.sample()
+        seen, reward, *_ = given.step(action)
+        assert seen in given.observation_space
+        assert np.allclose(reward, action.astype(np.float64).sum(1), atol=1e-2)
+
+
+def test_actions_of_whole_numbers_are_not_cut_down_to_fit():
+    given = vector(Bounded(acts=dz.rl.Box(0, 3, (2,), torch.uint8)), 3)
+    given.reset(seed=0)
+    with pytest.raises(InputError, match="expected whole numbers"):
+        given.step(np.full((3, 2), 1.5))
+    with pytest.raises(ModelError, match="outside the action space, in world 1"):
+        given.step(np.array([[0, 0], [256, 0], [0, 0]]))  # in 8 bits 0
+
+
 def test_wrong_arguments_are_named():
     with pytest.raises(InputError, match=r"the observation space is Dict.*FlattenObservation"):
         dz.rl.FromGymnasium(Nested, 2, processes=False)

@@ -63,6 +63,57 @@ def test_wrong_actions_are_named():
         given.step({"agent_0": 0, "agent_1": 4})
 
 
+class Pushing(dz.Env):
+    """Three actors push with 1 to 2 each; one after the other goes out."""
+
+    num_actors = 3
+    time_limit = 4
+    action_space = dz.rl.Box([1.0, 0.0], [2.0, torch.inf], (2,))
+    observation_space = dz.rl.Box(0.0, torch.inf, (1,))
+
+    def init(self, rng):
+        return Pushed(by=torch.zeros(3))
+
+    def step(self, now, action, rng):
+        return now.replace(by=now.by + action.sum(-1))
+
+    def observe(self, now):
+        return now.by[:, None]
+
+    def reward(self, before, action, now):
+        return now.by - before.by
+
+    def terminated(self, now):
+        return now.by.sum() < 0
+
+    def acting(self, now):
+        return torch.arange(3) >= now.time.step
+
+
+class Pushed(dz.State):
+    by: torch.Tensor = dz.real("agents")
+
+
+def test_who_is_out_needs_no_action_within_bounds_without_zero():
+    given = dz.rl.to_pettingzoo(Pushing(), device="cpu")
+    seen, _ = given.reset(seed=0)
+    assert np.array_equal(given.action_space("agent_1").low, [1.0, 0.0])
+    assert np.array_equal(given.action_space("agent_1").high, [2.0, np.inf])
+    while given.agents:
+        seen, rewards, *_ = given.step({name: np.array([1.5, 2.0]) for name in given.agents})
+        assert set(rewards.values()) == {3.5}
+    given.reset(seed=0)
+    with pytest.raises(ModelError, match="outside the action space"):
+        given.step({name: np.array([0.5, 2.0]) for name in given.agents})
+
+
+def test_fractions_are_no_choices():
+    given = dz.rl.to_pettingzoo(Padded(actors=2), device="cpu")
+    given.reset()
+    with pytest.raises(InputError, match="expected whole numbers from 0 to 1"):
+        given.step({"agent_0": 0, "agent_1": 1.7})
+
+
 def test_pictures():
     given = dz.rl.to_pettingzoo(Catch())
     given.reset()

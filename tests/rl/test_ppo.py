@@ -25,6 +25,81 @@ def weights(held):
     return torch.cat([p.detach().flatten() for p in held.policy.parameters()])
 
 
+class Lever(dz.Env):
+    """Pays for small actions; a world sees an action only within its space."""
+
+    acts: dz.rl.Box
+    time_limit = 6
+    observation_space = dz.rl.Box([-1.0, 0.0], 1.0, (2,))
+
+    @property
+    def action_space(self):
+        return self.acts
+
+    def init(self, rng):
+        return Pulled(by=torch.zeros(()))
+
+    def step(self, now, action, rng):
+        return now.replace(by=now.by + action.to(torch.float32).sum())
+
+    def observe(self, now):
+        return torch.stack([now.by.sin(), now.by.cos().abs()])
+
+    def reward(self, before, action, now):
+        return -(now.by - before.by).abs()
+
+    def terminated(self, now):
+        return now.by.abs() > 1e6
+
+
+class Pulled(dz.State):
+    by: torch.Tensor = dz.real()
+
+
+BOUNDS = [
+    (0.0, torch.inf), (-torch.inf, -0.5), ([-1.0, 0.0, 0.0], [1.0, 1.0, torch.inf]), ([0.2, 0.2, 0.3], [0.2, 0.3, 0.3]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("low", "high"), BOUNDS)
+def test_actions_come_within_bounds_of_one_side_and_of_each_number(low, high):
+    env = Lever(acts=dz.rl.Box(torch.tensor(low), high, (3,)))
+    ppo = dz.PPO(num_envs=4, num_steps=4, minibatches=1, epochs=1)
+    held = training(ppo, env, dz.rl.mlp(env, (4,)))
+    ppo.update(held)
+    held.check()
+    drawn = held.rollout.fields["action"]
+    assert bool(env.acts.fault(drawn).any()), "the policy learns from what it drew"
+    given = held.collector.for_env(drawn.flatten(0, 1))
+    assert torch.equal(given, drawn.flatten(0, 1).clamp(torch.tensor(low), torch.tensor(high)))
+
+
+def test_bounds_of_each_number_are_learnt_with_by_all_and_compiled():
+    class Property(Lever):
+        action_space = property(lambda self: dz.rl.Box(torch.tensor([-1.0, 0.0]), [1.0, torch.inf], (2,)))
+
+    env = Property(acts=dz.rl.Box(0, 1, (2,)))
+    ppo = dz.PPO(num_envs=4, num_steps=4, minibatches=1, epochs=1)
+    held, same = (training(ppo, env, dz.rl.mlp(env, (4,))) for _ in range(2))
+    same.compile("eager")
+    for one in (held, same):
+        ppo.update(one)
+        one.check()
+    assert torch.equal(weights(same), weights(held))
+    grpo = dz.GRPO(groups=2, group_size=2, max_steps=4, epochs=1)
+    grouped = training(grpo, env, dz.rl.mlp(env, (4,)))
+    grpo.update(grouped)
+    grouped.check()
+    for greedy in (False, True):
+        assert bool(dz.rl.evaluate(env, held.policy, num_envs=3, greedy=greedy).finished.all())
+
+
+def test_two_sided_bounds_of_all_numbers_have_the_bits_that_they_had():
+    box, drawn = dz.rl.Box(-1.0, 1.0, (3,)), torch.randn(50, 3) * 2
+    assert torch.equal(box.nearest(drawn), drawn.clamp(-1.0, 1.0))
+    assert dz.rl.Box(-torch.inf, torch.inf, (3,)).nearest(drawn) is drawn
+
+
 # --- one update against a plain implementation in float64 -------------------------------------------------------------
 
 

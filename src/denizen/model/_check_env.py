@@ -82,7 +82,7 @@ class Lives(Flat):
         seen = look.observation
         blind = ~torch.isfinite(seen.to(torch.float32)).all()
         checks = [("an observation that is not finite", blind)]
-        checks.append(("an observation outside its space", self.env.observation_space.fault(seen).any() & ~blind))
+        checks.append(("an observation outside its space", self.envs.sees.fault(seen).any() & ~blind))
         if look.action_mask is not None:
             checks.append(("a world without an open action", ~look.action_mask.any(-1).all()))
         return checks
@@ -172,9 +172,7 @@ def _actions(env: Env, steps: int, seed: int) -> list[dict[str, Tensor]]:
     shape = (*(() if env.num_actors is None else (env.num_actors,)), *space.shape)
     if isinstance(space, Discrete):
         return [{"action": torch.randint(0, space.n, shape, generator=generator)} for _ in range(steps)]
-    low, high = space.low, space.high
-    if not space.bounded:
-        low, high = max(low, min(high, 0) - UNBOUNDED), min(high, max(low, 0) + UNBOUNDED)
+    low, high = space.within(UNBOUNDED)
     return [
         {"action": (low + (high - low) * torch.rand(shape, generator=generator)).to(space.dtype)} for _ in range(steps)
     ]

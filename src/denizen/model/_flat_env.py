@@ -54,6 +54,8 @@ class FlatEnv(FlatWorld):
     """Init, step, reset and looks of one world as functions of tensors.
 
     Attributes:
+        acts: the action space.
+        sees: the observation space.
         step_checks: labels of what `Happened.bad` tells.
     """
 
@@ -65,6 +67,7 @@ class FlatEnv(FlatWorld):
                 f"{type(env).__name__}.time_limit={limit!r}, expected a whole number of steps, at least 1, or None"
             )
         self.env = env
+        self.acts, self.sees = env.action_space, env.observation_space  # asked for once: in a step they are traced
         self.step_checks: list[str] = []
 
     def begin(self, key: Tensor, values: dict[str, Tensor], clock: Tensor) -> list[Tensor]:
@@ -105,7 +108,7 @@ class FlatEnv(FlatWorld):
         cut = torch.zeros_like(terminated) if truncated is None else self._flag("truncated", truncated)
         if env.time_limit is not None:
             cut = cut | (age + 1 >= env.time_limit)
-        wrong = env.action_space.fault(action).any().to(torch.int8)
+        wrong = self.acts.fault(action).any().to(torch.int8)
         checks = [("an action outside the action space", wrong)]
         checks += [("a reward that is not finite", (~torch.isfinite(reward)).any().to(torch.int8)), *rng._bad]
         self.step_checks = [label for label, _ in checks]
@@ -120,13 +123,13 @@ class FlatEnv(FlatWorld):
         env, now = self._bound(values), self.state(leaves, age)
         observation = env.observe(now)
         lead = () if env.num_actors is None else (env.num_actors,)
-        space = env.observation_space
+        space = self.sees
         if not isinstance(observation, Tensor) or observation.shape != (*lead, *space.shape):
             found = tuple(observation.shape) if isinstance(observation, Tensor) else type(observation).__name__
             raise ModelError(f"{self._name}.observe gave {found}, its observation_space has {(*lead, *space.shape)}")
         mask, privileged, acting = env.action_mask(now), env.privileged(now), env.acting(now)
-        if mask is not None and getattr(mask, "shape", None) != (*lead, getattr(env.action_space, "n", -1)):
-            wanted = (*lead, getattr(env.action_space, "n", "a Discrete action_space"))
+        if mask is not None and getattr(mask, "shape", None) != (*lead, getattr(self.acts, "n", -1)):
+            wanted = (*lead, getattr(self.acts, "n", "a Discrete action_space"))
             raise ModelError(f"{self._name}.action_mask gave {_shown(mask)}; expected {wanted}")
         if acting is not None and (env.num_actors is None or getattr(acting, "shape", None) != lead):
             raise ModelError(f"{self._name}.acting gave {_shown(acting)}; expected one flag for each of num_actors")

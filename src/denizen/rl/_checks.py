@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from denizen.errors import InputError
-from denizen.model import Box, Env, FlatEnv, guard
+from denizen.model import Box, Discrete, Env, FlatEnv, Space, guard
 from denizen.model._spaces import check_spaces
 from denizen.rng import MAX_SEED
 
@@ -55,7 +55,7 @@ def prove(env: Env, keys: Tensor, values: dict[str, Tensor]) -> None:
     shape = (1, *(() if env.num_actors is None else (env.num_actors,)), *space.shape)
     action = torch.zeros(shape, dtype=space.dtype, device=keys.device)
     if isinstance(space, Box):
-        action = action.clamp(space.low, space.high)
+        action = space.nearest(action)
 
     def seen(*args: Any) -> Tensor:
         return flat.look(*args).observation
@@ -122,6 +122,25 @@ def check_env(env: Any, what: str) -> None:
     if not isinstance(env, Env):
         raise InputError(f"{what}: env is {named(env)}, expected a dz.Env, such as CartPole()")
     check_spaces(env)
+
+
+def check_drawn(env: Env) -> None:
+    """Raise `InputError` where a policy could not draw the actions of an environment."""
+    space = env.action_space
+    if isinstance(space, Box) and not space.dtype.is_floating_point:
+        raise InputError(
+            f"policy: {type(env).__name__} has action_space {space} of whole numbers, and for a Box policies draw real "
+            f"ones; declare dz.rl.Discrete(n), or a float32 Box whose numbers step rounds"
+        )
+
+
+def check_kind(action: Tensor, space: Space) -> None:
+    """Raise `InputError` where actions are floats and a space holds whole numbers: fractions would be lost."""
+    real = action.is_floating_point() or action.is_complex()
+    if isinstance(space, Discrete) and (real or action.dtype == torch.bool):
+        raise InputError(f"action has dtype {action.dtype}, expected whole numbers from 0 to {space.n - 1}")
+    if isinstance(space, Box) and real and not space.dtype.is_floating_point:
+        raise InputError(f"action has dtype {action.dtype}, expected whole numbers, since {space} holds them")
 
 
 def check_float32(policy: "ActorCritic", what: str) -> None:

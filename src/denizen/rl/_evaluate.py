@@ -178,8 +178,8 @@ def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, ac
         clock = life["worlds"][-3]
         action = judged.actions.mode() if greedy else judged.actions.sample(draws.uniform("action", clock, num))
         space = env.action_space
-        if not isinstance(space, Discrete) and space.bounded:
-            action = action.clamp(space.low, space.high)
+        if not isinstance(space, Discrete):
+            action = space.nearest(action)
         given = action if env.num_actors is None else action.unflatten(0, (-1, actors))
         tensors, step = worlds.next_in_place(life["worlds"], given)
         acting = ~over if look.acting is None else ~over & look.acting
@@ -255,8 +255,8 @@ def play(
             uniform = draws.uniform("action", torch.tensor(number), num)
             action = judged.actions.mode() if greedy else judged.actions.sample(uniform)
         space = env.action_space
-        if not isinstance(space, Discrete) and space.bounded:
-            action = action.clamp(space.low, space.high)
+        if not isinstance(space, Discrete):
+            action = space.nearest(action)
         step = worlds.step(action if env.num_actors is None else action.unflatten(0, (1, -1)))
         total += float(step.reward.sum())
         ended, look = bool(step.ended.any()), step.look

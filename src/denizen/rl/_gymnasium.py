@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 import denizen.model as model
 from denizen.errors import InputError, expect_function, need
 from denizen.model import Discrete, Env, Look, Space
+from denizen.rl._checks import check_kind
 from denizen.rl._worlds import Step, Worlds
 from denizen.rng import MAX_SEED, Rng
 from denizen.run._device import choose
@@ -156,17 +158,24 @@ class FromGymnasium:
             raise InputError(f"FromGymnasium: make={make!r}: {error}") from error
         try:
             actions = self.vector.single_action_space
-            seen = from_space(self.vector.single_observation_space, "the observation space")
-            self._first = int(getattr(actions, "start", 0))
-            self.env = Foreign(from_space(actions, "the action space"), self._box(seen))
+            observations = self.vector.single_observation_space
+            seen = from_space(observations, "the observation space")
+            acts = from_space(actions, "the action space")
+            self._acts: Any = actions
+            self._first = int(getattr(actions, "start", 0)) if isinstance(acts, Discrete) else 0
+            self.env = Foreign(acts, self._box(seen, observations))
         except InputError:
             self.close()
             raise
         self._begun = False
 
     @staticmethod
-    def _box(seen: Space) -> model.Box:
-        return model.Box(0, seen.n - 1 if seen.n > 1 else 1, (1,), torch.int64) if isinstance(seen, Discrete) else seen
+    def _box(seen: Space, given: Any) -> model.Box:
+        """What is observed as a Box; of a `Discrete` its numbers as Gymnasium has them, which may start anywhere."""
+        if not isinstance(seen, Discrete):
+            return seen
+        first = int(given.start)
+        return model.Box(first, first + seen.n - 1, (1,), torch.int64)
 
     def reset(self) -> Look:
         """Begin every environment anew, from the seed; the same each time."""
@@ -202,13 +211,18 @@ class FromGymnasium:
         if not isinstance(action, Tensor) or tuple(action.shape) != wanted:
             found = tuple(action.shape) if isinstance(action, Tensor) else type(action).__name__
             raise InputError(f"action is {found}, expected a tensor of shape {wanted}")
-        if isinstance(space, Discrete) and (action.is_floating_point() or action.dtype == torch.bool):
-            raise InputError(f"action has dtype {action.dtype}, expected whole numbers from 0 to {space.n - 1}")
+        check_kind(action, space)
+        action = action if action.is_floating_point() else action.to(torch.int64)  # of some dtypes torch compares none
         outside = space.fault(action).flatten(1).any(1) if action.dim() > 1 else space.fault(action)
         if bool(outside.any()):
             row = int(outside.nonzero()[0])
             raise InputError(f"action {action[row].tolist()} of environment {row} lies outside {space}")
-        return action.cpu().numpy() + self._first if isinstance(space, Discrete) else action.cpu().numpy()
+        given = action.cpu().numpy()
+        if isinstance(space, Discrete):
+            given = given.astype(np.int64) + self._first
+        elif hasattr(self._acts, "low"):  # in its own precision a bound may lie a little within what it is here
+            given = given.clip(self._acts.low, self._acts.high)
+        return given.astype(self._acts.dtype)
 
     def _look(self, seen: Any) -> Look:
         space = self.env.observation_space

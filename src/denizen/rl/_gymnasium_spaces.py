@@ -1,5 +1,7 @@
 """Spaces and values between denizen and Gymnasium; imports gymnasium, so it is imported late itself."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,13 @@ from torch import Tensor
 from denizen.errors import InputError
 from denizen.model import Box, Discrete, Space
 
+# In which values of a Box are kept: float64 in less, what torch hardly computes in, in more.
+_DTYPES = {
+    "float16": torch.float16, "float32": torch.float32, "float64": torch.float32, "int8": torch.int8,
+    "int16": torch.int16, "int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8, "uint16": torch.int32,
+    "uint32": torch.int64, "bool": torch.bool,
+}  # fmt: skip
+
 
 def to_space(space: Space) -> Any:
     """A space of Gymnasium's from one of denizen's."""
@@ -17,8 +26,23 @@ def to_space(space: Space) -> Any:
         return spaces.Discrete(space.n)
     if space.dtype == torch.bool:
         return spaces.MultiBinary(space.shape)
-    dtype = torch.zeros((), dtype=space.dtype).numpy().dtype
-    return spaces.Box(space.low, space.high, space.shape, dtype=dtype.type)  # type: ignore[arg-type]
+    dtype = array(torch.zeros((), dtype=space.dtype)).dtype
+    low, high = _entries(space.low, dtype, math.ceil), _entries(space.high, dtype, math.floor)
+    return spaces.Box(low, high, space.shape, dtype=dtype.type)  # type: ignore[arg-type]
+
+
+def _entries(bound: Any, dtype: np.dtype, whole: Callable[[float], int]) -> Any:
+    """A bound as numbers that a dtype holds: one, or an array of it."""
+    if isinstance(bound, tuple):
+        entries = [_entries(entry, dtype, whole) for entry in bound]
+        return np.array(entries, dtype)
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return float(dtype.type(bound))
+    limits = np.iinfo(dtype)
+    if math.isinf(bound):
+        return int(limits.min if bound < 0 else limits.max)
+    return min(max(whole(bound), int(limits.min)), int(limits.max))
 
 
 def from_space(space: Any, name: str) -> Space:
@@ -31,18 +55,17 @@ def from_space(space: Any, name: str) -> Space:
         return Discrete(int(space.n))
     if isinstance(space, spaces.MultiBinary):
         return Box(0, 1, tuple(space.shape), torch.int8)
-    if isinstance(space, spaces.Box):
-        dtype = torch.as_tensor(np.zeros(0, space.dtype)).dtype
-        if dtype == torch.float64:
-            dtype = torch.float32
-        low, high = float(space.low.min()), float(space.high.max())
-        return Box(low, high if high > low else low + 1, tuple(space.shape), dtype)
+    if isinstance(space, spaces.Box) and space.dtype.name in _DTYPES:
+        return Box(space.low, space.high, tuple(space.shape), _DTYPES[space.dtype.name])
+    found = f"Box of {space.dtype}" if isinstance(space, spaces.Box) else type(space).__name__
+    instead = "FlattenObservation" if "observation" in name else "TransformAction"
     raise InputError(
-        f"FromGymnasium: {name} is {space}, expected a Discrete or a Box; wrap the environment, for example with "
-        f"gymnasium.wrappers.FlattenObservation"
+        f"FromGymnasium: {name} is {space}, expected a Discrete, a MultiBinary or a Box; there is no {found} here: "
+        f"wrap the environment, for example with gymnasium.wrappers.{instead}"
     )
 
 
 def array(tensor: Tensor) -> np.ndarray:
-    """A NumPy copy."""
+    """A NumPy copy; of bfloat16, which NumPy lacks, in float32."""
+    tensor = tensor.to(torch.float32) if tensor.dtype == torch.bfloat16 else tensor
     return tensor.detach().cpu().numpy().copy()

@@ -8,7 +8,7 @@ from pettingzoo import ParallelEnv
 from torch import Tensor
 
 from denizen.errors import InputError, nearest
-from denizen.model import Env, Look
+from denizen.model import Box, Discrete, Env, Look
 from denizen.rl._gymnasium_spaces import array, to_space
 from denizen.rl._worlds import Worlds
 
@@ -84,13 +84,14 @@ class PettingZooWorld(ParallelEnv):
 
     def _action(self, actions: dict[str, Any]) -> Tensor:
         space = self.worlds.env.action_space
-        given = np.zeros(
-            (len(self.possible_agents), *space.shape), dtype=array(torch.zeros(0, dtype=space.dtype)).dtype
-        )
         for name, action in actions.items():
             if np.shape(action) != space.shape:
                 raise InputError(f"step: the action of {name!r} has shape {np.shape(action)}, expected {space.shape}")
-            given[self.possible_agents.index(name)] = action
+        nothing = torch.zeros(space.shape, dtype=space.dtype)  # who does not act does nothing wrong
+        idle = array(space.nearest(nothing) if isinstance(space, Box) else nothing)
+        given = np.stack([np.asarray(actions.get(name, idle)) for name in self.possible_agents])
+        if isinstance(space, Discrete) and given.dtype == np.bool_:
+            given = given.astype(np.int64)
         batch = torch.as_tensor(given)[None]
         return batch[:, 0] if self._alone else batch
 

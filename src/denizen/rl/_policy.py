@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from denizen import ops
 from denizen.errors import InputError, expect_function
 from denizen.model import Box, Discrete, Env, Look
-from denizen.rl._checks import check_env, prove
+from denizen.rl._checks import check_drawn, check_env, prove
 from denizen.rl._critic import Critic, launches
 from denizen.rl._distributions import Categorical, Distribution, Gaussian
 from denizen.rl._planes import Planes, as_it_is, spreads
@@ -67,6 +67,7 @@ class ActorCritic(nn.Module):
         """
         super().__init__()
         check_env(env, "ActorCritic")
+        check_drawn(env)
         _check_makes("head", head, "dz.rl.PopArt", "width")
         self.env, self.memory_size = env, memory_size
         self.body, self.critic_body = body, critic_body
@@ -75,7 +76,7 @@ class ActorCritic(nn.Module):
         width = self._width(body, "body")
         self.cell = nn.GRUCell(width, memory_size) if memory_size else None
         shown = memory_size or width
-        space = env.action_space
+        self._acts = space = env.action_space  # asked for once: compiled, the author's property would be traced
         numbers = space.n if isinstance(space, Discrete) else math.prod(space.shape)
         self.actor = nn.Linear(shown, numbers)
         nn.init.orthogonal_(self.actor.weight, 0.01)
@@ -212,7 +213,7 @@ class ActorCritic(nn.Module):
         return judged, values if learnt else head.in_rewards(values)
 
     def _actions(self, numbers: Tensor, action_mask: Tensor | None) -> Distribution:
-        space = self.env.action_space
+        space = self._acts
         if isinstance(space, Discrete):
             return Categorical.of(numbers, action_mask)
         assert self.log_std is not None
@@ -406,7 +407,13 @@ def conv(
 
 def _flat_width(env: Env) -> int:
     space = env.observation_space
-    return env.network_input(torch.zeros(1, *space.shape, dtype=space.dtype)).flatten(1).shape[1]
+    given = env.network_input(torch.zeros(1, *space.shape, dtype=space.dtype))
+    if given.dim() < 2:
+        raise InputError(
+            f"mlp: {type(env).__name__} gives inputs of shape ('rows',), expected an axis of numbers; declare its "
+            f"observation_space with shape (1,)"
+        )
+    return given.flatten(1).shape[1]
 
 
 def _seeded(seed: int, build: Callable[[], Any]) -> Any:

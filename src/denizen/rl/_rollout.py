@@ -271,8 +271,8 @@ class Collector:
     def for_env(self, action: Tensor) -> Tensor:
         """Actions of rows as the worlds take them: within the bounds, with an axis of actors where there is one."""
         space = self._worlds.env.action_space
-        if isinstance(space, Box) and space.bounded:
-            action = action.clamp(space.low, space.high)
+        if isinstance(space, Box):
+            action = space.nearest(action)
         return action if self._worlds.env.num_actors is None else action.unflatten(0, (-1, self._actors))
 
     def _spread(self, flags: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from denizen import ops
 from denizen.errors import InputError, ModelError
 from denizen.model import Discrete, Env, FlatEnv, InPlace, Look
-from denizen.rl._checks import check_env, check_numbers, check_worlds, prove
+from denizen.rl._checks import check_env, check_kind, check_numbers, check_worlds, prove
 from denizen.rl._given import Given
 from denizen.rl._recorded import Recorded
 from denizen.run._device import choose, make_current
@@ -180,13 +180,15 @@ class Worlds:
         if self.carry is None:
             raise InputError("Worlds.step: the worlds have not begun; call reset() first")
         before, action, space = self.carry, self.checked(action), self.env.action_space
-        if not isinstance(space, Discrete):
-            self.carry, step = self.advance(before, action)
+        if not isinstance(space, Discrete) and (space.dtype.is_floating_point or action.dtype == space.dtype):
+            self.carry, step = self.advance(before, action.to(space.dtype))
             return step
-        # As an author's index, a number that is no choice would raise on a CPU, and stop a GPU for good.
-        self.carry, step = self.advance(before, action.clamp(0, space.n - 1))
+        # As an author's index, a number that is no choice would raise on a CPU, and stop a GPU for good. In a smaller
+        # dtype a number outside may become one within.
+        within = action.clamp(0, space.n - 1) if isinstance(space, Discrete) else space.nearest(action)
+        self.carry, step = self.advance(before, within.to(space.dtype))
         wrong = space.fault(action) & _like(step.valid & (before.faults < 0), action)
-        wrong = wrong if wrong.dim() == 1 else wrong.any(1)
+        wrong = wrong if wrong.dim() == 1 else wrong.flatten(1).any(1)
         self.carry.faults = torch.where(wrong, before.clock * len(self._labels), self.carry.faults)
         return step
 
@@ -220,15 +222,14 @@ class Worlds:
         return [*self._flat.step_checks, *more]
 
     def checked(self, action: Tensor) -> Tensor:
-        """The action in the form that steps take; raises `InputError` for a wrong shape or dtype."""
+        """The action on the device; raises `InputError` for a wrong shape or dtype."""
         space, actors = self.env.action_space, self.env.num_actors
         wanted = (self.num_envs, *(() if actors is None else (actors,)), *space.shape)
         if not isinstance(action, Tensor) or tuple(action.shape) != wanted:
             found = tuple(action.shape) if isinstance(action, Tensor) else type(action).__name__
             raise InputError(f"action is {found}, expected a tensor of shape {wanted}")
-        if isinstance(space, Discrete) and (action.is_floating_point() or action.dtype == torch.bool):
-            raise InputError(f"action has dtype {action.dtype}, expected whole numbers from 0 to {space.n - 1}")
-        return action.to(self.device, space.dtype)
+        check_kind(action, space)
+        return action.to(self.device)
 
     def state(self, world: int | None = None) -> Any:
         """The author's state of one world, or of all with a leading axis."""
