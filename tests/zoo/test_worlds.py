@@ -85,6 +85,7 @@ def test_what_holds_in_every_step(env):
 def test_the_authors_rules_hold(env):
     report = dz.check(env)
     assert report.ok, str(report)
+    assert not report.notes
 
 
 def test_the_authors_rules_hold_in_probes():

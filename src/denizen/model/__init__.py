@@ -1,6 +1,7 @@
 """Authoring: states, models, parameters, series, interventions, and the check of the author's rules."""
 
 from denizen.model._apply import Setting as Setting
+from denizen.model._apply import series_kinds as series_kinds
 from denizen.model._apply import series_names as series_names
 from denizen.model._births import births as births
 from denizen.model._births import child_id as child_id
@@ -35,6 +36,8 @@ from denizen.model._param import param as param
 from denizen.model._per_agent import OneWorldAtATimeError as OneWorldAtATimeError
 from denizen.model._per_agent import per_agent as per_agent
 from denizen.model._per_agent import per_agent_fallbacks as per_agent_fallbacks
+from denizen.model._series import SERIES_FORMS as SERIES_FORMS
+from denizen.model._series import series_takes as series_takes
 from denizen.model._spaces import Box as Box
 from denizen.model._spaces import Discrete as Discrete
 from denizen.model._spaces import Space as Space

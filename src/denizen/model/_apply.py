@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from denizen import _tree
-from denizen.errors import ModelError
 from denizen.model._interventions import Intervention
 from denizen.model._model import Model
 from denizen.model._precision import narrowed, widened
+from denizen.model._series import kind, value
 from denizen.model._state import Time, form, own
 from denizen.rng import Relax, Rng
 
@@ -28,7 +28,7 @@ class Setting:
         dt: length of a step.
         relax: makes draws differentiable; None for hard draws.
         interventions: act before each step, in order.
-        record: further series, functions of (now) or (before, now) by name, with their kind.
+        record: further series: name, what it takes (see `denizen.model._series`), function.
         custom_ids: whether identities differ from 0 … n - 1.
         precision: fields that are stored in float16 or bfloat16.
     """
@@ -36,7 +36,7 @@ class Setting:
     dt: float = 1.0
     relax: Relax | None = None
     interventions: tuple[Intervention, ...] = ()
-    record: tuple[tuple[str, str, Callable[..., Tensor]], ...] = ()
+    record: tuple[tuple[str, tuple[str, ...], Callable[..., Tensor]], ...] = ()
     custom_ids: bool = False
     precision: Mapping[str, torch.dtype] = dataclasses.field(default_factory=dict)
 
@@ -60,7 +60,12 @@ class Outcome:
 
 def series_names(model: Model, setting: Setting) -> list[str]:
     """Names of everything recorded: the model's own series, then the run's."""
-    return [*model.all_series, *(name for name, _, _ in setting.record)]
+    return list(series_kinds(model, setting))
+
+
+def series_kinds(model: Model, setting: Setting) -> dict[str, str]:
+    """``"flow"`` or ``"level"`` for everything recorded."""
+    return {**model.all_series, **{name: kind(given) for name, given, _ in setting.record}}
 
 
 def start(model: Model, key: Tensor, ids: Tensor, setting: Setting) -> tuple[Any, list[tuple[str, Tensor]]]:
@@ -96,19 +101,20 @@ def advance(
     """
     rng = _rng(key, now.time.step, now.id, "step", setting)
     model = model.with_values(answers) if answers else model
-    seen, before = model, now
+    seen, cls = model, type(now)
     if setting.interventions:
         seen, now, switches = _intervene(model, now, switches, rng, setting)
     returned = seen.step(now, rng)
-    new = form(returned, now, {}, type(before), setting.relax is not None)
+    new = form(returned, now, {}, cls, setting.relax is not None)
     if setting.precision:  # series see what the next step will see
         new = widened(narrowed(new, setting.precision), setting.precision)
     time = now.time
     new = own(new, Time(time.step + 1, time.dt, time.unit), getattr(returned, "id", now.id))
-    records = [_recorded(seen, name, kind, before, new) for name, kind in model.all_series.items()]
-    for name, kind, function in setting.record:
-        value = function(new) if kind == "level" else function(before, new)
-        records.append(_as_record(name, value))
+    # Flows compare with what the step found: what interventions moved before it is none of its doing.
+    functions = [(name, given, getattr(seen, name)) for name, given in model._series_takes.items()]
+    records = [
+        value(name, function, given, now, new, rng.events) for name, given, function in (*functions, *setting.record)
+    ]
     return Outcome(new, switches, records, rng._bad)
 
 
@@ -122,18 +128,9 @@ def _intervene(model: Any, now: Any, switches: Tensor, rng: Rng, setting: Settin
     for k, intervention in enumerate(setting.interventions):
         active = intervention.when.on(now, switches[k] != 0)
         on.append(active.to(torch.int8))
+        told = len(rng._recorded)
         model, now = intervention.act(model, now, active, rng["intervention", intervention.name])
+        for name in list(rng._recorded)[told:]:  # what it records happens only while it is on
+            happened = rng._recorded[name]
+            rng._recorded[name] = torch.where(active, happened, torch.zeros_like(happened))
     return model, now, torch.stack(on)
-
-
-def _recorded(model: Any, name: str, kind: str, before: Any, now: Any) -> Tensor:
-    method = getattr(model, name)
-    return _as_record(name, method(now) if kind == "level" else method(before, now))
-
-
-def _as_record(name: str, value: Any) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise ModelError(
-            f"series {name!r} returned {type(value).__name__} {value!r}; expected a tensor, without .item()"
-        )
-    return value

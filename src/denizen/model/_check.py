@@ -27,6 +27,7 @@ class Report:
         findings: broken rules, in the order in which they were met; empty where all hold.
         proved: what was shown, in sentences.
         skipped: what could not be judged, and why.
+        notes: what breaks no rule and may still not say what it seems to.
         seconds: time taken.
     """
 
@@ -34,6 +35,7 @@ class Report:
     findings: tuple[Finding, ...]
     proved: tuple[str, ...]
     skipped: tuple[str, ...]
+    notes: tuple[str, ...]
     seconds: float
 
     @property
@@ -53,6 +55,7 @@ class Report:
         lines += [str(finding) for finding in self.findings]
         lines += [f"  proved   {sentence}" for sentence in self.proved]
         lines += [f"  skipped  {sentence}" for sentence in self.skipped]
+        lines += [f"  note     {sentence}" for sentence in self.notes]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -67,6 +70,9 @@ def check(
     no writes in place, masks not wrapping around in int8, nothing global changed, the same result twice, worlds batched
     by vmap equal worlds alone, one compiled graph, and no integer on a path that needs a gradient. An `Env` is driven
     with random actions; its observations, rewards, ends, resets and pictures are judged too, gradients are not.
+
+    What is noted breaks no rule: a flow of (before, now) that is a difference of levels counts whatever moves agents
+    within a step; see `rng.record`.
 
     Args:
         model: the model or environment; a small population finds as much as a large one, in less time.
@@ -109,4 +115,5 @@ def check(
             probes = Probes(model.to("cpu"), steps, seed, tuple(interventions))
         probes.all(gradient)
     findings, proved, skipped = tuple(probes.findings), tuple(probes.proved), tuple(probes.skipped)
-    return Report(type(model).__name__, findings, proved, skipped, time.perf_counter() - began)
+    name, seconds = type(model).__name__, time.perf_counter() - began
+    return Report(name, findings, proved, skipped, tuple(probes.notes), seconds)

@@ -15,6 +15,7 @@ from denizen.errors import ModelError
 from denizen.model import _check_globals as globals_
 from denizen.model._apply import Setting
 from denizen.model._check_errors import explain
+from denizen.model._check_flows import differences_of_levels
 from denizen.model._check_runs import Course, Flat, MeanField, flat_records, same
 from denizen.model._check_watch import Cuts, watching
 from denizen.model._hazards import Hazard
@@ -61,6 +62,7 @@ class Probes:
         self.findings: list[Finding] = []
         self.proved: list[str] = []
         self.skipped: list[str] = []
+        self.notes: list[str] = []
         self._answers: list[dict[str, Tensor]] = []
         self._begun: Flat | None = None
 
@@ -75,6 +77,7 @@ class Probes:
             alone = self._attempt("repeat", lambda: self._repeat(course))
             self._attempt("vmap", lambda: self._vmap(alone or course))
             self._attempt("compile", lambda: self._compile(alone or course))
+            self._flows(alone or course)
             if gradient and self._ids.numel() > GRADIENT_UP_TO:
                 self.skipped.append(f"gradients: more than {GRADIENT_UP_TO:,} agents; check a smaller population")
             elif gradient:
@@ -268,6 +271,24 @@ class Probes:
                 self.add("compile", self._line(), what, "a pure function of tensors")
         elif not self.findings:
             self.proved.append(f"one compiled graph of {operations:,} operations serves every step")
+
+    def _flows(self, course: Course) -> None:
+        """Note the flows that are differences of levels."""
+        assert self._begun is not None
+        before, now = (
+            self._begun.state(leaves, torch.tensor(step)) for leaves, step in ((course.first, 0), (course.leaves, 1))
+        )
+        try:
+            names = differences_of_levels(self.model, before, now)
+        except Exception:  # of the author's code, in a state that no step may reach
+            return
+        for name in names:
+            line = line_of_function(getattr(type(self.model), name))
+            self.notes.append(
+                f"{f'{line} ' if line else ''}series {name!r} is a difference of levels: whatever moves agents within "
+                f"a step counts as its flow, births and deaths too. Record the event instead: "
+                f'rng.record("happened", mask) in step, and {name}(self, events): return events["happened"].sum()'
+            )
 
     # --- gradients ----------------------------------------------------------------------------------------------------
 

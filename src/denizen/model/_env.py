@@ -109,7 +109,7 @@ class Env(Model):
         """Further metrics of an update of a training, such as the ratio of two series.
 
         Args:
-            sums: over all steps of all worlds in it: of each series of (before, now), of `reward`, and `steps`: float32
+            sums: over all steps of all worlds in it: of each series that is a flow, of `reward`, and `steps`: float32
                 `[]` each, on the device.
 
         Returns:

@@ -10,6 +10,7 @@ from denizen.errors import ModelError
 from denizen.model._apply import Setting
 from denizen.model._env import Env
 from denizen.model._flat import FlatWorld
+from denizen.model._series import kind, value
 from denizen.model._state import Time, form, own
 from denizen.rng import Rng
 
@@ -38,7 +39,7 @@ class Happened(NamedTuple):
         reward: float32.
         terminated: bool `[]`.
         truncated: bool `[]`.
-        flows: for each series of (before, now), in the order of `Env.all_series`: float32 `[]`, summed over its axes.
+        flows: for each series that is a flow, in the order of `Env.all_series`: float32 `[]`, summed over its axes.
         bad: int8 `[checks]`, 1 where a check failed.
     """
 
@@ -113,8 +114,8 @@ class FlatEnv(FlatWorld):
         checks += [("a reward that is not finite", (~torch.isfinite(reward)).any().to(torch.int8)), *rng._bad]
         self.step_checks = [label for label, _ in checks]
         flows = {
-            name: getattr(env, name)(before, new).sum().to(torch.float32)
-            for name, kind in env.all_series.items() if kind == "flow"
+            name: value(name, getattr(env, name), given, before, new, rng.events).sum().to(torch.float32)
+            for name, given in env._series_takes.items() if kind(given) == "flow"
         }  # fmt: skip
         return Happened(self.leaves(new), reward, terminated, cut, flows, torch.stack([flag for _, flag in checks]))
 

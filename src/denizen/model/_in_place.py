@@ -19,7 +19,7 @@ class Advanced(NamedTuple):
         terminated: bool `[worlds]`.
         truncated: bool `[worlds]`.
         valid: bool `[worlds]`: the world acted.
-        flows: for each series of (before, now), in the order of `Env.all_series`: float32 `[worlds]`.
+        flows: for each series that is a flow, in the order of `Env.all_series`: float32 `[worlds]`.
         final: looks before resets, of the worlds of `final_index`.
         final_index: int64 `[rows]`: those whose lives begin anew first, by position, then others, up to the most that
             may begin anew in a step; all worlds in their order where all may.

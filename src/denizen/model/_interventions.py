@@ -32,7 +32,10 @@ class When(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class During:
-    """On from step `start` until before step `stop` (for ever by default)."""
+    """On from step `start` until before step `stop` (for ever by default).
+
+    Both count steps, whatever the length of one: with ``dt=0.5`` day 20 begins with step 40.
+    """
 
     start: int
     stop: int | None = None
@@ -158,6 +161,9 @@ class Scale(Intervention):
 class Act(Intervention):
     """Changes the state while on, for example vaccinates, tests or imports cases.
 
+    It acts before the step, so what it moves is in no flow of the model. What `change` notes by ``rng.record("doses",
+    mask)`` is read as ``events["campaign/doses"]``, with its name in front, and is 0 while it is off.
+
     Attributes:
         change: function of (model, now, rng) that returns ``now.replace(…)``.
     """
@@ -198,7 +204,7 @@ class Ask(Intervention):
     Attributes:
         target: name of a parameter of shape `[groups]`, or of one number, which is then widened to groups.
         groups: label of each group.
-        answer: function of (group label, step) that returns a probability.
+        answer: function of (group label, number of the step) that returns a probability.
     """
 
     target: str

@@ -1,7 +1,6 @@
 """Model: parameters and fixed structures, and the pure functions `init` and `step` over one world."""
 
 import dataclasses
-import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from torch import Tensor
 from denizen import _tree
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model._param import Param, param, short
+from denizen.model._series import SERIES_FORMS, kind, series_takes
 from denizen.model._state import State
 from denizen.rng import Rng
 from denizen.space import Graph, Layers
@@ -21,13 +21,17 @@ from denizen.space import Graph, Layers
 def series(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Mark a method as a series, recorded at every step.
 
-    A method of (self, now) is a level, the value after each step; a method of (self, before, now) is a flow, what
-    happened within it. It returns a tensor of fixed shape, usually 0-d, and is part of the step: no host reads.
+    A method of (self, now) is a level, the value after each step. A flow, what happened within the step, is a method of
+    (self, events), of what `rng.record` noted in it: ``events["caught"].sum()``; or of (self, before, now), of the
+    states that the step found and left. Interventions act before the step, so what they move is in neither: they record
+    events of their own. Both may be combined: (self, before, now, events).
+
+    It returns a tensor of fixed shape, usually 0-d, and is part of the step: no host reads.
     """
-    arguments = len(inspect.signature(function).parameters)
-    if arguments not in (2, 3):
-        raise ModelError(f"series {function.__name__}: expected (self, now) or (self, before, now)")
-    function.__series__ = "level" if arguments == 2 else "flow"  # type: ignore[attr-defined]  # a mark for collection
+    given = series_takes(function, skip=1)
+    if given is None:
+        raise ModelError(f"series {function.__name__}: expected {SERIES_FORMS.replace('(', '(self, ')}")
+    function.__series__ = given  # type: ignore[attr-defined]  # a mark for collection
     return function
 
 
@@ -45,6 +49,7 @@ class Model:
     all_series: ClassVar[dict[str, str]] = {}
     field_names: ClassVar[tuple[str, ...]] = ()
     _graph_names: ClassVar[tuple[str, ...]] = ()
+    _series_takes: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -54,10 +59,10 @@ class Model:
         cls.params = {f.name: f.metadata["param"] for f in fields if "param" in f.metadata}
         cls.field_names = tuple(f.name for f in fields)
         cls._graph_names = tuple(f.name for f in fields if _of_graphs(f.type))
-        found: dict[str, str] = {}
+        found: dict[str, tuple[str, ...]] = {}
         for base in reversed(cls.__mro__):
             found.update({n: v.__series__ for n, v in vars(base).items() if hasattr(v, "__series__")})
-        cls.all_series = found
+        cls.all_series, cls._series_takes = {name: kind(given) for name, given in found.items()}, found
         _tree.register(cls, _flatten, lambda children, static: _unflatten(cls, children, static))
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ OTHERS = {"step", "steps", "best_score", "validation_return", "patience_over", *
 
 
 def flows_of(env: Env) -> list[str]:
-    """Names of the environment's series of (before, now)."""
+    """Names of the environment's series that are flows."""
     return [name for name, kind in env.all_series.items() if kind == "flow"]
 
 

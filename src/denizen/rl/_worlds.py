@@ -65,7 +65,7 @@ class Step(NamedTuple):
         terminated: bool `[worlds]`: this step ended the life for good.
         truncated: bool `[worlds]`: this step cut the life off; both may hold.
         valid: bool `[worlds]`: the world acted; False where it waited for its reset.
-        flows: for each of the environment's series of (before, now): float32 `[worlds]`, 0 where a world waited.
+        flows: for each of the environment's series that is a flow: float32 `[worlds]`, 0 where a world waited.
         final: the last look of lives that ended, one row for each of `final_index`.
         final_index: int64 `[rows]`: the worlds of `final`; which of them ended, their flags tell.
     """

@@ -1,5 +1,6 @@
 """Random numbers as a pure function of seed, world, stream name, step and agent."""
 
+from denizen.rng._events import Events as Events
 from denizen.rng._quantiles import gamma_quantile as gamma_quantile
 from denizen.rng._quantiles import poisson_quantile as poisson_quantile
 from denizen.rng._rng import MAX_SEED as MAX_SEED

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from denizen import ops
 from denizen.errors import ModelError
+from denizen.rng._events import Events
 from denizen.rng._quantiles import gamma_quantile, poisson_quantile
 
 MAX_SEED = 2**32 - 1
@@ -69,6 +70,7 @@ class Rng:
         self._path, self._axis = phase, "agents"
         self._used: set[int] = set()
         self._bad: list[tuple[str, Tensor]] = []
+        self._recorded: dict[str, Tensor] = {}
 
     def __getitem__(self, scope: object) -> "Rng":
         """A scope of names: ``rng["household"].event("catch", …)`` and ``rng["layer", 2].event("catch", …)`` differ."""
@@ -93,7 +95,8 @@ class Rng:
             self._key, self._step, num=self._num if axis is None else num, ids=ids, dt=self._dt, relax=self._relax
         )
         child._path, child._axis = path or self._path, axis or self._axis
-        child._used, child._bad = self._used, self._bad  # shared: one record of used streams and of bad values
+        # Shared: one record of used streams, of bad values and of events.
+        child._used, child._bad, child._recorded = self._used, self._bad, self._recorded
         return child
 
     # --- 0/1 draws ----------------------------------------------------------------------------------------------------
@@ -141,6 +144,55 @@ class Rng:
         drawn, bad = ops.draw_mask(values[None], hazard, self._id_row(), self._key[None], self._step, stream)
         self._bad.append((f"rng.{'event' if hazard else 'bernoulli'}({name!r})", bad[0]))
         return drawn[0]
+
+    # --- what happened ------------------------------------------------------------------------------------------------
+
+    def record(self, name: str, happened: Tensor) -> Tensor:
+        """Note what happened to each agent in this step, for series of (events).
+
+        A flow is counted from what caused it and not from how levels changed, which births, deaths and whatever else
+        moves agents change as well::
+
+            caught = rng.record("caught", now.susceptible * rng.event("catch", hazard))
+
+        Args:
+            name: of what happened, once in a step. In a scope, ``rng["work"]``, it becomes ``"work/caught"``; what an
+                intervention records begins with its name: ``"campaign/doses"``.
+            happened: `[agents, …]`: a mask of those to whom it happened, or an amount for each.
+
+        Returns:
+            `happened`, unchanged.
+
+        Raises:
+            ModelError: for a name that is taken, for something else than one entry per agent, and in `init`.
+        """
+        if not isinstance(happened, Tensor) or happened.shape[:1] != (self._num,):
+            got = tuple(happened.shape) if isinstance(happened, Tensor) else f"{type(happened).__name__} {happened!r}"
+            raise ModelError(f"rng.record({name!r}): got {got}, expected a tensor with {self._num} entries first")
+        if self._path.partition("/")[0] != "step":
+            raise ModelError(f"rng.record({name!r}): init is no step, and no series reads it; record within step")
+        full = self._event_scope + name
+        if full in self._recorded:
+            raise ModelError(
+                f"rng.record: the name {full!r} is used twice in one step; give the second another name, or open a "
+                f"scope: rng['again'].record(…)"
+            )
+        self._recorded[full] = happened
+        return happened
+
+    @property
+    def events(self) -> Events:
+        """What has been recorded in this step so far, within this scope: for a step that runs another model's.
+
+        ``inner = rng["day", 3]``, ``model.step(now, inner)``, ``model.cases(inner.events)``.
+        """
+        return Events(self._recorded, self._event_scope)
+
+    @property
+    def _event_scope(self) -> str:
+        """What names of events begin with: the scope without the phase; of an intervention, without saying so."""
+        scope = self._path.partition("/")[2].removeprefix("intervention/")
+        return f"{scope}/" if scope else ""
 
     # --- numbers ------------------------------------------------------------------------------------------------------
 

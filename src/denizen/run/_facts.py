@@ -13,7 +13,7 @@ from torch import Tensor
 
 from denizen._version import __version__
 from denizen.errors import DataError
-from denizen.model import tensors
+from denizen.model import series_kinds, tensors
 from denizen.run import _metrics
 from denizen.run._fingerprint import describe, fingerprint
 from denizen.run._manifest import Manifest, Part, Series, Setup
@@ -30,6 +30,7 @@ def now() -> str:
 def setup(run: "Run") -> Setup:
     """What fixes the run besides its model."""
     setting = run._stepper.setting
+    kinds = series_kinds(run.model, setting)
     return Setup(
         seed=run.seed,
         worlds=tuple(run.worlds),
@@ -38,7 +39,7 @@ def setup(run: "Run") -> Setup:
         device=run.device.type,
         relax=None if setting.relax is None else describe(setting.relax),
         interventions={i.name: describe(i) for i in setting.interventions},
-        record={name: f"{kind} {describe(function)}" for name, kind, function in setting.record},
+        record={name: f"{kinds[name]} {describe(function)}" for name, _, function in setting.record},
         vouched=run._vouched,
     )
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from denizen._watch import graphs_compiled
 from denizen.errors import InputError, nearest
-from denizen.model import Intervention, Model, Setting, series_names
+from denizen.model import Intervention, Model, Setting, series_kinds, series_names
 from denizen.model import guard as first_step_guard
 from denizen.run._arguments import switch, whole
 from denizen.run._atomic import uninterrupted
@@ -152,7 +152,7 @@ class Run(Results):
     @property
     def kinds(self) -> dict[str, str]:
         """``"flow"`` or ``"level"`` for each series."""
-        return {**self.model.all_series, **{name: kind for name, kind, _ in self._stepper.setting.record}}
+        return series_kinds(self.model, self._stepper.setting)
 
     def about(self, name: str) -> str:
         """The sentence with which the model documents a series."""

@@ -1,6 +1,5 @@
 """`simulate`: checks the arguments and starts a `Run`."""
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError, ModelError, expect_function, nearest
-from denizen.model import Intervention, Model, Setting
+from denizen.model import SERIES_FORMS, Intervention, Model, Setting, series_takes
 from denizen.rng import MAX_SEED, Relax
 from denizen.run._arguments import folder, step_length, switch, whole
 from denizen.run._device import choose
@@ -54,7 +53,9 @@ def simulate(
         dt: length of a step in the model's `time_unit`; hazards are per unit of time.
         params: parameter values for each replicate: arrays with a leading axis of replicates, for example
             ``{"infect_rate": [0.02, 0.05, 0.1]}``.
-        record: further series by name: functions of (now), a level after each step, or (before, now), a flow.
+        record: further series by name: functions of (now), a level after each step, of (before, now), a flow from the
+            state that the step found to the one that it left, or of (events), a flow of what `rng.record` noted, such
+            as ``lambda events: events["campaign/doses"].sum()``.
         interventions: what switches on and off; see `denizen.model`.
         snapshots: which states to keep.
         relax: makes the run differentiable; see `denizen.relax`.
@@ -173,7 +174,7 @@ def _values(params: Mapping[str, Any], model: Model, worlds: int, device: torch.
 
 def _records(
     record: Mapping[str, Callable[..., Tensor]], model: Model
-) -> tuple[tuple[str, str, Callable[..., Tensor]], ...]:
+) -> tuple[tuple[str, tuple[str, ...], Callable[..., Tensor]], ...]:
     out = []
     if not isinstance(record, Mapping):
         raise InputError(f"simulate: record={record!r}, expected functions by name, such as {{'ill': lambda now: …}}")
@@ -182,14 +183,10 @@ def _records(
             raise InputError(f"simulate: record[{name!r}]={function!r}, expected a name and a function")
         if name in model.all_series:
             raise InputError(f"simulate: record has {name!r}, which the model records itself; choose another name")
-        try:
-            arguments = len(inspect.signature(function).parameters)
-        except ValueError:  # of what is written in C
-            arguments = None
-        if arguments not in (1, 2):
-            takes = "an unknown number of" if arguments is None else arguments
-            raise InputError(f"simulate: record[{name!r}] takes {takes} arguments, expected (now) or (before, now)")
-        out.append((name, "level" if arguments == 1 else "flow", function))
+        given = series_takes(function)
+        if given is None:
+            raise InputError(f"simulate: record[{name!r}] is {function!r}, expected a function of {SERIES_FORMS}")
+        out.append((name, given, function))
     return tuple(out)
 
 

@@ -59,7 +59,8 @@ class Covid(dz.Model):
         """Transmission, then progression, of one day."""
         infectiousness = self.infector[self.stage] * self.kernel
         shed = now.exposed.weigh(infectiousness, self.origin)
-        pressure = self.contacts.sum(shed, where=now.exposed.never(), max=1.0, step=now.time.step)
+        never = now.exposed.never()
+        pressure = self.contacts.sum(shed, where=never, max=1.0, step=now.time.step)
         week = (now.time.step // 7).clamp(max=self.R.numel() - 1)
         receptive = self.R.index_select(0, week[None])[0] * dz.model.lookup(
             self.susceptibility / self.interactions, self.group
@@ -67,10 +68,12 @@ class Covid(dz.Model):
         caught = rng.event("catch", receptive * pressure)
         isolation = dz.model.lookup(self.isolation_by_group(now), self.group)
         caught = caught * (1 - rng.bernoulli("isolate", caught * isolation))
+        rng.record("caught", never * caught)
         history = now.exposed.record(caught)
         if not self.sample_deaths:
             return now.replace(exposed=history)
         died = rng.bernoulli("die", history.weigh(self.first_day_after(), self.origin) * self.mortality)
+        rng.record("died", died)
         return now.replace(exposed=history, dead=now.dead + died)
 
     def first_day_after(self) -> Tensor:
@@ -90,15 +93,15 @@ class Covid(dz.Model):
         return self.policy(torch.stack([count / size, week], dim=1)).reshape(len(AGE_GROUPS))
 
     @dz.series
-    def daily_infected(self, before: People, now: People) -> Tensor:
+    def daily_infected(self, events: dz.rng.Events) -> Tensor:
         """New exposures of the day; seeds are not counted."""
-        return now.exposed.total(torch.ones(self.stage.shape[0], 1, device=self.stage.device), self.origin)
+        return events["caught"].sum().to(torch.float32)
 
     @dz.series
-    def daily_deaths(self, before: People, now: People) -> Tensor:
+    def daily_deaths(self, now: People, events: dz.rng.Events) -> Tensor:
         """Deaths of the day: expected ones, or those drawn where deaths are sampled."""
         if self.sample_deaths:
-            return (now.dead - before.dead).sum().to(torch.float32)
+            return events["died"].sum().to(torch.float32)
         return self.mortality * now.exposed.total(self.first_day_after(), self.origin)
 
     def _in_stage(self, now: People, stage: int) -> Tensor:

@@ -46,9 +46,10 @@ class SEIR(dz.Model):
     def step(self, now: People, rng: dz.rng.Rng) -> People:
         """Infection along contacts, onset and recovery."""
         stage, dt = now.stage, now.time.dt
-        exposed, infectious = stage.is_(*self.latent), stage.is_(*self.sick)
-        pressure = self.contacts.sum(infectious, where=stage.is_("susceptible"), step=now.time.step)
+        susceptible, exposed, infectious = stage.is_("susceptible"), stage.is_(*self.latent), stage.is_(*self.sick)
+        pressure = self.contacts.sum(infectious, where=susceptible, step=now.time.step)
         caught = rng.event("catch", self.infect_rate * pressure)
+        rng.record("caught", susceptible * caught)
         onset = rng.bernoulli("onset", exposed.sign() * (len(self.latent) * dt / self.latent_days))
         healed = rng.bernoulli("heal", infectious.sign() * (len(self.sick) * dt / self.infectious_days))
         # Last transition first: nobody passes two in one step.
@@ -66,9 +67,9 @@ class SEIR(dz.Model):
         return ("infectious", *[f"infectious {k}" for k in range(2, self.infectious_phases + 1)])
 
     @dz.series
-    def cases(self, before: People, now: People) -> Tensor:
+    def cases(self, events: dz.rng.Events) -> Tensor:
         """New infections in the step."""
-        return (before.stage.is_("susceptible") - now.stage.is_("susceptible")).sum()
+        return events["caught"].sum()
 
     @dz.series
     def exposed(self, now: People) -> Tensor:

@@ -43,9 +43,10 @@ class SIR(dz.Model):
     def step(self, now: People, rng: dz.rng.Rng) -> People:
         """Infection along contacts, and recovery."""
         stage = now.stage
-        infected = stage.is_(*self.phases)
-        pressure = self.contacts.sum(infected, where=stage.is_("susceptible"), step=now.time.step)
+        infected, susceptible = stage.is_(*self.phases), stage.is_("susceptible")
+        pressure = self.contacts.sum(infected, where=susceptible, step=now.time.step)
         caught = rng.event("catch", self.infect_rate * pressure)
+        rng.record("caught", susceptible * caught)
         leave = len(self.phases) * now.time.dt / self.infectious_days
         healed = rng.bernoulli("heal", infected.sign() * leave)
         return now.replace(stage=stage.advance(healed, *self.phases).advance(caught, "susceptible"))
@@ -56,9 +57,9 @@ class SIR(dz.Model):
         return ("infected", *[f"infected {k}" for k in range(2, self.infectious_phases + 1)])
 
     @dz.series
-    def cases(self, before: People, now: People) -> Tensor:
+    def cases(self, events: dz.rng.Events) -> Tensor:
         """New infections in the step."""
-        return (before.stage.is_("susceptible") - now.stage.is_("susceptible")).sum()
+        return events["caught"].sum()
 
     @dz.series
     def infected(self, now: People) -> Tensor:
