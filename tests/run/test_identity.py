@@ -303,12 +303,12 @@ def test_records_are_those_of_the_step_that_is_done() -> None:
 
 
 @pytest.mark.parametrize("replicates", [1, 2])
-def test_flows_hold_what_interventions_did(replicates: int) -> None:
-    """A flow goes from the end of one step to the end of the next, so that flows add up to the change of levels."""
+def test_flows_leave_out_what_interventions_did(replicates: int) -> None:
+    """A flow goes from what the step found, after the interventions, to what it left."""
     skip = Act(name="skip", when=During(1, 3), change=lambda model, now, rng: now.replace(day=now.day + 10))
     run = dz.simulate(Calendar(), 4, replicates=replicates, interventions=[skip])
     assert run["level"].tolist() == [[1, 12, 23, 24]] * replicates
-    assert run["flow"].tolist() == [[1, 112, 1223, 2324]] * replicates
+    assert run["flow"].tolist() == [[1, 1112, 2223, 2324]] * replicates
 
 
 # --- what changes nothing ---------------------------------------------------------------------------------------------
