@@ -25,7 +25,7 @@ def _check_length(where: str, length: int) -> None:
 
 
 class History:
-    """Steps since an event, hard (a code each) or relaxed (a share of each age).
+    """Steps since an event, whatever their length, hard (a code each) or relaxed (a share of each age).
 
     In the step after the one that recorded it an event is 1 step old. Ages above `length` count as long ago.
 

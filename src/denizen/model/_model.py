@@ -90,7 +90,10 @@ class Model:
         raise ModelError(f"{type(self).__name__} has no step(self, now, rng)")
 
     def fits(self, dt: float) -> None:
-        """Raise `InputError` where parameters do not go with steps of length `dt`; called once, before a run."""
+        """Raise `InputError` where the model does not go with steps of length `dt`; called once, before a run.
+
+        A model whose tables, histories or schedules have an entry for each step says so here: they do not follow `dt`.
+        """
 
     @property
     def interventions(self) -> tuple[Any, ...]:

@@ -62,7 +62,8 @@ def resume(
 
     Raises:
         DataError: not a run folder, or a damaged one.
-        InputError: the model, or one of the other arguments, is not the one of the run; says what differs.
+        InputError: the model, or one of the other arguments, is not the one of the run; says what differs. Or the model
+            does not go with steps of the run's length.
         StorageError: another run is writing to the folder.
     """
     path = folder("resume", "path", path)
@@ -73,6 +74,7 @@ def resume(
         raise InputError(f"resume: model is {type(model).__name__}, expected an instance of a dz.Model")
     _same_model(path, manifest, model)
     setup = manifest.setup
+    model.fits(setup.dt)
     _simulate._options("resume", relax, compile, progress)
     target, reason = _choose(device, setup.device)
     inputs = _facts.decode(content(path, manifest.inputs), str(path / manifest.inputs.file))

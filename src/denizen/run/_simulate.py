@@ -50,7 +50,8 @@ def simulate(
         seed: 0 … 2**32 - 1.
         device: where to run; None takes the environment variable ``DENIZEN_DEVICE`` where it is set, else CUDA where
             torch sees a device that works, else the CPU. `run.plan()` says which, and why.
-        dt: length of a step in the model's `time_unit`; hazards are per unit of time.
+        dt: length of a step in the model's `time_unit`; hazards are per unit of time. What counts steps, such as
+            histories, schedules and `During`, does not follow; models that would be wrong refuse it (`Model.fits`).
         params: parameter values for each replicate: arrays with a leading axis of replicates, for example
             ``{"infect_rate": [0.02, 0.05, 0.1]}``.
         record: further series by name: functions of (now), a level after each step, of (before, now), a flow from the

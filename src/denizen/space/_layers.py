@@ -18,7 +18,7 @@ class Layers:
     Args:
         graphs: graphs or edge lists by name, all over the same number of agents.
         strength: factor of each layer: a number, a 0-d tensor, or a schedule `[steps]` that gives one factor for each
-            step and whose last value holds from then on. Default 1.
+            step, whatever its length, and whose last value holds from then on. Default 1.
 
     Examples:
         >>> layers = Layers({"home": Graph.from_edges([0], [1], 3), "work": Graph.from_edges([2], [1], 3)})

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.zoo._steps import check_whole
 from denizen.zoo.covid.config import AGE_GROUPS
 
 STAGES = ("susceptible", "exposed", "infected", "recovered", "dead")
@@ -49,6 +50,11 @@ class Covid(dz.Model):
     def interventions(self) -> tuple[dz.model.Intervention, ...]:
         """Asks for isolation on the host where `ask` is given."""
         return () if self.ask is None else (dz.model.Ask(target="isolation", groups=AGE_GROUPS, answer=self.ask),)
+
+    def fits(self, dt: float) -> None:
+        """Refuse steps that are no days."""
+        why = "kernel, stages, exposure history and weeks of R count days, and every step is taken for one"
+        check_whole("covid", dt, f"{why}; sir and seir go with other steps")
 
     def init(self, rng: dz.rng.Rng) -> People:
         """Everybody as the population says."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import denizen as dz
 from denizen.errors import InputError
 from denizen.nn import AttentionMaps, DotGATConfig, DynamicDotGAT, SmallWorld, attention_maps
+from denizen.zoo._steps import check_whole
 
 GAIN, WHIM = 1.5, 0.2
 
@@ -27,6 +28,10 @@ class Opinions(dz.Model):
     """
 
     contacts: dz.Graph
+
+    def fits(self, dt: float) -> None:
+        """Refuse steps that are no rounds."""
+        check_whole("Opinions", dt, "a step is a whole round of listening, and its whims are those of one")
 
     def init(self, rng: dz.rng.Rng) -> People:
         """Opinions from -1 to 1."""
@@ -48,6 +53,10 @@ class Learnt(dz.Model):
 
     network: nn.Module
     num_agents: int = 1
+
+    def fits(self, dt: float) -> None:
+        """Refuse steps that are no rounds."""
+        check_whole("Learnt", dt, "a step is a whole round of talking, which is what the network has learnt")
 
     def init(self, rng: dz.rng.Rng) -> People:
         """Opinions from -1 to 1: the same as those of `Opinions` with the same seed."""

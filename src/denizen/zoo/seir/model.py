@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.zoo._durations import check_duration
+from denizen.zoo._steps import check_duration, check_schedules
 
 
 class People(dz.State):
@@ -32,9 +32,10 @@ class SEIR(dz.Model):
     infectious_phases: int = 1
 
     def fits(self, dt: float) -> None:
-        """Refuse a stage that would be over before a step is."""
+        """Refuse a stage that would be over before a step is, and schedules by the step where it is no day."""
         check_duration("latent", self.latent_days, self.latent_phases, dt)
         check_duration("infectious", self.infectious_days, self.infectious_phases, dt)
+        check_schedules(self.contacts, dt)
 
     def init(self, rng: dz.rng.Rng) -> People:
         """Make a random share infectious."""
