@@ -8,6 +8,7 @@ import contextlib
 import importlib.util
 import os
 import re
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -124,6 +125,30 @@ def _seeded() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 - it is the global generator that has to be fixed
     torch.manual_seed(0)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, also where the parent had it ignored, as the shell does for `nohup … &`.
+
+    Processes that are started within take the same: what is ignored is inherited, a handler is not.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[Callable[[], contextlib.AbstractContextManager[None]]]:
+    """Every test may send an interrupt to itself and to what it starts."""
+    with _interruptible():
+        yield _interruptible
 
 
 @contextlib.contextmanager
