@@ -4,12 +4,15 @@ import contextlib
 import itertools
 import json
 import re
+import shutil
 import signal
+import sys
 
 import pytest
 import torch
 from PIL import Image
 
+from denizen import app
 from denizen.app import _watch
 from denizen.app._settings import fill, guess, pairs, whole
 from denizen.errors import ConfigError
@@ -18,6 +21,19 @@ from denizen.rl._times import TIMES
 from denizen.rl._training_folder import read_manifest, read_metrics
 
 SMALL = ["train", "cartpole", "--steps", "512", "--set", "num_envs=4", "num_steps=16", "--policy", "hidden=8"]
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory):
+    """What `SMALL` learns with the seeds 0, 1 and 2, for tests that begin with something learnt: their folder."""
+    folder = tmp_path_factory.mktemp("learnt") / "runs"
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(SystemExit) as stop:
+        patched.setattr(sys, "argv", ["denizen", *SMALL, "--seeds", "3", "--quiet", "--out", str(folder)])
+        app.main()
+    signal.signal(signal.SIGTERM, handler)
+    assert not stop.value.code
+    return folder
 
 
 def untimed(folder):
@@ -46,32 +62,32 @@ def test_a_training_is_kept_shown_evaluated_and_compared(denizen, tmp_path):
     assert code == 0
     assert json.loads((tmp_path / "told.json").read_text())[0]["run"] == "one"
     assert denizen(*SMALL, "gamma=0.9", "--seed", "1", "--out", "two")[0] == 2  # gamma is no option of the policy
-    assert denizen(*SMALL, "--set", "gamma=0.9", "--seed", "1", "--out", "two")[0] == 0
+    assert denizen(*SMALL, "--set", "gamma=0.9", "--seed", "1", "--out", "two", "--quiet")[0] == 0
     code, out, _ = denizen("compare", "one", "two")
     assert code == 0
     assert "gamma=0.9" in out
     assert (tmp_path / "compare.png").exists()
 
 
-def test_several_seeds_go_into_folders_of_their_own(denizen, tmp_path):
-    assert denizen(*SMALL, "--seeds", "2", "--seed", "5", "--out", "runs", "--quiet")[1] == "runs\n"
-    assert [read_manifest(tmp_path / f"runs/seed-{seed}")["seed"] for seed in (5, 6)] == [5, 6]
-    code, out, _ = denizen("evaluate", "runs", "--worlds", "8", "--steps", "10")
+def test_several_seeds_go_into_folders_of_their_own(denizen, tmp_path, learnt):
+    assert [read_manifest(learnt / f"seed-{seed}")["seed"] for seed in range(3)] == [0, 1, 2]
+    several = ["--seeds", "2", "--seed", "1", "--out", "at-once", "--quiet", "--together"]
+    assert denizen(*SMALL, *several)[:2] == (0, "at-once\n")
+    assert [path.name for path in sorted((tmp_path / "at-once").glob("seed-*"))] == ["seed-1", "seed-2"]
+    for seed in (1, 2):  # the same numbers, whichever way
+        assert read_manifest(tmp_path / f"at-once/seed-{seed}")["seed"] == seed
+        assert str(untimed(tmp_path / f"at-once/seed-{seed}")) == str(untimed(learnt / f"seed-{seed}"))
+    code, out, _ = denizen("evaluate", "at-once", "--worlds", "8", "--steps", "10")
     assert code == 0
     assert re.search(r"over 2 training seeds: 10.00 \(95 % .* to .*\), standard deviation", out)
-    assert denizen(*SMALL, "--seeds", "2", "--seed", "5", "--out", "at-once", "--quiet", "--together")[0] == 0
-    for seed in (5, 6):  # the same numbers, whichever way
-        one, other = (untimed(tmp_path / f"{name}/seed-{seed}") for name in ("runs", "at-once"))
-        assert str(one) == str(other)
     code, _, err = denizen(*SMALL, "--seeds", "2", "--together", "--wandb", "project")
     assert code == 2
     assert "--together writes run folders only" in err
 
 
-def test_an_interrupted_training_is_resumed(denizen, tmp_path, monkeypatch):
+def test_an_interrupted_training_is_resumed(denizen, tmp_path, monkeypatch, learnt):
     from denizen.rl import _train
 
-    denizen(*SMALL, "--out", "whole")
     plain = _train.Loop._judge
 
     def judge(self, metrics):
@@ -86,7 +102,7 @@ def test_an_interrupted_training_is_resumed(denizen, tmp_path, monkeypatch):
     assert "denizen resume part" in err
     code, out, _ = denizen("resume", "part")
     assert code == 0
-    assert str(untimed(tmp_path / "part")) == str(untimed(tmp_path / "whole"))
+    assert str(untimed(tmp_path / "part")) == str(untimed(learnt / "seed-0"))
 
 
 def test_a_file_gives_what_flags_leave_open(denizen, tmp_path):
@@ -94,7 +110,7 @@ def test_a_file_gives_what_flags_leave_open(denizen, tmp_path):
         'world_name = "cartpole"\nsteps = 2.56e2\nseed = 3\n'
         "[set]\nnum_envs = 4\nnum_steps = 16\n[policy]\nhidden = [8, 8]\n"
     )
-    assert denizen("train", "--config", "pole.toml", "--set", "num_envs=8", "--out", "run")[0] == 0
+    assert denizen("train", "--config", "pole.toml", "--set", "num_envs=8", "--out", "run", "--quiet")[0] == 0
     manifest = read_manifest(tmp_path / "run")
     assert manifest["settings"]["set"] == {"num_envs": "8", "num_steps": "16"}
     assert (manifest["seed"], manifest["updates"]) == (3, 2)
@@ -156,15 +172,16 @@ def test_services_get_the_rest_after_a_resume(denizen, tmp_path, monkeypatch):
 
     monkeypatch.setattr("denizen.tools.TensorBoard", Board)
     assert denizen(*SMALL, "--out", "run", "--tensorboard")[0] == 130
-    assert denizen("resume", "run")[0] == 0
+    assert denizen("resume", "run", "--quiet")[0] == 0
     assert sorted(set(seen)) == list(range(1, 9))
 
 
 def test_a_parameter_of_the_world_follows_a_schedule_also_after_a_resume(denizen, tmp_path):
     words = ["train", "fruits", "--steps", "1600", "--set", "num_envs=4", "num_steps=100", "--policy", "hidden=8"]
+    words.append("--quiet")
     assert denizen(*words, "--world", "spawn_prob=0.2:0.8", "--out", "one")[0] == 0
     assert [round(row["param_spawn_prob"], 5) for row in read_metrics(tmp_path / "one")] == [0.2, 0.35, 0.5, 0.65]
-    assert denizen("resume", "one")[0] == 0
+    assert denizen("resume", "one", "--quiet")[0] == 0
     assert denizen("evaluate", "one", "--worlds", "4")[0] == 0
     code, _, err = denizen("evaluate", "one", "--worlds", "4", "--world", "spawn_prob=0:1")
     assert code == 2
@@ -176,6 +193,7 @@ def test_a_parameter_of_the_world_follows_a_schedule_also_after_a_resume(denizen
 
 def test_validation_has_lives_and_a_world_of_its_own(denizen, tmp_path, monkeypatch):
     words = ["train", "fruits", "--steps", "1600", "--set", "num_envs=4", "num_steps=100", "--policy", "hidden=8"]
+    words.append("--quiet")
     how = ["--validate-every", "2", "--validation", "num_envs=4", "greedy=true"]
     assert denizen(*words, *how, "win_score=1", "fail_score=-1", "stop_at_thresholds=true", "--out", "one")[0] == 0
     told = [row["validation_return"] for row in read_metrics(tmp_path / "one") if "validation_return" in row]
@@ -186,7 +204,7 @@ def test_validation_has_lives_and_a_world_of_its_own(denizen, tmp_path, monkeypa
     told = " ".join(denizen("compare", "one", "plain")[1].split())
     assert "validation.num_envs=4, validation.greedy=true" in told
     assert " num_envs=4" not in told  # which both have
-    assert denizen("resume", "one")[0] == 0
+    assert denizen("resume", "one", "--quiet")[0] == 0
     for words_more, message in (
         (how[2:], "--validation goes with --validate-every"), ([*how, "width=abc"], "width='abc'"),
         ([*how, "spawn_prob=0:1"], "--validation spawn_prob=0:1: expected one value"), ([*how, "colour=3"], "colour"),
@@ -276,7 +294,7 @@ def test_patience_has_its_least_gain(denizen, tmp_path):
 
 def test_short_flags_stand_for_settings(denizen, tmp_path):
     assert (
-        denizen("train", "cartpole", "--total-epochs", "3", "--batch-size", "8", "--max-steps", "4", "--out", "a")[0]
+        denizen("train", "cartpole", "--total-epochs", "3", "--batch-size", "8", "--max-steps", "4", "--out", "a", "--quiet")[0]
         == 0
     )
     manifest = read_manifest(tmp_path / "a")
@@ -330,11 +348,9 @@ def test_the_mode_of_a_flag_wins_over_a_file_by_either_name(tmp_path):
             settings_of(_with_file(both))
 
 
-def test_seeds_that_were_not_begun_begin_at_a_resume(denizen, tmp_path, monkeypatch):
+def test_seeds_that_were_not_begun_begin_at_a_resume(denizen, tmp_path, monkeypatch, learnt):
     from denizen.rl import _train
 
-    several = [*SMALL, "--seeds", "3", "--out"]
-    denizen(*several, "whole")
     plain = _train.Loop._judge
 
     def judge(self, metrics):
@@ -344,17 +360,16 @@ def test_seeds_that_were_not_begun_begin_at_a_resume(denizen, tmp_path, monkeypa
 
     with monkeypatch.context() as patched:
         patched.setattr(_train.Loop, "_judge", judge)
-        code, _, err = denizen(*several, "part")
+        code, _, err = denizen(*SMALL, "--seeds", "3", "--out", "part")
     assert (code, "denizen resume part\n" in err) == (130, True)
     (tmp_path / "part/seed-2").mkdir()
     (tmp_path / "part/seed-2/log.txt").touch()  # killed while it was made
-    assert denizen("resume", "part/seed-0")[0] == 0  # that one alone
+    assert denizen("resume", "part/seed-0", "--quiet")[0] == 0  # that one alone
     assert not list(tmp_path.glob("part/*/seed-*"))
     code, out, err = denizen("resume", "part")
     assert code == 0, err
     for seed in range(3):
-        mine, its = (untimed(tmp_path / f"{run}/seed-{seed}") for run in ("part", "whole"))
-        assert str(mine) == str(its)
+        assert str(untimed(tmp_path / f"part/seed-{seed}")) == str(untimed(learnt / f"seed-{seed}"))
         assert out.count(f" seed-{seed} ") == 1
     assert "no life ended" not in out
 
@@ -364,11 +379,11 @@ def test_a_training_that_was_killed_before_its_first_save_can_begin_anew(denizen
     (tmp_path / "run/log.txt").touch()
     code, _, err = denizen("resume", "run")
     assert (code, "before its first save" in err, "train into it anew" in err) == (2, True, True)
-    assert denizen(*SMALL, "--out", "run")[0] == 0
+    assert denizen(*SMALL, "--out", "run", "--steps", "64", "--quiet")[0] == 0
 
 
-def test_states_whose_manifest_was_lost_are_not_removed(denizen, tmp_path):
-    denizen(*SMALL, "--seeds", "2", "--out", "runs")
+def test_states_whose_manifest_was_lost_are_not_removed(denizen, tmp_path, learnt):
+    shutil.copytree(learnt, "runs")
     (tmp_path / "runs/seed-1/manifest.json").unlink()
     states = sorted((tmp_path / "runs/seed-1/checkpoints").iterdir())
     code, _, err = denizen("resume", "runs")
@@ -385,9 +400,9 @@ def test_no_seed_begins_where_the_folder_of_one_is_taken(denizen, tmp_path):
     assert not (tmp_path / "runs/seed-0").exists()
 
 
-def test_files_go_where_they_can_be_written(denizen, tmp_path):
-    denizen(*SMALL, "--out", "run")
-    denizen(*SMALL, "--out", "two", "--steps", "64")
+def test_files_go_where_they_can_be_written(denizen, tmp_path, learnt):
+    shutil.copytree(learnt / "seed-0", "run")
+    shutil.copytree(learnt / "seed-1", "two")
     (tmp_path / "file").touch()
     assert denizen("watch", "run", "--steps", "2", "--gif", "new/game.gif")[0] == 0
     assert denizen("evaluate", "run", "--worlds", "2", "--steps", "2", "--json", "other/told.json")[0] == 0
