@@ -141,7 +141,7 @@ def test_measuring_leaves_no_graph_behind(compiled: bool, monkeypatch: pytest.Mo
         return sum(type(held) is Tensor and held.grad_fn is not None for held in gc.get_objects())
 
     before = graphs()
-    gradient = made("covid", compile=compiled, replicates=3, checkpoint=4)
+    gradient = made("seir", compile=compiled, replicates=3, checkpoint=4)
     assert graphs() == before
     assert gradient.path == ("compiled" if compiled else "eager")
 

@@ -81,6 +81,22 @@ def test_equal_bits_by_several_programs(triton, monkeypatch, lifetime, count, mo
     assert ended > 0
 
 
+@pytest.mark.parametrize(
+    ("few", "count", "most", "lifetime"),
+    [
+        (0, 20, 20, "persist"), (0, 20, 3, "persist"), (0, 1, 1, "life"),
+        # Each world is a program there, so that fewer do.
+        (99, 4, 4, "persist"), (99, 4, 2, "persist"), (99, 1, 1, "life"),
+    ],
+)  # fmt: skip
+def test_equal_bits_in_short(triton, monkeypatch, few, count, most, lifetime):
+    """Lives of four steps: as many begin anew as in longer ones."""
+    monkeypatch.setattr("denizen.zoo.foraging._launch.FEW", few)
+    env = foraging("ground_truth_handhold", grid_lifetime=lifetime, **{**TINY, "steps": 4})
+    ended, _ = compared(env, dz.rl.Worlds(env, count, max_resets=most, device="cpu"), 7, "cpu")
+    assert ended > 0
+
+
 @pytest.mark.parametrize("options", [{"max_move": 2, "view_radius": 7}, {"height": 2, "width": 32, "steps": None}])
 def test_equal_bits_of_other_sizes(triton, options):
     env = foraging(**{**TINY, "food_range": (9, 9), "poison_range": (0, 12), **options})
@@ -179,7 +195,7 @@ missing = pytest.mark.skipif(
 
 @missing
 def test_by_the_interpreter():
-    interpret("(several_programs and (20-3-persist or 20-20-persist or 1-1-life)) or bad_actions")
+    interpret("in_short or bad_actions")
 
 
 @missing
