@@ -43,7 +43,7 @@ def judged(policy, observation):
     ids=lambda env: type(env).__name__,
 )
 def test_values_become_what_they_must(env):
-    policy = trained(env, 120).policy
+    policy = trained(env, 40).policy
     observation = looks(env)
     actions, value = judged(policy, observation)
     assert torch.allclose(value, env.value(observation, GAMMA), atol=0.05 * max(1.0, 1 / (1 - GAMMA) / 10))
@@ -51,21 +51,21 @@ def test_values_become_what_they_must(env):
 
 def test_a_life_that_is_cut_off_goes_on_in_value():
     env = probes.Endless(limit=3)
-    _, value = judged(trained(env, 150, rate=0.02).policy, looks(env))
+    _, value = judged(trained(env, 60, rate=0.02).policy, looks(env))
     assert value.mean().item() == pytest.approx(1 / (1 - GAMMA), rel=0.03)
 
 
 def test_actions_become_what_they_must():
     actions, _ = judged(trained(probes.Action(), 30).policy, torch.zeros(1, 1))
     assert actions.log_probs.exp()[0, 1] > 0.95
-    actions, _ = judged(trained(probes.Both(), 60).policy, torch.tensor([[-1.0], [1.0]]))
+    actions, _ = judged(trained(probes.Both(), 40).policy, torch.tensor([[-1.0], [1.0]]))
     assert actions.log_probs.exp().diagonal().min() > 0.95
 
 
 def test_a_memory_is_what_the_memory_probe_needs():
     env = probes.Memory(length=3)
-    with_one = trained(env, 100, memory=16, rate=2e-2)
-    without = trained(env, 40)
+    with_one = trained(env, 60, memory=16, rate=2e-2)
+    without = trained(env, 20)
     told = [dz.rl.evaluate(env, t.policy, num_envs=256, max_steps=3).mean for t in (with_one, without)]
     assert told[0] > 0.95
     assert abs(told[1]) < 0.2
@@ -73,7 +73,7 @@ def test_a_memory_is_what_the_memory_probe_needs():
 
 def test_continuous_actions_find_the_cue():
     env = probes.Continuous()
-    trained_ = trained(env, 150, rate=2e-2)
+    trained_ = trained(env, 70, rate=2e-2)
     observation = torch.linspace(-1, 1, 9)[:, None]
     actions, _ = judged(trained_.policy, observation)
     assert torch.allclose(actions.mode(), observation, atol=0.15)
