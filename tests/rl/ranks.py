@@ -1,0 +1,70 @@
+"""Two processes of one program, as torchrun starts them, but forked from one that has imported everything.
+
+Usage: python ranks.py -m MODULE WORDS… or python ranks.py SCRIPT WORDS…
+
+Under torchrun torch is imported three times, which takes longer than what is tested.
+"""
+
+import contextlib
+import os
+import runpy
+import signal
+import socket
+import sys
+
+import torch.distributed  # noqa: F401  # imported, not used: forks have what their parent has
+
+import denizen.app  # noqa: F401
+import denizen.rl  # noqa: F401
+
+COUNT = 2
+
+
+def rank(number: int, port: int, words: list[str]) -> None:
+    os.environ.update(RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE=str(COUNT), LOCAL_WORLD_SIZE=str(COUNT))
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    sys.argv = words[1:] if words[0] == "-m" else words
+    if words[0] == "-m":
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def forked(number: int, port: int, words: list[str]) -> int:
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        rank(number, port, words)
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # torch's, which says whose it is
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main(words: list[str]) -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    left = {forked(number, port, words) for number in range(COUNT)}
+    failed = 0
+    while left:
+        child, status = os.wait()
+        left.discard(child)
+        code = os.waitstatus_to_exitcode(status)
+        if code and not failed:
+            failed = code
+            for other in left:  # which may wait for ever for the one that failed
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(other, signal.SIGTERM)
+    return failed and 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
