@@ -197,3 +197,20 @@ def command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
         return stop.value.code or 0, out, err
 
     return call
+
+
+@pytest.fixture(scope="session")
+def prepared() -> Callable[..., None]:
+    """`prepared("train", …)`: run a command that ends well, for fixtures that serve a whole file."""
+    from denizen import app
+
+    def call(*words: Any) -> None:
+        handler = signal.getsignal(signal.SIGTERM)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(sys, "argv", ["denizen", *map(str, words)])
+            with pytest.raises(SystemExit) as stop:
+                app.main()
+        signal.signal(signal.SIGTERM, handler)
+        assert not stop.value.code
+
+    return call

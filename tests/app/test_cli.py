@@ -267,11 +267,10 @@ def test_interrupted_runs_are_saved(tmp_path, number):
     words += ["--replicates", "4", "--out", "r", "--no-compile"]
     process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     metrics = tmp_path / "r" / "metrics"
-    deadline = time.monotonic() + 60
-    while not (metrics.exists() and any(metrics.iterdir())) and time.monotonic() < deadline:
+    while process.poll() is None and not (metrics.exists() and any(metrics.iterdir())):
         time.sleep(0.05)
     process.send_signal(number)
-    err = process.communicate(timeout=60)[1]
+    err = process.communicate()[1]
     assert process.returncode == 130, err
     assert "Traceback" not in err
     saved = load(tmp_path / "r")

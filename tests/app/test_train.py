@@ -6,13 +6,11 @@ import json
 import re
 import shutil
 import signal
-import sys
 
 import pytest
 import torch
 from PIL import Image
 
-from denizen import app
 from denizen.app import _watch
 from denizen.app._settings import fill, guess, pairs, whole
 from denizen.errors import ConfigError
@@ -24,15 +22,10 @@ SMALL = ["train", "cartpole", "--steps", "512", "--set", "num_envs=4", "num_step
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory):
+def learnt(tmp_path_factory, prepared):
     """What `SMALL` learns with the seeds 0, 1 and 2, for tests that begin with something learnt: their folder."""
     folder = tmp_path_factory.mktemp("learnt") / "runs"
-    handler = signal.getsignal(signal.SIGTERM)
-    with pytest.MonkeyPatch.context() as patched, pytest.raises(SystemExit) as stop:
-        patched.setattr(sys, "argv", ["denizen", *SMALL, "--seeds", "3", "--quiet", "--out", str(folder)])
-        app.main()
-    signal.signal(signal.SIGTERM, handler)
-    assert not stop.value.code
+    prepared(*SMALL, "--seeds", "3", "--quiet", "--out", folder)
     return folder
 
 
@@ -293,10 +286,8 @@ def test_patience_has_its_least_gain(denizen, tmp_path):
 
 
 def test_short_flags_stand_for_settings(denizen, tmp_path):
-    assert (
-        denizen("train", "cartpole", "--total-epochs", "3", "--batch-size", "8", "--max-steps", "4", "--out", "a", "--quiet")[0]
-        == 0
-    )
+    small = ["--total-epochs", "3", "--batch-size", "8", "--max-steps", "4", "--quiet"]
+    assert denizen("train", "cartpole", *small, "--out", "a")[0] == 0
     manifest = read_manifest(tmp_path / "a")
     assert (manifest["updates"], manifest["settings"]["set"]) == (3, {"num_envs": "8", "num_steps": "4"})
     code, _, err = denizen("train", "cartpole", "--batch-size", "8", "--set", "num_envs=4", "--out", "b")

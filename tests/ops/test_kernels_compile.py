@@ -16,7 +16,7 @@ from denizen import ops
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_every_kernel_compiles() -> None:
     command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("compile_kernels.py"))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     kernels = {
         name

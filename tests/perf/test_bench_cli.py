@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+
 @pytest.fixture(autouse=True)
 def _short_rounds(monkeypatch):
     """Times are not what is tested, so that a round may be as short as it likes."""

@@ -251,7 +251,7 @@ def test_threads_of_the_region_count_and_others_do_not(x):
     release, done = threading.Event(), threading.Event()
 
     def foreign():
-        release.wait(10)
+        release.wait(120)
         x.tolist()
         done.set()
 
@@ -260,7 +260,7 @@ def test_threads_of_the_region_count_and_others_do_not(x):
     guard = budget(host_reads=None)
     with guard:
         release.set()
-        done.wait(10)
+        done.wait(120)
         mine = threading.Thread(target=lambda: x.sum().item())
         mine.start()
         mine.join()
@@ -277,13 +277,13 @@ def test_permits_belong_to_the_thread_that_asked(x):
     def allowed():
         with allow("mine"):
             inside.set()
-            finish.wait(10)
+            finish.wait(120)
 
     guard = budget(host_reads=None)
     with guard:
         thread = threading.Thread(target=allowed)
         thread.start()
-        inside.wait(10)
+        inside.wait(120)
         x.tolist()
         finish.set()
         thread.join()
@@ -348,7 +348,7 @@ def test_threads_may_call_it_at_once(x):
 
     @budget(host_reads=1)
     def read():
-        together.wait(10)
+        together.wait(120)
         return x.sum().item()
 
     with ThreadPoolExecutor(2) as pool:

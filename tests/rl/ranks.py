@@ -14,7 +14,7 @@ import sys
 
 import torch.distributed  # noqa: F401  # imported, not used: forks have what their parent has
 
-import denizen.app  # noqa: F401
+import denizen.app
 import denizen.rl  # noqa: F401
 
 COUNT = 2

@@ -121,7 +121,6 @@ def test_several_seeds_at_once_earn_their_own():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(150)
 def test_two_processes_earn_what_one_does(tmp_path):
     code = """
         import sys, torch, denizen as dz
@@ -141,7 +140,7 @@ def test_two_processes_earn_what_one_does(tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     for words in (["one"], [*launch, "two"]):
         call = [sys.executable, *words[:-1], str(script), words[-1]]
-        subprocess.run(call, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=120)
+        subprocess.run(call, cwd=tmp_path, env=environment, check=True, capture_output=True)
     rows = [read_metrics(tmp_path / name) for name in ("one", "two")]
     assert len(rows[0]) == 8
     assert len({row["param_spawn_prob"] for row in rows[0]}) == 4

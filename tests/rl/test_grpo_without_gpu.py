@@ -13,7 +13,7 @@ import pytest
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_a_rollout_step_is_ten_launches():
     command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("grpo_without_gpu.py"))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
     assert len(told["products"]) == 3

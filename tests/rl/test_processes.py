@@ -1,7 +1,6 @@
 """Several processes learn what one does."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ import torch
 from safetensors.torch import load_file
 
 import denizen as dz
-from denizen import app
 from denizen.rl import _processes
 from denizen.rl._draws import Minibatches
 from denizen.rl._training_folder import read_manifest, read_metrics
@@ -34,15 +32,10 @@ def call(folder, *words, program=("-m", "denizen"), launch=FORKED):
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory):
+def one(tmp_path_factory, prepared):
     """What one process learns: its folder."""
     folder = tmp_path_factory.mktemp("alone") / "one"
-    handler = signal.getsignal(signal.SIGTERM)
-    with pytest.MonkeyPatch.context() as patched, pytest.raises(SystemExit) as stop:
-        patched.setattr(sys, "argv", ["denizen", *WORDS, "--out", str(folder)])
-        app.main()
-    signal.signal(signal.SIGTERM, handler)
-    assert not stop.value.code
+    prepared(*WORDS, "--out", folder)
     return folder
 
 

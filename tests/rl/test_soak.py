@@ -42,7 +42,7 @@ MAKERS = {"stepped": stepped, "learnt": learnt}
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_memory_is_flat_over_100_000_steps(name):
-    done = subprocess.run([sys.executable, __file__, name], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, __file__, name], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     before, after = json.loads(done.stdout)
     assert after[0] <= before[0]

@@ -177,7 +177,7 @@ def test_no_changed_byte_is_missed(monkeypatch, shape, dtype):
 
 def test_nothing_is_written_any_more_when_an_error_is_told(tmp_path, monkeypatch):
     """Arrays are only lent, and a second try must not meet the first one."""
-    begun, ended, whole = threading.Barrier(2, timeout=10), [], _blocks.write_atomic
+    begun, ended, whole = threading.Barrier(2, timeout=120), [], _blocks.write_atomic
 
     def one_fails(path, data, named=True):
         if path.name == "c.0.0.0":

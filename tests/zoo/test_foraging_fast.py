@@ -183,7 +183,7 @@ def interpret(expression):
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", __file__]
     command += ["-o", "addopts=", "-m", "not cuda", "-k", expression, "-W", "ignore::RuntimeWarning"]
     done = subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=600, check=False
+        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 
@@ -209,7 +209,7 @@ def test_by_the_interpreter_at_length():
 @pytest.mark.slow
 def test_kernels_compile():
     command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("compile_foraging.py"))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == ["_few_kernel", "_life_kernel", "_step_kernel"]
 

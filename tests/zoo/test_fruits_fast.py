@@ -141,7 +141,7 @@ def test_by_the_interpreter():
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", __file__]
     command += ["-o", "addopts=", "-m", "not cuda", "-k", "interpreted", "-W", "ignore::RuntimeWarning"]
     done = subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=600, check=False
+        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert "8 passed" in done.stdout
@@ -151,7 +151,7 @@ def test_by_the_interpreter():
 @pytest.mark.slow
 def test_kernels_compile():
     command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("compile_fruits.py"))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == ["_step_kernel"]
 
