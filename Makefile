@@ -55,7 +55,7 @@ docs: $(VENV)/.stamp-dev
 	$(BIN)/zensical build --strict --clean
 
 dist: $(VENV)/.stamp-dev
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m hatchling build -d dist
 
 clean:
 	rm -rf $(VENV) dist build site .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,8 +1,11 @@
-"""The wheel holds the whole package, installs by itself and starts."""
+"""The wheel holds the whole package, installs by itself and starts; `make dist` builds what it says."""
 
 import importlib.metadata
+import re
+import shlex
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -55,3 +58,21 @@ def test_installed_wheel_imports(wheel, tmp_path):
 
 def test_version_is_the_one_installed():
     assert importlib.metadata.version("denizen") == dz.__version__
+
+
+def test_make_dist_builds_a_wheel_and_an_sdist_that_makes_one(tmp_path):
+    makefile = (ROOT / "Makefile").read_text()
+    assert "build sdist and wheel into dist/" in makefile
+    command = re.search(r"^dist:.*\n\t(.*)$", makefile, re.MULTILINE).group(1)
+    program, *words = shlex.split(command.replace("$(BIN)/", ""))
+    assert (program, words[-2:]) == ("python", ["-d", "dist"])
+    output_of(sys.executable, *words[:-1], str(tmp_path / "dist"))
+    (made,) = (tmp_path / "dist").glob("*.whl")
+    (source,) = (tmp_path / "dist").glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.glob("denizen-*")
+    words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "again")]
+    subprocess.run(words, cwd=folder, capture_output=True, check=True)
+    (again,) = (tmp_path / "again").glob("*.whl")
+    assert sorted(zipfile.ZipFile(again).namelist()) == sorted(zipfile.ZipFile(made).namelist())

@@ -14,9 +14,6 @@ from denizen.model import Act, During, Intervention, Scale, births
 from denizen.population import synthetic
 from denizen.relax import MeanField, StraightThrough
 from denizen.rng import Events, Rng
-from denizen.run._chunks import Chunks
-from denizen.run._program import build
-from denizen.run._trace import trace
 from denizen.zoo.covid import covid
 from denizen.zoo.seir import seir
 from denizen.zoo.sir import sir
@@ -101,26 +98,6 @@ def test_cases_compiled_and_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.stats()["path"] == "compiled"
     assert torch.equal(run["cases"], CASES)
     assert torch.equal(run["doses"], DOSES)
-
-
-@pytest.mark.parametrize("replicates", [1, 3])
-def test_cases_of_chunks(replicates: int) -> None:
-    """The form that is captured in a CUDA graph, with plain calls in its place."""
-    begun = campaigned(2, replicates=replicates)
-    program = build(trace(begun._stepper, begun._carry), begun._stepper.masks, 8)
-    chunks = Chunks(program, begun._carry, STEPS - 2, lambda module: module)
-    found = dict(zip(begun.series_names, chunks.steps(STEPS - 2), strict=True))
-    assert torch.equal(found["cases"].movedim(0, 1), CASES[:replicates, 2:])
-    assert torch.equal(found["doses"].movedim(0, 1), DOSES[:replicates, 2:])
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("replicates", [1, 3])
-def test_cases_captured(replicates: int) -> None:
-    run = campaigned(replicates=replicates, device="cuda", compile=True)
-    assert run.stats()["path"] == "captured"
-    assert torch.equal(run["cases"].cpu(), CASES[:replicates])
-    assert torch.equal(run["doses"].cpu(), DOSES[:replicates])
 
 
 def test_cases_of_a_resumed_run(tmp_path: Any) -> None:

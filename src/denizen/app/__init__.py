@@ -1,59 +1,131 @@
-"""The command line; `_cli` lists the commands."""
+"""The command line; `_cli` lists the commands, `_exit` the exit codes."""
 
+import contextlib
 import os
 import signal
 import sys
+import threading
+from collections.abc import Generator, Iterable
 from typing import Any
+
+from denizen.app import _exit
 
 
 def main() -> None:
-    """Read `sys.argv`, do what it says, exit.
-
-    Exit codes: 0 done, 1 a check failed, 2 something was wrong and the message says what, 130 interrupted and saved.
-    """
+    """Read `sys.argv`, do what it says, exit; exit codes are in `denizen.app._exit`."""
     words = sys.argv[1:]
     if words in (["--version"], ["-V"]):
         from denizen._version import __version__
 
         print(f"denizen {__version__}")
         return
-    try:
-        sys.exit(_do(words))
-    except BrokenPipeError:  # the reader of a pipe, `head` for example, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    with _streams():
+        code = _do(words)
+    sys.exit(code)
 
 
 def _do(words: list[str]) -> int:
-    from rich.console import Console
-
-    from denizen.errors import DenizenError
-
-    errors = Console(stderr=True)
     try:
-        signal.signal(signal.SIGTERM, _terminate)
-        from denizen.app import _cli, _commands
+        with _ends_at_once():
+            from denizen._printing import Console
+            from denizen.app import _cli, _failures
+            from denizen.errors import DenizenError
 
-        command: Any = _cli.parse(words or ["--help"])
-        console = Console(quiet=getattr(command, "quiet", False))
-        if isinstance(command, _cli.RunConfig):
-            _commands.run_model(command, console)
-        elif isinstance(command, _cli.Resume):
-            _commands.resume(command, console)
-        elif isinstance(command, _cli.Show):
-            _commands.show(command, console)
-        elif isinstance(command, _cli.Models):
-            _commands.models(console)
-        else:
-            return command(console)
-    except DenizenError as error:
-        text = "\n".join([str(error), *getattr(error, "__notes__", [])])
-        errors.print("[bold red]error[/]", text.replace("[", r"\["), highlight=False, soft_wrap=True)
-        return 2
+            errors = Console(stderr=True)
+            try:
+                command: Any = _cli.parse(words or ["--help"])
+            except DenizenError as error:
+                _failures.tell(error, errors)
+                return _exit.WRONG
+            console = Console(quiet=getattr(command, "quiet", False))
+        if signal.SIGTERM in _heard():
+            signal.signal(signal.SIGTERM, _terminate)
+        try:
+            return _cli.run(command, console)
+        except Exception as error:
+            _failures.tell(error, errors)
+            return _exit.WRONG
     except KeyboardInterrupt as stop:
-        errors.print(f"interrupted{_safe(stop)}", highlight=False, markup=False, soft_wrap=True)
-        return 130
-    return 0
+        sys.stderr.write(f"interrupted{_safe(stop)}\n")
+        return _exit.STOPPED
+
+
+@contextlib.contextmanager
+def _ends_at_once() -> Generator[None]:
+    """While modules are imported and words are read, Ctrl-C and SIGTERM end the process by one line.
+
+    There is nothing to save yet, and an interrupt that is raised within an import may be taken for a broken library.
+    """
+    before = {number: signal.getsignal(number) for number in _heard()}
+    try:
+        for number in before:
+            signal.signal(number, _end)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _heard() -> list[signal.Signals]:
+    """Signals that are for us: none in another thread, and not those that `nohup` or a shell's `&` has us ignore."""
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    return [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def _end(number: int, frame: Any) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, b"interrupted\n")
+    os._exit(_exit.STOPPED)
+
+
+@contextlib.contextmanager
+def _streams() -> Generator[None]:
+    """Output that ends a command neither by a closed pipe nor by letters that the terminal's encoding does not have."""
+    kept = sys.stdout, sys.stderr
+    for stream in kept:
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = (None if stream is None else _Patient(stream) for stream in kept)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        sys.stdout, sys.stderr = kept
+
+
+class _Patient:
+    """A stream whose reader may leave: `head`, for example, has seen enough, and what is under way goes on."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._leave()
+            return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._leave()
+
+    def _leave(self) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _safe(stop: BaseException) -> str:

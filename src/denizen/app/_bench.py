@@ -2,18 +2,18 @@
 
 import contextlib
 import dataclasses
-import sys
+import linecache
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from denizen.app._settings import whole
 from denizen.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from denizen._printing import Console
     from denizen.perf import BenchReport
 
 
@@ -28,9 +28,13 @@ TARGET is FILE.py:NAME or package.module:NAME, a function that builds a step and
       ...
       def step(): ...
       return step
+
 Variants are words joined by +: eager compile compile:MODE compile:BACKEND bf16 fp16 tf32 fp32.
 
-exit code: 0 done, 1 something became worse than --against, or --versus compares what is not the same, 2 wrong usage.
+exit code:
+  0  done
+  1  something became worse than --against, or --versus compares what is not the same
+  2  wrong usage, an error of the code, or nothing could be measured
 
 examples:
   denizen bench train.py:make --batch 8,16,32,64 --variants eager,compile,bf16
@@ -39,7 +43,7 @@ examples:
   denizen bench train.py:make --against before.json
   denizen bench --setup "x = torch.randn(1000, 1000)" --stmt "x @ x" """
 
-    target: Annotated[Positional[str], arg(metavar="TARGET")] = ""
+    target: Annotated[Positional[str], arg(metavar="TARGET", help_behavior_hint="")] = ""
     """FILE.py:NAME or package.module:NAME."""
     versus: Annotated[str | None, arg(metavar="TARGET", help_behavior_hint="")] = None
     """Another one to compare with; with --stmt another statement."""
@@ -49,7 +53,7 @@ examples:
     """Ways to run it."""
     stmt: Annotated[str | None, arg(metavar="CODE", help_behavior_hint="")] = None
     """A statement in place of TARGET; torch is imported."""
-    setup: Annotated[str, arg(metavar="CODE")] = ""
+    setup: Annotated[str, arg(metavar="CODE", help_behavior_hint="")] = ""
     """What runs before it, once."""
     weights: Annotated[str | None, arg(metavar="TARGET", help_behavior_hint="(default: by name or order)")] = None
     """Function from the state dict of TARGET's module to that of --versus'."""
@@ -66,26 +70,30 @@ examples:
 
     def __call__(self, console: "Console") -> int:
         """Measure, print, compare."""
-        from rich.console import Console as Plain
-
         from denizen import perf
+        from denizen._printing import Console
+        from denizen.app._exit import DONE, FOUND, WRONG
+        from denizen.app._failures import their_code
 
         earlier = perf.BenchReport.read(self.against) if self.against is not None else None
-        with contextlib.redirect_stdout(sys.stderr):  # what the step prints stays out of the report
+        with their_code():
             report = self._report()
         if self.plot is not None:
             report.plot(self.plot)
         worse = report.against(earlier) if earlier is not None else []
         if self.json:
-            print(report.to_json())
+            console.result(report.to_json())
         else:
             console.print(report)
-        tell = Plain(stderr=True) if self.json else console
+        tell = Console(stderr=True) if self.json else console
         for regression in worse:
-            tell.print(f"WORSE {regression}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+            tell.say((f"WORSE {regression}", "bold red"))
         if earlier is not None and not worse:
-            tell.print(f"nothing is worse than in {self.against}", highlight=False, markup=False)
-        return 1 if worse or not report.valid else 0
+            tell.say(f"nothing is worse than in {self.against}")
+        if worse or not report.valid:
+            return FOUND
+        compared = self.versus is None or report.ratios
+        return DONE if compared and not all(case.failure for case in report.cases) else WRONG
 
     def _report(self) -> "BenchReport":
         from denizen import perf
@@ -95,6 +103,8 @@ examples:
             raise ConfigError("denizen bench takes a TARGET such as train.py:make, or --stmt CODE")
         if self.setup and self.stmt is None:
             raise ConfigError("--setup goes with --stmt")
+        if self.rounds < 5:
+            raise ConfigError(f"--rounds {self.rounds}: expected a whole number, at least 5")
         load: Callable[[str], Any] = load_target if self.stmt is None else self._statement
         first = self.target or self.stmt or ""
         versus = self.versus
@@ -112,6 +122,8 @@ examples:
                 code = compile(text, "--stmt", "eval")  # an expression: what it gives is compared
         except SyntaxError as error:
             raise ConfigError(f"{error.filename} is no Python: {error.msg}: {(error.text or '').strip()}") from error
+        for name, said in (("--setup", self.setup), ("--stmt", text)):  # so that tracebacks show its lines
+            linecache.cache[name] = len(said), None, said.splitlines(keepends=True), name
 
         def make() -> Callable[[], Any]:
             import torch
@@ -133,6 +145,6 @@ def _numbers(text: str | None) -> list[int] | None:
     if text is None:
         return None
     try:
-        return [int(word) for word in text.split(",")]
+        return [whole(word.strip()) for word in text.split(",")]
     except ValueError as error:
         raise ConfigError(f"--batch {text}: expected numbers joined by commas, such as 8,16,32,64") from error

@@ -1,14 +1,21 @@
 """The words of the command line: what each command takes, and its help."""
 
 import dataclasses
+import shlex
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from tyro.conf import Positional, arg, subcommand
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from denizen.app._config import RunConfig, read_toml, refuse_repeats
+from denizen.app._exit import DONE
+from denizen.app._settings import whole
+
+if TYPE_CHECKING:
+    from denizen._printing import Console
 
 ABOUT = """denizen: simulate large populations in plain PyTorch.
 
@@ -117,7 +124,7 @@ def parse(words: list[str]) -> Any:
     two = " ".join(words[:2])
     if two in FURTHER:
         command = _load(two)
-        return tyro.cli(command, prog=f"denizen {two}", description=command.about, args=words[2:])
+        return tyro.cli(command, prog=f"denizen {two}", description=command.about, args=words[2:], registry=_numbers())
     texts = {"run": RUN, "show": SHOW, "resume": RESUME, "models": MODELS}
     texts.update({name: command.about for name, command in further().items()})
     # In the list of commands a line each is enough.
@@ -134,12 +141,49 @@ def parse(words: list[str]) -> Any:
     for name, command in further().items():
         begun: Any = {"default": _train_begun(words)} if name == "train" else {}
         commands |= Annotated[command, subcommand(name, description=about[name], **begun)]
-    command = tyro.cli(commands, prog="denizen", description=ABOUT, args=words)  # type: ignore[arg-type]
+    command: Any = tyro.cli(  # type: ignore[call-overload]
+        commands, prog="denizen", description=ABOUT, args=words, registry=_numbers()
+    )
     if isinstance(command, RunConfig):
         refuse_repeats(command.set[len(file.set) :])
     if isinstance(command, RunConfig) and not (command.compile or command.no_compile):
         command = dataclasses.replace(command, compile=file.compile, no_compile=file.no_compile)
     return command
+
+
+def _numbers() -> ConstructorRegistry:
+    """Whole numbers are written in one way behind all flags, also of a command whose numbers are words."""
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def rule(told: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+        maybe = told.type == int | None
+        if told.type is not int and not maybe:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs=1, metavar="N", instance_from_str=lambda words: whole(words[0]),
+            is_instance=lambda value: type(value) is int or (maybe and value is None),
+            str_from_instance=lambda value: [str(value)],
+        )  # fmt: skip
+
+    return registry
+
+
+def run(command: Any, console: "Console") -> int:
+    """Do what a command says; the exit code."""
+    from denizen.app import _commands
+
+    if isinstance(command, RunConfig):
+        _commands.run_model(command, console)
+    elif isinstance(command, Resume):
+        _commands.resume(command, console)
+    elif isinstance(command, Show):
+        _commands.show(command, console)
+    elif isinstance(command, Models):
+        _commands.models(console)
+    else:
+        return command(console)
+    return DONE
 
 
 def _config_file(words: list[str]) -> Path | None:
@@ -154,7 +198,10 @@ def _config_file(words: list[str]) -> Path | None:
 def _defaults(words: list[str]) -> RunConfig:
     """What flags start from: the `--config` file where one is named, so that help shows its values too."""
     file = _config_file(words) if words[:1] == ["run"] else None
-    return RunConfig() if file is None else read_toml(file)
+    if file is None:
+        return RunConfig()
+    read = read_toml(file)
+    return dataclasses.replace(read, file=read)
 
 
 def _train_begun(words: list[str]) -> Any:
@@ -165,10 +212,10 @@ def _train_begun(words: list[str]) -> Any:
     if file is None:
         return _train.Train()
     off: dict[str, Any] = dict.fromkeys((*_train.SWITCHES, "compile", "no_compile"), False)
-    return dataclasses.replace(_train.from_file(file), **off)
+    begun = _train.from_file(file)
+    return dataclasses.replace(begun, **off, file=begun)
 
 
 def resume_command(folder: Path | str) -> str:
     """What to type to go on with a run."""
-    text = str(folder)
-    return f"denizen resume {text!r}" if any(c.isspace() for c in text) else f"denizen resume {text}"
+    return f"denizen resume {shlex.quote(str(folder))}"

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from denizen import run
+from denizen._printing import Console, Table, bold
 from denizen.app import _trained
 from denizen.app._cli import Resume, Show, resume_command
 from denizen.app._config import RunConfig, from_mapping
 from denizen.app._folders import run_folder
 from denizen.app._models import MODELS, entry, notes, settings, shown
+from denizen.app._origin import Origin, blamed, of_file
 from denizen.app._source import Source, fits, found_again, source
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
 from denizen.run import Run, SavedRun
@@ -34,6 +35,11 @@ class Interrupted(KeyboardInterrupt):
 
 def run_model(config: RunConfig, console: Console) -> None:
     """`denizen run`."""
+    with blamed(of_file(config, config.file)):
+        _run_model(config, console)
+
+
+def _run_model(config: RunConfig, console: Console) -> None:
     config.check()
     chosen, pairs = entry(config.model), settings(config.model, config.pairs())
     config = _complete(config)
@@ -74,22 +80,25 @@ def resume(command: Resume, console: Console) -> None:
     if command.steps is not None and command.steps < 0:
         raise ConfigError(f"--steps {command.steps}: expected a whole number, at least 0")
     config, facts = _begun_with(saved)
+    with blamed(Origin(f"{command.run}/manifest.json: settings")):
+        config.check()
+        pairs = settings(config.model, config.pairs())
     config = found_again(config, facts)
     wanted = max(saved.manifest.wanted, config.steps or 0)
     missing = wanted - saved.steps if command.steps is None else command.steps
     if missing <= 0:
-        console.print(f"{command.run} has all its {saved.steps} steps; --steps MORE runs further ones")
+        console.say(f"{command.run} has all its {saved.steps} steps; --steps MORE runs further ones")
         _report(saved, command.run, console)
         return
     with console.status(f"reading {config.population or 'a random graph'} …"):
         made = source(config)
         fits(made, facts, str(command.run))
-        model = entry(config.model).build(made.contacts, **made.arguments, **settings(config.model, config.pairs()))
+        model = entry(config.model).build(made.contacts, **made.arguments, **pairs)
         resumed = run.resume(
             command.run, model, 0, device=None if command.device == "auto" else command.device,
             compile=True if config.compile else False if config.no_compile else None,
         )  # fmt: skip
-    console.print(f"{command.run}: going on after step {resumed.steps} with {missing} more")
+    console.say(f"{command.run}: going on after step {resumed.steps} with {missing} more")
     _go(resumed, missing, console)
     _report(resumed, command.run, console)
 
@@ -110,9 +119,8 @@ def show(command: Show, console: Console) -> None:
 def models(console: Console) -> None:
     """`denizen models`."""
     for name, model in MODELS.items():
-        title = (
-            f"[bold]{name}[/]: {model.about}. {model.steps} days on {model.population or 'a random graph'} by default"
-        )
+        where = model.population or "a random graph"
+        title = Text.assemble((name, "bold"), f": {model.about}. {model.steps} days on {where} by default")
         table = Table(title=title, title_justify="left", title_style="", header_style="bold", expand=False)
         for head in ("--set", "default", "bounds", "unit", "about"):
             table.add_column(head, no_wrap=head == "--set", overflow="fold")
@@ -183,22 +191,19 @@ def _begun_with(saved: SavedRun) -> tuple[RunConfig, dict[str, Any]]:
     where = f"{saved.path}/manifest.json: settings"
     if not isinstance(kept.get("config"), dict) or not isinstance(kept.get("source"), dict):
         raise DataError(f"{where} has no config and source")
-    config = from_mapping(kept["config"], where)
-    config.check()
-    return config, kept["source"]
+    return from_mapping(kept["config"], where), kept["source"]
 
 
 def _introduce(config: RunConfig, made: Source, started: Run, steps: int, console: Console) -> None:
     stats = started.stats()
     name = f"{type(started.model).__name__} on {made.name}"
-    console.print(f"[bold]{name}[/]: {stats['agents']:,} agents, {made.edges:,} contacts", highlight=False)
-    console.print(
+    console.say((name, "bold"), f": {stats['agents']:,} agents, {made.edges:,} contacts")
+    console.say(
         f"{steps} {started.time_unit}s × {config.replicates} replicates, seed {config.seed}, on {stats['device']} "
         f"({stats['device_reason']}; ops: {stats['ops']})",
-        highlight=False,
     )
     for note in (*made.notes, *notes(config.model, started.model, steps)):
-        console.print(f"  note: {note}", highlight=False, markup=False)
+        console.print(f"  note: {note}")
 
 
 def _report(results: Run | SavedRun, folder: Path, console: Console) -> None:
@@ -207,11 +212,11 @@ def _report(results: Run | SavedRun, folder: Path, console: Console) -> None:
         console.print(results.summary())
         with _plotting(console):
             results.plot(folder / PLOT)
-            console.print(f"curves      {folder / PLOT}", highlight=False, markup=False, soft_wrap=True)
+            console.say(f"curves      {folder / PLOT}")
     if console.quiet:
-        print(folder)
+        console.result(folder)
     else:
-        console.print(f"run folder  {folder}", highlight=False, markup=False, soft_wrap=True)
+        console.say(f"run folder  {folder}")
 
 
 @contextlib.contextmanager
@@ -220,10 +225,10 @@ def _plotting(console: Console) -> Iterator[None]:
     try:
         yield
     except (ImportError, StorageError) as error:
-        console.print(f"no curves: {error}", highlight=False, markup=False, soft_wrap=True)
+        console.say(f"no curves: {error}")
 
 
-def _card(saved: SavedRun) -> Table:
+def _card(saved: SavedRun) -> Any:
     facts, setup = saved.manifest, saved.manifest.setup
     kept = facts.settings or {}
     card = Table.grid(padding=(0, 2))
@@ -241,7 +246,7 @@ def _card(saved: SavedRun) -> Table:
     }
     for name, text in rows.items():
         if text:
-            card.add_row(f"[bold]{name}", text)
+            card.add_row(bold(name), text)
     if saved.status in ("killed", "interrupted", "failed"):
-        card.add_row("[bold]go on", resume_command(saved.path))
+        card.add_row(bold("go on"), resume_command(saved.path))
     return card

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppendAction, arg
 
 from denizen.app._models import MODELS, entry
+from denizen.app._settings import written
 from denizen.errors import ConfigError, nearest
 from denizen.run import Snapshots
 
 MAX_WHOLE = 2**32 - 1
 DTYPES = ("int8", "uint8", "int16", "int32", "float16", "bfloat16", "float32")
+NOT_KEPT = ("config", "out", "quiet", "file")  # by a manifest
 Set = tuple[tuple[str, ...], ...]
 
 
@@ -68,6 +70,8 @@ class RunConfig:
     """Never compile."""
     quiet: FlagCreatePairsOff[bool] = False
     """Print nothing but the run folder."""
+    file: Annotated[Any, Fixed, Suppress] = None
+    """What the `--config` file alone means; no flag."""
 
     def pairs(self) -> dict[str, str]:
         """What is set, by name; flags come after the `--config` file and win over it.
@@ -132,9 +136,7 @@ class RunConfig:
 
     def to_json(self) -> dict[str, Any]:
         """What a manifest keeps; `from_mapping` reads it."""
-        kept = {
-            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("config", "out", "quiet")
-        }
+        kept = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in NOT_KEPT}
         return {**kept, "set": self.pairs()}
 
 
@@ -160,7 +162,7 @@ def read_toml(path: Path) -> RunConfig:
         ConfigError: the file cannot be read, is not TOML, or holds an unknown key or a value of the wrong type.
     """
     try:
-        raw = tomllib.loads(path.read_bytes().decode("utf-8"))
+        raw = tomllib.loads(path.read_bytes().decode("utf-8"), parse_float=written)
     except OSError as error:
         raise ConfigError(f"--config {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -177,11 +179,11 @@ def from_mapping(raw: Mapping[str, Any], where: str) -> RunConfig:
         ConfigError: names the key, the value and what was expected.
     """
     hints = typing.get_type_hints(RunConfig)
-    keys = [name for name in hints if name not in ("config", "no_compile")]
+    keys = [name for name in hints if name not in ("config", "no_compile", "file")]
     values: dict[str, Any] = {}
     for key, value in raw.items():
         name = key.replace("-", "_")
-        if name not in hints or name == "config":
+        if name not in hints or name in ("config", "file"):
             raise ConfigError(f"{where}: unknown key {key!r}; {nearest(key, keys)}{_perhaps_parameter(key)}")
         values[name] = _set(value, where) if name == "set" else value_of(value, hints[name], f"{where}: {key}")
     return RunConfig(**values)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from denizen._printing import Console
 
 PANELS = (
     ("return_mean", "mean return of lives that ended"), ("entropy", "entropy of the policy (nats)"),
@@ -28,7 +28,7 @@ def draw(folders: Sequence[Path], to: Path, console: "Console | None" = None) ->
         need("matplotlib", "plot", "learning curves")
     except MissingExtra as error:
         if console is not None:
-            console.print(f"no curves: {error}", highlight=False)
+            console.say(f"no curves: {error}")
         return None
     from matplotlib.figure import Figure
 

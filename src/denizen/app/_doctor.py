@@ -6,19 +6,17 @@ import os
 import re
 import runpy
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from denizen.app._exit import DONE, FOUND, WRONG
+
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from denizen._printing import Console
     from denizen.perf import DoctorReport
-
-FOUND, FAILED = 1, 2  # exit codes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +35,10 @@ Or, after --, a script that marks its step with `with dz.perf.region():`.
 
 Without a GPU a device is simulated: counts are exact, costs of a GPU are not guessed.
 
-exit code: 0 nothing worth changing, 1 findings at --fail-on or above, 2 wrong usage, errors of the code, or a step
-that did not work on the device.
+exit code:
+  0  nothing worth changing
+  1  findings at --fail-on or above
+  2  wrong usage, an error of the code, or a step that did not work on the device
 
 examples:
   denizen doctor train.py:make
@@ -48,7 +48,7 @@ examples:
   denizen doctor -- python train.py --epochs 1
   denizen doctor --environment"""
 
-    target: Annotated[Positional[tuple[str, ...]], arg(metavar="TARGET")] = ()
+    target: Annotated[Positional[tuple[str, ...]], arg(metavar="TARGET", help_behavior_hint="")] = ()
     """FILE.py:NAME, package.module:NAME, or -- and the words of a script."""
     steps: Annotated[int, arg(metavar="N")] = 12
     """Steps to count; what comes every k steps is told as such where k is below N."""
@@ -70,36 +70,31 @@ examples:
     def __call__(self, console: "Console") -> int:
         """Examine, and print."""
         from denizen import perf
-        from denizen.errors import ConfigError, DenizenError
+        from denizen.app._failures import their_code
+        from denizen.errors import ConfigError
 
         if not self.target:
             if self.environment:
                 return self._environment(console)
             raise ConfigError("name a TARGET, such as train.py:make; `denizen doctor --help` shows what it can be")
-        try:
-            with contextlib.redirect_stdout(sys.stderr):  # what the step prints stays out of the report
-                report = self._report()
-        except DenizenError:
-            raise
-        except Exception as error:  # of the user's code; exit code 1 would mean findings
-            sys.stderr.write(_traceback(error))
-            return FAILED
+        with their_code():
+            report = self._report()
         if self.html is not None:
             report.save_html(self.html)
         listed = perf.checklist(report) if self.checklist else None
         if self.json:
-            print(_dumped(report, listed))
+            console.result(_dumped(report, listed))
         else:
-            console.print(report, highlight=False)
+            console.print(report)
             if listed is not None:
-                console.print(listed, highlight=False)
+                console.print(listed)
             if self.environment:
                 self._environment(console)
             if self.html is not None:
-                console.print(f"page  {self.html}", highlight=False, markup=False, soft_wrap=True)
+                console.say(f"page  {self.html}")
         if report.elsewhere and self.fail_on != "never":
-            return FAILED
-        return FOUND if self.fail_on != "never" and report.above(self.fail_on) else 0
+            return WRONG
+        return FOUND if self.fail_on != "never" and report.above(self.fail_on) else DONE
 
     def _report(self) -> "DoctorReport":
         from denizen import perf
@@ -123,19 +118,22 @@ examples:
         import torch
 
         from denizen import perf
+        from denizen.app._failures import their_code
         from denizen.app._target import load_target
         from denizen.perf._doctor_subject import built
 
-        step = None
         if self.target and _script(self.target) is None:  # a step shows what settings cannot: what it really uses
             auto = "cuda" if torch.cuda.is_available() else "cpu"
-            step = built(load_target(self.target[0]), torch.device(auto if self.device != "cpu" else "cpu"))
-        found = perf.environment(step)
-        if self.json:
-            print(found.to_json())
+            with their_code():
+                step = built(load_target(self.target[0]), torch.device(auto if self.device != "cpu" else "cpu"))
+                found = perf.environment(step)
         else:
-            console.print(str(found), highlight=False, markup=False, soft_wrap=True)
-        return FOUND if self.fail_on in ("note", "warning") and found.to_change else 0
+            found = perf.environment(None)
+        if self.json:
+            console.result(found.to_json())
+        else:
+            console.say(found)
+        return FOUND if self.fail_on in ("note", "warning") and found.to_change else DONE
 
 
 def _dumped(report: "DoctorReport", listed: Any) -> str:
@@ -174,17 +172,6 @@ def _marks(file: str) -> bool:
     """Whether a script marks its step, and has no function that would build one."""
     text = Path(file).read_text(errors="replace") if Path(file).is_file() else ""
     return "region(" in text and re.search(r"\bmake\b", text) is None
-
-
-def _traceback(error: Exception) -> str:
-    """From the first line of the user's on; all of it where none is theirs, as in an error of ours."""
-    from denizen._watch._places import USER, role
-
-    told = traceback.TracebackException.from_exception(error)
-    theirs = [number for number, frame in enumerate(told.stack) if role(frame.filename) == USER]
-    first = len(told.stack) if isinstance(error, SyntaxError) and not theirs else min(theirs, default=0)
-    told.stack = traceback.StackSummary.from_list(told.stack[first:])
-    return "".join(told.format())
 
 
 def _run(words: list[str], run: Callable[[], object]) -> None:

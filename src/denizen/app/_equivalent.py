@@ -1,17 +1,15 @@
 """`denizen equivalent`: whether one model computes and learns what another does."""
 
-import contextlib
 import dataclasses
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from denizen.app._settings import whole
 from denizen.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from denizen._printing import Console
     from denizen.perf import Verdict
 
 
@@ -23,7 +21,10 @@ class Equivalent:
 
 A and B are FILE.py:NAME or package.module:NAME: a class or function that gives a module, called without arguments.
 
-exit code: 0 the same (bit-equal or within tolerance), 1 different or only statistically equal, 2 wrong usage.
+exit code:
+  0  the same: bit-equal or within tolerance
+  1  different, or only statistically equal
+  2  wrong usage, or an error of the code
 
 examples:
   denizen equivalent model.py:Net faster.py:Net --shape 32,3,64,64
@@ -51,13 +52,16 @@ examples:
 
     def __call__(self, console: "Console") -> int:
         """Compare, and print."""
-        with contextlib.redirect_stdout(sys.stderr):
+        from denizen.app._exit import DONE, FOUND
+        from denizen.app._failures import their_code
+
+        with their_code():
             verdict = self._verdict()
         if self.json:
-            print(verdict.to_json())
+            console.result(verdict.to_json())
         else:
-            console.print(str(verdict), highlight=False, markup=False, soft_wrap=True)
-        return 0 if verdict.passed else 1
+            console.say(verdict)
+        return DONE if verdict.passed else FOUND
 
     def _verdict(self) -> "Verdict":
         import torch
@@ -81,6 +85,9 @@ examples:
 
 def _shape(text: str) -> list[int]:
     try:
-        return [int(word) for word in text.split(",")]
+        sizes = [whole(word.strip()) for word in text.split(",")]
     except ValueError as error:
         raise ConfigError(f"--shape {text}: expected numbers joined by commas, such as 8,50,25") from error
+    if min(sizes) < 0:
+        raise ConfigError(f"--shape {text}: expected numbers that are 0 or more, such as 8,50,25")
+    return sizes

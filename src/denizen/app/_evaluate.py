@@ -12,7 +12,7 @@ from denizen.app._train import Pairs
 from denizen.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from denizen._printing import Console
 
 Folder = Annotated[Positional[Path], arg(metavar="RUN")]
 FORAGED = ("foragers", "energy", "food", "poison", "deaths", "food %", "null %", "median")
@@ -55,8 +55,7 @@ examples:
 
     def __call__(self, console: "Console") -> int:
         """Evaluate, and print a table."""
-        from rich.table import Table
-
+        from denizen._printing import Table
         from denizen.app import _trained
         from denizen.rl import evaluate
         from denizen.rl._evaluate import t975
@@ -84,12 +83,12 @@ examples:
         console.print(table)
         if foragers.row_count:
             console.print(foragers)
-            console.print(FORAGED_NOTE, highlight=False)
+            console.print(FORAGED_NOTE)
         means = [one["mean"] for one in told]
         if len(means) > 1:
             mean, spread = statistics.mean(means), statistics.stdev(means)
             half = t975(len(means) - 1) * spread / math.sqrt(len(means))
-            console.print(
+            console.say(
                 f"over {len(means)} training seeds: {mean:.2f} (95 % {mean - half:.2f} to {mean + half:.2f}), standard "
                 f"deviation {spread:.2f}; all lived in the same worlds, which leave {statistics.mean(errors):.2f} "
                 f"(standard error) unknown beside that"
@@ -97,7 +96,7 @@ examples:
         if self.json is not None:
             _trained.to_json(self.json, told)
         if self.quiet:
-            print(sum(means) / len(means))
+            console.result(sum(means) / len(means))
         return 0
 
     def _check(self) -> None:
@@ -137,15 +136,14 @@ class Compare:
 example:
   denizen compare runs/cartpole-ppo-20261128-120000 runs/cartpole-ppo-20261128-130000"""
 
-    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN")]
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help_behavior_hint="")]
     """Run folders, two or more."""
     out: Annotated[Path, arg(metavar="FILE.png")] = Path("compare.png")
     """Picture to write."""
 
     def __call__(self, console: "Console") -> int:
         """Print the table, draw the picture."""
-        from rich.table import Table
-
+        from denizen._printing import Table
         from denizen.app import _curves, _trained
         from denizen.rl._training_folder import read_manifest, read_metrics
 
@@ -168,7 +166,7 @@ example:
         console.print(table)
         picture = _curves.draw(found, self.out, console)
         if picture is not None:
-            console.print(f"curves: {picture}")
+            console.say(f"curves: {picture}")
         return 0
 
 

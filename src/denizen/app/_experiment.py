@@ -15,7 +15,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 from denizen.errors import ConfigError, StorageError, nearest
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from denizen._printing import Console
 
 EVALUATION_SEEDS = (42, 43, 44)
 NAME = "experiment.json"
@@ -85,9 +85,9 @@ example:
             except KeyboardInterrupt as stop:
                 stop.go_on = "go on with the same command"  # type: ignore[attr-defined]  # rather than one training
                 raise
-        console.print(f"report: {page}")
+        console.say(f"report: {page}")
         if self.quiet:
-            print(command.out)
+            console.result(command.out)
         return 0
 
 
@@ -221,7 +221,7 @@ class Goodhart:
         scenes: dict[str, list[Any]] = {}
         ways: dict[str, dict[str, list[Any]]] = {}
         for mode, seed, folder in self._trainings():
-            console.print(f"[bold]{mode}[/], seed {seed}: {folder}")
+            console.say((mode, "bold"), f", seed {seed}: {folder}")
             trained(self._settings(mode), seed, folder, device=self._device, show=not self.command.quiet)
             results.setdefault(mode, []).append(joined(self._evaluate(folder)))
             for way, found in self._otherwise(folder).items():
@@ -250,7 +250,7 @@ class Goodhart:
             file, env = self.out / f"{name.replace(' ', '-')}.npz", self._env(mode)
             scenes[name] = [directions(env, agent(env))]
             if not file.exists():
-                console.print(f"[bold]{name}[/]")
+                console.say((name, "bold"))
                 _save(file, forage(
                     env, agent(env), num_envs=self.worlds, steps=self.budget, seed=EVALUATION_SEEDS[0],
                     device=self._device,

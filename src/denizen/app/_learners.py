@@ -11,7 +11,7 @@ from denizen.app._experiment import Experiment, told_facts, trained
 from denizen.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from denizen._printing import Console
 
 POINTS = 20  # of a curve
 VALIDATION = {"num_envs": 256, "seed": 1}  # worlds of curves; those of final scores have another seed
@@ -99,7 +99,7 @@ class Learners:
         """Everything that is missing; the report."""
         found: dict[str, dict[str, list[Outcome]]] = {}
         for world, arm, seed, folder in self._trainings():
-            console.print(f"[bold]{world}[/], {arm}, seed {seed}: {folder}")
+            console.say((world, "bold"), f", {arm}, seed {seed}: {folder}")
             found.setdefault(world, {}).setdefault(arm, []).append(self._outcome(world, arm, seed, folder))
         return write_report(self.out / "report", found, self._lines(), {**self._told(), **told_facts(self.command)})
 

@@ -1,16 +1,13 @@
 """`denizen profile`: some steps of a loop, or a saved trace."""
 
-import contextlib
 import dataclasses
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from denizen._printing import Console
     from denizen.perf import ProfileReport
 
 
@@ -25,7 +22,12 @@ TARGET is FILE.py:NAME or package.module:NAME, a function that builds a step and
       ...
       def step(): ...
       return step
-or a trace that was saved, FILE.json or FILE.json.gz.
+
+A trace that was saved, FILE.json or FILE.json.gz, is read instead.
+
+exit code:
+  0  done
+  2  wrong usage, an error of the code, or nothing was recorded
 
 examples:
   denizen profile train.py:make
@@ -54,15 +56,18 @@ examples:
 
     def __call__(self, console: "Console") -> int:
         """Profile, and print."""
-        with contextlib.redirect_stdout(sys.stderr):  # what the step prints stays out of the report
+        from denizen.app._exit import DONE, WRONG
+        from denizen.app._failures import their_code
+
+        with their_code():
             report = self._report()
         if self.json:
-            print(report.to_json())
+            console.result(report.to_json())
         else:
-            console.print(str(report), highlight=False, markup=False, soft_wrap=True)
+            console.say(report)
         if self.plot is not None:
             report.plot(self.plot)
-        return 0
+        return DONE if report.window else WRONG  # where nothing was recorded there is nothing to tell
 
     def _report(self) -> "ProfileReport":
         import torch

@@ -1,10 +1,10 @@
 """NAME=VALUE pairs of the command line as fields of a frozen dataclass, checked by name and type."""
 
 import dataclasses
-import math
 import re
 import typing
 from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from denizen.errors import ConfigError, nearest
@@ -81,13 +81,24 @@ def schedule(value: Any) -> "Linear | None":
 def whole(text: str) -> int:
     """A whole number, such as 5000, 500k, 1.5M, 2G or 1e3; raises `ValueError`."""
     factor = {"k": 1_000, "M": 1_000_000, "G": 1_000_000_000}.get(text[-1:], 1)
-    if factor > 1:
-        number = float(text[:-1]) * factor
-    else:  # 1.0 is a number of another kind, which options of worlds tell apart
-        number = float(text) if _SCIENTIFIC.fullmatch(text) else int(text.replace("_", ""))
-    if not math.isfinite(number) or number != int(number):
-        raise ValueError(text)
-    return int(number)
+    try:
+        if factor > 1:
+            number = Decimal(text[:-1]) * factor  # 1.1M is a whole number, which 1.1 * 1e6 is not
+        else:  # 1.0 is a number of another kind, which options of worlds tell apart
+            number = Decimal(text) if _SCIENTIFIC.fullmatch(text) else Decimal(int(text.replace("_", "")))
+        if number.is_finite() and number == int(number):
+            return int(number)
+    except (InvalidOperation, ValueError):
+        pass
+    raise ValueError(f"expected a whole number such as 5000, 500k, 1.5M or 1e3, got {text!r}")
+
+
+def written(text: str) -> int | float:
+    """A number of a TOML file: 1e3 is a whole one, as it is behind a flag."""
+    try:
+        return whole(text)
+    except ValueError:
+        return float(text)
 
 
 def _read(hint: Any, value: Any, told: str) -> Any:

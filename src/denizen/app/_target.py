@@ -64,6 +64,8 @@ def _run(file: Path, word: str) -> ModuleType:
 
 
 def _import(name: str, word: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ConfigError(f"{word!r} names nothing; expected FILE.py:NAME or package.module:NAME")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:

@@ -1,20 +1,20 @@
 """`denizen train`: a policy in a world, by name."""
 
 import dataclasses
+import shlex
 import tomllib
 import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppendAction, arg
 
 from denizen.app._build import SHORT, Made, build
 from denizen.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from denizen._printing import Console
     from denizen.rl import Patience, Trained
 
 Pairs = Annotated[
@@ -28,7 +28,9 @@ class Train:
 
     about: ClassVar[str] = """Train a policy in a world: a progress bar, a summary, curves, a run folder to keep.
 
-worlds: cartpole acrobot mountaincar pendulum catch breakout spaceinvaders asterix freeway foraging fruits control
+worlds:
+  cartpole acrobot mountaincar pendulum catch foraging fruits control
+  breakout spaceinvaders asterix freeway
 
 examples:
   denizen train cartpole
@@ -37,6 +39,7 @@ examples:
   denizen train breakout --set num_envs=4096 learning_rate=5e-3:0 --device cuda
   denizen train --config pole.toml --seed 7
   torchrun --nproc-per-node 4 -m denizen train breakout --set num_envs=4096
+  denizen train dotgat --help            agents that talk with one another, with flags of their own
 
 A --config file holds the same words, with tables for pairs:
   world_name = "cartpole"
@@ -94,14 +97,17 @@ A --config file holds the same words, with tables for pairs:
     """Never compile."""
     quiet: FlagCreatePairsOff[bool] = False
     """Print nothing but the run folder."""
+    file: Annotated[Any, Fixed, Suppress] = None
+    """What the `--config` file alone means; no flag."""
 
     def __call__(self, console: "Console") -> int:
         """Train, and tell what came out; under torchrun, all processes together."""
+        from denizen.app._origin import blamed, of_file
         from denizen.app._together import together
 
         command = _with_file(self)
         console.quiet = command.quiet
-        with together(command.device, console) as device:
+        with blamed(of_file(self, self.file)), together(command.device, console) as device:
             return run(command, device, console)
 
 
@@ -118,15 +124,18 @@ def from_file(path: Path) -> Train:
         ConfigError: the file cannot be read, is no TOML, or holds an unknown key or a value of the wrong type.
     """
     from denizen.app._config import text_of, value_of
+    from denizen.app._settings import written
 
     where = f"--config {path}"
     try:
-        held = tomllib.loads(path.read_text(encoding="utf-8"))
+        held = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=written)
     except OSError as error:
         raise ConfigError(f"{where} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where} is no TOML: {error}") from error
-    hints = {name: hint for name, hint in typing.get_type_hints(Train).items() if name not in ("about", "config")}
+    hints = {
+        name: hint for name, hint in typing.get_type_hints(Train).items() if name not in ("about", "config", "file")
+    }
     values: dict[str, Any] = {}
     for key, value in held.items():
         name = key.replace("-", "_")
@@ -138,8 +147,8 @@ def from_file(path: Path) -> Train:
             values[name] = (tuple(f"{n}={text_of(v, f'{where}: {key}.{n}')}" for n, v in value.items()),)
         else:
             given = value
-            if name == "steps" and isinstance(value, int | float):
-                given = f"{value:.0f}" if value % 1 == 0 and not isinstance(value, bool) else str(value)  # also 1e6
+            if name == "steps" and isinstance(value, int | float) and not isinstance(value, bool):
+                given = str(value)
             values[name] = value_of(given, hints[name], f"{where}: {key}")
     if values.get("compile") is False:  # one key for the two flags
         values["no_compile"] = True
@@ -151,11 +160,11 @@ def _with_file(command: Train) -> Train:
 
     The parser began with the file's values (`_cli.parse`), but for switches, which a flag could then only take back.
     """
-    if command.config is None:
+    if command.file is None:
         return command
     from denizen.app._settings import pairs
 
-    file = from_file(command.config)
+    file = command.file
     changes: dict[str, Any] = {name: getattr(command, name) or getattr(file, name) for name in SWITCHES}
     if not (command.compile or command.no_compile):
         changes |= {"compile": file.compile, "no_compile": file.no_compile}
@@ -208,8 +217,6 @@ def run(command: Train, device: str | None, console: "Console") -> int:
 def _run_into(
     root: Path, command: Train, settings: dict[str, Any], made: Made, device: str | None, console: "Console"
 ) -> int:
-    from rich.markup import escape
-
     from denizen.rl import _processes
     from denizen.rl._training_folder import check_new
 
@@ -223,8 +230,8 @@ def _run_into(
         "patience": None if command.patience is None else _patience(command),
     }  # fmt: skip
     options = " ".join(f"{name}={value}" for name, value in settings["world"].items())
-    world = f"[bold]{command.world_name}[/]" + (f" ({escape(options)})" if options else "")
-    console.print(f"{world} by {command.algo}: {made.steps:,} steps, into {root}")
+    told = f" ({options})" if options else ""
+    console.say((command.world_name, "bold"), f"{told} by {command.algo}: {made.steps:,} steps, into {root}")
     try:
         results = _trained(command, settings, made, root, given)
     except KeyboardInterrupt as stop:
@@ -235,7 +242,7 @@ def _run_into(
         return 0
     tell(results, root, console)
     if command.quiet:
-        print(root)
+        console.result(root)
     return 0
 
 
@@ -310,8 +317,7 @@ def sinks_of(settings: Mapping[str, Any], folder: Path) -> list[Any]:
 
 def tell(results: "list[Trained]", root: Path, console: "Console") -> None:
     """Print a summary and draw the curves, where matplotlib is installed."""
-    from rich.table import Table
-
+    from denizen._printing import Table
     from denizen.app._curves import draw
     from denizen.rl._training_folder import read_metrics
 
@@ -328,5 +334,6 @@ def tell(results: "list[Trained]", root: Path, console: "Console") -> None:
         )  # fmt: skip
     console.print(table)
     picture = draw([result.folder for result in results if result.folder], root / "curves.png", console)
-    console.print(f"{root}" + (f"  curves: {picture}" if picture else ""))
-    console.print(f"next: denizen evaluate {results[-1].folder}   or: denizen watch {results[-1].folder}")
+    last = shlex.quote(str(results[-1].folder))
+    console.say(f"{root}" + (f"  curves: {picture}" if picture else ""))
+    console.say(f"next: denizen evaluate {last}   or: denizen watch {last}")

@@ -4,8 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import tyro
-from tyro.conf import FlagCreatePairsOff
+from tyro.conf import FlagCreatePairsOff, arg
 
 from denizen.app._trained import is_dotgat
 from denizen.errors import ConfigError, MissingExtra
@@ -13,8 +12,7 @@ from denizen.zoo.dotgat.config import Settings
 from denizen.zoo.dotgat.folder import Folder
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from denizen._printing import Console
     from denizen.zoo.dotgat import Trained
 
 
@@ -33,11 +31,11 @@ examples:
   denizen train dotgat --resume runs/dotgat-20261128-120000    go on after Ctrl-C, a crash or a full disk
   torchrun --nproc-per-node 2 -m denizen train dotgat          each process takes a part of every batch"""
 
-    settings: Annotated[Settings, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Settings)
+    settings: Annotated[Settings, arg(name="")] = dataclasses.field(default_factory=Settings)
     """What is trained on what."""
-    out: Path | None = None
-    """Run folder; default: runs/dotgat-TIME."""
-    resume: Path | None = None
+    out: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/dotgat-DATE-TIME)")] = None
+    """Run folder to write; new or empty."""
+    resume: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
     """Go on with the training in this run folder, with the settings that it has."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
@@ -60,7 +58,7 @@ examples:
         if self.resume is not None:
             if self.settings != Settings() or self.out is not None:
                 raise ConfigError("--resume goes on with the settings of its folder: leave other flags out")
-            console.print(f"{self.resume}: going on", highlight=False)
+            console.say(f"{self.resume}: going on")
         with run_folder(self.resume or self.out, "dotgat", writes=rank() == 0) as out:
             try:
                 if self.resume is not None:
@@ -74,7 +72,7 @@ examples:
         if trained.folder is not None:
             _tell(trained, console)
             if self.quiet:
-                print(trained.folder)
+                console.result(trained.folder)
         return 0
 
 
@@ -94,9 +92,9 @@ def show(path: Path, console: "Console") -> None:
     """`denizen show` of such a folder: how it stands, and its results where it has ended."""
     manifest = Folder.open(path).manifest
     settings = manifest["settings"]
-    console.print(
+    console.say(
         f"{settings['task']} by {settings['agents']} agents ({settings['variant']}), {manifest['epochs']} of "
-        f"{settings['epochs']} epochs, {manifest['status']}", highlight=False,
+        f"{settings['epochs']} epochs, {manifest['status']}",
     )  # fmt: skip
     _tell_graph(manifest, console)
     report = _reporter(console)
@@ -112,7 +110,7 @@ def _reporter(console: "Console") -> Any:
             f"  {name.removeprefix('validation_')} {value:.4f}" for name, value in row.items() if "validation_" in name
         )
         told = f"epoch {row['epoch']:3d}  loss {row['loss']:.4f}" + (f"  | validation{checked}" if checked else "")
-        console.print(told, highlight=False, soft_wrap=True)
+        console.say(told)
 
     return report
 
@@ -122,29 +120,29 @@ def _tell(trained: "Trained", console: "Console") -> None:
     from denizen.zoo.dotgat.pictures import draw_all
 
     assert trained.folder is not None
-    console.print(f"ended: {trained.reason}", highlight=False)
+    console.say(f"ended: {trained.reason}")
     _tell_graph(Folder.open(trained.folder).manifest, console)
     console.print(_table(trained.results))
     try:
         made = draw_all(trained.model, draw(trained.settings), trained.metrics, trained.results, trained.folder)
-        console.print(f"pictures    {', '.join(str(path) for path in made)}", highlight=False, soft_wrap=True)
+        console.say(f"pictures    {', '.join(str(path) for path in made)}")
     except MissingExtra as error:
-        console.print(f"no pictures: {error}", highlight=False)
-    console.print(f"run folder  {trained.folder}", highlight=False, markup=False, soft_wrap=True)
+        console.say(f"no pictures: {error}")
+    console.say(f"run folder  {trained.folder}")
 
 
 def _tell_graph(manifest: dict[str, Any], console: "Console") -> None:
     graph = manifest["data"].get("social")
     if graph:
         parts = "connected" if graph["components"] == 1 else f"{graph['components']} parts that never hear each other"
-        console.print(
+        console.say(
             f"social graph: {graph['edges']} pairs, {graph['degree_min']} to {graph['degree_max']} contacts each, "
-            f"{parts}", highlight=False,
+            f"{parts}",
         )  # fmt: skip
 
 
 def _table(results: dict[str, Any]) -> Any:
-    from rich.table import Table
+    from denizen._printing import Table
 
     test = results["test"]
     name = next(name for name in ("accuracy", "unknown_mse", "mse") if name in test)

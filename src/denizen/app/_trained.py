@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,8 @@ def folders(path: Path) -> list[Path]:
 
     if (path / "manifest.json").exists() or unsaved(path):  # of the latter reading its manifest tells
         return [path]
-    found = sorted(path.glob("seed-*/manifest.json"), key=lambda file: int(file.parent.name.removeprefix("seed-") or 0))
+    held = [file for file in path.glob("seed-*/manifest.json") if file.parent.name[5:].isdecimal()]
+    found = sorted(held, key=lambda file: int(file.parent.name[5:]))
     if not found:
         raise DataError(f"{path} holds no training; `denizen train` writes one")
     return [file.parent for file in found]
@@ -70,7 +71,6 @@ def load(path: Path, best: bool, world: Sequence[Sequence[str]] = ()) -> Saved:
         ConfigError: an option that the world does not take, or that the policy does not fit.
         DataError: there is none, it is damaged, or it was not begun by `denizen train`.
     """
-    from denizen.app._build import build
     from denizen.app._settings import pairs
     from denizen.rl._training_folder import TrainingFolder
 
@@ -79,7 +79,7 @@ def load(path: Path, best: bool, world: Sequence[Sequence[str]] = ()) -> Saved:
     if not settings:
         raise DataError(f"{path} was not begun by `denizen train`; use dz.rl.resume and dz.rl.evaluate from Python")
     changes = pairs(world, "--world")
-    made = build({**settings, "world": {**settings["world"], **changes}}, folder.manifest["seed"])
+    made = built(folder.manifest, path, changes)
     for name in changes.keys() & made.params.keys():
         raise ConfigError(f"--world {name}={changes[name]}: nothing is trained here; give one value")
     tensors = folder.load("best" if best else "checkpoint")
@@ -95,6 +95,31 @@ def load(path: Path, best: bool, world: Sequence[Sequence[str]] = ()) -> Saved:
             f"what changes their number"
         ) from error
     return Saved(made.env, made.policy, folder.manifest, path)
+
+
+def built(manifest: dict[str, Any], path: Path, changes: Mapping[str, str] | None = None) -> Any:
+    """What a manifest means, as `_build.build` makes it.
+
+    Args:
+        manifest: of a training that has settings.
+        path: its folder.
+        changes: options of the world in place of those of the training.
+
+    Raises:
+        ConfigError: a change does not fit.
+        DataError: the manifest's settings are damaged.
+    """
+    from denizen.app._build import build
+    from denizen.app._origin import PAIRS, Origin, blamed
+
+    settings, changes = manifest["settings"], changes or {}
+    try:
+        names = {name: settings.get(name, {}).keys() for name in PAIRS}
+        names["world"] = names["world"] - changes.keys()
+        with blamed(Origin(f"{path / 'manifest.json'}: settings", None, names)):
+            return build({**settings, "world": {**settings["world"], **changes}}, manifest["seed"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path / 'manifest.json'} is damaged: its settings build nothing ({error!r})") from error
 
 
 def described(manifest: dict[str, Any]) -> str:
@@ -126,7 +151,6 @@ def to_json(path: Path, content: Any) -> None:
 
 def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
     """Go on with a training, or with those of several seeds that are not finished."""
-    from denizen.app._build import build
     from denizen.app._together import together
     from denizen.app._train import sinks_of, tell
     from denizen.rl import Patience, resume, train
@@ -140,8 +164,8 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
             manifest = read_manifest(folder)
             if not manifest["settings"]:
                 raise DataError(f"{folder} was not begun by `denizen train`; use dz.rl.resume from Python")
-            made = build(manifest["settings"], manifest["seed"])
-            console.print(f"{folder}: {described(manifest)}, {manifest['status']}")
+            made = built(manifest, folder)
+            console.say(f"{folder}: {described(manifest)}, {manifest['status']}")
             results.append(resume(
                 folder, made.env, made.policy, made.algorithm, device=chosen, params=made.params,
                 validation_env=made.validation.get("env"), sinks=sinks_of(manifest["settings"], folder),
@@ -149,8 +173,8 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
             ))  # fmt: skip
         for seed in _not_begun(found) if found != [path] else ():  # of several within the folder
             settings = manifest["settings"]
-            made, folder = build(settings, seed), path / f"seed-{seed}"
-            console.print(f"{folder}: begins")
+            made, folder = built({**manifest, "seed": seed}, found[0]), path / f"seed-{seed}"
+            console.say(f"{folder}: begins")
             patience = manifest["patience"] and Patience(**manifest["patience"])
             results.append(train(
                 made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, settings=settings,
@@ -180,11 +204,11 @@ def show(path: Path, console: Any) -> None:
     found = folders(path)
     for folder in found:
         manifest = read_manifest(folder)
-        console.print(f"{folder}: {described(manifest)}, {manifest['status']}", highlight=False)
-        console.print(f"  {manifest['algorithm']}", highlight=False)
+        console.say(f"{folder}: {described(manifest)}, {manifest['status']}")
+        console.say(f"  {manifest['algorithm']}")
         for row in read_metrics(folder)[-1:]:
             told = [f"{name} {value:.4g}" for name, value in row.items() if isinstance(value, int | float)]
-            console.print("  last update: " + ", ".join(told), highlight=False)
+            console.say("  last update: " + ", ".join(told))
     picture = draw(found, path / "curves.png", console)
     if picture is not None:
-        console.print(f"curves: {picture}")
+        console.say(f"curves: {picture}")

@@ -14,10 +14,10 @@ from denizen.app._trained import make_room
 from denizen.errors import InputError, need
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from denizen._printing import Console
 
 SCALE = 240  # pixels that a picture of a GIF has at least
-COLUMNS, BESIDE = 80, 24  # of text that a picture of pixels has at most, and what is beside it at least
+COLUMNS, BESIDE = 80, 24  # of text that a picture of pixels has about, and what is beside it at least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ examples:
         frames = play(saved.env, saved.policy, self.steps, greedy=self.greedy, seed=self.seed, brain=self.brain)
         if self.gif is not None:
             _write(self.gif, [picture for picture, _ in frames], self.frames_per_second)
-            console.print(f"{self.gif}: {self.steps} steps of {_trained.described(saved.manifest)}")
+            console.say(f"{self.gif}: {self.steps} steps of {_trained.described(saved.manifest)}")
             return 0
         if self.window:
             from denizen.app import _window
@@ -92,21 +92,24 @@ def _show(frames: Any, pause: float, console: "Console") -> None:
 
     with Live(console=console, auto_refresh=False) as live:
         for picture, caption in frames:
-            live.update(Group(_shown(picture), Text(caption)), refresh=True)
+            told = Text(caption, no_wrap=True, overflow="ellipsis")
+            live.update(Group(_shown(picture, console), told), refresh=True)
             time.sleep(pause if console.is_terminal else 0)
     if not console.is_terminal:  # rich ends no line there
         console.print()
 
 
-def _shown(picture: Any) -> Any:
-    """A picture for the terminal, with what goes on in the network beside it where that is told."""
-    from rich.table import Table
+def _shown(picture: Any, console: "Console") -> Any:
+    """A picture that fits the terminal, with what goes on in the network beside it where that is told."""
+    from denizen._printing import Table
 
     if not isinstance(picture, tuple):
-        return _text(picture)
+        return _text(picture, console, COLUMNS, console.width)
     world, (inputs, moved) = picture
     beside = Table.grid(padding=(0, 2))
-    beside.add_row(_text(world, COLUMNS - 2 * BESIDE), *[_text(_enlarged(part)) for part in _brain(inputs, moved)])
+    side = min(2 * BESIDE, max(1, (console.width - 6) // 3))  # of what is beside the world, at most
+    parts = [_text(_enlarged(part), console, side, side, outlined=False) for part in _brain(inputs, moved)]
+    beside.add_row(_text(world, console, COLUMNS - 2 * BESIDE, max(1, console.width - 2 * side - 6)), *parts)
     return beside
 
 
@@ -116,27 +119,51 @@ def _enlarged(pixels: Any) -> Any:
     return pixels.repeat_interleave(factor, 0).repeat_interleave(factor, 1)
 
 
-def _text(picture: Any, columns: int = COLUMNS) -> Any:
-    """A picture as text: lines as they are, pixels as coloured half blocks, about so many columns of them."""
+def _text(picture: Any, console: "Console", columns: int, room: int, *, outlined: bool = True) -> Any:
+    """A picture as text: lines as they are, pixels as half blocks.
+
+    Args:
+        picture: lines, or uint8 `[height, width, 3]`.
+        console: where it is shown.
+        columns: of text, about.
+        room: columns that there are.
+        outlined: where there are no colours, show what differs from the background.
+    """
     from rich.text import Text
 
+    # A line that does not fit loses its end: on the next one it would be a part of another line.
+    text = Text(no_wrap=True, overflow="ellipsis")
     if not hasattr(picture, "shape"):
-        return Text("\n".join(picture))
-    text = Text()
-    pixels = _smaller(picture, max(1, picture.shape[1] // columns)).tolist()
-    for upper, lower in zip(pixels[::2], [*pixels[1::2], pixels[-1]], strict=False):
+        return text.append("\n".join(picture))
+    height, width = picture.shape[:2]
+    step = max(1, width // columns, -(-width // room))
+    if console.is_terminal:
+        step = max(step, -(-height // (2 * max(1, console.height - 2))))  # below it is the caption
+    pixels = _smaller(picture, step)
+    outline, background = outlined and console.color_system is None, _background(pixels).tolist()
+    rows = pixels.tolist()
+    for upper, lower in zip(rows[::2], [*rows[1::2], rows[-1]], strict=False):
         for above, below in zip(upper, lower, strict=True):
-            text.append("▀", style=f"rgb({above[0]},{above[1]},{above[2]}) on rgb({below[0]},{below[1]},{below[2]})")
+            if outline:
+                text.append(" ▀▄█"[(above != background) + 2 * (below != background)])
+                continue
+            style = f"rgb({above[0]},{above[1]},{above[2]}) on rgb({below[0]},{below[1]},{below[2]})"
+            text.append("▀", style=style)
         text.append("\n")
     return text
+
+
+def _background(picture: Any) -> Any:
+    """The colour that most of a picture has."""
+    colours, counts = picture.flatten(0, 1).unique(dim=0, return_counts=True)
+    return colours[counts.argmax()]
 
 
 def _smaller(picture: Any, step: int) -> Any:
     """A picture by one pixel of each square of `step`: the least like the background, so that nothing small is lost."""
     if step == 1:
         return picture
-    colours, counts = picture.flatten(0, 1).unique(dim=0, return_counts=True)
-    background = colours[counts.argmax()]
+    background = _background(picture)
     height, width = (-(-size // step) for size in picture.shape[:2])
     whole = background.expand(height * step, width * step, 3).clone()
     whole[: picture.shape[0], : picture.shape[1]] = picture
@@ -148,11 +175,22 @@ def _smaller(picture: Any, step: int) -> Any:
 def _write(path: Path, pictures: list[Any], speed: float) -> None:
     image: Any = need("PIL.Image", "plot", "animations")
     images = [_image(picture, image) for picture in pictures]
+    size = (max(one.width for one in images), max(one.height for one in images))
+    images = [on_canvas(one, size) for one in images]  # lines of text are not all as long
     make_room(path, "--gif")
     if path.suffix == ".mp4":
         _film(path, images, speed)
         return
     images[0].save(path, save_all=True, append_images=images[1:], duration=1000 / speed, loop=0)
+
+
+def on_canvas(one: Any, size: tuple[int, int]) -> Any:
+    """An image in the upper left corner of a white one of another size."""
+    if one.size == size:
+        return one
+    made = need("PIL.Image", "plot", "animations").new("RGB", size, "white")
+    made.paste(one, (0, 0))
+    return made
 
 
 def _ffmpeg() -> str:

@@ -4,9 +4,11 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from denizen.app._watch import on_canvas
 from denizen.errors import InputError, need
 
 KEYS = "space: pause, right: one step, up and down: faster and slower, Esc: close"
+INVISIBLE = ("offscreen", "dummy", "evdev")  # drivers that SDL falls back to where there is no display
 SIDE = 640  # pixels of the longer side, about
 
 
@@ -26,6 +28,9 @@ def show(frames: Iterable[tuple[Any, str]], speed: float, title: str) -> None:
     pygame: Any = need("pygame", "window", "show a window")
     try:
         pygame.display.init()
+        driver = pygame.display.get_driver()
+        if driver in INVISIBLE and driver not in _wanted():
+            raise pygame.error(f"there is no display: SDL would draw by its driver {driver!r}, which nobody sees")
         _Window(pygame, speed).play(frames, title)
     except pygame.error as error:
         raise InputError(
@@ -35,14 +40,22 @@ def show(frames: Iterable[tuple[Any, str]], speed: float, title: str) -> None:
         pygame.display.quit()
 
 
+def _wanted() -> list[str]:
+    """Drivers of SDL that the environment asks for by name, as tests do."""
+    return ",".join(os.environ.get(name, "") for name in ("SDL_VIDEODRIVER", "SDL_VIDEO_DRIVER")).split(",")
+
+
 class _Window:
     def __init__(self, pygame: Any, speed: float) -> None:
         self._pygame, self._speed = pygame, speed
         self._paused = self._step = False
 
     def play(self, frames: Iterable[tuple[Any, str]], title: str) -> None:
-        pygame, screen = self._pygame, None
-        for image, caption in frames:
+        pygame, screen, room = self._pygame, None, (0, 0)
+        for picture, caption in frames:
+            # Lines of text are not all as long: the window grows with them, and does not jump.
+            room = (max(room[0], picture.width), max(room[1], picture.height))
+            image = on_canvas(picture, room)
             factor = max(1, SIDE // max(image.size))
             size = (image.width * factor, image.height * factor)
             if screen is None or screen.get_size() != size:

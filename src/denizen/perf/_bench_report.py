@@ -181,7 +181,7 @@ class BenchReport:
             return cls(cases=cases, ratios=[Ratio(**item) for item in data.pop("ratios")], **data)
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, DataError):
                 raise
             raise DataError(f"{path} is no result of denizen bench --json") from error
@@ -189,8 +189,9 @@ class BenchReport:
     def __rich__(self) -> Any:
         from rich import box
         from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
+
+        from denizen._printing import Table
 
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         heads = ("case", "ms", "10-90 %", "fwd", "bwd", "opt", "samples/s", "peak", "launches")

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from denizen._printing import Table
 from denizen._watch._observe import SIMULATED
 from denizen.errors import InputError
 from denizen.perf._doctor_facts import Facts

@@ -1,17 +1,16 @@
 """What the doctor says: as data, as text, as JSON, as a page."""
 
 import dataclasses
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from denizen._printing import Table, plain
 from denizen._watch._findings import Finding
 from denizen._watch._observe import SIMULATED
 from denizen.errors import StorageError
@@ -140,9 +139,7 @@ class DoctorReport:
         return Group(*parts)
 
     def __str__(self) -> str:
-        file = io.StringIO()
-        Console(file=file, width=WIDTH, color_system=None).print(self)
-        return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+        return plain(self, WIDTH)
 
 
 def _write(path: Path | str, text: str) -> None:

@@ -241,7 +241,7 @@ def read_trace(path: str | Path) -> Trace:
         raw = path.read_bytes()
         text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
         content = json.loads(text)
-    except (OSError, EOFError, ValueError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
+    except (OSError, EOFError, ValueError, RecursionError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
         raise DataError(
             f"read_trace(path={str(path)!r}): {error}; expected a Chrome trace of torch.profiler"
         ) from error
@@ -250,9 +250,15 @@ def read_trace(path: str | Path) -> Trace:
         raise DataError(f"read_trace(path={str(path)!r}): has no list traceEvents, as traces of torch.profiler have")
     facts = {k: v for k, v in content.items() if k != "traceEvents"} if isinstance(content, dict) else {}
     try:
-        return trace_of(events, facts, str(path))
-    except (KeyError, TypeError, ValueError) as error:
+        trace = trace_of(events, facts, str(path))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(f"read_trace(path={str(path)!r}): an event is malformed ({error!r})") from error
+    if not trace.threads and not trace.device_work:
+        raise DataError(
+            f"read_trace(path={str(path)!r}): none of its {len(events)} events is an operator, a kernel or a copy; "
+            f"expected a Chrome trace of torch.profiler"
+        )
+    return trace
 
 
 def recorded(profiler: Any) -> Trace:

@@ -28,7 +28,7 @@ from denizen.errors import DataError, StorageError
 from denizen.rl import _processes as processes
 from denizen.run._atomic import TEMPORARY, Lock, is_locked, uninterrupted, write_atomic
 from denizen.run._facts import commit, now, versions
-from denizen.run._files import content, write
+from denizen.run._files import Entries, content, write
 from denizen.run._folder import check_free
 from denizen.run._manifest import Part
 
@@ -267,7 +267,7 @@ def create_together(
 def _row(line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError:  # a line that a kill has cut
+    except (ValueError, RecursionError):  # a line that a kill has cut
         return {}
     return row if isinstance(row, dict) else {}
 
@@ -286,14 +286,16 @@ def read_manifest(path: Path) -> dict[str, Any]:
                 f"train into it anew, as into an empty folder"
             ) from error
         raise DataError(f"{path} is no run folder: {file.name} cannot be read ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{file} is damaged: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
         raise DataError(f"{path} holds no training: format {found!r}, expected {FORMAT!r}")
     if not isinstance(manifest.get("updates"), int):
         raise DataError(f"{file}: updates is {manifest.get('updates')!r}, expected a whole number")
-    return manifest
+    if not isinstance(manifest.get("settings", {}), dict | None):
+        raise DataError(f"{file}: settings is {manifest['settings']!r}, expected a table or null")
+    return Entries(manifest, file)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -1,10 +1,22 @@
 """Files of a run folder that the manifest lists with their checksums."""
 
 from pathlib import Path
+from typing import Any
 
 from denizen.errors import DataError
 from denizen.run._atomic import digest, write_atomic
 from denizen.run._manifest import Part
+
+
+class Entries(dict[str, Any]):
+    """A manifest that was read: an entry that it lacks is told as such."""
+
+    def __init__(self, entries: dict[str, Any], file: Path) -> None:
+        super().__init__(entries)
+        self._file = file
+
+    def __missing__(self, name: str) -> Any:
+        raise DataError(f"{self._file}: entry {name!r} is missing; the file was damaged, or something else wrote it")
 
 
 def write(folder: Path, file: str, first: int, last: int, data: bytes) -> Part:

@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 def plan(run: "Run", kernels: bool) -> Shown:
     """See `Run.plan`."""
     from rich.console import Group
-    from rich.table import Table
+
+    from denizen._printing import Table, as_it_is, bold
 
     facts = Table.grid(padding=(0, 2))
     for name, text in _facts(run).items():
-        facts.add_row(f"[bold]{name}", text)
+        facts.add_row(bold(name), text)
     if not kernels:  # finding them takes a few steps of a copy
-        facts.add_row("[bold]kernels", "run.plan(kernels=True) lists those of a step, in order")
+        facts.add_row(bold("kernels"), "run.plan(kernels=True) lists those of a step, in order")
     fields = Table(title="state", title_justify="left", title_style="bold", header_style="")
     for head in ("field", "kind", "axes", "dtype", "shape of a replicate", "bytes of all"):
         fields.add_column(head, justify="right" if head.startswith("bytes") else "left")
     for row in _fields(run):
         fields.add_row(*row)
-    tables = [facts, fields, *([_kernels(run)] if kernels else [])]
+    tables = [facts, fields, *([as_it_is(_kernels(run))] if kernels else [])]
     return Shown(Group(*tables), _memory(run))
 
 
 def _kernels(run: "Run") -> Any:
-    from rich.table import Table
-
+    from denizen._printing import Table
     from denizen.run._stats import step_kernels
 
     what = "operations of a step" if run.device.type == "cpu" else "kernels of a step"

@@ -10,21 +10,10 @@ def progress_bar(steps: int, show: bool, title: str, worlds: int) -> Iterator[Ca
     if not show or steps == 0:
         yield lambda count: None
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from denizen._printing import progress
 
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"),
-        TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-    )  # fmt: skip
     label = f"{title} × {worlds}" if worlds > 1 else title
-    with Progress(*columns) as bar:
+    with progress() as bar:
         task = bar.add_task(label, total=steps, rate="")
 
         def advance(count: int) -> None:

@@ -1,6 +1,5 @@
 """The summary of a run: what each series came to, over the replicates."""
 
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +26,9 @@ class Shown:
         return self._renderable
 
     def __str__(self) -> str:
-        from rich.console import Console
+        from denizen._printing import plain
 
-        console = Console(file=io.StringIO(), width=110, color_system=None, legacy_windows=False)
-        console.print(self._renderable)
-        return console.file.getvalue().rstrip("\n")  # type: ignore[attr-defined]  # the StringIO of two lines above
+        return plain(self._renderable, 110)
 
     __repr__ = __str__
 
@@ -83,7 +80,8 @@ def summary(results: "Results") -> Shown:
 def _table(title: str, cells: list[list[str]], fold: bool = False) -> Any:
     """A table that breaks at spaces only; with `fold`, names of series give way to the numbers."""
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+
+    from denizen._printing import Table
 
     style: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "header_style": "bold"}
     table = Table(title=title, box=SIMPLE_HEAD, padding=0, **style)

@@ -1,7 +1,6 @@
 """Which batch size: the largest that fits and the smallest of the fastest, each of them tried on the real step."""
 
 import dataclasses
-import io
 import time
 from collections.abc import Callable
 from typing import Any
@@ -67,7 +66,8 @@ class BatchSizes:
 
     def __rich__(self) -> Any:
         from rich.console import Group
-        from rich.table import Table
+
+        from denizen._printing import Table, as_it_is
 
         table = Table()
         for title in ("batch size", "samples/s", "ms/step", "peak", "outcome"):
@@ -82,17 +82,15 @@ class BatchSizes:
             table.add_row(str(trial.batch_size), rate, taken, memory, notes, style="bold" if marks else None)
         room = "" if self.room_bytes is None else f"; room for a step: {size(self.room_bytes)}"
         return Group(
-            f"{self.device}: fastest {self.fastest}, largest {self.largest}{room}",
+            as_it_is(f"{self.device}: fastest {self.fastest}, largest {self.largest}{room}"),
             table,
-            f"the search ended because {self.reason}",
+            as_it_is(f"the search ended because {self.reason}"),
         )
 
     def __str__(self) -> str:
-        from rich.console import Console
+        from denizen._printing import plain
 
-        text = io.StringIO()
-        Console(file=text, width=100, color_system=None).print(self)
-        return text.getvalue().rstrip()
+        return plain(self, 100)
 
 
 def find_batch_size(

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import fnmatch
 import functools
-import io
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
@@ -147,7 +146,8 @@ class MemoryFit:
 
     def __rich__(self) -> Any:
         from rich.console import Group
-        from rich.table import Table
+
+        from denizen._printing import Table, as_it_is
 
         table = Table()
         for title in ("block", "saves", "recompute ms", "checkpointed"):
@@ -158,17 +158,17 @@ class MemoryFit:
         before = "out of memory" if self.peak_before is None else size(self.peak_before)
         took = "-" if self.ms_before is None else f"{self.ms_before:.2f}"
         return Group(
-            f"peak of a step {before} -> {size(self.peak_after)} (budget {size(self.budget_bytes)}), "
-            f"{took} -> {self.ms_after:.2f} ms, gradients {self.gradients}",
+            as_it_is(
+                f"peak of a step {before} -> {size(self.peak_after)} (budget {size(self.budget_bytes)}), "
+                f"{took} -> {self.ms_after:.2f} ms, gradients {self.gradients}"
+            ),
             table,
         )
 
     def __str__(self) -> str:
-        from rich.console import Console
+        from denizen._printing import plain
 
-        text = io.StringIO()
-        Console(file=text, width=100, color_system=None).print(self)
-        return text.getvalue().rstrip()
+        return plain(self, 100)
 
 
 def fit_memory(

@@ -16,7 +16,7 @@ from torch import Tensor
 from denizen.errors import DataError, InputError, StorageError, nearest
 from denizen.run._atomic import Lock, uninterrupted, write_atomic
 from denizen.run._facts import commit, now, versions
-from denizen.run._files import content, write
+from denizen.run._files import Entries, content, write
 from denizen.run._folder import check_free
 from denizen.run._manifest import Part
 from denizen.zoo.dotgat.config import Settings
@@ -164,7 +164,7 @@ class Folder:
             raise DataError(f"run folder {self.path}: its {which} epoch cannot be read: {error}") from error
 
     def _commit(self, changes: Mapping[str, Any]) -> None:
-        manifest = {**self.manifest, **changes, "updated": now()}
+        manifest = Entries({**self.manifest, **changes, "updated": now()}, self.path / MANIFEST)
         write_atomic(self.path / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
         self.manifest = manifest
 
@@ -174,8 +174,8 @@ def _read(path: Path) -> dict[str, Any]:
         manifest = json.loads((path / MANIFEST).read_bytes())
     except OSError as error:
         raise DataError(f"{path} is no run folder: {MANIFEST} cannot be read ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path / MANIFEST} is damaged: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise DataError(f"{path} holds no training of `denizen train dotgat`")
-    return manifest
+    return Entries(manifest, path / MANIFEST)

@@ -1,0 +1,90 @@
+"""What prints: everything that denizen writes to a terminal, and every text of a report, goes through here.
+
+Rich reads `[…]` in a text as markup and `:name:` as an emoji. A folder `runs/[old]`, a line of a user's code and
+`pip install 'denizen[plot]'` would lose a part of themselves. Here texts stay what they are; what has a style is a
+`Text`, or a pair (text, style) that `Console.say` takes.
+"""
+
+import io
+from typing import Any
+
+import rich.console
+import rich.progress
+import rich.status
+import rich.table
+from rich.text import Text
+
+Part = object  # a text, something that is written like one, such as a path, or a pair (text, style)
+
+
+class Console(rich.console.Console):
+    """A console that prints texts as they are."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def say(self, *parts: Part) -> None:
+        """Print a line that is not broken at the end of the screen, so that paths and commands can be copied from it.
+
+        Args:
+            *parts: texts, or pairs (text, style).
+        """
+        self.print(_joined(*parts), soft_wrap=True)
+
+    def result(self, text: object) -> None:
+        """Print what another program reads: as it is, and also where the console is quiet."""
+        print(text, file=self.file)
+
+    def status(self, status: Any, **options: Any) -> rich.status.Status:
+        """Rich's, of a text as it is."""
+        return super().status(as_it_is(status), **options)
+
+
+class Table(rich.table.Table):
+    """A table of texts as they are."""
+
+    def __init__(self, *headers: str, title: Any = None, **options: Any) -> None:
+        super().__init__(title=as_it_is(title), **options)
+        for header in headers:
+            self.add_column(header)
+
+    def add_column(self, header: Any = "", *others: Any, **options: Any) -> None:
+        """Rich's, of texts as they are."""
+        super().add_column(as_it_is(header), *others, **options)
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        """Rich's, of texts as they are."""
+        super().add_row(*map(as_it_is, cells), **options)
+
+
+def as_it_is(text: Any) -> Any:
+    """A text that rich reads no markup in; anything else unchanged."""
+    return Text(text) if isinstance(text, str) else text
+
+
+def bold(text: str) -> Text:
+    """A text in bold letters."""
+    return Text(text, style="bold")
+
+
+def _joined(*parts: Part) -> Text:
+    pairs = (part if isinstance(part, Text | tuple) else str(part) for part in parts)
+    return Text.assemble(*pairs)
+
+
+def plain(renderable: Any, width: int) -> str:
+    """Something of rich's as text without colours, lines at most so wide."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
+    console.print(renderable)
+    shown: str = console.file.getvalue()  # type: ignore[attr-defined]  # of the StringIO
+    return "\n".join(line.rstrip() for line in shown.splitlines()).rstrip("\n")
+
+
+def progress() -> rich.progress.Progress:
+    """A bar with the rate and the time that is left, on rich's own console; its tasks have a field `rate`."""
+    told = rich.progress.TextColumn("{task.description}", markup=False)
+    rate = rich.progress.TextColumn("{task.fields[rate]}", markup=False)
+    return rich.progress.Progress(
+        told, rich.progress.BarColumn(), rich.progress.MofNCompleteColumn(), rich.progress.TextColumn("steps"), rate,
+        rich.progress.TimeElapsedColumn(), rich.progress.TextColumn("left"), rich.progress.TimeRemainingColumn(),
+    )  # fmt: skip

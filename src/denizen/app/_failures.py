@@ -1,0 +1,108 @@
+"""What went wrong, for people: a message of ours, the traceback of their own code, or where to find that of a fault."""
+
+import contextlib
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from denizen.errors import DenizenError
+
+if TYPE_CHECKING:
+    from denizen._printing import Console
+
+
+class TheirsError(Exception):
+    """An error of the user's code, which it is the cause of."""
+
+
+@contextlib.contextmanager
+def their_code() -> Generator[None]:
+    """Around what runs code of the user's: what it prints stays out of the results, what it raises is told as its own.
+
+    Raises:
+        TheirsError: it raised something, or ended the process.
+        DenizenError: it was used wrongly.
+    """
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except DenizenError as error:
+        if not _lines(error):
+            raise
+        raise TheirsError from error
+    except (Exception, SystemExit) as error:
+        raise TheirsError from error
+
+
+def tell(error: BaseException, console: "Console") -> None:
+    """Say on the console what ended a command."""
+    if isinstance(error, TheirsError) and error.__cause__ is not None:
+        return _tell_theirs(error.__cause__, console)
+    if isinstance(error, DenizenError):
+        console.say(("error", "bold red"), " ", _message(error))
+    elif isinstance(error, OSError) and error.strerror:
+        place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        console.say(("error", "bold red"), " ", f"{place}{error.strerror}")
+    else:
+        console.say(("error", "bold red"), " ", _named(error))
+        console.say(f"this should have been a better message: please report it, with the traceback in {_kept(error)}")
+
+
+def _tell_theirs(error: BaseException, console: "Console") -> None:
+    text = "".join(_of_theirs(traceback.TracebackException.from_exception(error)).format())
+    if not _lines(error) and not isinstance(error, SyntaxError):  # it could not even be called
+        console.say(("error", "bold red"), " ", _named(error))
+        console.say(f"your code raised it, or using it did; the traceback is in {_kept(error)}")
+        return
+    if isinstance(error, DenizenError):  # in full, as elsewhere, after the lines that led there
+        lines = "".join(traceback.format_list(_lines(error)))
+        console.say(f"Traceback (most recent call last):\n{lines}".rstrip())
+        console.say(("error", "bold red"), " ", _message(error))
+        return
+    console.say(text.rstrip())
+    if isinstance(error, SystemExit):
+        console.say(("error", "bold red"), " the code ends the process; nothing can be told of it")
+
+
+def _of_theirs(told: traceback.TracebackException) -> traceback.TracebackException:
+    """Without frames of libraries and of denizen, also in the errors that it came from."""
+    told.stack = traceback.StackSummary.from_list(_theirs(told.stack))
+    for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
+        if other is not None:
+            _of_theirs(other)
+    return told
+
+
+def _lines(error: BaseException) -> list[traceback.FrameSummary]:
+    """Their lines that led to an error, or to the one that it tells of."""
+    lines = _theirs(traceback.extract_tb(error.__traceback__))
+    return lines or ([] if error.__cause__ is None else _lines(error.__cause__))
+
+
+def _theirs(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
+    from denizen._watch._places import USER, role
+
+    return [frame for frame in stack if role(frame.filename) == USER]
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".strip().removesuffix(":")
+
+
+def _message(error: BaseException) -> str:
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])
+
+
+def _kept(error: BaseException) -> str:
+    """Where the traceback of a fault of ours was written."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        descriptor, path = tempfile.mkstemp(prefix="denizen-error-", suffix=".txt", text=True)
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError:
+        return f"what follows\n{text}"
+    return os.fspath(path)

@@ -1,0 +1,260 @@
+"""Exit codes of all commands, by one table, and what each says of what went wrong."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from denizen import app
+from denizen.app import _cli, _exit, _failures
+
+CODE = """
+import sys
+import torch
+from torch import nn
+
+def make(device):
+    return lambda: torch.ones(3) + torch.ones(4)
+
+def raises():
+    raise ValueError("no [data] here")
+
+def chained():
+    try:
+        raises()
+    except ValueError as error:
+        raise RuntimeError("cannot load") from error
+
+def quits():
+    sys.exit(0)
+
+def pipe():
+    raise BrokenPipeError("theirs")
+
+def ours():
+    import denizen as dz
+    dz.Graph.from_edges([0], [5, 6])
+
+def needs(first, second):
+    return first
+
+def number():
+    return 3
+
+def fine():
+    return lambda: torch.ones(3) * 2
+
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 2)
+
+class Fails(Net):
+    def forward(self, x):
+        raise KeyError("in forward")
+"""
+
+# Of each command: words that are understood, but cannot be done; and a part of what it says of them.
+WRONG = {
+    "run": (["run", "sir", "--set", "infect_rate=x"], "--set infect_rate=x"),
+    "show": (["show", "nowhere"], "nowhere does not exist"),
+    "resume": (["resume", "nowhere"], "nowhere does not exist"),
+    "models": (["models", "--steps", "3"], "--steps"),
+    "train": (["train", "cartpole", "--set", "gamma=2"], "gamma"),
+    "train dotgat": (["train", "dotgat", "--agents", "0"], "agents"),
+    "evaluate": (["evaluate", "nowhere"], "nowhere holds no training"),
+    "watch": (["watch", "nowhere"], "nowhere holds no training"),
+    "compare": (["compare", "nowhere", "elsewhere"], "nowhere holds no training"),
+    "experiment": (["experiment", "goodhart", "--modes", "prox"], "did you mean 'proxy'"),
+    "profile": (["profile", "nowhere.py:make"], "there is no file nowhere.py"),
+    "doctor": (["doctor", "nowhere.py:make"], "there is no file nowhere.py"),
+    "bench": (["bench", "nowhere.py:make"], "there is no file nowhere.py"),
+    "equivalent": (["equivalent", "nowhere.py:A", "nowhere.py:B", "--shape", "2,4"], "there is no file nowhere.py"),
+}
+# Commands that run code of the user's, with a target in place of each %s.
+THEIRS = {
+    "profile": ["profile", "%s", "--cpu"],
+    "doctor": ["doctor", "%s", "--device", "cpu"],
+    "bench": ["bench", "%s", "--device", "cpu", "--rounds", "5"],
+    "bench --versus": ["bench", "code.py:fine", "--versus", "%s", "--device", "cpu", "--rounds", "5"],
+    "equivalent": ["equivalent", "%s", "code.py:Net", "--shape", "2,4"],
+    "equivalent, second": ["equivalent", "code.py:Net", "%s", "--shape", "2,4"],
+}
+
+
+@pytest.fixture
+def denizen(denizen, monkeypatch):
+    Path("code.py").write_text(CODE)
+    Path("broken.py").write_text("def make(:\n")
+    Path("needy.py").write_text("import nowhere_to_be_found\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield denizen
+    for name in ("code", "broken", "needy"):
+        sys.modules.pop(name, None)
+
+
+def test_the_table_has_all_commands():
+    assert set(WRONG) == {"run", "show", "resume", "models", *_cli.FURTHER}
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_what_cannot_be_done_is_code_2_and_a_message(denizen, command):
+    words, message = WRONG[command]
+    code, out, err = denizen(*words)
+    assert (code, out) == (_exit.WRONG, "")
+    assert message in " ".join(err.split())
+    assert "Traceback" not in err
+    assert "denizen-error" not in err
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_an_interrupt_is_code_130(denizen, monkeypatch, command):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_cli, "run", interrupted)
+    words = {"profile": ["profile", "a:b"], "doctor": ["doctor", "a:b"]}.get(command, WRONG[command][0])
+    words = ["models"] if command == "models" else words
+    code, out, err = denizen(*words)
+    assert (code, out, err) == (_exit.STOPPED, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_a_fault_of_ours_is_code_2_and_its_traceback_in_a_file(denizen, monkeypatch, command, tmp_path):
+    def fails(*_):
+        raise RuntimeError("what nobody [bold]thought[/] of")
+
+    monkeypatch.setattr(_cli, "run", fails)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    words = ["models"] if command == "models" else WRONG[command][0]
+    code, out, err = denizen(*words)
+    assert (code, out) == (_exit.WRONG, "")
+    assert err.startswith("error RuntimeError: what nobody [bold]thought[/] of\n")
+    assert "Traceback" not in err
+    (kept,) = tmp_path.glob("denizen-error-*.txt")
+    assert str(kept) in err
+    assert "Traceback" in kept.read_text()
+
+
+@pytest.mark.parametrize("command", THEIRS)
+@pytest.mark.parametrize(
+    ("target", "line", "last"),
+    [
+        ("code.py:raises", "in raises", "ValueError: no [data] here"),
+        ("code.py:chained", "in chained", "RuntimeError: cannot load"),
+        ("code.py:quits", "in quits", "error the code ends the process; nothing can be told of it"),
+        ("code.py:pipe", "in pipe", "BrokenPipeError: theirs"),
+        ("code.py:ours", "in ours", "error edges: source, target and weight must have one length, got [1, 2]"),
+        ("needy.py:make", "needy.py", "ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
+        ("broken.py:make", "broken.py", "SyntaxError: invalid syntax"),
+    ],
+)
+def test_an_error_of_their_code_is_code_2_and_their_lines_of_its_traceback(denizen, command, target, line, last):
+    code, out, err = denizen(*(word if word != "%s" else target for word in THEIRS[command]))
+    assert (code, out) == (_exit.WRONG, "")
+    assert line in err
+    assert err.strip().splitlines()[-1] == last
+    files = re.findall(r'File "([^"]+)"', err)
+    assert files
+    assert all(Path(file).parent == Path.cwd() for file in files), err
+
+
+@pytest.mark.parametrize("words", [THEIRS[name] for name in ("profile", "doctor", "bench")])
+def test_an_error_of_their_step_is_told_as_theirs(denizen, words):
+    code, out, err = denizen(*(word if word != "%s" else "code.py:make" for word in words))
+    assert (code, out) == (_exit.WRONG, "")
+    assert "torch.ones(3) + torch.ones(4)" in err
+    assert err.strip().splitlines()[-1].startswith("RuntimeError: The size of tensor a")
+    assert app.__file__.rpartition("/app/")[0] not in err
+
+
+def test_an_error_within_a_model_is_told_with_its_line(denizen):
+    code, _, err = denizen("equivalent", "code.py:Net", "code.py:Fails", "--shape", "2,4")
+    assert code == _exit.WRONG
+    assert 'raise KeyError("in forward")' in err
+    assert "error b raised KeyError in evaluate" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["bench", "code.py:needs"], "error TypeError: needs() missing 2 required positional arguments"),
+        (["profile", "code.py:needs", "--cpu"], "error TypeError: needs() missing 2 required positional arguments"),
+        (["bench", "code.py:number"], "number() returned int"),
+        (["bench", "code.py:fine", "--rounds", "3"], "--rounds 3: expected a whole number, at least 5"),
+        (["bench", "--stmt", "1 / 0"], "ZeroDivisionError"),
+        (["bench", ""], "takes a TARGET"),
+        (["profile", ""], "names nothing; expected FILE.py:NAME"),
+        (["profile", "."], "names nothing; expected FILE.py:NAME"),
+        (["doctor", "..:x"], "names nothing; expected FILE.py:NAME"),
+        (["equivalent", "code.py:Net", "code.py:Net", "--shape", "-2,4"], "--shape -2,4: expected numbers"),
+    ],
+)
+def test_nothing_that_failed_is_code_0_or_1(denizen, words, message, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code, _, err = denizen(*words)
+    assert code == _exit.WRONG
+    assert message in err
+
+
+def test_a_bench_that_measured_nothing_is_not_done(denizen, monkeypatch):
+    from denizen.perf import _bench
+
+    def full(trial, *_):
+        trial.failure = "out of memory"
+
+    monkeypatch.setattr(_bench._Trial, "count", full)
+    code, out, _ = denizen(*THEIRS["bench"][:1], "code.py:fine", *THEIRS["bench"][2:])
+    assert code == _exit.WRONG
+    assert "out of memory" in out
+
+
+def test_errors_of_the_system_name_the_file(capsys):
+    from denizen._printing import Console
+
+    _failures.tell(PermissionError(13, "Permission denied", "/a/[b]"), Console(stderr=True))
+    assert capsys.readouterr().err == "error /a/[b]: Permission denied\n"
+
+
+def test_the_guide_has_the_same_table():
+    guide = (Path(__file__).parents[2] / "docs/guides/command-line.md").read_text()
+    table = guide.partition("## Exit codes")[2]
+    told = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+    assert told == {value for name, value in vars(_exit).items() if name.isupper()}
+
+
+STAND_IN = """
+import os, signal, time
+os.kill(os.getpid(), signal.{name})
+time.sleep(20)
+raise ImportError("the interrupt was lost")
+"""
+STARTS = {
+    "-m denizen": "import runpy; runpy.run_module('denizen', run_name='__main__', alter_sys=True)",
+    "the command": "from denizen.app import main; main()",
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize(("module", "name"), [("torch", "SIGINT"), ("tyro", "SIGINT"), ("torch", "SIGTERM")])
+def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path, start, module, name):
+    (tmp_path / f"{module}.py").write_text(STAND_IN.format(name=name))
+    heard = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); sys.argv[1:] = ['models']\n"
+    paths = os.pathsep.join([str(tmp_path), str(Path(app.__file__).parents[2])])
+    process = subprocess.run(
+        [sys.executable, "-c", heard + STARTS[start]], capture_output=True, text=True, timeout=30, check=False,
+        env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "interrupted\n")
+
+
+def test_an_interrupt_that_is_ignored_stays_ignored(denizen):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as `nohup … &` leaves it
+    try:
+        assert denizen("models")[0] == 0
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
