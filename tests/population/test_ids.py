@@ -210,11 +210,34 @@ FAULTS = {
         {"people.csv": '"","age"\n"1",20\n"2",30\n', "networks/a.csv": "1,1\n"},
         r"saved row index is not 0, 1, 2.* pass ids='' to load",
     ),
+    "numbers of polars": (
+        {"people.csv": "index,age\n1,20\n0,30\n", "networks/a.csv": "1,1\n"},
+        r"saved row index is not 0, 1, 2.* pass ids='index' to load",
+    ),
+    "rows of nobody known": (
+        {"people.csv": PEOPLE, "height.csv": ",height\n2,0\n0,1\n1,1\n"},
+        r"height\.csv: its saved row index is not 0, 1, 2",
+    ),
     "contacts among attributes": (
         {"people.csv": "age\n1\n2\n", "edges.csv": "source,target\n0,1\n1,0\n"},
         r"edges\.csv holds contacts .* move it into the folder networks",
     ),
 }  # fmt: skip
+
+
+def test_ends_that_are_missing_or_spelled_otherwise_in_parquet(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars", reason="polars writes the tables of this test")
+    place = write(tmp_path, {"people.csv": "id,age\n007,3\n012,1\n", "networks/a.csv": ""})
+    (place / "networks" / "a.csv").unlink()
+    polars.DataFrame({"source": [7], "target": [12]}).write_parquet(place / "networks" / "a.parquet")
+    population = load(place)
+    assert [end.tolist() for end in population.networks["a"]] == [[0], [1]]
+    assert any("matched by value where they are spelled otherwise" in line for line in population.report)
+    polars.DataFrame({"source": ["007", None], "target": ["012", "007"]}).write_parquet(place / "networks/a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet, row 1: source=nothing: every edge has two ends"):
+        load(place)
+    polars.DataFrame({"target_id": ["007"], "source_id": ["012"]}).write_parquet(place / "networks/a.parquet")
+    assert [end.tolist() for end in load(place).networks["a"]] == [[1], [0]]
 
 
 def write(root: Path, files: dict[str, str]) -> Path:

@@ -226,6 +226,12 @@ def test_a_file_of_one_column_keeps_its_header(tmp_path, missing, hide):
     assert list(one(tmp_path, "stages\n0\n1\n", "disease_stages.csv").columns) == ["disease_stages"]
 
 
+def test_a_value_is_no_header(tmp_path):
+    assert one(tmp_path, "baker\ncook\nbaker\n", "job.csv").labels == {"job": ["baker", "cook"]}
+    assert one(tmp_path, "job\ncook\nbaker\n", "job.csv").size == 2
+    assert list(one(tmp_path, '"a;b;c",d\n1,2\n').columns) == ["a;b;c", "d"]  # separators within quotes are none
+
+
 @pytest.mark.parametrize("missing", [(), ("polars",)], ids=["polars", "no polars"])
 def test_separators_and_decimal_commas(tmp_path, missing, hide):
     hide(*missing)
@@ -253,6 +259,7 @@ def test_separators_and_decimal_commas(tmp_path, missing, hide):
         ('age,height\n1,"1,5"\n2,"2,5"\n', r"line 2: column 'height' holds '1,5'; write numbers with a decimal"),
         ("age;income\n1;1,250\n2;2,500\n", r"line 2: column 'income' holds '1,250'"),
         ("age;income\n1;1.250,5\n2;2.500,5\n", r"line 2: column 'income' holds '1\.250,5'"),
+        ("a;b\n1,5;1.25\n2,5;2.5\n", "'a' is written with decimal commas and column 'b' with points"),
         ("age\n1,5\n2,5\n", "line 2: 2 columns; expected 1"),
         ('"age","height"\n"1",20,1\n"2",30,2\n', "line 2: 3 columns; expected 2"),  # R's row names
         ("age,height\n1,2\n1,2,3\n", "line 3: 3 columns; expected 2"),

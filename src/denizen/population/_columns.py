@@ -14,7 +14,9 @@ from denizen.errors import DataError, nearest
 
 STAGES = "disease_stages"
 INDEX = ("", "__index_level_0__", "unnamed: 0")
-"""Names, in lower case, that pandas gives to a saved row index."""
+"""Names, in lower case, that a saved row index has: no attributes."""
+COUNTER = "index"
+"""The name that pandas and polars give to a row index which they make a column: an attribute, as others may mean it."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,6 @@
 """Reading networks: edge lists in CSV, Parquet or npz, ids checked against the population's size."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 
 from denizen.errors import DataError
 from denizen.population._checks import edge_facts
-from denizen.population._columns import INDEX, Raw, strings
+from denizen.population._columns import INDEX, Raw, categorical, strings
 from denizen.population._ids import Ids
 from denizen.population._tables import read_parquet
 from denizen.space._csv import columns, is_missing, is_number, open_text, texts
@@ -116,8 +117,8 @@ def _text(
         raise DataError(f"{origin} is empty; expected source,target a line")
     if names:
         cells, line = texts(text, header, picked[:2])
-        sides = [strings(column) for column in cells]
-        weight = columns(text, header, picked[2:])[0][0] if len(picked) == 3 and cells[0] else None
+        sides = [categorical(*column) for column in cells]
+        weight = columns(text, header, picked[2:])[0][0] if len(picked) == 3 and sides[0].values.size else None
     else:
         found, line = columns(text, header, picked)
         sides, weight = [Raw(side) for side in found[:2]], found[2] if len(found) == 3 else None
@@ -128,18 +129,18 @@ def _text(
 
 def _by_name(names: list[str], origin: str, report: list[str]) -> list[int]:
     """Places of source, target and weight: by their names where these are known, else as they stand."""
-    lowered = [name.strip().lower() for name in names]
+    lowered = [re.sub(r"[\s_.\-]|id$", "", name.strip().lower()) for name in names]
     found = [
         next((k for k, name in enumerate(lowered) if name in known), None) for known in (_SOURCES, _TARGETS, _WEIGHTS)
     ]
     if found[0] is not None and found[1] is not None:
         picked = [k for k in found if k is not None]
-        rest = [name for k, name in enumerate(names) if k not in picked and lowered[k] not in INDEX]
+        rest = [name for k, name in enumerate(names) if k not in picked and name.strip().lower() not in INDEX]
         if rest:
             hint = "" if len(picked) == 3 else "; a column of weights is called 'weight'"
             report.append(f"{origin}: columns left out: {', '.join(map(repr, rest))}{hint}.")
         return picked
-    picked = [k for k, name in enumerate(lowered) if name not in INDEX]
+    picked = [k for k, name in enumerate(names) if name.strip().lower() not in INDEX]
     if len(picked) not in (2, 3) or found[0] is not None or found[1] is not None:
         raise DataError(f"{origin} has columns {', '.join(names)[:200]}; expected source, target and perhaps weight")
     chosen = ", ".join(names[k] for k in picked)

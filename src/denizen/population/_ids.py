@@ -1,5 +1,6 @@
 """Which column of a file names the agents, and from a name to the agent's row."""
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -94,9 +95,14 @@ class Ids:
                 return self._known(where, side, values, self._by_value(values))
             distinct, codes = np.unique(values, return_inverse=True)
             raw = replace(raw, values=codes, labels=tuple(map(str, distinct.tolist())))
-        labels = np.array([*(raw.labels or ()), ""], dtype=object)
+        missing = np.flatnonzero(raw.values < 0)
+        labels = np.array([*(raw.labels or ()), "nothing"], dtype=object)
+        if missing.size:
+            raise where.error(
+                side, missing, labels[raw.values], "every edge has two ends; complete or remove these rows"
+            )
         found = self._by_label(labels[:-1].tolist(), report)
-        return self._known(where, side, labels[raw.values], np.append(found, -1)[raw.values])
+        return self._known(where, side, labels[raw.values], found[raw.values])
 
     def _by_value(self, values: np.ndarray) -> np.ndarray:
         if not len(self):
@@ -120,13 +126,16 @@ class Ids:
         found = np.array([self._exact.get(label, -1) for label in labels], dtype=np.int64)
         if (found >= 0).all():
             return found
-        folded = {_folded(label): row for label, row in self._exact.items()}
-        if len(folded) < len(self._exact):  # such as 007 beside 7
+        if len(self._loose) < len(self._exact):  # such as 007 beside 7
             return found
-        loose = np.array([folded.get(_folded(label), -1) for label in labels], dtype=np.int64)
+        loose = np.array([self._loose.get(_folded(label), -1) for label in labels], dtype=np.int64)
         if (loose >= 0).all():
             report.append(f"{self}: ids are matched by value where they are spelled otherwise, such as 007 and 7.")
         return loose
+
+    @functools.cached_property
+    def _loose(self) -> dict[str, int]:
+        return {_folded(label): row for label, row in self._exact.items()}
 
     def _known(self, where: Columns, side: str, values: np.ndarray, rows: np.ndarray) -> np.ndarray:
         wrong = np.flatnonzero(rows < 0)

@@ -19,7 +19,7 @@ import numpy as np
 
 from denizen.errors import DataError, InputError, nearest
 from denizen.population import _frames, _pickle
-from denizen.population._columns import INDEX, STAGES, Raw
+from denizen.population._columns import COUNTER, INDEX, STAGES, Raw
 from denizen.population._edges import SUFFIXES, read_network
 from denizen.population._found import Found, Wanted, keep
 from denizen.population._ids import Ids, named
@@ -292,6 +292,9 @@ def _saved_index(found: Found, columns: dict[str, Raw], wanted: Wanted, origin: 
         found.report.append(f"{origin}: a column without a name {what} was skipped.")
         if not empty:
             found.indexes[origin] = name, raw
+    raw = columns.get(COUNTER)
+    if raw is not None and raw.values.dtype.kind in "iu" and np.unique(raw.values).size == raw.values.size:
+        found.indexes.setdefault(origin, (COUNTER, raw))
 
 
 def _target(found: Found, path: Path) -> None:

@@ -21,6 +21,8 @@ def agents(found: Found, wanted: Wanted, known: dict[str, list[str]], edges: boo
     lead = found.keyed.get(found.lead, found.keyed[min(found.keyed)])
     moved = [origin for origin, ids in found.keyed.items() if ids is not lead and _align(found, lead, ids)]
     loose = [origin for origin in found.origins.values() if origin not in found.keyed]
+    if wanted.ids:
+        _refuse_index(found, bool(loose))
     if moved and loose and not found.all_rows:
         raise DataError(
             f"{moved[0]} and {lead.origin} list the agents in different orders, and {loose[0]} has no ids, so its rows "
@@ -57,6 +59,8 @@ def _align(found: Found, lead: Ids, ids: Ids) -> bool:
 def _refuse_index(found: Found, edges: bool) -> None:
     """Refuse a saved row index that is not 0, 1, 2, …, where it matters whether it names the agents."""
     for origin, (name, raw) in found.indexes.items():
+        if origin in found.keyed:
+            continue
         counted = raw.labels is None and (raw.values == np.arange(len(raw.values))).all()
         if not counted and (edges or len(set(found.origins.values())) > 1):
             raise DataError(

@@ -166,9 +166,17 @@ def read_csv(path: Path, origin: str, wanted: Named = every, exact: Named = noth
     names, text, said = _header(data, origin, path.stem)
     chosen = [k for k, name in enumerate(names) if wanted(name)]
     found = _columns(text, chosen, {names[k] for k in chosen if exact(names[k])})
+    commas = []
     for name, raw in found.items():
         found[name], more = _decimals(name, raw, text)
+        commas += [name] if more else []
         said += more
+    points = [name for name, raw in found.items() if raw.values.dtype.kind == "f" and name not in commas]
+    if commas and points:
+        raise DataError(
+            f"{origin}: column {commas[0]!r} is written with decimal commas and column {points[0]!r} with points; use "
+            "one of them"
+        )
     if len(names) == 1:
         _only_numbers(found, text)
     return Table(found, [name for k, name in enumerate(names) if k not in chosen], said)
@@ -186,7 +194,8 @@ def _header(data: bytes, origin: str, stem: str) -> tuple[list[str], _Text, list
     end = data.find(b"\n") % (len(data) + 1)
     other = data.find(b"\n", end + 1) % (len(data) + 1)
     one, two = (line.decode("utf-8", "replace") for line in (data[:end], data[end + 1 : other]))
-    separator = max(",;\t", key=lambda mark: (one.count(mark), two.count(mark)))
+    bare = [re.sub(r'"[^"]*"', "", line) for line in (one, two)]
+    separator = max(",;\t", key=lambda mark: [line.count(mark) for line in bare])
     with reading(origin, "CSV"):
         first, second = (next(csv.reader([line], delimiter=separator), []) for line in (one, two))
     first = [cell.strip() for cell in first]
@@ -199,6 +208,8 @@ def _header(data: bytes, origin: str, stem: str) -> tuple[list[str], _Text, list
     said = [f"{origin}: its columns are separated by {_MARKS[separator]}."] if separator != "," else []
     if len(first) == 1:
         header, more = _one_column(first[0], two.strip().strip('"'), origin)
+        if header and first[0] != stem and f"\n{one}\n".encode() in data + b"\n":  # a name does not occur among values
+            header, more = False, []
         names = [first[0] if header and first[0] and stem != STAGES else stem]
         if more and names[0] == first[0] != stem:
             more = [f"{origin}: its only column is named {names[0]!r}, after the header line."]
