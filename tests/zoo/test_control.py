@@ -26,16 +26,19 @@ def test_without_measures_the_city_is_the_covid_model():
 
 
 def test_costs_add_up_and_measures_work():
-    env = control(size=1000)
-    told = {action: lived(env, action) for action in (0, 1, 4, 5)}
-    sums = {action: sum(step.flows["infections"].mean() for step in steps) for action, steps in told.items()}
-    assert sums[0] > sums[4] > sums[5]
+    env, costs = control(size=1000), {0: 0.0, 1: 0.3, 4: 1.0, 5: 1.3}
+    worlds = dz.rl.Worlds(env, 16, worlds=[0, 1, 2, 3] * 4, device="cpu", max_resets=16)  # the same four, four times
+    worlds.reset()
+    actions = torch.tensor(list(costs)).repeat_interleave(4)
+    steps = [worlds.step(actions) for _ in range(env.weeks)]
+    worlds.check()
+    sums = sum(step.flows["infections"] for step in steps).unflatten(0, (4, 4)).mean(1).tolist()
+    assert sums[0] > sums[2] > sums[3]
     assert sums[0] > sums[1]
-    for action, cost in ((0, 0.0), (1, 0.3), (4, 1.0), (5, 1.3)):
-        step = told[action][0]
-        assert torch.allclose(step.reward, -(step.flows["infections"] + cost))
-    assert told[5][-1].truncated.all()
-    assert told[5][8].look.observation[:, 2].tolist() == pytest.approx([0.54] * 4)
+    cost = torch.tensor(list(costs.values())).repeat_interleave(4)
+    assert torch.allclose(steps[0].reward, -(steps[0].flows["infections"] + cost))
+    assert steps[-1].truncated.all()
+    assert steps[8].look.observation[12:, 2].tolist() == pytest.approx([0.54] * 4)
 
 
 def test_wrong_options_are_named():
