@@ -15,16 +15,18 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check $(if $(C
 # What an installation depends on.
 SET_UP_BY := pyproject.toml constraints.txt src/denizen/_version.py
 
-# Two workers, a file (and so a document's snippets, which share names) to one worker.
-PYTEST_ARGS ?= -n 2 --dist loadfile
+# Two workers, each with half of the tests in order; who is done first takes over from the other.
+WORKERS := -n 2 --dist worksteal
+PYTEST_ARGS ?= $(WORKERS)
 DEMO_ARGS ?=
 
-.PHONY: help demo test check format docs dist clean
+.PHONY: help demo test test-all check format docs dist clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    set up and run the COVID model (DEMO_ARGS=... go to 'denizen run covid')"
 	@echo "make test    set up and run the tests (PYTEST_ARGS='-m slow' or a path narrow them)"
+	@echo "make test-all  the slow ones as well, as CI does"
 	@echo "make check   linter, formatter, types, layers, spelling, changelog, documentation"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make docs    build the documentation into site/, strictly"
@@ -36,6 +38,9 @@ demo: $(VENV)/.stamp-demo
 
 test: $(VENV)/.stamp-dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-all: $(VENV)/.stamp-dev
+	$(BIN)/python -m pytest $(WORKERS) -m "not cuda and not long"
 
 # Cheapest first; the first that fails ends the run.
 check: $(VENV)/.stamp-dev

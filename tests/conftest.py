@@ -110,7 +110,8 @@ def find_data_root() -> tuple[Path | None, str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what this machine cannot run, and say why; `-m cuda` leaves slow tests to `-m "cuda and slow"`."""
     root, reason = find_data_root()
-    only_quick = "cuda" in config.option.markexpr and "slow" not in config.option.markexpr
+    wanted = config.option.markexpr
+    only_quick = re.search(r"(?<!not )\bcuda\b", wanted) and "slow" not in wanted  # "not cuda" asks for none of them
     for item in items:
         if only_quick and item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason='slow: run with -m "cuda and slow"'))

@@ -13,6 +13,7 @@ import pytest
 from denizen import ops
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_every_kernel_compiles() -> None:
     command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("compile_kernels.py"))]

@@ -8,7 +8,7 @@ import pytest
 
 MEASURE = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/grpo_learning.py"), run_name="measure")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 
 
 def test_cartpole_is_balanced():
