@@ -78,6 +78,90 @@ def test_masked_losses(sizes, on_device, seed):
     assert_equal(small, large)
 
 
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6)), min_size=1, max_size=5), st.integers(0, 2**31))
+def test_tokens_of_uneven_micro_batches_count_as_in_one_large_batch(sizes, seed):
+    """Rows of different numbers of tokens, some ignored: the step of the mean over all that count."""
+    start, draws = net(), torch.Generator().manual_seed(seed)
+    small, optimizer, _ = clone(start)
+    large, reference, _ = clone(start)
+    window = []
+    for rows, tokens in sizes:
+        y = torch.randint(3, (rows, tokens), generator=draws)
+        y[torch.rand(rows, tokens, generator=draws) < 0.3] = -100
+        window.append((torch.randn(rows, tokens, 5, generator=draws).double(), y))
+    window[0][1][0, 0] = 0
+
+    def loss_sum(batch):
+        return F.cross_entropy(small(batch[0]).flatten(0, 1), batch[1].flatten(), reduction="sum")
+
+    loss = tools.Accumulate(small, optimizer)(window, loss_sum, count=lambda batch: (batch[1] != -100).sum())
+    x, y = torch.cat([x.flatten(0, 1) for x, _ in window]), torch.cat([y.flatten() for _, y in window])
+    expected = F.cross_entropy(large(x), y)
+    expected.backward()
+    reference.step()
+    torch.testing.assert_close(loss, expected.detach())
+    assert_equal(small, large)
+
+
+WEIGHT = torch.tensor([0.2, 0.3, 0.5]).double()
+TOKENS = {
+    "sum": lambda z, y: F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="sum"),
+    "scaled by a mask": lambda z, y: (
+        F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none").view_as(y) * (y > 0)
+    ).sum(),
+    "picked": lambda z, y: F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none")[y.flatten() > 0].sum(),
+    "images": lambda z, y: F.cross_entropy(z.transpose(1, 2), y, reduction="sum"),
+    "smoothed": lambda z, y: F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="sum", label_smoothing=0.1),
+    "with a penalty": lambda z, y: F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="sum") + z.square().sum(),
+    "by hand": lambda z, y: -z.log_softmax(-1).gather(-1, y[..., None]).sum(),
+    "weighted": lambda z, y: F.cross_entropy(z[:, 0], y[:, 0], reduction="sum", weight=WEIGHT),
+}
+SAMPLES = {
+    "one each": lambda z, y: F.cross_entropy(z[:, 0], y[:, 0], reduction="sum"),
+    "means of each": lambda z, y: (
+        F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none").view_as(y).mean(1).sum()
+    ),
+    "mean of all": lambda z, y: F.cross_entropy(z.flatten(0, 1), y.flatten()) * len(z),
+    "divided": lambda z, y: F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="sum") / y.shape[1],
+    "numbers": lambda z, y: z.square().sum(),
+}
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_a_sum_over_tokens_is_not_divided_by_samples(name):
+    model, batch = net(), (torch.randn(4, 10, 5).double(), torch.randint(3, (4, 10)))
+    before = copy.deepcopy(model.state_dict())
+    accumulate = tools.Accumulate(model, torch.optim.SGD(model.parameters(), 0.1))
+    with pytest.raises(InputError, match=r"terms of cross-entropy.*in a micro-batch of 4 samples.*count=lambda"):
+        accumulate([batch], lambda b: TOKENS[name](model(b[0]), b[1]))
+    assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
+    accumulate([batch], lambda b: TOKENS[name](model(b[0]), b[1]), count=lambda b: b[1].numel())
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sum_over_samples_needs_no_count(name):
+    model, batch = net(), (torch.randn(4, 10, 5).double(), torch.randint(3, (4, 10)))
+    tools.Accumulate(model, torch.optim.SGD(model.parameters(), 0.1))(
+        [batch], lambda b: SAMPLES[name](model(b[0]), b[1])
+    )
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_overflow_leaves_optimizer_and_scheduler_out(fused):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1, fused=fused)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    amp = tools.Amp("cpu", torch.float16)
+    accumulate = tools.Accumulate(model, optimizer, scheduler=scheduler, amp=amp, max_norm=1.0)
+    for step, scale in enumerate((1e30, 1.0, 1.0)):  # the first overflows
+        before = model.weight.clone()
+        accumulate([torch.ones(2, 2)] * 2, lambda b, scale=scale: model(b).float().sum() * scale)
+        assert torch.equal(model.weight, before) == (step == 0)
+        assert scheduler.last_epoch == step
+    assert optimizer.state[model.weight]["step"] == 2
+
+
 @pytest.mark.filterwarnings("ignore:batch norm:UserWarning")
 @settings(max_examples=20)
 @given(st.lists(st.integers(2, 6), min_size=1, max_size=4))

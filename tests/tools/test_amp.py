@@ -62,6 +62,36 @@ def test_an_overflow_is_left_out():
     assert amp.scaler.get_scale() == 32768.0
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_overflow_leaves_the_scheduler_out_too(fused):
+    amp, model = tools.Amp("cpu", torch.float16), net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1, fused=fused)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    taken = 0
+    for scale in (float("inf"), 1.0, float("nan"), 1.0, 1.0):
+        before = model[0].weight.clone()
+        amp.backward(model(torch.ones(4, 8)).square().mean() * scale)
+        amp.step(optimizer, max_norm=1.0, schedulers=[scheduler])
+        optimizer.zero_grad()
+        taken += not model[0].weight.equal(before)
+        assert scheduler.last_epoch == taken
+        assert scheduler.get_last_lr() == [0.1 * 0.5**taken]
+    assert taken == 3
+
+
+def test_each_scheduler_follows_its_own_optimizer():
+    amp, model = tools.Amp("cpu", torch.float16), net()
+    optimizers = [torch.optim.SGD(model[k].parameters(), lr=0.1) for k in (0, 2)]
+    schedulers = [torch.optim.lr_scheduler.StepLR(one, 1) for one in optimizers]
+    amp.backward(model(torch.ones(4, 8)).square().mean())
+    model[0].weight.grad[0, 0] = float("inf")
+    amp.step(*optimizers, schedulers=schedulers)
+    assert [one.last_epoch for one in schedulers] == [0, 1]
+    plain = torch.optim.lr_scheduler.StepLR(optimizers[0], 1)
+    tools.Amp("cpu", torch.float32).step(*optimizers, schedulers=[plain])
+    assert plain.last_epoch == 1
+
+
 def test_two_optimizers_share_a_step():
     amp, model = tools.Amp("cpu", torch.float16), net()
     first, second = (torch.optim.SGD(model[k].parameters(), lr=0.1) for k in (0, 2))

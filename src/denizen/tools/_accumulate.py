@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -63,6 +64,15 @@ def length(batch: Any) -> int:
     raise InputError(f"a batch of type {type(batch).__name__} has no tensor to count samples by: pass count=")
 
 
+_MEAN = 1  # at::Reduction
+_SUMS = (
+    "SumBackward", "AddBackward", "SubBackward", "NegBackward", "MulBackward1", "ViewBackward", "UnsafeViewBackward",
+    "ReshapeAliasBackward", "WhereBackward", "MaskedFillBackward", "MaskedSelectBackward", "IndexBackward",
+    "SelectBackward", "SliceBackward", "SqueezeBackward", "UnsqueezeBackward", "ToCopyBackward", "CloneBackward",
+    "TransposeBackward", "TBackward", "PermuteBackward",
+)  # fmt: skip
+
+
 class Accumulate:
     """Makes one step of a window of micro-batches, equal to the step of one batch of all their samples.
 
@@ -74,6 +84,8 @@ class Accumulate:
 
     The loss function returns a **sum**; the sums are divided by the number of terms in the whole window, which is right
     also where micro-batches differ in length, losses are masked or the last window is short (a mean of means is not).
+    What a term is, `count` says: samples, unless it is given. A cross-entropy that adds up something else, tokens or
+    pixels, is refused without it.
     Gradients are cleared, unscaled and clipped, the optimizer and the scheduler stepped, once for each window. Under
     `DistributedDataParallel` gradients are exchanged at the last micro-batch alone, and the number of terms is that of
     all processes.
@@ -95,7 +107,7 @@ class Accumulate:
         """Args:
         model: the outermost module, for example the `DistributedDataParallel` one.
         optimizer: stepped once for each window.
-        scheduler: stepped after it; None for none.
+        scheduler: stepped after it, except where float16 overflowed and left its step out; None for none.
         amp: precision; the loss function then runs under its autocast. None for none.
         max_norm: clip the norm of all gradients of the window to this.
         """
@@ -115,14 +127,16 @@ class Accumulate:
         Args:
             window: micro-batches, in any form that `loss_sum` takes.
             loss_sum: sum, not mean, of the losses of a micro-batch, 0-d.
-            count: number of terms in that sum: samples, or for a masked loss ``lambda batch: batch["mask"].sum()``. A
-                tensor stays on its device. A window without terms makes a step with gradients of zero.
+            count: number of terms in a micro-batch, over which the loss is a mean: samples, for tokens
+                ``lambda batch: batch[1].numel()``, for a masked loss ``lambda batch: batch["mask"].sum()``. A tensor
+                stays on its device. A window without terms makes a step with gradients of zero.
 
         Returns:
             Mean loss of the window (in this process), 0-d, detached, on the device; reading it waits.
 
         Raises:
-            InputError: an empty window, a loss that is not 0-d, or a count that is no number.
+            InputError: an empty window, a loss that is not 0-d, a count that is no number, or none where terms are not
+                samples.
         """
         if not isinstance(window, Sequence) or isinstance(window, (str, Mapping)) or not window:
             raise InputError(
@@ -143,12 +157,13 @@ class Accumulate:
                 if not isinstance(loss, Tensor) or loss.ndim:
                     what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"{loss!r}"
                     raise InputError(f'loss_sum returned {what}: expected a 0-d sum, for example with reduction="sum"')
+                if count is length:
+                    _check_terms(loss, counts[number])
                 self.amp.backward(loss * exchanging / divisor)
             total = total + loss.detach()
             del loss  # its graph, before the next one is built
-        self.amp.step(self.optimizer, max_norm=self.max_norm)
-        if self.scheduler is not None:
-            self.scheduler.step()
+        schedulers = [] if self.scheduler is None else [self.scheduler]
+        self.amp.step(self.optimizer, max_norm=self.max_norm, schedulers=schedulers)
         return total / _not_zero(local)
 
     def _divisor(self, count: int | Tensor) -> tuple[int | Tensor, int]:
@@ -180,6 +195,45 @@ class Accumulate:
                     stacklevel=3,
                 )
                 return
+
+
+def _check_terms(loss: Tensor, samples: int | Tensor) -> None:
+    """Raise `InputError` where a loss is a sum of cross-entropies, and not one for each sample.
+
+    By autograd's graph, down from the loss through what leaves a sum a sum.
+    """
+    reached = [loss.grad_fn]
+    while reached:
+        node: Any = reached.pop()
+        name = "" if node is None else node.name()
+        terms, weighted = _cross_entropies(node, name)
+        if terms is not None and (terms != samples or weighted):
+            raise InputError(
+                f"loss_sum adds up {terms} terms of cross-entropy{', weighted by class,' * weighted} in a micro-batch "
+                f"of {samples} samples, and without count= it is divided by samples; say over what it is a mean: "
+                f"count=lambda batch: batch[1].numel() for terms, (batch[1] != -100).sum() where some are ignored, "
+                f"weight[batch[1]].sum() where they are weighted, len(batch[0]) for samples"
+            )
+        if terms is None and (name.startswith(_SUMS) or (name.startswith("MulBackward0") and _shape(node))):
+            reached += [source for source, _ in node.next_functions]
+
+
+def _cross_entropies(node: Any, name: str) -> tuple[int | None, bool]:
+    """(how many cross-entropies a node of autograd gives or adds up, whether weighted); (None, False) of another."""
+    if name.startswith("NllLoss") and node._saved_reduction != _MEAN:
+        source, output = node.next_functions[0]
+        scores = _shape(source, output)  # [terms, classes, …], or [classes]
+        return math.prod(scores) // scores[min(1, len(scores) - 1)], node._saved_weight is not None
+    if name.startswith("GatherBackward") and any(
+        source is not None and source.name().startswith("LogSoftmax") for source, _ in node.next_functions
+    ):
+        return math.prod(_shape(node)), False
+    return None, False
+
+
+def _shape(node: Any, output: int = 0) -> tuple[int, ...]:
+    """Of what an operation gave."""
+    return tuple(node._input_metadata[output].shape)
 
 
 def _number(count: Any) -> int | Tensor:

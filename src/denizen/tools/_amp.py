@@ -1,10 +1,12 @@
 """Mixed precision in one small object: autocast, backward and step, with a gradient scaler only where one is needed."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from denizen._watch._recorder import allow
 from denizen.errors import InputError
 
 LOW = (torch.bfloat16, torch.float16)
@@ -18,12 +20,13 @@ class Amp:
     with amp.autocast():
         loss = model(x).square().mean()
     amp.backward(loss)
-    amp.step(optimizer, max_norm=1.0)  # unscales, clips, steps; with float16 also updates the scale
+    amp.step(optimizer, max_norm=1.0, schedulers=[scheduler])  # unscales, clips, steps; float16: updates the scale
     optimizer.zero_grad(set_to_none=True)
     ```
 
     With bfloat16 and float32 there is no scaler: it would read a flag back from the device at every step for nothing.
-    With float16 that read remains (unless the optimizer is fused), because a step with an overflow has to be left out.
+    With float16 that read remains (unless the optimizer is fused and there is no scheduler), because a step with an
+    overflow has to be left out, and the scheduler's with it.
 
     Attributes:
         device: where the loop runs.
@@ -65,12 +68,16 @@ class Amp:
         """`loss.backward`, scaled where there is a scaler; `options` go to it."""
         (self.scaler.scale(loss) if self.scaler else loss).backward(**options)
 
-    def step(self, *optimizers: torch.optim.Optimizer, max_norm: float | None = None) -> Tensor | None:
+    def step(
+        self, *optimizers: torch.optim.Optimizer, max_norm: float | None = None, schedulers: Iterable[Any] = ()
+    ) -> Tensor | None:
         """Step optimizers that share this backward pass, once for all micro-batches of an accumulation.
 
         Args:
             optimizers: at least one.
             max_norm: clip the gradients of all of them together to this norm.
+            schedulers: stepped after the optimizers, each only if its own one was: an overflow of float16 leaves both
+                out, or the learning rate would run ahead of the steps that were taken.
 
         Returns:
             The norm of all gradients before clipping, 0-d, on the device; None without `max_norm`.
@@ -86,9 +93,23 @@ class Amp:
             norm = torch.nn.utils.clip_grad_norm_(weights, max_norm)
         for optimizer in optimizers:
             self.scaler.step(optimizer) if self.scaler else optimizer.step()
+        due = [scheduler for scheduler in schedulers if self._stepped(scheduler, optimizers)]
         if self.scaler:
             self.scaler.update()
+        for scheduler in due:
+            scheduler.step()
         return norm
+
+    def _stepped(self, scheduler: Any, optimizers: Sequence[torch.optim.Optimizer]) -> bool:
+        """Whether the optimizer of a scheduler took its step; of one that names none of these, whether any did."""
+        if self.scaler is None:
+            return True
+        own = [one for one in optimizers if one is getattr(scheduler, "optimizer", None)]
+        with allow("whether float16 overflowed, for the scheduler"):
+            return any(
+                not any(flag.item() for flag in self.scaler._found_inf_per_device(one).values())
+                for one in own or optimizers
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """The scale and its growth; empty without a scaler."""
