@@ -1,6 +1,7 @@
 """Authoring: states, models, parameters, series, interventions, and the check of the author's rules."""
 
 from denizen.model._apply import Setting as Setting
+from denizen.model._apply import read_bounds_label as read_bounds_label
 from denizen.model._apply import series_kinds as series_kinds
 from denizen.model._apply import series_names as series_names
 from denizen.model._births import births as births
@@ -33,6 +34,7 @@ from denizen.model._model import Model as Model
 from denizen.model._model import series as series
 from denizen.model._param import Param as Param
 from denizen.model._param import param as param
+from denizen.model._param import short as short
 from denizen.model._per_agent import OneWorldAtATimeError as OneWorldAtATimeError
 from denizen.model._per_agent import per_agent as per_agent
 from denizen.model._per_agent import per_agent_fallbacks as per_agent_fallbacks

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from denizen import _tree
-from denizen.model._interventions import Intervention
+from denizen.model._interventions import Intervention, Scale
 from denizen.model._model import Model
+from denizen.model._param import Param
 from denizen.model._precision import narrowed, widened
 from denizen.model._series import kind, value
 from denizen.model._state import Time, form, own
@@ -123,14 +124,40 @@ def _rng(key: Tensor, step: Tensor, ids: Tensor, phase: str, setting: Setting) -
     return Rng(key, step, num=ids.shape[-1], ids=known, dt=setting.dt, phase=phase, relax=setting.relax)
 
 
+def bounds_label(name: str, spec: Param, by: list[Intervention]) -> str:
+    """Label of the check that a parameter is within its bounds after the interventions that changed it."""
+    return f"bounds|{name}|{spec.bounds()}|{' and '.join(_named(one) for one in by)}"
+
+
+def read_bounds_label(label: str) -> tuple[str, str, str] | None:
+    """(parameter, its bounds, the interventions that changed it) in words; None for the label of another check."""
+    if not label.startswith("bounds|"):
+        return None
+    name, bounds, by = label.split("|", 3)[1:]
+    return name, bounds, by
+
+
+def _named(intervention: Intervention) -> str:
+    factor = f" (factor {intervention.factor:g})" if isinstance(intervention, Scale) else ""
+    return f"the intervention {intervention.name!r}{factor}"
+
+
 def _intervene(model: Any, now: Any, switches: Tensor, rng: Rng, setting: Setting) -> tuple[Any, Any, Tensor]:
     on = []
+    changed: dict[str, list[Intervention]] = {}
     for k, intervention in enumerate(setting.interventions):
         active = intervention.when.on(now, switches[k] != 0)
         on.append(active.to(torch.int8))
         told = len(rng._recorded)
+        before = model
         model, now = intervention.act(model, now, active, rng["intervention", intervention.name])
         for name in list(rng._recorded)[told:]:  # what it records happens only while it is on
             happened = rng._recorded[name]
             rng._recorded[name] = torch.where(active, happened, torch.zeros_like(happened))
+        for name in model.params if model is not before else ():
+            if getattr(model, name) is not getattr(before, name):
+                changed.setdefault(name, []).append(intervention)
+    for name, by in changed.items():
+        spec = model.params[name]
+        rng._bad.append((bounds_label(name, spec, by), (~spec.inside(getattr(model, name))).to(torch.int8)))
     return model, now, torch.stack(on)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from denizen.errors import ModelError
 from denizen.model import _check_globals as globals_
-from denizen.model._apply import Setting
+from denizen.model._apply import Setting, read_bounds_label
 from denizen.model._check_errors import explain
 from denizen.model._check_flows import differences_of_levels
 from denizen.model._check_runs import Course, Flat, MeanField, flat_records, same
@@ -229,6 +229,9 @@ class Probes:
                 instead = "a hazard of at least 0, a probability from 0 to 1"
                 if label.startswith("births"):
                     what, _, instead = label.partition("; ")
+                scaled = read_bounds_label(label)
+                if scaled is not None:
+                    what, instead = f"{scaled[2]} takes the parameter {scaled[0]!r} out of its bounds", scaled[1]
                 self.add("range", self._line(phase), f"{what}, {when}", instead)
         for name, fault in faults(state) if state is not None else ():
             if bool(fault):

@@ -61,6 +61,16 @@ class Param:
         if low_bad or high_bad:
             raise InputError(f"{where} = {short(data)}: expected {self.bounds()}{self.unit and ' ' + self.unit}")
 
+    def inside(self, value: Tensor) -> Tensor:
+        """Whether all values are finite and within the bounds, bool 0-d; nothing is read."""
+        value = value.detach()
+        good = torch.isfinite(value)
+        if self.low is not None:
+            good = good & (value >= self.low)
+        if self.high is not None:
+            good = good & (value <= self.high)
+        return good.all()
+
     def bounds(self) -> str:
         """The bounds in words."""
         if self.low is not None and self.high is not None:

@@ -13,6 +13,7 @@ from denizen.model import Discrete, Env, FlatEnv, InPlace, Look
 from denizen.rl._checks import check_env, check_kind, check_numbers, check_worlds, prove
 from denizen.rl._given import Given
 from denizen.rl._recorded import Recorded
+from denizen.run._bounds import Bounds, held
 from denizen.run._device import choose, make_current
 
 LEAST_RESETS = 64  # below that many rows a gather saves nothing
@@ -124,6 +125,8 @@ class Worlds:
         """
         check_env(env, "Worlds")
         check_worlds(num_envs, seed, max_resets)
+        self._bounds = Bounds(env)
+        self._bounds.check(held(env))
         target, _ = choose(device, "Worlds")
         make_current(target)
         self.env: Env = env.to(target)
@@ -131,6 +134,7 @@ class Worlds:
         numbers = list(range(num_envs)) if worlds is None else check_numbers(worlds, num_envs)
         self.keys = torch.tensor([[seed, number] for number in numbers], device=target)
         self.given = Given(self.env, num_envs, params or {}, target)
+        self._bounds.vouch({**held(self.env), **self.values})
         self._flat = FlatEnv(self.env, torch.arange(self.env.num_agents, device=target))
         self.max_resets = min(num_envs, self._usual_resets() if max_resets is None else max_resets)
         self._everywhere = torch.arange(num_envs, device=target)
@@ -199,8 +203,10 @@ class Worlds:
             carry: of the worlds; None: the present one.
 
         Raises:
+            InputError: a parameter that changed in place is not finite or out of its bounds.
             ModelError: an action outside its space, a reward or observation that is not finite, a bad probability.
         """
+        self._bounds.check({**held(self.env), **self.values})
         carry = carry or self.carry
         if carry is None or not bool((carry.faults >= 0).any()):
             return

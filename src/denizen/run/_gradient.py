@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen.errors import CapacityError, InputError, expect_function, nearest
+from denizen.errors import CapacityError, InputError, ModelError, expect_function, nearest
 from denizen.model import Intervention, Model, Setting, guard, series_names
 from denizen.rng import MAX_SEED, Relax
 from denizen.run import _compile, _simulate
 from denizen.run._arguments import step_length, whole
+from denizen.run._bounds import Bounds, Flag, checked, held
 from denizen.run._device import choose as choose_device
 from denizen.run._device import on_its_device
 from denizen.run._engine import Carry, Stepper
@@ -39,8 +40,7 @@ class Gradient:
 
     Attributes:
         params: parameters by name, leaf tensors on the device without an axis of replicates. Overwrite them in place
-            (``with torch.no_grad(): gradient.params["R"].copy_(…)``): the next call uses the new values. Bounds are not
-            checked on the device.
+            (``with torch.no_grad(): gradient.params["R"].copy_(…)``): the next call uses the new values.
         gradients: the slopes of the last call by name, the same tensors in every call; also `.grad` of the parameters.
         seed: int64 0-d on the device. Every call draws the same numbers (common random numbers); for fresh ones set it
             between calls: ``gradient.seed.add_(1)``.
@@ -124,6 +124,7 @@ class Gradient:
         if not callable(getattr(relax, "draw", None)) or isinstance(relax, type):
             raise InputError(f"Gradient: relax={relax!r}, expected an object such as dz.relax.StraightThrough()")
         expect_function("Gradient: relax.draw", relax.draw, "prob", "hard")
+        Bounds(model).check(held(model))
         model.fits(dt)
         check_room(model, replicates, target, "Gradient")
         acting = _simulate._interventions(model, interventions)
@@ -135,6 +136,7 @@ class Gradient:
             self.params, self._model = _leaves(model.to(target), wrt)
             self.gradients = {name: torch.zeros_like(value) for name, value in self.params.items()}
             self.seed = torch.tensor(seed, device=target)
+            self._watch_bounds(model)
             self._worlds = torch.arange(replicates, device=target)
             options = {"seed": seed, "device": target, "dt": dt, "record": record, "interventions": interventions}
             narrow = approved(precision, model, self._steps, {**options, "relax": relax})
@@ -164,12 +166,15 @@ class Gradient:
         """Loss, gradients and update.
 
         Returns:
-            The loss, 0-d on the device, not read. NaN where a check on the device failed; `check` says which. Slopes
-            are 0 then, and the optimiser leaves the parameters as they are.
+            The loss, 0-d on the device, not read. NaN where a check on the device failed or a parameter is out of its
+            bounds; `check` says which. Slopes are 0 then, and the optimiser leaves the parameters as they are.
 
         Raises:
+            InputError: an earlier call used a parameter that is not finite or out of its bounds, or its update made
+                one so, and it still is. The device is not waited for: on CUDA a call or two may give NaN before.
             CapacityError: memory ran out; says what was expected and what to lower.
         """
+        self._look_at_parameters()
         self._calls += 1
         with self._room("in its steps"):
             if self._graph is not None:
@@ -177,7 +182,23 @@ class Gradient:
             else:
                 with self._settled.held():
                     self._call()
+            self._flag.send()
             return self._value.clone()
+
+    def _look_at_parameters(self) -> None:
+        """Raise where one is out of its bounds; values that an update makes are read where the device has told."""
+        self._bounds.check(self._others)
+        if self._flag.raised():
+            self._check_learned()
+
+    def _check_learned(self) -> None:
+        for name, spec in self._learned.items():
+            advice = (
+                f"lower the learning rate, or put it back between calls: with torch.no_grad(): "
+                f"gradient.params[{name!r}].clamp_(…); or learn a transform that stays within, such as its logarithm, "
+                f"with dz.simulate(…, relax=…)"
+            )
+            checked(spec, self.params[name], f"Gradient: {type(self._model).__name__}.{name}", advice)
 
     def _replay(self, graph: torch.cuda.CUDAGraph) -> None:
         graph.replay()
@@ -239,15 +260,24 @@ class Gradient:
         """Read the checks that the last call made on the device.
 
         Raises:
+            InputError: a parameter is not finite or out of its bounds.
             ModelError: where one failed; says which.
         """
         if self._calls == 0:
             return
         ends, (init_labels, labels) = self._ends, self._labels
-        state = self._stepper.state(ends.carry)
-        look(ends.carry, state, labels, 0)
+        state, values = self._stepper.state(ends.carry), held(self._model)
         beginning = Carry([], torch.zeros_like(ends.carry.step), ends.carry.switches, ends.start)
-        look(beginning, state, init_labels, 0)
+        try:
+            look(ends.carry, state, labels, 0, values)
+            look(beginning, state, init_labels, 0, values)
+        except ModelError as error:
+            try:
+                self._check_learned()
+            except InputError as cause:
+                raise ModelError(f"{error}. {cause}") from None
+            raise
+        self._check_learned()
 
     def __repr__(self) -> str:
         recomputed = "nothing recomputed" if self.checkpoint is None else f"{self.checkpoint} steps recomputed together"
@@ -259,6 +289,14 @@ class Gradient:
         )
 
     # --- making it ----------------------------------------------------------------------------------------------------
+
+    def _watch_bounds(self, model: Model) -> None:
+        """Parameters that are learned may change on the device, the others in place."""
+        self._learned = {name: model.params[name] for name in self.params if name in model.params}
+        self._others = {name: value for name, value in held(self._model).items() if name not in self._learned}
+        self._flag = Flag(self._learned, self.params, self.seed.device)
+        self._bounds = Bounds(model)
+        self._bounds.vouch(self._others)
 
     @property
     def _device(self) -> torch.device:
@@ -336,6 +374,7 @@ class Gradient:
         return self._rollout.cost(self._keys(), known)
 
     def _compute(self) -> None:
+        outside = self._flag.now()
         with _compile._quiet(), torch.enable_grad():
             ends = self._rollout.run(self._keys())
             value = self._loss(_Read(ends.series))
@@ -346,9 +385,10 @@ class Gradient:
                 if slope is None:
                     raise InputError(f"Gradient: the loss does not depend on {name!r}; leave it out of wrt")
             flags = [flag.any() for flag in (ends.start, ends.carry.bad) if flag is not None and flag.numel()]
-            bad = torch.stack(flags).any() if flags else torch.zeros((), dtype=torch.bool, device=self._device)
+            bad = torch.stack([outside, *flags]).any()
             self._value = torch.where(bad, torch.nan, value.detach())
             self._update(slopes, bad)
+            self._flag.outside.copy_(outside | self._flag.now())
         self.series = {name: values.detach() for name, values in ends.series.items()}
         last = ends.carry
         self._ends = Ends({}, Carry([t.detach() for t in last.leaves], last.step, last.switches, last.bad), ends.start)

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from denizen.errors import CapacityError, ModelError
-from denizen.model import faults
+from denizen.model import faults, read_bounds_label, short
 from denizen.run._engine import Carry
 
 EXPECTED = {
@@ -19,18 +19,28 @@ EXPECTED = {
 }
 
 
-def look(carry: Carry, state: Any, checks: list[str], step: int) -> None:
+def look(carry: Carry, state: Any, checks: list[str], step: int, values: Mapping[str, Tensor]) -> None:
     """Read the checks made since the last look, which followed step `step`; raise where one failed.
+
+    Args:
+        carry: holds them.
+        state: of all worlds.
+        checks: what each looked for.
+        step: after which the last look was.
+        values: of the parameters, before interventions.
 
     Raises:
         CapacityError: births beyond the capacity.
-        ModelError: a draw from values out of range, or a field that is out of range.
+        ModelError: a draw from values out of range, a field that is out of range, or an intervention took a parameter
+            out of its bounds.
     """
     if carry.bad is not None and carry.bad.numel():
         failed = carry.bad.any(dim=0).tolist()
         for label, bad in zip(checks, failed, strict=True):
             if bad:
-                raise (CapacityError if label.startswith("births") else ModelError)(_explain(label, carry, step))
+                raise (CapacityError if label.startswith("births") else ModelError)(
+                    _explain(label, carry, step, values)
+                )
     for name, fault in faults(state):
         if bool(fault):
             raise ModelError(f"{name} is out of range (or NaN) {when(step, carry)}")
@@ -58,7 +68,14 @@ def keep_form(records: list[Tensor], rows: list[list[Tensor]], chunks: Mapping[s
             )
 
 
-def _explain(label: str, carry: Carry, step: int) -> str:
+def _explain(label: str, carry: Carry, step: int, values: Mapping[str, Tensor]) -> str:
+    scaled = read_bounds_label(label)
+    if scaled is not None:
+        name, bounds, by = scaled
+        return (
+            f"{by} took the parameter {name!r}, which is {short(values[name].detach())}, out of its bounds "
+            f"{when(step, carry)}: expected {bounds}; change the intervention, or declare wider bounds with dz.param"
+        )
     if label.startswith("births"):
         return f"{label} ({when(step, carry)})"
     wanted = EXPECTED[label.removeprefix("rng.").partition("(")[0]]

@@ -16,6 +16,7 @@ from denizen.model import Intervention, Model, Setting, series_kinds, series_nam
 from denizen.model import guard as first_step_guard
 from denizen.run._arguments import switch, whole
 from denizen.run._atomic import uninterrupted
+from denizen.run._bounds import Bounds, held
 from denizen.run._compile import AUTO_COMPILE_SECONDS, say_uncaptured, try_capture, try_compile
 from denizen.run._device import on_its_device
 from denizen.run._engine import Carry, Stepper
@@ -66,6 +67,8 @@ class Run(Results):
     _settled: Settled | None = None  # since the step is compiled
     _custom_ids: bool
     _answered: tuple[int, dict[str, Tensor]]
+    _bounds: Bounds  # of parameters, which may change in place
+    _asked: Bounds  # of those that interventions decide on the host
     _keys: Tensor
     _device_reason: str
     _relaxed: bool
@@ -97,6 +100,8 @@ class Run(Results):
         run._counted = None
         run._path, run._custom_ids = "eager", setting.custom_ids
         run._answered = (-1, {})
+        run._bounds, run._asked = Bounds(model), Bounds(model)
+        run._bounds.check(held(model))
         run._steps, run._timed_steps = 0, 0  # done; done by this process
         with explained_room(run, "in init"):
             run._draw(setting, keys, ids, values, snapshots)
@@ -111,6 +116,7 @@ class Run(Results):
         self.model = self.model.to(self.device)
         loaded = time.perf_counter()
         self._stepper = Stepper(self.model, setting, keys, ids, values)
+        self._bounds.vouch({**held(self.model), **values})
         with first_step_guard(self.model, "init"):
             self._carry = self._stepper.start()
         self._look(self._carry, 0)
@@ -313,6 +319,7 @@ class Run(Results):
         return calm_threads(self._stepper.ids.numel() * len(self.worlds))
 
     def _run_chunk(self, count: int) -> None:
+        self._bounds.check({**held(self.model), **self._stepper.values})
         began, graphs = time.perf_counter(), graphs_compiled()
         captured = self._capture.seconds if self._capture else 0.0
         store = self._snapshots
@@ -376,14 +383,17 @@ class Run(Results):
             return self._answered[1]
         answers: dict[str, Tensor] = {}
         for intervention in self._stepper.setting.interventions:
-            answers.update({name: value.to(self.device) for name, value in intervention.answers(step).items()})
+            given = intervention.answers(step)
+            self._asked.check(given, f"the intervention {intervention.name!r} gave it for step {step}")
+            answers.update({name: value.to(self.device) for name, value in given.items()})
         self._answered = (step, answers)
         return answers
 
     def _look(self, carry: Carry, step: int) -> None:
         """Read the checks made on the device since the last look; raise where one failed."""
         self._looks += 1
-        look(carry, self._stepper.state(carry), self._stepper.checks, step)
+        values = {**held(self.model), **self._stepper.values}
+        look(carry, self._stepper.state(carry), self._stepper.checks, step, values)
 
     def _restore(self, carry: Carry, series: dict[str, Tensor], folder: "RunFolder") -> None:
         """Go on from what a folder holds."""

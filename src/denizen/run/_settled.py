@@ -15,9 +15,10 @@ from torch.nn.modules import module as modules
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils import _device as default_device
 
-_HOOKS = (
-    "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_pre_hooks", "_global_forward_hooks",
-    "_global_forward_hooks_always_called", "_global_forward_hooks_with_kwargs",
+_HOOKS: tuple[dict[int, Any], ...] = (
+    modules._global_backward_pre_hooks, modules._global_backward_hooks, modules._global_forward_pre_hooks,
+    modules._global_forward_hooks, modules._global_forward_hooks_always_called,
+    modules._global_forward_hooks_with_kwargs,
 )  # fmt: skip
 _AUTOCAST = ("cpu", "cuda")
 
@@ -42,16 +43,21 @@ class Settled:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold them within the block; takes some microseconds where nothing differs."""
+        found = [read() for read, _ in _SWITCHES]
+        autocast = [_autocast(kind) for kind in _AUTOCAST]
+        if found == self._values and autocast == self._autocast and not torch.is_inference_mode_enabled():
+            with torch.set_grad_enabled(self._grad):
+                yield
+            return
         with contextlib.ExitStack() as held:
-            if torch.is_inference_mode_enabled():
-                held.enter_context(torch.inference_mode(False))
+            held.enter_context(torch.inference_mode(False))
             held.enter_context(torch.set_grad_enabled(self._grad))
-            for (read, write), wanted in zip(_SWITCHES, self._values, strict=True):
-                if (found := read()) != wanted:
-                    held.callback(write, found)
+            for (_, write), wanted, present in zip(_SWITCHES, self._values, found, strict=True):
+                if present != wanted:
+                    held.callback(write, present)
                     write(wanted)
-            for kind, wanted in zip(_AUTOCAST, self._autocast, strict=True):
-                if _autocast(kind) != wanted:
+            for kind, wanted, present in zip(_AUTOCAST, self._autocast, autocast, strict=True):
+                if present != wanted:
                     enabled, dtype, cached = wanted
                     held.enter_context(torch.autocast(kind, dtype, enabled, cached))
             yield
@@ -71,10 +77,10 @@ def _set_deterministic(value: tuple[bool, bool]) -> None:
 
 def _matmul() -> tuple[str | None, Any]:
     try:
-        plain = torch.get_float32_matmul_precision()
+        plain = torch._C._get_float32_matmul_precision()
     except RuntimeError:  # torch tells none where the newer switch was set to something else
         plain = None
-    return plain, torch.backends.cuda.matmul.fp32_precision
+    return plain, torch._C._get_fp32_precision_getter("cuda", "matmul")
 
 
 def _set_matmul(value: tuple[str | None, Any]) -> None:
@@ -131,14 +137,13 @@ def _set_modes(value: tuple[list[Any], torch.device | None]) -> None:
 
 def _hooks() -> list[dict[int, Any]]:
     """Hooks on all modules."""
-    return [dict(getattr(modules, name)) for name in _HOOKS]
+    return [hooks.copy() for hooks in _HOOKS]
 
 
 def _set_hooks(value: list[dict[int, Any]]) -> None:
-    for name, kept in zip(_HOOKS, value, strict=True):
-        found = getattr(modules, name)
-        found.clear()
-        found.update(kept)
+    for hooks, kept in zip(_HOOKS, value, strict=True):
+        hooks.clear()
+        hooks.update(kept)
 
 
 # Each with how it is read and how it is set.
