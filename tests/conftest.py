@@ -128,6 +128,11 @@ def _settled() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Whatever was passed over is freed at the end, as libraries expect that count what they leak."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     """The same global seeds before each test, for tests that draw their inputs without naming a generator."""

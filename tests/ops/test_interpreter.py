@@ -27,8 +27,13 @@ FEW = (
 ALL = "not large_number and not threads and not hub and not number_of and not repeats"
 
 
-def interpret(expression: str) -> None:
-    """Run tests of ops under the interpreter; `expression` picks them by name."""
+def interpret(expression: str, examples: int) -> None:
+    """Run tests of ops under the interpreter.
+
+    Args:
+        expression: picks them by name.
+        examples: of a property.
+    """
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", "--color=no"]
     files = [
         "philox",
@@ -48,9 +53,8 @@ def interpret(expression: str) -> None:
     command += ["-o", "addopts=", "-m", "not cuda", "-k", f"({expression}) or every_kernel"]
     # NumPy warns where lanes that are masked out compute inf * 0.
     command += ["-W", "ignore::RuntimeWarning", *(str(HERE / f"test_{name}.py") for name in files)]
-    done = subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False
-    )
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "DENIZEN_EXAMPLES": str(examples)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 
 
@@ -60,7 +64,7 @@ missing = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason=
 @missing
 @pytest.mark.skipif(INTERPRETED, reason="the interpreter runs already")
 def test_kernels_by_the_interpreter() -> None:
-    interpret(FEW)
+    interpret(FEW, 5)
 
 
 @missing
@@ -68,7 +72,7 @@ def test_kernels_by_the_interpreter() -> None:
 @pytest.mark.timeout(1100)
 @pytest.mark.skipif(INTERPRETED, reason="the interpreter runs already")
 def test_kernels_by_the_interpreter_at_length() -> None:
-    interpret(ALL)
+    interpret(ALL, 15)
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="runs last in the interpreter's process")

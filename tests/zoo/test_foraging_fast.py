@@ -200,7 +200,6 @@ def test_by_the_interpreter():
 
 @missing
 @pytest.mark.slow
-@pytest.mark.timeout(700)
 def test_by_the_interpreter_at_length():
     interpret("not interpreter")
 
