@@ -332,8 +332,11 @@ def test_two_processes_train_as_one(tmp_path):
         assert mine == pytest.approx(theirs, rel=1e-4)
 
 
+SEEDS = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 5))])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
+@SEEDS
 def test_agents_that_talk_learn_more(seed):
     """Talking agents beat what single ones can reach, and the same agents without messages; seeing all beats both."""
     settings = Settings(
@@ -350,7 +353,7 @@ def test_agents_that_talk_learn_more(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
+@SEEDS
 def test_agents_that_see_everything_beat_the_last_value_and_a_linear_map(seed):
     """The other baselines are far off; the nearest, a linear map of all columns, is worse by 6 to 9 %."""
     settings = Settings(

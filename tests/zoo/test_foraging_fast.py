@@ -199,7 +199,7 @@ def test_by_the_interpreter():
 
 
 @missing
-@pytest.mark.slow
+@pytest.mark.long
 def test_by_the_interpreter_at_length():
     interpret("not interpreter")
 
