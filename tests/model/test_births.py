@@ -11,7 +11,8 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.errors import CapacityError, ModelError
-from denizen.model import Act, During, History, Stage, births, child_id
+from denizen.model import Act, During, History, Stage, Time, births, child_id
+from denizen.model._state import own
 from denizen.relax import MeanField
 
 BORN = 2**61
@@ -51,7 +52,7 @@ class Sheep(dz.Model):
             fed=now.fed.record(rng.event("eat", 0.5)),
         )  # fmt: skip
         parents = now.alive * rng.event("bear", self.birth)
-        fields = {"age": 0 * now.age, "mood": 0 * now.mood}
+        fields = {"age": 0, "mood": 0 * now.mood, "coat": "grey", "fed": now.fed}
         after = births(now, rng, parents, **fields)
         return births(after, rng, parents, **fields) if self.twins else after
 
@@ -119,9 +120,6 @@ def flock(alive: list[int]) -> Any:
         fed=History.start(torch.arange(n).remainder(4), length=3), place=torch.arange(2.0 * n).reshape(n, 2),
         grass=torch.ones(5), mood=torch.arange(float(n)),
     )  # fmt: skip
-    from denizen.model import Time
-    from denizen.model._state import own
-
     return own(state, Time(torch.tensor(7), 1.0, "day"), torch.arange(n))
 
 
@@ -137,7 +135,8 @@ def test_against_plain_python(alive: list[int], seed: int, dtype: str) -> None:
     n, gen = len(alive), np.random.default_rng(seed)
     wanted = [int(a and gen.random() < 0.5) for a in alive]
     now, rng = flock(alive), rng_for(len(alive))
-    after = births(now, rng, torch.tensor(wanted).to(getattr(torch, dtype)), age=100 + now.age)
+    parents = torch.tensor(wanted).to(getattr(torch, dtype))
+    after = births(now, rng, parents, age=100 + now.age, coat=now.coat, place=now.place)
     free, parents = [k for k in range(n) if not alive[k]], [k for k in range(n) if wanted[k]]
     assert int(rng._bad[0][1]) == int(len(parents) > len(free))
     placed = dict(zip(free, parents, strict=False))
@@ -146,11 +145,57 @@ def test_against_plain_python(alive: list[int], seed: int, dtype: str) -> None:
         assert after.alive[k] == int(alive[k] or k in placed)
         assert after.age[k] == (100 + placed[k] if k in placed else k)
         assert after.coat.value[k] == source % 3
-        assert after.fed.value[k] == source % 4
+        assert after.fed.value[k] == (0 if k in placed else k % 4)
         assert after.place[k].tolist() == [2.0 * source, 2.0 * source + 1]
-        assert after.mood[k] == source
+        assert after.mood[k] == (0 if k in placed else k)
         assert after.id[k] == (python_child(placed[k], 7) if k in placed else k)
     assert torch.equal(after.grass, now.grass)
+
+
+class Kin(dz.State):
+    alive: Tensor = dz.mask("agents")
+    ill: Tensor = dz.mask("agents")
+    ties: Tensor = dz.real("agents", "agents")
+    heard: Tensor = dz.mask("signs", "agents")
+
+
+def test_a_child_has_nothing_of_its_place_and_of_its_parent() -> None:
+    """Whatever the dead left there, also as others hold it; what it has of its parent is given."""
+    kin = Kin(
+        alive=torch.tensor([1, 0, 0], dtype=torch.int8), ill=torch.ones(3, dtype=torch.int8), ties=torch.ones(3, 3),
+        heard=torch.ones(2, 3, dtype=torch.int8),
+    )  # fmt: skip
+    now = own(kin, Time(torch.tensor(7), 1.0, "day"), torch.arange(3))
+    after = births(now, rng_for(3), now.alive)
+    assert after.alive.tolist() == [1, 1, 0]
+    assert after.ill.tolist() == [1, 0, 1]
+    assert after.ties.tolist() == [[1, 0, 1], [0, 0, 0], [1, 0, 1]]
+    assert after.heard.tolist() == [[1, 0, 1], [1, 0, 1]]
+    assert births(now, rng_for(3), now.alive, ties=now.ties, ill=now.ill).ties.tolist() == [[1, 0, 1]] * 3
+
+
+@pytest.mark.parametrize("number", [5, 5.0, torch.tensor(5), np.int64(5), np.float32(5)])
+def test_one_value_for_all_children(number: Any) -> None:
+    now = flock([1, 1, 0, 0])
+    given = {"mood": number, "place": number}
+    after = births(now, rng_for(4), now.alive, **given, coat="black", fed=2, age=9, alive=1)
+    assert after.mood.tolist() == [0, 1, 5, 5]
+    assert after.place[2:].tolist() == [[5, 5], [5, 5]]
+    assert after.coat.value.tolist() == [0, 1, 2, 2]
+    assert after.fed.value.tolist() == [0, 1, 2, 2]
+    assert after.age.tolist() == [0, 1, 9, 9]
+    assert after.alive.tolist() == [1, 1, 1, 1]
+    assert births(now, rng_for(4), now.alive, mood=np.float32(0.5)).mood.tolist() == [0, 1, 0.5, 0.5]
+    assert births(now, rng_for(4), now.alive, coat=now.coat, fed=now.fed).fed.value.tolist() == [0, 1, 0, 1]
+    assert births(now, rng_for(4), now.alive, age=2**40, coat=256).age.tolist() == [0, 1, -1, -1]
+
+
+def test_the_dead_and_free_places_have_no_children() -> None:
+    now, rng = flock([1, 0, 0, 1, 0]), rng_for(5)
+    after = births(now, rng, torch.ones(5), mood=now.mood + 10)
+    assert after.alive.tolist() == [1, 1, 1, 1, 0]
+    assert after.mood.tolist() == [0, 10, 13, 3, 4]
+    assert int(rng._bad[0][1]) == 0
 
 
 def test_values_that_do_not_fit_are_no_other_values() -> None:
@@ -173,6 +218,13 @@ def test_two_births_in_a_step_have_their_own_ids() -> None:
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def test_births_keep_the_rules() -> None:
+    """Batched and compiled too; and nothing of the dead is left in who is born."""
+    report = dz.check(Sheep(), gradient=False)
+    assert report.ok, str(report)
+    assert len(report.proved) == 6
 
 
 def test_books_balance() -> None:
@@ -260,6 +312,23 @@ def test_wrong_uses() -> None:
         births(now, rng_for(3), now.alive, grass=now.grass)
     with pytest.raises(ModelError, match=r"parents has shape \(2,\), expected \(3,\)"):
         births(now, rng_for(3), now.alive[:2])
+    with pytest.raises(ModelError, match=r"parents is list, expected \(3,\)"):
+        births(now, rng_for(3), [1, 0, 1])  # pyrefly: ignore
+    with pytest.raises(ModelError, match=r"unknown level 'blue'; valid: black"):
+        births(now, rng_for(3), now.alive, coat="blue")
+    with pytest.raises(ModelError, match=r"coat of the children is Stage\(a, b; codes \(3,\)\), expected the form of"):
+        births(now, rng_for(3), now.alive, coat=Stage(now.coat.value, ("a", "b")))
+    with pytest.raises(ModelError, match="fed of the children is Stage"):
+        births(now, rng_for(3), now.alive, fed=now.coat)
+    with pytest.raises(ModelError, match=r"age of the children is str 'old', expected a number for all or a tensor"):
+        births(now, rng_for(3), now.alive, age="old")
+    with pytest.raises(ModelError, match=r"age of the children is list \[0, 0, 0\]"):
+        births(now, rng_for(3), now.alive, age=[0, 0, 0])
+    for half in (0.5, np.float32(0.5), torch.tensor(0.5)):
+        with pytest.raises(
+            ModelError, match=r"age of the children is torch\.float32 \(\), expected torch\.int32 \(3,\)"
+        ):
+            births(now, rng_for(3), now.alive, age=half)
     with pytest.raises(ModelError, match=r"age of the children is torch\.float32"):
         births(now, rng_for(3), now.alive, age=now.mood)
     with pytest.raises(ModelError, match=r"mood of the children is .*\(2,\)"):

@@ -480,8 +480,9 @@ class Rich(dz.Model):
     def step(self, now, rng):
         now = births(now, rng, now.alive * rng.bernoulli("birth", self.rate), age=0 * now.age)
         dies = now.alive * rng.event("die", self.rate / 2)
-        caught = rng["home", 1].event("catch", self.rate * self.contacts.sum(now.stage.is_("ill")))
-        richer = per_agent(lambda x, y: torch.where(x > y, x, y))(now.wealth, now.wealth[rng.permutation("trade")])
+        caught = rng["home", 1].event("catch", self.rate * self.contacts.sum(now.stage.is_("ill") * now.alive))
+        held = now.wealth * now.alive
+        richer = per_agent(lambda x, y: torch.where(x > y, x, y))(held, held[rng.permutation("trade")])
         luck = rng.categorical("luck", torch.tensor([0.5, 0.5])) + rng.gamma("gift", 2.0) + rng.uniform("share")
         return now.replace(
             alive=now.alive - dies, stage=now.stage.move(caught, "ill", source="well"),
@@ -491,7 +492,7 @@ class Rich(dz.Model):
 
     @dz.series
     def stages(self, now):
-        return now.stage.counts()
+        return torch.stack([(now.stage.is_(level) * now.alive).sum() for level in now.stage.levels])
 
     @dz.series
     def deaths(self, before, now):

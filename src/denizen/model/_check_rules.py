@@ -14,10 +14,12 @@ from torch import Tensor
 from denizen.errors import ModelError
 from denizen.model import _check_globals as globals_
 from denizen.model._apply import Setting, read_bounds_label
+from denizen.model._check_alive import on_the_dead
 from denizen.model._check_errors import explain
 from denizen.model._check_flows import differences_of_levels
 from denizen.model._check_runs import Course, Flat, MeanField, flat_records, same
 from denizen.model._check_watch import Cuts, watching
+from denizen.model._env import Env
 from denizen.model._hazards import Hazard
 from denizen.model._interventions import Intervention
 from denizen.model._lines import Line, line_of_class, line_of_function
@@ -33,7 +35,7 @@ class Finding:
 
     Attributes:
         rule: ``"shapes"``, ``"host read"``, ``"random"``, ``"stream"``, ``"in place"``, ``"int8"``, ``"range"``,
-            ``"global state"``, ``"repeat"``, ``"vmap"``, ``"compile"``, ``"gradient"`` or ``"error"``.
+            ``"global state"``, ``"repeat"``, ``"vmap"``, ``"compile"``, ``"alive"``, ``"gradient"`` or ``"error"``.
         line: the author's line, or None where no single line is to blame.
         what: what is wrong.
         instead: what to write instead.
@@ -78,6 +80,7 @@ class Probes:
             self._attempt("vmap", lambda: self._vmap(alone or course))
             self._attempt("compile", lambda: self._compile(alone or course))
             self._flows(alone or course)
+            self._dead()
             if gradient and self._ids.numel() > GRADIENT_UP_TO:
                 self.skipped.append(f"gradients: more than {GRADIENT_UP_TO:,} agents; check a smaller population")
             elif gradient:
@@ -292,6 +295,23 @@ class Probes:
                 f"a step counts as its flow, births and deaths too. Record the event instead: "
                 f'rng.record("happened", mask) in step, and {name}(self, events): return events["happened"].sum()'
             )
+
+    def _dead(self) -> None:
+        """Find what depends on those who are not alive."""
+        if isinstance(self.model, Env):
+            return
+        try:
+            found = on_the_dead(self._flat(), self._key(0))
+        except Exception as error:  # of the author's code, in a state that no step may reach
+            self.skipped.append(f"whether the dead matter: a step with other values in their fields fails: {error}")
+            return
+        for what, instead, series in found.sentences() if found else ():
+            line = line_of_function(getattr(type(self.model), series, None) or type(self.model).step)
+            self.findings.append(Finding("alive", line, what, instead))
+        if found and not found.judged:
+            self.skipped.append(f"whether the dead matter: nobody is dead within {found.steps} steps")
+        elif found and not self._has("alive"):
+            self.proved.append("who is not alive changes nothing for the living, for children and in the series")
 
     # --- gradients ----------------------------------------------------------------------------------------------------
 
