@@ -80,8 +80,8 @@ class DeadTransmit(Careful):
 
 class DeadCount(Careful):
     def step(self, now: Life, rng: dz.rng.Rng) -> Life:
-        share = now.ill.sum() / now.alive.sum()
-        return now.replace(ill=torch.maximum(now.ill, now.alive * rng.bernoulli("catch", 0.1 * share)))
+        new = super().step(now, rng)
+        return new.replace(ill=torch.maximum(new.ill, new.alive * rng.bernoulli("all", 0.5 * now.ill.sum() / NUM)))
 
 
 class DeadGraze(Careful):
@@ -103,6 +103,27 @@ class FlowOfAll(Careful):
     @dz.series
     def cases(self, before: Life, now: Life) -> Tensor:
         return ((now.ill > before.ill) | (now.age == before.age + before.ill + 1)).sum()
+
+
+class EventsOfAll(Careful):
+    def born(self, now: Life, rng: dz.rng.Rng, caught: Tensor) -> Life:
+        rng.record("caught", (1 - now.ill) * rng.event("catch again", 0.5))
+        return super().born(now, rng, caught)
+
+    @dz.series
+    def caught(self, events: Any) -> Tensor:
+        return events["caught"].sum()
+
+
+class Cleared(SeriesOfAll, DeadTransmit):
+    """What the dead had is taken from them when they die; free places never had it."""
+
+    def born(self, now: Life, rng: dz.rng.Rng, caught: Tensor) -> Life:
+        return super().born(now.replace(ill=now.ill * now.alive), rng, caught)
+
+    @dz.series
+    def mean_age(self, now: Life) -> Tensor:
+        return (now.age * now.alive).sum() / now.alive.sum()
 
 
 class BornByHand(Careful):
@@ -134,6 +155,8 @@ def found(model: dz.Model, *interventions: Act) -> tuple[str, str, str]:
         (DeadGraze, ("grass", "", "")),
         (SeriesOfAll, ("", "", "number_ill mean_age")),
         (FlowOfAll, ("", "", "cases")),
+        (Cleared, ("", "", "")),
+        (EventsOfAll, ("", "", "caught")),
         (BornByHand, ("", "ill fat ate", "")),
         (IllAtBirth, ("", "ill", "")),
     ],

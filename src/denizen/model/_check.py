@@ -68,9 +68,9 @@ def check(
 
     The rules: fixed shapes and dtypes, no value read on the host, random numbers only from `rng`, no stream used twice,
     no writes in place, masks not wrapping around in int8, nothing global changed, the same result twice, worlds batched
-    by vmap equal worlds alone, one compiled graph, nothing that depends on who is not `alive`, and no
-    integer on a path that needs a gradient. An `Env` is driven
-    with random actions; its observations, rewards, ends, resets and pictures are judged too, gradients are not.
+    by vmap equal worlds alone, one compiled graph, nothing that depends on who is not `alive`, and no integer on a path
+    that needs a gradient. An `Env` is driven with random actions; its observations, rewards, ends, resets and pictures
+    are judged too, gradients are not.
 
     What is noted breaks no rule: a flow of (before, now) that is a difference of levels counts whatever moves agents
     within a step; see `rng.record`.

@@ -1,11 +1,12 @@
 """What `dz.check` asks of a state with a mask `alive`: those who are not alive change nothing for the others.
 
-States of a run are stepped on as they are, and once more with other values in the fields of the dead and of free
-places; what then differs depends on them. A field that tells the dead from the living itself, such as a level "dead",
-is left as it is.
+States of a run are stepped on as they are, and once more with the dead and free places emptied, or with what other dead
+have; what then differs depends on them. A field that tells the dead from the living itself, such as a level "dead", is
+left as it is, and what nobody dead ever has, since it is cleared at death, is not tried.
 """
 
 import dataclasses
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,60 +84,53 @@ def on_the_dead(flat: Flat, key: Tensor) -> Depend | None:
     """
     found = Depend()
     with torch.no_grad():
-        moments = _moments(flat, key, found)
-        if moments is None:
+        walked = _walk(flat, key, found)
+        if walked is None:
             return None
+        moments, marks = walked
+        found.judged = bool(moments)
         states = [flat.state(moment.leaves, moment.step) for moment in moments]
-        marks = _marks(states)
-        mixed = [moment for moment, state in zip(moments, states, strict=True) if 0 < _count(state) < state.id.numel()]
-        draws = max(2, min(DRAWS, BUDGET // max(states[0].id.numel(), 1)))
-        for moment in mixed[-STATES:]:
-            found.judged = True
+        dead, living = (_Pool.of(states, alive, marks) for alive in (False, True))
+        draws = max(2, min(DRAWS, BUDGET // max(flat.world.ids.numel(), 1)))
+        for moment in moments:
             for draw in range(draws):
-                _compare(flat, moment, key + torch.tensor([0, draw]), marks, found)
+                _compare(flat, moment, key + torch.tensor([0, draw]), (dead, living), found)
                 if found.living or found.born:
                     return found
     return found
 
 
-def _moments(flat: Flat, key: Tensor, found: Depend) -> list[Moment] | None:
-    """States of a run, at least as long as the check's, until somebody has died."""
+def _walk(flat: Flat, key: Tensor, found: Depend) -> tuple[list[Moment], set[str]] | None:
+    """The last states of a run with living and dead in it, and what tells one from the other besides `alive`.
+
+    The run is at least as long as the check's, and goes on until somebody has died.
+    """
     leaves, _ = flat.init(key)
     switches = torch.zeros(len(flat.world.setting.interventions), dtype=torch.int8)
-    moments, died = [], False
+    mixed = deque[Moment](maxlen=STATES)
+    lived = torch.zeros_like(flat.world.ids, dtype=torch.bool)
+    seen: dict[str, tuple[set[int], set[int], set[int]]] = {}  # codes of the living, of who died, of all who are dead
     for number in range(LONGEST + 1):
         step, answers = torch.tensor(number), flat.answers[min(number, len(flat.answers) - 1)]
-        moments.append(Moment(leaves, switches, step, answers))
-        kind = flat.state(leaves, step).kinds.get("alive")
+        state = flat.state(leaves, step)
+        kind = state.kinds.get("alive")
         if kind is None or (kind.name, kind.axes) != ("mask", ("agents",)):
             return None
-        if number == LONGEST or (number >= len(flat.answers) and died):
-            break
-        alive = flat.state(leaves, step).alive
-        leaves, switches, _, _ = flat.step(leaves, switches, key, step, answers)
-        found.steps = number + 1
-        died = died or bool((alive > flat.state(leaves, step + 1).alive).any())
-    return moments
-
-
-def _count(state: Any) -> int:
-    return int((state.alive != 0).sum())
-
-
-def _marks(states: list[Any]) -> set[str]:
-    """Masks and stages that never have a value in common for the dead and for the living."""
-    lived = torch.zeros_like(states[0].alive, dtype=torch.bool)
-    seen: dict[str, tuple[set[int], set[int], set[int]]] = {}
-    for state in states:
         alive = state.alive != 0
+        if bool(alive.any()) and not bool(alive.all()):
+            mixed.append(Moment(leaves, switches, step, answers))
         for name in _own_fields(state):
             if state.kinds[name].name in ("mask", "stage"):
-                codes = plain(getattr(state, name))
-                sets = seen.setdefault(name, (set(), set(), set()))
+                codes, sets = plain(getattr(state, name)), seen.setdefault(name, (set(), set(), set()))
                 for known, who in zip(sets, (alive, ~alive & lived, ~alive), strict=True):
                     known.update(codes[who].unique().tolist())
+        if number == LONGEST or (number >= len(flat.answers) and bool((lived & ~alive).any())):
+            break
         lived |= alive
-    return {name for name, (living, died, dead) in seen.items() if (died or dead) and not living & (died or dead)}
+        found.steps = number + 1
+        leaves, switches, _, _ = flat.step(leaves, switches, key, step, answers)
+    marks = {name for name, (living, died, dead) in seen.items() if dead and not living & (died or dead)}
+    return list(mixed), marks
 
 
 def _own_fields(state: State) -> list[str]:
@@ -144,36 +138,44 @@ def _own_fields(state: State) -> list[str]:
     return [name for name, kind in state.kinds.items() if kind.axes[:1] == ("agents",) and name != "alive"]
 
 
-def _filled(state: Any, who: Tensor, full: bool, marks: set[str]) -> Any:
-    """A state with other values for some agents: none, or all there are, in turn."""
-    order = torch.arange(who.numel())
-    living = (state.alive != 0).nonzero().flatten()
-    other = living[order % living.numel()]
-    fields = values(state)
-    for name in _own_fields(state):
-        if name in marks:
-            continue
-        field = fields[name]
-        old = plain(field)
-        new = torch.zeros_like(old)
-        if full and isinstance(field, Stage | History):
-            count = len(field.levels) if isinstance(field, Stage) else field.length + 2
-            new = _along(order % count, old).to(old.dtype)
-        elif full:
-            new = torch.ones_like(old) if state.kinds[name].name == "mask" else old[other]
-        made = torch.where(_along(who, old), new, old)
-        rest = field.levels if isinstance(field, Stage) else field.length if isinstance(field, History) else None
-        fields[name] = made if rest is None else type(field)(made, rest)
-    return make(type(state), fields)
+@dataclasses.dataclass(frozen=True)
+class _Pool:
+    """What agents have had in a run, all fields of an agent together: nothing that the run does not lead to.
+
+    Attributes:
+        fields: by name `[agents of all states, …]`; none of what tells the dead.
+    """
+
+    fields: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, states: list[Any], alive: bool, marks: set[str]) -> "_Pool":
+        """Of the living or of the dead."""
+        names = [name for name in _own_fields(states[0]) if name not in marks] if states else []
+        who = [(state.alive != 0) == alive for state in states]
+        picked = zip(states, who, strict=True)
+        rows = [{name: plain(getattr(state, name))[these] for name in names} for state, these in picked]
+        return cls({name: torch.cat([row[name] for row in rows]) for name in names})
+
+    def others(self, state: Any, who: Tensor) -> Iterator[Any]:
+        """A state in which some agents have nothing, and one in which they have what others of the pool have."""
+        for empty in (True, False):
+            fields = values(state)
+            for name, rows in self.fields.items():
+                field = fields[name]
+                old = plain(field)
+                order = torch.arange(1, who.numel() + 1) % max(len(rows), 1)
+                new = torch.zeros_like(old) if empty or not len(rows) else rows[order]
+                made = torch.where(who.reshape(-1, *[1] * (old.dim() - 1)), new, old)
+                rest = (
+                    field.levels if isinstance(field, Stage) else field.length if isinstance(field, History) else None
+                )
+                fields[name] = made if rest is None else type(field)(made, rest)
+            yield make(type(state), fields)
 
 
-def _along(each: Tensor, like: Tensor) -> Tensor:
-    """A value for each agent, for all entries of a field."""
-    return each.reshape(-1, *[1] * (like.dim() - 1))
-
-
-def _compare(flat: Flat, moment: Moment, key: Tensor, marks: set[str], found: Depend) -> None:
-    """Step a state on as it is, and with other dead."""
+def _compare(flat: Flat, moment: Moment, key: Tensor, pools: tuple[_Pool, _Pool], found: Depend) -> None:
+    """Step a state on as it is, and with other dead; pools of the dead and of the living."""
     before = flat.state(moment.leaves, moment.step)
     lived = before.alive != 0
 
@@ -182,10 +184,10 @@ def _compare(flat: Flat, moment: Moment, key: Tensor, marks: set[str], found: De
         return flat.state(after, moment.step + 1), records
 
     now, records = step(list(moment.leaves))
-    _levels(flat, now, marks, found)
+    _levels(flat, now, pools, found)
     flows = []
-    for full in (False, True):
-        other, changed = step(flat.world.leaves(_filled(before, ~lived, full, marks)))
+    for filled in pools[0].others(before, ~lived):
+        other, changed = step(flat.world.leaves(filled))
         stayed = lived & (now.id == before.id) & (other.id == before.id)
         born = ~stayed & (now.alive != 0) & (other.alive != 0)
         for name, kind in now.kinds.items():
@@ -201,15 +203,15 @@ def _compare(flat: Flat, moment: Moment, key: Tensor, marks: set[str], found: De
         found.series |= {names[k]: None for k in flows if model.all_series.get(names[k]) != "level"}
 
 
-def _levels(flat: Flat, now: Any, marks: set[str], found: Depend) -> None:
+def _levels(flat: Flat, now: Any, pools: tuple[_Pool, _Pool], found: Depend) -> None:
     """Series of the state after a step that the dead change, and the living too: one of the dead alone may be meant."""
     model, alive = flat.world.model, now.alive != 0
     for name in (name for name, kind in model.all_series.items() if kind == "level"):
         value = getattr(model, name)
         told = value(now)
         changed = [
-            any(_differ(told, value(_filled(now, who, full, marks))) for full in (False, True))
-            for who in (~alive, alive)
+            any(_differ(told, value(other)) for other in pool.others(now, who))
+            for pool, who in zip(pools, (~alive, alive), strict=True)
         ]
         if all(changed):
             found.series[name] = None
