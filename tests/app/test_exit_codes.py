@@ -181,8 +181,8 @@ def test_an_error_within_a_model_is_told_with_its_line(denizen):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["bench", "code.py:needs"], "error TypeError: needs() missing 2 required positional arguments"),
-        (["profile", "code.py:needs", "--cpu"], "error TypeError: needs() missing 2 required positional arguments"),
+        (["bench", "code.py:needs"], "needs"),
+        (["profile", "code.py:needs", "--cpu"], "needs"),
         (["bench", "code.py:number"], "number() returned int"),
         (["bench", "code.py:fine", "--rounds", "3"], "--rounds 3: expected a whole number, at least 5"),
         (["bench", "--stmt", "1 / 0"], "ZeroDivisionError"),
@@ -191,6 +191,7 @@ def test_an_error_within_a_model_is_told_with_its_line(denizen):
         (["profile", "."], "names nothing; expected FILE.py:NAME"),
         (["doctor", "..:x"], "names nothing; expected FILE.py:NAME"),
         (["equivalent", "code.py:Net", "code.py:Net", "--shape", "-2,4"], "--shape -2,4: expected numbers"),
+        (["equivalent", "code.py:Net", "code.py:needs", "--shape", "2,4"], "error TypeError: needs() missing 2"),
     ],
 )
 def test_nothing_that_failed_is_code_0_or_1(denizen, words, message, monkeypatch, tmp_path):
@@ -217,6 +218,16 @@ def test_errors_of_the_system_name_the_file(capsys):
 
     _failures.tell(PermissionError(13, "Permission denied", "/a/[b]"), Console(stderr=True))
     assert capsys.readouterr().err == "error /a/[b]: Permission denied\n"
+
+
+@pytest.mark.parametrize("error", [
+    MemoryError("Unable to allocate 149. GiB"), RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 byte"),
+])  # fmt: skip
+def test_too_little_memory_is_no_fault_of_ours(capsys, error):
+    from denizen._printing import Console
+
+    _failures.tell(error, Console(stderr=True))
+    assert capsys.readouterr().err == f"error not enough memory for so much at once: {error}\n"
 
 
 def test_the_guide_has_the_same_table():

@@ -152,6 +152,13 @@ def test_a_reader_that_leaves_ends_nothing(monkeypatch, tmp_path, left, words):
         assert Path("r/plot.png").exists()
 
 
+@pytest.mark.parametrize("words", [["--help"], ["models"]])
+def test_a_full_disk_behind_the_output_is_told(monkeypatch, capsys, words):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        assert called(monkeypatch, full, *words) == 2
+    assert capsys.readouterr().err == "error No space left on device\n"
+
+
 def test_no_output_at_all(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert called(monkeypatch, None, "models") == 0
@@ -199,6 +206,7 @@ def test_whole_numbers_are_read_alike_by_all_commands(text):
     assert _cli.parse(["evaluate", "r", "--worlds", text]).worlds == 100
     assert _cli.parse(["bench", "a", "--rounds", text]).rounds == 100
     assert whole(text) == 100
+    assert _cli.parse(["run", "covid", "--population", f"synthetic:astoria:{text}"]).place() == "synthetic:astoria:100"
 
 
 @pytest.mark.parametrize("text", ["1.5", "1e-3", "1.0", "x", "", "1e", "nan"])

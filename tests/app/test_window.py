@@ -101,6 +101,32 @@ def test_a_missing_extra_is_named(monkeypatch):
         _window.show([], 10.0, "a world")
 
 
+@pytest.mark.parametrize("driver", _window.INVISIBLE)
+def test_a_window_that_nobody_sees_is_told(monkeypatch, driver):
+    """Without a display SDL may draw into memory and say nothing."""
+    for name in ("SDL_VIDEODRIVER", "SDL_VIDEO_DRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pygame.display, "init", lambda: None)
+    monkeypatch.setattr(pygame.display, "get_driver", lambda: driver)
+    seen = []
+    with pytest.raises(InputError, match="nobody sees"):
+        _window.show(pictures(seen), 1000.0, "a world")
+    assert seen == []
+
+
+def test_a_window_grows_with_lines_and_does_not_shrink(dummy, monkeypatch):
+    sizes, flip = [], pygame.display.flip
+
+    def flipped():
+        flip()
+        sizes.append(pygame.display.get_surface().get_size())
+
+    monkeypatch.setattr(pygame.display, "flip", flipped)
+    frames = [(Image.new("RGB", (width, 400), "red"), "") for width in (400, 500, 420)]
+    _window.show(iter(frames), 1000.0, "a world")
+    assert sizes == [(400, 400), (500, 400), (500, 400)]
+
+
 def test_no_display_is_told(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "nothing")
     with pytest.raises(InputError, match="no window can be opened here"):

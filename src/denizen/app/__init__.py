@@ -29,19 +29,23 @@ def _do(words: list[str]) -> int:
         with _ends_at_once():
             from denizen._printing import Console
             from denizen.app import _cli, _failures
-            from denizen.errors import DenizenError
 
             errors = Console(stderr=True)
             try:
-                command: Any = _cli.parse(words or ["--help"])
-            except DenizenError as error:
+                try:
+                    command: Any = _cli.parse(words or ["--help"])
+                finally:
+                    _flush()  # help that cannot be written, as on a full disk, is told here
+            except Exception as error:
                 _failures.tell(error, errors)
                 return _exit.WRONG
             console = Console(quiet=getattr(command, "quiet", False))
         if signal.SIGTERM in _heard():
             signal.signal(signal.SIGTERM, _terminate)
         try:
-            return _cli.run(command, console)
+            code = _cli.run(command, console)
+            _flush()
+            return code
         except Exception as error:
             _failures.tell(error, errors)
             return _exit.WRONG
@@ -92,8 +96,13 @@ def _streams() -> Generator[None]:
     finally:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
-                stream.flush()
+                stream.close()
         sys.stdout, sys.stderr = kept
+
+
+def _flush() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 class _Patient:
@@ -117,6 +126,13 @@ class _Patient:
         try:
             self._stream.flush()
         except BrokenPipeError:
+            self._leave()
+
+    def close(self) -> None:
+        """Write what is left, or else drop it: the interpreter would try again at its end."""
+        try:
+            self.flush()
+        except OSError:
             self._leave()
 
     def _leave(self) -> None:

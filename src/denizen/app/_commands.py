@@ -139,7 +139,7 @@ def _complete(config: RunConfig) -> RunConfig:
     chosen = entry(config.model)
     return dataclasses.replace(
         config,
-        population=config.population or chosen.population,
+        population=config.place() or chosen.population,
         steps=chosen.steps if config.steps is None else config.steps,
     )
 

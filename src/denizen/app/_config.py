@@ -1,5 +1,6 @@
 """The configuration of a run: defaults, a TOML file over them, flags over both."""
 
+import contextlib
 import dataclasses
 import tomllib
 import types
@@ -12,7 +13,7 @@ import torch
 from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppendAction, arg
 
 from denizen.app._models import MODELS, entry
-from denizen.app._settings import written
+from denizen.app._settings import whole, written
 from denizen.errors import ConfigError, nearest
 from denizen.run import Snapshots
 
@@ -72,6 +73,15 @@ class RunConfig:
     """Print nothing but the run folder."""
     file: Annotated[Any, Fixed, Suppress] = None
     """What the `--config` file alone means; no flag."""
+
+    def place(self) -> str | None:
+        """The population, its size written out: `synthetic:astoria:1e3` is `synthetic:astoria:1000`."""
+        stem, _, size = (self.population or "").rpartition(":")
+        if not stem.startswith("synthetic:"):
+            return self.population
+        with contextlib.suppress(ValueError):
+            return f"{stem}:{whole(size)}"
+        return self.population
 
     def pairs(self) -> dict[str, str]:
         """What is set, by name; flags come after the `--config` file and win over it.

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from denizen._printing import Console
 
 
+FULL = ("can't allocate memory", "out of memory")  # what torch says
+
+
 class TheirsError(Exception):
     """An error of the user's code, which it is the cause of."""
 
@@ -46,6 +49,9 @@ def tell(error: BaseException, console: "Console") -> None:
     elif isinstance(error, OSError) and error.strerror:
         place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         console.say(("error", "bold red"), " ", f"{place}{error.strerror}")
+    elif isinstance(error, MemoryError) or any(words in str(error) for words in FULL):
+        first = str(error).partition("\n")[0]
+        console.say(("error", "bold red"), " ", f"not enough memory for so much at once: {first or 'nothing is left'}")
     else:
         console.say(("error", "bold red"), " ", _named(error))
         console.say(f"this should have been a better message: please report it, with the traceback in {_kept(error)}")

@@ -62,6 +62,8 @@ examples:
             raise InputError("--window and --gif: give one of the two")
         if self.steps < 1:
             raise InputError(f"--steps {self.steps}: expected a whole number, at least 1")
+        if self.seed < 0:
+            raise InputError(f"--seed {self.seed}: expected a whole number, at least 0")
         if self.gif is not None and self.gif.suffix not in (".gif", ".mp4"):
             raise InputError(f"--gif {self.gif}: expected a name that ends in .gif or .mp4")
         if self.gif is not None and self.gif.suffix == ".mp4":
