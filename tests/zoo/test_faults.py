@@ -118,6 +118,7 @@ def test_scopes_differ():
     class Two(SIR):
         def step(self, now, rng):
             first, second, third = (rng[scope].event("catch", 0.5) for scope in (("layer", 1), ("layer", 2), "flu"))
+            rng.record("caught", first)
             return now.replace(stage=first + second * third)
 
     value = dz.simulate(Two(dz.Graph.from_edges([0], [1], 40_000)), 1).state.stage.value.float()
