@@ -1,7 +1,7 @@
 """The Triton kernels on the CPU, by Triton's interpreter: other tests of this folder, in a process of their own.
 
 Triton decides at import whether it interprets, hence the process. The interpreter is a Python loop over programs: few
-tests in the default run, all that take less than minutes in the slow one.
+tests in the default run, all that take less than minutes by hand (`-m long`).
 """
 
 import importlib
@@ -68,8 +68,7 @@ def test_kernels_by_the_interpreter() -> None:
 
 
 @missing
-@pytest.mark.slow
-@pytest.mark.timeout(1100)
+@pytest.mark.long
 @pytest.mark.skipif(INTERPRETED, reason="the interpreter runs already")
 def test_kernels_by_the_interpreter_at_length() -> None:
     interpret(ALL, 15)
