@@ -162,7 +162,13 @@ FAULTY = {
         state, done = torch.randn(8, 3).to(device), torch.arange(8).to(device) % 2 == 0
         def step(i):
             places = done.nonzero(as_tuple=True)[0]  # host-sync-nonzero
-            state[places] = 0.0
+            state[places] = 0.0  # h2d-fresh
+        """,
+    "averaged model of torch, which counts on the host": """
+        net = nn.Linear(4, 2).to(device)
+        average = torch.optim.swa_utils.AveragedModel(net, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+        def step(i):
+            average.update_parameters(net)  # h2d-fresh
         """,
     "any world done": """
         done = torch.zeros(8, dtype=torch.bool).to(device)
@@ -556,12 +562,6 @@ QUIET = {
                     mine.lerp_(other, 0.1)
                 average.load_state_dict(net.state_dict())
         """,
-    "averaged model of torch": """
-        net = nn.Linear(4, 2).to(device)
-        average = torch.optim.swa_utils.AveragedModel(net, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
-        def step(i):
-            average.update_parameters(net)
-        """,
     "optimizers": """
         kinds = [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad]
         nets = [nn.Linear(4, 2).to(device) for _ in kinds]
@@ -608,7 +608,7 @@ QUIET = {
         x = torch.zeros(6, 4).to(device)
         rows = torch.tensor([1, 2]).to(device)
         def step(i):
-            x[rows] = 1.0
+            x.index_fill_(0, rows, 1.0)
             x[rows, rows] += torch.ones(2, device=device)
             x.index_add_(0, rows, torch.ones(2, 4, device=device))
             return x[rows][:, rows], x.take_along_dim(rows.view(1, 2), 1)
@@ -744,7 +744,7 @@ QUIET = {
         def step(i):
             a = torch.full((3, 3), 2.0 + i, device=device) + torch.eye(3, device=device)
             b = torch.linspace(0, 1, 3, device=device) + torch.ones(3, 3, device=device).tril() + a.new_zeros(3)
-            return b, torch.tensor(1.5, device=device), torch.zeros_like(a), torch.meshgrid(b[0], b[0], indexing="ij")
+            return b, torch.full((), 1.5, device=device), torch.zeros_like(a), torch.meshgrid(b[0], b[0], indexing="ij")
         """,
     "spectral norm, weight norm, checkpoint": """
         from torch.nn.utils import parametrizations

@@ -629,7 +629,17 @@ LOOKALIKES = {
     "single values of the host": """
         x, rate = torch.arange(5., device=device), torch.tensor(0.5)
         def step(i):
-            return x * rate + torch.tensor(2.0, device=device) + torch.full((5,), 3.0, device=device)
+            x[0:1] = 2.0
+            x[x > 3.0] = rate
+            x[1].fill_(rate)
+            return x * rate + torch.full((), 2.0, device=device) + torch.full((5,), 3.0, device=device)
+        """,
+    "copies of no elements": """
+        x, none, pinned = torch.arange(5., device=device), torch.empty(0), torch.empty(0).pin_memory()
+        def step(i):
+            x[:0] = none
+            here = none.to(device), torch.tensor([], device=device), pinned.to(device, non_blocking=True)
+            return here, here[0].cpu(), here[0].tolist(), x[:0].cpu().numpy()
         """,
     "fixed shapes and gathers": """
         x = torch.arange(6., device=device).view(2, 3)

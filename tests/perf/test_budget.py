@@ -73,7 +73,7 @@ def test_outside_of_regions_nothing_is_counted(x):
     guard = budget()
     x.tolist()
     with guard:
-        pass
+        x.add(1)
     x.tolist()
     assert guard.report.ok
     assert guard.findings == []
@@ -95,10 +95,11 @@ def test_findings_can_be_read_while_the_region_is_open(x):
         assert [finding.kind for finding in guard.findings] == ["host-sync-item"]
 
 
-def test_opening_it_twice_is_an_error():
+def test_opening_it_twice_is_an_error(x):
     guard = budget()
-    with guard, pytest.raises(InputError, match="open already"), guard:
-        pass
+    with guard, pytest.raises(InputError, match="open already"):  # noqa: PT012
+        x.add(1)
+        guard.__enter__()
 
 
 def test_library_frames_lie_between_but_the_users_line_is_blamed():
@@ -404,17 +405,17 @@ def test_wrong_arguments_are_named(call, says):
 
 
 @pytest.mark.parametrize("warmup", [-1, True, 1.0])
-def test_a_wrong_warm_up_is_named(warmup):
+def test_a_wrong_warm_up_is_named(x, warmup):
     guard = budget()
     with guard, pytest.raises(InputError, match="warmup="):
-        guard.steps(3, warmup=warmup)
+        guard.steps(x.add(1).dim() and 3, warmup=warmup)
 
 
 @pytest.mark.parametrize("items", [None, -1, 2.0, True])
-def test_steps_of_something_else_is_named(items):
+def test_steps_of_something_else_is_named(x, items):
     guard = budget()
     with guard, pytest.raises(InputError, match="items="):
-        guard.steps(items)
+        guard.steps(items, x.add(1).dim())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -436,10 +437,20 @@ def test_the_report_says_what_it_cannot_see(x):
 
 def test_a_step_that_did_not_use_the_device_is_said():
     guard = budget()
-    with guard:
+    with pytest.raises(BudgetError, match="saw nothing"), guard:
         torch.ones(3).add(1)
     assert guard.report.ops == 0
+    assert guard.report.saw_nothing
+    assert not guard.report.ok
     assert "No operation ran on simulated:0" in str(guard.report)
+    with pytest.raises(BudgetError, match="saw nothing"), guard:
+        for _ in guard.steps([]):
+            pass
+
+
+def test_a_decorated_function_that_did_not_use_the_device_is_said():
+    with pytest.raises(BudgetError, match="saw nothing"):
+        budget()(lambda: torch.ones(3).add(1))()
 
 
 def test_a_report_is_json(x):
@@ -454,6 +465,7 @@ def test_a_report_is_json(x):
 def test_nothing_stays_behind(x):
     before = (torch.cuda.synchronize, torch.cuda.Event, threading.Thread.start)
     with budget():
+        x.add(1)
         assert torch.cuda.synchronize is not before[0]
     assert (torch.cuda.synchronize, torch.cuda.Event, threading.Thread.start) == before
 

@@ -13,9 +13,10 @@ import denizen as dz
 from denizen._watch._places import Place
 from denizen.perf._doctor_diagnosis import at
 from denizen.perf._doctor_estimate import estimated
+from denizen.perf._doctor_neutral import Tape
 from denizen.perf._doctor_rank import LEAD, Trial
 from denizen.perf._doctor_subject import Subject
-from denizen.perf._doctor_switches import no_debugging, no_graph_kept, no_scaler
+from denizen.perf._doctor_switches import no_debugging, no_scaler
 
 PLACE = Place("model.py", 3, "step")
 
@@ -149,18 +150,27 @@ def test_a_scaler_that_is_taken_out_changes_no_step():
     norm, after = step(), {name: value.clone() for name, value in net.state_dict().items()}
     net.load_state_dict(start)
     kept = scaler.get_scale()
-    with no_scaler():
+    with no_scaler([scaler]):
         assert step() == pytest.approx(norm)
     assert scaler.get_scale() == kept
     torch.testing.assert_close(net.state_dict(), after)
 
 
-def test_graphs_are_freed_where_they_are_not_kept():
-    loss = nn.Parameter(torch.ones(3)).square().sum()
-    with no_graph_kept():
-        loss.backward(retain_graph=True)
+def test_graphs_are_freed_where_they_are_not_kept(tmp_path):
+    file = tmp_path / "step.py"
+    file.write_text(
+        "def step():\n    loss = w.square().sum()\n    loss.backward(retain_graph=True)\n    kept.append(loss)\n"
+    )
+    kept: list[torch.Tensor] = []
+    names = {"w": nn.Parameter(torch.ones(3)), "kept": kept}
+    exec(compile(file.read_text(), file, "exec"), names)
+    one = at("graph-retention", Place(str(file), 3, "step"), 1, "every step", [])
+    tape = Tape("cpu")
+    with tape.installed(), tape.without([one]):
+        names["step"]()
+    assert tape.took(one)
     with pytest.raises(RuntimeError, match="second time"):
-        loss.backward()
+        kept[0].backward()
 
 
 def test_deterministic_algorithms_that_only_warn_stay_so():

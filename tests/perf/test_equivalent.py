@@ -318,3 +318,46 @@ def test_what_does_not_vary_is_not_excused_by_statistics():
     assert same.distribution is None
     with pytest.raises(InputError, match="at least 20"):
         perf.equivalent(torch.exp, torch.sin, torch.ones(3), seeds=5)
+
+
+KINDS = {
+    "dtype float32 against float64": lambda x: (x * 2).double(),
+    "dtype float32 against bfloat16": lambda x: (x * 2).bfloat16(),
+    "dtype float32 against int64": lambda x: (x * 2).long(),
+    "dtype float32 against complex64": lambda x: (x * 2).to(torch.complex64),
+    "layout strided against sparse_coo": lambda x: (x * 2).to_sparse(),
+    "shape [3, 2] against [2, 3]": lambda x: (x * 2).T,
+    "requires_grad True against False: no gradient comes through it in b": lambda x: (x * 2).detach(),
+}
+
+
+@pytest.mark.parametrize("why", KINDS)
+def test_another_kind_of_tensor_is_a_difference_by_name(why):
+    x = torch.arange(6.0).view(3, 2).requires_grad_()
+    loss = lambda out: out.real.sum() if out.is_complex() else out.sum()
+    verdict = perf.equivalent(lambda x: x * 2, KINDS[why], x, loss=loss)
+    assert not verdict.passed
+    assert verdict.first.name == "output"
+    assert verdict.first.why.startswith(why)
+    assert why in str(verdict)
+
+
+def test_the_same_values_of_another_dtype_are_different_in_weights_and_gradients():
+    class Cast(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.double()).float()
+
+    a, b = nn.Linear(2, 2), Cast(2, 2).double()
+    verdict = perf.equivalent(a, b, torch.ones(3, 2), tolerances={torch.float32: (1e-3, 1e-3)})
+    named = {one.name: one.why for one in verdict.differences}
+    assert named["gradient of weight"] == named["weight after the step"] == "dtype float32 against float64"
+    assert not verdict.passed
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_nested_tensors_are_compared():
+    def nested(x):
+        return torch.nested.nested_tensor([x[:1], x])
+
+    assert perf.equivalent(nested, lambda x: nested(x * 1), torch.ones(3)).passed
+    assert not perf.equivalent(nested, lambda x: nested(x * 2), torch.ones(3)).passed

@@ -172,3 +172,25 @@ def test_profile_on_cuda(tmp_path):
     assert report.queue.launches > 0
     assert "host read" in {idle.cause for idle in report.idle}
     assert len(report.plain_times) == 2
+
+
+def test_an_operator_within_one_of_its_own_name_is_one_call():
+    """Torch takes some operators to their kernels by way of themselves, at any depth; their time is told once."""
+    tape = Tape()
+    tape.facts = {"denizen": {"steps": 1}}
+    tape.step(1, 0, 100)
+    tape.host("aten::sum", 0, 40, **{"Input Dims": [[2]]})
+    tape.host("aten::view", 5, 35)
+    tape.host("aten::sum", 10, 30, **{"Input Dims": [[3]]})
+    tape.call("cudaLaunchKernel", 12, 20, correlation=5)
+    tape.call("cuLaunchKernel", 14, 18, correlation=5)
+    tape.events[-1]["cat"] = "cuda_driver"
+    tape.host("aten::sum", 50, 60, **{"Input Dims": [[2]]})
+    tape._correlation = 5
+    tape._work("kernel", "sum", 60, 90, 0, 7)
+    ops = {op.name: op for op in operators(tape.trace())}
+    assert (ops["aten::sum"].calls, ops["aten::view"].calls) == (2, 1)
+    assert ops["aten::sum"].host == pytest.approx(40e-6)  # 10 outside of the view, 20 within, 10 of the second
+    assert ops["aten::view"].host == pytest.approx(10e-6)
+    assert ops["aten::sum"].device == pytest.approx(30e-6)
+    assert ops["aten::sum"].shapes == "[2]"

@@ -170,6 +170,8 @@ COPY = torch.ops.aten.copy_.default
 TO = torch.ops.aten._to_copy.default
 ITEM = torch.ops.aten._local_scalar_dense.default
 INDEX = torch.ops.aten.index.Tensor
+LIFT, WHERE = torch.ops.aten.lift_fresh.default, torch.ops.aten.where.self
+PUT = torch.ops.aten.index_put_.default
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,15 @@ INDEX = torch.ops.aten.index.Tensor
         (COPY, (Fake(5), torch.ones(5)), Fake(5), (False, 20, False)),
         (COPY, (torch.ones(5), Fake(5)), torch.ones(5), (True, 20, True)),
         (TO, (torch.ones(3, 2),), Fake(3, 2, dtype=torch.int8), (False, 6, False)),
-        (TO, (torch.ones(()),), Fake(), None),  # passed with the launch
+        (TO, (torch.ones(()),), Fake(), (False, 4, False)),
+        (TO, (torch.ones(0),), Fake(0), None),
+        (TO, (Fake(0),), torch.ones(0), None),
+        (LIFT, (Fake(),), Fake(), (False, 4, False)),
+        (LIFT, (torch.ones(()),), torch.ones(()), None),
+        (WHERE, (Fake(3, dtype=torch.bool), torch.ones(()), Fake(3)), Fake(3), (False, 4, False)),
+        (WHERE, (torch.ones(3) > 0, torch.ones(()), torch.ones(3)), torch.ones(3), None),
+        (PUT, (Fake(9), [Fake(3, dtype=torch.int64)], torch.ones(())), Fake(9), (False, 4, False)),
+        (PUT, (Fake(9), [Fake(9, dtype=torch.bool)], torch.ones(())), Fake(9), None),  # a fill
         (TO, (Fake(4),), Fake(4), None),
         (ITEM, (Fake(),), 1.0, (True, 4, True)),
         (ITEM, (torch.ones(()),), 1.0, None),

@@ -17,7 +17,7 @@ from denizen._watch import _dynamo, _pinned
 from denizen._watch._simulated import NAME, SimulatedTensor, fallback, frames_of_the_device, rebuild
 from denizen.errors import DenizenError
 
-_kept: list[Any] = []  # libraries end their registrations when they are collected
+_kept: list[Any] = []  # what torch refers to; libraries end their registrations when they are collected
 
 
 def simulated_device() -> torch.device:
@@ -29,6 +29,11 @@ def simulated_device() -> torch.device:
     """
     _register()
     return torch.device(NAME, 0)
+
+
+def _keep(made: Any) -> Any:
+    _kept.append(made)
+    return made
 
 
 def _record_constants() -> None:
@@ -66,7 +71,11 @@ def _register() -> None:
         )
     if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
         raise DenizenError(f"torch {torch.__version__} cannot register a device from Python; 2.11 to 2.13 can")
-    backend_registration._setup_privateuseone_for_python_backend(rename=NAME, backend_module=_Backend())
+    # Step by step as that function does it, without what it adds to torch's classes (`Tensor.is_simulated`).
+    torch.utils.rename_privateuse1_backend(NAME)
+    torch._register_device_module(NAME, _Backend())
+    torch._C._acc.register_python_privateuseone_hook(_keep(backend_registration._DummyPrivateUse1Hook()))
+    torch._C._acc.register_python_privateuseone_device_guard(_keep(backend_registration._DummyDeviceGuard()))
     torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(list, device=...) makes it on the host and copies
     every, aten = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
     _kept.extend((every, aten))
@@ -82,8 +91,7 @@ def _register() -> None:
     _dynamo.teach(SimulatedTensor, NAME)
     _record_constants()
     _choose()
-    if not torch.cuda.is_available():
-        _pinned.install()
+    _pinned.install(aten)
     _like_a_gpu()
 
 
@@ -157,21 +165,6 @@ def _like_a_gpu() -> None:
 
     optimizer._foreach_supported_types.append(SimulatedTensor)
     torch.Generator = _Generator  # type: ignore[misc]
-    original = nn.Module._apply
-
-    @functools.wraps(original)
-    def _apply(self: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
-        before = dict(self._parameters)
-        done = original(self, fn, recurse)
-        for name, old in before.items():
-            new = self._parameters[name]
-            if old is not None and new is not old and isinstance(new, SimulatedTensor):
-                with contextlib.suppress(RuntimeError):  # a weak reference to it: then it is a new parameter
-                    torch.utils.swap_tensors(old, new)
-                    self._parameters[name] = old  # type: ignore[assignment]  # as on a GPU: optimizers know it
-        return done
-
-    nn.Module._apply = _apply  # type: ignore[method-assign]
 
 
 class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]

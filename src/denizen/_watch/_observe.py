@@ -20,6 +20,11 @@ _NOTHING = frozenset(
 )
 _VIEWS = frozenset({"aten::_unsafe_view", "aten::_reshape_alias", "aten::lift_fresh", "aten::is_pinned", "aten::set_"})
 _INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_"})
+_CHOOSING = "aten::where"  # brings a single value of the host over; what adds or multiplies gives it to its kernel
+SINGLE = (
+    "one number is copied, and waited for, like any tensor: torch.full((), ..., device=...) makes it there, "
+    "x[i].fill_(...) writes it there"
+)
 _SELECTING = frozenset({"aten::index_select", "aten::gather", "aten::take", "aten::embedding"})
 # Take tensors of one device only, single values from the host aside.
 _MATRICES = ("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "convolution", "cat", "stack")
@@ -50,7 +55,7 @@ class Traits:
         self.strict = torch.Tag.pointwise in func.tags or base in _MATRICES or self.schema in _SELECTING
         self.strict = self.strict and self.schema != "aten::copy_"
         self.composite = func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
-        self.may_wait = self.schema in {*_rules.WAITING, *_rules.COPIES, *_INDEXING}
+        self.may_wait = self.schema in {*_rules.WAITING, *_rules.COPIES, *_INDEXING, _CHOOSING}
 
 
 @functools.cache
@@ -100,8 +105,11 @@ def waits(
         return []
     if seen.schema in _rules.COPIES:
         return _copy(seen, args, kwargs, out, device)
+    if seen.schema == _CHOOSING:
+        return _chosen(seen, args, device)
     if seen.schema in _INDEXING and args[0].device.type == device:
         _index(seen, args)
+        _written(seen, args, kwargs)
     if _rules.reads_host(func, args, kwargs, lambda tensor: tensor.device.type == device):
         place, source = _place(device), args[0]
         scalar = seen.schema == "aten::_local_scalar_dense"
@@ -115,20 +123,22 @@ def _copy(seen: Traits, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
     into, source = (args[0], args[1]) if seen.schema == "aten::copy_" else (out, args[0])
     if not isinstance(source, Tensor) or not isinstance(into, Tensor):
         return []
-    ends = source.device.type, into.device.type
-    if ends not in ((device, "cpu"), ("cpu", device)):
-        return []
+    ends = "cpu" if _of_host(source) else source.device.type, into.device.type
+    if ends not in ((device, "cpu"), ("cpu", device)) or not into.numel():
+        return []  # of no elements nothing is carried, and nobody waits
+    if ends[0] == "cpu" and into.dim() and source.device.type == device:
+        return []  # a number written to a row fills it
     late = bool(args[2] if len(args) > 2 and seen.schema == "aten::copy_" else kwargs.get("non_blocking", False))
-    size, weights = into.numel() * into.element_size(), of_parameter(source) or of_parameter(into)
-    more: dict[str, Any] = {"bytes": size, "numel": into.numel(), "weights": weights}
+    carried = min(source.numel(), into.numel())
+    more: dict[str, Any] = {"bytes": carried * into.element_size(), "numel": carried}
+    more["weights"] = of_parameter(source) or of_parameter(into)
     if ends[0] == device:
         if late and is_pinned(into):
             return tell("async-copy", seen.name, (), to="host", **more)
         return _to_host(seen, device, more)
-    if source.dim() == 0:
-        return []
     if late and is_pinned(source):
         return tell("async-copy", seen.name, (), to="device", **more)
+    more["note"] = SINGLE if carried == 1 else ""
     told = tell("h2d-pageable" if late else "h2d-fresh", seen.name, (TRANSFERS,), to="device", **more)
     if told:
         into._denizen_origin = told  # type: ignore[attr-defined]  # so that an index made on the spot is known as one
@@ -136,10 +146,10 @@ def _copy(seen: Traits, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
 
 
 def fresh(seen: Traits, out: Tensor) -> None:
-    """Record a tensor made of numbers of the host, of which a real device shows only the result; one number is none."""
-    if out.dim():
-        size = out.numel() * out.element_size()
-        told = tell("h2d-fresh", seen.name, (TRANSFERS,), to="device", bytes=size, numel=out.numel())
+    """Record a tensor made of numbers of the host, of which a real device shows only the result."""
+    if out.numel():
+        size, note = out.numel() * out.element_size(), SINGLE if out.numel() == 1 else ""
+        told = tell("h2d-fresh", seen.name, (TRANSFERS,), to="device", bytes=size, numel=out.numel(), note=note)
         if told:
             out._denizen_origin = told  # type: ignore[attr-defined]
 
@@ -171,6 +181,31 @@ def _index(seen: Traits, args: Sequence[Any]) -> None:
         if told and (place := here()).line == told[0].place.line and place.file == told[0].place.file:
             for event in told:
                 event.kind, event.op = "h2d-index", seen.name
+
+
+def _of_host(tensor: Tensor) -> bool:
+    """Whether a tensor is of the host, or stands for a number of it."""
+    return tensor.device.type == "cpu" or getattr(tensor, "_of_number", False)
+
+
+def _single(seen: Traits, value: Tensor) -> list[Event]:
+    size = value.element_size()
+    return tell("h2d-fresh", seen.name, (TRANSFERS,), to="device", bytes=size, numel=1, note=SINGLE)
+
+
+def _written(seen: Traits, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """A number written to chosen places; where a mask chooses them, a kernel is given it."""
+    value = args[2] if len(args) > 2 else kwargs.get("values")
+    if isinstance(value, Tensor) and value.numel() == 1 and _of_host(value) and not _rules.fills(args, kwargs):
+        _single(seen, value)
+
+
+def _chosen(seen: Traits, args: Sequence[Any], device: str) -> list[Event]:
+    """`torch.where` with single tensors of the host; with plain numbers it makes them on the device."""
+    tensors = [value for value in args if isinstance(value, Tensor)]
+    if not any(tensor.device.type == device and tensor.numel() for tensor in tensors):
+        return []
+    return [event for value in tensors if value.device.type == "cpu" for event in _single(seen, value)]
 
 
 def of_parameter(tensor: Tensor) -> bool:

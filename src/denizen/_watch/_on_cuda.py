@@ -14,9 +14,8 @@ from denizen._watch._faults import METHODS, kind_of_read
 from denizen._watch._observe import fresh, of_parameter, traits, waits, work
 from denizen._watch._places import Place, locate, written
 from denizen._watch._recorder import HOST_READS, TRANSFERS, Recorder, heard_by, recorders, tell
+from denizen._watch._standins import events_heard
 from denizen._watch._sync import sync_warnings_to
-
-WRITES = frozenset({"aten::index_put", "aten::index_put_"})
 
 
 @contextlib.contextmanager
@@ -27,7 +26,7 @@ def heard_on_cuda(device: torch.device, recorder: Recorder) -> Generator[None]:
     whole device: see `_standins`) and copies from pageable memory that were meant not to wait are told as well.
     """
     mode = _Heard(device.type, recorder)
-    with sync_warnings_to(mode), mode:
+    with sync_warnings_to(mode), events_heard(), mode:
         yield
 
 
@@ -39,9 +38,6 @@ class _Heard(TorchDispatchMode):
         self._device, self._recorder = device, recorder
         self._inside, self._waited = 0, 0
         self._told_at: tuple[str, int, int | None] | None = None  # file, line and step of the latest that a rule knew
-        self._single: tuple[str, int, int | None] | None = (
-            None  # the same of the latest number written to chosen places
-        )
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -59,11 +55,8 @@ class _Heard(TorchDispatchMode):
             if self._told_at == self._at(where):
                 return
             where = dataclasses.replace(where, method=where.method or written())
-            if (
-                where.method == "__getitem__"
-            ):  # a list as index, or a number to write there: torch brings it over itself
-                single = self._single == self._at(where)
-                tell("h2d-fresh" if single else "h2d-index", where.method, () if single else (TRANSFERS,), place=where)
+            if where.method == "__getitem__":  # a list as index: torch brings it over itself
+                tell("h2d-index", where.method, (TRANSFERS,), place=where)
                 return
             tell(kind_of_read("", where, False), "CUDA synchronisation", (HOST_READS,), place=where)
 
@@ -94,18 +87,14 @@ class _Heard(TorchDispatchMode):
         if seen.schema == "aten::lift_fresh" and out.device.type == self._device:
             fresh(seen, out)
             self._told_at = self._at(locate(METHODS, self._recorder.thread))
-        elif seen.schema in WRITES and len(args) > 2 and args[2].dim() == 0 and args[0].device.type == self._device:
-            self._single = self._at(locate(METHODS, self._recorder.thread))
         known = len(self._recorder.events) > before
-        value = seen.schema in _rules.COPIES and any(tensor.device.type == "cpu" for tensor in _tensors((args, out)))
-        if not (known or value or waited):
+        if not (known or waited):
             return
         place = locate(METHODS, self._recorder.thread)
         self._told_at = self._at(place)
-        if waited and not known:  # of copies a single value from the host: told, not counted
+        if waited and not known:
             place = dataclasses.replace(place, method=place.method or written())
-            kind = "h2d-fresh" if value else kind_of_read(seen.schema, place, False)
-            tell(kind, seen.name, () if value else (HOST_READS,), place=place)
+            tell(kind_of_read(seen.schema, place, False), seen.name, (HOST_READS,), place=place)
 
 
 def _without_warnings(place: Place) -> Place:

@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.jit import _builtins
 from torch.utils._device import _device_constructors
 
-_is_pinned = Tensor.is_pinned
 # Functions that take `pin_memory=`.
 _MAKERS = ("empty", "empty_like", "empty_strided", "full", "ones", "rand", "randn", "zeros", "zeros_like")
 
@@ -24,25 +23,27 @@ def is_pinned(tensor: Tensor) -> bool:
     """Whether a host tensor lies in page-locked memory, or in memory that stands for it."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return False
-    if getattr(tensor.untyped_storage(), "_denizen_pinned", False):
-        return True
-    return torch.cuda._is_compiled() and _is_pinned(tensor)
+    return _marked(tensor) or (torch.cuda.is_initialized() and tensor.is_pinned())
 
 
-def install() -> None:
-    """Let host memory be asked for as pinned where no accelerator could pin it. Once per process, without CUDA."""
+def _marked(tensor: Tensor, device: Any = None) -> bool:
+    return getattr(tensor.untyped_storage(), "_denizen_pinned", False)
+
+
+def _pinned(tensor: Tensor, device: Any = None) -> Tensor:
+    return mark(tensor.clone())
+
+
+def install(aten: torch.library.Library) -> None:
+    """Let host memory be asked for as pinned where no accelerator could pin it. Once per process, without CUDA.
+
+    Args:
+        aten: takes what `Tensor.pin_memory` and `Tensor.is_pinned` come to; the class of tensors stays as it is.
+    """
     _device_constructors()  # torch compares by identity: let it see its own functions first
-    pin = Tensor.pin_memory
-
-    @wraps(pin)
-    def pin_memory(self: Tensor, *args: Any) -> Tensor:
-        if self.device.type != "cpu":
-            return pin(self, *args)  # torch says why not
-        return self if is_pinned(self) else mark(self.clone())
-
-    Tensor.pin_memory = pin_memory  # type: ignore[method-assign]
-    Tensor.is_pinned = lambda self, *_: is_pinned(self)  # type: ignore[method-assign]
-    for name in _MAKERS:
+    aten.impl("is_pinned", _marked, "CPU")
+    aten.impl("_pin_memory", _pinned, "CPU")
+    for name in _MAKERS:  # ask for pinned memory in C++, from an allocator that is not there
         setattr(torch, name, _maker(getattr(torch, name)))
 
 

@@ -29,6 +29,7 @@ _PLUMBING = tuple(
     os.path.join(os.path.dirname(torch.__file__), *parts)
     for parts in (("_compile.py",), ("_dynamo", "eval_frame.py"), ("_ops.py",))
 )
+_REGISTERS = ("torch/library.py", "torch/_library/utils.py")  # torch's around what is registered for a device
 DEEPEST = 12  # library frames remembered of one event
 
 _roles: dict[str, str] = {}
@@ -143,12 +144,20 @@ def written(depth: int = 1) -> str:
     return _meant(_expression(code.co_filename, *place), frame)
 
 
-def instruction() -> tuple[int, int]:
-    """Frame and position of the user's instruction that runs: the same for all that torch does for it."""
+def instruction(any: bool = False) -> tuple[int, int]:
+    """Frame and position of the user's instruction that runs: the same for all that torch does for it.
+
+    Args:
+        any: the innermost one, which may be a library's.
+    """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (role(frame.f_code.co_filename) != USER or not is_user(frame.f_code)):
+    while frame is not None and not (_calls_torch(frame.f_code) if any else is_user(frame.f_code)):
         frame = frame.f_back
     return (id(frame), frame.f_lasti) if frame is not None else (0, 0)
+
+
+def _calls_torch(code: CodeType) -> bool:
+    return role(code.co_filename) != KIT and not code.co_filename.endswith(_REGISTERS)
 
 
 def _is_of_warnings(frame: FrameType) -> bool:

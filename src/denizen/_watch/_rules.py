@@ -37,13 +37,22 @@ def _mask_index(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     A single value of the device is written as any other tensor (`canDispatchToMaskedFill` in torch's
     TensorAdvancedIndexing). Numbers reach a simulated device as tensors made from them.
     """
+    return bool(_masks(args)) and not fills(args, kwargs)
+
+
+def _masks(args: Sequence[Any]) -> list[Tensor]:
+    return [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
+
+
+def fills(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether writing to places fills one mask with one value of the host, which its kernel is given."""
     indices = [index for index in args[1] if index is not None]
-    masks = [index for index in indices if index.dtype in (torch.bool, torch.uint8)]
     value = args[2] if len(args) > 2 else kwargs.get("values")
     accumulate = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
-    single = isinstance(value, Tensor) and value.numel() == 1 and len(indices) == 1 and not accumulate
-    filled = single and (value.device.type == "cpu" or getattr(value, "_of_number", False))
-    return bool(masks) and not filled
+    if not isinstance(value, Tensor) or value.numel() != 1 or accumulate:
+        return False
+    of_host = value.device.type == "cpu" or getattr(value, "_of_number", False)
+    return of_host and len(indices) == len(_masks(args)) == 1
 
 
 def _no_bounds(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -121,10 +130,14 @@ class Crossing:
 def crossing(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Crossing | None:
     """What an operation carries across; None where it stays on one side.
 
-    A single value from the host is passed with the launch and is not reported. A copy to the host waits, unless it is
-    told not to and goes to pinned memory.
+    A copy to the host waits, unless it is told not to and goes to pinned memory. Arithmetic is given a single value of
+    the host with its launch; what copies it, makes it or writes it to places carries it (seen on an H200, torch 2.11).
     """
     op = func._schema.name
+    if op == "aten::lift_fresh" and out.device.type != "cpu":  # made of numbers of the host
+        return Crossing(False, out.numel() * out.element_size(), False) if out.numel() else None
+    if op == "aten::where":
+        return _single([value for value in args if isinstance(value, Tensor)])
     if op == "aten::_local_scalar_dense" and args[0].device.type != "cpu":
         return Crossing(True, args[0].element_size(), True)
     if op in COPIES and isinstance(out, Tensor):
@@ -132,14 +145,25 @@ def crossing(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
         if not isinstance(source, Tensor) or source.device == out.device or "cpu" not in _types(source, out):
             return None
         to_host = out.device.type == "cpu"
-        if not to_host and source.dim() == 0:
+        if not out.numel():
             return None
         late = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking", False)) and to_host and out.is_pinned()
-        return Crossing(to_host, out.numel() * out.element_size(), to_host and not late)
+        carried = min(source.numel(), out.numel())
+        return Crossing(to_host, carried * out.element_size(), to_host and not late)
     if op in ("aten::index", "aten::index_put", "aten::index_put_") and args[0].device.type != "cpu":
         hosts = [index for index in args[1] if index is not None and index.device.type == "cpu" and index.dim() > 0]
+        if len(args) > 2 and isinstance(args[2], Tensor) and args[2].device.type == "cpu" and not fills(args, kwargs):
+            hosts.append(args[2])
         return Crossing(False, sum(i.numel() * i.element_size() for i in hosts), False) if hosts else None
     return None
+
+
+def _single(tensors: Sequence[Tensor]) -> Crossing | None:
+    """Values of the host among tensors of a device."""
+    hosts = [tensor for tensor in tensors if tensor.device.type == "cpu"]
+    if not hosts or len(hosts) == len(tensors):
+        return None
+    return Crossing(False, sum(value.numel() * value.element_size() for value in hosts), False)
 
 
 def _types(*tensors: Tensor) -> set[str]:

@@ -4,12 +4,15 @@ Every operation runs on the CPU at once. What differs is the device's type, so t
 for an accelerator, and that a value which leaves the device can be told from one that never was there.
 """
 
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _python_dispatch
 
 from denizen._watch._faults import kind_of_read
 from denizen._watch._observe import SIMULATED as NAME
@@ -18,7 +21,8 @@ from denizen._watch._pinned import is_pinned, mark
 from denizen._watch._places import instruction
 from denizen._watch._recorder import HOST_READS, here, recorders, tell
 
-_NUMBERS, _WRITES = ("aten::fill_", "aten::scalar_tensor"), ("aten::index_put_", "aten::index_put")
+_NUMBERS = ("aten::fill_", "aten::scalar_tensor")
+_WRITES = {"aten::index_put_": 2, "aten::index_put": 2, "aten::copy_": 1}  # where in the arguments the number is
 _memory = threading.RLock()  # also taken by the collector, which may run at any allocation
 _live = 0
 _thread = threading.local()
@@ -57,7 +61,7 @@ class SimulatedTensor(Tensor):
     _real: Tensor
     _block: _Block
     _filled: tuple[int, int] | None  # the instruction that filled it with a number, where it has no dimensions
-    _of_number: bool  # whether it stands for a number in `x[mask] = 0`, which on a GPU stays on the host
+    _of_number: bool  # whether it stands for a number in `x[i] = 0`, which on a GPU comes from the host
 
     @staticmethod
     def __new__(cls: type, real: Tensor, block: _Block | None = None) -> "SimulatedTensor":
@@ -141,6 +145,29 @@ class SimulatedTensor(Tensor):
             memo[id(self)] = copied
         return memo[id(self)]
 
+    def pin_memory(self, device: Any = None) -> Tensor:
+        raise RuntimeError(f"cannot pin a tensor on {NAME}: only dense CPU tensors can be pinned")
+
+    def record_stream(self, s: Any) -> None: ...
+
+    @property
+    def __tensor_flatten__(self) -> Any:
+        """There for `nn.Module` only, while it moves a parameter: it then swaps the parameter with this tensor.
+
+        On a GPU a parameter takes other memory and stays who it is, so that optimizers know it. Modules swap tensors
+        of classes that have this attribute. One that is referred to weakly, or that a graph holds, cannot be swapped:
+        the module gets a new parameter.
+        """
+        asking: Any = sys._getframe(1)
+        while asking is not None and asking.f_code.co_filename == _python_dispatch.__file__:
+            asking = asking.f_back
+        moves = asking is not None and asking.f_code is torch.nn.Module._apply.__code__
+        if not moves or not _swappable(asking.f_locals["self"], asking.f_locals["param"]):
+            raise AttributeError("__tensor_flatten__")
+        return None
+
+    __tensor_unflatten__ = None
+
     def backward(self, *args: Any, **kwargs: Any) -> None:
         _calm()
         super().backward(*args, **kwargs)
@@ -167,8 +194,16 @@ class SimulatedTensor(Tensor):
         return self._block.weights
 
 
+def _swappable(module: Any, parameter: Any) -> bool:
+    holders = 1 + parameter.requires_grad  # itself, and the node of a graph that adds up its gradient
+    scripted = isinstance(module, torch.jit.ScriptModule)  # which holds it in C++ as well
+    return not scripted and not weakref.getweakrefs(parameter) and parameter._use_count() <= holders
+
+
 def _left(tensor: SimulatedTensor, op: str, kind: str) -> None:
     """A tensor's values went to the host in a way that is no operation. No kind: that of the method in the stack."""
+    if not tensor.numel():
+        return  # nobody waits for no values
     kind = kind or kind_of_read(op, here(), tensor.dtype == torch.bool)
     size = tensor.numel() * tensor.element_size()
     tell(
@@ -295,12 +330,12 @@ def _refit(tensor: SimulatedTensor) -> None:
 
 
 def _numbers(seen: Traits, args: Sequence[Any], out: Any) -> None:
-    """Tell the number of `x[mask] = 0`, which one instruction makes into a tensor and writes, from other tensors."""
+    """Tell the number of `x[i] = 0`, which one instruction makes into a tensor and writes, from other tensors."""
     if seen.schema in _NUMBERS:
         if isinstance(out, SimulatedTensor) and not out.dim():
-            out._filled = instruction()
-    elif isinstance(args[2], SimulatedTensor) and args[2]._filled:
-        args[2]._of_number = args[2]._filled == instruction()
+            out._filled = instruction(any=True)
+    elif isinstance(number := args[_WRITES[seen.schema]], SimulatedTensor) and number._filled:
+        number._of_number = number._filled == instruction(any=True)
 
 
 def _refuse_mixture(seen: Traits, found: _Arguments) -> None:

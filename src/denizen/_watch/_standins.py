@@ -4,6 +4,7 @@ Without CUDA, stand-ins take the calls, so that code written for a GPU runs agai
 """
 
 import contextlib
+import dataclasses
 import functools
 import threading
 import time
@@ -12,7 +13,9 @@ from typing import Any
 
 import torch
 
-from denizen._watch._recorder import ALLOCATIONS, HOST_READS, recorders, tell
+from denizen._watch._calls import calls_heard
+from denizen._watch._recorder import ALLOCATIONS, HOST_READS, here, recorders, tell
+from denizen._watch._replaced import Wrap, replaced
 
 EXPLICIT = "host-sync-explicit"
 
@@ -89,8 +92,8 @@ def _empty_cache() -> None:
     tell("alloc-churn", "torch.cuda.empty_cache", (ALLOCATIONS,))
 
 
-def _without_cuda() -> list[tuple[Any, str, Any]]:
-    return [
+def _without_cuda() -> list[tuple[Any, str, Wrap]]:
+    standing = [
         (torch.cuda, "synchronize", _synchronize("torch.cuda.synchronize")),
         (torch.accelerator, "synchronize", _synchronize("torch.accelerator.synchronize")),
         (torch.cuda, "empty_cache", _empty_cache),
@@ -99,35 +102,50 @@ def _without_cuda() -> list[tuple[Any, str, Any]]:
         (torch.cuda, "stream", _stream),
         (torch.cuda, "current_stream", lambda device=None: StandInStream(device)),
         (torch.cuda, "default_stream", lambda device=None: StandInStream(device)),
-        (torch.Tensor, "record_stream", lambda tensor, stream: None),
     ]
+    return [(owner, name, lambda _, new=new: new) for owner, name, new in standing]
 
 
-def _with_cuda() -> list[tuple[Any, str, Any]]:
-    def told(owner: Any, name: str, op: str, done: Callable[..., bool] | None = None) -> tuple[Any, str, Any]:
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
-        def synchronize(*args: Any, **kwargs: Any) -> Any:
-            if recorders() and not (done is not None and done(*args)):
+def _with_cuda() -> list[tuple[Any, str, Wrap]]:
+    def told(op: str) -> Wrap:
+        def wrap(original: Any) -> Any:
+            @functools.wraps(original)
+            def synchronize(*args: Any, **kwargs: Any) -> Any:
                 tell(EXPLICIT, op, (HOST_READS,))
-            return original(*args, **kwargs)
+                return original(*args, **kwargs)
 
-        return owner, name, synchronize
+            return synchronize
 
-    empty_cache = torch.cuda.empty_cache
+        return wrap
 
-    @functools.wraps(empty_cache)
-    def emptied() -> None:
-        _empty_cache()
-        empty_cache()
+    def emptying(original: Any) -> Any:
+        @functools.wraps(original)
+        def empty_cache() -> None:
+            _empty_cache()
+            original()
+
+        return empty_cache
 
     return [
-        told(torch.cuda, "synchronize", "torch.cuda.synchronize"),
-        told(torch.accelerator, "synchronize", "torch.accelerator.synchronize"),
-        told(torch.cuda.Event, "synchronize", "Event.synchronize", lambda event: event.query()),
-        (torch.cuda, "empty_cache", emptied),
+        (torch.cuda, "synchronize", told("torch.cuda.synchronize")),
+        (torch.accelerator, "synchronize", told("torch.accelerator.synchronize")),
+        (torch.cuda, "empty_cache", emptying),
     ]
+
+
+@contextlib.contextmanager
+def events_heard() -> Generator[None]:
+    """Tell waits for events of CUDA that were not complete, of this thread and those that it starts."""
+    waiting = torch.cuda.Event.synchronize.__code__
+
+    def heard(frame: Any, event: str, _: Any) -> None:
+        if frame.f_code is waiting and event == "call" and recorders() and not frame.f_locals["self"].query():
+            place = here()
+            libraries = tuple(at for at in place.libraries if at[2] != waiting.co_name)
+            tell(EXPLICIT, "Event.synchronize", (HOST_READS,), place=dataclasses.replace(place, libraries=libraries))
+
+    with calls_heard(heard, threads=True):
+        yield
 
 
 class _Installed:
@@ -135,7 +153,7 @@ class _Installed:
 
     def __init__(self) -> None:
         self._lock, self._users = threading.Lock(), 0
-        self._saved: list[tuple[Any, str, Any]] = []
+        self._placed = contextlib.ExitStack()
 
     def __enter__(self) -> None:
         with self._lock:
@@ -144,17 +162,14 @@ class _Installed:
                 return
             pretended = hasattr(torch.cuda.is_available, "pretended")  # by the doctor, for code that asks for CUDA
             real = torch.cuda.is_available() and not pretended
-            for owner, name, new in _with_cuda() if real else _without_cuda():
-                self._saved.append((owner, name, getattr(owner, name)))
-                setattr(owner, name, new)
+            for owner, name, wrap in _with_cuda() if real else _without_cuda():
+                self._placed.enter_context(replaced(owner, name, wrap))
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._users -= 1
             if not self._users:
-                while self._saved:
-                    owner, name, old = self._saved.pop()
-                    setattr(owner, name, old)
+                self._placed.close()
 
 
 standins = _Installed()

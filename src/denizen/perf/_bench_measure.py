@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from denizen._watch import counting, profiled
 from denizen._watch._compiled import graphs_compiled
+from denizen._watch._replaced import replaced
 from denizen.ops._library import takes_tf32
 from denizen.perf._bench_variant import Variant
 from denizen.tools._device import wait
@@ -45,8 +45,7 @@ class Phases:
 
         with ExitStack() as stack:
             for name in ("backward", "grad"):
-                wrapped = self._wrapped(getattr(torch.autograd, name))
-                stack.enter_context(mock.patch.object(torch.autograd, name, wrapped))
+                stack.enter_context(replaced(torch.autograd, name, self._wrapped))
             before = register_optimizer_step_pre_hook(lambda *_: self._mark(OPTIMIZER))
             after = register_optimizer_step_post_hook(lambda *_: self._mark(REST))
             stack.callback(before.remove)

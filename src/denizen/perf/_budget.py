@@ -4,6 +4,7 @@ import functools
 import inspect
 import os
 import threading
+import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeVar, overload
@@ -59,8 +60,10 @@ def budget(
     Args:
         host_reads: times that the host waits for the device: `.item()`, `if tensor:`, `print`, `nonzero`, masks as
             indices, `.cpu()`, `synchronize()`.
-        transfers: copies between host and device that are waited for or go through pageable memory. Not among them:
-            copies between pinned memory and the device with ``non_blocking=True``, and single values.
+        transfers: copies between host and device that are waited for or go through pageable memory, those of a single
+            value included (``torch.tensor(0.5, device=...)``, ``x[0] = 3.0``). Not among them: copies between pinned
+            memory and the device with ``non_blocking=True``, copies of no elements, and what arithmetic and fills are
+            given with their launch.
         bytes: carried across, by copies of every sort and by reads.
         graphs: that `torch.compile` makes.
         recompiles: of functions that were compiled before, and functions given up at torch's limit of recompilations.
@@ -77,7 +80,8 @@ def budget(
 
     Raises:
         InputError: a limit is no number of 0 or more, or the device is neither.
-        BudgetError: at the end of a region, if it went over a limit.
+        BudgetError: at the end of a region, if it went over a limit; on the simulated device also if nothing ran there
+            (on CUDA, where replayed graphs and compiled code pass unseen, a warning tells it).
     """
     limits = {
         "host_reads": host_reads, "transfers": transfers, "bytes": bytes, "graphs": graphs, "recompiles": recompiles,
@@ -137,8 +141,8 @@ class Budget:
         region, self._region = self._region, None
         assert region is not None
         self.report = region.close()
-        if error is None and self.report.exceeded:
-            raise BudgetError(str(self.report), self.report)
+        if error is None:
+            _judge(self.report)
 
     def steps(self, items: Iterable[Item] | int, warmup: int = 1) -> Generator[Any]:
         """Loop over steps within the open region; each limit holds for each of them.
@@ -204,6 +208,14 @@ class Budget:
         return _Call(self)
 
 
+def _judge(report: BudgetReport) -> None:
+    """Raise, or warn, at the end of a region."""
+    if not report.ok:
+        raise BudgetError(str(report), report)
+    if report.saw_nothing:
+        warnings.warn(str(report), stacklevel=3)
+
+
 class _Call:
     """One call of a decorated function: a region of its own, for threads may call it at once. Recursion is one call."""
 
@@ -224,8 +236,8 @@ class _Call:
         if self._region is None:
             return
         self._owner.report = report = self._region.close()
-        if error is None and report.exceeded:
-            raise BudgetError(str(report), report)
+        if error is None:
+            _judge(report)
 
 
 class _Region:

@@ -49,9 +49,15 @@ class BudgetReport:
         return [name for name, most in self.limits.items() if most is not None and self.measured[name] > most]
 
     @property
+    def saw_nothing(self) -> bool:
+        """Whether nothing was heard in the region, so that staying within the limits says nothing."""
+        counted = {name: value for name, value in self.measured.items() if name != "peak_bytes"}
+        return not self.ops and not self.findings and not any(counted.values())
+
+    @property
     def ok(self) -> bool:
-        """Whether it stayed within every limit."""
-        return not self.exceeded
+        """Whether it stayed within every limit. A region that saw nothing did not, on the simulated device."""
+        return not self.exceeded and not (self.saw_nothing and self.device.type == SIMULATED)
 
     @property
     def unseen(self) -> str:
@@ -66,7 +72,8 @@ class BudgetReport:
     def __str__(self) -> str:
         over = self.exceeded
         per = f"most of a step, {len(self.steps)} counted" if self.steps is not None else "in the region"
-        lines = [f"{'over' if over else 'within'} budget on {self.device} ({per})"]
+        verdict = "saw nothing: no verdict of the" if self.saw_nothing else "over" if over else "within"
+        lines = [f"{verdict} budget on {self.device} ({per})"]
         bound = [name for name in LIMITS if self.limits[name] is not None]
         lines += [f"  {name}: {self.measured[name]:,}, allowed {self.limits[name]:,}" for name in over]
         kept = [f"{name} {self.measured[name]:,} of {self.limits[name]:,}" for name in bound if name not in over]
@@ -79,7 +86,8 @@ class BudgetReport:
             lines += ["", f"  and {len(guilty) - MOST} more lines (report.findings)"]
         lines += [""] + [f"  not counted: {_brief(finding)}" for finding in rest[:MOST]] if rest else []
         if not self.ops:
-            lines += ["", f"  No operation ran on {self.device}: move the step there, with .to(budget.device)."]
+            unseen = "" if self.device.type == SIMULATED else ", unless all of it is compiled or a graph's replay"
+            lines += ["", f"  No operation ran on {self.device}: move the step there, with .to(budget.device){unseen}."]
         return "\n".join([*lines, "", f"  {self.unseen}"])
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from denizen._watch._faults import METHODS
 from denizen._watch._places import USER, Place, locate, role
+from denizen._watch._replaced import replaced
 from denizen.perf._doctor_ops import Operations
 from denizen.perf._doctor_records import caller
 
@@ -67,16 +68,13 @@ class Graphs:
     @contextlib.contextmanager
     def watching(self, hooks: bool = True) -> Generator[None]:
         """Watch this thread; `hooks`: with hooks on saved tensors, which `torch.func` does not allow."""
-        kept = [(torch.autograd, "backward", torch.autograd.backward), (torch.autograd, "grad", torch.autograd.grad)]
         on_saved: Any = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
-        with on_saved if hooks else contextlib.nullcontext():
-            for owner, name, original in kept:
-                setattr(owner, name, self._wrapped(original))
-            try:
-                yield
-            finally:
-                for owner, name, original in kept:
-                    setattr(owner, name, original)
+        with (
+            on_saved if hooks else contextlib.nullcontext(),
+            replaced(torch.autograd, "backward", self._wrapped),
+            replaced(torch.autograd, "grad", self._wrapped),
+        ):
+            yield
 
     def _wrapped(self, original: Any) -> Any:
         signature = inspect.signature(original)

@@ -1,4 +1,4 @@
-"""What a step asks of loaders, the compiler, clocks and optimizers: heard by hooks within a block."""
+"""What a step asks of loaders, the compiler, clocks and optimizers: heard within a block, without hooks."""
 
 import contextlib
 import dataclasses
@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 import time
+import weakref
 from collections import deque
 from collections.abc import Generator
 from typing import Any
@@ -15,13 +16,21 @@ from torch import Tensor
 from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import fetch
 
+from denizen._watch._calls import calls_heard
 from denizen._watch._faults import METHODS
 from denizen._watch._places import Place, is_user, locate
 from denizen._watch._recorder import HOST_READS, Recorder
+from denizen._watch._replaced import replaced
+from denizen.perf._doctor_objects import each_pass
 from denizen.perf._doctor_ops import Operations
 
 CLOCKS = {time.time, time.perf_counter, time.monotonic, time.time_ns, time.perf_counter_ns, time.monotonic_ns}
 CLOCKS |= {time.process_time}
+# What every optimizer's step runs in, in torch's own code.
+_STEP = next(
+    part for part in torch.optim.Optimizer.profile_hook_step.__code__.co_consts
+    if getattr(part, "co_name", "") == "wrapper"
+)  # fmt: skip
 _HEARD = {"append", "appendleft", "extend", "extendleft", "insert", "add", "update"} | {
     clock.__name__ for clock in CLOCKS
 }
@@ -104,28 +113,28 @@ class Hooks:
     @contextlib.contextmanager
     def loaders(self) -> Generator[None]:
         """Hear of batches; costs a microsecond each."""
-        base, workers = dataloader._BaseDataLoaderIter, dataloader._MultiProcessingDataLoaderIter
-        fetcher = fetch._MapDatasetFetcher
-        kept = [(base, "__next__"), (workers, "__init__"), (fetcher, "fetch")]
-        originals = [(owner, name, getattr(owner, name)) for owner, name in kept]
-        made = [self._next, self._workers, self._fetch]
-        for (owner, name, original), wrap in zip(originals, made, strict=True):
-            setattr(owner, name, wrap(original))
-        try:
+        with each_pass(self._pass, self._begun):
             yield
-        finally:
-            for owner, name, original in originals:
-                setattr(owner, name, original)
 
-    def _next(self, original: Any) -> Any:
-        def __next__(iterator: Any) -> Any:
+    @contextlib.contextmanager
+    def _pass(self, iterator: Any) -> Generator[None]:
+        fetcher = getattr(iterator, "_dataset_fetcher", None)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(replaced(iterator, "_next_data", functools.partial(self._next, weakref.ref(iterator))))
+            if isinstance(fetcher, fetch._MapDatasetFetcher):
+                stack.enter_context(replaced(fetcher, "fetch", functools.partial(self._fetch, fetcher)))
+            yield
+
+    def _next(self, known: Any, original: Any) -> Any:
+        def next_data() -> Any:
             self._fetching.append([0.0, 0.0, 0.0])
             began = time.perf_counter()
             try:
-                batch = original(iterator)
+                batch = original()
             finally:
                 dataset, collate, samples = self._fetching.pop()
             if self.step >= 0:
+                iterator = known()
                 waited = time.perf_counter() - began
                 drawn = self._drawn(getattr(iterator, "_denizen_loader", iterator))
                 drawn.steps.append(self.step)
@@ -135,21 +144,17 @@ class Hooks:
             self._remember(batch)
             return batch
 
-        return __next__
+        return next_data
 
-    def _workers(self, original: Any) -> Any:
-        def __init__(iterator: Any, loader: Any) -> None:
-            original(iterator, loader)
-            if self.step >= 0:
-                self._drawn(loader).starts.append(self.step)
+    def _begun(self, iterator: Any, loader: Any) -> None:
+        if self.step >= 0 and isinstance(iterator, dataloader._MultiProcessingDataLoaderIter):
+            self._drawn(loader).starts.append(self.step)
 
-        return __init__
-
-    def _fetch(self, original: Any) -> Any:
-        def fetched(self_: Any, index: Any) -> Any:
+    def _fetch(self, fetcher: Any, original: Any) -> Any:
+        def fetched(index: Any) -> Any:
             if not self._fetching:
-                return original(self_, index)
-            collate, spent = self_.collate_fn, self._fetching[-1]
+                return original(index)
+            collate, spent = fetcher.collate_fn, self._fetching[-1]
 
             @functools.wraps(collate)
             def timed(data: Any) -> Any:
@@ -159,13 +164,13 @@ class Hooks:
                 finally:
                     spent[1] += time.perf_counter() - began
 
-            one_by_one = not getattr(self_.dataset, "__getitems__", None)
+            one_by_one = not getattr(fetcher.dataset, "__getitems__", None)
             spent[2] += len(index) if one_by_one and hasattr(index, "__len__") else 0
-            began, self_.collate_fn = time.perf_counter(), timed
+            began, fetcher.collate_fn = time.perf_counter(), timed
             try:
-                return original(self_, index)
+                return original(index)
             finally:
-                self_.collate_fn = collate
+                fetcher.collate_fn = collate
                 spent[0] += time.perf_counter() - began - spent[1]
 
         return fetched
@@ -185,58 +190,53 @@ class Hooks:
 
     @contextlib.contextmanager
     def all(self) -> Generator[None]:
-        """Hear of everything; slows Python down."""
-        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+        """Hear of everything; slows Python down. No hook is registered: compiled code would be compiled again."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(replaced(torch, "compile", self._compile))
+            stack.enter_context(self.loaders())
+            stack.enter_context(self._autocasts())
+            stack.enter_context(calls_heard(self._called))
+            yield
 
-        compile_, before = torch.compile, sys.getprofile()
-
-        @functools.wraps(compile_)
+    def _compile(self, original: Any) -> Any:
+        @functools.wraps(original)
         def compiled(*args: Any, **kwargs: Any) -> Any:
             if self.step >= 0:
                 self.compiled.append((self.step, locate(METHODS)))
-            return compile_(*args, **kwargs)
+            return original(*args, **kwargs)
 
-        hooks = register_optimizer_step_pre_hook(self._begins), register_optimizer_step_post_hook(self._ends)
-        torch.compile = compiled
-        if before is None:
-            sys.setprofile(self._called)
-        try:
-            with self.loaders(), self._autocasts():
-                yield
-        finally:
-            if before is None:
-                sys.setprofile(None)
-            torch.compile = compile_
-            for hook in hooks:
-                hook.remove()
+        return compiled
 
     @contextlib.contextmanager
     def _autocasts(self) -> Generator[None]:
-        """Modes run below autocast and cannot ask for it: hear of its contexts."""
-        owner, operations = torch.autocast, self._operations
-        enter, leave = owner.__enter__, owner.__exit__
+        """Modes run below autocast and cannot ask for it: hear of its contexts, which count how deep they are."""
+        operations: Any = self._operations
 
-        def counts(context: Any) -> bool:
-            return context._enabled or (context.device == "cuda" and not torch.cuda.is_available())
+        def heard(change: int) -> Any:
+            def wrap(original: Any) -> Any:
+                def nesting() -> int:
+                    context = sys._getframe(1).f_locals.get("self")
+                    if isinstance(context, torch.autocast):
+                        wanted = context.device == "cuda" and not torch.cuda.is_available()
+                        operations.autocast += change * (context._enabled or wanted)
+                    return original()
 
-        def __enter__(context: Any) -> Any:
-            if operations is not None:
-                operations.autocast += counts(context)
-            return enter(context)
+                return nesting
 
-        def __exit__(context: Any, *error: Any) -> Any:
-            if operations is not None:
-                operations.autocast -= counts(context)
-            return leave(context, *error)
+            return wrap
 
-        owner.__enter__, owner.__exit__ = __enter__, __exit__  # type: ignore[method-assign]
-        try:
+        with (
+            replaced(torch, "autocast_increment_nesting", heard(1)),
+            replaced(torch, "autocast_decrement_nesting", heard(-1)),
+        ):
             yield
-        finally:
-            owner.__enter__, owner.__exit__ = enter, leave  # type: ignore[method-assign]
 
     def _called(self, frame: Any, event: str, function: Any) -> None:
-        if event != "c_call" or function.__name__ not in _HEARD or self.step < 0:  # this is asked most often of all
+        if event != "c_call":
+            if frame.f_code is _STEP and event in ("call", "return"):
+                (self._begins if event == "call" else self._ends)(next(iter(frame.f_locals["args"])))
+            return
+        if function.__name__ not in _HEARD or self.step < 0:  # this is asked most often of all
             return
         puts, recorder = isinstance(getattr(function, "__self__", None), list | deque | set), self._recorder
         if not (puts or _is_clock(function)) or not is_user(frame.f_code) or recorder is None:
@@ -248,7 +248,7 @@ class Hooks:
         last = max((e.order for e in recorder.events if HOST_READS in e.limits), default=-1)
         self.clocks.append(Clock(self.step, place, recorder.ops, last >= recorder.ops))
 
-    def _begins(self, optimizer: Any, *_: Any) -> None:
+    def _begins(self, optimizer: Any) -> None:
         operations = self._operations
         if self.step >= 0 and operations is not None:
             parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
@@ -257,7 +257,7 @@ class Hooks:
             self.stepped.append(begun)
             operations.optimizing = True
 
-    def _ends(self, optimizer: Any, *_: Any) -> None:
+    def _ends(self, optimizer: Any) -> None:
         operations = self._operations
         if operations is not None and operations.optimizing:
             self.stepped[-1].ops += len(operations.ops)
@@ -266,25 +266,20 @@ class Hooks:
 
 @contextlib.contextmanager
 def remembering_loaders() -> Generator[None]:
-    """Have loaders remember the line that made them, and passes over them whose they are."""
-    init, iterate = DataLoader.__init__, DataLoader.__iter__
+    """Have loaders remember the line that made them: the first thing that they do is to tell torch of their use."""
 
-    @functools.wraps(init)
-    def __init__(loader: Any, *args: Any, **kwargs: Any) -> None:
-        init(loader, *args, **kwargs)
-        loader._denizen_place = locate(METHODS)
+    def wrap(original: Any) -> Any:
+        def log_api_usage_once(event: str) -> None:
+            if event == "python.data_loader":
+                loader = sys._getframe(1).f_locals.get("self")
+                if isinstance(loader, DataLoader):
+                    loader._denizen_place = locate(METHODS)  # type: ignore[attr-defined]
+            original(event)
 
-    @functools.wraps(iterate)
-    def __iter__(loader: Any) -> Any:
-        iterator: Any = iterate(loader)
-        iterator._denizen_loader = loader
-        return iterator
+        return log_api_usage_once
 
-    DataLoader.__init__, DataLoader.__iter__ = __init__, __iter__  # type: ignore[method-assign]
-    try:
+    with replaced(torch._C, "_log_api_usage_once", wrap):
         yield
-    finally:
-        DataLoader.__init__, DataLoader.__iter__ = init, iterate  # type: ignore[method-assign]
 
 
 def _is_clock(function: Any) -> bool:

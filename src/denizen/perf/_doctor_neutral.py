@@ -1,7 +1,8 @@
 """Taking a finding out of a step without changing its course, so that the step can be timed without it.
 
 A first run is recorded: what each blamed line read, copied or drew. Replayed, the line gets the recorded value at once.
-Wrappers are in place in all runs, so that their own cost is in both sides of a comparison.
+What listens is in place in all runs, so that its own cost is in both sides of a comparison. It listens by a mode, on
+the step's own objects and on functions of modules; no class of torch's is touched.
 """
 
 import builtins
@@ -15,40 +16,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import dataloader
+from torch.overrides import TorchFunctionMode
 
 from denizen._watch._places import USER, role
+from denizen._watch._replaced import replaced
 from denizen.perf._doctor_diagnosis import Diagnosis
-from denizen.perf._doctor_switches import SWITCHES, replaced
+from denizen.perf._doctor_lines import AtLines, Line
+from denizen.perf._doctor_objects import each_pass
+from denizen.perf._doctor_switches import SWITCHES
 
-Line = tuple[str, int]
-
-_READS = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "__complex__", "__repr__", "__format__")
-_READS += (
-    "repeat_interleave",
-    "cpu",
-    "numpy",
-    "__array__",
-    "nonzero",
-    "unique",
-    "bincount",
-    "masked_select",
-    "equal",
-    "allclose",
-)
-_FUNCTIONS = (
-    "repeat_interleave",
-    "nonzero",
-    "unique",
-    "bincount",
-    "masked_select",
-    "equal",
-    "allclose",
-    "unique_consecutive",
-)
-_COPIES = ("to", "cuda")
-_MAKERS = ("tensor", "as_tensor", "from_numpy")
-_ON_HOST = ("zeros", "ones", "full", "rand", "randn", "randint", "randperm", "arange", "linspace", "eye", "normal")
+# Functions and methods of torch by their names, as a mode hears of them.
+_READS = {"item", "tolist", "__bool__", "__float__", "__int__", "__index__", "__complex__", "__repr__", "__format__"}
+_READS |= {"repeat_interleave", "cpu", "numpy", "__array__", "nonzero", "unique", "unique_consecutive", "bincount"}
+_READS |= {"masked_select", "equal", "allclose", "one_hot", "__contains__"}
+_COPIES = {"to", "cuda", "tensor", "as_tensor"}
+_ON_HOST = {"zeros", "ones", "full", "rand", "randn", "randint", "randperm", "arange", "linspace", "eye", "normal"}
 _RECORDED = ("host-sync-", "h2d-", "roundtrip", "d2h-accumulate", "loader-pin", "state-copy")
 _LOADERS = ("loader-workers", "loader-collate", "loader-persistent")
 _OTHERS = ("grad-memset", "optimizer-unfused", "alloc-churn", "no-grad-missing", "compile-overhead", *_LOADERS)
@@ -77,6 +59,7 @@ class Tape:
 
     def __init__(self, device: str) -> None:
         self.device = device
+        self._at = AtLines(_Mode(self))
         self.out: dict[Line, set[str]] = {}
         self.kinds: set[str] = set()
         self.recording = False
@@ -86,6 +69,7 @@ class Tape:
         self._next: dict[tuple[Line, str], int] = {}
         self._batches: list[Any] = []
         self._batch = 0
+        self._things: list[Any] = []
 
     def rewind(self) -> None:
         """A run begins."""
@@ -108,13 +92,15 @@ class Tape:
         self._active = {kind for kinds in lines.values() for kind in kinds}
         self.kinds = self._active | {one.kind for one in looked}
         self.out = {(one.file, one.line): set() for one in looked} | lines
+        self._at.choose(self.out)
         try:
             with ExitStack() as stack:
                 for kind in self._active & SWITCHES.keys():
-                    stack.enter_context(SWITCHES[kind]())
+                    stack.enter_context(SWITCHES[kind](self._things))
                 yield
         finally:
             self.out, self.kinds, self._active = kept
+            self._at.choose(self.out)
 
     @contextlib.contextmanager
     def recorded(self, findings: Iterable[Diagnosis]) -> Generator[None]:
@@ -124,10 +110,12 @@ class Tape:
         self._batches.clear()
         kept, self.recording = self.out, True
         self.out = {(one.file, one.line): {one.kind} for one in findings}
+        self._at.choose(self.out)
         try:
             yield
         finally:
             self.recording, self.out = False, kept
+            self._at.choose(self.out)
 
     def touched(self, one: Diagnosis) -> bool:
         """Whether taking a finding out changes anything: its line called what is wrapped, in the recorded run."""
@@ -187,97 +175,79 @@ class Tape:
         self._batch += 1
         return self._batches[(self._batch - 1) % len(self._batches)]
 
-    # --- wrappers -----------------------------------------------------------------------------------------------------
+    # --- what listens -------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def installed(self) -> Generator["Tape"]:
-        """Wrap what lines may call, within the block."""
+    def installed(self, things: Iterable[Any] = ()) -> Generator["Tape"]:
+        """Listen to what lines call, within the block.
+
+        Args:
+            things: that the step uses: its modules, optimizers and events.
+        """
+        self._things = list(things)
         with ExitStack() as stack:
             for owner, name, wrap in self._wrappers():
                 stack.enter_context(replaced(owner, name, wrap))
+            stack.enter_context(each_pass(lambda done: replaced(done, "_next_data", self._draw)))
+            stack.enter_context(self._at.watching())
             yield self
 
     def _wrappers(self) -> list[tuple[Any, str, Callable[[Any], Any]]]:
+        """Functions of modules, and methods of the step's own objects; not those of their classes."""
         wraps: list[tuple[Any, str, Callable[[Any], Any]]] = []
-        wraps += [(Tensor, name, self._read(name)) for name in _READS if hasattr(Tensor, name)]
-        wraps += [(torch, name, self._read(name)) for name in _FUNCTIONS]
-        wraps += [(nn.functional, "one_hot", self._read("one_hot"))]
-        wraps += [(Tensor, name, self._copy(name)) for name in _COPIES]
-        wraps += [(torch, name, self._copy(name)) for name in _MAKERS]
-        wraps += [(torch, name, self._host(name)) for name in _ON_HOST]
-        wraps += [(Tensor, name, self._indexed(name)) for name in ("__getitem__", "__setitem__")]
-        wraps += [(torch.cuda, name, self._skip(name)) for name in ("synchronize", "empty_cache")]
-        wraps += [(torch.cuda.Event, "synchronize", self._skip("Event.synchronize"))]
-        wraps += [(torch.cuda.Stream, "synchronize", self._skip("Stream.synchronize"))]
-        wraps += [(Tensor, "clone", self._clone), (builtins, "print", self._print)]
-        wraps += [(owner, "zero_grad", self._zero_grad) for owner in (Optimizer, nn.Module)]
-        wraps += [(nn.Module, "__call__", self._module), (torch, "compile", self._copy("compile"))]
-        return [*wraps, (dataloader._BaseDataLoaderIter, "__next__", self._draw)]
+        wraps += [(torch.cuda, name, self._skip) for name in ("synchronize", "empty_cache")]
+        wraps += [(torch.cuda, name, self._patient) for name in ("Event", "Stream")]
+        wraps += [(builtins, "print", self._print), (torch, "compile", self._compile)]
+        for thing in self._things:
+            if isinstance(thing, torch.cuda.Event | torch.cuda.Stream):
+                wraps.append((thing, "synchronize", self._skip))
+            if isinstance(thing, Optimizer | nn.Module):
+                wraps.append((thing, "zero_grad", self._zero_grad))
+            if isinstance(thing, nn.Module):
+                wraps += [(module, "_call_impl", self._module) for module in thing.modules()]
+        seen: set[tuple[int, str]] = set()  # a part of two modules is wrapped once
+        return [one for one in wraps if (key := (id(one[0]), one[1])) not in seen and not seen.add(key)]  # type: ignore[func-returns-value]
 
-    def _read(self, name: str) -> Callable[[Any], Any]:
-        def wrap(original: Any) -> Any:
-            def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-                if not self.out or not isinstance(tensor, Tensor) or tensor.device.type != self.device:
-                    return original(tensor, *args, **kwargs)
-                return self.value(name, lambda: original(tensor, *args, **kwargs), _fresh)
+    def called(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a line that is recorded or taken out calls of torch."""
+        name = getattr(call, "__name__", "")
+        tensor = args[0] if args and isinstance(args[0], Tensor) else None
+        there = tensor is not None and tensor.device.type == self.device
 
-            return read
+        def plain() -> Any:
+            return call(*args, **kwargs)
 
-        return wrap
+        if name in _COPIES or (name in _READS and there):
+            return self.value(name, plain, _fresh)
+        if name in _ON_HOST and self.device != "cpu" and kwargs.get("device") is None:
+            return self.value(name, plain, lambda made: made)  # the recorded one, which nobody reads
+        if name in ("__getitem__", "__setitem__") and there and _moves(args[1]) and self._here():
+            # Masks become the recorded places, indices of the host those on the device.
+            places = self.value(name, lambda: _places(args[1], args[0].device), lambda found: found)
+            return call(args[0], args[1] if self.recording else places, *args[2:])
+        if name == "backward" and kwargs.get("retain_graph") and self.takes("graph-retention"):
+            return call(*args, **(kwargs | {"retain_graph": False}))
+        if name == "clone" and tensor is not None and self.takes("alloc-churn", "state-copy"):
+            return tensor.view_as(tensor)
+        return plain()
 
-    def _copy(self, name: str) -> Callable[[Any], Any]:
-        def wrap(original: Any) -> Any:
-            def copy(*args: Any, **kwargs: Any) -> Any:
-                if not self.out:
-                    return original(*args, **kwargs)
-                return self.value(name, lambda: original(*args, **kwargs), _fresh)
+    def _compile(self, original: Any) -> Any:
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            if not self.out:
+                return original(*args, **kwargs)
+            return self.value("compile", lambda: original(*args, **kwargs), _fresh)
 
-            return copy
+        return compiled
 
-        return wrap
+    def _skip(self, original: Any) -> Any:
+        def skip(*args: Any, **kwargs: Any) -> Any:
+            return None if self.takes("host-sync-explicit", "alloc-churn") else original(*args, **kwargs)
 
-    def _host(self, name: str) -> Callable[[Any], Any]:
-        """Tensors of the host, made at a line that carries them to the device: the recorded one, which nobody reads."""
+        return skip
 
-        def wrap(original: Any) -> Any:
-            def make(*args: Any, **kwargs: Any) -> Any:
-                if not self.out or self.device == "cpu" or kwargs.get("device") is not None:
-                    return original(*args, **kwargs)
-                return self.value(name, lambda: original(*args, **kwargs), lambda made: made)
-
-            return make
-
-        return wrap
-
-    def _indexed(self, name: str) -> Callable[[Any], Any]:
-        """Masks become the recorded places, indices of the host those on the device."""
-
-        def wrap(original: Any) -> Any:
-            def indexed(tensor: Any, index: Any, *value: Any) -> Any:
-                if not self.out or tensor.device.type != self.device or not _moves(index) or not self._here():
-                    return original(tensor, index, *value)
-                places = self.value(name, lambda: _places(index, tensor.device), lambda found: found)
-                return original(tensor, index if self.recording else places, *value)
-
-            return indexed
-
-        return wrap
-
-    def _skip(self, name: str) -> Callable[[Any], Any]:
-        def wrap(original: Any) -> Any:
-            def skip(*args: Any, **kwargs: Any) -> Any:
-                return None if self.takes("host-sync-explicit", "alloc-churn") else original(*args, **kwargs)
-
-            return skip
-
-        return wrap
-
-    def _clone(self, original: Any) -> Any:
-        def clone(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            taken = self.takes("alloc-churn", "state-copy")
-            return tensor.view_as(tensor) if taken else original(tensor, *args, **kwargs)
-
-        return clone
+    def _patient(self, original: Any) -> Any:
+        """Events and streams made meanwhile, whose `synchronize` can be taken out."""
+        return type(original.__name__, (original,), {"synchronize": self._skip(original.synchronize)})
 
     def _print(self, original: Any) -> Any:
         def printed(*args: Any, **kwargs: Any) -> None:
@@ -287,25 +257,36 @@ class Tape:
         return printed
 
     def _zero_grad(self, original: Any) -> Any:
-        def zero_grad(owner: Any, set_to_none: bool = True) -> None:
-            original(owner, set_to_none or self.takes("grad-memset"))
+        def zero_grad(set_to_none: bool = True) -> None:
+            original(set_to_none or self.takes("grad-memset"))
 
         return zero_grad
 
     def _module(self, original: Any) -> Any:
-        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
             if self.takes("no-grad-missing"):
                 with torch.no_grad():
-                    return original(module, *args, **kwargs)
-            return original(module, *args, **kwargs)
+                    return original(*args, **kwargs)
+            return original(*args, **kwargs)
 
         return call
 
     def _draw(self, original: Any) -> Any:
-        def draw(iterator: Any) -> Any:
-            return self.batch(lambda: original(iterator))
+        def draw() -> Any:
+            return self.batch(original)
 
         return draw
+
+
+class _Mode(TorchFunctionMode):
+    """Brings a tape what the lines call that it is held at."""
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__()
+        self._tape = tape
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._tape.called(func, args, kwargs or {})
 
 
 def _line(lines: Iterable[Line]) -> Line | None:

@@ -5,13 +5,13 @@ from collections.abc import Generator
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from denizen._watch._backend import simulated_device
+from denizen._watch._replaced import replaced
 
 
 def _available() -> bool:
@@ -58,10 +58,10 @@ def as_if_cuda() -> Generator[None]:
     """Have this thread find one CUDA device, which is the simulated one."""
     with ExitStack() as stack:
         for name, answer in _ANSWERS.items():
-            stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+            stack.enter_context(replaced(torch.cuda, name, lambda _, answer=answer: answer))
         for name in ("range_push", "range_pop", "mark"):
-            stack.enter_context(mock.patch.object(torch.cuda.nvtx, name, return_value=0))
-        stack.enter_context(mock.patch.object(torch, "Generator", _generators(torch.Generator)))
+            stack.enter_context(replaced(torch.cuda.nvtx, name, lambda _: lambda *_, **__: 0))
+        stack.enter_context(replaced(torch, "Generator", _generators))
         stack.enter_context(_OnSimulated())
         yield
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from denizen.perf._doctor_diagnosis import AB, NOTE, SEVERE, SEVERE_SHARE, Cost, Diagnosis, order
 from denizen.perf._doctor_estimate import estimated
 from denizen.perf._doctor_neutral import Tape, can_be_taken_out
+from denizen.perf._doctor_objects import living
 from denizen.perf._doctor_report import DoctorReport
 from denizen.perf._doctor_subject import Kept, Subject
 
@@ -125,7 +127,7 @@ class Trial:
         self._take(1)  # first-call work of a step that was built anew
         self._kept: Kept = self._subject.snapshot()
         try:
-            self._stack.enter_context(self._tape.installed())
+            self._stack.enter_context(self._tape.installed(self._things()))
             with self._tape.recorded(self._findings):
                 self._take(LEAD + self._steps)
             self._seconds([])  # with wrappers in place, once without looking
@@ -173,6 +175,15 @@ class Trial:
             self._wait()
             seconds = ended - began if isinstance(began, float) else began.elapsed_time(ended) / 1e3
             return seconds / self._steps
+
+    def _things(self) -> list[Any]:
+        """Objects whose methods findings call; modules where one is about them, for compiled ones would notice."""
+        kinds: list[type] = [torch.optim.Optimizer, torch.amp.GradScaler]
+        if any(one.kind in ("no-grad-missing", "grad-memset") for one in self._findings):
+            kinds.append(nn.Module)
+        if self._device.type == "cuda":
+            kinds += [torch.cuda.Event, torch.cuda.Stream]
+        return living(*kinds)
 
     def _mark(self) -> Any:
         """The time: an event of the device, which no wait at the end of a sample delays; on the CPU a clock."""

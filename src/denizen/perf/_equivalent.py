@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from denizen.errors import InputError, expect_function
-from denizen.perf._equivalent_compare import DIFFERENT, TOLERANCES, Rule, Tolerances
+from denizen.perf._equivalent_compare import DIFFERENT, TOLERANCES, Rule, Tolerances, dense
 from denizen.perf._equivalent_seeds import checked, same_distribution, without_steps
 from denizen.perf._equivalent_side import Observed, Side, lead
 from denizen.perf._equivalent_verdict import Verdict
@@ -48,8 +48,10 @@ def equivalent(
     drawn. Functions are compared by their outputs and by the gradients of inputs that require them. Both draw the same
     random numbers. Afterwards everything is as it was, in both.
 
-    Within tolerance is |a - b| <= absolute + relative * |a|, element by element. Where that fails in float32, or to be
-    sure in bfloat16 and float16, a copy of `a` in float64 tells whether `b` is as exact as `a` itself.
+    Tensors whose dtype or layout differs are different, whatever their values: code that takes the one in place of the
+    other would notice. Within tolerance is |a - b| <= absolute + relative * |a|, element by element. Where that fails
+    in float32, or to be sure in bfloat16 and float16, a copy of `a` in float64 tells whether `b` is as exact as `a`
+    itself.
 
     Args:
         a: the reference; a module or a function.
@@ -169,6 +171,9 @@ class _Comparison:
     def _compare(self, step: int, a: Observed, b: Observed, exact: Observed | None) -> None:
         out = self.verdict_
         first = lead(a.modules, b.modules, self.rule) if step == 0 and not out.module else ""
+        for name, through in a.differentiable.items():
+            if through and not b.differentiable.get(name, True):
+                out.differs(step, name, "requires_grad True against False: no gradient comes through it in b")
         for kind, mine, other in zip(a.kinds(), a.groups(), b.groups(), strict=True):
             right = dict(exact.group(kind)) if exact is not None else {}
             if self.mapped is not None and kind in ("gradients", "weights"):
@@ -211,7 +216,7 @@ def _title(kind: str, name: str) -> str:
 def _top(tensor: Tensor) -> float:
     if not tensor.numel() or not tensor.is_floating_point():
         return 0.0
-    return float(torch.nan_to_num(tensor.detach().abs().max(), nan=0.0, posinf=0.0))
+    return float(torch.nan_to_num(dense(tensor).abs().max(), nan=0.0, posinf=0.0))
 
 
 def _first_line(error: BaseException) -> str:

@@ -71,14 +71,13 @@ class Rule:
             truth: the reference's in float64; None where there is none.
             largest: value among tensors of this kind.
         """
-        a, b = a.detach().cpu(), b.detach().cpu()
-        if a.layout is not torch.strided or b.layout is not torch.strided:
-            a, b = a.to_dense(), b.to_dense()
-        if a.shape != b.shape:
-            return Compared(
-                name, step, DIFFERENT, float("inf"), share_outside=1.0, why=f"shape {[*a.shape]} against {[*b.shape]}"
-            )
-        types = "" if a.dtype is b.dtype else f"{_short(a.dtype)} against {_short(b.dtype)}"
+        kinds = _kinds(a, b)
+        a, b = dense(a), dense(b)
+        shapes = "" if a.shape == b.shape else f"shape {[*a.shape]} against {[*b.shape]}"
+        if shapes or a.is_complex() != b.is_complex():
+            why = "; ".join(part for part in (kinds, shapes) if part)
+            return Compared(name, step, DIFFERENT, float("inf"), share_outside=1.0, why=why)
+        types = kinds
         if not types and not self._nan(a) and _same_bits(a, b):
             return Compared(name, step, BIT_EQUAL)
         dtype = _coarser(a.dtype, b.dtype)
@@ -99,7 +98,7 @@ class Rule:
         why = "; ".join(part for part in (why, "NaN in both" if missing else "") if part)
         norm = float(error.norm()) / max(float(finite.norm()), 1e-300) if error.numel() else 0.0
         worst, most = (float(part.max()) if part.numel() else 0.0 for part in (error, relative))
-        return Compared(name, step, WITHIN if passed else DIFFERENT, worst, most, norm, share, why)
+        return Compared(name, step, WITHIN if passed and not types else DIFFERENT, worst, most, norm, share, why)
 
     def _nan(self, a: Tensor) -> bool:
         """Whether there is a NaN that must not equal another."""
@@ -139,6 +138,21 @@ def _same_bits(a: Tensor, b: Tensor) -> bool:
     if a.numel() == 0:
         return True
     return torch.equal(*(t.resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8) for t in (a, b)))
+
+
+def _kinds(a: Tensor, b: Tensor) -> str:
+    """What differs between the kinds of two tensors: whoever takes the one in the other's place would notice."""
+    types = "" if a.dtype is b.dtype else f"dtype {_short(a.dtype)} against {_short(b.dtype)}"
+    layouts = "" if a.layout is b.layout else f"layout {_short(a.layout)} against {_short(b.layout)}"
+    return "; ".join(part for part in (types, layouts) if part)
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """On the host, with a value for every place."""
+    tensor = tensor.detach().cpu()
+    if tensor.is_nested:
+        return tensor.to_padded_tensor(0.0)
+    return tensor if tensor.layout is torch.strided else tensor.todense()
 
 
 def _coarser(a: torch.dtype, b: torch.dtype) -> torch.dtype:

@@ -29,6 +29,7 @@ class Observed:
         missing: names whose gradient is None.
         buffers: names that have no gradient.
         modules: outputs of inner modules, in the order in which they came.
+        differentiable: whether gradients come through an output, by its name.
         draws: mark of the generators afterwards.
         drew: whether random numbers were drawn.
     """
@@ -39,6 +40,7 @@ class Observed:
     missing: set[str] = dataclasses.field(default_factory=set)
     buffers: set[str] = dataclasses.field(default_factory=set)
     modules: Named = dataclasses.field(default_factory=dict)
+    differentiable: dict[str, bool] = dataclasses.field(default_factory=dict)
     draws: str = ""
     drew: bool = False
 
@@ -83,6 +85,8 @@ class Side:
         seen.drew = seen.draws != before
         for name, tensor in outputs_of(out).items():
             seen.outputs[name] = tensor.detach().clone()
+            if tensor.is_floating_point() or tensor.is_complex():
+                seen.differentiable[name] = tensor.requires_grad
         for name, tensor in leaves.items():
             seen.outputs[f"{name} after the call"] = tensor.detach().clone()
         return out, leaves, seen

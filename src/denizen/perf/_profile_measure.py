@@ -188,15 +188,18 @@ def operators(trace: Trace) -> list[Operator]:
             if not first <= event.start < last:
                 continue
             if event.category == "cpu_op":
-                calls[event.name] += 1
                 host[event.name] += event.self_time
+                if _within_itself(event):
+                    continue  # the same call, on another of torch's ways to its kernel
+                calls[event.name] += 1
                 if event.args.get("Input Dims"):
                     shapes.setdefault(event.name, Counter())[_shapes(event.args)] += 1
             elif event.category in RUNTIME:
                 owner = _owner(event)
                 if owner:  # launching is the operator's own work
                     host[owner] += event.self_time
-                    device[owner] += work.get(event.correlation, 0) if event.correlation else 0
+                    if trace.launches.get(event.correlation) is event:  # one of the calls that it passes through
+                        device[owner] += work[event.correlation]
     found = [
         Operator(
             name, number, _seconds(host[name]), _seconds(device[name]),
@@ -205,6 +208,14 @@ def operators(trace: Trace) -> list[Operator]:
         for name, number in calls.items()
     ]  # fmt: skip
     return sorted(found, key=lambda op: -max(op.host, op.device))
+
+
+def _within_itself(event: Event) -> bool:
+    """Whether an operator runs within one of its own name."""
+    around = event.parent
+    while around is not None and (around.category != "cpu_op" or around.name != event.name):
+        around = around.parent
+    return around is not None
 
 
 def device_ops(trace: Trace) -> list[Kernel]:
