@@ -152,7 +152,7 @@ def dense(tensor: Tensor) -> Tensor:
     tensor = tensor.detach().cpu()
     if tensor.is_nested:
         return tensor.to_padded_tensor(0.0)
-    return tensor if tensor.layout is torch.strided else tensor.todense()
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
 def _coarser(a: torch.dtype, b: torch.dtype) -> torch.dtype:
