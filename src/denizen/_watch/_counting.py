@@ -181,6 +181,8 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
 
 def distinct_bytes(tensor: Tensor) -> int:
     """Bytes of a tensor's distinct elements: expanded axes count once."""
+    if tensor.is_nested:
+        return tensor.numel() * tensor.element_size()
     if 0 in tensor.shape:
         return 0
     sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0)

@@ -21,6 +21,7 @@ _NOTHING = frozenset(
 _VIEWS = frozenset({"aten::_unsafe_view", "aten::_reshape_alias", "aten::lift_fresh", "aten::is_pinned", "aten::set_"})
 _INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_"})
 _CHOOSING = "aten::where"  # brings a single value of the host over; what adds or multiplies gives it to its kernel
+_DDP = ("_pre_forward", "_post_forward", "_sync_buffers", "_rebuild_buckets")  # around the module's own forward
 SINGLE = (
     "one number is copied, and waited for, like any tensor: torch.full((), ..., device=...) makes it there, "
     "x[i].fill_(...) writes it there"
@@ -54,7 +55,8 @@ class Traits:
         base = self.schema.removeprefix("aten::")
         self.strict = torch.Tag.pointwise in func.tags or base in _MATRICES or self.schema in _SELECTING
         self.strict = self.strict and self.schema != "aten::copy_"
-        self.composite = func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+        known = func.namespace != "prim"  # those are torch.jit's, which the dispatcher does not know
+        self.composite = known and func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
         self.may_wait = self.schema in {*_rules.WAITING, *_rules.COPIES, *_INDEXING, _CHOOSING}
 
 
@@ -139,7 +141,9 @@ def _copy(seen: Traits, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
     if late and is_pinned(source):
         return tell("async-copy", seen.name, (), to="device", **more)
     more["note"] = SINGLE if carried == 1 else ""
-    told = tell("h2d-pageable" if late else "h2d-fresh", seen.name, (TRANSFERS,), to="device", **more)
+    place = here()
+    limits = () if _of_torch(place) else (TRANSFERS,)
+    told = tell("h2d-pageable" if late else "h2d-fresh", seen.name, limits, place=place, to="device", **more)
     if told:
         into._denizen_origin = told  # type: ignore[attr-defined]  # so that an index made on the spot is known as one
     return told
@@ -159,6 +163,7 @@ def _to_host(seen: Traits, device: str, more: dict[str, Any]) -> list[Event]:
     place = _place(device)
     kind = kind_of_copy(place)
     limits = (HOST_READS, TRANSFERS) if kind == "host-sync-copy" else (HOST_READS,)
+    limits = () if _of_torch(place) else limits
     return tell(kind, seen.name, limits, place=place, to="host", **more)
 
 
@@ -181,6 +186,15 @@ def _index(seen: Traits, args: Sequence[Any]) -> None:
         if told and (place := here()).line == told[0].place.line and place.file == told[0].place.file:
             for event in told:
                 event.kind, event.op = "h2d-index", seen.name
+
+
+def _of_torch(place: Place) -> bool:
+    """Whether DistributedDataParallel copies on its own account, such as when it rebuilds its buckets: told, not counted.
+
+    Inputs that it brings to the device are the user's.
+    """
+    own = any(place.passes("torch/nn/parallel/distributed.py", function) for function in _DDP)
+    return own and not place.passes("torch/distributed/utils.py")
 
 
 def _of_host(tensor: Tensor) -> bool:

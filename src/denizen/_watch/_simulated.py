@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils import _python_dispatch
 
+from denizen._watch import _blame
 from denizen._watch._faults import kind_of_read
 from denizen._watch._observe import SIMULATED as NAME
 from denizen._watch._observe import Traits, traits, waits, work
@@ -144,6 +145,15 @@ class SimulatedTensor(Tensor):
                 copied.grad = self.grad.__deepcopy__(memo)
             memo[id(self)] = copied
         return memo[id(self)]
+
+    def as_subclass(self, cls: Any) -> Any:
+        raise _blame.could_not_look("subclasses of tensors (as_subclass)")
+
+    def __dlpack_device__(self) -> Any:
+        raise _blame.could_not_look("DLPack")
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise _blame.could_not_look("DLPack")
 
     def pin_memory(self, device: Any = None) -> Tensor:
         raise RuntimeError(f"cannot pin a tensor on {NAME}: only dense CPU tensors can be pinned")

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from denizen._watch._blame import could_not_look
 from denizen._watch._calls import calls_heard
 from denizen._watch._recorder import ALLOCATIONS, HOST_READS, here, recorders, tell
 from denizen._watch._replaced import Wrap, replaced
@@ -92,6 +93,15 @@ def _empty_cache() -> None:
     tell("alloc-churn", "torch.cuda.empty_cache", (ALLOCATIONS,))
 
 
+def _missing(name: str) -> type:
+    """Stands for a class of torch.cuda that cannot be simulated: says so when it is made."""
+
+    def __init__(self: Any, *_: Any, **__: Any) -> None:
+        raise could_not_look("CUDA graphs")
+
+    return type(name, (), {"__init__": __init__})
+
+
 def _without_cuda() -> list[tuple[Any, str, Wrap]]:
     standing = [
         (torch.cuda, "synchronize", _synchronize("torch.cuda.synchronize")),
@@ -102,6 +112,7 @@ def _without_cuda() -> list[tuple[Any, str, Wrap]]:
         (torch.cuda, "stream", _stream),
         (torch.cuda, "current_stream", lambda device=None: StandInStream(device)),
         (torch.cuda, "default_stream", lambda device=None: StandInStream(device)),
+        *((torch.cuda, name, _missing(name)) for name in ("CUDAGraph", "graph", "make_graphed_callables")),
     ]
     return [(owner, name, lambda _, new=new: new) for owner, name, new in standing]
 

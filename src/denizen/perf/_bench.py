@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from denizen._watch._blame import users_code
 from denizen.errors import InputError, expect_function
 from denizen.perf._bench_measure import counts_of, interval, peak_of, phases_of, round_of, steps_per_round
 from denizen.perf._bench_report import BenchCase, BenchReport, Ratio
@@ -92,7 +93,7 @@ def bench(
         raise InputError("variants=[]: expected at least one, such as 'eager'")
     makers = [(names[0], make)] + ([(names[1], versus)] if versus is not None else [])
     cases, ratios, drifts = [], [], []
-    with TrainingState([0.0]).kept():  # the global generators
+    with users_code("a step of bench"), TrainingState([0.0]).kept():  # the global generators
         for size in sizes:
             trials = [_Trial(name, maker, size, way, place) for way in ways for name, maker in makers]
             for trial in trials:
@@ -201,7 +202,8 @@ def _time(trials: list[_Trial], rounds: int) -> float:
     for trial in trials:
         if not trial.failure:
             with _caught(trial):
-                trial.phases = phases_of(trial.step, trial.way, trial.place, max(rounds, 10))
+                graphs = trial.counts.get("graphs", 0)
+                trial.phases = phases_of(trial.step, trial.way, trial.place, max(rounds, 10), compiled=graphs > 0)
     part = max(1, rounds // 4)
     sides = [statistics.median(t.rounds[-part:]) / statistics.median(t.rounds[:part]) for t in trials if not t.failure]
     return statistics.median(sides) if sides else 1.0

@@ -32,11 +32,16 @@ Step = Callable[[], Any]
 
 
 class Phases:
-    """Calls `mark` with the name of the phase that begins: forward, backward, optimizer."""
+    """Calls `mark` with the name of the phase that begins: forward, backward, optimizer.
 
-    def __init__(self, mark: Callable[[str], None]) -> None:
-        self._mark = mark
-        self._depth = 0
+    Args:
+        mark: called with the name.
+        optimizers: whether to hear of them, by hooks. Compiled code is guarded by the hooks that optimizers have: an
+            optimizer within it would be compiled again for them.
+    """
+
+    def __init__(self, mark: Callable[[str], None], optimizers: bool = True) -> None:
+        self._mark, self._optimizers = mark, optimizers
 
     @contextlib.contextmanager
     def watched(self) -> Generator[None]:
@@ -46,10 +51,11 @@ class Phases:
         with ExitStack() as stack:
             for name in ("backward", "grad"):
                 stack.enter_context(replaced(torch.autograd, name, self._wrapped))
-            before = register_optimizer_step_pre_hook(lambda *_: self._mark(OPTIMIZER))
-            after = register_optimizer_step_post_hook(lambda *_: self._mark(REST))
-            stack.callback(before.remove)
-            stack.callback(after.remove)
+            if self._optimizers:
+                before = register_optimizer_step_pre_hook(lambda *_: self._mark(OPTIMIZER))
+                after = register_optimizer_step_post_hook(lambda *_: self._mark(REST))
+                stack.callback(before.remove)
+                stack.callback(after.remove)
             yield
 
     def _wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,14 +175,27 @@ def round_of(step: Step, variant: Variant, device: torch.device, steps: int) -> 
         return (time.perf_counter() - began) * 1e3 / steps
 
 
-def phases_of(step: Step, variant: Variant, device: torch.device, steps: int) -> dict[str, list[float]]:
-    """Milliseconds of each phase in each of some steps, which run on without waiting for the device."""
+def phases_of(
+    step: Step, variant: Variant, device: torch.device, steps: int, compiled: bool = False
+) -> dict[str, list[float]]:
+    """Milliseconds of each phase in each of some steps, which run on without waiting for the device.
+
+    An optimizer within compiled code has no phase of its own: it cannot be told there.
+
+    Args:
+        step: as it is run.
+        variant: its precision.
+        device: where it works.
+        steps: to time.
+        compiled: whether some of it is.
+    """
+    hear = not compiled or _hooks_pass(step, variant, device)
     marks: list[list[tuple[str, Any]]] = []
 
     def mark(phase: str) -> None:
         marks[-1].append((phase, _now(device)))
 
-    with Phases(mark).watched(), variant.active(device):
+    with Phases(mark, hear).watched(), variant.active(device):
         wait(device)
         for _ in range(steps):
             marks.append([(REST, _now(device))])
@@ -191,6 +210,18 @@ def phases_of(step: Step, variant: Variant, device: torch.device, steps: int) ->
         for phase, value in taken.items():
             times.setdefault(phase, []).append(value)
     return times
+
+
+def _hooks_pass(step: Step, variant: Variant, device: torch.device) -> bool:
+    """Whether compiled code runs as it is while optimizers have hooks; one step tells."""
+    with variant.active(device), torch.compiler.set_stance("fail_on_recompile"), Phases(lambda _: None).watched():
+        try:
+            step()
+        except RuntimeError as error:
+            if "fail_on_recompile" not in str(error):
+                raise
+            return False
+    return True
 
 
 def _now(device: torch.device) -> Any:

@@ -13,6 +13,7 @@ import torch
 
 from denizen._watch import _dynamo
 from denizen._watch._backend import simulated_device
+from denizen._watch._blame import could_not_look, unseen
 from denizen._watch._compiled import graphs_compiled
 from denizen._watch._findings import Finding, findings
 from denizen._watch._observe import SIMULATED
@@ -21,7 +22,7 @@ from denizen._watch._profile import profiled
 from denizen._watch._recorder import Recorder, allow, recorders, recording
 from denizen._watch._simulated import live_bytes
 from denizen._watch._standins import standins
-from denizen.errors import BudgetError, InputError, nearest
+from denizen.errors import BudgetError, DenizenError, InputError, nearest
 from denizen.perf._budget_report import LIMITS, BudgetReport, measure
 
 Item = TypeVar("Item")
@@ -82,6 +83,7 @@ def budget(
         InputError: a limit is no number of 0 or more, or the device is neither.
         BudgetError: at the end of a region, if it went over a limit; on the simulated device also if nothing ran there
             (on CUDA, where replayed graphs and compiled code pass unseen, a warning tells it).
+        DenizenError: the region uses what cannot be looked at, such as nested tensors on the simulated device.
     """
     limits = {
         "host_reads": host_reads, "transfers": transfers, "bytes": bytes, "graphs": graphs, "recompiles": recompiles,
@@ -143,6 +145,7 @@ class Budget:
         self.report = region.close()
         if error is None:
             _judge(self.report)
+        _explain(error)
 
     def steps(self, items: Iterable[Item] | int, warmup: int = 1) -> Generator[Any]:
         """Loop over steps within the open region; each limit holds for each of them.
@@ -208,6 +211,13 @@ class Budget:
         return _Call(self)
 
 
+def _explain(error: BaseException | None) -> None:
+    """Say by name what torch has no code for here, in place of an error from inside it."""
+    name = unseen(error) if isinstance(error, Exception) and not isinstance(error, DenizenError) else ""
+    if name:
+        raise could_not_look(name, error) from error
+
+
 def _judge(report: BudgetReport) -> None:
     """Raise, or warn, at the end of a region."""
     if not report.ok:
@@ -238,6 +248,7 @@ class _Call:
         self._owner.report = report = self._region.close()
         if error is None:
             _judge(report)
+        _explain(error)
 
 
 class _Region:

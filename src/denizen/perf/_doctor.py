@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from denizen._watch._blame import unseen, users_code
 from denizen._watch._findings import FIRST, SET_UP, Finding, findings
 from denizen._watch._observe import SIMULATED
 from denizen._watch._recorder import Recorder
@@ -87,6 +88,7 @@ def doctor(
 
     Raises:
         InputError: neither or both of `step` and `make`, fewer than 4 steps, a device that is not there.
+        DenizenError: the step uses what cannot be looked at, such as nested tensors on the simulated device.
     """
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 4:
         raise InputError(f"doctor(steps={steps!r}): expected a number of steps, at least 4")
@@ -102,7 +104,7 @@ def doctor(
     where = choose_device(device) if make is not None else None
     # A maker that cannot be told the device asks for CUDA by name.
     by_name = make is not None and not make_takes_device(make) and where is not None and where.type == SIMULATED
-    with as_if_cuda() if by_name else contextlib.nullcontext():
+    with users_code("the step of the doctor"), as_if_cuda() if by_name else contextlib.nullcontext():
         if make is not None:
             assert where is not None
             with throughout(where):
@@ -118,7 +120,8 @@ def doctor(
                 from denizen.perf._doctor_rank import ranked
 
                 report = ranked(report, subject, where)
-    return dataclasses.replace(report, seconds=time.perf_counter() - began)
+    notes = [*report.notes, subject.ended] if subject.ended else report.notes
+    return dataclasses.replace(report, seconds=time.perf_counter() - began, notes=notes)
 
 
 @contextlib.contextmanager
@@ -151,6 +154,7 @@ class Examination:
     profiled: Profiled | None
     compiler: Recorder | None = None
     taken: int = 0
+    plain: int | None = None  # of these before operations were looked at, for which torch may compile anew
 
     @classmethod
     def of(cls, device: torch.device, steps: int, parameters: Callable[[], list[torch.Tensor]] = list) -> "Examination":
@@ -171,6 +175,8 @@ class Examination:
     def begin(self, stage: Pass) -> None:
         """A step of a pass begins."""
         assert self.compiler is not None
+        if stage is self.watched and self.plain is None:
+            self.plain = self.taken
         self.compiler.begin(self.taken, True)
         stage.begin()
 
@@ -203,11 +209,12 @@ class Examination:
     def _compiler(self) -> list[Diagnosis]:
         """Breaks cost in each call of what was compiled; recompilations only where they do not come to an end."""
         assert self.compiler is not None
+        plain = self.taken if self.plain is None else self.plain
         events = [event for event in self.compiler.events if event.kind in _COMPILER]
-        taken = list(range(self.taken))
+        events = [event for event in events if event.step is None or event.step < plain]
         found = []
-        for one in findings(events, taken):
-            if one.reason is not None or (one.kind == "recompile" and max(one.steps, default=0) < 2 * self.taken // 3):
+        for one in findings(events, list(range(plain))):
+            if one.reason is not None or (one.kind == "recompile" and max(one.steps, default=0) < 2 * plain // 3):
                 limit = any(event.kind == "recompile-limit" for event in events)
                 if one.kind == "recompile" and limit and one.reason is None:
                     found.append(dataclasses.replace(of_finding(one), period="every step", level="warning"))
@@ -238,7 +245,8 @@ def _watch(subject: Subject, examined: Examination) -> None:
         try:
             return _run(watched, subject, examined)
         except Exception as error:
-            watched.error = f"{type(error).__name__}: {error}".partition("\n")[0]
+            known = unseen(error)
+            watched.error = f"could not look at {known}" if known else f"{type(error).__name__}: {error}".partition("\n")[0]
             if not hooked or HOOKS not in str(error):
                 return
 
@@ -320,6 +328,8 @@ def _notes(examined: Examination) -> list[str]:
     watched, notes = examined.watched, []
     if watched.error:
         notes.append(f"operations were not looked at one by one: {watched.error}")
+    for kind in sorted(watched.operations.unseen):
+        notes.append(f"could not look at {kind}: their operations are not among those that are told")
     if examined.device.type == "cpu":
         notes.append(
             "the step works on the CPU, where nothing waits for a device: pass make=, a function of a device that "

@@ -53,6 +53,7 @@ class Operations(TorchDispatchMode):
         autocast: how many autocast contexts are open.
         differentiable: lines that had parameters worked on while gradients were on.
         host_ops: operations that did not touch the device.
+        unseen: kinds of tensors whose operations are not among `ops`.
         each: called at each operation.
     """
 
@@ -80,6 +81,7 @@ class Operations(TorchDispatchMode):
         self.optimizing = False
         self.differentiable: set[tuple[str, int]] = set()
         self.autocast = self.host_ops = 0
+        self.unseen: set[str] = set()
         self.each: Callable[[], None] | None = None
         self._weights: set[int] = set()
         self._made: set[int] = set()
@@ -129,6 +131,9 @@ class Operations(TorchDispatchMode):
         given, results = list(_tensors((args, kwargs))), list(_tensors(out))
         if not any(tensor.device.type == self.device for tensor in (*given, *results)):
             self.host_ops += seen.computes and bool(results)
+            return
+        if any(tensor.is_nested for tensor in (*given, *results)):
+            self.unseen.add("nested tensors")  # have no shape, and no bytes that could be told
             return
         if seen.mutates and self.copied:
             self._written({memory(tensor) for tensor in given})

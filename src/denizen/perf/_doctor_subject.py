@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from denizen._watch._backend import simulated_device
+from denizen._watch._blame import place_of, unseen
 from denizen._watch._observe import SIMULATED
 from denizen.errors import InputError, expect_function
 from denizen.tools._saving import Keeper
@@ -28,6 +29,7 @@ class Subject:
         step: as given.
         made: whether a `make` built it, so that it is nobody's.
         spent: whether its data came to an end, so that it has to be built anew.
+        ended: by which error, where it was none that only says so; "" otherwise.
     """
 
     def __init__(self, step: Callable[..., Any], args: tuple[Any, ...], state: Any, made: bool) -> None:
@@ -42,7 +44,7 @@ class Subject:
         )
         expect_function("the step", step, *given, wanted=wanted)
         self._count = 0
-        self.spent = False
+        self.spent, self.ended = False, ""
         self._again: Callable[[], Subject] | None = None
 
     def __call__(self) -> None:
@@ -62,7 +64,14 @@ class Subject:
         Raises:
             InputError: they came to an end, and it cannot be built anew.
         """
-        if self._again is not None and self._count > 2:
+        if self._again is not None and self._count > 2 and not unseen(error):
+            if not isinstance(error, StopIteration) and not self.ended:
+                place = place_of(error)
+                at = f" at {place.file}:{place.line} in {place.function}" if place is not None else ""
+                self.ended = (
+                    f"the step failed after {self._count - 1} steps{at}, taken for the end of its data: it was built anew "
+                    f"({type(error).__name__}: {error})".partition("\n")[0]
+                )
             self.spent = True
             return True
         if isinstance(error, StopIteration) and self._again is None:

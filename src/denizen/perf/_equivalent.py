@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
+from denizen._watch._blame import place_of
 from denizen.errors import InputError, expect_function
 from denizen.perf._equivalent_compare import DIFFERENT, TOLERANCES, Rule, Tolerances, dense
 from denizen.perf._equivalent_seeds import checked, same_distribution, without_steps
@@ -166,7 +167,10 @@ class _Comparison:
         except InputError:
             raise
         except Exception as error:
-            raise InputError(f"{side.name} raised {type(error).__name__} in {what}: {_first_line(error)}") from error
+            place = place_of(error)
+            at = f" at {place.file}:{place.line} in {place.function}" if place is not None else ""
+            said = f"{side.name} raised {type(error).__name__} in {what}{at}: {_first_line(error)}"
+            raise InputError(said) from error
 
     def _compare(self, step: int, a: Observed, b: Observed, exact: Observed | None) -> None:
         out = self.verdict_

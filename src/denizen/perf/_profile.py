@@ -13,6 +13,7 @@ from typing import Any, Self, overload
 
 import torch
 
+from denizen._watch._blame import users_code
 from denizen.errors import InputError, StorageError
 from denizen.perf._doctor_subject import Subject
 from denizen.perf._gaps import Gap
@@ -82,7 +83,7 @@ def profile(
     if not callable(step):
         raise InputError(f"profile(step={step!r}): expected a function that does one step of the loop")
     subject = Subject(step, args, None, made=False)
-    with profiler:
+    with users_code("the step of profile"), profiler:
         while not profiler.done:
             subject()
             profiler.step()

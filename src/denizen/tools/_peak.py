@@ -49,6 +49,8 @@ def peak_bytes(device: torch.device) -> Generator[Peak]:
 class _Live(TorchDispatchMode):
     """Counts the bytes of blocks that operations make, until nobody holds them."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()
         self.now = self.peak = 0
