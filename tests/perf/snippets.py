@@ -578,8 +578,9 @@ FAULTS = {
 # Right as they are.
 LOOKALIKES = {
     "host tensors": """
-        x = torch.arange(5.)
+        x, there = torch.arange(5.), torch.zeros(5, device=device)
         def step(i):
+            there.add_(1)
             if x.sum() > 0 and x[x > 1].mean().item() > 0 and x.nonzero().tolist():
                 return x.cpu().numpy().tolist(), f"{x.mean():.2f}", x.clone().copy_(x)
         """,

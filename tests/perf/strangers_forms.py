@@ -264,7 +264,7 @@ HOSTILE = {
     "a row written by a list": """
         x = torch.zeros(6, 2, device=device)
         def step(i):
-            x[[1, 3]] = 1.0  # h2d-index
+            x[[1, 3]] = 1.0  # h2d-index h2d-fresh
         """,
     "padding made on the host": """
         x = torch.rand(4, 6, device=device)
@@ -369,7 +369,7 @@ LOOKALIKES |= {
     "numbers of the host in tensors of the device": """
         x, threshold = torch.rand(4, device=device), torch.tensor(0.5)
         def step(i):
-            return torch.where(x > threshold, x, torch.tensor(0.0)) + torch.full_like(x, i) * threshold.item()
+            return torch.where(x > threshold, x, 0.0) + torch.full_like(x, i) * threshold.item()
         """,
     "an assertion that the device makes": """
         x = torch.rand(4, device=device)
@@ -750,7 +750,7 @@ HOSTILE |= {
         def step(i):
             loss = net(x).square().mean()
             opt.zero_grad(); loss.backward(); opt.step()
-            average.update_parameters(net)  # host-sync-item
+            average.update_parameters(net)  # host-sync-item h2d-fresh
         """,
 }
 HOSTILE |= {
@@ -817,7 +817,7 @@ HOSTILE |= {
             drop = s.softmax(-1).cumsum(-1) > 0.9
             drop[..., 1:] = drop[..., :-1].clone(); drop[..., 0] = False
             logits2 = logits.clone()
-            logits2[:, idx[drop]] = -1e9  # host-sync-boolindex
+            logits2[:, idx[drop]] = -1e9  # host-sync-boolindex h2d-fresh
             return logits2
         """,
     "eos stop": """

@@ -332,7 +332,7 @@ FAULTS = {
         friends = torch.randint(0, n, (n, 4), device=device)
         def step(i):
             for one in infected[:3].nonzero().flatten().tolist():  # host-sync-nonzero host-sync-item
-                infected[friends[one]] = True
+                infected[friends[one]] = True  # h2d-fresh
         """,
         """
         n = 200

@@ -28,7 +28,7 @@ def could_not_look(what: str, error: BaseException | None = None) -> DenizenErro
     place = place_of(error) if error is not None else None
     at = f" ({place.file}:{place.line} in {place.function})" if place is not None else ""
     return DenizenError(
-        f"could not look: {what}{at} cannot be looked at by counting operations; profile it on a GPU (dz.perf.profile), "
+        f"could not look: {what}{at} cannot be looked at by counting operations; profile it on a GPU (dz.perf.profile) "
         "or leave it out of what is looked at"
     )
 

@@ -2,8 +2,10 @@
 
 import functools
 import logging
+import sys
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch._guards import TracingContext
 
@@ -13,20 +15,26 @@ from denizen._watch._recorder import RECOMPILES, here, recorders, tell
 
 @functools.cache
 def install() -> None:
-    """Have torch's compiler tell open budgets; once per process. Imports the compiler, which takes about a second."""
+    """Have torch's compiler tell open budgets; once per process. Imports the compiler, which takes about a second.
+
+    Functions of its modules are replaced for that, not its classes. What breaks a graph is written into the trace of
+    the compilation by the method that knows it.
+    """
     from torch._dynamo import convert_frame, symbolic_convert
 
-    log_break = symbolic_convert.InstructionTranslatorBase.log_graph_break
+    breaks = symbolic_convert.InstructionTranslatorBase.log_graph_break.__code__
+    write = torch._logging.trace_structured
 
-    @functools.wraps(log_break)
-    def log_graph_break(self: Any, *args: Any, **kwargs: Any) -> None:
-        error = kwargs.get("exc", args[-1] if args else None)
-        if recorders() and not getattr(error, "logged", False):
-            reason = str(kwargs.get("reason", args[1] if len(args) > 1 else "")).partition("\n")[0]
-            tell("graph-break", reason or "graph break", (), place=_place_of_break(self, error))
-        log_break(self, *args, **kwargs)
+    @functools.wraps(write)
+    def trace_structured(*args: Any, **kwargs: Any) -> None:
+        frame = sys._getframe(1)
+        if frame.f_code is breaks and recorders():
+            known = frame.f_locals
+            reason = str(known["reason"]).partition("\n")[0]
+            tell("graph-break", reason or "graph break", (), place=_place_of_break(known["self"], known["exc"]))
+        write(*args, **kwargs)
 
-    symbolic_convert.InstructionTranslatorBase.log_graph_break = log_graph_break  # type: ignore[method-assign]
+    torch._logging.trace_structured = trace_structured
     reasons_of = convert_frame.get_and_maybe_log_recompilation_reasons
 
     @functools.wraps(reasons_of)
@@ -71,23 +79,22 @@ def teach(kind: type[Tensor], device: str) -> None:
     A class with `__torch_dispatch__` is otherwise an object that it cannot compile; and no compiler has code for a
     device that does not exist.
     """
-    from torch._dynamo.output_graph import OutputGraph
+    from torch._dynamo import symbolic_convert
     from torch._dynamo.variables.builder import VariableBuilder
 
-    wrap, call = VariableBuilder._wrap, OutputGraph._call_user_compiler
+    for numpy in (False, True):
+        VariableBuilder._type_dispatch_impl(numpy)[kind] = VariableBuilder.wrap_tensor
+    plain: Any = symbolic_convert.OutputGraph
 
-    @functools.wraps(wrap)
-    def _wrap(self: Any, value: Any) -> Any:
-        return self.wrap_tensor(value) if type(value) is kind else wrap(self, value)
+    class OutputGraph(plain):
+        """A graph that is being traced."""
 
-    @functools.wraps(call)
-    def _call_user_compiler(self: Any, graph: Any, inputs: Any) -> Any:
-        if any(isinstance(value, Tensor) and value.device.type == device for value in _values(graph, inputs)):
-            return graph.forward
-        return call(self, graph, inputs)
+        def _call_user_compiler(self, graph: Any, inputs: Any) -> Any:
+            if any(isinstance(value, Tensor) and value.device.type == device for value in _values(graph, inputs)):
+                return graph.forward
+            return super()._call_user_compiler(graph, inputs)
 
-    VariableBuilder._wrap = _wrap  # type: ignore[method-assign]
-    OutputGraph._call_user_compiler = _call_user_compiler  # type: ignore[method-assign]
+    symbolic_convert.OutputGraph = OutputGraph  # type: ignore[misc]
 
 
 def _values(graph: Any, inputs: Any) -> list[Any]:

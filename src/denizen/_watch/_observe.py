@@ -189,9 +189,9 @@ def _index(seen: Traits, args: Sequence[Any]) -> None:
 
 
 def _of_torch(place: Place) -> bool:
-    """Whether DistributedDataParallel copies on its own account, such as when it rebuilds its buckets: told, not counted.
+    """Whether DistributedDataParallel copies on its own account: told, not counted.
 
-    Inputs that it brings to the device are the user's.
+    It does when it rebuilds its buckets, in a loop's second step. Inputs that it brings to the device are the user's.
     """
     own = any(place.passes("torch/nn/parallel/distributed.py", function) for function in _DDP)
     return own and not place.passes("torch/distributed/utils.py")

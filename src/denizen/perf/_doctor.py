@@ -246,7 +246,9 @@ def _watch(subject: Subject, examined: Examination) -> None:
             return _run(watched, subject, examined)
         except Exception as error:
             known = unseen(error)
-            watched.error = f"could not look at {known}" if known else f"{type(error).__name__}: {error}".partition("\n")[0]
+            watched.error = (
+                f"could not look at {known}" if known else f"{type(error).__name__}: {error}".partition("\n")[0]
+            )
             if not hooked or HOOKS not in str(error):
                 return
 

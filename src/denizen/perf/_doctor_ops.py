@@ -120,7 +120,9 @@ class Operations(TorchDispatchMode):
         clone = func._schema.name == "aten::clone"
         version = args[0]._version if clone and not args[0].is_inference() else 0
         out = func(*args, **kwargs)
-        if self._step >= 0:
+        if any(tensor.is_nested for tensor in _tensors((args, kwargs, out))):
+            self.unseen.add("nested tensors")  # have no shape, and no bytes that could be told
+        elif self._step >= 0:
             self._record(func, args, kwargs, out)
             if clone and self.ops and self.ops[-1].name.startswith("aten::clone"):
                 self._cloned(args[0], out, version)
@@ -131,9 +133,6 @@ class Operations(TorchDispatchMode):
         given, results = list(_tensors((args, kwargs))), list(_tensors(out))
         if not any(tensor.device.type == self.device for tensor in (*given, *results)):
             self.host_ops += seen.computes and bool(results)
-            return
-        if any(tensor.is_nested for tensor in (*given, *results)):
-            self.unseen.add("nested tensors")  # have no shape, and no bytes that could be told
             return
         if seen.mutates and self.copied:
             self._written({memory(tensor) for tensor in given})

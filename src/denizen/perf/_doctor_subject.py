@@ -68,10 +68,9 @@ class Subject:
             if not isinstance(error, StopIteration) and not self.ended:
                 place = place_of(error)
                 at = f" at {place.file}:{place.line} in {place.function}" if place is not None else ""
-                self.ended = (
-                    f"the step failed after {self._count - 1} steps{at}, taken for the end of its data: it was built anew "
-                    f"({type(error).__name__}: {error})".partition("\n")[0]
-                )
+                said = f"{type(error).__name__}: {error}".partition("\n")[0]
+                after = f"the step failed after {self._count - 1} steps{at} ({said})"
+                self.ended = f"{after}, taken for the end of its data: it was built anew"
             self.spent = True
             return True
         if isinstance(error, StopIteration) and self._again is None:

@@ -1,0 +1,55 @@
+"""Whoever looks at a step adds no guards to it: a compiled optimizer stays as it was compiled."""
+
+import pytest
+import torch
+from torch import nn
+
+import denizen as dz
+from denizen.perf._bench_measure import phases_of
+from denizen.perf._bench_variant import Variant
+
+CPU = torch.device("cpu")
+
+
+def make(device):
+    net = nn.Linear(4, 4).to(device)
+    optimizer, x = torch.optim.SGD(net.parameters(), 1e-3), torch.ones(2, 4, device=device)
+    stepped = torch.compile(optimizer.step, backend="eager")
+
+    def step():
+        optimizer.zero_grad()
+        net(x).sum().backward()
+        stepped()
+
+    return step
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_the_doctor_causes_no_recompilation(device):
+    report = dz.doctor(make=make, device=device, steps=4, rank=False)
+    assert not {one.kind for one in report.findings} & {"recompile", "recompile-limit"}
+
+
+@pytest.mark.compile
+def test_phases_of_a_compiled_optimizer_are_timed_as_it_is():
+    step = make(CPU)
+    for _ in range(2):
+        step()
+    before = [*torch._dynamo.utils.compilation_time_metrics.get("_compile.compile_inner", [])]
+    times = phases_of(step, Variant.of("eager"), CPU, 2, compiled=True)
+    assert "optimizer" not in times
+    assert {"forward", "backward"} <= times.keys()
+    assert torch._dynamo.utils.compilation_time_metrics.get("_compile.compile_inner", []) == before
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+    assert "optimizer" in phases_of(
+        lambda: (net(torch.ones(1, 2)).sum().backward(), optimizer.step()), Variant.of("eager"), CPU, 2
+    )
