@@ -2,7 +2,7 @@
 
 Rich reads `[…]` in a text as markup and `:name:` as an emoji. A folder `runs/[old]`, a line of a user's code and
 `pip install 'denizen[plot]'` would lose a part of themselves. Here texts stay what they are; what has a style is a
-`Text`, or a pair (text, style) that `Console.say` takes.
+`Text`, or a pair (text, style) that `say` takes.
 """
 
 import io
@@ -23,21 +23,26 @@ class Console(rich.console.Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
-    def say(self, *parts: Part) -> None:
-        """Print a line that is not broken at the end of the screen, so that paths and commands can be copied from it.
-
-        Args:
-            *parts: texts, or pairs (text, style).
-        """
-        self.print(_joined(*parts), soft_wrap=True)
-
-    def result(self, text: object) -> None:
-        """Print what another program reads: as it is, and also where the console is quiet."""
-        print(text, file=self.file)
-
     def status(self, status: Any, **options: Any) -> rich.status.Status:
         """Rich's, of a text as it is."""
         return super().status(as_it_is(status), **options)
+
+
+def say(console: Any, *parts: Part) -> None:
+    """Print a line that is not broken at the end of the screen, so that paths and commands can be copied from it.
+
+    Args:
+        console: this module's, or another one of rich's.
+        *parts: texts, or pairs (text, style).
+    """
+    plainly = len(parts) == 1 and not isinstance(parts[0], Text | tuple)
+    line = str(parts[0]) if plainly else _joined(*parts)
+    console.print(line, soft_wrap=True, markup=False, emoji=False, highlight=False)
+
+
+def give(text: object) -> None:
+    """Print what another program reads: as it is, and also where the console is quiet."""
+    print(text)
 
 
 class Table(rich.table.Table):

@@ -16,7 +16,7 @@ from rich.console import Group
 
 import denizen as dz
 from denizen import app
-from denizen._printing import Console, Table, plain
+from denizen._printing import Console, Table, plain, say
 from denizen.app import _cli, _watch
 from denizen.app._settings import whole
 from denizen.perf._bench_report import BenchCase, BenchReport
@@ -35,13 +35,12 @@ def test_texts_are_what_they_are():
         for text in ("[red]head[/]", "[x]", "a[b]:smile:", "denizen[plot]", "[/nothing]"):
             assert text in console.file.getvalue()
     console = Console(file=io.StringIO(), width=20)
-    console.say("runs/[old]/", Path(NAME), "  ", ("[b]", "bold"))
+    say(console, "runs/[old]/", Path(NAME), "  ", ("[b]", "bold"))
     assert console.file.getvalue() == f"runs/[old]/{NAME}  [b]\n"  # not broken at the end of the screen either
     assert "12345" in plain("x" * 40 + " 12345", 60)
-    quiet = Console(file=io.StringIO(), quiet=True)
-    quiet.say("nothing")
-    quiet.result("[the] result")
-    assert quiet.file.getvalue() == "[the] result\n"
+    foreign = Foreign(file=io.StringIO(), width=20)
+    say(foreign, f"{NAME} is read by another console of rich's")
+    assert foreign.file.getvalue() == f"{NAME} is read by another console of rich's\n"
 
 
 def test_everything_is_printed_in_one_place():

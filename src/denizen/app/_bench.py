@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from denizen._printing import give, say
 from denizen.app._settings import whole
 from denizen.errors import ConfigError
 
@@ -82,14 +83,14 @@ examples:
             report.plot(self.plot)
         worse = report.against(earlier) if earlier is not None else []
         if self.json:
-            console.result(report.to_json())
+            give(report.to_json())
         else:
             console.print(report)
         tell = Console(stderr=True) if self.json else console
         for regression in worse:
-            tell.say((f"WORSE {regression}", "bold red"))
+            say(tell, (f"WORSE {regression}", "bold red"))
         if earlier is not None and not worse:
-            tell.say(f"nothing is worse than in {self.against}")
+            say(tell, f"nothing is worse than in {self.against}")
         if worse or not report.valid:
             return FOUND
         compared = self.versus is None or report.ratios

@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from denizen import run
-from denizen._printing import Console, Table, bold
+from denizen._printing import Console, Table, bold, give, say
 from denizen.app import _trained
 from denizen.app._cli import Resume, Show, resume_command
 from denizen.app._config import RunConfig, from_mapping
@@ -87,7 +87,7 @@ def resume(command: Resume, console: Console) -> None:
     wanted = max(saved.manifest.wanted, config.steps or 0)
     missing = wanted - saved.steps if command.steps is None else command.steps
     if missing <= 0:
-        console.say(f"{command.run} has all its {saved.steps} steps; --steps MORE runs further ones")
+        say(console, f"{command.run} has all its {saved.steps} steps; --steps MORE runs further ones")
         _report(saved, command.run, console)
         return
     with console.status(f"reading {config.population or 'a random graph'} …"):
@@ -98,7 +98,7 @@ def resume(command: Resume, console: Console) -> None:
             command.run, model, 0, device=None if command.device == "auto" else command.device,
             compile=True if config.compile else False if config.no_compile else None,
         )  # fmt: skip
-    console.say(f"{command.run}: going on after step {resumed.steps} with {missing} more")
+    say(console, f"{command.run}: going on after step {resumed.steps} with {missing} more")
     _go(resumed, missing, console)
     _report(resumed, command.run, console)
 
@@ -197,11 +197,9 @@ def _begun_with(saved: SavedRun) -> tuple[RunConfig, dict[str, Any]]:
 def _introduce(config: RunConfig, made: Source, started: Run, steps: int, console: Console) -> None:
     stats = started.stats()
     name = f"{type(started.model).__name__} on {made.name}"
-    console.say((name, "bold"), f": {stats['agents']:,} agents, {made.edges:,} contacts")
-    console.say(
-        f"{steps} {started.time_unit}s × {config.replicates} replicates, seed {config.seed}, on {stats['device']} "
-        f"({stats['device_reason']}; ops: {stats['ops']})",
-    )
+    say(console, (name, "bold"), f": {stats['agents']:,} agents, {made.edges:,} contacts")
+    where = f"{stats['device']} ({stats['device_reason']}; ops: {stats['ops']})"
+    say(console, f"{steps} {started.time_unit}s × {config.replicates} replicates, seed {config.seed}, on {where}")
     for note in (*made.notes, *notes(config.model, started.model, steps)):
         console.print(f"  note: {note}")
 
@@ -212,11 +210,11 @@ def _report(results: Run | SavedRun, folder: Path, console: Console) -> None:
         console.print(results.summary())
         with _plotting(console):
             results.plot(folder / PLOT)
-            console.say(f"curves      {folder / PLOT}")
+            say(console, f"curves      {folder / PLOT}")
     if console.quiet:
-        console.result(folder)
+        give(folder)
     else:
-        console.say(f"run folder  {folder}")
+        say(console, f"run folder  {folder}")
 
 
 @contextlib.contextmanager
@@ -225,7 +223,7 @@ def _plotting(console: Console) -> Iterator[None]:
     try:
         yield
     except (ImportError, StorageError) as error:
-        console.say(f"no curves: {error}")
+        say(console, f"no curves: {error}")
 
 
 def _card(saved: SavedRun) -> Any:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from denizen._printing import say
+
 if TYPE_CHECKING:
     from denizen._printing import Console
 
@@ -28,7 +30,7 @@ def draw(folders: Sequence[Path], to: Path, console: "Console | None" = None) ->
         need("matplotlib", "plot", "learning curves")
     except MissingExtra as error:
         if console is not None:
-            console.say(f"no curves: {error}")
+            say(console, f"no curves: {error}")
         return None
     from matplotlib.figure import Figure
 

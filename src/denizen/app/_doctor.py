@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from denizen._printing import give, say
 from denizen.app._exit import DONE, FOUND, WRONG
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ examples:
             report.save_html(self.html)
         listed = perf.checklist(report) if self.checklist else None
         if self.json:
-            console.result(_dumped(report, listed))
+            give(_dumped(report, listed))
         else:
             console.print(report)
             if listed is not None:
@@ -91,7 +92,7 @@ examples:
             if self.environment:
                 self._environment(console)
             if self.html is not None:
-                console.say(f"page  {self.html}")
+                say(console, f"page  {self.html}")
         if report.elsewhere and self.fail_on != "never":
             return WRONG
         return FOUND if self.fail_on != "never" and report.above(self.fail_on) else DONE
@@ -130,9 +131,9 @@ examples:
         else:
             found = perf.environment(None)
         if self.json:
-            console.result(found.to_json())
+            give(found.to_json())
         else:
-            console.say(found)
+            say(console, found)
         return FOUND if self.fail_on in ("note", "warning") and found.to_change else DONE
 
 

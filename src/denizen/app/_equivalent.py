@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from denizen._printing import give, say
 from denizen.app._settings import whole
 from denizen.errors import ConfigError
 
@@ -58,9 +59,9 @@ examples:
         with their_code():
             verdict = self._verdict()
         if self.json:
-            console.result(verdict.to_json())
+            give(verdict.to_json())
         else:
-            console.say(verdict)
+            say(console, verdict)
         return DONE if verdict.passed else FOUND
 
     def _verdict(self) -> "Verdict":

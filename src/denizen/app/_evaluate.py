@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from denizen._printing import give, say
 from denizen.app._train import Pairs
 from denizen.errors import ConfigError, InputError
 
@@ -88,15 +89,16 @@ examples:
         if len(means) > 1:
             mean, spread = statistics.mean(means), statistics.stdev(means)
             half = t975(len(means) - 1) * spread / math.sqrt(len(means))
-            console.say(
+            say(
+                console,
                 f"over {len(means)} training seeds: {mean:.2f} (95 % {mean - half:.2f} to {mean + half:.2f}), standard "
                 f"deviation {spread:.2f}; all lived in the same worlds, which leave {statistics.mean(errors):.2f} "
-                f"(standard error) unknown beside that"
+                f"(standard error) unknown beside that",
             )
         if self.json is not None:
             _trained.to_json(self.json, told)
         if self.quiet:
-            console.result(sum(means) / len(means))
+            give(sum(means) / len(means))
         return 0
 
     def _check(self) -> None:
@@ -166,7 +168,7 @@ example:
         console.print(table)
         picture = _curves.draw(found, self.out, console)
         if picture is not None:
-            console.say(f"curves: {picture}")
+            say(console, f"curves: {picture}")
         return 0
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from denizen._printing import give, say
 from denizen.errors import ConfigError, StorageError, nearest
 
 if TYPE_CHECKING:
@@ -85,9 +86,9 @@ example:
             except KeyboardInterrupt as stop:
                 stop.go_on = "go on with the same command"  # type: ignore[attr-defined]  # rather than one training
                 raise
-        console.say(f"report: {page}")
+        say(console, f"report: {page}")
         if self.quiet:
-            console.result(command.out)
+            give(command.out)
         return 0
 
 
@@ -221,7 +222,7 @@ class Goodhart:
         scenes: dict[str, list[Any]] = {}
         ways: dict[str, dict[str, list[Any]]] = {}
         for mode, seed, folder in self._trainings():
-            console.say((mode, "bold"), f", seed {seed}: {folder}")
+            say(console, (mode, "bold"), f", seed {seed}: {folder}")
             trained(self._settings(mode), seed, folder, device=self._device, show=not self.command.quiet)
             results.setdefault(mode, []).append(joined(self._evaluate(folder)))
             for way, found in self._otherwise(folder).items():
@@ -250,7 +251,7 @@ class Goodhart:
             file, env = self.out / f"{name.replace(' ', '-')}.npz", self._env(mode)
             scenes[name] = [directions(env, agent(env))]
             if not file.exists():
-                console.say((name, "bold"))
+                say(console, (name, "bold"))
                 _save(file, forage(
                     env, agent(env), num_envs=self.worlds, steps=self.budget, seed=EVALUATION_SEEDS[0],
                     device=self._device,

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from denizen._printing import say
 from denizen.errors import DenizenError
 
 if TYPE_CHECKING:
@@ -45,32 +46,32 @@ def tell(error: BaseException, console: "Console") -> None:
     if isinstance(error, TheirsError) and error.__cause__ is not None:
         return _tell_theirs(error.__cause__, console)
     if isinstance(error, DenizenError):
-        console.say(("error", "bold red"), " ", _message(error))
+        say(console, ("error", "bold red"), " ", _message(error))
     elif isinstance(error, OSError) and error.strerror:
         place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        console.say(("error", "bold red"), " ", f"{place}{error.strerror}")
+        say(console, ("error", "bold red"), " ", f"{place}{error.strerror}")
     elif isinstance(error, MemoryError) or any(words in str(error) for words in FULL):
         first = str(error).partition("\n")[0]
-        console.say(("error", "bold red"), " ", f"not enough memory for so much at once: {first or 'nothing is left'}")
+        say(console, ("error", "bold red"), " ", f"not enough memory for so much at once: {first or 'nothing is left'}")
     else:
-        console.say(("error", "bold red"), " ", _named(error))
-        console.say(f"this should have been a better message: please report it, with the traceback in {_kept(error)}")
+        say(console, ("error", "bold red"), " ", _named(error))
+        say(console, f"this should have been a better message: please report it, with the traceback in {_kept(error)}")
 
 
 def _tell_theirs(error: BaseException, console: "Console") -> None:
     text = "".join(_of_theirs(traceback.TracebackException.from_exception(error)).format())
     if not _lines(error) and not isinstance(error, SyntaxError):  # it could not even be called
-        console.say(("error", "bold red"), " ", _named(error))
-        console.say(f"your code raised it, or using it did; the traceback is in {_kept(error)}")
+        say(console, ("error", "bold red"), " ", _named(error))
+        say(console, f"your code raised it, or using it did; the traceback is in {_kept(error)}")
         return
     if isinstance(error, DenizenError):  # in full, as elsewhere, after the lines that led there
         lines = "".join(traceback.format_list(_lines(error)))
-        console.say(f"Traceback (most recent call last):\n{lines}".rstrip())
-        console.say(("error", "bold red"), " ", _message(error))
+        say(console, f"Traceback (most recent call last):\n{lines}".rstrip())
+        say(console, ("error", "bold red"), " ", _message(error))
         return
-    console.say(text.rstrip())
+    say(console, text.rstrip())
     if isinstance(error, SystemExit):
-        console.say(("error", "bold red"), " the code ends the process; nothing can be told of it")
+        say(console, ("error", "bold red"), " the code ends the process; nothing can be told of it")
 
 
 def _of_theirs(told: traceback.TracebackException) -> traceback.TracebackException:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from denizen._printing import say
 from denizen.app._experiment import Experiment, told_facts, trained
 from denizen.errors import ConfigError, nearest
 
@@ -99,7 +100,7 @@ class Learners:
         """Everything that is missing; the report."""
         found: dict[str, dict[str, list[Outcome]]] = {}
         for world, arm, seed, folder in self._trainings():
-            console.say((world, "bold"), f", {arm}, seed {seed}: {folder}")
+            say(console, (world, "bold"), f", {arm}, seed {seed}: {folder}")
             found.setdefault(world, {}).setdefault(arm, []).append(self._outcome(world, arm, seed, folder))
         return write_report(self.out / "report", found, self._lines(), {**self._told(), **told_facts(self.command)})
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from denizen._printing import give, say
+
 if TYPE_CHECKING:
     from denizen._printing import Console
     from denizen.perf import ProfileReport
@@ -62,9 +64,9 @@ examples:
         with their_code():
             report = self._report()
         if self.json:
-            console.result(report.to_json())
+            give(report.to_json())
         else:
-            console.say(report)
+            say(console, report)
         if self.plot is not None:
             report.plot(self.plot)
         return DONE if report.window else WRONG  # where nothing was recorded there is nothing to tell

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppendAction, arg
 
+from denizen._printing import give, say
 from denizen.app._build import SHORT, Made, build
 from denizen.errors import ConfigError, nearest
 
@@ -231,7 +232,7 @@ def _run_into(
     }  # fmt: skip
     options = " ".join(f"{name}={value}" for name, value in settings["world"].items())
     told = f" ({options})" if options else ""
-    console.say((command.world_name, "bold"), f"{told} by {command.algo}: {made.steps:,} steps, into {root}")
+    say(console, (command.world_name, "bold"), f"{told} by {command.algo}: {made.steps:,} steps, into {root}")
     try:
         results = _trained(command, settings, made, root, given)
     except KeyboardInterrupt as stop:
@@ -242,7 +243,7 @@ def _run_into(
         return 0
     tell(results, root, console)
     if command.quiet:
-        console.result(root)
+        give(root)
     return 0
 
 
@@ -335,5 +336,5 @@ def tell(results: "list[Trained]", root: Path, console: "Console") -> None:
     console.print(table)
     picture = draw([result.folder for result in results if result.folder], root / "curves.png", console)
     last = shlex.quote(str(results[-1].folder))
-    console.say(f"{root}" + (f"  curves: {picture}" if picture else ""))
-    console.say(f"next: denizen evaluate {last}   or: denizen watch {last}")
+    say(console, f"{root}" + (f"  curves: {picture}" if picture else ""))
+    say(console, f"next: denizen evaluate {last}   or: denizen watch {last}")

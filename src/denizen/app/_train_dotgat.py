@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import FlagCreatePairsOff, arg
 
+from denizen._printing import give, say
 from denizen.app._trained import is_dotgat
 from denizen.errors import ConfigError, MissingExtra
 from denizen.zoo.dotgat.config import Settings
@@ -58,7 +59,7 @@ examples:
         if self.resume is not None:
             if self.settings != Settings() or self.out is not None:
                 raise ConfigError("--resume goes on with the settings of its folder: leave other flags out")
-            console.say(f"{self.resume}: going on")
+            say(console, f"{self.resume}: going on")
         with run_folder(self.resume or self.out, "dotgat", writes=rank() == 0) as out:
             try:
                 if self.resume is not None:
@@ -72,7 +73,7 @@ examples:
         if trained.folder is not None:
             _tell(trained, console)
             if self.quiet:
-                console.result(trained.folder)
+                give(trained.folder)
         return 0
 
 
@@ -92,10 +93,11 @@ def show(path: Path, console: "Console") -> None:
     """`denizen show` of such a folder: how it stands, and its results where it has ended."""
     manifest = Folder.open(path).manifest
     settings = manifest["settings"]
-    console.say(
-        f"{settings['task']} by {settings['agents']} agents ({settings['variant']}), {manifest['epochs']} of "
-        f"{settings['epochs']} epochs, {manifest['status']}",
-    )  # fmt: skip
+    done = f"{manifest['epochs']} of {settings['epochs']} epochs"
+    say(
+        console,
+        f"{settings['task']} by {settings['agents']} agents ({settings['variant']}), {done}, {manifest['status']}",
+    )
     _tell_graph(manifest, console)
     report = _reporter(console)
     for row in manifest["metrics"][-5:]:
@@ -110,7 +112,7 @@ def _reporter(console: "Console") -> Any:
             f"  {name.removeprefix('validation_')} {value:.4f}" for name, value in row.items() if "validation_" in name
         )
         told = f"epoch {row['epoch']:3d}  loss {row['loss']:.4f}" + (f"  | validation{checked}" if checked else "")
-        console.say(told)
+        say(console, told)
 
     return report
 
@@ -120,25 +122,23 @@ def _tell(trained: "Trained", console: "Console") -> None:
     from denizen.zoo.dotgat.pictures import draw_all
 
     assert trained.folder is not None
-    console.say(f"ended: {trained.reason}")
+    say(console, f"ended: {trained.reason}")
     _tell_graph(Folder.open(trained.folder).manifest, console)
     console.print(_table(trained.results))
     try:
         made = draw_all(trained.model, draw(trained.settings), trained.metrics, trained.results, trained.folder)
-        console.say(f"pictures    {', '.join(str(path) for path in made)}")
+        say(console, f"pictures    {', '.join(str(path) for path in made)}")
     except MissingExtra as error:
-        console.say(f"no pictures: {error}")
-    console.say(f"run folder  {trained.folder}")
+        say(console, f"no pictures: {error}")
+    say(console, f"run folder  {trained.folder}")
 
 
 def _tell_graph(manifest: dict[str, Any], console: "Console") -> None:
     graph = manifest["data"].get("social")
     if graph:
         parts = "connected" if graph["components"] == 1 else f"{graph['components']} parts that never hear each other"
-        console.say(
-            f"social graph: {graph['edges']} pairs, {graph['degree_min']} to {graph['degree_max']} contacts each, "
-            f"{parts}",
-        )  # fmt: skip
+        contacts = f"{graph['degree_min']} to {graph['degree_max']} contacts each"
+        say(console, f"social graph: {graph['edges']} pairs, {contacts}, {parts}")
 
 
 def _table(results: dict[str, Any]) -> Any:

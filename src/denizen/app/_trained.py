@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from denizen._printing import say
 from denizen.errors import ConfigError, DataError
 
 
@@ -165,7 +166,7 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
             if not manifest["settings"]:
                 raise DataError(f"{folder} was not begun by `denizen train`; use dz.rl.resume from Python")
             made = built(manifest, folder)
-            console.say(f"{folder}: {described(manifest)}, {manifest['status']}")
+            say(console, f"{folder}: {described(manifest)}, {manifest['status']}")
             results.append(resume(
                 folder, made.env, made.policy, made.algorithm, device=chosen, params=made.params,
                 validation_env=made.validation.get("env"), sinks=sinks_of(manifest["settings"], folder),
@@ -174,7 +175,7 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
         for seed in _not_begun(found) if found != [path] else ():  # of several within the folder
             settings = manifest["settings"]
             made, folder = built({**manifest, "seed": seed}, found[0]), path / f"seed-{seed}"
-            console.say(f"{folder}: begins")
+            say(console, f"{folder}: begins")
             patience = manifest["patience"] and Patience(**manifest["patience"])
             results.append(train(
                 made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, settings=settings,
@@ -204,11 +205,11 @@ def show(path: Path, console: Any) -> None:
     found = folders(path)
     for folder in found:
         manifest = read_manifest(folder)
-        console.say(f"{folder}: {described(manifest)}, {manifest['status']}")
-        console.say(f"  {manifest['algorithm']}")
+        say(console, f"{folder}: {described(manifest)}, {manifest['status']}")
+        say(console, f"  {manifest['algorithm']}")
         for row in read_metrics(folder)[-1:]:
             told = [f"{name} {value:.4g}" for name, value in row.items() if isinstance(value, int | float)]
-            console.say("  last update: " + ", ".join(told))
+            say(console, "  last update: " + ", ".join(told))
     picture = draw(found, path / "curves.png", console)
     if picture is not None:
-        console.say(f"curves: {picture}")
+        say(console, f"curves: {picture}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from denizen._printing import say
 from denizen.app._train import Pairs
 from denizen.app._trained import make_room
 from denizen.errors import InputError, need
@@ -74,7 +75,7 @@ examples:
         frames = play(saved.env, saved.policy, self.steps, greedy=self.greedy, seed=self.seed, brain=self.brain)
         if self.gif is not None:
             _write(self.gif, [picture for picture, _ in frames], self.frames_per_second)
-            console.say(f"{self.gif}: {self.steps} steps of {_trained.described(saved.manifest)}")
+            say(console, f"{self.gif}: {self.steps} steps of {_trained.described(saved.manifest)}")
             return 0
         if self.window:
             from denizen.app import _window
