@@ -318,7 +318,7 @@ def test_a_folder_of_a_training_that_ended_before_its_first_save_is_free(tmp_pat
         patched.setattr("denizen.rl._training_folder.TrainingFolder._commit", lambda self, changes: 1 / 0)  # a kill
         with pytest.raises(ZeroDivisionError):
             dz.train(POLE, dz.rl.mlp(POLE, (4,)), SMALL, 64, folder=folder, **QUIET)
-    assert sorted(entry.name for entry in folder.iterdir()) == ["checkpoints", "log.txt"]
+    assert sorted(entry.name for entry in folder.iterdir()) == [".lock", "checkpoints", "log.txt"]
     with pytest.raises(DataError, match=r"ended before its first save.*train into it anew"):
         dz.rl.resume(folder, POLE, dz.rl.mlp(POLE, (4,)), SMALL, progress=False)
     dz.rl.train_seeds(POLE, lambda seed: dz.rl.mlp(POLE, (4,)), SMALL, 64, seeds=[1], folder=tmp_path, **QUIET)
