@@ -207,6 +207,15 @@ def test_a_small_difference_that_is_real_stays_and_is_not_drowned(steps):
     assert float(found.advantage[0, 0, 0]) == pytest.approx(3**0.5, abs=0.05)
 
 
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_centre_that_is_a_little_off_does_not_add_up_over_long_lives(scale):
+    reward = 1 + 1e-3 * torch.rand(2000, 2, 8, generator=torch.Generator().manual_seed(0))
+    given = {"advantage": "process", "scale": scale, "gamma": 1.0}
+    valid = torch.ones_like(reward, dtype=torch.bool)
+    found, truth = (dz.rl.group_advantages(of, valid, **given).advantage for of in (reward, reward.double()))
+    assert float((found - truth).abs().max() / truth.abs().max()) < 0.01
+
+
 def test_a_group_beside_a_flat_one_is_unmoved():
     reward, valid = rollout(7, discrete=False)
     reward = reward.float()

@@ -1,6 +1,7 @@
 """Accumulation makes the step of the one large batch: unequal and masked micro-batches, short windows, processes."""
 
 import copy
+import functools
 import subprocess
 import sys
 import warnings
@@ -115,6 +116,7 @@ TOKENS = {
     "smoothed": lambda z, y: F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="sum", label_smoothing=0.1),
     "with a penalty": lambda z, y: F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="sum") + z.square().sum(),
     "by hand": lambda z, y: -z.log_softmax(-1).gather(-1, y[..., None]).sum(),
+    "one by one": lambda z, y: sum(F.cross_entropy(a, b, reduction="sum") for a, b in zip(z, y, strict=True)),
     "weighted": lambda z, y: F.cross_entropy(z[:, 0], y[:, 0], reduction="sum", weight=WEIGHT),
 }
 SAMPLES = {
@@ -125,6 +127,15 @@ SAMPLES = {
     "mean of all": lambda z, y: F.cross_entropy(z.flatten(0, 1), y.flatten()) * len(z),
     "divided": lambda z, y: F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="sum") / y.shape[1],
     "numbers": lambda z, y: z.square().sum(),
+    "one by one": lambda z, y: sum(
+        F.cross_entropy(a, b, reduction="sum") for a, b in zip(z[:, 0], y[:, 0], strict=True)
+    ),
+    "in parts": lambda z, y: sum(F.cross_entropy(z[k, 0], y[k, 0], reduction="sum") for k in ([0, 1, 2], [3])),
+    "two heads": lambda z, y: sum(F.cross_entropy(z[:, k], y[:, k], reduction="sum") for k in (0, 1)),
+    "added to itself": lambda z, y: functools.reduce(
+        lambda a, _: a + a, range(60), F.cross_entropy(z[:, 0], y[:, 0], reduction="sum") / 2**60
+    ),
+    "a way of 60 steps": lambda z, y: functools.reduce(lambda a, _: a + 0.1 * torch.ones(3) * a, range(60), z).sum(),
 }
 
 

@@ -19,7 +19,7 @@ SCALES = ("none", "group", "batch", "group_time")
 
 _TIME, _GROUP, _REPLICA = 0, 1, 2
 _OPERATIONS = 4  # that lead to a reward
-_ROUGH = 0.01  # of the spread: where centred values are off by more, the exact ones stand in
+_ROUGH = 0.01  # of the spread
 _CENTRE_AXES = {"outcome": (_REPLICA,), "process": (_TIME, _REPLICA), "reward_to_go": (_REPLICA,)}
 _SCALE_AXES = {
     "group": (_TIME, _REPLICA), "batch": (_TIME, _GROUP, _REPLICA), "group_time": (_REPLICA,),
@@ -76,7 +76,8 @@ def group_advantages(
 
     exact, size = values_of(torch.stack([reward, reward.abs()], dim=-1).to(torch.float64)).unbind(-1)
     limit = rounding(size, reward.dtype, _OPERATIONS) + rounding(size, exact.dtype, 2 * len(reward))
-    centred, differs = _centred(values_of(reward), exact, limit, mask, axes)
+    rough = _ROUGH / len(reward) if advantage == "process" else _ROUGH  # a mean's error adds up over the steps
+    centred, differs = _centred(values_of(reward), exact, limit, mask, axes, rough)
     if scale != "none":
         centred = centred / (_std(centred, mask, _SCALE_AXES[scale], sample_std) + std_eps)
     if advantage == "process":
@@ -95,7 +96,7 @@ def _original(reward: Tensor, valid: Tensor, gamma: float, std_eps: float) -> Gr
 
 
 def _centred(
-    values: Tensor, exact: Tensor, limit: Tensor, mask: Tensor, axes: tuple[int, ...]
+    values: Tensor, exact: Tensor, limit: Tensor, mask: Tensor, axes: tuple[int, ...], rough: float
 ) -> tuple[Tensor, Tensor]:
     """(values less their mean, 0 where they differ by rounding alone; where they differ by more).
 
@@ -105,13 +106,14 @@ def _centred(
         limit: how far rounding alone may move each.
         mask: bool: the value counts.
         axes: over which to centre.
+        rough: share of the spread: where values are off by more, the exact ones stand in.
     """
     spread = _spread(exact, mask, axes)
     beyond = spread - torch.where(mask, limit, 0.0).amax(axes, keepdim=True)
     differs = mask & (spread > 0) & ~(beyond <= 0)  # what is infinite differs
     centred, better = values - _mean(values, mask, axes), exact - _mean(exact, mask, axes)
     off = torch.where(mask, (centred - better).abs(), 0.0).amax(axes, keepdim=True)
-    return torch.where(differs, torch.where(off > _ROUGH * spread, better.to(values.dtype), centred), 0.0), differs
+    return torch.where(differs, torch.where(off > rough * spread, better.to(values.dtype), centred), 0.0), differs
 
 
 def _to_go(values: Tensor, gamma: float) -> Tensor:

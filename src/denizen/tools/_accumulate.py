@@ -202,20 +202,30 @@ def _check_terms(loss: Tensor, samples: int | Tensor) -> None:
 
     By autograd's graph, down from the loss through what leaves a sum a sum.
     """
-    reached = [loss.grad_fn]
+    reached, known, others = [loss.grad_fn], set[Any](), list[int]()
     while reached:
         node: Any = reached.pop()
-        name = "" if node is None else node.name()
+        if node is None or node in known:  # what is reached in two ways may be so in thousands
+            continue
+        known.add(node)
+        name = node.name()
         terms, weighted = _cross_entropies(node, name)
-        if terms is not None and (terms != samples or weighted):
-            raise InputError(
-                f"loss_sum adds up {terms} terms of cross-entropy{', weighted by class,' * weighted} in a micro-batch "
-                f"of {samples} samples, and without count= it is divided by samples; say over what it is a mean: "
-                f"count=lambda batch: batch[1].numel() for terms, (batch[1] != -100).sum() where some are ignored, "
-                f"weight[batch[1]].sum() where they are weighted, len(batch[0]) for samples"
-            )
+        if weighted:
+            raise InputError(_what_terms(f"{terms} terms of cross-entropy, weighted by class,", samples))
         if terms is None and (name.startswith(_SUMS) or (name.startswith("MulBackward0") and _shape(node))):
             reached += [source for source, _ in node.next_functions]
+        elif terms is not None and terms != samples:
+            others.append(terms)
+    if others and sum(others) != samples:  # samples may come one by one, or in parts
+        raise InputError(_what_terms(f"{sum(others)} terms of cross-entropy", samples))
+
+
+def _what_terms(found: str, samples: int | Tensor) -> str:
+    return (
+        f"loss_sum adds up {found} in a micro-batch of {samples} samples, and without count= it is divided by samples; "
+        f"say over what it is a mean: count=lambda batch: batch[1].numel() for terms, (batch[1] != -100).sum() where "
+        f"some are ignored, weight[batch[1]].sum() where they are weighted, len(batch[0]) for samples"
+    )
 
 
 def _cross_entropies(node: Any, name: str) -> tuple[int | None, bool]:
