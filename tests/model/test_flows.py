@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.errors import ModelError
+from denizen.errors import InputError, ModelError
 from denizen.model import Act, During, Intervention, Scale, births
 from denizen.population import synthetic
 from denizen.relax import MeanField, StraightThrough
@@ -428,3 +428,31 @@ def test_flows_of_environments() -> None:
         caught += float(step.flows["catches"].sum())
     worlds.check()
     assert caught > 20
+
+
+def test_series_by_group_keep_the_author_s_own_arguments() -> None:
+    """`lambda now, group=0: …` was taken for (before, now), and a state that equals no number gave 0 everywhere."""
+    places = torch.arange(NUM) % 3
+    functions: dict[str, Any] = {}
+    for group in range(3):
+        functions[f"cases {group}"] = lambda events, group=group: (events["caught"] * (places == group)).sum()
+        functions[f"ill {group}"] = lambda now, *, group=group: (now.stage.is_("infected") * (places == group)).sum()
+        functions[f"left {group}"] = lambda before, now, group=group: (
+            (before.stage.is_("susceptible") - now.stage.is_("susceptible")) * (places == group)
+        ).sum()
+    run = dz.simulate(MODEL, STEPS, seed=SEED, record=functions)
+    for name, whole in (("cases", "cases"), ("ill", "infected"), ("left", "cases")):
+        parts = torch.stack([run[f"{name} {group}"] for group in range(3)])
+        assert torch.equal(parts.sum(0), run[whole])
+        assert (parts.sum((1, 2)) > 0).all()
+    assert {run.kinds[f"ill {group}"] for group in range(3)} == {"level"}
+    with pytest.raises(InputError, match=r"expected a function of \(now\)"):
+        dz.simulate(MODEL, 1, record={"x": lambda now, *, group: now.stage.is_("infected").sum()})
+
+
+@pytest.mark.parametrize("function", [lambda noted: noted["caught"].sum(), lambda now, noted: noted["caught"].sum()])
+def test_events_by_another_name_are_told(function: Any) -> None:
+    with pytest.raises(ModelError, match=r"last argument called events: events\['caught'\]"):
+        dz.simulate(MODEL, 1, record={"x": function})
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(dz.simulate(MODEL, 1).state)

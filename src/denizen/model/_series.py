@@ -16,16 +16,20 @@ def series_takes(function: Callable[..., Any], skip: int = 0) -> tuple[str, ...]
     """What a function of a series is given, some of ``("before", "now", "events")``; None for one of another form.
 
     One argument is the state after the step, two are the states before and after it, and a last one that is called
-    `events` is what the step recorded.
+    `events` is what the step recorded. Arguments with a default are the author's own: ``lambda now, group=group: …``.
 
     Args:
         function: the function.
         skip: arguments before those: 1 for a method that is not bound.
     """
     try:
-        names = list(inspect.signature(function).parameters)[skip:]
+        arguments = list(inspect.signature(function).parameters.values())[skip:]
     except ValueError:  # of what is written in C
         return None
+    needed = [argument for argument in arguments if argument.default is argument.empty]
+    if any(argument.kind is argument.KEYWORD_ONLY for argument in needed):
+        return None
+    names = [argument.name for argument in needed if argument.kind is not argument.VAR_KEYWORD]
     recorded = ("events",) if names and names[-1] == "events" else ()
     states = names[: len(names) - len(recorded)]
     if "events" in states or len(states) > 2 or not names:

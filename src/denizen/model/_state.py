@@ -96,6 +96,14 @@ class State:
     def __delattr__(self, name: str) -> None:
         raise ModelError(f"{type(self).__name__}.{name}: a state is never changed")
 
+    def __getitem__(self, name: object) -> Any:
+        raise ModelError(
+            f"{type(self).__name__}[{name!r}]: a state has attributes: now.{name}. A series of recorded events has a "
+            f"last argument called events: events[{name!r}]"
+        )
+
+    __iter__ = None  # else Python would iterate by the above
+
     def replace(self, **changes: Any) -> Self:
         """A new state with some fields changed.
 
