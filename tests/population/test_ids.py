@@ -158,15 +158,21 @@ def test_ids_without_polars(tmp_path: Path, hide: Callable[..., None], kind: str
 PEOPLE = "id,age\n30,3\n10,1\n20,2\n"
 FAULTS = {
     "a duplicate": (
-        {"people.csv": "id,age\n30,3\n10,1\n30,2\n"},
+        {"people.csv": "id,age\n30,3\n10,1\n30,2\n", "networks/a.csv": "1,2\n"},
         r"column 'id' of people\.csv holds '30' twice, in line 2 and line 4 \(1 such id\)",
     ),
     "a duplicate name": (
-        {"people.csv": "id,age\nann,3\nbob,1\nann,2\n"},
+        {"people.csv": "id,age\nann,3\nbob,1\nann,2\n", "networks/a.csv": "1,2\n"},
         "column 'id' of people.csv holds 'ann' twice, in line 2 and line 4",
     ),
-    "a missing id": ({"people.csv": "id,age\n30,3\n,1\n20,2\n"}, "1 missing ids, the first in line 3"),
-    "NaN": ({"people.csv": "id,age\n30.0,3\nnan,1\n20.0,2\n"}, "1 missing ids, the first in line 3"),
+    "a missing id": (
+        {"people.csv": "id,age\n30,3\n,1\n20,2\n", "networks/a.csv": "1,2\n"},
+        "column 'id' has 1 missing values, the first in line 3",
+    ),
+    "NaN": (
+        {"people.csv": "id,age\n30.0,3\nnan,1\n20.0,2\n", "networks/a.csv": "1,2\n"},
+        "1 missing ids, the first in line 3",
+    ),
     "a fraction": ({"people.csv": "id,age\n0.5,3\n1,1\n20,2\n", "networks/a.csv": "1,20\n1,0\n"}, r"line 2: target=0"),
     "an unknown id": (
         {"people.csv": PEOPLE, "networks/a.csv": "10,20\n\n20,31\n"},
@@ -180,6 +186,10 @@ FAULTS = {
         {"people.csv": "id,age\nann,3\nbob,1\n", "networks/a.csv": "ann,bobb\nann,bob\n"},
         r"a\.csv, line 1: target=bobb: no agent",
     ),
+    "a typo in both ends of the first line": (
+        {"people.csv": "id,age\nann,3\nbob,1\n", "networks/a.csv": "anne,bobb,1.5\nann,bob,1\n"},
+        r"a\.csv, line 1: source=anne: no agent",
+    ),
     "an empty end": (
         {"people.csv": "id,age\nann,3\nbob,1\n", "networks/a.csv": "ann,bob\n,ann\n"},
         r"a\.csv, line 2: '' is a missing",
@@ -190,7 +200,7 @@ FAULTS = {
         r"line 2: target=7\.0: no agent",
     ),
     "two columns of ids": (
-        {"people.csv": "id,agent_id,age\n1,2,3\n"},
+        {"people.csv": "id,agent_id,age\n1,2,3\n", "networks/a.csv": "1,2\n"},
         "'id', 'agent_id' may all hold ids; pass ids='id'",
     ),
     "a missing row": (
@@ -217,6 +227,14 @@ FAULTS = {
     "rows of nobody known": (
         {"people.csv": PEOPLE, "height.csv": ",height\n2,0\n0,1\n1,1\n"},
         r"height\.csv: its saved row index is not 0, 1, 2",
+    ),
+    "row names of R in different orders": (
+        {"people.csv": ',age\n1,20\n2,30\n', "job.csv": ',job\n2,1\n1,2\n'},
+        "saved row index is not 0, 1, 2",
+    ),
+    "ids twice beside another file": (
+        {"people.csv": "id,age\n1,3\n1,1\n", "disease_stages.csv": "id,stages\n1,0\n2,0\n"},
+        "'id' of people.csv holds '1' twice",
     ),
     "contacts among attributes": (
         {"people.csv": "age\n1\n2\n", "edges.csv": "source,target\n0,1\n1,0\n"},
@@ -256,6 +274,52 @@ def test_ids_that_name_nobody_are_refused(
     files, words = FAULTS[fault]
     with pytest.raises(DataError, match=words):
         load(write(tmp_path, files))
+
+
+HARMLESS: dict[str, tuple[dict[str, str], str]] = {
+    "ids twice": ({"people.csv": "id,age\n1,20\n1,30\n"}, "No ids were taken, for nothing refers to any: "),
+    "two columns": ({"people.csv": "id,pid,age\n5,1,20\n5,2,30\n"}, "No ids were taken, for nothing refers to any: "),
+    "row names of R in two files": ({"people.csv": ",age\n1,20\n2,30\n", "job.csv": ",job\n1,4\n2,5\n"}, "was skipped"),
+    "an index saved twice": (
+        {"people.csv": "Unnamed: 0.1,Unnamed: 0,age\n0,0,20\n1,1,30\n", "networks/a.csv": ",source,target\n0,0,1\n"},
+        "was skipped",
+    ),
+    "another column": (
+        {"people.csv": "PassengerId,age\n1,20\n0,30\n", "networks/a.csv": "0,1\n"},
+        "no column of ids; ids='PassengerId' takes that column, whose values all differ.",
+    ),
+    "a third column": (
+        {"people.csv": "age\n20\n30\n", "networks/a.csv": "0,1,9\n"},
+        "networks/a.csv: no header line; the third column is taken as weight.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("missing", [(), ("polars",)], ids=["polars", "no polars"])
+@pytest.mark.parametrize("case", HARMLESS)
+def test_ids_that_nothing_refers_to_are_columns(
+    tmp_path: Path, hide: Callable[..., None], case: str, missing: tuple[str, ...]
+) -> None:
+    """A table of attributes alone was refused for a column that happens to be called `id`."""
+    hide(*missing)
+    files, words = HARMLESS[case]
+    population = load(write(tmp_path, files))
+    assert population.column("age").tolist() == [20, 30]
+    assert any(words in line for line in population.report)
+    assert not any("Unnamed" in name for name in population.columns)
+    assert load(tmp_path, columns=["age"]).column("age").tolist() == [20, 30]
+
+
+def test_faults_of_ids_are_told_whichever_columns_are_read(tmp_path: Path) -> None:
+    """They were swallowed, the edges mapped by row, or `age` said not to exist."""
+    files = {"people.csv": "id,age\n1,20\n1,30\n", "job.csv": "1\n2\n", "networks/a.csv": "0,1\n"}
+    for columns in (["age"], ["job"], None):
+        with pytest.raises(DataError, match=r"people\.csv holds '1' twice"):
+            load(write(tmp_path, files), columns=columns)
+    assert load(tmp_path, columns=["job"], ids=False).networks["a"][1].tolist() == [1]
+    (tmp_path / "people.csv").write_bytes("id,age,name\n1,20,a\n0,30,Zo\xeb\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"people\.csv, line 3: byte 0xeb is not UTF-8"):
+        load(tmp_path, columns=["job"])
 
 
 def test_the_report_says_how_edges_were_understood(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from denizen.errors import DataError, nearest
 
 STAGES = "disease_stages"
-INDEX = ("", "__index_level_0__", "unnamed: 0")
+INDEX = ("", "__index_level_0__", "unnamed: 0", "unnamed: 0.1")
 """Names, in lower case, that a saved row index has: no attributes."""
 COUNTER = "index"
 """The name that pandas and polars give to a row index which they make a column: an attribute, as others may mean it."""

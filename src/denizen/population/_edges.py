@@ -94,10 +94,11 @@ def _text(
     ends = text.first[:2]
     names = ids is not None and ids.texts
     if ids is not None and ids.texts:
-        header = bool(ends) and not any(ids.holds(cell) for cell in ends)
+        data = any(ids.holds(cell) for cell in ends) or any(_number(cell) for cell in text.first[2:])
+        header = bool(ends) and not data
     else:
         header = not all(is_number(cell) for cell in text.first)
-        if header and any(is_number(cell) and not is_missing(cell) for cell in ends):
+        if header and any(map(_number, ends)):
             wrong = next(cell for cell in text.first if not is_number(cell))
             raise DataError(
                 f"{origin}, line {text.number}: {wrong[:40]!r} is not a number, and numbers beside it cannot be names "
@@ -113,6 +114,8 @@ def _text(
                 f"{origin}, line {text.number}: {len(picked)} columns; expected 2 or 3 (source, target and perhaps "
                 f"weight), separated by commas, semicolons, tabs or blanks"
             )
+        if len(picked) == 3:
+            report.append(f"{origin}: no header line; the third column is taken as weight.")
     if not picked:
         raise DataError(f"{origin} is empty; expected source,target a line")
     if names:
@@ -125,6 +128,10 @@ def _text(
     if not sides[0].values.size:
         raise DataError(f"{origin} is empty; expected source,target a line")
     return sides, weight, line
+
+
+def _number(cell: str) -> bool:
+    return is_number(cell) and not is_missing(cell)
 
 
 def _by_name(names: list[str], origin: str, report: list[str]) -> list[int]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from denizen.errors import DataError
 from denizen.population._columns import INDEX, STAGES, Raw, finish, stages
 from denizen.population._ids import Ids, is_id
 
@@ -22,6 +23,8 @@ class Found:
     report: list[str] = field(default_factory=list)
     keyed: dict[str, Ids] = field(default_factory=dict)
     """Files whose rows have ids."""
+    faults: list[DataError] = field(default_factory=list)
+    """What is wrong with ids of other files, which matters where edges or other files refer to them."""
     lead: str = ""
     """The one of them whose rows are the agents in their order: it has a column `age`, or nothing but ids."""
     all_rows: bool = False

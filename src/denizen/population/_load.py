@@ -23,7 +23,7 @@ from denizen.population._columns import COUNTER, INDEX, STAGES, Raw
 from denizen.population._edges import SUFFIXES, read_network
 from denizen.population._found import Found, Wanted, keep
 from denizen.population._ids import Ids, named
-from denizen.population._match import agents, how
+from denizen.population._match import agents, distinct, how
 from denizen.population._population import Population
 from denizen.population._store import load_store, parse_json
 from denizen.population._synthetic import synthetic
@@ -189,12 +189,15 @@ def _others(found: Found, paths: list[Path], wanted: Wanted, known: dict[str, li
         missing, names, pickled = set(wanted.columns or ()) - set(found.columns), [], _is_pickle(path)
         with contextlib.suppress(DataError):  # what cannot be read names nobody, and nobody asked for it
             names = [] if pickled else table_names(path)
-            if missing and (pickled or not names or missing & set(names)):
+        try:
+            if missing & set(names) or (missing and (pickled or not names)) or _may_hold_ids(path, names, wanted):
                 _attributes(found, path, wanted, known)
                 continue
-            if _may_hold_ids(path, names, wanted):
-                _attributes(found, path, wanted, known)
-                continue
+        except DataError as error:
+            if missing & set(names):
+                raise
+            if any(map(wanted.is_id, names)):
+                found.faults.append(error)
         unread.append(path.name)
     if unread:
         found.report.append(f"Files left out, as columns= names none of their columns: {', '.join(unread)}.")
@@ -261,12 +264,20 @@ def _attributes(found: Found, path: Path, wanted: Wanted, known: dict[str, list[
             f"{origin} holds contacts (columns source and target), not attributes; move it into the folder "
             f"{_NETWORK_FOLDERS[1]} beside it"
         )
-    key = named(columns, wanted.ids, origin)
-    if key is not None:
-        found.keyed[origin] = Ids(columns.pop(key), key, origin)
-        names = (*columns, *table.rest)
-        if not names or ("age" in names and not found.all_rows):
-            found.lead, found.all_rows = origin, not names
+    try:
+        key = named(columns, wanted.ids, origin)
+        ids = None if key is None else Ids(columns[key], key, origin)
+    except DataError as error:
+        if isinstance(wanted.ids, str):
+            raise
+        found.faults.append(error)
+    else:
+        if ids is not None:
+            del columns[ids.column]
+            found.keyed[origin] = ids
+            names = (*columns, *table.rest)
+            if not names or ("age" in names and not found.all_rows):
+                found.lead, found.all_rows = origin, not names
     _saved_index(found, columns, wanted, origin)
     if path.stem == STAGES and STAGES not in columns and len(columns) == 1:
         found.report.append(f"{origin}: column {next(iter(columns))!r} taken as {STAGES!r}.")
@@ -293,7 +304,7 @@ def _saved_index(found: Found, columns: dict[str, Raw], wanted: Wanted, origin: 
         if not empty:
             found.indexes[origin] = name, raw
     raw = columns.get(COUNTER)
-    if raw is not None and raw.values.dtype.kind in "iu" and np.unique(raw.values).size == raw.values.size:
+    if raw is not None and raw.values.dtype.kind in "iu" and distinct(raw.values):
         found.indexes.setdefault(origin, (COUNTER, raw))
 
 
@@ -409,7 +420,7 @@ def _assemble(found: Found, root: Path, folder: Path, wanted: Wanted, known: dic
         for name, path in files.items()
     }
     if networks:
-        found.report.append(how(ids, wanted, list(networks.values())))
+        found.report.append(how(ids, wanted, list(networks.values()), found.columns))
     for network in networks.values():
         found.report += network.report
     return Population(

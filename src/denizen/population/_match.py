@@ -1,5 +1,7 @@
 """Who is who: the agents' ids, the rows of one file matched with those of another, and what edges mean by a number."""
 
+import re
+
 import numpy as np
 
 from denizen.errors import DataError, nearest
@@ -8,9 +10,19 @@ from denizen.population._found import Found, Wanted, keep
 from denizen.population._ids import Ids
 from denizen.space._formats import Columns
 
+_LIKELY = re.compile(r"(?<![A-Za-z])id$|I[dD]$")
+
+
+def distinct(values: np.ndarray) -> bool:
+    return np.unique(values).size == values.size
+
 
 def agents(found: Found, wanted: Wanted, known: dict[str, list[str]], edges: bool) -> Ids | None:
     """The agents' ids, or None; the rows of every file that has ids are brought into one order."""
+    if found.faults:
+        if edges or len({*found.origins.values(), *found.keyed}) > 1:
+            raise found.faults[0]
+        found.report += [f"No ids were taken, for nothing refers to any: {error}." for error in found.faults]
     if not found.keyed:
         if isinstance(wanted.ids, str):
             names = [*found.columns, *(name for name, _ in found.indexes.values())]
@@ -58,6 +70,9 @@ def _align(found: Found, lead: Ids, ids: Ids) -> bool:
 
 def _refuse_index(found: Found, edges: bool) -> None:
     """Refuse a saved row index that is not 0, 1, 2, …, where it matters whether it names the agents."""
+    alike = {(raw.labels, tuple(raw.values.tolist())) for _, raw in found.indexes.values()}
+    if not edges and len(alike) == 1 and found.indexes.keys() >= set(found.origins.values()):
+        return  # all files list the same rows
     for origin, (name, raw) in found.indexes.items():
         if origin in found.keyed:
             continue
@@ -70,10 +85,12 @@ def _refuse_index(found: Found, edges: bool) -> None:
             )
 
 
-def how(ids: Ids | None, wanted: Wanted, networks: list[Network]) -> str:
+def how(ids: Ids | None, wanted: Wanted, networks: list[Network], columns: dict[str, np.ndarray]) -> str:
     """A sentence that says how the ends of edges were understood."""
     if ids is None:
-        return f"Edges map by row number, counted from 0{': there is no column of ids' if wanted.ids else ''}."
+        likely = [name for name, values in columns.items() if _LIKELY.search(name) and distinct(values)]
+        hint = f"; ids={likely[0]!r} takes that column, whose values all differ" if likely and wanted.ids else ""
+        return f"Edges map by row number, counted from 0{': there is no column of ids' if wanted.ids else ''}{hint}."
     if ids.counted:
         return f"Edges map by {ids}, which counts the rows from 0."
     held = [] if ids.texts else [ids.raw.values[end] for each in networks for end in (each.source, each.target)]
