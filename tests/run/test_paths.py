@@ -236,23 +236,35 @@ def test_stopped_on_one_device_goes_on_on_the_other(tmp_path: Path, name: str, f
 
 
 WRITTEN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "index_add": lambda code, value: torch.zeros(3, dtype=torch.int64).index_add(0, code, value),
-    "index_add of bytes": lambda code, value: torch.zeros(3, dtype=torch.int8).index_add(0, code, value.to(torch.int8)),
-    "index_add of columns": lambda code, value: torch.zeros(2, 3).index_add(1, code, value.float().expand(2, 12)),
-    "index_add twice": lambda code, value: torch.ones(3).index_add(0, code, value / 2).index_add(0, code, value / 4),
-    "index_put": lambda code, value: torch.zeros(3, 3).index_put((code, code), value.float(), accumulate=True),
-    "index_put once": lambda code, value: torch.zeros(3).index_put((code[:3],), value[:3].float()),
-    "scatter_add": lambda code, value: torch.zeros(3, dtype=torch.int64).scatter_add(0, code, value),
-    "scatter_reduce": lambda code, value: torch.zeros(3).scatter_reduce(0, code, value.float(), "amax"),
-    "slice_scatter": lambda code, value: torch.zeros(3, dtype=torch.int64).slice_scatter(value[:2], 0, 0, 2),
+    "index_add": lambda code, value: code.new_zeros(3, dtype=torch.int64).index_add(0, code, value),
+    "index_add of bytes": lambda code, value: code.new_zeros(3, dtype=torch.int8).index_add(
+        0, code, value.to(torch.int8)
+    ),
+    "index_add of columns": lambda code, value: code.new_zeros(2, 3, dtype=torch.float32).index_add(
+        1, code, value.float().expand(2, 12)
+    ),
+    "index_add twice": lambda code, value: (
+        code.new_ones(3, dtype=torch.float32).index_add(0, code, value / 2).index_add(0, code, value / 4)
+    ),
+    "index_put": lambda code, value: code.new_zeros(3, 3, dtype=torch.float32).index_put(
+        (code, code), value.float(), accumulate=True
+    ),
+    "index_put once": lambda code, value: code.new_zeros(3, dtype=torch.float32).index_put(
+        (code[:3],), value[:3].float()
+    ),
+    "scatter_add": lambda code, value: code.new_zeros(3, dtype=torch.int64).scatter_add(0, code, value),
+    "scatter_reduce": lambda code, value: code.new_zeros(3, dtype=torch.float32).scatter_reduce(
+        0, code, value.float(), "amax"
+    ),
+    "slice_scatter": lambda code, value: code.new_zeros(3, dtype=torch.int64).slice_scatter(value[:2], 0, 0, 2),
 }
 
 
 @pytest.mark.compile
-def test_what_worlds_begin_alike_is_written_apart() -> None:
-    """Issue 16: compiled on the CPU, `torch.zeros(3).index_add(0, group, mask)` was the sum over all worlds in each."""
-    code = torch.arange(12) % 3
-    value = torch.arange(1, 13) * torch.tensor([[1], [2], [0], [3]])
+def test_what_worlds_begin_alike_is_written_apart(device: torch.device) -> None:
+    """Issue 16: compiled, `torch.zeros(3).index_add(0, group, mask)` was the sum over all worlds in each."""
+    code = torch.arange(12, device=device) % 3
+    value = torch.arange(1, 13, device=device) * torch.tensor([[1], [2], [0], [3]], device=device)
 
     def every(value: Tensor) -> dict[str, Tensor]:
         return {name: write(code, value) for name, write in WRITTEN.items()}
