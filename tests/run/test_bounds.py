@@ -96,6 +96,20 @@ def test_interventions_that_go_too_far(replicates: int, compile: bool, monkeypat
     assert run.steps == 6
 
 
+def test_what_cannot_leave_its_bounds_is_not_checked_in_every_step() -> None:
+    """A check is a kernel in every step."""
+
+    def checks(target: str, *factors: float) -> list[str]:
+        acts = [Scale(target=target, factor=f, when=During(1), name=f"{k}") for k, f in enumerate(factors)]
+        labels = dz.simulate(Clipped(), 1, interventions=acts)._stepper.checks
+        return [label for label in labels if label.startswith("bounds")]
+
+    for target, factors in (("share", (0.5,)), ("share", (0.0, 1.0)), ("other", (2.0, 1.5))):
+        assert not checks(target, *factors)
+    for target, factors in (("share", (1.5,)), ("share", (-1.0,)), ("share", (0.5, 2.0)), ("other", (0.9,))):
+        assert len(checks(target, *factors)) == 1
+
+
 def test_what_an_intervention_asks_for() -> None:
     ask = Ask(target="other", groups=["all"], answer=lambda group, step: 0.6 - 0.1 * step, name="host")
     with pytest.raises(

@@ -380,3 +380,60 @@ def test_foraging_takes_every_step_once(broken: int, cuda: Cuda) -> None:
     with told if broken == 2 else contextlib.nullcontext():
         evaluate._repeat(lambda tensors: [tensors[0] + 1], buffers, steps, torch.device("cuda"))
     assert buffers[0].tolist() == [steps] * 3
+
+
+# --- who else is there ------------------------------------------------------------------------------------------------
+
+
+def test_what_an_intervention_asks_has_the_switches_of_who_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy may learn there, also once the step is compiled."""
+    monkeypatch.setattr(_compile, "BACKEND", "eager")
+    seen = []
+
+    def answer(group: str, step: int) -> float:
+        seen.append((torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()))
+        return 0.05
+
+    ask = dz.model.Ask(target="infect_rate", groups=["all"], answer=answer)
+    run = dz.simulate(SIR(contacts()), 3, interventions=[ask], compile=True, device="cpu")
+    assert run._path == "compiled"
+    with CHANGES["threads"](), CHANGES["default dtype"]():
+        here = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()
+        run.extend(2)
+    with torch.no_grad():
+        run.extend(1)
+    assert seen[3:5] == [here] * 2
+    assert [grad for grad, *_ in seen] == [True] * 5 + [False]
+
+
+def test_threads_that_hold_different_switches_leave_those_of_the_process() -> None:
+    """Whatever the order in which they begin and end; what one of them sets within stays."""
+    states = []
+    for dtype in (torch.float64, torch.bfloat16):
+        with _set(torch.get_default_dtype, torch.set_default_dtype, dtype):
+            states.append(Settled(grad=False))
+
+    def held(settled: Settled, begun: threading.Event, end: threading.Event) -> None:
+        with settled.held():
+            begun.set()
+            end.wait()
+
+    for first in (0, 1):
+        ends = [threading.Event(), threading.Event()]
+        threads = []
+        for settled, end in zip(states, ends, strict=True):
+            begun = threading.Event()
+            threads.append(threading.Thread(target=held, args=(settled, begun, end)))
+            threads[-1].start()
+            begun.wait()
+        for place in (first, 1 - first):
+            ends[place].set()
+            threads[place].join()
+        assert torch.get_default_dtype() == torch.float32
+    with states[0].held(), states[1].held(), states[0].held():
+        assert torch.get_default_dtype() == torch.float64
+    with CHANGES["cudnn"](), states[0].held():
+        torch.use_deterministic_algorithms(True)
+    assert torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(False)
+    assert torch.get_default_dtype() == torch.float32

@@ -159,5 +159,7 @@ def _intervene(model: Any, now: Any, switches: Tensor, rng: Rng, setting: Settin
                 changed.setdefault(name, []).append(intervention)
     for name, by in changed.items():
         spec = model.params[name]
+        if all(isinstance(one, Scale) and spec.keeps(one.factor) for one in by):
+            continue  # such as closing a layer or halving a rate: a check would be a kernel in every step
         rng._bad.append((bounds_label(name, spec, by), (~spec.inside(getattr(model, name))).to(torch.int8)))
     return model, now, torch.stack(on)

@@ -31,7 +31,7 @@ class Depend:
     Attributes:
         living: fields of those who are alive.
         born: fields of those who come to life, of what lies in their place.
-        series: those that depend on the living, too.
+        series: flows, and levels that depend on the living, too.
         steps: that were taken until there were dead.
         judged: whether there were any.
     """
@@ -60,7 +60,7 @@ class Depend:
         for name in self.series:
             yield (
                 f"series {name!r} counts who is not alive along with the living",
-                "(… * now.alive).sum(); what counts for ever is the sum of a flow",
+                "(… * now.alive).sum(), unless all who ever lived are meant; once places are taken again, sum a flow",
                 name,
             )
 
@@ -179,15 +179,19 @@ def _compare(flat: Flat, moment: Moment, key: Tensor, pools: tuple[_Pool, _Pool]
     before = flat.state(moment.leaves, moment.step)
     lived = before.alive != 0
 
-    def step(leaves: list[Tensor]) -> tuple[Any, list[Tensor]]:
-        after, _, records, _ = flat.step(leaves, moment.switches, key, moment.step, moment.answers)
-        return flat.state(after, moment.step + 1), records
+    def step(leaves: list[Tensor]) -> tuple[Any, list[Tensor], Tensor]:
+        after, _, records, bad = flat.step(leaves, moment.switches, key, moment.step, moment.answers)
+        return flat.state(after, moment.step + 1), records, bad
 
-    now, records = step(list(moment.leaves))
+    now, records, bad = step(list(moment.leaves))
     _levels(flat, now, pools, found)
     flows = []
     for filled in pools[0].others(before, ~lived):
-        other, changed = step(flat.world.leaves(filled))
+        other, changed, failed = step(flat.world.leaves(filled))
+        if bool((failed > bad).any()) or _breaks(
+            [*flat.world.leaves(now), *records], [*flat.world.leaves(other), *changed]
+        ):
+            continue
         stayed = lived & (now.id == before.id) & (other.id == before.id)
         born = ~stayed & (now.alive != 0) & (other.alive != 0)
         for name, kind in now.kinds.items():
@@ -210,11 +214,22 @@ def _levels(flat: Flat, now: Any, pools: tuple[_Pool, _Pool], found: Depend) -> 
         value = getattr(model, name)
         told = value(now)
         changed = [
-            any(_differ(told, value(other)) for other in pool.others(now, who))
+            any(_differ(told, its) and not _breaks([told], [its]) for its in map(value, pool.others(now, who)))
             for pool, who in zip(pools, (~alive, alive), strict=True)
         ]
         if all(changed):
             found.series[name] = None
+
+
+def _breaks(mine: list[Tensor], its: list[Tensor]) -> bool:
+    """Whether a try ends in what the run never meets: emptied, who is not alive may have 0/0, which no mask takes out.
+
+    Args:
+        mine: what came of the state as it is.
+        its: what came of the try.
+    """
+    pairs = zip(mine, its, strict=True)
+    return any(bool((torch.isfinite(one) & ~torch.isfinite(other)).any()) for one, other in pairs)
 
 
 def _differ(one: Tensor, two: Tensor) -> bool:

@@ -307,11 +307,15 @@ class Probes:
             return
         for what, instead, series in found.sentences() if found else ():
             line = line_of_function(getattr(type(self.model), series, None) or type(self.model).step)
-            self.findings.append(Finding("alive", line, what, instead))
+            if self.model.all_series.get(series) == "level":  # of all who ever lived, it may be
+                self.notes.append(f"{f'{line} ' if line else ''}{what}: {instead}")
+            else:
+                self.findings.append(Finding("alive", line, what, instead))
         if found and not found.judged:
             self.skipped.append(f"whether the dead matter: nobody is dead within {found.steps} steps")
         elif found and not self._has("alive"):
-            self.proved.append("who is not alive changes nothing for the living, for children and in the series")
+            whom = "the living and for children" if found.series else "the living, for children and in the series"
+            self.proved.append(f"who is not alive changes nothing for {whom}")
 
     # --- gradients ----------------------------------------------------------------------------------------------------
 

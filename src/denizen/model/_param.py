@@ -71,6 +71,11 @@ class Param:
             good = good & (value <= self.high)
         return good.all()
 
+    def keeps(self, factor: float) -> bool:
+        """Whether whatever is within the bounds stays so times a factor."""
+        kept = self.low is None or factor * self.low >= self.low, self.high is None or factor * self.high <= self.high
+        return all(kept) and (factor >= 0 or self.low is self.high is None)
+
     def bounds(self) -> str:
         """The bounds in words."""
         if self.low is not None and self.high is not None:

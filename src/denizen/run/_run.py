@@ -65,6 +65,7 @@ class Run(Results):
     _out: Path | str | None
     _capture: "Capture | None" = None
     _settled: Settled | None = None  # since the step is compiled
+    _callers: Settled  # torch's switches as they are for who runs it, and for what interventions ask
     _custom_ids: bool
     _answered: tuple[int, dict[str, Tensor]]
     _bounds: Bounds  # of parameters, which may change in place
@@ -100,6 +101,7 @@ class Run(Results):
         run._counted = None
         run._path, run._custom_ids = "eager", setting.custom_ids
         run._answered = (-1, {})
+        run._callers = Settled(grad=torch.is_grad_enabled())
         run._bounds, run._asked = Bounds(model), Bounds(model)
         run._bounds.check(held(model))
         run._steps, run._timed_steps = 0, 0  # done; done by this process
@@ -227,6 +229,7 @@ class Run(Results):
             from denizen.run._folder import RunFolder
 
             self._folder, self._out = RunFolder.create(self._out, self, wanted=steps), None
+        self._callers = Settled(grad=torch.is_grad_enabled())
         saving = self._folder.session(self, self._steps + steps) if self._folder else contextlib.nullcontext()
         writing = self._snapshots.at_work() if self._snapshots else contextlib.nullcontext()
         room = explained_room(self, "in its steps")
@@ -291,7 +294,6 @@ class Run(Results):
         began, graphs = time.perf_counter(), graphs_compiled()
         answers = self._answers(self._steps)
         setting = self._stepper.setting
-        asks = any(type(i).answers is not Intervention.answers for i in setting.interventions)
         self._settled = Settled(
             grad=setting.relax is not None, threads=busy_threads(self._stepper.ids.numel() * len(self.worlds))
         )
@@ -301,7 +303,7 @@ class Run(Results):
             if self.device.type == "cuda" and setting.relax is None:
                 # What asks the host cannot be captured, and hard steps are safe to compile only as `Capture` does it:
                 # see run/_widen.py.
-                self._capture = None if asks else try_capture(self._stepper, self._carry)
+                self._capture = None if self._asking else try_capture(self._stepper, self._carry)
                 self._path = "eager" if self._capture is None else "captured"
                 if self._capture is not None and self._snapshots is not None:
                     self._snapshots.gather(self._capture.longest)
@@ -311,6 +313,11 @@ class Run(Results):
             self._compile, self._settled = False, None
         self._times["compile"] += time.perf_counter() - began
         self._graphs += graphs_compiled() - graphs
+
+    @property
+    def _asking(self) -> list[Intervention]:
+        """The interventions that ask the host."""
+        return [i for i in self._stepper.setting.interventions if type(i).answers is not Intervention.answers]
 
     def _as_compiled(self) -> contextlib.AbstractContextManager[None]:
         """Around steps: torch's switches as they were when the step was compiled; before that few threads alone."""
@@ -382,8 +389,9 @@ class Run(Results):
         if self._answered[0] == step:  # asked when the step was compiled
             return self._answered[1]
         answers: dict[str, Tensor] = {}
-        for intervention in self._stepper.setting.interventions:
-            given = intervention.answers(step)
+        for intervention in self._asking:
+            with self._callers.held():
+                given = intervention.answers(step)
             self._asked.check(given, f"the intervention {intervention.name!r} gave it for step {step}")
             answers.update({name: value.to(self.device) for name, value in given.items()})
         self._answered = (step, answers)

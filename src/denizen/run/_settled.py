@@ -7,8 +7,9 @@ while it is compiled, warmed up, captured and called.
 """
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.nn.modules import module as modules
@@ -26,8 +27,13 @@ _AUTOCAST = ("cpu", "cuda")
 class Settled:
     """Torch's switches as they were when this was made, to be held around everything that runs what was compiled.
 
-    Another thread has its own of some; the others are those of the process, and are put back afterwards.
+    Threads have some of their own and share the others. What is shared is put back when nobody holds it any more; of
+    two threads that hold it otherwise at once the first may compile anew.
     """
+
+    _lock = threading.Lock()
+    _holding: ClassVar[dict[object, list[Any]]] = {}  # what is shared, as those hold it who do, the latest last
+    _before: ClassVar[list[Any]] = []  # as it was before the first of them
 
     def __init__(self, *, grad: bool, threads: int | None = None) -> None:
         """Args:
@@ -35,24 +41,24 @@ class Settled:
         threads: of torch on the CPU, at most; None: as many as there are.
         """
         self._grad = grad
-        self._values = [read() for read, _ in _SWITCHES]
+        self._own, self._shared = _read(_OWN), _read(_SHARED)
         self._autocast = [_autocast(kind) for kind in _AUTOCAST]
         if threads is not None:
-            self._values[0] = min(threads, self._values[0])
+            self._own[0] = min(threads, self._own[0])
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold them within the block; takes some microseconds where nothing differs."""
-        found = [read() for read, _ in _SWITCHES]
-        autocast = [_autocast(kind) for kind in _AUTOCAST]
-        if found == self._values and autocast == self._autocast and not torch.is_inference_mode_enabled():
+        found, autocast = _read(_OWN), [_autocast(kind) for kind in _AUTOCAST]
+        alike = found == self._own and autocast == self._autocast and not torch.is_inference_mode_enabled()
+        if alike and not self._holding and _read(_SHARED) == self._shared:
             with torch.set_grad_enabled(self._grad):
                 yield
             return
         with contextlib.ExitStack() as held:
             held.enter_context(torch.inference_mode(False))
             held.enter_context(torch.set_grad_enabled(self._grad))
-            for (_, write), wanted, present in zip(_SWITCHES, self._values, found, strict=True):
+            for (_, write), wanted, present in zip(_OWN, self._own, found, strict=True):
                 if present != wanted:
                     held.callback(write, present)
                     write(wanted)
@@ -60,7 +66,40 @@ class Settled:
                 if present != wanted:
                     enabled, dtype, cached = wanted
                     held.enter_context(torch.autocast(kind, dtype, enabled, cached))
+            held.enter_context(self._sharing())
             yield
+
+    @contextlib.contextmanager
+    def _sharing(self) -> Iterator[None]:
+        """Hold what threads share. What somebody else set meanwhile is theirs, and stays."""
+        mine = object()
+        with self._lock:
+            present = _read(_SHARED)
+            if not self._holding:
+                self._before[:] = present
+            self._holding[mine] = self._shared
+            _write(present, self._shared)
+            written = _read(_SHARED)  # torch may tell one by another name
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._holding[mine]
+                left = next(reversed(self._holding.values()), self._before)
+                present = _read(_SHARED)
+                theirs = zip(present, written, left, strict=True)
+                _write(present, [then if now == held else now for now, held, then in theirs])
+
+
+def _read(switches: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]) -> list[Any]:
+    return [read() for read, _ in switches]
+
+
+def _write(present: list[Any], wanted: list[Any]) -> None:
+    """Set those shared switches that differ."""
+    for (_, write), now, then in zip(_SHARED, present, wanted, strict=True):
+        if now != then:
+            write(then)
 
 
 def _autocast(kind: str) -> tuple[bool, torch.dtype, bool]:
@@ -122,17 +161,16 @@ def _set_cudnn(value: tuple[bool, bool, bool, bool | None]) -> None:
         torch._C._set_cudnn_allow_tf32(coarse)
 
 
-def _modes() -> tuple[list[Any], torch.device | None]:
+def _set_modes(value: list[Any]) -> None:
     """Modes over torch's functions, the default device among them."""
-    return _get_current_function_mode_stack(), default_device.CURRENT_DEVICE
-
-
-def _set_modes(value: tuple[list[Any], torch.device | None]) -> None:
     while _get_current_function_mode_stack():
         _pop_mode()
-    for mode in value[0]:
+    for mode in value:
         _push_mode(mode)
-    default_device.CURRENT_DEVICE = value[1]
+
+
+def _set_default_device(value: torch.device | None) -> None:
+    default_device.CURRENT_DEVICE = value
 
 
 def _hooks() -> list[dict[int, Any]]:
@@ -147,14 +185,17 @@ def _set_hooks(value: list[dict[int, Any]]) -> None:
 
 
 # Each with how it is read and how it is set.
-_SWITCHES: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
+_OWN: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.get_num_threads, torch.set_num_threads),
+    (_get_current_function_mode_stack, _set_modes),
+    (torch._C._get_torch_function_state, torch._C._set_torch_function_state),  # type: ignore[attr-defined]
+)
+_SHARED: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.get_default_dtype, torch.set_default_dtype),
     (_deterministic, _set_deterministic),
     (_matmul, _set_matmul),
     (_reductions, _set_reductions),
     (_cudnn, _set_cudnn),
-    (_modes, _set_modes),
-    (torch._C._get_torch_function_state, torch._C._set_torch_function_state),  # type: ignore[attr-defined]
+    (lambda: default_device.CURRENT_DEVICE, _set_default_device),
     (_hooks, _set_hooks),
 )
