@@ -144,3 +144,19 @@ def test_on_a_gpu():
     amp.backward(loss)
     assert amp.step(optimizer, max_norm=1.0).is_cuda
     assert (amp.dtype is torch.bfloat16) == torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def test_what_is_no_scheduler_is_refused_before_anything_is_stepped():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    tools.Amp("cpu", torch.float32).backward(model(torch.ones(1, 2)).sum())
+    before, plateau = model.weight.clone(), torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    for schedulers, told in (
+        (torch.optim.lr_scheduler.StepLR(optimizer, 1), r"schedulers is StepLR, expected a list"),
+        ([plateau], r"ReduceLROnPlateau.*scheduler\.step\(metric\)"), ([optimizer.param_groups], "scheduler is list"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=told):
+            tools.Amp("cpu", torch.float32).step(optimizer, schedulers=schedulers)
+    with pytest.raises(InputError, match="Accumulate: scheduler is ReduceLROnPlateau"):
+        tools.Accumulate(model, optimizer, scheduler=plateau)
+    assert torch.equal(model.weight, before)

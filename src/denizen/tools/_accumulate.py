@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree
 
 from denizen.errors import InputError, expect_function
-from denizen.tools._amp import Amp
+from denizen.tools._amp import Amp, check_scheduler
 
 
 def windows(batches: Iterable[Any], size: int | None = None, *, rows: int | None = None) -> Iterator[list[Any]]:
@@ -110,7 +110,12 @@ class Accumulate:
         scheduler: stepped after it, except where float16 overflowed and left its step out; None for none.
         amp: precision; the loss function then runs under its autocast. None for none.
         max_norm: clip the norm of all gradients of the window to this.
+
+        Raises:
+            InputError: the scheduler cannot be stepped once for each window.
         """
+        if scheduler is not None:
+            check_scheduler(scheduler, "Accumulate")
         self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
         self.amp = amp or Amp("cpu", torch.float32)
         self.max_norm = max_norm

@@ -81,9 +81,19 @@ class Amp:
 
         Returns:
             The norm of all gradients before clipping, 0-d, on the device; None without `max_norm`.
+
+        Raises:
+            InputError: no optimizer, or what cannot be stepped as a scheduler; nothing was stepped then.
         """
         if not optimizers:
             raise InputError("step() needs an optimizer: step(optimizer, max_norm=…)")
+        if not isinstance(schedulers, Iterable):
+            raise InputError(
+                f"step: schedulers is {type(schedulers).__name__}, expected a list: schedulers=[scheduler]"
+            )
+        schedulers = list(schedulers)
+        for scheduler in schedulers:
+            check_scheduler(scheduler, "step")
         norm = None
         if max_norm is not None:
             if self.scaler:
@@ -129,6 +139,15 @@ class Amp:
             )
         if self.scaler:
             self.scaler.load_state_dict(state)
+
+
+def check_scheduler(scheduler: Any, what: str) -> None:
+    """Raise `InputError` where a scheduler cannot be stepped once for each step of its optimizer."""
+    name = type(scheduler).__name__
+    if not callable(getattr(scheduler, "step", None)):
+        raise InputError(f"{what}: scheduler is {name}, expected one of torch.optim.lr_scheduler")
+    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise InputError(f"{what}: scheduler is {name}, which goes by a metric; call scheduler.step(metric) yourself")
 
 
 def _best(device: torch.device) -> tuple[torch.dtype, str]:
