@@ -10,6 +10,8 @@ from torch._dynamo.testing import CompileCounter
 
 import denizen as dz
 from denizen.rl._draws import _selected, picked
+from denizen.rl._evaluate import play
+from denizen.rl._policy import for_worlds
 from denizen.rl._ppo_loss import Coefficients, ppo_loss
 from denizen.zoo.cartpole import CartPole
 
@@ -70,8 +72,34 @@ def test_actions_come_within_bounds_of_one_side_and_of_each_number(low, high):
     held.check()
     drawn = held.rollout.fields["action"]
     assert bool(env.acts.fault(drawn).any()), "the policy learns from what it drew"
-    given = held.collector.for_env(drawn.flatten(0, 1))
+    given = for_worlds(drawn.flatten(0, 1), env)
     assert torch.equal(given, drawn.flatten(0, 1).clamp(torch.tensor(low), torch.tensor(high)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_worlds_and_ratios_see_actions_of_the_dtype_of_their_space(dtype):
+    seen = set()
+
+    class Telling(Lever):
+        def step(self, now, action, rng):
+            seen.add(action.dtype)
+            return super().step(now, action, rng)
+
+        def draw(self, now):
+            return torch.zeros(2, 2, 3, dtype=torch.uint8)
+
+    env = Telling(acts=dz.rl.Box([-1.0, 0.2], [0.3, 0.2], (2,), dtype))
+    ppo = dz.PPO(num_envs=4, num_steps=4, minibatches=1, epochs=1)
+    held = training(ppo, env, dz.rl.mlp(env, (4,)))
+    with torch.no_grad():
+        held.policy.log_std.fill_(-6.0)  # a rounded action is far off
+    assert float(ppo.update(held)["kl"].abs()) < 1e-5
+    held.check()
+    dz.rl.evaluate(env, held.policy, num_envs=3)
+    assert len(list(play(env, held.policy, 3))) == 4
+    dz.rl.imitate(env, held.policy, lambda look, _: env.acts.nearest(torch.zeros(len(look.observation), 2).to(dtype)),
+                  updates=1, num_envs=2, num_steps=2, device="cpu", progress=False)  # fmt: skip
+    assert seen == {dtype}
 
 
 def test_bounds_of_each_number_are_learnt_with_by_all_and_compiled():

@@ -12,7 +12,7 @@ from denizen.errors import InputError
 from denizen.model import Discrete, Env, Look
 from denizen.rl._checks import check_fits, check_worlds
 from denizen.rl._draws import Draws
-from denizen.rl._policy import ActorCritic, rows_of
+from denizen.rl._policy import ActorCritic, for_worlds, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._worlds import Worlds
 
@@ -177,11 +177,7 @@ def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, ac
         judged = policy(look.observation, life["memory"], look.action_mask, look.privileged, life["first"])
         clock = life["worlds"][-3]
         action = judged.actions.mode() if greedy else judged.actions.sample(draws.uniform("action", clock, num))
-        space = env.action_space
-        if not isinstance(space, Discrete):
-            action = space.nearest(action)
-        given = action if env.num_actors is None else action.unflatten(0, (-1, actors))
-        tensors, step = worlds.next_in_place(life["worlds"], given)
+        tensors, step = worlds.next_in_place(life["worlds"], for_worlds(action, env))
         acting = ~over if look.acting is None else ~over & look.acting
         ended = step.ended if actors == 1 else step.ended[:, None].expand(-1, actors).flatten()
         seen = rows_of(step.look, env)
@@ -254,10 +250,7 @@ def play(
             judged = policy(seen.observation, memory, seen.action_mask, seen.privileged)
             uniform = draws.uniform("action", torch.tensor(number), num)
             action = judged.actions.mode() if greedy else judged.actions.sample(uniform)
-        space = env.action_space
-        if not isinstance(space, Discrete):
-            action = space.nearest(action)
-        step = worlds.step(action if env.num_actors is None else action.unflatten(0, (1, -1)))
+        step = worlds.step(for_worlds(action, env))
         total += float(step.reward.sum())
         ended, look = bool(step.ended.any()), step.look
         # Who was out comes back without a memory, as in training.

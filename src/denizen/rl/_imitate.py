@@ -105,6 +105,7 @@ def _lesson(worlds: Worlds, teacher: Teacher, draws: Draws) -> Callable[[Any], A
         seen = rows_of(look, env)
         action = teacher(seen, draws.uniform("teacher", tensors[CLOCK], 1))
         _check_action(action, (seen.observation.shape[0], *env.action_space.shape), env.action_space)
+        action = action.to(env.action_space.dtype)
         given = action if env.num_actors is None else action.unflatten(0, (-1, env.num_actors))
         after, step = worlds.next_in_place(tensors, given)
         return (after, step.look), (seen, action)

@@ -286,6 +286,15 @@ def rows_of(look: Look, env: Env) -> Look:
     return Look(*parts)  # type: ignore[arg-type]  # pyrefly: ignore
 
 
+def for_worlds(action: Tensor, env: Env) -> Tensor:
+    """Actions of rows as worlds take them: of the space's dtype, within its bounds, with an axis of actors if any."""
+    space = env.action_space
+    action = action.to(space.dtype)
+    if isinstance(space, Box):
+        action = space.nearest(action)
+    return action if env.num_actors is None else action.unflatten(0, (-1, env.num_actors))
+
+
 def orthogonal(module: nn.Module, gain: float = _SQRT2) -> nn.Module:
     """Orthogonal weights and zero biases for every linear and convolution layer within; returns the module."""
     for layer in module.modules():

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from denizen import _tree, ops
-from denizen.model import Box, Discrete, Env, Look
+from denizen.model import Discrete, Env, Look
 from denizen.rl._draws import Draws
-from denizen.rl._policy import ActorCritic, Judged, rows_of
+from denizen.rl._policy import ActorCritic, Judged, for_worlds, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._worlds import Step, Worlds
 
@@ -230,7 +230,7 @@ class Collector:
         env, look = self._worlds.env, memo["look"]
         judged, value = self._judge(memo)
         action = self.sample(judged, memo["worlds"][CLOCK])
-        tensors, step = self._worlds.next_in_place(memo["worlds"], self.for_env(action))
+        tensors, step = self._worlds.next_in_place(memo["worlds"], for_worlds(action, env))
         tensors[CLOCK] = memo["worlds"][CLOCK]  # the collector counts
 
         terminated, truncated = self._spread(step.terminated), self._spread(step.truncated)
@@ -263,17 +263,10 @@ class Collector:
         return state, row, ends, {"flows": flows, "lives": lives}
 
     def sample(self, judged: Judged, clock: Tensor) -> Tensor:
-        """Actions of every row, drawn for this step."""
+        """Actions of every row, drawn for this step, and as they are kept: ratios begin at 1."""
         space = self._worlds.env.action_space
         num = 1 if isinstance(space, Discrete) else math.prod(space.shape)
-        return judged.actions.sample(self._draws.uniform("action", clock, num))
-
-    def for_env(self, action: Tensor) -> Tensor:
-        """Actions of rows as the worlds take them: within the bounds, with an axis of actors where there is one."""
-        space = self._worlds.env.action_space
-        if isinstance(space, Box):
-            action = space.nearest(action)
-        return action if self._worlds.env.num_actors is None else action.unflatten(0, (-1, self._actors))
+        return judged.actions.sample(self._draws.uniform("action", clock, num)).to(space.dtype)
 
     def _spread(self, flags: Tensor) -> Tensor:
         """Flags of worlds for every row."""
