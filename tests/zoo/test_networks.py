@@ -176,6 +176,7 @@ class Redrawn(SIR):
         sick = stage.is_(*self.phases)
         met = rng.on("contacts", 10 * self.num_agents).integers("meet", 0, self.num_agents)
         caught = rng.event("catch", self.infect_rate * sick[met].reshape(-1, 10).sum(dim=1) * stage.is_("susceptible"))
+        caught = rng.record("caught", caught)
         healed = rng.bernoulli("heal", sick * (len(self.phases) * now.time.dt / self.infectious_days))
         return now.replace(stage=stage.advance(healed, *self.phases).advance(caught, "susceptible"))
 

@@ -9,12 +9,13 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Generator
+from types import FrameType
 from typing import Any
 
 import torch
 
 from denizen._watch._blame import could_not_look
-from denizen._watch._calls import calls_heard
+from denizen._watch._calls import function_heard
 from denizen._watch._recorder import ALLOCATIONS, HOST_READS, here, recorders, tell
 from denizen._watch._replaced import Wrap, replaced
 
@@ -146,17 +147,16 @@ def _with_cuda() -> list[tuple[Any, str, Wrap]]:
 
 @contextlib.contextmanager
 def events_heard() -> Generator[None]:
-    """Tell waits for events of CUDA that were not complete, of this thread and those that it starts."""
-    waiting = torch.cuda.Event.synchronize.__code__
-
-    def heard(frame: Any, event: str, _: Any) -> None:
-        if frame.f_code is waiting and event == "call" and recorders() and not frame.f_locals["self"].query():
-            place = here()
-            libraries = tuple(at for at in place.libraries if at[2] != waiting.co_name)
-            tell(EXPLICIT, "Event.synchronize", (HOST_READS,), place=dataclasses.replace(place, libraries=libraries))
-
-    with calls_heard(heard, threads=True):
+    """Tell waits for events of CUDA that were not complete."""
+    with function_heard(torch.cuda.Event.synchronize.__code__, _waits):
         yield
+
+
+def _waits(frame: FrameType) -> None:
+    if recorders() and not frame.f_locals["self"].query():
+        place = here()
+        libraries = tuple(at for at in place.libraries if at[2] != frame.f_code.co_name)
+        tell(EXPLICIT, "Event.synchronize", (HOST_READS,), place=dataclasses.replace(place, libraries=libraries))
 
 
 class _Installed:

@@ -12,6 +12,8 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode, _len_torch_function_stack, _pop_mode, _push_mode
 
+from denizen._watch._calls import quietly_traced
+
 Line = tuple[str, int]
 
 
@@ -34,13 +36,14 @@ class AtLines:
     def watching(self) -> Generator[None]:
         """Watch what this thread calls within the block. A debugger or coverage that traces it goes on elsewhere."""
         self._before = sys.gettrace()
-        sys.settrace(self._called)
-        try:
-            yield
-        finally:
-            sys.settrace(self._before)
-            self._inside.clear()
-            self._leave()
+        with quietly_traced():
+            sys.settrace(self._called)
+            try:
+                yield
+            finally:
+                sys.settrace(self._before)
+                self._inside.clear()
+                self._leave()
 
     def _called(self, frame: FrameType, event: str, arg: Any) -> Any:
         if frame.f_code.co_filename in self._lines:

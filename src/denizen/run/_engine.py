@@ -5,6 +5,7 @@ world runs without vmap. Nothing here reads a value on the host.
 """
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
@@ -206,7 +207,9 @@ def one_graph(
             )
         if count is not None:
             count()
-        return inner(graph, inputs, **options)
+        with warnings.catch_warnings():  # what torch says of itself; as errors they would end the compilation
+            warnings.simplefilter("ignore")
+            return inner(graph, inputs, **options)
 
     # A module's own call goes through the hooks that a program put on all modules, here for every step.
     called = function.forward if isinstance(function, GraphModule) else function
