@@ -1,6 +1,7 @@
 """The pytest plugin, as a project that installs denizen meets it."""
 
 import pytest
+import torch._dynamo  # noqa: F401 - before any run, which drops what it imports; triton cannot be imported twice
 
 import denizen as dz
 
