@@ -331,6 +331,22 @@ KINDS = {
 }
 
 
+def test_numbers_that_a_function_gives_are_compared():
+    x = torch.ones(3)
+    for a, b in [
+        (lambda x: x.sum().item(), lambda x: x.sum().item() + 1),
+        (lambda x: (x * 1, {"n": 3}), lambda x: (x * 1, {"n": 4})),
+        (lambda x: x.sum().item(), lambda x: x.sum() + 1),
+        (lambda x: x.numpy().sum(), lambda x: x.numpy().sum() + 1),
+        (lambda x: 1 + 2j, lambda x: 1 + 3j),
+        (lambda x: 3, lambda x: 3.0),
+        (lambda x: x.numpy().copy(), lambda x: x.numpy().astype("float64")),
+    ]:
+        assert not perf.equivalent(a, b, x).passed
+        assert perf.equivalent(a, lambda x, a=a: a(x), x).level == "bit-equal"
+    assert perf.equivalent(lambda x: x.sum().item(), lambda x: x.sum(), x).level == "bit-equal"
+
+
 @pytest.mark.parametrize("why", KINDS)
 def test_another_kind_of_tensor_is_a_difference_by_name(why):
     x = torch.arange(6.0).view(3, 2).requires_grad_()
@@ -340,6 +356,7 @@ def test_another_kind_of_tensor_is_a_difference_by_name(why):
     assert verdict.first.name == "output"
     assert verdict.first.why.startswith(why)
     assert why in str(verdict)
+    assert ("tolerances={torch.float32" in str(verdict)) == why.startswith("dtype")
 
 
 def test_the_same_values_of_another_dtype_are_different_in_weights_and_gradients():

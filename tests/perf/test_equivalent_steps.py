@@ -54,6 +54,37 @@ def test_another_order_of_sums_passes_although_adam_makes_much_of_it():
     assert verdict.steps == 3
 
 
+RESULTS = {
+    "item against a tensor": (lambda loss: loss.item(), lambda loss: loss.detach()),
+    "a tensor against item": (lambda loss: loss.detach(), lambda loss: loss.item()),
+    "in a dict": (lambda loss: {"loss": loss.item(), "n": 3}, lambda loss: {"loss": loss.detach(), "n": 3}),
+    "an array": (lambda loss: loss.detach().numpy(), lambda loss: loss.item()),
+}
+
+
+def returning(result):
+    def make():
+        net, x = nn.Linear(4, 2), torch.randn(8, 4)
+
+        def step():
+            net.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            return result(loss)
+
+        return step
+
+    return make
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_number_has_no_dtype_and_is_compared(name):
+    a, b = RESULTS[name]
+    same = equivalent_steps(returning(a), returning(b))
+    assert same.level == "bit-equal", str(same)
+    assert not equivalent_steps(returning(a), returning(lambda loss: b(loss + 1))).passed
+
+
 def test_without_adam_nothing_needs_an_excuse():
     verdict = equivalent_steps(training(torch.optim.SGD), training(torch.optim.SGD, shuffled=True))
     assert verdict.passed

@@ -71,13 +71,13 @@ class Rule:
             truth: the reference's in float64; None where there is none.
             largest: value among tensors of this kind.
         """
-        kinds = _kinds(a, b)
+        a, b = _of_one_dtype(a, b), _of_one_dtype(b, a)
+        types = _kinds(a, b)
         a, b = dense(a), dense(b)
         shapes = "" if a.shape == b.shape else f"shape {[*a.shape]} against {[*b.shape]}"
         if shapes or a.is_complex() != b.is_complex():
-            why = "; ".join(part for part in (kinds, shapes) if part)
+            why = "; ".join(part for part in (types, shapes) if part)
             return Compared(name, step, DIFFERENT, float("inf"), share_outside=1.0, why=why)
-        types = kinds
         if not types and not self._nan(a) and _same_bits(a, b):
             return Compared(name, step, BIT_EQUAL)
         dtype = _coarser(a.dtype, b.dtype)
@@ -138,6 +138,21 @@ def _same_bits(a: Tensor, b: Tensor) -> bool:
     if a.numel() == 0:
         return True
     return torch.equal(*(t.resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8) for t in (a, b)))
+
+
+def as_number(tensor: Tensor) -> Tensor:
+    """Mark a tensor as made of a number of Python's, which has no dtype."""
+    tensor._denizen_number = True  # type: ignore[attr-defined]
+    return tensor
+
+
+def _of_one_dtype(a: Tensor, b: Tensor) -> Tensor:
+    """`a`; where it is a number of Python's, such as `loss.item()`, in the dtype of `b` if that is of its sort."""
+    number, other = (getattr(tensor, "_denizen_number", False) for tensor in (a, b))
+    alike = (a.is_floating_point(), a.is_complex(), a.dtype is torch.bool) == (
+        b.is_floating_point(), b.is_complex(), b.dtype is torch.bool
+    )  # fmt: skip
+    return a.to(b.dtype) if number and not other and alike else a
 
 
 def _kinds(a: Tensor, b: Tensor) -> str:

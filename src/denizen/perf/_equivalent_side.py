@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from denizen.errors import InputError
-from denizen.perf._equivalent_compare import DIFFERENT, Rule
+from denizen.perf._equivalent_compare import DIFFERENT, Rule, as_number
 
 Named = dict[str, Tensor]
 
@@ -83,8 +83,8 @@ class Side:
         seen = Observed(modules=modules)
         seen.draws = _mark()
         seen.drew = seen.draws != before
+        seen.outputs |= copies_of(out)
         for name, tensor in outputs_of(out).items():
-            seen.outputs[name] = tensor.detach().clone()
             if tensor.is_floating_point() or tensor.is_complex():
                 seen.differentiable[name] = tensor.requires_grad
         for name, tensor in leaves.items():
@@ -154,6 +154,26 @@ def outputs_of(out: Any) -> Named:
     """Tensors of an output, by name."""
     leaves, _ = _pytree.tree_flatten_with_path(out)
     return {f"output{_pytree.keystr(path)}": leaf for path, leaf in leaves if isinstance(leaf, Tensor)}
+
+
+def copies_of(out: Any) -> Named:
+    """Copies of an output's tensors, and its numbers and arrays as tensors, by name."""
+    leaves, _ = _pytree.tree_flatten_with_path(out)
+    made = {f"output{_pytree.keystr(path)}": _copy_of(leaf) for path, leaf in leaves}
+    return {name: tensor for name, tensor in made.items() if tensor is not None}
+
+
+def _copy_of(leaf: Any) -> Tensor | None:
+    if isinstance(leaf, Tensor):
+        return leaf.detach().clone()
+    if not isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray):
+        return None
+    exact = torch.float64 if isinstance(leaf, float) else torch.complex128 if isinstance(leaf, complex) else None
+    try:
+        made = torch.tensor(leaf, dtype=exact)
+    except (RuntimeError, TypeError):  # texts, objects, integers of more than 64 bits
+        return None
+    return made if isinstance(leaf, np.ndarray) else as_number(made)
 
 
 def _distance(out: Any, seed: int) -> Tensor:

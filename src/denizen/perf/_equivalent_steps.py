@@ -12,7 +12,7 @@ from denizen.errors import InputError, expect_function
 from denizen.perf._equivalent import _seed
 from denizen.perf._equivalent_compare import DIFFERENT, TOLERANCES, WITHIN, Rule
 from denizen.perf._equivalent_rounding import MEMBERS, WHY, Doubtful, Noise, Tops, doubtful, same_start
-from denizen.perf._equivalent_side import outputs_of
+from denizen.perf._equivalent_side import copies_of
 from denizen.perf._equivalent_verdict import Verdict
 from denizen.perf._equivalent_weights import Mapped, Weights
 from denizen.tools._warm_up import _used
@@ -143,9 +143,7 @@ def _compare(
 
 
 def _tensors(result: Any) -> dict[str, Tensor]:
-    if isinstance(result, (bool, int, float)):
-        result = torch.tensor(result, dtype=torch.float64 if isinstance(result, float) else None)
-    return {name.removeprefix("output"): tensor.detach().clone() for name, tensor in outputs_of(result).items()}
+    return {name.removeprefix("output"): tensor for name, tensor in copies_of(result).items()}
 
 
 def _gradients(module: nn.Module) -> dict[str, Tensor]:

@@ -9,6 +9,10 @@ from typing import Any
 from denizen.perf._equivalent_compare import BIT_EQUAL, DIFFERENT, STATISTICALLY, WITHIN, Compared
 
 MOST = 8  # rows of the table
+DTYPES = (
+    "where another precision is meant, have b give back the dtype of a (`.float()`) and say how near it should come: "
+    "tolerances={torch.float32: (0.02, 0.02)}"
+)
 ORDER = (BIT_EQUAL, WITHIN, STATISTICALLY, DIFFERENT)
 
 
@@ -63,6 +67,8 @@ class Verdict:
         if found.level == DIFFERENT and name in missing:
             found = dataclasses.replace(found, why="no gradient (None) in b")
         self.compared.append(found)
+        if found.level == DIFFERENT and found.why.startswith("dtype "):
+            self.note(DTYPES)
 
     def differs(self, step: int, name: str, why: str) -> None:
         """Something that is no tensor differs."""
