@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import functools
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -451,6 +452,37 @@ def test_a_step_that_did_not_use_the_device_is_said():
 def test_a_decorated_function_that_did_not_use_the_device_is_said():
     with pytest.raises(BudgetError, match="saw nothing"):
         budget()(lambda: torch.ones(3).add(1))()
+
+
+def test_a_region_in_which_nothing_is_meant_to_run_passes(x):
+    with budget(ops=0):
+        torch.ones(3).add(1)
+    with budget(kernels=0) as guard:
+        pass
+    assert guard.report.ok
+    with pytest.raises(BudgetError, match="ops: 1, allowed 0"), budget(ops=0):
+        x.add(1)
+
+
+def test_a_call_that_gives_a_result_that_was_kept_is_no_failure(x):
+    kept = functools.cache(lambda: x.add(1))
+    calls = budget()(kept)
+    calls()
+    calls()
+    guard = budget()
+    with guard:
+        x.add(1)
+    with guard:
+        kept()
+    assert guard.report.ok
+    assert not guard.report.saw_nothing
+
+
+def test_views_alone_are_seen(x):
+    with budget() as guard:
+        x.view(2, 2).T.detach()
+    assert guard.report.ok
+    assert guard.report.ops == 0
 
 
 def test_a_report_is_json(x):

@@ -78,7 +78,7 @@ def work(seen: Traits, blocks: int, size: int, live: int = 0, weights: bool = Fa
     """
     for recorder in recorders():
         with recorder.lock:
-            now = recorder.now
+            now, recorder.heard = recorder.now, True
             recorder.ops += seen.computes
             now.ops += seen.computes
             now.allocations += blocks

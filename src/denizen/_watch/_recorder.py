@@ -100,6 +100,7 @@ class Recorder:
         self.totals: dict[int | None, Totals] = collections.OrderedDict({step: self.now})
         self.uses = {} if uses is None else uses
         self.open, self.ops = True, 0
+        self.heard = False  # whether anything of the device was seen, views of its tensors included
 
     def begin(self, step: int | None, counted: bool) -> Totals:
         """A step begins; None: outside of steps again."""

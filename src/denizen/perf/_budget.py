@@ -81,8 +81,9 @@ def budget(
 
     Raises:
         InputError: a limit is no number of 0 or more, or the device is neither.
-        BudgetError: at the end of a region, if it went over a limit; on the simulated device also if nothing ran there
-            (on CUDA, where replayed graphs and compiled code pass unseen, a warning tells it).
+        BudgetError: at the end of a region, if it went over a limit; on the simulated device also if nothing ran there,
+            in this region or an earlier one, and neither `ops` nor `kernels` is 0 (on CUDA, where replayed graphs and
+            compiled code pass unseen, a warning tells it).
         DenizenError: the region uses what cannot be looked at, such as nested tensors on the simulated device.
     """
     limits = {
@@ -110,7 +111,7 @@ class Budget:
         self.report: BudgetReport | None = None
         self._wanted, self._place = device, _where(device)
         self._uses: dict[object, int] = {}
-        self._entries = 0
+        self._entries, self._heard = 0, False
         self._region: _Region | None = None
         self._lock = threading.Lock()
 
@@ -142,9 +143,13 @@ class Budget:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         region, self._region = self._region, None
         assert region is not None
-        self.report = region.close()
+        self._closed(region, error)
+
+    def _closed(self, region: "_Region", error: BaseException | None) -> None:
+        self.report = report = region.close(self._heard)
+        self._heard = report.heard
         if error is None:
-            _judge(self.report)
+            _judge(report)
         _explain(error)
 
     def steps(self, items: Iterable[Item] | int, warmup: int = 1) -> Generator[Any]:
@@ -223,7 +228,7 @@ def _judge(report: BudgetReport) -> None:
     if not report.ok:
         raise BudgetError(str(report), report)
     if report.saw_nothing:
-        warnings.warn(str(report), stacklevel=3)
+        warnings.warn(str(report), stacklevel=4)
 
 
 class _Call:
@@ -245,10 +250,7 @@ class _Call:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if self._region is None:
             return
-        self._owner.report = report = self._region.close()
-        if error is None:
-            _judge(report)
-        _explain(error)
+        self._owner._closed(self._region, error)
 
 
 class _Region:
@@ -276,13 +278,19 @@ class _Region:
             opened.enter_context(heard_on_cuda(self._device, self.recorder))
         self._begin()
 
-    def close(self) -> BudgetReport:
+    def close(self, heard: bool) -> BudgetReport:
+        """What was counted.
+
+        Args:
+            heard: whether an earlier region of the same budget saw anything.
+        """
         self._end()
         self._opened.close()
         kernels = len(self._profile.kernels) if self._profile is not None else None
         found, steps = self.findings(), self._counted
         measured = measure(self.recorder, steps, kernels)
-        return BudgetReport(self._device, dict(self._limits), measured, found, steps, self.recorder.ops)
+        heard = heard or self.recorder.heard
+        return BudgetReport(self._device, dict(self._limits), measured, found, steps, self.recorder.ops, heard)
 
     def findings(self) -> list[Finding]:
         with self.recorder.lock:

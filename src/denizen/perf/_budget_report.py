@@ -33,7 +33,8 @@ class BudgetReport:
         measured: by the same names; the most of any counted step, or of the region where steps are not known.
         findings: lines that did it, those that count against a limit first.
         steps: numbers of the counted steps; None where steps are not known.
-        ops: operations that ran on the device, warm-up included. 0: the step did not work on `device`.
+        ops: operations that ran on the device, warm-up included.
+        heard: whether anything of the device was seen, in this region or in an earlier one of the same budget.
     """
 
     device: torch.device
@@ -42,6 +43,7 @@ class BudgetReport:
     findings: list[Finding]
     steps: list[int] | None
     ops: int
+    heard: bool
 
     @property
     def exceeded(self) -> list[str]:
@@ -50,9 +52,10 @@ class BudgetReport:
 
     @property
     def saw_nothing(self) -> bool:
-        """Whether nothing was heard in the region, so that staying within the limits says nothing."""
+        """Whether staying within the limits says nothing, for nothing was seen; not where it is what they ask for."""
         counted = {name: value for name, value in self.measured.items() if name != "peak_bytes"}
-        return not self.ops and not self.findings and not any(counted.values())
+        wanted = 0 in (self.limits["ops"], self.limits["kernels"])
+        return not (self.heard or wanted or self.findings or any(counted.values()))
 
     @property
     def ok(self) -> bool:
@@ -85,9 +88,10 @@ class BudgetReport:
         if len(guilty) > MOST:
             lines += ["", f"  and {len(guilty) - MOST} more lines (report.findings)"]
         lines += [""] + [f"  not counted: {_brief(finding)}" for finding in rest[:MOST]] if rest else []
-        if not self.ops:
+        if self.saw_nothing:
             unseen = "" if self.device.type == SIMULATED else ", unless all of it is compiled or a graph's replay"
             lines += ["", f"  No operation ran on {self.device}: move the step there, with .to(budget.device){unseen}."]
+            lines += ["  Where none is meant to, as with a result that is kept, say so: ops=0."]
         return "\n".join([*lines, "", f"  {self.unseen}"])
 
 
