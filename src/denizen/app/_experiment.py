@@ -99,13 +99,9 @@ def _held(out: Path) -> Iterator[None]:
 
     try:
         out.mkdir(parents=True, exist_ok=True)
-        opening = contextlib.ExitStack()
-        opening.enter_context(locked(out))
-    except StorageError:
-        raise
     except OSError as error:
         raise StorageError(f"--out {out} cannot be written: {error.strerror or error}") from error
-    with opening:
+    with locked(out):
         yield
 
 

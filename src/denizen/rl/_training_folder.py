@@ -111,12 +111,7 @@ class TrainingFolder:
         Raises:
             StorageError: another training holds it, or it cannot be written.
         """
-        try:
-            self._lock.take()
-        except OSError as error:
-            if isinstance(error, StorageError):
-                raise
-            raise StorageError(f"run folder {self.path} cannot be written: {error.strerror or error}") from error
+        self._lock.take()
         self.manifest = read_manifest(self.path)
 
     def release(self) -> None:

@@ -72,8 +72,7 @@ class Lock:
         """Hold it from here on, also where it is held by this object already.
 
         Raises:
-            StorageError: another run holds it.
-            OSError: what the system says.
+            StorageError: another run holds it, or the folder cannot be written.
         """
         if self._descriptor is not None:
             return
@@ -81,7 +80,10 @@ class Lock:
             import fcntl
         except ImportError:  # not on Windows: there two runs in one folder go unnoticed until manifests are compared
             return
-        descriptor = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            descriptor = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StorageError(f"run folder {self._folder} cannot be written: {error.strerror or error}") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -106,7 +108,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock while the block runs.
 
     Raises:
-        StorageError: another run holds it.
+        StorageError: another run holds it, or the folder cannot be written.
     """
     lock = Lock(folder)
     lock.take()

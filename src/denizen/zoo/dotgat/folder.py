@@ -79,12 +79,7 @@ class Folder:
         Raises:
             StorageError: another training holds it, or it cannot be written.
         """
-        try:
-            self._lock.take()
-        except OSError as error:
-            if isinstance(error, StorageError):
-                raise
-            raise StorageError(f"run folder {self.path} cannot be written: {error.strerror or error}") from error
+        self._lock.take()
         self.manifest = _read(self.path)
 
     def release(self) -> None:
