@@ -5,10 +5,8 @@ Usage: python ranks.py -m MODULE WORDS… or python ranks.py SCRIPT WORDS…
 Under torchrun torch is imported three times, which takes longer than what is tested.
 """
 
-import contextlib
 import os
 import runpy
-import signal
 import socket
 import sys
 
@@ -52,18 +50,10 @@ def main(words: list[str]) -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    left = {forked(number, port, words) for number in range(COUNT)}
-    failed = 0
-    while left:
-        child, status = os.wait()
-        left.discard(child)
-        code = os.waitstatus_to_exitcode(status)
-        if code and not failed:
-            failed = code
-            for other in left:  # which may wait for ever for the one that failed
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(other, signal.SIGTERM)
-    return failed and 1
+    children = [forked(number, port, words) for number in range(COUNT)]
+    # Each to its own end, also where another fails: the first may still have to write what both have done.
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return int(any(codes))
 
 
 if __name__ == "__main__":
