@@ -9,6 +9,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.errors import InputError
+from denizen.model._precision import on_grid
 from denizen.relax import MeanField, StraightThrough
 from denizen.run import Precision, check_precision
 from denizen.zoo.covid import covid
@@ -59,6 +60,61 @@ def test_both_types_are_stored_and_shown(dtype: torch.dtype) -> None:
     assert not torch.equal(wide["total"], run["total"])
     torch.testing.assert_close(wide["total"], run["total"], rtol=2e-3, atol=0.0)
     assert torch.equal(run["total"][:, -1], run.state.wealth.float().sum(dim=1))  # series see what is stored
+
+
+class Pair(dz.State):
+    half: Tensor = dz.real("agents")
+    brain: Tensor = dz.real("agents")
+
+
+class Walks(dz.Model):
+    """Each narrow field is seen by a level, by a flow and by the step after."""
+
+    num_agents: int = 100
+
+    def init(self, rng: dz.rng.Rng) -> Pair:
+        return Pair(half=rng.normal("half"), brain=rng.normal("brain"))
+
+    def step(self, now: Pair, rng: dz.rng.Rng) -> Pair:
+        return now.replace(half=0.9 * now.half + rng.uniform("up"), brain=now.half + 0.9 * now.brain)
+
+    @dz.series
+    def seen(self, now: Pair) -> Tensor:
+        return torch.stack([now.half, now.brain])
+
+    @dz.series
+    def moved(self, before: Pair, now: Pair) -> Tensor:
+        return torch.stack([now.half - before.half, now.brain - before.brain])
+
+
+@pytest.mark.slow
+@pytest.mark.compile
+def test_compiled_series_see_what_is_stored() -> None:
+    """Inductor dropped the rounding to 16 bits: series were off by up to half a step of the narrow numbers."""
+    narrow = {"half": torch.float16, "brain": torch.bfloat16}
+    loose = Precision(narrow, Walks, None, 8)  # compared elsewhere
+    run = dz.simulate(Walks(), 8, replicates=2, precision=loose, device="cpu", compile=True)
+    assert run.stats()["path"] == "compiled"
+    seen = run["seen"]
+    for k, (name, dtype) in enumerate(narrow.items()):
+        assert torch.equal(seen[:, -1, k], getattr(run.state, name).to(torch.float32))
+        assert torch.equal(seen[:, :, k], seen[:, :, k].to(dtype).to(torch.float32))
+    assert torch.equal(run["moved"][:, 1:], seen[:, 1:] - seen[:, :-1])
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_rounding_by_bits_is_the_cast(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    bits = torch.randint(-(2**31), 2**31, (200_000,), generator=generator).to(torch.int32)
+    largest = torch.finfo(dtype).max
+    edges = torch.tensor(
+        [0.0, 65504.0, 65519.99, 65520.0, 2.0**-14, 2.0**-24, 2.0**-25, 2.0**-25 * 1.0001, 1e-40, largest]
+    )
+    values = torch.cat([bits.view(torch.float32), torch.randn(1000, generator=generator), edges, -edges])
+    values = torch.cat([values, torch.tensor([torch.inf, -torch.inf, torch.nan])])
+    there, truth = on_grid(values, dtype), values.to(dtype).to(torch.float32)
+    assert torch.equal(there.isnan(), truth.isnan())
+    assert torch.equal(there.nan_to_num().view(torch.int32), truth.nan_to_num().view(torch.int32))
 
 
 def test_what_moves_a_curve_is_refused() -> None:
