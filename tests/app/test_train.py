@@ -93,6 +93,9 @@ def test_an_interrupted_training_is_resumed(denizen, tmp_path, monkeypatch, lear
         code, _, err = denizen(*SMALL, "--out", "part")
     assert code == 130
     assert "denizen resume part" in err
+    file = tmp_path / "part" / "manifest.json"
+    file.write_text(file.read_text().replace('"status": "interrupted"', '"status": "running"'))  # as kill -9 leaves it
+    assert "seed 0, killed" in denizen("show", "part")[1]
     code, out, _ = denizen("resume", "part")
     assert code == 0
     assert str(untimed(tmp_path / "part")) == str(untimed(learnt / "seed-0"))

@@ -240,6 +240,8 @@ def test_two_runs_do_not_write_to_one_folder(tmp_path):
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     with pytest.raises(StorageError, match="another run is writing"):
         run.extend(1)
+    with pytest.raises(StorageError, match="another run is writing"):  # before files are read that may go meanwhile
+        resume(tmp_path / "r", model(), 0)
     (tmp_path / "r" / "manifest.json").write_text(
         text := (tmp_path / "r" / "manifest.json").read_text().replace('"finished"', '"running"')
     )

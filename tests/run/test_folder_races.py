@@ -6,11 +6,12 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
 import denizen as dz
 from denizen.app._experiment import Experiment, begin
 from denizen.app._folders import run_folder
-from denizen.errors import ConfigError, StorageError
+from denizen.errors import ConfigError, DataError, StorageError
 from denizen.rl._training_folder import TrainingFolder
 from denizen.run import _folder
 from denizen.run._atomic import Lock, locked
@@ -162,3 +163,16 @@ def test_a_training_is_resumed_once(tmp_path):
     other.hold()  # what counts is what is there by now
     assert other.manifest["updates"] == 5
     other.release()
+
+
+def test_what_is_read_of_a_training_that_goes_on_is_read_again(tmp_path):
+    made = TrainingFolder.create(tmp_path / "r", {"seed": 0}, None)
+    made.save(1, {"w": torch.tensor([1.0])}, {})
+    reader = TrainingFolder.open(tmp_path / "r")
+    made.save(2, {"w": torch.tensor([2.0])}, {})  # and the checkpoint that the reader knows of is gone
+    assert reader.load()["w"] == 2.0
+    assert reader.manifest["updates"] == 2
+    (tmp_path / "r" / reader.manifest["checkpoint"]["file"]).unlink()
+    with pytest.raises(DataError, match="cannot be read"):
+        reader.load()
+    made.release()

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.errors import DenizenError, InputError, ModelError
+from denizen.errors import DataError, DenizenError, InputError, ModelError, StorageError
 from denizen.model import Act, Ask, During, Scale, Trigger
 from denizen.relax import MeanField
 from denizen.run import Snapshots, load
 from denizen.space import Graph, Layers
+from denizen.zoo.cartpole import CartPole
 from denizen.zoo.sir import SIR
 
 MODEL = SIR(Graph.from_edges([0, 1, 2], [1, 2, 0], 4), seed_share=0.5)
@@ -280,3 +281,57 @@ def test_a_plot_of_no_steps(tmp_path: Path) -> None:
             results.plot(tmp_path / "plot.png")
     assert not (tmp_path / "plot.png").exists()
     assert "SIR" in run.extend(1).plot().get_suptitle()
+
+
+@pytest.mark.parametrize("run", ["simulate", "resume", "Gradient"])
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (
+            CartPole(),
+            "model is CartPole, an environment, and its step needs actions; dz.train and dz.rl.evaluate run it",
+        ),
+        (SIR, r"model is the class SIR, expected an instance of a dz.Model: SIR\(…\)"),
+        (dz.rl.mlp(CartPole(), (4,)), "model is ActorCritic, expected an instance of a dz.Model"),
+    ],
+)
+def test_what_is_no_model_to_run_is_refused_by_name(tmp_path, run, model, words):
+    def begin():
+        if run == "simulate":
+            dz.simulate(model, steps=2)
+        elif run == "resume":
+            dz.simulate(MODEL, steps=1, out=tmp_path / "r")
+            dz.run.resume(tmp_path / "r", model)
+        else:
+            dz.run.Gradient(
+                model, steps=2, loss=lambda series: series["cases"].sum(), wrt=["infect_rate"], relax=MeanField()
+            )
+
+    with pytest.raises(InputError, match=f"{run}: {words}"):
+        begin()
+
+
+def test_a_target_that_is_no_text_is_refused():
+    refused("Scale: target=3, expected the name", interventions=[Scale(target=3, factor=0.5, when=During(0, 1))])
+
+
+def test_a_run_is_saved_to_a_path_and_a_plot_to_a_file(tmp_path):
+    run = dz.simulate(MODEL, steps=2)
+    with pytest.raises(InputError, match=r"run\.save: path=3, expected the path of a folder"):
+        run.save(3)  # pyrefly: ignore
+    with pytest.raises(InputError, match="plot: path=3, expected the path of a file"):
+        run.plot(3)  # pyrefly: ignore
+    with pytest.raises(StorageError, match="it is a folder; name a file in it"):
+        run.plot(tmp_path)
+    assert not tmp_path.with_name(f"{tmp_path.name}.png").exists()  # as matplotlib would have it
+    with pytest.raises(StorageError, match="'xyz' is not supported"):
+        run.plot(tmp_path / "a.xyz")
+
+
+def test_a_file_and_a_training_are_told_from_a_run(tmp_path):
+    (tmp_path / "model.py").write_text("")
+    with pytest.raises(DataError, match=r"model\.py is a file; expected a run folder"):
+        load(tmp_path / "model.py")
+    (tmp_path / "manifest.json").write_text('{"format": "denizen training 1"}')
+    with pytest.raises(DataError, match="this is a training, no run"):
+        load(tmp_path)

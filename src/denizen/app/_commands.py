@@ -87,7 +87,10 @@ def resume(command: Resume, console: Console) -> None:
     wanted = max(saved.manifest.wanted, config.steps or 0)
     missing = wanted - saved.steps if command.steps is None else command.steps
     if missing <= 0:
-        say(console, f"{command.run} has all its {saved.steps} steps; --steps MORE runs further ones")
+        told = f"all its {saved.steps} steps; --steps MORE runs further ones"
+        if saved.steps < wanted:  # --steps 0
+            told = f"{saved.steps} of its {wanted} steps; without --steps the rest runs"
+        say(console, f"{command.run} has {told}")
         _report(saved, command.run, console)
         return
     with console.status(f"reading {config.population or 'a random graph'} …"):
@@ -98,6 +101,8 @@ def resume(command: Resume, console: Console) -> None:
             command.run, model, 0, device=None if command.device == "auto" else command.device,
             compile=True if config.compile else False if config.no_compile else None,
         )  # fmt: skip
+    if command.steps is None:
+        missing = wanted - resumed.steps  # another process may have gone on while the model was built
     say(console, f"{command.run}: going on after step {resumed.steps} with {missing} more")
     _go(resumed, missing, console)
     _report(resumed, command.run, console)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from denizen._printing import say
+from denizen.run._arguments import save_figure
 
 if TYPE_CHECKING:
     from denizen._printing import Console
@@ -50,5 +51,5 @@ def draw(folders: Sequence[Path], to: Path, console: "Console | None" = None) ->
     if len(folders) > 1:
         axes[0][0].legend(fontsize=7)
     to.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(to, dpi=120)
+    save_figure(figure, to, dpi=120)
     return to

@@ -35,11 +35,13 @@ def load_target(word: str, default: str = "make") -> Callable[..., Any]:
             raise ConfigError(f"{word}: {place} has no {name!r}; {nearest(name, names)}")
         found = getattr(found, part)
     if not callable(found):
-        raise ConfigError(f"{word}: expected a function; {name!r} is a {type(found).__name__}")
+        raise ConfigError(f"{word}: expected a function; {name!r} has type {type(found).__name__}")
     return found
 
 
 def _run(file: Path, word: str) -> ModuleType:
+    if file.is_dir():
+        raise ConfigError(f"{word}: {file} is a folder; expected FILE.py:NAME or package.module:NAME")
     if not file.is_file():
         raise ConfigError(f"{word}: there is no file {file}")
     sys.path.insert(0, str(file.resolve().parent))
@@ -66,6 +68,8 @@ def _run(file: Path, word: str) -> ModuleType:
 def _import(name: str, word: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(f"{word!r} names nothing; expected FILE.py:NAME or package.module:NAME")
+    if Path(name).is_dir() and not (Path(name) / "__init__.py").exists():  # Python would import it, with nothing in it
+        raise ConfigError(f"{word}: {name} is a folder; expected FILE.py:NAME or package.module:NAME")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:

@@ -9,6 +9,7 @@ from tyro.conf import FlagCreatePairsOff, arg
 from denizen._printing import give, say
 from denizen.app._trained import is_dotgat
 from denizen.errors import ConfigError, MissingExtra
+from denizen.run._atomic import status_now
 from denizen.zoo.dotgat.config import Settings
 from denizen.zoo.dotgat.folder import Folder
 
@@ -96,7 +97,8 @@ def show(path: Path, console: "Console") -> None:
     done = f"{manifest['epochs']} of {settings['epochs']} epochs"
     say(
         console,
-        f"{settings['task']} by {settings['agents']} agents ({settings['variant']}), {done}, {manifest['status']}",
+        f"{settings['task']} by {settings['agents']} agents ({settings['variant']}), {done}, "
+        f"{status_now(path, manifest['status'])}",
     )
     _tell_graph(manifest, console)
     report = _reporter(console)

@@ -157,6 +157,7 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
     from denizen.rl import Patience, resume, train
     from denizen.rl import _processes as processes
     from denizen.rl._training_folder import read_manifest
+    from denizen.run._atomic import status_now
 
     with together(device, console) as chosen:
         results, found = [], folders(path)
@@ -166,7 +167,7 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
             if not manifest["settings"]:
                 raise DataError(f"{folder} was not begun by `denizen train`; use dz.rl.resume from Python")
             made = built(manifest, folder)
-            say(console, f"{folder}: {described(manifest)}, {manifest['status']}")
+            say(console, f"{folder}: {described(manifest)}, {status_now(folder, manifest['status'])}")
             results.append(resume(
                 folder, made.env, made.policy, made.algorithm, device=chosen, params=made.params,
                 validation_env=made.validation.get("env"), sinks=sinks_of(manifest["settings"], folder),
@@ -201,11 +202,12 @@ def show(path: Path, console: Any) -> None:
     """Print what a training's folder holds, and draw its curves again."""
     from denizen.app._curves import draw
     from denizen.rl._training_folder import read_manifest, read_metrics
+    from denizen.run._atomic import status_now
 
     found = folders(path)
     for folder in found:
         manifest = read_manifest(folder)
-        say(console, f"{folder}: {described(manifest)}, {manifest['status']}")
+        say(console, f"{folder}: {described(manifest)}, {status_now(folder, manifest['status'])}")
         say(console, f"  {manifest['algorithm']}")
         for row in read_metrics(folder)[-1:]:
             told = [f"{name} {value:.4g}" for name, value in row.items() if isinstance(value, int | float)]

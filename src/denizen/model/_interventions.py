@@ -135,6 +135,11 @@ class Scale(Intervention):
         super().check(model)
         if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not math.isfinite(self.factor):
             raise InputError(f"Scale: factor={self.factor!r}, expected a finite number")
+        if not isinstance(self.target, str):
+            raise InputError(
+                f"Scale: target={self.target!r}, expected the name of a parameter or of a layer, such as "
+                "'infect_rate' or 'contacts.school'"
+            )
         head, _, layer = self.target.partition(".")
         if head not in model.field_names:
             raise InputError(f"Scale: the model has no {head!r}; {nearest(head, model.field_names)}")

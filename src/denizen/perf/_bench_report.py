@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from denizen.errors import DataError, StorageError, need
+from denizen.errors import DataError, need
+from denizen.run._arguments import save_figure
 from denizen.tools._memory import size
 from denizen.tools._timers import Timing
 
@@ -240,10 +241,7 @@ class BenchReport:
         axis.set_ylim(bottom=0)
         axis.legend(fontsize=8, frameon=False)
         if path is not None:
-            try:
-                figure.savefig(path)
-            except (OSError, ValueError) as error:
-                raise StorageError(f"plot {path} could not be written: {error}") from error
+            save_figure(figure, path)
         return figure
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import StorageError
 from denizen.perf._gaps import CAUSES
+from denizen.run._arguments import save_figure
 
 if TYPE_CHECKING:
     from denizen.perf._profile_report import ProfileReport
@@ -32,10 +32,7 @@ def draw(report: "ProfileReport", path: str | Path) -> None:
         begun = series[0][0]
         axis.plot([(moment - begun) / 1e9 for moment, _ in series], [value for _, value in series], linewidth=1)
         axis.set(xlabel="s, all phases", ylabel=name)
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise StorageError(f"plot(path={str(path)!r}): {error}") from error
+    save_figure(figure, path, dpi=150)
 
 
 def _timeline(axis: Any, report: "ProfileReport") -> None:

@@ -30,6 +30,7 @@ from denizen.run._atomic import TEMPORARY, Lock, is_locked, uninterrupted, write
 from denizen.run._facts import commit, now, versions
 from denizen.run._files import Entries, content, write
 from denizen.run._folder import check_free
+from denizen.run._manifest import FORMAT as RUN
 from denizen.run._manifest import Part
 
 FORMAT = "denizen training 1"
@@ -190,6 +191,17 @@ class TrainingFolder:
         Raises:
             DataError: there is none, or it is damaged.
         """
+        for _ in range(3):
+            try:
+                return self._load(which)
+            except DataError:
+                now_there = read_manifest(self.path)
+                if now_there == self.manifest:  # else the training has gone on meanwhile: read again
+                    raise
+                self.manifest = now_there
+        return self._load(which)
+
+    def _load(self, which: str) -> dict[str, Tensor]:
         entry = self.manifest.get(which)
         if entry is None:
             raise DataError(f"run folder {self.path} has no {which} yet")
@@ -275,6 +287,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
             raise DataError(f"{file} is too large for a manifest")
         manifest = json.loads(file.read_bytes())
     except OSError as error:
+        if not path.is_dir():
+            wrong = "is a file, no folder" if path.exists() else "does not exist"
+            raise DataError(f"training folder {path} {wrong}") from error
         if unsaved(path):
             raise DataError(
                 f"{path} holds a training that ended before its first save, so there is nothing in it to go on with; "
@@ -285,7 +300,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise DataError(f"{file} is damaged: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
-        raise DataError(f"{path} holds no training: format {found!r}, expected {FORMAT!r}")
+        more = "; it holds a run: dz.run.load reads it, dz.run.resume goes on with it" if found == RUN else ""
+        raise DataError(f"{path} holds no training: format {found!r}, expected {FORMAT!r}{more}")
     if not isinstance(manifest.get("updates"), int):
         raise DataError(f"{file}: updates is {manifest.get('updates')!r}, expected a whole number")
     if not isinstance(manifest.get("settings", {}), dict | None):

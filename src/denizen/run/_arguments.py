@@ -6,7 +6,8 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from denizen.errors import InputError
+from denizen.errors import InputError, StorageError
+from denizen.model import Env, Model
 
 
 def whole(caller: str, name: str, value: Any, low: int, high: int | None = None) -> int:
@@ -33,6 +34,34 @@ def switch(caller: str, name: str, value: Any) -> None:
     """True or False."""
     if not isinstance(value, bool):
         raise InputError(f"{caller}: {name}={value!r}, expected True or False")
+
+
+def model_to_run(caller: str, model: Any) -> None:
+    """A model that takes its steps by itself: an instance, and no environment."""
+    if isinstance(model, type) and issubclass(model, Model):
+        name = model.__name__
+        raise InputError(f"{caller}: model is the class {name}, expected an instance of a dz.Model: {name}(…)")
+    if not isinstance(model, Model):
+        raise InputError(f"{caller}: model is {type(model).__name__}, expected an instance of a dz.Model")
+    if isinstance(model, Env):
+        raise InputError(
+            f"{caller}: model is {type(model).__name__}, an environment, and its step needs actions; dz.train and "
+            "dz.rl.evaluate run it under a policy, dz.rl.Worlds under actions of your own"
+        )
+
+
+def save_figure(figure: Any, path: Any, dpi: float | str = "figure") -> None:
+    """Write a figure of matplotlib to a file."""
+    is_path = isinstance(path, str | os.PathLike)
+    if "\0" in str(path) if is_path else not hasattr(path, "write"):
+        raise InputError(f"plot: path={path!r}, expected the path of a file, such as 'plot.png'")
+    if is_path and Path(path).is_dir():  # matplotlib would write beside it
+        wanted = f"name a file in it, such as {Path(path) / 'plot.png'}"
+        raise StorageError(f"plot {path} could not be written: it is a folder; {wanted}")
+    try:
+        figure.savefig(path, dpi=dpi)
+    except (OSError, ValueError) as error:  # ValueError: a suffix that matplotlib does not know
+        raise StorageError(f"plot {path} could not be written: {error}") from error
 
 
 def folder(caller: str, name: str, value: Any) -> Path:

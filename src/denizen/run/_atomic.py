@@ -57,6 +57,12 @@ def digest(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
+def _in_use(folder: Path) -> StorageError:
+    return StorageError(
+        f"run folder {folder}: another run is writing to it now; wait for it to end, or choose another folder"
+    )
+
+
 class Lock:
     """A folder's lock; a killed process lets go of it by itself.
 
@@ -88,10 +94,7 @@ class Lock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise StorageError(
-                f"run folder {self._folder}: another run is writing to it now; wait for it to end, or choose another "
-                f"folder"
-            ) from None
+            raise _in_use(self._folder) from None
         except OSError:
             pass  # a file system without locks
         self._descriptor = descriptor
@@ -135,6 +138,17 @@ def is_locked(folder: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def status_now(folder: Path, status: str) -> str:
+    """What a manifest says of its folder, or ``"killed"`` where it says ``"running"`` and no process works on it."""
+    return "killed" if status == "running" and not is_locked(folder) else status
+
+
+def refuse_locked(folder: Path) -> None:
+    """Raise `StorageError` where another run writes to the folder, so that what is read of it now may go meanwhile."""
+    if is_locked(folder):
+        raise _in_use(folder)
 
 
 @contextlib.contextmanager

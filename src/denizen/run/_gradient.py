@@ -15,7 +15,7 @@ from denizen.errors import CapacityError, InputError, ModelError, expect_functio
 from denizen.model import Intervention, Model, Setting, guard, series_names
 from denizen.rng import MAX_SEED, Relax
 from denizen.run import _compile, _simulate
-from denizen.run._arguments import step_length, whole
+from denizen.run._arguments import model_to_run, step_length, whole
 from denizen.run._bounds import Bounds, Flag, checked, held
 from denizen.run._device import choose as choose_device
 from denizen.run._device import on_its_device
@@ -109,8 +109,7 @@ class Gradient:
             ModelError: where the model breaks a rule, or a check of its first step failed.
             CapacityError: where no choice of `checkpoint` fits into memory; says what is needed.
         """
-        if not isinstance(model, Model):
-            raise InputError(f"Gradient: model is {type(model).__name__}, expected an instance of a dz.Model")
+        model_to_run("Gradient", model)
         expect_function("Gradient: loss", loss, "series")
         if optimizer is not None:
             expect_function("Gradient: optimizer", optimizer, "params")

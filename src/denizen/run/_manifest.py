@@ -14,6 +14,7 @@ from denizen.errors import DataError
 from denizen.run._narrow import Form, checked_form
 
 FORMAT = "denizen run 1"
+TRAININGS = ("denizen training 1", "denizen dotgat 1")  # folders that hold no run, which people give in place of one
 NAME = "manifest.json"
 STATUSES = ("running", "finished", "interrupted", "failed")
 LARGEST = 1 << 26  # bytes of a manifest
@@ -140,6 +141,8 @@ def read(folder: Path) -> tuple[Manifest, bytes]:
         DataError: no folder, no manifest, or not one that denizen wrote.
     """
     if not folder.is_dir():
+        if folder.exists():
+            raise DataError(f"{folder} is a file; expected a run folder, as a run with out= writes it")
         raise DataError(f"run folder {folder} does not exist")
     path = folder / NAME
     try:
@@ -166,6 +169,10 @@ def decode(data: bytes, origin: str) -> Manifest:
         raw = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{origin} is not valid JSON: {str(error)[:200]}") from None
+    if isinstance(raw, dict) and raw.get("format") in TRAININGS:
+        raise DataError(
+            f"{origin}: format is {raw['format']!r}, so this is a training, no run; `denizen show` reads it"
+        )
     top = _Entry(raw, origin)
     top.one_of("format", (FORMAT,))
     snapshots = top.optional("snapshots", _taken)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from denizen.errors import InputError, StorageError, need
+from denizen.errors import InputError, need
+from denizen.run._arguments import save_figure
 
 if TYPE_CHECKING:
     from denizen.run._results import Results
@@ -39,10 +40,7 @@ def plot(results: "Results", path: Path | str | None) -> Any:
         axis.set_visible(False)
     figure.suptitle(_caption(results, flat), x=0.01, ha="left", fontsize=8.5, color=FAINT)
     if path is not None:
-        try:
-            figure.savefig(path)
-        except (OSError, ValueError) as error:  # ValueError: a suffix that matplotlib does not know
-            raise StorageError(f"plot {path} could not be written: {error}") from error
+        save_figure(figure, path)
     return figure
 
 

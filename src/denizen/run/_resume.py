@@ -13,7 +13,8 @@ from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Intervention, Model, Setting
 from denizen.rng import Relax
 from denizen.run import _facts, _manifest, _saved, _simulate
-from denizen.run._arguments import folder, whole
+from denizen.run._arguments import folder, model_to_run, whole
+from denizen.run._atomic import refuse_locked
 from denizen.run._device import VARIABLE, choose
 from denizen.run._engine import Carry
 from denizen.run._files import content
@@ -70,8 +71,8 @@ def resume(
     if steps is not None:
         steps = whole("resume", "steps", steps, 0)
     manifest, data = _manifest.read(path)
-    if not isinstance(model, Model):
-        raise InputError(f"resume: model is {type(model).__name__}, expected an instance of a dz.Model")
+    model_to_run("resume", model)
+    refuse_locked(path)
     _same_model(path, manifest, model)
     setup = manifest.setup
     model.fits(setup.dt)

@@ -14,7 +14,7 @@ from denizen._watch import graphs_compiled
 from denizen.errors import InputError, nearest
 from denizen.model import Intervention, Model, Setting, series_kinds, series_names
 from denizen.model import guard as first_step_guard
-from denizen.run._arguments import switch, whole
+from denizen.run._arguments import folder, switch, whole
 from denizen.run._atomic import uninterrupted
 from denizen.run._bounds import Bounds, held
 from denizen.run._compile import AUTO_COMPILE_SECONDS, say_uncaptured, try_capture, try_compile
@@ -281,6 +281,8 @@ class Run(Results):
         """
         from denizen.run._folder import RunFolder
 
+        if path is not None:
+            path = folder("run.save", "path", path)
         if path is None or (self._folder is not None and Path(path).absolute() == self._folder.path.absolute()):
             if self._folder is None:
                 raise InputError("run.save: the run has no folder yet; give a path")

@@ -8,7 +8,7 @@ from torch import Tensor
 from denizen.errors import DataError, InputError, nearest
 from denizen.run import _manifest, _metrics
 from denizen.run._arguments import folder
-from denizen.run._atomic import is_locked
+from denizen.run._atomic import status_now
 from denizen.run._files import content
 from denizen.run._manifest import Manifest
 from denizen.run._results import Results
@@ -31,8 +31,7 @@ class SavedRun(Results):
     @property
     def status(self) -> str:
         """``"running"``, ``"finished"``, ``"interrupted"``, ``"failed"``, or ``"killed"``: no process works on it."""
-        status = self.manifest.status
-        return "killed" if status == "running" and not is_locked(self.path) else status
+        return status_now(self.path, self.manifest.status)
 
     @property
     def name(self) -> str:

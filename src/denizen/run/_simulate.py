@@ -10,7 +10,7 @@ from torch import Tensor
 from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model import SERIES_FORMS, Intervention, Model, Setting, series_takes
 from denizen.rng import MAX_SEED, Relax
-from denizen.run._arguments import folder, step_length, switch, whole
+from denizen.run._arguments import folder, model_to_run, step_length, switch, whole
 from denizen.run._device import choose
 from denizen.run._precision import Precision, approved
 from denizen.run._room import check_room
@@ -77,8 +77,7 @@ def simulate(
         ModelError: where the model breaks a rule, or a check on the device failed.
         CapacityError: memory ran out; says what takes it and what to lower.
     """
-    if not isinstance(model, Model):
-        raise InputError(f"simulate: model is {type(model).__name__}, expected an instance of a dz.Model")
+    model_to_run("simulate", model)
     numbers = _world_numbers(replicates, worlds)
     steps, seed = whole("simulate", "steps", steps, 0), whole("simulate", "seed", seed, 0, MAX_SEED)
     dt = step_length("simulate", dt)
