@@ -276,7 +276,7 @@ def test_wrong_inputs_are_named(tmp_path):
     with pytest.raises(dz.errors.InputError, match=r"validation=\{'greedy': True\} without validate_every"):
         go(validation={"greedy": True})
     env = CartPole()
-    with pytest.raises(dz.errors.DataError, match="is no run folder"):
+    with pytest.raises(dz.errors.DataError, match="none does not exist"):
         dz.rl.resume(tmp_path / "none", env, dz.rl.mlp(env), SETTINGS)
     go(tmp_path / "run")
     with pytest.raises(dz.errors.InputError, match="the policy differs"):

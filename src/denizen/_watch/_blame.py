@@ -23,6 +23,9 @@ _LIMITS: tuple[tuple[str, Callable[[str, str], bool]], ...] = (
 )
 
 
+RAISED = "raised by"  # begins the note of `users_code`
+
+
 def could_not_look(what: str, error: BaseException | None = None) -> DenizenError:
     """The error for what cannot be looked at, with the user's line where an error of torch's showed it."""
     place = place_of(error) if error is not None else None
@@ -71,5 +74,5 @@ def users_code(what: str) -> Generator[None]:
         if name:
             raise could_not_look(name, error) from error
         if place is not None and not getattr(error, "__notes__", None):
-            error.add_note(f"raised by {what} at {place.file}:{place.line} in {place.function}: {place.code}")
+            error.add_note(f"{RAISED} {what} at {place.file}:{place.line} in {place.function}: {place.code}")
         raise

@@ -75,7 +75,13 @@ def _tell_theirs(error: BaseException, console: "Console") -> None:
 
 
 def _of_theirs(told: traceback.TracebackException) -> traceback.TracebackException:
-    """Without frames of libraries and of denizen, also in the errors that it came from."""
+    """Without frames of libraries and of denizen, also in the errors that it came from.
+
+    Nor with the note that names the line: the frames end with it.
+    """
+    from denizen._watch._blame import RAISED
+
+    told.__notes__ = [note for note in told.__notes__ or () if not str(note).startswith(RAISED)]
     told.stack = traceback.StackSummary.from_list(_theirs(told.stack))
     for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
         if other is not None:
