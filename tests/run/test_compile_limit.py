@@ -11,9 +11,9 @@ from denizen.zoo.sir import sir
 
 
 @pytest.mark.compile
+@torch._dynamo.config.patch(recompile_limit=3)  # 8 as torch comes; monkeypatch would leave none
 def test_more_models_compile_than_torch_compiles_variants_of_a_function(monkeypatch):
     monkeypatch.setattr(_compile, "BACKEND", "eager")
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 3)  # 8 as torch comes
     for agents in range(20, 25):
         graph = dz.Graph.from_edges([0, 1], [1, 2], agents)
         with warnings.catch_warnings():
