@@ -339,3 +339,11 @@ def test_time() -> None:
     time = Time(torch.tensor(3), 0.25, "week")
     assert time.value == 0.75
     assert time.value.dtype == torch.float32
+
+
+def test_levels_are_a_list_and_a_length_is_whole():
+    with pytest.raises(InputError, match="stage: levels='abc', expected a list of names"):  # no three levels
+        dz.stage("agents", levels="abc")
+    for length in (2.5, "3", True, -1):
+        with pytest.raises(InputError, match=f"history: length={length!r}, expected"):
+            dz.history("agents", length=length)  # pyrefly: ignore

@@ -350,3 +350,28 @@ def test_sample(data_root, tmp_path):
     stated = load(tmp_path / "sample", labels={"age": ["20-29"]})
     assert isinstance(stated, Population)
     assert stated.codes_of("age", ["under 19", "20-29"]).min() == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"labels": 3}, r"labels is 3; expected a list of labels for each column"),
+        ({"labels": {"age": 3}}, r"labels\['age'\] is 3; expected a list of labels"),
+        ({"labels": {"age": "abc"}}, r"labels\['age'\] is 'abc'; expected a list of labels"),  # no three labels
+        ({"targets": 3}, "targets is 3; expected a list of names"),
+        ({"columns": 3}, "columns is 3; expected a list of names"),
+    ],
+)
+def test_an_argument_that_is_no_list_is_refused(folder, arguments, words):
+    with pytest.raises(InputError, match=words):
+        load(folder, **arguments)
+
+
+def test_a_text_is_no_list_of_labels_and_a_number_no_path(folder):
+    population = load(folder)
+    with pytest.raises(InputError, match="codes_of: labels is 'U19'; expected a list of labels"):
+        population.codes_of("age", "U19")
+    with pytest.raises(InputError, match="codes_of: order is 'U19'; expected a list of labels"):
+        population.codes_of("age", ["U19"], order="U19")
+    with pytest.raises(InputError, match="save: path=3, expected the path of a file"):
+        population.save(3)  # pyrefly: ignore

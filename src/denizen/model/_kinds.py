@@ -238,6 +238,8 @@ def stage(*axes: str, levels: Sequence[str]) -> Any:
         axes: names of axes.
         levels: names of the levels, up to 127; a code in `init` is a position in this list.
     """
+    if isinstance(levels, str):
+        raise InputError(f"stage: levels={levels!r}, expected a list of names, such as ('well', 'ill')")
     named = all(isinstance(level, str) for level in levels)
     if not named or not 2 <= len(levels) <= MOST_LEVELS or len(set(levels)) != len(levels):
         raise InputError(f"stage: levels={list(levels)}, expected 2 to 127 different names")
@@ -252,6 +254,6 @@ def history(*axes: str, length: int = 0) -> Any:
         length: steps to tell apart; what is older counts as long ago. 0 leaves it to `init`, which then gives a
             `History.start(elapsed, length=…)`.
     """
-    if not 0 <= length <= MOST_LENGTH:
-        raise InputError(f"history: length={length}, expected 1 to {MOST_LENGTH} steps")
+    if not isinstance(length, int) or isinstance(length, bool) or not 0 <= length <= MOST_LENGTH:
+        raise InputError(f"history: length={length!r}, expected 1 to {MOST_LENGTH} steps")
     return _field(HistoryKind(axes=_axes(axes), length=length))

@@ -9,7 +9,7 @@ each file is read once.
 import contextlib
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -34,6 +34,16 @@ _PICKLES = (".pickle", ".pkl")
 _NETWORK_FOLDERS = ("mobility_networks", "networks")
 _MAPPING = "mapping.json"
 _TABLES = (*TEXT, ".parquet")
+
+
+def _stated(labels: Any) -> dict[str, list[str]]:
+    wanted = "expected a list of labels for each column, such as {'age': ['under 19', '20-29']}"
+    if not isinstance(labels, Mapping):
+        raise InputError(f"labels is {labels!r}; {wanted}")
+    for name, values in labels.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise InputError(f"labels[{name!r}] is {values!r}; {wanted}")
+    return {name: [str(label) for label in values] for name, values in labels.items()}
 
 
 def load(
@@ -76,9 +86,11 @@ def load(
     for argument, names in (("columns", columns), ("networks", networks), ("targets", targets)):
         if isinstance(names, str):
             raise InputError(f"{argument} is {names!r}; expected a list of names, for example [{names!r}]")
+        if names is not None and not isinstance(names, Iterable):
+            raise InputError(f"{argument} is {names!r}; expected a list of names")
     if not isinstance(ids, str | bool):
         raise InputError(f"ids is {ids!r}; expected the name of a column, True or False")
-    stated = {name: [str(label) for label in values] for name, values in (labels or {}).items()}
+    stated = _stated({} if labels is None else labels)
     wanted = Wanted(columns, networks, targets, stated, ids)
     place = _place(path)
     if isinstance(ids, str) and (place.startswith("synthetic:") or place.lower().endswith(".npz")):

@@ -105,6 +105,9 @@ class Population:
             >>> groups = ["under 19", "20-29", "30-39", "40-49", "50-64", "65+"]
             >>> group = synthetic(size=1000).codes_of("age", groups)
         """
+        for argument, given in (("labels", labels), ("order", order)):
+            if isinstance(given, str):
+                raise InputError(f"codes_of: {argument} is {given!r}; expected a list of labels, such as [{given!r}]")
         codes = self.column(column)
         places = Labels(labels)
         if not places.distinct:
