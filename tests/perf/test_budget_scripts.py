@@ -23,7 +23,7 @@ def validated(monkeypatch):
 def report_of(name, variant, steps=4, warmup=1):
     guard = dz.budget(device="simulated")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(guard), "__exit__", lambda self, *_: setattr(self, "report", self._region.close()))
+        patch.setattr(type(guard), "__exit__", lambda self, *_: setattr(self, "report", self._region.close(True)))
         step = runpy.run_path(str(SCRIPTS / f"{name}.py"))[variant](guard.device)
         with guard:
             for _ in guard.steps(steps, warmup):
