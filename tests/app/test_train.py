@@ -13,7 +13,8 @@ from PIL import Image
 
 from denizen.app import _watch
 from denizen.app._settings import fill, guess, pairs, whole
-from denizen.errors import ConfigError
+from denizen.app._trained import make_room
+from denizen.errors import ConfigError, StorageError
 from denizen.rl import PPO, Linear
 from denizen.rl._times import TIMES
 from denizen.rl._training_folder import read_manifest, read_metrics
@@ -421,3 +422,14 @@ def test_foragers_are_evaluated_mortal(denizen, tmp_path):
     assert told["deaths_per_1000"] > 1000 / 150  # in training nobody dies in this mode
     assert told["energy_per_1000"] == pytest.approx(told["food_per_1000"] - 2 * told["poison_per_1000"] - 10, abs=0.01)
     assert "proxy 0" in out
+
+
+def test_a_picture_whose_folder_cannot_be_made_is_told(tmp_path):
+    from denizen.app._curves import draw
+
+    (tmp_path / "file").write_text("")
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(StorageError, match=r"x\.png could not be written: the folder .*file cannot be made"):
+        draw([tmp_path], tmp_path / "file" / "x.png")
+    with pytest.raises(ConfigError, match=r"--json .*x cannot be written: .*file is no folder"):
+        make_room(tmp_path / "file" / "x", "--json")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import denizen as dz
-from denizen.errors import CapacityError, ModelError
+from denizen.errors import CapacityError, InputError, ModelError
 from denizen.model import Act, During, History, Stage, Time, births, child_id
 from denizen.model._state import own
 from denizen.relax import MeanField
@@ -335,3 +335,8 @@ def test_wrong_uses() -> None:
         births(now, rng_for(3), now.alive, mood=now.mood[:2])
     with pytest.raises(ModelError, match="not differentiable"):
         dz.simulate(Sheep(), 2, relax=MeanField())
+
+
+def test_what_is_no_state_and_no_stream_is_refused():
+    with pytest.raises(InputError, match="births: now=int, rng=str, expected the state and the rng of the step"):
+        dz.model.births(3, "rng", 5)  # pyrefly: ignore

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from denizen._printing import say
+from denizen.errors import StorageError
 from denizen.run._arguments import save_figure
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ def draw(folders: Sequence[Path], to: Path, console: "Console | None" = None) ->
         folders: of trainings.
         to: picture to write.
         console: to say that nothing was drawn.
+
+    Raises:
+        StorageError: it cannot be written.
     """
     from denizen.errors import MissingExtra, need
     from denizen.rl._training_folder import read_metrics
@@ -50,6 +54,9 @@ def draw(folders: Sequence[Path], to: Path, console: "Console | None" = None) ->
             axis.grid(alpha=0.3)
     if len(folders) > 1:
         axes[0][0].legend(fontsize=7)
-    to.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"plot {to} could not be written: the folder {to.parent} cannot be made") from error
     save_figure(figure, to, dpi=120)
     return to

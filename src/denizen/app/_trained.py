@@ -141,7 +141,8 @@ def make_room(path: Path, flag: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("ab").close()
     except OSError as error:
-        raise ConfigError(f"{flag} {path} cannot be written: {error.strerror}") from error
+        told = f"{path.parent} is no folder" if isinstance(error, FileExistsError) else error.strerror
+        raise ConfigError(f"{flag} {path} cannot be written: {told}") from error
 
 
 def to_json(path: Path, content: Any) -> None:

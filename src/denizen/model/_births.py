@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen.errors import ModelError, nearest
+from denizen.errors import InputError, ModelError, nearest
 from denizen.model._history import History
 from denizen.model._stage import Stage
-from denizen.model._state import own
+from denizen.model._state import State, own
 from denizen.rng import Rng
 
 _OVERFLOW = "births: more children than free places; raise the capacity"
@@ -50,7 +50,7 @@ def births(now: Any, rng: Rng, parents: Tensor, **fields: Any) -> Any:
     Returns:
         The state with the children in it.
     """
-    _check(now, parents, fields)
+    _check(now, rng, parents, fields)
     parents = (parents != 0).to(torch.int8) * now.alive
     free = 1 - now.alive
     rank = free.cumsum(0) - 1
@@ -67,7 +67,10 @@ def births(now: Any, rng: Rng, parents: Tensor, **fields: Any) -> Any:
     return own(now.replace(**values), now.time, ids)
 
 
-def _check(now: Any, parents: Any, fields: dict[str, Any]) -> None:
+def _check(now: Any, rng: Any, parents: Any, fields: dict[str, Any]) -> None:
+    if not all(isinstance(value, kind) for value, kind in ((now, State), (rng, Rng))):
+        given = f"now={type(now).__name__}, rng={type(rng).__name__}"
+        raise InputError(f"births: {given}, expected the state and the rng of the step: births(now, rng, parents)")
     if "alive" not in now.kinds:
         raise ModelError(f"births: {type(now).__name__} has no field alive; declare: alive: Tensor = dz.mask('agents')")
     if now.alive.dtype.is_floating_point:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import shlex
 import time
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
@@ -406,9 +407,9 @@ class Loop:
             error.folder, error.updates = self.folder.path, self.done  # type: ignore[attr-defined]  # for the CLI
         else:
             self.folder.mark("failed", told)
-        error.add_note(
-            f"safe on disk: {self.folder.manifest['updates']} updates, in {self.folder.path}; go on with dz.rl.resume"
-        )
+        manifest, path = self.folder.manifest, self.folder.path
+        how = f"denizen resume {shlex.quote(str(path))}" if manifest["settings"] else "dz.rl.resume"
+        error.add_note(f"safe on disk: {manifest['updates']} updates, in {path}; go on with {how}")
 
 
 def _check_algorithm(algorithm: Any, what: str) -> None:
