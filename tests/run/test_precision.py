@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen import ops
 from denizen.errors import InputError
-from denizen.model._precision import on_grid
+from denizen.ops._grid import on_grid
 from denizen.relax import MeanField, StraightThrough
 from denizen.run import Precision, check_precision
+from denizen.run._engine import one_graph
 from denizen.zoo.covid import covid
 from denizen.zoo.sir import SIR
 
@@ -100,6 +102,22 @@ def test_compiled_series_see_what_is_stored() -> None:
         assert torch.equal(seen[:, -1, k], getattr(run.state, name).to(torch.float32))
         assert torch.equal(seen[:, :, k], seen[:, :, k].to(dtype).to(torch.float32))
     assert torch.equal(run["moved"][:, 1:], seen[:, 1:] - seen[:, :-1])
+
+
+@pytest.mark.compile
+def test_what_is_kept_in_16_bits_is_computed_with_so_too() -> None:
+    """As an action is stored and judged in one compiled step: inductor drops the rounding of a plain cast."""
+
+    def both(mean: Tensor, noise: Tensor) -> list[Tensor]:
+        kept = [ops.rounded(mean + 0.01 * noise, dtype) for dtype in HALVES]
+        return [*kept, *[(one - mean) ** 2 for one in kept]]
+
+    mean, noise = torch.linspace(-2, 2, 200), torch.linspace(1, 3, 200)
+    with torch.no_grad():
+        *kept, first, second = one_graph(both, "inductor")(mean, noise)
+    for one, off, dtype in zip(kept, (first, second), HALVES, strict=True):
+        assert torch.equal(one, (mean + 0.01 * noise).to(dtype))
+        torch.testing.assert_close(off, (one.to(torch.float32) - mean) ** 2, rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("dtype", HALVES)

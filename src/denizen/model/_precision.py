@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from denizen import ops
 from denizen.errors import InputError, nearest
 from denizen.model._history import History
 from denizen.model._stage import Stage
@@ -52,37 +52,9 @@ def _with(state: Any, changes: dict[str, Any]) -> Any:
 def _to(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, History):
         return History([column.to(dtype) for column in value.tensors()], value.length)
-    return Stage(_rounded(value.value, dtype), value.levels) if isinstance(value, Stage) else _rounded(value, dtype)
-
-
-def _rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """The tensor in another dtype, compiled too: inductor drops what 16 bits round off where they are widened again.
-
-    Then series would see other numbers than are stored, and captured steps others than the first one of a chunk.
-    Whole numbers have no gradient: relaxed steps go without.
-    """
-    if dtype in NARROW and tensor.dtype == torch.float32 and not torch.is_grad_enabled():
-        tensor = on_grid(tensor, dtype)
-    return tensor.to(dtype)
-
-
-def on_grid(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """What ``tensor.to(dtype).to(torch.float32)`` is, by arithmetic on the bits, which no compiler takes for nothing.
-
-    Args:
-        tensor: float32, any shape.
-        dtype: float16 or bfloat16.
-    """
-    dropped = 16 if dtype == torch.bfloat16 else 13  # bits of the fraction
-    bits = tensor.view(torch.int32)
-    even = bits + ((1 << (dropped - 1)) - 1) + ((bits >> dropped) & 1)
-    near = (even & -(1 << dropped)).view(torch.float32)
-    if (
-        dtype == torch.float16
-    ):  # fewer exponents: equal steps below the smallest normal number, infinity above the largest
-        near = torch.where(tensor.abs() < 2.0**-14, (tensor * 2.0**24).round() * 2.0**-24, near)
-        near = torch.where(near.abs() > torch.finfo(dtype).max, near * torch.inf, near)
-    return torch.where(tensor.isnan(), tensor, near)
+    return (
+        Stage(ops.rounded(value.value, dtype), value.levels) if isinstance(value, Stage) else ops.rounded(value, dtype)
+    )
 
 
 def _bits(value: Any) -> int:

@@ -20,6 +20,7 @@ from denizen.ops._direction import Traffic as Traffic
 from denizen.ops._direction import direction as direction
 from denizen.ops._encode import encode as encode
 from denizen.ops._encode import encode_ahead as encode_ahead
+from denizen.ops._grid import rounded as rounded
 from denizen.ops._inductor import fuse_draws as fuse_draws
 from denizen.ops._inductor import start_compilers as start_compilers
 from denizen.ops._lap import lap as lap

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen import ops
 from denizen.errors import InputError, expect_function
 from denizen.model import Discrete, Env, Look, Space
 from denizen.rl._checks import check_fits, named
@@ -105,7 +106,7 @@ def _lesson(worlds: Worlds, teacher: Teacher, draws: Draws) -> Callable[[Any], A
         seen = rows_of(look, env)
         action = teacher(seen, draws.uniform("teacher", tensors[CLOCK], 1))
         _check_action(action, (seen.observation.shape[0], *env.action_space.shape), env.action_space)
-        action = action.to(env.action_space.dtype)
+        action = ops.rounded(action, env.action_space.dtype)
         given = action if env.num_actors is None else action.unflatten(0, (-1, env.num_actors))
         after, step = worlds.next_in_place(tensors, given)
         return (after, step.look), (seen, action)

@@ -289,7 +289,7 @@ def rows_of(look: Look, env: Env) -> Look:
 def for_worlds(action: Tensor, env: Env) -> Tensor:
     """Actions of rows as worlds take them: of the space's dtype, within its bounds, with an axis of actors if any."""
     space = env.action_space
-    action = action.to(space.dtype)
+    action = ops.rounded(action, space.dtype)
     if isinstance(space, Box):
         action = space.nearest(action)
     return action if env.num_actors is None else action.unflatten(0, (-1, env.num_actors))

@@ -266,7 +266,7 @@ class Collector:
         """Actions of every row, drawn for this step, and as they are kept: ratios begin at 1."""
         space = self._worlds.env.action_space
         num = 1 if isinstance(space, Discrete) else math.prod(space.shape)
-        return judged.actions.sample(self._draws.uniform("action", clock, num)).to(space.dtype)
+        return ops.rounded(judged.actions.sample(self._draws.uniform("action", clock, num)), space.dtype)
 
     def _spread(self, flags: Tensor) -> Tensor:
         """Flags of worlds for every row."""

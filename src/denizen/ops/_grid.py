@@ -1,0 +1,35 @@
+"""Rounding to 16 bits that compiled code makes, too."""
+
+import torch
+from torch import Tensor
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor in another dtype, where it is computed with afterwards as well as stored.
+
+    Inductor drops what a cast to 16 bits rounds off where the result is widened again. Then series would see other
+    numbers than a state stores, captured steps others than the first one of a chunk, and a policy would judge another
+    action than is kept. Whole numbers have no gradient: where gradients are recorded it is the plain cast.
+    """
+    if dtype in HALVES and tensor.dtype == torch.float32 and not torch.is_grad_enabled():
+        tensor = on_grid(tensor, dtype)
+    return tensor.to(dtype)
+
+
+def on_grid(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """What ``tensor.to(dtype).to(torch.float32)`` is, by arithmetic on the bits, which no compiler takes for nothing.
+
+    Args:
+        tensor: float32, any shape.
+        dtype: float16 or bfloat16.
+    """
+    dropped = 16 if dtype == torch.bfloat16 else 13  # bits of the fraction
+    bits = tensor.view(torch.int32)
+    even = bits + ((1 << (dropped - 1)) - 1) + ((bits >> dropped) & 1)
+    near = (even & -(1 << dropped)).view(torch.float32)
+    if dtype == torch.float16:  # fewer exponents: equal steps below the smallest normal number, infinity above the last
+        near = torch.where(tensor.abs() < 2.0**-14, (tensor * 2.0**24).round() * 2.0**-24, near)
+        near = torch.where(near.abs() > torch.finfo(dtype).max, near * torch.inf, near)
+    return torch.where(tensor.isnan(), tensor, near)
