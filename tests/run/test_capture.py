@@ -75,6 +75,16 @@ def test_chunks_equal_steps(model: dz.Model, replicates: int, least: int) -> Non
     assert int(chunks.take().step) == int(carry.step) == 42
 
 
+def test_a_sum_over_no_named_axis_is_one_over_all() -> None:
+    """What `nanmean` counts with; taking the step apart failed, and a captured run went on eagerly."""
+    record = {"mean": lambda now: torch.where(now.current > 2, now.current.to(torch.float32), torch.nan).nanmean()}
+    whole = dz.simulate(Shifts(), 8, record=record)
+    begun = dz.simulate(Shifts(), 3, record=record)
+    program = build(trace(begun._stepper, begun._carry), begun._stepper.masks, 4)
+    *_, mean = Chunks(program, begun._carry, 5, lambda module: module).steps(5)
+    assert torch.equal(whole["mean"][:, 3:], mean.movedim(0, 1))
+
+
 def test_a_step_is_one_graph_and_what_a_chunk_records_another() -> None:
     whole = dz.simulate(MODELS[2], 15, seed=2)
     begun = dz.simulate(MODELS[2], 3, seed=2)

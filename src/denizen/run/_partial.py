@@ -40,7 +40,7 @@ def _over_agents(node: Node, least: int) -> bool:
         return False
     if calls(node, *TESTS) and dtype(source) != torch.bool:
         return False
-    if calls(node, aten.sum.default, aten.all.default, aten.any.default):
+    if calls(node, aten.sum.default, aten.all.default, aten.any.default) or rest[:1] == [None]:  # nanmean asks for None
         return axes[:-1].count(1) == len(axes) - 1
     dims = rest[0] if isinstance(rest[0], list | tuple) else [rest[0]]
     return [int(dim) % len(axes) for dim in dims] == [len(axes) - 1] and kept[: len(axes) - 1] == axes[:-1]  # type: ignore[arg-type]
