@@ -20,7 +20,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 HERE = Path(__file__).parent
 FEW = (
     "worlds-5 or published_vectors or frozen or each-5 or poisons or hardly or few_and_many or strides"
-    " or weights_of_a_hub or first_flagged or backward_sums or adam or values_and_gradients"
+    " or weights_of_a_hub or first_flagged or backward_sums or adam or values_and_gradients and (tanh or shape1)"
     " or against_a_matrix and 3-True or convolutions and shape1 or several_layers and shape0"
     " or of_a_linear or two_layers or packed or way_changes_no_bit or ties or in_groups and 2"
 )

@@ -33,8 +33,18 @@ def untimed(folder):
     return str([{name: value for name, value in row.items() if name not in TIMES} for row in read_metrics(folder)])
 
 
-@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.compile)])
-@pytest.mark.parametrize("algorithm", [SETTINGS, dz.GRPO(groups=2, group_size=2, max_steps=5)], ids=["ppo", "grpo"])
+@pytest.mark.parametrize(
+    ("algorithm", "compile"),
+    [
+        pytest.param(SETTINGS, False, id="ppo"),
+        pytest.param(SETTINGS, True, id="ppo, compiled", marks=pytest.mark.compile),
+        pytest.param(dz.GRPO(groups=2, group_size=2, max_steps=5), False, id="grpo"),
+        pytest.param(
+            dz.GRPO(groups=2, group_size=2, max_steps=5), True, id="grpo, compiled",
+            marks=[pytest.mark.compile, pytest.mark.slow],
+        ),
+    ],
+)  # fmt: skip
 def test_a_schedule_is_what_the_worlds_run_under(algorithm, compile):
     trained = go(Endless(), RISING, algorithm, 8 * algorithm.samples, compile=compile)
     assert trained.path == ("compiled" if compile else "eager")

@@ -40,7 +40,7 @@ def learnt():
 MAKERS = {"stepped": stepped, "learnt": learnt}
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", ["learnt", pytest.param("stepped", marks=pytest.mark.slow)])
 def test_memory_is_flat_over_100_000_steps(name):
     done = subprocess.run([sys.executable, __file__, name], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
