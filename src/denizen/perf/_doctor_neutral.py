@@ -8,6 +8,7 @@ the step's own objects and on functions of modules; no class of torch's is touch
 import builtins
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack
 from typing import Any
@@ -69,6 +70,7 @@ class Tape:
         self._next: dict[tuple[Line, str], int] = {}
         self._batches: list[Any] = []
         self._batch = 0
+        self._thread = 0  # that of the step, once it is listened to
         self._things: list[Any] = []
 
     def rewind(self) -> None:
@@ -160,6 +162,8 @@ class Tape:
         """
         if self.recording or self.kinds.isdisjoint(kinds):
             return False
+        if threading.get_ident() != self._thread:  # objects are found in the whole process, also those of another trial
+            return False
         line = _line(self.out)
         taken = self.out[line].intersection(kinds) if line is not None else set()
         self._replaced.update((line, kind) for kind in taken if line is not None)
@@ -184,6 +188,7 @@ class Tape:
         Args:
             things: that the step uses: its modules, optimizers and events.
         """
+        self._thread = threading.get_ident()
         self._things = list(things)
         with ExitStack() as stack:
             for owner, name, wrap in self._wrappers():
