@@ -120,6 +120,25 @@ def test_what_is_kept_in_16_bits_is_computed_with_so_too() -> None:
         torch.testing.assert_close(off, (one.to(torch.float32) - mean) ** 2, rtol=1e-4, atol=0)
 
 
+def test_rounding_within_vmap_looks_at_bits_outside_of_it(monkeypatch):
+    """Torch 2.11 has no rule for it within."""
+    view = torch.Tensor.view
+
+    def checked(self, *shape):
+        assert not (isinstance(shape[0], torch.dtype) and torch._C._functorch.is_batchedtensor(self))
+        return view(self, *shape)
+
+    monkeypatch.setattr(torch.Tensor, "view", checked)
+    numbers = torch.randn(3, 4, 50, generator=torch.Generator().manual_seed(1))
+    for axes in ((0, 1), (1, 0), (2, 1)):
+        with torch.no_grad():
+            by_bits, cast = (
+                torch.vmap(torch.vmap(way, axes[1]), axes[0])(numbers)
+                for way in (lambda x: ops.rounded(x, torch.bfloat16), lambda x: x.to(torch.bfloat16))
+            )
+        assert torch.equal(by_bits, cast)
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 def test_rounding_by_bits_is_the_cast(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -25,6 +25,11 @@ def on_grid(tensor: Tensor, dtype: torch.dtype) -> Tensor:
         tensor: float32, any shape.
         dtype: float16 or bfloat16.
     """
+    functorch = torch._C._functorch
+    if not torch.compiler.is_compiling() and functorch.is_batchedtensor(tensor):
+        # Entry by entry, so the worlds of vmap are entries like others; torch 2.11 cannot look at bits within vmap.
+        level, axis = functorch.maybe_get_level(tensor), functorch.maybe_get_bdim(tensor)
+        return functorch._add_batch_dim(on_grid(functorch.get_unwrapped(tensor), dtype), axis, level)
     dropped = 16 if dtype == torch.bfloat16 else 13  # bits of the fraction
     bits = tensor.view(torch.int32)
     even = bits + ((1 << (dropped - 1)) - 1) + ((bits >> dropped) & 1)

@@ -85,9 +85,9 @@ class EpidemicControl(dz.Env):
         people: Any = People(exposed=now.exposed, dead=now.dead)
         cases = torch.zeros_like(now.cases)
         for day in range(DAYS):
-            today = rng["day", day]
-            people = model.step(own(people, Time(now.time.step * DAYS + day, 1.0, "day"), now.id), today)
-            cases = cases + model.daily_infected(today.events)
+            before = own(people, Time(now.time.step * DAYS + day, 1.0, "day"), now.id)
+            people = model.step(before, rng["day", day])
+            cases = cases + model.daily_infected(before, people)
         return now.replace(
             exposed=people.exposed, dead=people.dead, protected=protected, cases=self._percent(cases), closure=closure,
             campaign=campaign,

@@ -99,9 +99,9 @@ class Covid(dz.Model):
         return self.policy(torch.stack([count / size, week], dim=1)).reshape(len(AGE_GROUPS))
 
     @dz.series
-    def daily_infected(self, events: dz.rng.Events) -> Tensor:
-        """New exposures of the day; seeds are not counted."""
-        return events["caught"].sum().to(torch.float32)
+    def daily_infected(self, before: People, now: People) -> Tensor:
+        """New exposures of the day, as the history has them: no intervention moves these, and seeds are not counted."""
+        return now.exposed.total(torch.ones(self.stage.shape[0], 1, device=self.stage.device), self.origin)
 
     @dz.series
     def daily_deaths(self, now: People, events: dz.rng.Events) -> Tensor:
