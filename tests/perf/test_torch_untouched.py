@@ -227,7 +227,7 @@ def test_torch_is_as_before(name, fails):
 
 def test_torch_is_as_before_when_used_at_once_and_within_one_another():
     simulated_device()
-    before = picture()
+    before, precision = picture(), torch.get_float32_matmul_precision()
 
     def both():
         with dz.budget(host_reads=None, transfers=None, recompiles=None, device="simulated") as guard:
@@ -240,6 +240,7 @@ def test_torch_is_as_before_when_used_at_once_and_within_one_another():
     for thread in threads:
         thread.join()
     both()
+    assert torch.get_float32_matmul_precision() == precision
     assert changed(before) == []
     assert said() == BEFORE
 

@@ -49,6 +49,10 @@ def can_be_taken_out(one: Diagnosis) -> bool:
     return one.kind.startswith(_RECORDED) or one.kind in _OTHERS or one.kind in SWITCHES
 
 
+# Settings are those of the process: of two trials that change them at once, the second would put back the first's.
+_SWITCHED = threading.RLock()
+
+
 class Tape:
     """Which lines are taken out, and what they gave in the recorded run.
 
@@ -97,7 +101,10 @@ class Tape:
         self._at.choose(self.out)
         try:
             with ExitStack() as stack:
-                for kind in self._active & SWITCHES.keys():
+                switched = self._active & SWITCHES.keys()
+                if switched:
+                    stack.enter_context(_SWITCHED)
+                for kind in switched:
                     stack.enter_context(SWITCHES[kind](self._things))
                 yield
         finally:
