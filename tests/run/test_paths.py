@@ -253,6 +253,18 @@ WRITTEN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
         (code[:3],), value[:3].float()
     ),
     "scatter_add": lambda code, value: code.new_zeros(3, dtype=torch.int64).scatter_add(0, code, value),
+    "scatter_add of bytes": lambda code, value: code.new_ones(3, dtype=torch.uint8).scatter_add(
+        0, code, (100 * value).to(torch.uint8)
+    ),
+    "scatter_reduce of bytes": lambda code, value: code.new_zeros(3, dtype=torch.int8).scatter_reduce(
+        0, code, value.to(torch.int8), "amax"
+    ),
+    "index_put of shorts": lambda code, value: code.new_zeros(3, dtype=torch.int16).index_put(
+        (code,), (9_999 * value).to(torch.int16), accumulate=True
+    ),
+    "index_put of shorts, once": lambda code, value: code.new_zeros(3, dtype=torch.int16).index_put(
+        (code[:3],), value[:3].to(torch.int16)
+    ),
     "scatter_reduce": lambda code, value: code.new_zeros(3, dtype=torch.float32).scatter_reduce(
         0, code, value.float(), "amax"
     ),

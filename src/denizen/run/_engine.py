@@ -195,9 +195,9 @@ def one_graph(
     inner = lookup_backend(backend)
     options = {}
     if backend == "inductor":
-        from denizen.run._overlap import OwnMemory  # imports inductor, which takes seconds
+        from denizen.run._overlap import SafeWrites  # imports inductor, which takes seconds
 
-        options = {"config_patches": INDUCTOR | {"post_grad_custom_post_pass": OwnMemory()}}
+        options = {"config_patches": INDUCTOR | {"post_grad_custom_post_pass": SafeWrites()}}
 
     def compiled(graph: Any, inputs: Any) -> Any:
         if _capturing():
