@@ -14,12 +14,9 @@ def _candidates() -> dict[str, list[dict[str, int]]]:
         return [{"ROWS": r, "num_warps": w, **more} for r in rows for w in warps]
 
     return {
-        "project": tiles((64, 128), (4, 8), PARTS=1) + [
-            tile for stages in (1, 2, 3) for tile in tiles((32, 64, 128), (4, 8), PARTS=3, num_stages=stages)
-        ],
-        "project_backward": [
-            tile for stages in (1, 2, 3) for tile in tiles((32, 64), (4, 8), num_stages=stages)
-        ],
+        "project": tiles((64, 128), (4, 8), PARTS=1)
+        + [tile for stages in (1, 2, 3) for tile in tiles((32, 64, 128), (4, 8), PARTS=3, num_stages=stages)],
+        "project_backward": [tile for stages in (1, 2, 3) for tile in tiles((32, 64), (4, 8), num_stages=stages)],
         "remember": [{"num_warps": w} for w in (2, 4, 8)],
         "remember_backward": [{"num_warps": w} for w in (4, 8)],
         "talk": tiles((1, 2, 4, 8), (1, 2)),
@@ -28,9 +25,10 @@ def _candidates() -> dict[str, list[dict[str, int]]]:
         "think_backward": tiles((32, 64), (4, 8)) + tiles((32,), (8,), maxnreg=128),
         "weight_gradient": [
             {"ROWS": r, "COLUMNS": c, "num_warps": w, "num_stages": s}
-            for r, s in ((32, 4), (64, 3), (64, 4), (128, 2)) for c, w in ((32, 4), (64, 4), (64, 8))
+            for r, s in ((32, 4), (64, 3), (64, 4), (128, 2))
+            for c, w in ((32, 4), (64, 4), (64, 8))
         ],
-    }  # fmt: skip
+    }
 
 
 Work = tuple[Callable[[], Any], int, list[torch.Tensor]]
@@ -59,7 +57,9 @@ def _works(device: str, dtype: torch.dtype, batch: int) -> tuple[dict[str, Work]
     return {
         "project": (lambda: to.project(h, gain, wide, qkv), 4 * n, [qkv]),
         "project_backward": (
-            lambda: to.project_backward(dqkv, wide, h, gain, out, dh, u, dgain, add=True), 7 * n, [dh, u],
+            lambda: to.project_backward(dqkv, wide, h, gain, out, dh, u, dgain, add=True),
+            7 * n,
+            [dh, u],
         ),
         "remember": (lambda: to.remember(qkv, h, out, 0), 5 * n, [out]),
         "remember_backward": (lambda: to.remember_backward(qkv, out, dqkv, 0), 7 * n, [dqkv]),
@@ -67,16 +67,21 @@ def _works(device: str, dtype: torch.dtype, batch: int) -> tuple[dict[str, Work]
         "talk_backward": (lambda: to.talk_backward(qkv, bias, out, dqkv, dbias, 1, add=True), 7 * n, [dqkv]),
         "think": (lambda: to.think(h, gain, layers, out, 2), 2 * n, [out]),
         "think_backward": (
-            lambda: to.think_backward(h, gain, layers, out, dh, kept, dgain, 2, add=True), 7 * n, [dh, kept],
+            lambda: to.think_backward(h, gain, layers, out, dh, kept, dgain, 2, add=True),
+            7 * n,
+            [dh, kept],
         ),
         "weight_gradient": (
-            lambda: to.weight_gradient(h, dqkv, dwide, None, add=True), 4 * n + 2 * 4 * dwide.numel(), [dwide],
+            lambda: to.weight_gradient(h, dqkv, dwide, None, add=True),
+            4 * n + 2 * 4 * dwide.numel(),
+            [dwide],
         ),
         "weight_gradient of both matrices": (
-            lambda: to.weight_gradient(kept[:2], kept[2:], pair, biases, add=True), 4 * n + 2 * 4 * pair.numel(),
+            lambda: to.weight_gradient(kept[:2], kept[2:], pair, biases, add=True),
+            4 * n + 2 * 4 * pair.numel(),
             [pair, biases],
         ),
-    }, _cuda_steps.TILES  # fmt: skip
+    }, _cuda_steps.TILES
 
 
 def kernel_rows(device: str, dtype: torch.dtype, batch: int, add: Callable[[dict[str, Any]], None]) -> None:

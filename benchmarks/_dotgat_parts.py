@@ -82,8 +82,9 @@ def within(words: list[str], name: str, limit: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
         try:
-            done = subprocess.run([sys.executable, *words, "--out", str(out)], capture_output=True, text=True,
-                                  timeout=limit, check=False)  # fmt: skip
+            done = subprocess.run(
+                [sys.executable, *words, "--out", str(out)], capture_output=True, text=True, timeout=limit, check=False
+            )
         except subprocess.TimeoutExpired:
             return {"case": name, "failed": f"not ready in {limit} s"}
         rows = json.loads(out.read_text()).get("step", []) if out.exists() else []

@@ -74,25 +74,53 @@ CASES = {
     "catch": Case("catch", "late", "1, optimal", least=0.95),
     "pendulum": Case("pendulum", "evaluated", PENDULUM, least=-160.0, greedy=True, update=45, samples=2048),
     "fruits-grpo": Case(
-        "fruits", "evaluated", "5.29 chasing the lowest, 7.87 with hindsight", least=5.29, algo="grpo", greedy=True,
-        life=100, update=12, samples=25_600,
+        "fruits",
+        "evaluated",
+        "5.29 chasing the lowest, 7.87 with hindsight",
+        least=5.29,
+        algo="grpo",
+        greedy=True,
+        life=100,
+        update=12,
+        samples=25_600,
     ),
     "control": Case(
-        "control", "evaluated", "best constant policy (1,000 people): -32.8", greedy=True, update=500, samples=512,
+        "control",
+        "evaluated",
+        "best constant policy (1,000 people): -32.8",
+        greedy=True,
+        update=500,
+        samples=512,
     ),
     "cartpole-4096": Case(
-        "cartpole", "late", "500, the limit", least=475.0, steps=104_857_600, set={"num_envs": "4096"}, update=13.2,
-        samples=524_288, overlap=1.1, derived=False,
+        "cartpole",
+        "late",
+        "500, the limit",
+        least=475.0,
+        steps=104_857_600,
+        set={"num_envs": "4096"},
+        update=13.2,
+        samples=524_288,
+        overlap=1.1,
+        derived=False,
     ),
     **{
         f"foraging-{mode}": Case(
-            "foraging", "energy", "+144.6 published; bar +120" if mode == "ground_truth" else "none that counts",
-            least=120.0 if mode == "ground_truth" else None, options={"mode": mode}, update=34.6, samples=24_576,
-            overlap=1.1, derived=False, ready=20.0, judging=8.0,
+            "foraging",
+            "energy",
+            "+144.6 published; bar +120" if mode == "ground_truth" else "none that counts",
+            least=120.0 if mode == "ground_truth" else None,
+            options={"mode": mode},
+            update=34.6,
+            samples=24_576,
+            overlap=1.1,
+            derived=False,
+            ready=20.0,
+            judging=8.0,
         )
         for mode in MODES
     },
-}  # fmt: skip
+}
 
 
 def steps_of(case, scale):

@@ -161,8 +161,11 @@ print(json.dumps({"load": loaded, "first_step": first, "second_step": time.perf_
 def _fresh_python(code, *words, env=None):
     done = subprocess.run(
         [sys.executable, "-c", code, *words],
-        capture_output=True, text=True, env={**os.environ, **(env or {})}, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env={**os.environ, **(env or {})},
+        check=True,
+    )
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 

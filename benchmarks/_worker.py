@@ -52,9 +52,13 @@ class Worker:
         self._out = log.open("a")
         self._process = subprocess.Popen(
             [str(python), str(HERE / script)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._out, text=True, cwd=HERE,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._out,
+            text=True,
+            cwd=HERE,
             env={**os.environ, "PYTHONPATH": str(HERE), **(env or {})},
-        )  # fmt: skip
+        )
         self.versions = self._answer()["versions"]
 
     def ask(self, do, **request):

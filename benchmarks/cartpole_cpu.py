@@ -45,11 +45,14 @@ def contestants(peers):
         ("denizen", "rl-zoo's"): lambda seed: ours(seed, "100000", *ZOO, *REST),
         ("denizen", "CleanRL's"): lambda seed: ours(seed, "500000"),
         ("JAX as PureJaxRL", "CleanRL's"): lambda seed: [
-            str(peers / "jax/bin/python"), str(HERE / "jax_ppo.py"), "--learn", str(seed),
+            str(peers / "jax/bin/python"),
+            str(HERE / "jax_ppo.py"),
+            "--learn",
+            str(seed),
         ],
         ("Stable-Baselines3", "rl-zoo's"): lambda seed: sb3("sb3", seed, "100000", "zoo"),
         ("torch as CleanRL", "CleanRL's"): lambda seed: sb3("cleanrl", seed, "500000"),
-    }  # fmt: skip
+    }
 
 
 def measure(command):

@@ -103,9 +103,13 @@ def kernels(looks):
         image, slope = x.permute(0, 3, 1, 2), grad.permute(0, 3, 1, 2)  # channels last
         kernel = weight.permute(2, 1, 0).unflatten(2, (3, 3)).contiguous(memory_format=torch.channels_last)
         for what, mask in (("weight", (False, True, False)), ("input", (True, False, False))):
-            yield f"{name} {what} cuDNN", lambda i=image, s=slope, k=kernel, m=mask: (
-                torch.ops.aten.convolution_backward(s, i, k, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, m)
-            ), work  # fmt: skip
+            yield (
+                f"{name} {what} cuDNN",
+                lambda i=image, s=slope, k=kernel, m=mask: torch.ops.aten.convolution_backward(
+                    s, i, k, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, m
+                ),
+                work,
+            )
         yield f"{name} forward cuDNN", lambda i=image, k=kernel: F.conv2d(i, k, padding=1), work
     grad, shown = torch.randn(looks, HIDDEN, device="cuda").to(torch.bfloat16), layers[-1][1]
     weight = torch.randn(HIDDEN, shown[0].numel(), device="cuda").to(torch.bfloat16)
@@ -145,15 +149,22 @@ def settings():
     for row in (((256, 256, 64), 64, 8, 2), ((256, 256, 64), 32, 8, 4), ((256, 256, 64), 32, 8, 5)):
         yield "64-64 weight", _cuda_conv, {"_MUCH": {64: row}}
     for row in (
-        ((128, 128, 32), 32, 4, 4), ((128, 128, 32), 64, 4, 2), ((128, 128, 32), 32, 4, 3), ((256, 32, 0), 64, 8, 3),
+        ((128, 128, 32), 32, 4, 4),
+        ((128, 128, 32), 64, 4, 2),
+        ((128, 128, 32), 32, 4, 3),
+        ((256, 32, 0), 64, 8, 3),
         ((256, 32, 0), 32, 4, 4),
-    ):  # fmt: skip
+    ):
         yield "32-64 weight", _cuda_conv, {"_MUCH": {32: row}}
     for deep, programs, warps in ((64, 528, 4), (128, 528, 4), (128, 1056, 4), (32, 1056, 2), (128, 528, 8)):
         yield "2-32 weight", _cuda_encode, {"_DEEP": deep, "_PROGRAMS": programs, "_WARPS": warps}
     for rows, columns, deep, warps, stages in (
-        (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (128, 128, 64, 4, 3), (128, 128, 64, 8, 4), (256, 128, 64, 8, 3),
-    ):  # fmt: skip
+        (128, 256, 64, 8, 3),
+        (128, 256, 64, 8, 4),
+        (128, 128, 64, 4, 3),
+        (128, 128, 64, 8, 4),
+        (256, 128, 64, 8, 3),
+    ):
         there = {"_ROWS": rows, "_COLUMNS": columns, "_DEEP": deep, "_WARPS": warps, "_STAGES": stages}
         yield "linear", _cuda_reach, there
 

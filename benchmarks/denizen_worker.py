@@ -56,9 +56,14 @@ def seir(path, agents, b, latent, infectious, seeds):
 
 def seir_zoo(path, agents, b, latent, infectious, seeds):
     return zoo_seir.seir(
-        dz.Graph.from_file(path, num_agents=agents), infect_rate=hazard(b), seed_share=seeds,
-        latent_days=latent, latent_phases=latent, infectious_days=infectious, infectious_phases=infectious,
-    )  # fmt: skip
+        dz.Graph.from_file(path, num_agents=agents),
+        infect_rate=hazard(b),
+        seed_share=seeds,
+        latent_days=latent,
+        latent_phases=latent,
+        infectious_days=infectious,
+        infectious_phases=infectious,
+    )
 
 
 def covid_on(population, agents, reference):

@@ -75,16 +75,24 @@ def measured(name, rounds, steps, device):
     cost = found[0].cost if found else None
     step, gain, low, high = saving(faulty(device), mended(device), rounds, steps, device)
     return {
-        "case": name, "kind": kind, "step_ms": 1e3 * step, "measured_ms": 1e3 * gain, "low_ms": 1e3 * low,
-        "high_ms": 1e3 * high, "predicted_ms": None if cost is None else 1e3 * cost.seconds,
+        "case": name,
+        "kind": kind,
+        "step_ms": 1e3 * step,
+        "measured_ms": 1e3 * gain,
+        "low_ms": 1e3 * low,
+        "high_ms": 1e3 * high,
+        "predicted_ms": None if cost is None else 1e3 * cost.seconds,
         "predicted_low_ms": None if cost is None else 1e3 * cost.low,
-        "predicted_high_ms": None if cost is None else 1e3 * cost.high, "how": "" if cost is None else cost.how,
+        "predicted_high_ms": None if cost is None else 1e3 * cost.high,
+        "how": "" if cost is None else cost.how,
         "ratio": None if cost is None or gain <= 0 else cost.seconds / gain,
         "level": found[0].level if found else "",
         "right_line": any((one.file, one.line) == blamed(faulty) for one in found),
-        "others": sorted({one.kind for one in report.faults} - {kind}), "mended_passes": after.ok,
-        "doctor_seconds": report.seconds, "notes": report.notes,
-    }  # fmt: skip
+        "others": sorted({one.kind for one in report.faults} - {kind}),
+        "mended_passes": after.ok,
+        "doctor_seconds": report.seconds,
+        "notes": report.notes,
+    }
 
 
 HEAD = (

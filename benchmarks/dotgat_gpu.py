@@ -117,8 +117,15 @@ def step_part(args: argparse.Namespace, report: Report) -> None:
             _step_group(_here(names, args), precision, batch, verdict, args, report)
 
 
-def _step_group(names: list[str], precision: str, batch: int, verdict: dict[str, Any], args: argparse.Namespace,
-                report: Report, part: str = "step") -> dict[str, dict[str, Any]]:  # fmt: skip
+def _step_group(
+    names: list[str],
+    precision: str,
+    batch: int,
+    verdict: dict[str, Any],
+    args: argparse.Namespace,
+    report: Report,
+    part: str = "step",
+) -> dict[str, dict[str, Any]]:
     """Rows of cases, by name; then all of them again in turn, and how many times faster the product is."""
     _fresh(args.device)
     rows: dict[str, dict[str, Any]] = {}
@@ -151,8 +158,12 @@ def _step_group(names: list[str], precision: str, batch: int, verdict: dict[str,
     return rows
 
 
-def _again(rows: dict[str, dict[str, Any]], replays: dict[str, tuple[Case, Callable[[], None] | None]],
-           args: argparse.Namespace, report: Report) -> None:  # fmt: skip
+def _again(
+    rows: dict[str, dict[str, Any]],
+    replays: dict[str, tuple[Case, Callable[[], None] | None]],
+    args: argparse.Namespace,
+    report: Report,
+) -> None:
     """All cases in turn, several times: what drifts, drifts for all of them."""
     times: dict[str, list[float]] = {name: [] for name in replays}
     for _ in range(args.rounds):
@@ -192,8 +203,9 @@ def table_part(args: argparse.Namespace, report: Report) -> None:
     precision = args.precisions[0]
     verdict = errors(BENCHMARK, precision, args.device)
     for batch in (8, 16, 32, 64) if args.device == "cuda" else (1, 2):
-        rows = _step_group(_here(args.cases or (PRODUCT, "plain"), args), precision, batch, verdict, args, report,
-                           "table")  # fmt: skip
+        rows = _step_group(
+            _here(args.cases or (PRODUCT, "plain"), args), precision, batch, verdict, args, report, "table"
+        )
         if {PRODUCT, "plain"} <= rows.keys():
             found = claimed(rows["plain"], rows[PRODUCT])
             report.add("claims", {"batch": batch, "valid": verdict["ok"], **found})
@@ -202,8 +214,21 @@ def table_part(args: argparse.Namespace, report: Report) -> None:
 def modes_part(args: argparse.Namespace, report: Report) -> None:
     """Each way of torch.compile in a process of its own: none sees what another left, none takes for ever."""
     for name in _here(args.cases or (MODES if args.device == "cuda" else ("fast",)), args):
-        words = [__file__, "--parts", "step", "--cases", name, "--batches", str(args.batches[0]), "--precisions",
-                 args.precisions[0], "--device", args.device, "--longest", "0"]  # fmt: skip
+        words = [
+            __file__,
+            "--parts",
+            "step",
+            "--cases",
+            name,
+            "--batches",
+            str(args.batches[0]),
+            "--precisions",
+            args.precisions[0],
+            "--device",
+            args.device,
+            "--longest",
+            "0",
+        ]
         report.add("modes", within(words, name, args.limit))
 
 
@@ -218,14 +243,23 @@ def precisions_part(args: argparse.Namespace, report: Report) -> None:
 def levers_part(args: argparse.Namespace, report: Report) -> None:
     """One lever after the other."""
     verdict = errors(BENCHMARK, args.precisions[0], args.device)
-    rows = _step_group(_here((name for _, name in LEVERS), args), args.precisions[0], args.batches[0], verdict, args,
-                       report, "levers")  # fmt: skip
+    rows = _step_group(
+        _here((name for _, name in LEVERS), args), args.precisions[0], args.batches[0], verdict, args, report, "levers"
+    )
     before = None
     for what, name in LEVERS:
         if name in rows:
             now = rows[name]["round_ms"]
-            report.add("gains", {"lever": what, "case": name, "round_ms": now, "times": before and before / now,
-                                 "valid": rows[name]["valid"]})  # fmt: skip
+            report.add(
+                "gains",
+                {
+                    "lever": what,
+                    "case": name,
+                    "round_ms": now,
+                    "times": before and before / now,
+                    "valid": rows[name]["valid"],
+                },
+            )
             before = now
 
 
@@ -325,19 +359,33 @@ def machine(device: str) -> dict[str, Any]:
         return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
 
     return {
-        "command": sys.argv, "device": torch.cuda.get_device_name() if device == "cuda" else platform.processor(),
-        "threads": torch.get_num_threads(), "torch": torch.__version__, "python": platform.python_version(),
+        "command": sys.argv,
+        "device": torch.cuda.get_device_name() if device == "cuda" else platform.processor(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
         "driver": told("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") if device == "cuda" else "",
-        "commit": told("git", "rev-parse", "HEAD"), "changed": bool(told("git", "status", "--porcelain", "-uno")),
-        "seed": 0, "config": repr(BENCHMARK), "times": TIMES,
-    }  # fmt: skip
+        "commit": told("git", "rev-parse", "HEAD"),
+        "changed": bool(told("git", "status", "--porcelain", "-uno")),
+        "seed": 0,
+        "config": repr(BENCHMARK),
+        "times": TIMES,
+    }
 
 
 PARTS: dict[str, Callable[[argparse.Namespace, Report], None]] = {
-    "step": step_part, "table": table_part, "modes": modes_part, "precisions": precisions_part, "levers": levers_part,
-    "scaling": scaling_part, "int8": int8_part, "recompute": recompute_part, "memory": memory_part,
-    "roofline": roofline_part, "kernels": kernels_part,
-}  # fmt: skip
+    "step": step_part,
+    "table": table_part,
+    "modes": modes_part,
+    "precisions": precisions_part,
+    "levers": levers_part,
+    "scaling": scaling_part,
+    "int8": int8_part,
+    "recompute": recompute_part,
+    "memory": memory_part,
+    "roofline": roofline_part,
+    "kernels": kernels_part,
+}
 
 
 def main() -> None:

@@ -29,16 +29,25 @@ from denizen.rl._iteration import Iteration
 WORLDS, STEPS, EPOCHS, FLOP, ORIGINAL = 32, 16, 4, 288.9e6, 247.0
 SAMPLES = WORLDS * STEPS
 SHAPES = {  # rows, inputs, outputs
-    "conv3": (SAMPLES * 121, 576, 64), "linear": (SAMPLES, 7744, 512), "square": (1536, 1536, 1536),
-}  # fmt: skip
+    "conv3": (SAMPLES * 121, 576, 64),
+    "linear": (SAMPLES, 7744, 512),
+    "square": (1536, 1536, 1536),
+}
 
 
 def ours():
     """An update of ours."""
-    made = build({
-        "world_name": "foraging", "algo": "ppo", "steps": None, "world": {}, "policy": {},
-        "set": {"num_envs": WORLDS, "num_steps": STEPS},
-    }, 0)  # fmt: skip
+    made = build(
+        {
+            "world_name": "foraging",
+            "algo": "ppo",
+            "steps": None,
+            "world": {},
+            "policy": {},
+            "set": {"num_envs": WORLDS, "num_steps": STEPS},
+        },
+        0,
+    )
     held = made.algorithm.init(made.env, made.policy, total_steps=10**9, device="cpu")
     iteration = Iteration(made.algorithm, held, compile=True)
     iteration.warm_up()
@@ -104,17 +113,28 @@ def main():
     told = {
         "steps_per_second": SAMPLES / best["denizen"] * given.threads,
         "network_alone": SAMPLES / best["network alone"] * given.threads,
-        "ceiling": ceiling, "share": SAMPLES / best["denizen"] * given.threads / ceiling, "original": ORIGINAL,
+        "ceiling": ceiling,
+        "share": SAMPLES / best["denizen"] * given.threads / ceiling,
+        "original": ORIGINAL,
         "wall_steps_per_second": SAMPLES / min(wall for _, wall in found["denizen"]),
-        "gflops_of_a_core": {name: value / 1e9 for name, value in rate.items()}, "path": calls["denizen"].path,
+        "gflops_of_a_core": {name: value / 1e9 for name, value in rate.items()},
+        "path": calls["denizen"].path,
         "cpu_seconds": {name: spread([cpu for cpu, _ in times]) for name, times in found.items()},
-    }  # fmt: skip
+    }
     for name, value in told.items():
         print(f"{name:24s} {value:,.3g}" if isinstance(value, float) else f"{name:24s} {value}")
-    save(given.out, "foraging", {
-        "date": now(), "commit": commit(), "load": load_average(), "torch": torch.__version__, **told,
-        "threads": given.threads,
-    })  # fmt: skip
+    save(
+        given.out,
+        "foraging",
+        {
+            "date": now(),
+            "commit": commit(),
+            "load": load_average(),
+            "torch": torch.__version__,
+            **told,
+            "threads": given.threads,
+        },
+    )
 
 
 if __name__ == "__main__":

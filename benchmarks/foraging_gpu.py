@@ -38,10 +38,13 @@ def evaluation(count, device, steps, compile):
     synchronize(device)
     seconds = time.perf_counter() - began
     return {
-        "part": f"evaluation {count:,} x {steps:,}", "steps_per_second": count * steps / seconds, "seconds": seconds,
+        "part": f"evaluation {count:,} x {steps:,}",
+        "steps_per_second": count * steps / seconds,
+        "seconds": seconds,
         "compile": compile,
-        "energy_per_1k": found.per_thousand("energy").value, "efficiency": found.efficiency.value,
-    }  # fmt: skip
+        "energy_per_1k": found.per_thousand("energy").value,
+        "efficiency": found.efficiency.value,
+    }
 
 
 def same_bits(device, count, lifetime, mode, most=None, steps=80):
@@ -88,9 +91,16 @@ def tuned(device, counts, rounds):
             _launch.shape = lambda n, both=both: usual(n)._replace(both=both)
             yield {"both": both} | world_alone(foraging(), count, device, rounds, max_resets=count)
         for act, renew in (
-            ((32, 1), (8, 2)), ((32, 1), (16, 2)), ((32, 1), (32, 2)), ((32, 1), (32, 1)), ((32, 1), (32, 4)),
-            ((64, 2), (16, 2)), ((128, 4), (16, 2)), ((128, 4), (32, 2)), ((128, 4), (32, 4)),
-        ):  # fmt: skip
+            ((32, 1), (8, 2)),
+            ((32, 1), (16, 2)),
+            ((32, 1), (32, 2)),
+            ((32, 1), (32, 1)),
+            ((32, 1), (32, 4)),
+            ((64, 2), (16, 2)),
+            ((128, 4), (16, 2)),
+            ((128, 4), (32, 2)),
+            ((128, 4), (32, 4)),
+        ):
             _launch.shape = lambda n, act=act, renew=renew: usual(n)._replace(act=act, renew=renew)
             yield {"act": act, "renew": renew} | world_alone(foraging(), count, device, rounds)
         _launch.shape, _launch.FEW = usual, least

@@ -57,9 +57,12 @@ def check(gradient: Gradient, truth: torch.Tensor, loss: torch.Tensor) -> dict[s
     torch.testing.assert_close(value, loss, rtol=1e-6, atol=0.0)
     torch.testing.assert_close(slopes, truth, rtol=1e-3, atol=1e-3)
     return {
-        "infections": float(loss), "slopes": truth.tolist(), "path": gradient.path, "graphs": gradient._rollout.graphs,
+        "infections": float(loss),
+        "slopes": truth.tolist(),
+        "path": gradient.path,
+        "graphs": gradient._rollout.graphs,
         "largest relative difference": float(((slopes - truth) / truth).abs().max()),
-    }  # fmt: skip
+    }
 
 
 def check_recomputation(model: Covid, device: str, compiled: bool) -> bool:

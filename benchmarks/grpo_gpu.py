@@ -85,11 +85,15 @@ def epoch(device: str, hidden: int, rounds: int, compile: bool | None, *, tf32: 
     row = {
         "part": f"epoch, hidden {hidden}, {changes.get('precision', 'float32')}{', TF32' if tf32 else ''}, "
         f"{algorithm.micro_batches} micro-batches{', the original' if changes.get('original') else ''}",
-        "path": iteration.path, "seconds": min(found), "spread": max(found) / min(found),
-        "epochs_per_second": 1 / min(found), "env_steps_per_second": algorithm.samples / min(found),
-        "tflop_per_second": flops(hidden) / min(found) / 1e12, "share_of_peak": flops(hidden) / min(found) / PEAK,
+        "path": iteration.path,
+        "seconds": min(found),
+        "spread": max(found) / min(found),
+        "epochs_per_second": 1 / min(found),
+        "env_steps_per_second": algorithm.samples / min(found),
+        "tflop_per_second": flops(hidden) / min(found) / 1e12,
+        "share_of_peak": flops(hidden) / min(found) / PEAK,
         "ready_s": iteration.seconds_to_ready,
-    }  # fmt: skip
+    }
     if device == "cuda":
         row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         row["reserved_gib"] = torch.cuda.max_memory_reserved() / 2**30
@@ -112,10 +116,12 @@ def rollout(device: str, rounds: int, hidden: int = 64, compile: bool = True):
         held.collector.compile()
     found = seconds(go, device, rounds)
     return {
-        "part": f"rollout, hidden {hidden}, {'compiled' if compile else 'eager'}", "seconds": min(found),
-        "spread": max(found) / min(found), "cpu_seconds": min(used[1:]),
+        "part": f"rollout, hidden {hidden}, {'compiled' if compile else 'eager'}",
+        "seconds": min(found),
+        "spread": max(found) / min(found),
+        "cpu_seconds": min(used[1:]),
         "env_steps_per_second": algorithm.samples / min(found),
-    }  # fmt: skip
+    }
 
 
 class Plain:
@@ -171,10 +177,12 @@ def plain(device: str, rounds: int, hidden: int = 64):
 
     found = seconds(go, device, rounds)
     return {
-        "part": f"plain transcription, rollout, hidden {hidden}", "seconds": min(found),
-        "spread": max(found) / min(found), "cpu_seconds": min(used[1:]),
+        "part": f"plain transcription, rollout, hidden {hidden}",
+        "seconds": min(found),
+        "spread": max(found) / min(found),
+        "cpu_seconds": min(used[1:]),
         "env_steps_per_second": GROUPS * REPLICAS * STEPS / min(found),
-    }  # fmt: skip
+    }
 
 
 def check(device: str):
@@ -192,9 +200,11 @@ def check(device: str):
     with counting(torch.device(device)) as counts:
         algorithm.update(slow)
     return {
-        "part": "check", "path": iteration.path, "largest_difference": apart,
+        "part": "check",
+        "path": iteration.path,
+        "largest_difference": apart,
         "host_reads": sum(counts.host_reads.values()),
-    }  # fmt: skip
+    }
 
 
 def measured(parts: list[str], device: str, hidden: int, rounds: int, micros: list[int] | None = None):

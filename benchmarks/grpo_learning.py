@@ -24,8 +24,12 @@ from denizen.zoo.fruits.model import original_reward
 
 SIZES = {"groups": 32, "group_size": 8, "max_steps": 100}
 SETTINGS = {
-    **SIZES, "epochs": 3, "minibatches": 8, "gamma": 0.95, "learning_rate": dz.rl.Linear(5e-3, 1e-4),
-}  # fmt: skip
+    **SIZES,
+    "epochs": 3,
+    "minibatches": 8,
+    "gamma": 0.95,
+    "learning_rate": dz.rl.Linear(5e-3, 1e-4),
+}
 LIVES = {"num_envs": 512, "max_steps": 100, "greedy": True, "seed": 1}
 
 
@@ -54,10 +58,17 @@ def learn(name: str, seed: int, updates: int, every: int = 10):
     final = dz.rl.evaluate(fruits(), policy, **{**LIVES, "num_envs": 2048, "seed": 2})
     match = dz.rl.evaluate(fruits_match(), policy, **{**LIVES, "max_steps": 1500})
     return {
-        "name": name, "seed": seed, "scores": scores, "score": final.mean, "interval": final.interval,
-        "won": float((match.returns >= 30).float().mean()), "lost": float((match.returns <= -30).float().mean()),
-        "cpu_seconds": used, "wall_seconds": time.perf_counter() - began, "steps": updates * algorithm.samples,
-    }  # fmt: skip
+        "name": name,
+        "seed": seed,
+        "scores": scores,
+        "score": final.mean,
+        "interval": final.interval,
+        "won": float((match.returns >= 30).float().mean()),
+        "lost": float((match.returns <= -30).float().mean()),
+        "cpu_seconds": used,
+        "wall_seconds": time.perf_counter() - began,
+        "steps": updates * algorithm.samples,
+    }
 
 
 def cartpole(seed: int):
@@ -71,9 +82,14 @@ def cartpole(seed: int):
     dz.train(env, policy, algorithm, 500_000, seed=seed, device="cpu", progress=False, compile=False)
     told = dz.rl.evaluate(env, policy, num_envs=512, greedy=True, seed=2)
     return {
-        "name": "cartpole", "seed": seed, "score": told.mean, "interval": told.interval,
-        "cpu_seconds": time.process_time() - used, "wall_seconds": time.perf_counter() - began, "steps": 500_000,
-    }  # fmt: skip
+        "name": "cartpole",
+        "seed": seed,
+        "score": told.mean,
+        "interval": told.interval,
+        "cpu_seconds": time.process_time() - used,
+        "wall_seconds": time.perf_counter() - began,
+        "steps": 500_000,
+    }
 
 
 def draw(rows, path: Path) -> None:
@@ -92,8 +108,16 @@ def draw(rows, path: Path) -> None:
             axes.plot([s / 1e6 for s, _ in mine[0]], mean, color=colour, linewidth=2, label=label)
     for height, label in ((7.87, "hindsight optimum"), (5.29, "chase the lowest fruit"), (-10.41, "random")):
         axes.axhline(height, color="grey", linewidth=0.8, linestyle="dotted")
-        axes.text(1.0, height, f"{label} ", va="bottom", ha="right", fontsize=8, color="grey",
-                  transform=axes.get_yaxis_transform())  # fmt: skip
+        axes.text(
+            1.0,
+            height,
+            f"{label} ",
+            va="bottom",
+            ha="right",
+            fontsize=8,
+            color="grey",
+            transform=axes.get_yaxis_transform(),
+        )
     axes.set(ylim=(-12.5, 9.5), xlabel="steps of worlds, millions", ylabel="greedy score after 100 steps")
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.15), frameon=False)
     figure.savefig(path, dpi=110)

@@ -105,9 +105,16 @@ def board_step(now, action):
     bricks = now.bricks | (floor & ~now.bricks.any())
     back = breaks | above | corner
     new = Board(
-        paddle, x, jnp.where(back, now.y, jnp.maximum(y, 0)), right ^ corner, now.down ^ ((y < 0) | back), now.x, now.y,
-        brick, bricks & ~(breaks & aim),
-    )  # fmt: skip
+        paddle,
+        x,
+        jnp.where(back, now.y, jnp.maximum(y, 0)),
+        right ^ corner,
+        now.down ^ ((y < 0) | back),
+        now.x,
+        now.y,
+        brick,
+        bricks & ~(breaks & aim),
+    )
     return new, breaks.astype(jnp.float32), floor & ~above & ~corner
 
 
@@ -263,10 +270,14 @@ def speed(name, envs, given):
             held, ended = jax.block_until_ready(go(held))
             found.append((time.perf_counter() - began) / given.updates)
     return {
-        "part": f"JAX PPO {name} {envs} x {steps}", "path": "jit", "steps_per_second": envs * steps / min(found),
-        "spread": max(found) / min(found), "ready_s": ready, "ms_per_update": min(found) * 1e3,
+        "part": f"JAX PPO {name} {envs} x {steps}",
+        "path": "jit",
+        "steps_per_second": envs * steps / min(found),
+        "spread": max(found) / min(found),
+        "ready_s": ready,
+        "ms_per_update": min(found) * 1e3,
         "late": float(jnp.nanmean(ended)),
-    }  # fmt: skip
+    }
 
 
 def learn(seed, total=500_000, chunk=20, goal=475.0):

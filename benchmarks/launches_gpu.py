@@ -56,9 +56,12 @@ def model(name: str) -> dict[str, Any]:
     told = run.stats(count=True)
     assert told["path"] == "captured", told
     found = {
-        "launches": told["launches_per_step"], "host reads": told["host_reads"], "graphs": told["graphs"],
-        "recompiles": told["recompiles"], "allocations": told["allocations_per_step"],
-    }  # fmt: skip
+        "launches": told["launches_per_step"],
+        "host reads": told["host_reads"],
+        "graphs": told["graphs"],
+        "recompiles": told["recompiles"],
+        "allocations": told["allocations_per_step"],
+    }
     return {**found, "kernels": [kernel for kernel, *_ in step_kernels(run)]}
 
 
@@ -112,10 +115,13 @@ def world(name: str, count: int = 4096) -> dict[str, Any]:
     events = [event for event in seen.key_averages() if event.device_time_total]
     worlds.check(worlds._carry(buffers))
     return {
-        "launches": sum(event.count for event in events) / STEPS, "host reads": len(waits),
-        "graphs": graphs_compiled() - before, "recompiles": 0, "allocations": memory.count / STEPS,
+        "launches": sum(event.count for event in events) / STEPS,
+        "host reads": len(waits),
+        "graphs": graphs_compiled() - before,
+        "recompiles": 0,
+        "allocations": memory.count / STEPS,
         "kernels": [event.key for event in events],
-    }  # fmt: skip
+    }
 
 
 def counted(name: str) -> dict[str, Any]:

@@ -54,19 +54,32 @@ def learn(name, seeds, device, scale):
     made = {seed: make(case, seed, device, scale) for seed in seeds}
     first = made[seeds[0]]
     told = dz.rl.train_seeds(
-        first.env, lambda seed: made[seed].policy, first.algorithm, first.steps, seeds=seeds, device=device,
+        first.env,
+        lambda seed: made[seed].policy,
+        first.algorithm,
+        first.steps,
+        seeds=seeds,
+        device=device,
         progress=False,
-    )  # fmt: skip
+    )
     trained = time.perf_counter() - began
     rows = []
     for seed, one in zip(seeds, told, strict=True):
         began = time.perf_counter()
         row = {
-            "name": name, "seed": seed, "at_once": len(seeds), "algorithm": told_of(first.algorithm),
-            "steps": one.steps, "path": one.path, "ready_s": one.seconds_to_ready, "train_s": one.seconds / len(seeds),
-            "late": late(one.metrics), "curve": curve(one.metrics), "torch": torch.__version__,
+            "name": name,
+            "seed": seed,
+            "at_once": len(seeds),
+            "algorithm": told_of(first.algorithm),
+            "steps": one.steps,
+            "path": one.path,
+            "ready_s": one.seconds_to_ready,
+            "train_s": one.seconds / len(seeds),
+            "late": late(one.metrics),
+            "curve": curve(one.metrics),
+            "torch": torch.__version__,
             "card": torch.cuda.get_device_name() if device != "cpu" else "CPU",
-        }  # fmt: skip
+        }
         judge = foraged if case.judged == "energy" else lived
         row.update(judge(case, first.env, one.policy, scale))
         rows.append({**row, "seconds": trained / len(seeds) + time.perf_counter() - began})
@@ -78,10 +91,17 @@ def make(case, seed, device, scale):
     from denizen.app._build import build
 
     precise = {"precision": "bfloat16"} if case.world == "foraging" and device != "cpu" else {}
-    return build({
-        "world_name": case.world, "algo": case.algo, "steps": steps_of(case, scale), "world": case.options,
-        "policy": case.policy, "set": {**case.set, **precise},
-    }, seed)  # fmt: skip
+    return build(
+        {
+            "world_name": case.world,
+            "algo": case.algo,
+            "steps": steps_of(case, scale),
+            "world": case.options,
+            "policy": case.policy,
+            "set": {**case.set, **precise},
+        },
+        seed,
+    )
 
 
 def told_of(algorithm):
@@ -221,15 +241,29 @@ def table(rows):
         if case.least is not None:
             met = mean >= case.least and (case.most is None or mean <= case.most)
         later = [row["late"] for row in mine if row["late"] is not None]
-        found.append({
-            "world": name, "setting": mine[0]["algorithm"], "steps": mine[0]["steps"], "seeds": len(mine),
-            "judged": case.judged, "mean": mean, "sd": spread, "least": min(values), "most": max(values),
-            "late": statistics.fmean(later) if later else None, "published": case.published, "bar": case.least,
-            "met": met, "ready_s": statistics.fmean(row["ready_s"] for row in mine),
-            "train_s": statistics.fmean(row["train_s"] for row in mine),
-            "seconds": statistics.fmean(row["seconds"] for row in mine),
-            "path": sorted({row["path"] for row in mine}), "card": mine[0]["card"], "torch": mine[0]["torch"],
-        })  # fmt: skip
+        found.append(
+            {
+                "world": name,
+                "setting": mine[0]["algorithm"],
+                "steps": mine[0]["steps"],
+                "seeds": len(mine),
+                "judged": case.judged,
+                "mean": mean,
+                "sd": spread,
+                "least": min(values),
+                "most": max(values),
+                "late": statistics.fmean(later) if later else None,
+                "published": case.published,
+                "bar": case.least,
+                "met": met,
+                "ready_s": statistics.fmean(row["ready_s"] for row in mine),
+                "train_s": statistics.fmean(row["train_s"] for row in mine),
+                "seconds": statistics.fmean(row["seconds"] for row in mine),
+                "path": sorted({row["path"] for row in mine}),
+                "card": mine[0]["card"],
+                "torch": mine[0]["torch"],
+            }
+        )
     lines = [
         "| world | steps | seeds | judged by | mean ± sd | range | late | published | met | ready + train s | path |",
         "|---|---|---|---|---|---|---|---|---|---|---|",

@@ -168,9 +168,16 @@ def write_trace(path: str, loops: dict[str, list[Span]]) -> None:
         for span in spans:
             length = (span.end - span.start) / 1e3
             events.append(
-                {"ph": "X", "cat": "user_annotation", "name": span.name, "pid": place, "tid": span.stream,
-                 "ts": (span.start - zero) / 1e3, "dur": length}
-            )  # fmt: skip
+                {
+                    "ph": "X",
+                    "cat": "user_annotation",
+                    "name": span.name,
+                    "pid": place,
+                    "tid": span.stream,
+                    "ts": (span.start - zero) / 1e3,
+                    "dur": length,
+                }
+            )
     Path(path).write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
 
 
@@ -203,9 +210,11 @@ def traced(
         with tempfile.TemporaryDirectory() as folder:
             watched = Watched(loader.dataset, folder)
             loader = DataLoader(
-                watched, batch_sampler=loader.batch_sampler, num_workers=loader.num_workers,
+                watched,
+                batch_sampler=loader.batch_sampler,
+                num_workers=loader.num_workers,
                 prefetch_factor=loader.prefetch_factor if loader.num_workers else None,
-            )  # fmt: skip
+            )
             batches = moved(loader, device, False) if name == "plain" else tools.PrefetchLoader(loader, device)
             shares[name], spans[name] = decoding_beside_steps(batches, watched, step)
     if path:
@@ -242,9 +251,12 @@ def timed(
     for name, values in seconds.items():
         middle = statistics.median(values)
         rows[name] = {
-            "ms": middle * 1e3, "least_ms": min(values) * 1e3, "most_ms": max(values) * 1e3,
-            "samples_per_second": options.batch / middle, "waiting": max(0.0, 1 - floor / middle),
-        }  # fmt: skip
+            "ms": middle * 1e3,
+            "least_ms": min(values) * 1e3,
+            "most_ms": max(values) * 1e3,
+            "samples_per_second": options.batch / middle,
+            "waiting": max(0.0, 1 - floor / middle),
+        }
         print(f"{name:11} {middle * 1e3:8.2f} ms a step, waiting {rows[name]['waiting']:6.1%}", flush=True)
     print(f"losses of all loops are {'equal, bit for bit' if equal else 'DIFFERENT'}", flush=True)
     return {**rows, "losses": {"equal": float(equal)}}
@@ -276,10 +288,12 @@ def main() -> None:
     tuned = tools.tune_workers(plain, step_seconds=options.step_ms / 1e3, seconds=5)
     print(tuned, flush=True)
     result: dict[str, Any] = {
-        "torch": torch.__version__, "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "cores": tools._tune.available_cores(), "options": vars(options),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "cores": tools._tune.available_cores(),
+        "options": vars(options),
         "chosen": [tuned.chosen.num_workers, tuned.chosen.prefetch_factor],
-    }  # fmt: skip
+    }
     prefetched = tools.PrefetchLoader(tuned.loader, device)
     copies = str(Path(options.trace).with_suffix(".copies.json")) if options.trace else None
     parts: dict[str, Callable[[], Any]] = {

@@ -1,4 +1,4 @@
-# ruff: noqa: B023, E501  # timed closures run at once
+# ruff: noqa: B023  # timed closures run at once
 """Checks every op on CUDA against the CPU reference, bit for bit, then times it at three sizes.
 
     python benchmarks/ops_gpu.py
@@ -59,8 +59,11 @@ def same(op, *args) -> None:
         expected = op(*args)
     got = op(*(a.cuda() if isinstance(a, torch.Tensor) else a for a in args))
     for e, g in zip(*((x if isinstance(x, tuple) else (x,)) for x in (expected, got)), strict=True):
-        assert torch.equal(e.nan_to_num(nan=-1), g.cpu().nan_to_num(nan=-1)) if e.dtype.is_floating_point else torch.equal(e, g.cpu()), (
-            op, [a.shape if isinstance(a, torch.Tensor) else a for a in args], e.flatten()[:9], g.flatten()[:9])  # fmt: skip
+        assert (
+            torch.equal(e.nan_to_num(nan=-1), g.cpu().nan_to_num(nan=-1))
+            if e.dtype.is_floating_point
+            else torch.equal(e, g.cpu())
+        ), (op, [a.shape if isinstance(a, torch.Tensor) else a for a in args], e.flatten()[:9], g.flatten()[:9])
 
 
 def time_us(function) -> float:

@@ -138,8 +138,15 @@ def seir(field, args):
     return {"sizes": sizes, "versions": field.versions()}
 
 
-SECTIONS = {"check": check, "seir": seir, "covid": covid, "replicates": replicates, "load": load, "active": active,
-            "startup": startup}  # fmt: skip
+SECTIONS = {
+    "check": check,
+    "seir": seir,
+    "covid": covid,
+    "replicates": replicates,
+    "load": load,
+    "active": active,
+    "startup": startup,
+}
 
 
 def arguments():

@@ -102,9 +102,15 @@ def row(model: dz.Model, steps: int, worlds: int, show: bool) -> dict[str, Any]:
         name: told[name] for name in ("bytes_needed_per_step", "bytes_moved_per_step", "copy_share", "busy_share")
     }
     return {
-        "ms": ms, "ms_512": long, "launches": launches, "busy_ms": busy, "ready_s": ready, "peak_gib": peak,
-        "before_gib": before / 2**30, **roofline,
-    }  # fmt: skip
+        "ms": ms,
+        "ms_512": long,
+        "launches": launches,
+        "busy_ms": busy,
+        "ready_s": ready,
+        "peak_gib": peak,
+        "before_gib": before / 2**30,
+        **roofline,
+    }
 
 
 def sizes(show: bool) -> dict[str, Any]:
@@ -356,9 +362,10 @@ def cold(show: bool) -> dict[str, Any]:
             break
         with tempfile.TemporaryDirectory() as cache:  # of its own: what both compile would be warm for the second
             caches = {
-                "TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": f"{cache}/triton",
+                "TORCHINDUCTOR_CACHE_DIR": cache,
+                "TRITON_CACHE_DIR": f"{cache}/triton",
                 "NUMBA_CACHE_DIR": f"{cache}/numba",
-            }  # fmt: skip
+            }
             for state in ("fresh", "warm"):
                 command = [sys.executable, "-c", COLD, case, "cuda" if torch.cuda.is_available() else "cpu"]
                 done = subprocess.run(command, env={**os.environ, **caches}, capture_output=True, text=True, check=True)

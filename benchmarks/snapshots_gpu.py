@@ -303,8 +303,10 @@ def interval(
         unit, one = ring.most * every, ring.size(1)
         wanted = max(arguments.seconds / bare_step, 1.0)
         # Writers that cannot follow are given as much as the disk can take in that time.
-        counts = {sink: wanted if sink == "ring" else min(wanted, arguments.seconds * rates["disk"] / one * every)
-                  for sink in sinks}  # fmt: skip
+        counts = {
+            sink: wanted if sink == "ring" else min(wanted, arguments.seconds * rates["disk"] / one * every)
+            for sink in sinks
+        }
         steps = {sink: max(1, round(count / unit)) * unit for sink, count in counts.items()}
         bare_steps = max(1, round(wanted / 512)) * 512 if base._capture is not None else steps["ring"]
         bare.extend(511)

@@ -45,7 +45,7 @@ SWEEP = [
     ("_WIDE_FEW", WIDE, FEW, tiles("32/4/64/3", "64/4/64/3", "64/8/64/3", "64/4/128/3", "32/4/128/3"), None),
     ("_FORWARD", NARROW, MANY[1:], tiles("64/4", "128/4", "128/8"), None),
     ("_GRADIENTS", WIDE, MANY[1:], tiles("16/4", "32/4", "64/8", "128/8"), (132, 264)),
-]  # fmt: skip
+]
 
 
 def made(

@@ -76,10 +76,14 @@ def ppo(name, device, rounds, **settings):
     if device == "cuda":
         told["kernels"], told["longest"] = kernels(iteration, 1)
     return {
-        "part": f"PPO {name} {algorithm.num_envs} x {algorithm.num_steps}", "path": iteration.path,
-        "steps_per_second": algorithm.samples / min(found), "spread": max(found) / min(found),
-        "ready_s": iteration.seconds_to_ready, "ms_per_update": min(found) * 1e3, **told,
-    }  # fmt: skip
+        "part": f"PPO {name} {algorithm.num_envs} x {algorithm.num_steps}",
+        "path": iteration.path,
+        "steps_per_second": algorithm.samples / min(found),
+        "spread": max(found) / min(found),
+        "ready_s": iteration.seconds_to_ready,
+        "ms_per_update": min(found) * 1e3,
+        **told,
+    }
 
 
 def kernels(call, steps):
@@ -129,10 +133,14 @@ def world_alone(env, count, device, rounds, steps=32, max_resets=None):
     if device == "cuda":
         told["kernels"], told["longest"] = kernels(call, steps)
     return {
-        "part": f"{type(env).__name__} alone, {count:,}", "steps_per_second": count * steps / min(found),
-        "spread": max(found) / min(found), "us_per_step": min(found) / steps * 1e6, "in_place": advance is not plain,
-        "max_resets": worlds.max_resets, **told,
-    }  # fmt: skip
+        "part": f"{type(env).__name__} alone, {count:,}",
+        "steps_per_second": count * steps / min(found),
+        "spread": max(found) / min(found),
+        "us_per_step": min(found) / steps * 1e6,
+        "in_place": advance is not plain,
+        "max_resets": worlds.max_resets,
+        **told,
+    }
 
 
 def check(device):

@@ -130,9 +130,14 @@ def loss(policy: Policy, reference: Policy | None, part: dict[str, Tensor], sett
 
 
 def learn(
-    policy: Policy, reference: Policy | None, adam: torch.optim.Optimizer, happened: dict[str, Tensor],
-    shuffles: list[dz.rl.Shuffles], update: int, settings: Settings,
-) -> None:  # fmt: skip
+    policy: Policy,
+    reference: Policy | None,
+    adam: torch.optim.Optimizer,
+    happened: dict[str, Tensor],
+    shuffles: list[dz.rl.Shuffles],
+    update: int,
+    settings: Settings,
+) -> None:
     """All epochs over a rollout, in parts that take an equal share of every group."""
     happened = {**happened, "advantage": advantages(happened["reward"], happened["valid"], settings)}
     replicas = settings.replicas

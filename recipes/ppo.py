@@ -87,9 +87,15 @@ def collect(
         # A truncated life would have gone on: its last state, before the reset, is worth its value.
         last = torch.zeros_like(value).index_copy(0, step.final_index, policy(step.final.observation)[1])
         rollout.add(
-            observation=look, action=action, log_prob=log_probs.gather(1, action[:, None])[:, 0], value=value,
-            reward=step.reward, terminated=step.terminated, truncated=step.truncated, last=last,
-        )  # fmt: skip
+            observation=look,
+            action=action,
+            log_prob=log_probs.gather(1, action[:, None])[:, 0],
+            value=value,
+            reward=step.reward,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            last=last,
+        )
         look = step.look.observation
     happened = rollout.stacked()
     following = torch.cat([happened["value"][1:], policy(look)[1][None]])
@@ -125,9 +131,13 @@ def loss(policy: Policy, part: dict[str, Tensor], settings: Settings) -> Tensor:
 
 
 def learn(
-    policy: Policy, adam: torch.optim.Optimizer, happened: dict[str, Tensor], shuffles: dz.rl.Shuffles, update: int,
+    policy: Policy,
+    adam: torch.optim.Optimizer,
+    happened: dict[str, Tensor],
+    shuffles: dz.rl.Shuffles,
+    update: int,
     settings: Settings,
-) -> None:  # fmt: skip
+) -> None:
     """All epochs over a rollout."""
     happened = {**happened, "advantage": advantages(happened, settings)}
     happened["returns"] = happened["advantage"] + happened["value"]

@@ -40,9 +40,21 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 DATA_VARIABLE = "DENIZEN_DATA_ROOT"
 # What the extras of pyproject.toml bring, `dev` among them; the core without the command line needs none of it.
 OPTIONAL = {
-    "gymnasium", "hypothesis", "matplotlib", "networkx", "numba", "pandas", "pettingzoo", "polars", "pyarrow", "scipy",
-    "sybil", "tyro", "yaml", "zarr",
-}  # fmt: skip
+    "gymnasium",
+    "hypothesis",
+    "matplotlib",
+    "networkx",
+    "numba",
+    "pandas",
+    "pettingzoo",
+    "polars",
+    "pyarrow",
+    "scipy",
+    "sybil",
+    "tyro",
+    "yaml",
+    "zarr",
+}
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:

@@ -137,10 +137,18 @@ def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     "function",
     [
-        lambda now: 0, lambda now, more=1: 0, lambda *args: 0, functools.partial(lambda a, now: 0, 1), Once().on,
-        decorated(lambda model, now: 0), len, torch.sum, torch.nn.ReLU(), dict,
+        lambda now: 0,
+        lambda now, more=1: 0,
+        lambda *args: 0,
+        functools.partial(lambda a, now: 0, 1),
+        Once().on,
+        decorated(lambda model, now: 0),
+        len,
+        torch.sum,
+        torch.nn.ReLU(),
+        dict,
     ],
-)  # fmt: skip
+)
 def test_what_can_be_called_passes(function: Callable[..., Any]) -> None:
     expect_function("here", function, "now")
 

@@ -11,14 +11,28 @@ from stable_baselines3.common.env_util import make_vec_env
 
 SETTINGS = {
     "zoo": {
-        "n_envs": 8, "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98, "n_epochs": 20,
-        "ent_coef": 0.0, "learning_rate": lambda left: 1e-3 * left, "clip_range": lambda left: 0.2 * left,
+        "n_envs": 8,
+        "n_steps": 32,
+        "batch_size": 256,
+        "gae_lambda": 0.8,
+        "gamma": 0.98,
+        "n_epochs": 20,
+        "ent_coef": 0.0,
+        "learning_rate": lambda left: 1e-3 * left,
+        "clip_range": lambda left: 0.2 * left,
     },
     "cleanrl": {
-        "n_envs": 4, "n_steps": 128, "batch_size": 128, "gae_lambda": 0.95, "gamma": 0.99, "n_epochs": 4,
-        "ent_coef": 0.01, "learning_rate": lambda left: 2.5e-4 * left, "clip_range": 0.2,
+        "n_envs": 4,
+        "n_steps": 128,
+        "batch_size": 128,
+        "gae_lambda": 0.95,
+        "gamma": 0.99,
+        "n_epochs": 4,
+        "ent_coef": 0.01,
+        "learning_rate": lambda left: 2.5e-4 * left,
+        "clip_range": 0.2,
     },
-}  # fmt: skip
+}
 
 
 class Until(BaseCallback):

@@ -69,16 +69,26 @@ def setup(path, agents, **disease):
 
 def run(steps, seed):
     disease = SEIR(
-        beta={"contacts": [graph["b"], 0.0]}, init_prev=ss.bernoulli(p=graph["seeds"]),
-        dur_exp=ss.constant(v=graph["latent"]), dur_inf=ss.constant(v=graph["infectious"]), p_death=ss.bernoulli(p=0),
-    )  # fmt: skip
+        beta={"contacts": [graph["b"], 0.0]},
+        init_prev=ss.bernoulli(p=graph["seeds"]),
+        dur_exp=ss.constant(v=graph["latent"]),
+        dur_inf=ss.constant(v=graph["infectious"]),
+        p_death=ss.bernoulli(p=0),
+    )
     network = ss.Network(
         name="contacts", p1=graph["source"], p2=graph["target"], beta=np.ones(len(graph["source"]), dtype=np.float32)
     )
     sim = ss.Sim(
-        n_agents=graph["agents"], diseases=disease, networks=network, start=0, dur=steps - 1, dt=1,
-        rand_seed=seed, verbose=0, copy_inputs=False,
-    )  # fmt: skip
+        n_agents=graph["agents"],
+        diseases=disease,
+        networks=network,
+        start=0,
+        dur=steps - 1,
+        dt=1,
+        rand_seed=seed,
+        verbose=0,
+        copy_inputs=False,
+    )
     sim.init()
 
     def finish(_):

@@ -41,8 +41,20 @@ if typing.TYPE_CHECKING:
 # Everything is imported where it is first used: importing torch takes seconds, in which the command line has to answer
 # Ctrl-C, and a namespace costs its import only where it is used.
 _NAMESPACES = (
-    "errors", "model", "nn", "ops", "perf", "population", "relax", "rl", "rng", "run", "space", "tools", "zoo",
-)  # fmt: skip
+    "errors",
+    "model",
+    "nn",
+    "ops",
+    "perf",
+    "population",
+    "relax",
+    "rl",
+    "rng",
+    "run",
+    "space",
+    "tools",
+    "zoo",
+)
 _NAMES = dict.fromkeys(
     ("Env", "Model", "State", "check", "count", "history", "mask", "param", "real", "series", "stage"), "model"
 )

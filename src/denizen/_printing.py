@@ -90,6 +90,12 @@ def progress() -> rich.progress.Progress:
     told = rich.progress.TextColumn("{task.description}", markup=False)
     rate = rich.progress.TextColumn("{task.fields[rate]}", markup=False)
     return rich.progress.Progress(
-        told, rich.progress.BarColumn(), rich.progress.MofNCompleteColumn(), rich.progress.TextColumn("steps"), rate,
-        rich.progress.TimeElapsedColumn(), rich.progress.TextColumn("left"), rich.progress.TimeRemainingColumn(),
-    )  # fmt: skip
+        told,
+        rich.progress.BarColumn(),
+        rich.progress.MofNCompleteColumn(),
+        rich.progress.TextColumn("steps"),
+        rate,
+        rich.progress.TimeElapsedColumn(),
+        rich.progress.TextColumn("left"),
+        rich.progress.TimeRemainingColumn(),
+    )

@@ -83,7 +83,7 @@ def need(module: str, extra: str, purpose: str) -> ModuleType:
 
 def expect_function(
     what: str, function: Any, *given: str, named: Iterable[str] = (), wanted: str | None = None
-) -> None:  # fmt: skip
+) -> None:
     """Raise `InputError` unless a function that the user passed in can be called as it will be.
 
     Args:

@@ -220,9 +220,13 @@ def test_errors_of_the_system_name_the_file(capsys):
     assert capsys.readouterr().err == "error /a/[b]: Permission denied\n"
 
 
-@pytest.mark.parametrize("error", [
-    MemoryError("Unable to allocate 149. GiB"), RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 byte"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 149. GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 byte"),
+    ],
+)
 def test_too_little_memory_is_no_fault_of_ours(capsys, error):
     from denizen._printing import Console
 
@@ -256,9 +260,13 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path, start, module, 
     heard = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); sys.argv[1:] = ['models']\n"
     paths = os.pathsep.join([str(tmp_path), str(Path(app.__file__).parents[2])])
     process = subprocess.run(
-        [sys.executable, "-c", heard + STARTS[start]], capture_output=True, text=True, timeout=30, check=False,
+        [sys.executable, "-c", heard + STARTS[start]],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
         env={**os.environ, "PYTHONPATH": paths},
-    )  # fmt: skip
+    )
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "interrupted\n")
 
 

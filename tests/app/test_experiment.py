@@ -11,11 +11,37 @@ from denizen.errors import ConfigError
 from denizen.run._atomic import locked
 
 SMALL = [
-    "experiment", "goodhart", "--modes", "ground_truth", "proxy", "--steps", "256", "--seeds", "1", "--worlds", "4",
-    "--budget", "20", "--world", "height=16", "width=16", "food_range=4,6", "poison_range=4,6",
-    "--set", "num_envs=4", "num_steps=16", "epochs=1", "--policy", "channels=2", "hidden=8", "critic_hidden=8",
-    "--out", "exp", "--device", "cpu",
-]  # fmt: skip
+    "experiment",
+    "goodhart",
+    "--modes",
+    "ground_truth",
+    "proxy",
+    "--steps",
+    "256",
+    "--seeds",
+    "1",
+    "--worlds",
+    "4",
+    "--budget",
+    "20",
+    "--world",
+    "height=16",
+    "width=16",
+    "food_range=4,6",
+    "poison_range=4,6",
+    "--set",
+    "num_envs=4",
+    "num_steps=16",
+    "epochs=1",
+    "--policy",
+    "channels=2",
+    "hidden=8",
+    "critic_hidden=8",
+    "--out",
+    "exp",
+    "--device",
+    "cpu",
+]
 
 
 @pytest.mark.slow
@@ -116,9 +142,25 @@ def test_an_experiment_at_work_is_left_alone(denizen, tmp_path):
 
 
 LEARNERS = [
-    "experiment", "learners", "--modes", "cartpole", "fruits", "--steps", "300", "--seeds", "2", "--worlds", "8",
-    "--budget", "30", "--out", "exp", "--device", "cpu", "--quiet",
-]  # fmt: skip
+    "experiment",
+    "learners",
+    "--modes",
+    "cartpole",
+    "fruits",
+    "--steps",
+    "300",
+    "--seeds",
+    "2",
+    "--worlds",
+    "8",
+    "--budget",
+    "30",
+    "--out",
+    "exp",
+    "--device",
+    "cpu",
+    "--quiet",
+]
 
 
 @pytest.mark.slow
@@ -128,10 +170,15 @@ def test_learners_are_trained_once_and_stand_side_by_side(denizen, tmp_path):
     report = (tmp_path / "exp/report/report.md").read_text()
     rows = [line.split(" | ")[:2] for line in report.splitlines() if line.startswith(("| cartpole", "| fruits"))]
     assert [(world.strip("| "), arm) for world, arm in rows] == [
-        ("cartpole", "PPO"), ("cartpole", "GRPO"), ("fruits", "PPO"), ("fruits", "GRPO"),
-        ("fruits", "original objective"), ("fruits", "hindsight optimum"), ("fruits", "chase the lowest fruit"),
+        ("cartpole", "PPO"),
+        ("cartpole", "GRPO"),
+        ("fruits", "PPO"),
+        ("fruits", "GRPO"),
+        ("fruits", "original objective"),
+        ("fruits", "hindsight optimum"),
+        ("fruits", "chase the lowest fruit"),
         ("fruits", "at random"),
-    ]  # fmt: skip
+    ]
     told = json.loads((tmp_path / "exp/report/scores.json").read_text())
     assert [len(arm) for arm in told["fruits"].values()] == [2, 2, 2]
     assert told["fruits"]["PPO"][0]["curve"][-1][0] == told["fruits"]["PPO"][0]["steps"]

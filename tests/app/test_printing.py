@@ -112,9 +112,12 @@ def test_a_bar_with_a_title_in_brackets(monkeypatch):
 
 def test_reports_keep_brackets_in_any_console():
     report = BenchReport(
-        cases=[BenchCase("a[b].py", None, "eager", failure="no [memory]")], ratios=[], drift=1.0, device="cpu",
+        cases=[BenchCase("a[b].py", None, "eager", failure="no [memory]")],
+        ratios=[],
+        drift=1.0,
+        device="cpu",
         facts={"torch": "[x]"},
-    )  # fmt: skip
+    )
     console = Foreign(file=io.StringIO(), width=120)
     console.print(report)
     for text in ("a[b].py, eager", "no [memory]", "torch [x]"):
@@ -314,9 +317,16 @@ MANIFESTS = {
 
 @pytest.mark.parametrize("kind", MANIFESTS)
 @pytest.mark.parametrize(
-    "words", [["show", "f"], ["resume", "f"], ["evaluate", "f"], ["watch", "f"], ["compare", "f", "f"],
-              ["train", "dotgat", "--resume", "f"]],
-)  # fmt: skip
+    "words",
+    [
+        ["show", "f"],
+        ["resume", "f"],
+        ["evaluate", "f"],
+        ["watch", "f"],
+        ["compare", "f", "f"],
+        ["train", "dotgat", "--resume", "f"],
+    ],
+)
 def test_a_foreign_folder_is_told_as_such(denizen, kind, words):
     Path("f/seed-x").mkdir(parents=True)
     Path("f/seed-x/manifest.json").touch()

@@ -203,11 +203,14 @@ def test_validation_has_lives_and_a_world_of_its_own(denizen, tmp_path, monkeypa
     assert " num_envs=4" not in told  # which both have
     assert denizen("resume", "one", "--quiet")[0] == 0
     for words_more, message in (
-        (how[2:], "--validation goes with --validate-every"), ([*how, "width=abc"], "width='abc'"),
-        ([*how, "spawn_prob=0:1"], "--validation spawn_prob=0:1: expected one value"), ([*how, "colour=3"], "colour"),
-        ([*how, "num_env=4"], "--validation num_env=4: "), ([*how, "num_env=4"], "did you mean 'num_envs'?"),
+        (how[2:], "--validation goes with --validate-every"),
+        ([*how, "width=abc"], "width='abc'"),
+        ([*how, "spawn_prob=0:1"], "--validation spawn_prob=0:1: expected one value"),
+        ([*how, "colour=3"], "colour"),
+        ([*how, "num_env=4"], "--validation num_env=4: "),
+        ([*how, "num_env=4"], "did you mean 'num_envs'?"),
         ([*how, "env=4"], "--validation env=4: "),
-    ):  # fmt: skip
+    ):
         code, _, err = denizen(*words, *words_more)
         assert code == 2
         assert message in err
@@ -302,12 +305,16 @@ def test_short_flags_stand_for_settings(denizen, tmp_path):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ('seeds = "5"', "seeds is '5', expected a whole number"), ('algo = "sac"', "expected 'ppo' or 'grpo'"),
-        ("world_name = 3", "world_name is 3, expected a text"), ("steps = 2.5", "--steps 2.5: expected a whole number"),
-        ("quiet = 'no'", "expected true or false"), ("set = 3", "expected a table [set]"), ("[set]\ngama = 1", "gamma"),
+        ('seeds = "5"', "seeds is '5', expected a whole number"),
+        ('algo = "sac"', "expected 'ppo' or 'grpo'"),
+        ("world_name = 3", "world_name is 3, expected a text"),
+        ("steps = 2.5", "--steps 2.5: expected a whole number"),
+        ("quiet = 'no'", "expected true or false"),
+        ("set = 3", "expected a table [set]"),
+        ("[set]\ngama = 1", "gamma"),
         ("sed = 3", "did you mean 'seed'"),
     ],
-)  # fmt: skip
+)
 def test_wrong_words_of_a_file_are_named(denizen, tmp_path, line, told):
     world = "" if "world_name" in line else 'world_name = "cartpole"\n'
     (tmp_path / "pole.toml").write_text(world + line)

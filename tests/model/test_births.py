@@ -40,17 +40,23 @@ class Sheep(dz.Model):
     def init(self, rng: dz.rng.Rng) -> Flock:
         n = self.num_agents
         return Flock(
-            alive=(torch.arange(n) < self.start).to(torch.int8), age=torch.zeros(n, dtype=torch.int32),
-            coat=rng.integers("coat", 0, 3).to(torch.int8), fed=rng.integers("fed", 0, 4), place=torch.zeros(n, 2),
-            grass=torch.ones(5), mood=rng.normal("mood"),
-        )  # fmt: skip
+            alive=(torch.arange(n) < self.start).to(torch.int8),
+            age=torch.zeros(n, dtype=torch.int32),
+            coat=rng.integers("coat", 0, 3).to(torch.int8),
+            fed=rng.integers("fed", 0, 4),
+            place=torch.zeros(n, 2),
+            grass=torch.ones(5),
+            mood=rng.normal("mood"),
+        )
 
     def step(self, now: Flock, rng: dz.rng.Rng) -> Flock:
         dead = rng.event("die", self.death) * now.alive
         now = now.replace(
-            alive=now.alive - dead, age=now.age + now.alive, mood=now.mood * 0.5 + rng.normal("mood"),
+            alive=now.alive - dead,
+            age=now.age + now.alive,
+            mood=now.mood * 0.5 + rng.normal("mood"),
             fed=now.fed.record(rng.event("eat", 0.5)),
-        )  # fmt: skip
+        )
         parents = now.alive * rng.event("bear", self.birth)
         fields = {"age": 0, "mood": 0 * now.mood, "coat": "grey", "fed": now.fed}
         after = births(now, rng, parents, **fields)
@@ -115,11 +121,14 @@ def test_child_ids_draw_independent_numbers() -> None:
 def flock(alive: list[int]) -> Any:
     n = len(alive)
     state = Flock(
-        alive=torch.tensor(alive, dtype=torch.int8), age=torch.arange(n, dtype=torch.int32),
+        alive=torch.tensor(alive, dtype=torch.int8),
+        age=torch.arange(n, dtype=torch.int32),
         coat=Stage(torch.arange(n).remainder(3).to(torch.int8), ("white", "grey", "black")),
-        fed=History.start(torch.arange(n).remainder(4), length=3), place=torch.arange(2.0 * n).reshape(n, 2),
-        grass=torch.ones(5), mood=torch.arange(float(n)),
-    )  # fmt: skip
+        fed=History.start(torch.arange(n).remainder(4), length=3),
+        place=torch.arange(2.0 * n).reshape(n, 2),
+        grass=torch.ones(5),
+        mood=torch.arange(float(n)),
+    )
     return own(state, Time(torch.tensor(7), 1.0, "day"), torch.arange(n))
 
 
@@ -128,9 +137,10 @@ def rng_for(n: int) -> dz.rng.Rng:
 
 
 @given(
-    alive=st.lists(st.integers(0, 1), min_size=1, max_size=12), seed=st.integers(0, 99),
+    alive=st.lists(st.integers(0, 1), min_size=1, max_size=12),
+    seed=st.integers(0, 99),
     dtype=st.sampled_from(["int8", "bool"]),
-)  # fmt: skip
+)
 def test_against_plain_python(alive: list[int], seed: int, dtype: str) -> None:
     n, gen = len(alive), np.random.default_rng(seed)
     wanted = [int(a and gen.random() < 0.5) for a in alive]
@@ -162,9 +172,11 @@ class Kin(dz.State):
 def test_a_child_has_nothing_of_its_place_and_of_its_parent() -> None:
     """Whatever the dead left there, also as others hold it; what it has of its parent is given."""
     kin = Kin(
-        alive=torch.tensor([1, 0, 0], dtype=torch.int8), ill=torch.ones(3, dtype=torch.int8), ties=torch.ones(3, 3),
+        alive=torch.tensor([1, 0, 0], dtype=torch.int8),
+        ill=torch.ones(3, dtype=torch.int8),
+        ties=torch.ones(3, 3),
         heard=torch.ones(2, 3, dtype=torch.int8),
-    )  # fmt: skip
+    )
     now = own(kin, Time(torch.tensor(7), 1.0, "day"), torch.arange(3))
     after = births(now, rng_for(3), now.alive)
     assert after.alive.tolist() == [1, 1, 0]

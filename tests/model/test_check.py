@@ -472,10 +472,13 @@ class Rich(dz.Model):
     def init(self, rng):
         elapsed = rng.integers("exposed", 0, 5)
         return Villagers(
-            alive=rng.bernoulli("alive", 0.5), stage=rng.integers("stage", 0, 3), age=rng.integers("age", 0, 90),
-            exposed=History.start(elapsed, length=10), wealth=rng.normal("wealth").clamp(-10, 10),
+            alive=rng.bernoulli("alive", 0.5),
+            stage=rng.integers("stage", 0, 3),
+            age=rng.integers("age", 0, 90),
+            exposed=History.start(elapsed, length=10),
+            wealth=rng.normal("wealth").clamp(-10, 10),
             goods=torch.zeros(elapsed.numel(), 4),
-        )  # fmt: skip
+        )
 
     def step(self, now, rng):
         now = births(now, rng, now.alive * rng.bernoulli("birth", self.rate), age=0 * now.age)
@@ -485,10 +488,13 @@ class Rich(dz.Model):
         richer = per_agent(lambda x, y: torch.where(x > y, x, y))(held, held[rng.permutation("trade")])
         luck = rng.categorical("luck", torch.tensor([0.5, 0.5])) + rng.gamma("gift", 2.0) + rng.uniform("share")
         return now.replace(
-            alive=now.alive - dies, stage=now.stage.move(caught, "ill", source="well"),
-            age=(now.age + 1).clamp(max=200), exposed=now.exposed.record(now.exposed.never() * caught),
-            wealth=(richer + 0.1 * luck).clamp(-10, 10), goods=now.goods + rng.on("goods", 4).uniform("harvest"),
-        )  # fmt: skip
+            alive=now.alive - dies,
+            stage=now.stage.move(caught, "ill", source="well"),
+            age=(now.age + 1).clamp(max=200),
+            exposed=now.exposed.record(now.exposed.never() * caught),
+            wealth=(richer + 0.1 * luck).clamp(-10, 10),
+            goods=now.goods + rng.on("goods", 4).uniform("harvest"),
+        )
 
     @dz.series
     def stages(self, now):

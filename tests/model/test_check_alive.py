@@ -38,9 +38,13 @@ class Careful(dz.Model):
     def init(self, rng: dz.rng.Rng) -> Life:
         alive = (torch.arange(NUM) < 50).to(torch.int8)
         return Life(
-            alive=alive, ill=alive * rng.bernoulli("seed", 0.3), age=rng.integers("age", 0, 60), fat=torch.ones(NUM, 2),
-            ate=0 * alive, grass=torch.ones(3),
-        )  # fmt: skip
+            alive=alive,
+            ill=alive * rng.bernoulli("seed", 0.3),
+            age=rng.integers("age", 0, 60),
+            fat=torch.ones(NUM, 2),
+            ate=0 * alive,
+            grass=torch.ones(3),
+        )
 
     def shown(self, now: Life) -> Tensor:
         """Who is seen to be ill."""
@@ -51,9 +55,13 @@ class Careful(dz.Model):
         caught = now.alive * (1 - now.ill) * rng.event("catch", self.rate * pressure)
         dies = now.alive * rng.bernoulli("die", now.ill * self.lethal)
         new = now.replace(
-            alive=now.alive - dies, ill=now.ill + caught, age=now.age + 1, fat=now.fat * 1.1,
-            ate=now.ate.record(rng.event("eat", 0.5)), grass=now.grass * 0.9,
-        )  # fmt: skip
+            alive=now.alive - dies,
+            ill=now.ill + caught,
+            age=now.age + 1,
+            fat=now.fat * 1.1,
+            ate=now.ate.record(rng.event("eat", 0.5)),
+            grass=now.grass * 0.9,
+        )
         return self.born(new, rng, caught)
 
     def born(self, now: Life, rng: dz.rng.Rng, caught: Tensor) -> Life:

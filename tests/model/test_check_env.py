@@ -197,15 +197,24 @@ BAD = {
     "random": [RandomEnd],
     "in place": [WritesInObserve, WritesOutside],
     "shapes": [
-        NarrowObservation, NoObservation, RewardOfTwo, RewardOfNumber, EndOfEach, MaskOfTwo, ActsAlone, Fractions,
-        WholeInputs, FlatPicture, AnotherShapeAtReset,
+        NarrowObservation,
+        NoObservation,
+        RewardOfTwo,
+        RewardOfNumber,
+        EndOfEach,
+        MaskOfTwo,
+        ActsAlone,
+        Fractions,
+        WholeInputs,
+        FlatPicture,
+        AnotherShapeAtReset,
     ],
     "range": [LeavesItsSpace, NanObservation, NanReward, NothingOpen, Odds],
     "stream": [StreamTwice],
     "global state": [Counts],
     "repeat": [ResetDiffers],
     "error": [NoReward],
-}  # fmt: skip
+}
 CASES = [pytest.param(rule, cls, id=cls.__name__) for rule, group in BAD.items() for cls in group]
 
 

@@ -120,15 +120,15 @@ def test_cases_of_relaxed_runs() -> None:
 def imported(run: Any) -> Tensor:
     """Those who fell ill by the imports alone: what the susceptible lost otherwise in a run of the same kind."""
     counted = Act(
-        name="imports", when=During(1),
+        name="imports",
+        when=During(1),
         change=lambda model, now, rng: (
-            rng.record("ill", now.stage.is_("susceptible") * 0.03), arrive(model, now, rng)
+            rng.record("ill", now.stage.is_("susceptible") * 0.03),
+            arrive(model, now, rng),
         )[1],
-    )  # fmt: skip
+    )
     record = {"ill": lambda events: events["imports/ill"].sum()}
-    again = dz.simulate(
-        MODEL, STEPS, seed=SEED, interventions=[CAMPAIGN, counted], record=record, relax=MeanField()
-    )  # fmt: skip
+    again = dz.simulate(MODEL, STEPS, seed=SEED, interventions=[CAMPAIGN, counted], record=record, relax=MeanField())
     assert torch.equal(again["cases"], run["cases"])
     return again["ill"].sum()
 
@@ -139,9 +139,14 @@ def test_a_gradient_of_what_was_recorded() -> None:
     slopes = []
     for name in ("cases", "fall"):
         gradient = dz.run.Gradient(
-            MODEL, lambda series, name=name: series[name].sum(), 6, wrt=["infect_rate"], relax=StraightThrough(),
-            record=record, device="cpu",
-        )  # fmt: skip
+            MODEL,
+            lambda series, name=name: series[name].sum(),
+            6,
+            wrt=["infect_rate"],
+            relax=StraightThrough(),
+            record=record,
+            device="cpu",
+        )
         gradient()
         slopes.append(gradient.gradients["infect_rate"])
     torch.testing.assert_close(*slopes, rtol=1e-4, atol=0.0)
@@ -344,18 +349,25 @@ def test_unknown_events_name_the_known_ones(replicates: int) -> None:
         dz.simulate(MODEL, 3, replicates=replicates, record={"doses": lambda events: events["doses"].sum()})
     with pytest.raises(ModelError, match=r"campaign/doses"):
         dz.simulate(
-            MODEL, 3, replicates=replicates, interventions=[CAMPAIGN],
+            MODEL,
+            3,
+            replicates=replicates,
+            interventions=[CAMPAIGN],
             record={"doses": lambda events: events["campaign/dose"].sum()},
-        )  # fmt: skip
+        )
 
 
 @pytest.mark.parametrize(
     "function",
     [
-        lambda events, now: 0, lambda a, b, c: 0, lambda before, events, now: 0, lambda: 0,
-        lambda a, b, c, events: 0, min,
+        lambda events, now: 0,
+        lambda a, b, c: 0,
+        lambda before, events, now: 0,
+        lambda: 0,
+        lambda a, b, c, events: 0,
+        min,
     ],
-)  # fmt: skip
+)
 def test_series_of_other_arguments(function: Any) -> None:
     with pytest.raises(dz.errors.InputError, match=r"expected a function of \(now\) or \(before, now\), or \(events\)"):
         dz.simulate(MODEL, 1, record={"x": function})

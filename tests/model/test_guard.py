@@ -130,9 +130,23 @@ class InSeries(Base):
 
 
 BAD = [
-    Not, BigConstant, Wraps, WrapsInPlace, BigScalarTensor, ProductWraps, Mean, Cast, StoredWide, WritesState,
-    WritesParam, WritesOutside, WritesBatchedIntoOutside, TorchRandom, RandomInInit, InSeries,
-]  # fmt: skip
+    Not,
+    BigConstant,
+    Wraps,
+    WrapsInPlace,
+    BigScalarTensor,
+    ProductWraps,
+    Mean,
+    Cast,
+    StoredWide,
+    WritesState,
+    WritesParam,
+    WritesOutside,
+    WritesBatchedIntoOutside,
+    TorchRandom,
+    RandomInInit,
+    InSeries,
+]
 
 
 def bad_line(cls):

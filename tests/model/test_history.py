@@ -21,9 +21,10 @@ def by_hand(ages: list[int], length: int, kind: str, event: list[int]) -> list[i
 
 
 @given(
-    length=st.sampled_from([1, 2, 3, 7, 125, 126, 300]), start=st.lists(st.integers(0, 400), min_size=5, max_size=5),
+    length=st.sampled_from([1, 2, 3, 7, 125, 126, 300]),
+    start=st.lists(st.integers(0, 400), min_size=5, max_size=5),
     sequence=sequences,
-)  # fmt: skip
+)
 def test_ages_and_shares_agree_with_plain_python(
     length: int, start: list[int], sequence: list[tuple[str, list[int]]]
 ) -> None:
@@ -51,9 +52,12 @@ def test_ages_and_shares_agree_with_plain_python(
 
 
 @given(
-    length=st.integers(1, 9), ages=st.lists(st.integers(0, 12), min_size=AGENTS, max_size=AGENTS),
-    size=st.integers(0, 9), grouped=st.booleans(), seed=st.integers(0, 99),
-)  # fmt: skip
+    length=st.integers(1, 9),
+    ages=st.lists(st.integers(0, 12), min_size=AGENTS, max_size=AGENTS),
+    size=st.integers(0, 9),
+    grouped=st.booleans(),
+    seed=st.integers(0, 99),
+)
 def test_weigh_and_total(length: int, ages: list[int], size: int, grouped: bool, seed: int) -> None:
     size = min(size, length)
     gen = torch.Generator().manual_seed(seed)

@@ -191,12 +191,14 @@ def vaccinate(model: Any, now: Any, rng: dz.rng.Rng) -> Any:
 @BOTH
 def test_vaccination_conserves_people(replicates: int) -> None:
     out = run(
-        Act(name="vaccinate", when=During(3, 6), change=vaccinate), replicates=replicates,
+        Act(name="vaccinate", when=During(3, 6), change=vaccinate),
+        replicates=replicates,
         record={
-            "levels": lambda now: now.stage.counts(), "doses": lambda now: now.doses.sum(),
+            "levels": lambda now: now.stage.counts(),
+            "doses": lambda now: now.doses.sum(),
             "flow": lambda events: events["vaccinate/doses"].sum(),
         },
-    )  # fmt: skip
+    )
     assert (out["levels"].sum(dim=-1) == AGENTS).all()
     assert (out["flow"][:, :3] == 0).all()
     assert (out["flow"][:, 3:6] > 0).all()

@@ -139,9 +139,12 @@ def test_wrong_names_and_tables() -> None:
     value = Stage(torch.zeros(2, dtype=torch.int8), LEVELS)
     event = torch.ones(2, dtype=torch.int8)
     for call in (
-        lambda: value.is_("il"), lambda: value.move(event, "il", source="well"), lambda: value.code("il"),
-        lambda: value.move(event, "well", source="il"), lambda: value.advance(event, "il"),
-    ):  # fmt: skip
+        lambda: value.is_("il"),
+        lambda: value.move(event, "il", source="well"),
+        lambda: value.code("il"),
+        lambda: value.move(event, "well", source="il"),
+        lambda: value.advance(event, "il"),
+    ):
         with pytest.raises(ModelError, match="unknown level 'il'; did you mean 'ill'"):
             call()
     with pytest.raises(ModelError, match=r"expected \(5,\)"):

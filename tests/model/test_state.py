@@ -275,17 +275,24 @@ def test_shares_are_refused_in_a_hard_run(share: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"on": torch.tensor([0, 2, 0])}, "on"), ({"on": torch.tensor([0, -1, 0])}, "on"),
-        ({"on": torch.tensor([0, 256, 0])}, "on"), ({"on": torch.tensor([0, 2**32, 0])}, "on"),
-        ({"many": torch.tensor([0, 10, 0])}, "many"), ({"many": torch.tensor([0, -1, 0])}, "many"),
-        ({"many": torch.tensor([0, 2**32, 0])}, "many"), ({"stage": torch.tensor([0, 3, 0])}, "stage"),
-        ({"stage": torch.tensor([0, -1, 0])}, "stage"), ({"stage": torch.tensor([0, 256, 0])}, "stage"),
-        ({"size": torch.tensor([0, 5.1, 0])}, "size"), ({"size": torch.tensor([0, float("nan"), 0])}, "size"),
-        ({"free": torch.full((3, 2), float("inf"))}, "free"), ({"past": torch.tensor([0, -1, 0])}, "past"),
+        ({"on": torch.tensor([0, 2, 0])}, "on"),
+        ({"on": torch.tensor([0, -1, 0])}, "on"),
+        ({"on": torch.tensor([0, 256, 0])}, "on"),
+        ({"on": torch.tensor([0, 2**32, 0])}, "on"),
+        ({"many": torch.tensor([0, 10, 0])}, "many"),
+        ({"many": torch.tensor([0, -1, 0])}, "many"),
+        ({"many": torch.tensor([0, 2**32, 0])}, "many"),
+        ({"stage": torch.tensor([0, 3, 0])}, "stage"),
+        ({"stage": torch.tensor([0, -1, 0])}, "stage"),
+        ({"stage": torch.tensor([0, 256, 0])}, "stage"),
+        ({"size": torch.tensor([0, 5.1, 0])}, "size"),
+        ({"size": torch.tensor([0, float("nan"), 0])}, "size"),
+        ({"free": torch.full((3, 2), float("inf"))}, "free"),
+        ({"past": torch.tensor([0, -1, 0])}, "past"),
         ({"past": torch.tensor([0, -256, 0])}, "past"),
         ({"size": torch.tensor([0, 1e300, 0], dtype=torch.float64)}, "size"),
     ],
-)  # fmt: skip
+)
 def test_values_out_of_range_are_found(changes: dict[str, Tensor], fault: str) -> None:
     """Also those that would look harmless once narrowed, such as 256 as a byte."""
     found = [label.split(" ")[0] for label, bad in faults(formed(**changes)) if bad]

@@ -232,8 +232,10 @@ def test_metrics_by_hand():
     assert means.result() == pytest.approx({"accuracy": 0.5, "agent_accuracy": 3 / 6, "agreement": 4 / 6})
     found = nn.regression_metrics(torch.tensor([[[1.0], [3.0]]]), torch.tensor([[1.0]]))
     assert {name: float(value.mean()) for name, value in found.items()} == {
-        "mse": 1.0, "agent_mse": 2.0, "agent_variance": 1.0,
-    }  # fmt: skip
+        "mse": 1.0,
+        "agent_mse": 2.0,
+        "agent_variance": 1.0,
+    }
     known = torch.tensor([True, False, True, False])
     found = nn.completion_metrics(torch.tensor([[[2.0, 0, 0, 1]]]), torch.zeros(1, 4), known, 2)
     assert found["known_mse"].mean() == 2

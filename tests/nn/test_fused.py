@@ -267,10 +267,16 @@ def test_launches(launched):
     out = gradients(lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
     steps = sizes[2]
     assert launched == {
-        "_project_kernel": 2 * steps, "_remember_kernel": steps, "_talk_kernel": steps, "_think_kernel": steps,
-        "_think_backward_kernel": steps, "_talk_backward_kernel": steps, "_remember_backward_kernel": steps,
-        "_project_backward_kernel": 2 * steps, "_weight_gradient_kernel": 3 * steps,
-    }  # fmt: skip
+        "_project_kernel": 2 * steps,
+        "_remember_kernel": steps,
+        "_talk_kernel": steps,
+        "_think_kernel": steps,
+        "_think_backward_kernel": steps,
+        "_talk_backward_kernel": steps,
+        "_remember_backward_kernel": steps,
+        "_project_backward_kernel": 2 * steps,
+        "_weight_gradient_kernel": 3 * steps,
+    }
     assert len(out) == 12
 
 
@@ -299,9 +305,15 @@ def test_what_the_kernels_take():
     assert ask()
     assert ask(times=None, rows=10_000)
     for refused in (
-        {"dtype": torch.float32}, {"rows": 0}, {"agents": 65}, {"width": 256}, {"width": 96}, {"heads": 16},
-        {"heads": 1}, {"times": 129},
-    ):  # fmt: skip
+        {"dtype": torch.float32},
+        {"rows": 0},
+        {"agents": 65},
+        {"width": 256},
+        {"width": 96},
+        {"heads": 16},
+        {"heads": 1},
+        {"times": 129},
+    ):
         assert not ask(**refused), refused
 
 

@@ -95,9 +95,13 @@ def test_thousands_of_agents_along_sparse_edges():
     """Dense scores of 2,000 agents would take 4M numbers for each time and head; edges take 10,000."""
     agents = 2000
     config = nn.DotGATConfig(
-        num_agents=agents, num_features=3, hidden=4, num_heads=1, message_steps=1,
+        num_agents=agents,
+        num_features=3,
+        hidden=4,
+        num_heads=1,
+        message_steps=1,
         social=nn.SmallWorld(rewire_prob=0.1).graph(agents),
-    )  # fmt: skip
+    )
     model = nn.DynamicDotGAT(config, nn.sense_columns(agents, 3, 0.4))
     model(torch.randn(1, 2, 3)).outputs.sum().backward()
     assert model.bias.theta.grad.isfinite().all()

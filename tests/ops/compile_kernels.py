@@ -44,9 +44,11 @@ DISASSEMBLER = Path(triton.__file__).parent / "backends/nvidia/bin/nvdisasm"
 def pretend() -> None:
     """Tell Triton that there is an H100, and to compile only."""
     driver = SimpleNamespace(
-        get_current_target=lambda: GPUTarget("cuda", 90, 32), get_current_device=lambda: 0,
-        get_current_stream=lambda device: 0, get_active_torch_device=lambda: torch.device("cpu"),
-    )  # fmt: skip
+        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        get_current_device=lambda: 0,
+        get_current_stream=lambda device: 0,
+        get_active_torch_device=lambda: torch.device("cpu"),
+    )
     triton.runtime.driver.set_active(driver)
     run = JITFunction.run
 
@@ -150,9 +152,14 @@ def rows() -> None:
                 ops.pack(torch.zeros(count, dtype=torch.int8), bits, beside)
         for norm in (None, 0.5):
             ops.adam(
-                *flat, torch.zeros(()), torch.tensor(0.1), torch.tensor(False), max_norm=norm, betas=(0.9, 0.999),
+                *flat,
+                torch.zeros(()),
+                torch.tensor(0.1),
+                torch.tensor(False),
+                max_norm=norm,
+                betas=(0.9, 0.999),
                 eps=1e-5,
-            )  # fmt: skip
+            )
 
 
 def laps() -> None:
@@ -163,14 +170,19 @@ def laps() -> None:
 def layers() -> None:
     """Towers, narrow and wide, one and two, of numbers and of bytes."""
     for rows, inputs, width, heads in (
-        (1, 1, 1, (1,)), (300, 4, 64, (2, 1)), (20_000, 64, 64, (64, 1)), (300, 400, 64, (3, 1)), (20_000, 99, 64, (2,))
-    ):  # fmt: skip
+        (1, 1, 1, (1,)),
+        (300, 4, 64, (2, 1)),
+        (20_000, 64, 64, (64, 1)),
+        (300, 400, 64, (3, 1)),
+        (20_000, 99, 64, (2,)),
+    ):
         for dtype in _mlp.INPUTS:
             x = torch.ones(rows, inputs, dtype=dtype)
             weights = [
-                torch.rand(shape) for head in heads
+                torch.rand(shape)
+                for head in heads
                 for shape in ((width, inputs), (width,), (width, width), (width,), (head, width), (head,))
-            ]  # fmt: skip
+            ]
             for activation in _mlp.ACTIVATIONS:
                 y, first = ops.mlp(x, weights, activation)
                 _mlp.mlp_gradients(y, x, first, weights, activation)

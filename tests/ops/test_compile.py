@@ -29,12 +29,13 @@ def cases(tools: Any) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
         "bernoulli": (lambda k, v: ops.draw_mask(v[None], False, tools.empty, k[None], step, 1)[0][0], (key, real)),
         "counts": (lambda v, w: ops.sum_counts(v[None], w[None], *arrays)[0], (mask, mask.flip(0))),
         "fixed": (
-            lambda v, w: ops.sum_fixed(v[None], w[None], g.weight, *arrays, g.out_edge, 38, 4.0)[0], (real, mask)
+            lambda v, w: ops.sum_fixed(v[None], w[None], g.weight, *arrays, g.out_edge, 38, 4.0)[0],
+            (real, mask),
         ),
         "real": (lambda v, w: ops.sum_real(v[None], w[None], g.weight, *arrays, g.out_edge)[0], (real, mask)),
         "lookup": (lambda t, c: ops.lookup(t[None], c[None], group)[0], (table, codes)),
         "histogram": (lambda c: ops.histogram(c[None], group, 2, 5)[0], (codes,)),
-    }  # fmt: skip
+    }
 
 
 NAMES = ["words", "words with ids", "event", "bernoulli", "counts", "fixed", "real", "lookup", "histogram"]

@@ -32,22 +32,33 @@ def test_convolutions_and_their_gradients(tools: Any, shape: tuple[int, ...], dt
     x, weight, grad = x.to(dtype), weight.to(dtype), grad.to(dtype)
     planes = x.permute(0, 3, 1, 2).contiguous()
     found = (
-        ops.conv_input_gradient(grad, weight, x), *ops.conv_weight_gradient(x, grad),
+        ops.conv_input_gradient(grad, weight, x),
+        *ops.conv_weight_gradient(x, grad),
         *ops.conv_first_gradient(planes, grad),
-    )  # fmt: skip
+    )
     sums = grad.float().sum((0, 1, 2))
     exact = (
-        masked.to(dtype), slopes[1].flatten(2).permute(2, 1, 0), sums, slopes[1].flatten(1).t(), sums,
-    )  # fmt: skip
+        masked.to(dtype),
+        slopes[1].flatten(2).permute(2, 1, 0),
+        sums,
+        slopes[1].flatten(1).t(),
+        sums,
+    )
     for mine, theirs in zip(found, exact, strict=True):
         assert mine.dtype == theirs.dtype
         assert torch.equal(mine, theirs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
-@pytest.mark.parametrize(("shape", "channels"), [
-    ((3, 2, 5, 4), (8,)), ((2, 3, 11, 11), (16, 64)), ((5, 1, 3, 3), (5, 70, 3)), ((2, 2, 12, 13), (8, 4, 3, 2, 5, 1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "channels"),
+    [
+        ((3, 2, 5, 4), (8,)),
+        ((2, 3, 11, 11), (16, 64)),
+        ((5, 1, 3, 3), (5, 70, 3)),
+        ((2, 2, 12, 13), (8, 4, 3, 2, 5, 1)),
+    ],
+)
 def test_several_layers(
     tools: Any, monkeypatch: Any, shape: tuple[int, ...], channels: tuple[int, ...], dtype: torch.dtype
 ) -> None:

@@ -299,9 +299,18 @@ def test_the_way_of_many_agents_is_chosen_by_a_sample(
     graph = tools.random_graph(agents, 3 * agents, weighted=True)
     for where in (None, mask(1, agents)):
         tools.both(
-            ops.sum_fixed, values, where, graph.weight, graph.in_ptr, graph.in_idx, graph.out_ptr, graph.out_idx,
-            graph.out_edge, BITS, BOUND,
-        )  # fmt: skip
+            ops.sum_fixed,
+            values,
+            where,
+            graph.weight,
+            graph.in_ptr,
+            graph.in_idx,
+            graph.out_ptr,
+            graph.out_idx,
+            graph.out_edge,
+            BITS,
+            BOUND,
+        )
     assert kernels._sampled(values[:, :100]) is None
 
 

@@ -30,10 +30,12 @@ def test_columns_that_are_all_there_are_one_store():
     assert first is given[1]
     blocks = {f"tmp{n}": torch.tensor([10 * n, 10 * n + 1]) for n in range(1, 5)}
     tl = types.SimpleNamespace(
-        broadcast_to=lambda block, size: block, join=lambda a, b: torch.stack([a, b], -1),
-        reshape=lambda block, size: block.reshape(size), arange=torch.arange,
+        broadcast_to=lambda block, size: block,
+        join=lambda a, b: torch.stack([a, b], -1),
+        reshape=lambda block, size: block.reshape(size),
+        arange=torch.arange,
         store=lambda at, block, mask: (at, block, mask),
-    )  # fmt: skip
+    )
     names = {"tl": tl, "out_ptr1": 100, "x0": torch.tensor([0, 1]), "xmask": torch.tensor([True, False]), "XBLOCK": 2}
     at, block, mask = eval(last.line, {}, {**names, **blocks})
     assert at.tolist() == [[100, 101, 102, 103], [104, 105, 106, 107]]

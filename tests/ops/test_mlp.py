@@ -13,10 +13,15 @@ from denizen.ops import _mlp
 
 # Rows, inputs, hidden, out, heads, whether inputs are bytes.
 SHAPES = [
-    (1, 1, 16, 16, (1,), False), (70, 4, 64, 64, (2, 1), False), (130, 6, 17, 30, (5, 1), True),
-    (64, 64, 64, 64, (64,), False), (300, 3, 64, 32, (1, 18), False), (70, 130, 64, 64, (3, 1), True),
-    (40, 100, 17, 40, (2, 1), False), (3, 77, 64, 16, (2,), True),
-]  # fmt: skip
+    (1, 1, 16, 16, (1,), False),
+    (70, 4, 64, 64, (2, 1), False),
+    (130, 6, 17, 30, (5, 1), True),
+    (64, 64, 64, 64, (64,), False),
+    (300, 3, 64, 32, (1, 18), False),
+    (70, 130, 64, 64, (3, 1), True),
+    (40, 100, 17, 40, (2, 1), False),
+    (3, 77, 64, 16, (2,), True),
+]
 
 
 def towers(inputs: int, hidden: int, out: int, heads: tuple[int, ...], activation: str) -> list[nn.Sequential]:

@@ -63,9 +63,14 @@ def test_sums_over_any_graph(tools: Any) -> None:
         tools.assert_same_bits(fixed[-1:], last)
 
     holds(
-        tools, check, edges=edge_lists(), worlds=st.integers(1, 9), rows=st.integers(0, 2), weighted=st.booleans(),
+        tools,
+        check,
+        edges=edge_lists(),
+        worlds=st.integers(1, 9),
+        rows=st.integers(0, 2),
+        weighted=st.booleans(),
         seed=SEED,
-    )  # fmt: skip
+    )
 
 
 def test_backward_sums_over_any_graph(tools: Any) -> None:
@@ -90,9 +95,14 @@ def test_backward_sums_over_any_graph(tools: Any) -> None:
         assert ((values.grad - exact).abs() <= 1e-5 * size).all()  # sums may cancel, so they are held to their parts
 
     holds(
-        tools, check, edges=edge_lists(), worlds=st.integers(1, 5), weighted=st.booleans(), fixed=st.booleans(),
+        tools,
+        check,
+        edges=edge_lists(),
+        worlds=st.integers(1, 5),
+        weighted=st.booleans(),
+        fixed=st.booleans(),
         seed=SEED,
-    )  # fmt: skip
+    )
 
 
 def test_draws_belong_to_ids(tools: Any) -> None:
@@ -113,9 +123,16 @@ def test_draws_belong_to_ids(tools: Any) -> None:
         assert (more <= drawn).all()  # what is less likely happens to fewer of the same
 
     holds(
-        tools, check, num=st.integers(1, 300), worlds=st.integers(1, 7), first=st.integers(0, 2**61), seed=SEED,
-        step=SEED, stream=SEED, hazard=st.booleans(),
-    )  # fmt: skip
+        tools,
+        check,
+        num=st.integers(1, 300),
+        worlds=st.integers(1, 7),
+        first=st.integers(0, 2**61),
+        seed=SEED,
+        step=SEED,
+        stream=SEED,
+        hazard=st.booleans(),
+    )
 
 
 def test_tables_of_any_size(tools: Any) -> None:
@@ -133,6 +150,11 @@ def test_tables_of_any_size(tools: Any) -> None:
         tools.both(ops.lookup, table.detach(), codes, group)
 
     holds(
-        tools, check, agents=SMALL, worlds=st.integers(1, 5), groups=st.integers(1, 20), num_codes=st.integers(1, 100),
+        tools,
+        check,
+        agents=SMALL,
+        worlds=st.integers(1, 5),
+        groups=st.integers(1, 20),
+        num_codes=st.integers(1, 100),
         seed=SEED,
-    )  # fmt: skip
+    )

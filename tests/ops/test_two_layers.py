@@ -40,7 +40,10 @@ def test_two_layers_hand_on_what_is_not_a_number(tools: Any) -> None:
     x = torch.ones(3, 4, dtype=HALF)
     x[1, 2] = torch.nan
     shown, out = ops.two_layers(
-        x, torch.ones(5, 4, dtype=HALF), torch.zeros(5, dtype=HALF), torch.ones(2, 5, dtype=HALF),
+        x,
+        torch.ones(5, 4, dtype=HALF),
+        torch.zeros(5, dtype=HALF),
+        torch.ones(2, 5, dtype=HALF),
         torch.zeros(2, dtype=HALF),
-    )  # fmt: skip
+    )
     assert shown.isnan().all(1).tolist() == out.isnan().all(1).tolist() == [False, True, False]

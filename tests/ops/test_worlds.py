@@ -57,7 +57,7 @@ def test_draws(tools: Any, with_ids: bool) -> None:
     else:
         over_worlds(
             tools, lambda k: ops.draw_words(tools.empty, AGENTS, k[None], tools.step, 3)[0], *zip(key, strict=True)
-        )  # fmt: skip
+        )
     for hazard in (True, False):
 
         def draw(v: Tensor, k: Tensor, i: Tensor, hazard: bool = hazard) -> tuple[Tensor, Tensor]:

@@ -37,7 +37,8 @@ def test_bad(budget):
 
 
 def test_the_marker_makes_the_test_a_region_and_its_fixtures_none(run):
-    result = run("""
+    result = run(
+        """
 @pytest.fixture
 def x(budget):
     value = torch.ones(3).to(budget.device)
@@ -57,7 +58,9 @@ def test_bad(x):
 def test_each(x, times):
     for _ in range(times):
         x.sum().item()
-""", "--strict-markers")  # fmt: skip
+""",
+        "--strict-markers",
+    )
     result.assert_outcomes(passed=2, failed=2)
 
 

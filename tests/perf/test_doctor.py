@@ -545,8 +545,9 @@ def test_modules_look_for_no_line_where_nothing_of_theirs_is_taken_out(monkeypat
     looked = []
     monkeypatch.setattr(neutral, "_line", looked.append)
     tape, net = neutral.Tape("cpu"), nn.Identity()
-    read, graph = (at(kind, Place("model.py", 3, "step"), 1, "every step", []) for kind in
-                   ("host-sync-item", "no-grad-missing"))  # fmt: skip
+    read, graph = (
+        at(kind, Place("model.py", 3, "step"), 1, "every step", []) for kind in ("host-sync-item", "no-grad-missing")
+    )
     with tape.installed([net]):
         for one, times in ((read, 0), (graph, 1)):
             with tape.without([one]):

@@ -59,10 +59,13 @@ def test_a_step_that_works_elsewhere_is_no_good_step(doctor):
     assert "nothing to tell: no operation ran on simulated:0, 1 on the CPU" in out
 
 
-@pytest.mark.parametrize(("word", "first", "last"), [
-    ("functions.py:crashing", '  File "{}/functions.py", line 7, in <lambda>', "RuntimeError: The size of tensor"),
-    ("broken.py", '  File "{}/broken.py", line 1', "SyntaxError: expected ':'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("word", "first", "last"),
+    [
+        ("functions.py:crashing", '  File "{}/functions.py", line 7, in <lambda>', "RuntimeError: The size of tensor"),
+        ("broken.py", '  File "{}/broken.py", line 1', "SyntaxError: expected ':'"),
+    ],
+)
 def test_errors_begin_at_the_users_line(doctor, tmp_path, word, first, last):
     code, _, err = doctor(word, "--device", "simulated")
     told = [line for line in err.splitlines() if not line.startswith("Traceback")]

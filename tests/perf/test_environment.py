@@ -107,9 +107,12 @@ def test_a_driver_that_is_too_old(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "variable"),
-    [("torch.compile", "TORCHDYNAMO_DISABLE"), ("blocking launches", "CUDA_LAUNCH_BLOCKING"),
-     ("allocator", "PYTORCH_NO_CUDA_MEMORY_CACHING")],
-)  # fmt: skip
+    [
+        ("torch.compile", "TORCHDYNAMO_DISABLE"),
+        ("blocking launches", "CUDA_LAUNCH_BLOCKING"),
+        ("allocator", "PYTORCH_NO_CUDA_MEMORY_CACHING"),
+    ],
+)
 def test_variables_that_slow(name, variable, monkeypatch):
     monkeypatch.setenv(variable, "1")
     found = environment()[name]
@@ -210,10 +213,25 @@ def test_compiled_code_is_seen_where_it_runs():
 
 def report(operators=(), kernels=(), device="cuda:0 H100"):
     return ProfileReport(
-        start=0, window=0.1, busy=0.05, copies=0.0, exposed_copies=0.0, kernels=len(kernels), idle=[], gaps=[],
-        operators=list(operators), device_ops=list(kernels), queue=None, memory=None, device=device, steps=1,
-        step_times=[0.1], plain_times=[0.1], sampled={}, trace=None,
-    )  # fmt: skip
+        start=0,
+        window=0.1,
+        busy=0.05,
+        copies=0.0,
+        exposed_copies=0.0,
+        kernels=len(kernels),
+        idle=[],
+        gaps=[],
+        operators=list(operators),
+        device_ops=list(kernels),
+        queue=None,
+        memory=None,
+        device=device,
+        steps=1,
+        step_times=[0.1],
+        plain_times=[0.1],
+        sampled={},
+        trace=None,
+    )
 
 
 def test_a_step_that_leaves_the_gpu_alone(card):

@@ -77,9 +77,11 @@ def test_a_loaded_machine_is_named_beside_the_lock():
 @pytest.mark.parametrize(
     ("used", "waits", "words", "cause"),
     [
-        (4_900, False, "ran Python", g.HOST), (10, True, "waited at", g.HOST), (500, False, "others had them", g.CORE),
+        (4_900, False, "ran Python", g.HOST),
+        (10, True, "waited at", g.HOST),
+        (500, False, "others had them", g.CORE),
     ],
-)  # fmt: skip
+)
 def test_what_a_thread_did_is_told(used, waits, words, cause):
     tape = two_kernels(50, 40_050, 40_045)
     for k in range(9):
@@ -92,11 +94,13 @@ def test_what_a_thread_did_is_told(used, waits, words, cause):
 @pytest.mark.parametrize(
     ("main", "other", "late", "waits", "cause"),
     [
-        (4_900, 4_900, 4_500, False, g.HOST), (0, 0, 0, False, g.CORE), (0, 4_900, 0, False, g.CORE),
+        (4_900, 4_900, 4_500, False, g.HOST),
+        (0, 0, 0, False, g.CORE),
+        (0, 4_900, 0, False, g.CORE),
         (0, 4_900, 4_500, True, g.HOST),
     ],
     ids=["it ran itself", "nobody ran", "the lock was free", "it waited of its own accord"],
-)  # fmt: skip
+)
 def test_no_interpreter_lock(main, other, late, waits, cause):
     tape = two_kernels(50, 40_050, 40_045)
     for k in range(9):

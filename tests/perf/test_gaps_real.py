@@ -104,9 +104,14 @@ def hog(end):
 
 
 CASES = {
-    "launch-bound": launches, "host read": reads, "allocator": allocates, "copy": copies, "data wait": loads,
-    "host work": computes_on_the_host, "interpreter lock": locked_out,
-}  # fmt: skip
+    "launch-bound": launches,
+    "host read": reads,
+    "allocator": allocates,
+    "copy": copies,
+    "data wait": loads,
+    "host work": computes_on_the_host,
+    "interpreter lock": locked_out,
+}
 
 
 def found(cause, device):

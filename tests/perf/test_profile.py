@@ -211,9 +211,14 @@ def test_command(tmp_path, capsys):
     )
     console = Console()
     command = Profile(
-        f"{script}:make", save_traces=True, trace_dir=tmp_path / "traces", cpu=True, steps=2, warm_up=1,
+        f"{script}:make",
+        save_traces=True,
+        trace_dir=tmp_path / "traces",
+        cpu=True,
+        steps=2,
+        warm_up=1,
         plot=tmp_path / "p.png",
-    )  # fmt: skip
+    )
     assert command(console) == 0
     assert "aten::add_" in console.text
     assert (tmp_path / "p.png").is_file()

@@ -145,8 +145,16 @@ def test_on_cuda_by_substitution(monkeypatch):
     report = prof.report
     # The device is waited for once, before the first step that is recorded.
     assert [str(call) for call in calls[1:]] == [
-        "NONE", "NONE", "WARMUP", "synchronize", "RECORD", "RECORD_AND_SAVE", "NONE", "NONE", "exit"
-    ]  # fmt: skip
+        "NONE",
+        "NONE",
+        "WARMUP",
+        "synchronize",
+        "RECORD",
+        "RECORD_AND_SAVE",
+        "NONE",
+        "NONE",
+        "exit",
+    ]
     assert calls[0][1:] == (torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA)
     assert ranges[:8] == ["step 0", "forward", "pop", "pop", "step 1", "forward", "pop", "pop"]
     assert ranges.count("pop") * 2 == len(ranges)

@@ -79,11 +79,17 @@ def test_samples_tell_running_from_waiting_threads():
 @pytest.mark.parametrize(
     ("code", "call", "waits"),
     [
-        ("time.sleep(1)", None, True), ("x = y + 1", None, False), ("event.wait()", None, True),
-        ("time.sleep(1)", "running", False), ("time.sleep(1)", "230", True), ("time.sleep(1)", "futex", False),
-        ("event.wait()", "futex", True), ("x = y + 1", "futex", False), ("data = file.read()", "0", True),
+        ("time.sleep(1)", None, True),
+        ("x = y + 1", None, False),
+        ("event.wait()", None, True),
+        ("time.sleep(1)", "running", False),
+        ("time.sleep(1)", "230", True),
+        ("time.sleep(1)", "futex", False),
+        ("event.wait()", "futex", True),
+        ("x = y + 1", "futex", False),
+        ("data = file.read()", "0", True),
     ],
-)  # fmt: skip
+)
 def test_waiting_of_ones_own_accord(code, call, waits, monkeypatch):
     monkeypatch.setattr(sampler_module, "FUTEX", "futex")
     assert sampler_module._waits(code, call) == waits

@@ -70,8 +70,10 @@ def test_what_is_told_of_it(name, state, source, tool, tmp_path, capsys):
     marks = {
         number: mark[1].split() for number, line in enumerate(source.splitlines(), 1) if (mark := MARK.search(line))
     }
-    kinds = {number: {kind for kind in there if tool is by_doctor or limited(kind, source.splitlines()[number - 1])}
-             for number, there in marks.items()}  # fmt: skip
+    kinds = {
+        number: {kind for kind in there if tool is by_doctor or limited(kind, source.splitlines()[number - 1])}
+        for number, there in marks.items()
+    }
     assert bool(marks) == (state == "faulty")
     found = defaultdict(set)
     for one in tool(compile(source, file, "exec")):

@@ -19,17 +19,32 @@ class Tape:
 
     def host(self, name: str, start: float, end: float, category: str = "cpu_op", thread: int = MAIN, **args: Any):
         self.events.append(
-            {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": thread, "ts": start, "dur": end - start,
-             "args": args}
-        )  # fmt: skip
+            {
+                "ph": "X",
+                "cat": category,
+                "name": name,
+                "pid": 1,
+                "tid": thread,
+                "ts": start,
+                "dur": end - start,
+                "args": args,
+            }
+        )
 
     def call(self, name: str, start: float, end: float, thread: int = MAIN, correlation: int = 0) -> None:
         self.host(name, start, end, "cuda_runtime", thread, correlation=correlation)
 
     def kernel(
-        self, start: float, end: float, launched: float, name: str = "gemm", stream: int = 7, thread: int = MAIN,
-        device: int = 0, op: str = "aten::mm",
-    ) -> None:  # fmt: skip
+        self,
+        start: float,
+        end: float,
+        launched: float,
+        name: str = "gemm",
+        stream: int = 7,
+        thread: int = MAIN,
+        device: int = 0,
+        op: str = "aten::mm",
+    ) -> None:
         """A kernel, with the operator and the call that launched it, 5 µs long."""
         self._correlation += 1
         if op:
@@ -45,9 +60,17 @@ class Tape:
 
     def _work(self, category: str, name: str, start: float, end: float, device: int, stream: int) -> None:
         self.events.append(
-            {"ph": "X", "cat": category, "name": name, "pid": device, "tid": stream, "ts": start, "dur": end - start,
-             "args": {"device": device, "stream": stream, "correlation": self._correlation}}
-        )  # fmt: skip
+            {
+                "ph": "X",
+                "cat": category,
+                "name": name,
+                "pid": device,
+                "tid": stream,
+                "ts": start,
+                "dur": end - start,
+                "args": {"device": device, "stream": stream, "correlation": self._correlation},
+            }
+        )
 
     def python(self, name: str, start: float, end: float, thread: int = MAIN) -> None:
         self.host(name, start, end, "python_function", thread)

@@ -229,7 +229,7 @@ FAULTS = {
         r"height\.csv: its saved row index is not 0, 1, 2",
     ),
     "row names of R in different orders": (
-        {"people.csv": ',age\n1,20\n2,30\n', "job.csv": ',job\n2,1\n1,2\n'},
+        {"people.csv": ",age\n1,20\n2,30\n", "job.csv": ",job\n2,1\n1,2\n"},
         "saved row index is not 0, 1, 2",
     ),
     "ids twice beside another file": (
@@ -240,7 +240,7 @@ FAULTS = {
         {"people.csv": "age\n1\n2\n", "edges.csv": "source,target\n0,1\n1,0\n"},
         r"edges\.csv holds contacts .* move it into the folder networks",
     ),
-}  # fmt: skip
+}
 
 
 def test_ends_that_are_missing_or_spelled_otherwise_in_parquet(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ HARMLESS: dict[str, tuple[dict[str, str], str]] = {
         {"people.csv": "age\n20\n30\n", "networks/a.csv": "0,1,9\n"},
         "networks/a.csv: no header line; the third column is taken as weight.",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("missing", [(), ("polars",)], ids=["polars", "no polars"])
@@ -328,10 +328,12 @@ def test_the_report_says_how_edges_were_understood(tmp_path: Path) -> None:
         ("age\n1\n2\n3\n", "Edges map by row number, counted from 0: there is no column of ids."),
         ("id,age\n0,1\n1,2\n2,3\n", "Edges map by column 'id' of people.csv, which counts the rows from 0."),
         ("Agent ID,age\nx,1\n1,2\n0,3\n", None),
-        ("id,age\n2,1\n0,2\n1,3\n", "Edges map by column 'id' of people.csv; ids=False takes them as row numbers, "
-         "which they might be too."),
+        (
+            "id,age\n2,1\n0,2\n1,3\n",
+            "Edges map by column 'id' of people.csv; ids=False takes them as row numbers, which they might be too.",
+        ),
         ("id,age\n2,1\n0,2\n1,3\n,", None),
-    ):  # fmt: skip
+    ):
         place = write(tmp_path, {"people.csv": table, **edges})
         if words is None:
             with pytest.raises(DataError):

@@ -25,9 +25,15 @@ def test_equals_the_library(env, beta):
         layer.load_state_dict(other.state_dict())
     returns = RECIPE["train"](plain, env, settings, 4, seed=5, say=False)
     algorithm = dz.GRPO(
-        groups=4, group_size=4, max_steps=30, epochs=3, minibatches=2, gamma=settings.gamma, beta=beta,
+        groups=4,
+        group_size=4,
+        max_steps=30,
+        epochs=3,
+        minibatches=2,
+        gamma=settings.gamma,
+        beta=beta,
         learning_rate=dz.rl.Linear(*settings.learning_rate),
-    )  # fmt: skip
+    )
     trained = dz.train(env, ours, algorithm, 4 * algorithm.samples, seed=5, device="cpu", progress=False)
     for layer, other in zip(linear, theirs, strict=True):
         torch.testing.assert_close(layer.weight, other.weight, rtol=0, atol=1e-5)

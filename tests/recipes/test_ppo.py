@@ -30,10 +30,13 @@ def test_equals_the_library():
 def test_advantages_that_differ_by_rounding_alone_teach_nothing_in_both():
     policy, settings = RECIPE["Policy"](4, 2), RECIPE["Settings"](entropy_coefficient=0.0, value_coefficient=0.0)
     part = {
-        "observation": torch.randn(60, 4), "action": torch.randint(2, (60,)), "log_prob": torch.zeros(60),
-        "value": torch.zeros(60), "returns": torch.zeros(60),
+        "observation": torch.randn(60, 4),
+        "action": torch.randint(2, (60,)),
+        "log_prob": torch.zeros(60),
+        "value": torch.zeros(60),
+        "returns": torch.zeros(60),
         "advantage": torch.tensor([0.1, 0.1 + 1e-8, 0.1 - 1e-8]).repeat(20),
-    }  # fmt: skip
+    }
     assert float(RECIPE["loss"](policy, part, settings).detach().abs()) == 0
     assert bool((normalised(part["advantage"], torch.ones(60)) == 0).all())
 

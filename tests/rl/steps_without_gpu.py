@@ -30,8 +30,12 @@ def as_on_cuda() -> None:
     """Everything that asks whether a tensor is on CUDA takes it that it is; worlds in place do nothing."""
     ops.fits = lambda weights: True
     for module, name in (
-        (_planes, "spreads"), (_policy, "spreads"), (_policy, "launches"), (_critic, "_pays"), (_value, "_fuses"),
-    ):  # fmt: skip
+        (_planes, "spreads"),
+        (_policy, "spreads"),
+        (_policy, "launches"),
+        (_critic, "_pays"),
+        (_value, "_fuses"),
+    ):
         setattr(module, name, lambda tensor: True)
     _fast.variant = lambda device: "triton"
     _launch.step = lambda *args: [tensor.zero_() for tensor in args[6]]

@@ -63,9 +63,12 @@ def test_what_does_not_fit_takes_the_layers(at_once):
             return 2 * self.training_value(features)
 
     for policy in (
-        dz.rl.mlp(env, (16, 8, 8)), dz.rl.mlp(env, (16,)), dz.rl.mlp(env, (8, 8), memory_size=4),
-        dz.rl.mlp(env, (8, 8), head=Doubled), dz.rl.mlp(env, (8, 8), activation=torch.nn.GELU),
-    ):  # fmt: skip
+        dz.rl.mlp(env, (16, 8, 8)),
+        dz.rl.mlp(env, (16,)),
+        dz.rl.mlp(env, (8, 8), memory_size=4),
+        dz.rl.mlp(env, (8, 8), head=Doubled),
+        dz.rl.mlp(env, (8, 8), activation=torch.nn.GELU),
+    ):
         memory = policy.first_memory(5, none.device)
         judged, value = policy.with_value(looks, memory)
         assert torch.equal(value, policy.head.value(policy(looks, memory).features))

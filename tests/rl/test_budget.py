@@ -12,9 +12,15 @@ from denizen.zoo.pendulum import Pendulum
 
 PPO = {"num_envs": 8, "num_steps": 8}
 GRPO = {
-    "groups": 2, "group_size": 4, "max_steps": 8, "beta": 0.1, "refresh_reference": 2, "minibatches": 2,
-    "micro_batches": 2, "drop_flat_groups": True,
-}  # fmt: skip
+    "groups": 2,
+    "group_size": 4,
+    "max_steps": 8,
+    "beta": 0.1,
+    "refresh_reference": 2,
+    "minibatches": 2,
+    "micro_batches": 2,
+    "drop_flat_groups": True,
+}
 
 
 def popart(env):
@@ -31,10 +37,12 @@ CASES = {
     "numbers as actions": (Pendulum, lambda env: dz.rl.mlp(env, (8,)), dz.PPO(**PPO)),
     "planes": (Breakout, lambda env: dz.rl.mlp(env, (8,)), dz.PPO(**PPO)),
     "views that are packed, a critic that sees more": (
-        forager, lambda env: dz.rl.conv(env, (4,), hidden=8), dz.PPO(**PPO, clip_apart=True)
+        forager,
+        lambda env: dz.rl.conv(env, (4,), hidden=8),
+        dz.PPO(**PPO, clip_apart=True),
     ),
     "GRPO": (CartPole, lambda env: dz.rl.mlp(env, (8,)), dz.GRPO(**GRPO)),
-}  # fmt: skip
+}
 
 
 @pytest.fixture

@@ -40,11 +40,13 @@ def untimed(folder):
         pytest.param(SETTINGS, True, id="ppo, compiled", marks=pytest.mark.compile),
         pytest.param(dz.GRPO(groups=2, group_size=2, max_steps=5), False, id="grpo"),
         pytest.param(
-            dz.GRPO(groups=2, group_size=2, max_steps=5), True, id="grpo, compiled",
+            dz.GRPO(groups=2, group_size=2, max_steps=5),
+            True,
+            id="grpo, compiled",
             marks=[pytest.mark.compile, pytest.mark.slow],
         ),
     ],
-)  # fmt: skip
+)
 def test_a_schedule_is_what_the_worlds_run_under(algorithm, compile):
     trained = go(Endless(), RISING, algorithm, 8 * algorithm.samples, compile=compile)
     assert trained.path == ("compiled" if compile else "eager")

@@ -59,7 +59,9 @@ def test_what_is_no_value_head():
         def training_value(self, features):
             return self.linear(features)
 
-    for head, message in ((torch.nn.LayerNorm, "head gave LayerNorm, expected a dz.rl.ValueHead"),
-                          (Wide, r"Wide\.training_value gives \(2, 1\) for 2 rows, expected \(2,\)")):  # fmt: skip
+    for head, message in (
+        (torch.nn.LayerNorm, "head gave LayerNorm, expected a dz.rl.ValueHead"),
+        (Wide, r"Wide\.training_value gives \(2, 1\) for 2 rows, expected \(2,\)"),
+    ):
         with pytest.raises(InputError, match=message):
             dz.rl.mlp(CartPole(), (8,), head=head)

@@ -82,10 +82,15 @@ def test_normalised_over_the_entries_that_count():
     assert torch.equal(normalised(garbage, weight)[weight > 0], got)
 
 
-@pytest.mark.parametrize("values", [
-    torch.full((1000,), 0.1), torch.tensor([0.1, 0.10000005, 0.10000001]).repeat(40), torch.full((8192,), -1e6 / 3),
-    torch.tensor([[0.1, 0.1], [0.1, 0.6], [0.6, 0.1]]).sum(0).repeat(100),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "values",
+    [
+        torch.full((1000,), 0.1),
+        torch.tensor([0.1, 0.10000005, 0.10000001]).repeat(40),
+        torch.full((8192,), -1e6 / 3),
+        torch.tensor([[0.1, 0.1], [0.1, 0.6], [0.6, 0.1]]).sum(0).repeat(100),
+    ],
+)
 def test_advantages_that_differ_by_rounding_alone_teach_nothing(values):
     weight = torch.ones_like(values)
     assert bool((normalised(values, weight) == 0).all())

@@ -325,9 +325,15 @@ def test_train_takes_it_with_a_folder_and_resumes(tmp_path):
     algorithm = small(beta=0.1)
     env = Drift()
     whole = dz.train(
-        env, dz.rl.mlp(env, (8,)), algorithm, algorithm.samples * 6, device="cpu", progress=False, compile=False,
+        env,
+        dz.rl.mlp(env, (8,)),
+        algorithm,
+        algorithm.samples * 6,
+        device="cpu",
+        progress=False,
+        compile=False,
         folder=tmp_path / "run",
-    )  # fmt: skip
+    )
     assert whole.updates == 6
     assert {"return_mean", "kl_reference", "flat_groups", "ratio_max"} <= set(whole.metrics[0])
     again = dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (8,), seed=3), algorithm, progress=False)
@@ -373,12 +379,22 @@ def test_faults_of_the_worlds_are_told_also_after_later_rollouts():
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("changes", "told"), [
-    ({"group_size": 1}, "at least 2"), ({"groups": 0}, r"groups=0"), ({"kl": "k33"}, r"kl='k33'.*did you mean 'k3'"),
-    ({"loss": "grop"}, "did you mean 'grpo'"), ({"advantage": "gae"}, "valid: original"), ({"clip": 0}, r"clip=0"),
-    ({"minibatches": 3}, "does not divide"), ({"refresh_reference": 3}, r"beta above 0"), ({"beta": -1}, r"beta=-1"),
-    ({"gamma": 1.5}, r"gamma=1\.5"), ({"precision": "half"}, r"precision='half'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"group_size": 1}, "at least 2"),
+        ({"groups": 0}, r"groups=0"),
+        ({"kl": "k33"}, r"kl='k33'.*did you mean 'k3'"),
+        ({"loss": "grop"}, "did you mean 'grpo'"),
+        ({"advantage": "gae"}, "valid: original"),
+        ({"clip": 0}, r"clip=0"),
+        ({"minibatches": 3}, "does not divide"),
+        ({"refresh_reference": 3}, r"beta above 0"),
+        ({"beta": -1}, r"beta=-1"),
+        ({"gamma": 1.5}, r"gamma=1\.5"),
+        ({"precision": "half"}, r"precision='half'"),
+    ],
+)
 def test_settings_that_make_no_sense_are_refused(changes, told):
     with pytest.raises(dz.errors.InputError, match=told):
         small(**changes)

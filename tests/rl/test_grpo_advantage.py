@@ -61,10 +61,11 @@ def by_loops(reward, valid, advantage, scale, gamma, eps, sample):
     scaled = {}
     for (t, p, i), value in centred.items():
         peers = {
-            "none": [], "batch": list(centred.values()),
+            "none": [],
+            "batch": list(centred.values()),
             "group": [v for (_, q, _), v in centred.items() if q == p],
             "group_time": [v for (u, q, _), v in centred.items() if q == p and u == t],
-        }[scale]  # fmt: skip
+        }[scale]
         scaled[t, p, i] = value / (spread_of(peers, sample) + eps) if peers else value
     result = torch.zeros(STEPS, GROUPS, REPLICAS, dtype=torch.float64)
     whole = {"outcome": lambda t, p, i: scaled[0, p, i], "reward_to_go": lambda t, p, i: scaled[t, p, i]}

@@ -23,9 +23,10 @@ def weights(held):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"beta": 0.1, "refresh_reference": 2, "kl": "exact"}, {"precision": "bfloat16", "minibatches": 4}],
+    "changes",
+    [{}, {"beta": 0.1, "refresh_reference": 2, "kl": "exact"}, {"precision": "bfloat16", "minibatches": 4}],
     ids=str,
-)  # fmt: skip
+)
 def test_captured_updates_equal_uncaptured_ones(changes):
     captured, plain = training(**changes), training(**changes)
     iteration = Iteration(captured.algorithm, captured, compile=True)

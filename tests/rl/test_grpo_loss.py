@@ -40,11 +40,16 @@ class Case:
         reference = Categorical(self.reference.flatten(0, 1))
         shape, action = self.action.shape, self.action.flatten()
         return grpo_loss(
-            now.log_prob(action).view(shape), now.entropy().view(shape), self.old, self.gain,
+            now.log_prob(action).view(shape),
+            now.entropy().view(shape),
+            self.old,
+            self.gain,
             weights(self.judged, loss=loss, num_steps=steps).double(),
             weights(self.used, loss=loss, num_steps=steps).double(),
-            settings, reference.log_prob(action).view(shape), now.kl(reference).view(shape),
-        )  # fmt: skip
+            settings,
+            reference.log_prob(action).view(shape),
+            now.kl(reference).view(shape),
+        )
 
 
 def by_loops(case, loss, settings):
@@ -54,9 +59,11 @@ def by_loops(case, loss, settings):
         lengths = [sum(bool(mask[t, i]) for t in range(STEPS)) for i in range(LIVES)]
         lives = sum(n > 0 for n in lengths)
         return {
-            "grpo": lambda i: 1 / (lives * lengths[i]), "dapo": lambda i: 1 / sum(lengths),
-            "bnpo": lambda i: 1 / sum(lengths), "dr_grpo": lambda i: 1 / (lives * STEPS),
-        }[loss]  # fmt: skip
+            "grpo": lambda i: 1 / (lives * lengths[i]),
+            "dapo": lambda i: 1 / sum(lengths),
+            "bnpo": lambda i: 1 / sum(lengths),
+            "dr_grpo": lambda i: 1 / (lives * STEPS),
+        }[loss]
 
     policy_weight, weight = count(case.judged), count(case.used)
     total = torch.zeros((), dtype=torch.float64)
@@ -133,9 +140,17 @@ def test_the_gradient_on_a_bandit_has_its_closed_form(loss, each):
     torch.testing.assert_close(slope, wanted, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize(("gain", "change", "moves"), [
-    (1.0, 0.5, False), (1.0, -0.5, True), (-1.0, 0.5, True), (-1.0, -0.5, False), (1.0, 0.22, True), (-1.0, 0.1, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gain", "change", "moves"),
+    [
+        (1.0, 0.5, False),
+        (1.0, -0.5, True),
+        (-1.0, 0.5, True),
+        (-1.0, -0.5, False),
+        (1.0, 0.22, True),
+        (-1.0, 0.1, True),
+    ],
+)
 def test_clipping_stops_the_gradient_on_the_right_side_only(gain, change, moves):
     log_prob = torch.tensor([[change]], dtype=torch.float64, requires_grad=True)  # 0.22: a ratio of 1.25, below 1.28
     one, zero = torch.ones(1, 1).double(), torch.zeros(1, 1).double()
@@ -154,9 +169,16 @@ def slope_of_kl(estimator, logits, reference, old):
     chance = old.softmax(-1)[:, None]
     zero = torch.zeros_like(chance)
     terms = grpo_loss(
-        rows.log_prob(action[:, 0])[:, None], zero, chance.log(), zero, zero, chance, setting(estimator, beta=1.0),
-        ref.log_probs[0, action], now.kl(ref).expand(CHOICES, 1),
-    )  # fmt: skip
+        rows.log_prob(action[:, 0])[:, None],
+        zero,
+        chance.log(),
+        zero,
+        zero,
+        chance,
+        setting(estimator, beta=1.0),
+        ref.log_probs[0, action],
+        now.kl(ref).expand(CHOICES, 1),
+    )
     return torch.autograd.grad(terms.total, logits)[0]
 
 

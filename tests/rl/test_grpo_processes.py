@@ -14,10 +14,30 @@ from denizen.rl._training_folder import read_metrics
 from denizen.zoo.cartpole import CartPole
 
 WORDS = [
-    "train", "cartpole", "--algo", "grpo", "--steps", "960", "--device", "cpu", "--quiet", "--policy", "hidden=8",
-    "--set", "groups=4", "group_size=4", "max_steps=20", "minibatches=2", "micro_batches=2", "scale=batch", "beta=0.1",
-    "loss=grpo", "learning_rate=1e-2", "shared_stream=false", "drop_flat_groups=true",
-]  # fmt: skip
+    "train",
+    "cartpole",
+    "--algo",
+    "grpo",
+    "--steps",
+    "960",
+    "--device",
+    "cpu",
+    "--quiet",
+    "--policy",
+    "hidden=8",
+    "--set",
+    "groups=4",
+    "group_size=4",
+    "max_steps=20",
+    "minibatches=2",
+    "micro_batches=2",
+    "scale=batch",
+    "beta=0.1",
+    "loss=grpo",
+    "learning_rate=1e-2",
+    "shared_stream=false",
+    "drop_flat_groups=true",
+]
 
 
 def call(folder, *launch):

@@ -209,12 +209,20 @@ def sampling(acts, sees):
 SPACES = [
     spaces.Box(np.array([-1, 0, 0], np.float32), np.array([1, 1, 1], np.float32)),
     spaces.Box(np.array([[-np.inf, 0.1], [0, -3]], np.float32), np.array([[0.3, np.inf], [0, -2]], np.float32)),
-    spaces.Box(0.1, 0.3, (2,), np.float64), spaces.Box(-0.1, 0.3, (2,), np.float16), spaces.Box(0.0, np.inf, (2,)),
-    spaces.Box(1, 1, (2,)), spaces.Box(-3, 3, (2,), np.int32), spaces.Box(0, 500, (2,), np.uint16),
-    spaces.Box(0, 255, (2, 3), np.uint8), spaces.Box(0, 1, (2,), np.bool_), spaces.Box(-1, 1, ()),
-    spaces.Box(np.array([-5, 0]), np.array([-2, 9]), dtype=np.int64), spaces.MultiBinary((2, 3)),
-    spaces.Discrete(4, start=-2), spaces.Discrete(1, start=5),
-]  # fmt: skip
+    spaces.Box(0.1, 0.3, (2,), np.float64),
+    spaces.Box(-0.1, 0.3, (2,), np.float16),
+    spaces.Box(0.0, np.inf, (2,)),
+    spaces.Box(1, 1, (2,)),
+    spaces.Box(-3, 3, (2,), np.int32),
+    spaces.Box(0, 500, (2,), np.uint16),
+    spaces.Box(0, 255, (2, 3), np.uint8),
+    spaces.Box(0, 1, (2,), np.bool_),
+    spaces.Box(-1, 1, ()),
+    spaces.Box(np.array([-5, 0]), np.array([-2, 9]), dtype=np.int64),
+    spaces.MultiBinary((2, 3)),
+    spaces.Discrete(4, start=-2),
+    spaces.Discrete(1, start=5),
+]
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
@@ -247,10 +255,17 @@ def test_what_gymnasium_samples_lies_in_the_space_and_the_bounds_are_its_own(spa
 
 
 @pytest.mark.parametrize("role", ["action", "observation"])
-@pytest.mark.parametrize("space", [
-    spaces.MultiDiscrete([2, 3]), spaces.Text(3), spaces.Dict(a=spaces.Discrete(2)), spaces.Box(0, 5, (2,), np.uint64),
-    spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.MultiDiscrete([2, 3]),
+        spaces.Text(3),
+        spaces.Dict(a=spaces.Discrete(2)),
+        spaces.Box(0, 5, (2,), np.uint64),
+        spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))),
+    ],
+    ids=str,
+)
 def test_spaces_that_there_are_not_are_refused_by_name(space, role):
     plain = spaces.Discrete(2)
     made = sampling(space, plain) if role == "action" else sampling(plain, space)
@@ -305,11 +320,15 @@ class Paid(dz.State):
 
 
 GIVEN = [
-    dz.rl.Box(0.0, np.inf, (2,)), dz.rl.Box([-1.0, 0.0], [1.0, np.inf], (2,)), dz.rl.Box(-3, 3, (2,), torch.int32),
-    dz.rl.Box([-3, 1], [3, 7], (2,), torch.int64), dz.rl.Box(0, 1, (2,), torch.bool),
-    dz.rl.Box(0, 3, (2,), torch.uint8), dz.rl.Box(-1.0, 1.0, (2,), torch.bfloat16),
+    dz.rl.Box(0.0, np.inf, (2,)),
+    dz.rl.Box([-1.0, 0.0], [1.0, np.inf], (2,)),
+    dz.rl.Box(-3, 3, (2,), torch.int32),
+    dz.rl.Box([-3, 1], [3, 7], (2,), torch.int64),
+    dz.rl.Box(0, 1, (2,), torch.bool),
+    dz.rl.Box(0, 3, (2,), torch.uint8),
+    dz.rl.Box(-1.0, 1.0, (2,), torch.bfloat16),
     dz.rl.Box(0.1, 0.3, (2,), torch.float64),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("acts", GIVEN, ids=str)

@@ -31,9 +31,15 @@ def test_actors_that_are_out_teach_nothing():
     env = probes.Padded()
     policy = dz.rl.mlp(env, (8,))
     told = dz.rl.imitate(
-        env, policy, lambda look, uniform: (uniform[:, 0] * 0).to(torch.int64), updates=40, num_envs=8,
-        learning_rate=0.05, device="cpu", progress=False,
-    )  # fmt: skip
+        env,
+        policy,
+        lambda look, uniform: (uniform[:, 0] * 0).to(torch.int64),
+        updates=40,
+        num_envs=8,
+        learning_rate=0.05,
+        device="cpu",
+        progress=False,
+    )
     assert told.agreement[-1] == 1
 
 

@@ -59,8 +59,11 @@ class Pulled(dz.State):
 
 
 BOUNDS = [
-    (0.0, torch.inf), (-torch.inf, -0.5), ([-1.0, 0.0, 0.0], [1.0, 1.0, torch.inf]), ([0.2, 0.2, 0.3], [0.2, 0.3, 0.3]),
-]  # fmt: skip
+    (0.0, torch.inf),
+    (-torch.inf, -0.5),
+    ([-1.0, 0.0, 0.0], [1.0, 1.0, torch.inf]),
+    ([0.2, 0.2, 0.3], [0.2, 0.3, 0.3]),
+]
 
 
 @pytest.mark.parametrize(("low", "high"), BOUNDS)
@@ -97,8 +100,16 @@ def test_worlds_and_ratios_see_actions_of_the_dtype_of_their_space(dtype):
     held.check()
     dz.rl.evaluate(env, held.policy, num_envs=3)
     assert len(list(play(env, held.policy, 3))) == 4
-    dz.rl.imitate(env, held.policy, lambda look, _: env.acts.nearest(torch.zeros(len(look.observation), 2).to(dtype)),
-                  updates=1, num_envs=2, num_steps=2, device="cpu", progress=False)  # fmt: skip
+    dz.rl.imitate(
+        env,
+        held.policy,
+        lambda look, _: env.acts.nearest(torch.zeros(len(look.observation), 2).to(dtype)),
+        updates=1,
+        num_envs=2,
+        num_steps=2,
+        device="cpu",
+        progress=False,
+    )
     assert seen == {dtype}
 
 

@@ -11,10 +11,17 @@ GAMMA = 0.9
 
 def trained(env, updates=60, memory=0, rate=1e-2, **more):
     settings = {
-        "num_envs": 64, "num_steps": 8, "epochs": 4, "minibatches": 2, "gamma": GAMMA, "value_clip": None,
-        "learning_rate": dz.rl.Linear(rate, 0.0), "entropy_coefficient": 0.0, "value_coefficient": 0.5,
+        "num_envs": 64,
+        "num_steps": 8,
+        "epochs": 4,
+        "minibatches": 2,
+        "gamma": GAMMA,
+        "value_clip": None,
+        "learning_rate": dz.rl.Linear(rate, 0.0),
+        "entropy_coefficient": 0.0,
+        "value_coefficient": 0.5,
         "max_gradient_norm": None,
-    } | more  # fmt: skip
+    } | more
     algorithm = dz.PPO(**settings)
     policy = dz.rl.mlp(env, (32,), memory_size=memory)
     return dz.train(env, policy, algorithm, updates * algorithm.samples, device="cpu", progress=False)

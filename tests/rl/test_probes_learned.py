@@ -16,7 +16,7 @@ from denizen.zoo.probes import (
     ObsValue,
     Padded,
     Resets,
-)  # fmt: skip
+)
 
 GAMMA = 0.8
 
@@ -48,14 +48,15 @@ def judged(policy, observation):
 @pytest.mark.parametrize(
     "env",
     [
-        Resets(), Both(),
+        Resets(),
+        Both(),
         *[
             pytest.param(env, marks=pytest.mark.slow)
             for env in (Constant(), ObsValue(), Delayed(), Action(), Endless(), Mortal(), Continuous())
         ],
     ],
     ids=lambda env: type(env).__name__,
-)  # fmt: skip
+)
 def test_values_become_those_of_the_probe(env):
     policy, seen = learned(env, 40), looks(env)
     actions, value = judged(policy, seen)

@@ -15,10 +15,25 @@ from denizen.rl._draws import Minibatches
 from denizen.rl._training_folder import read_manifest, read_metrics
 
 WORDS = [
-    "train", "cartpole", "--steps", "512", "--device", "cpu", "--quiet", "--policy", "hidden=8", "head=popart",
-    "--set", "num_envs=8", "num_steps=16", "shuffle_groups=2", "entropy_floor=0.69", "floor_penalty=1",
-    "value_clip=0.1", "target_kl=0.1",
-]  # fmt: skip
+    "train",
+    "cartpole",
+    "--steps",
+    "512",
+    "--device",
+    "cpu",
+    "--quiet",
+    "--policy",
+    "hidden=8",
+    "head=popart",
+    "--set",
+    "num_envs=8",
+    "num_steps=16",
+    "shuffle_groups=2",
+    "entropy_floor=0.69",
+    "floor_penalty=1",
+    "value_clip=0.1",
+    "target_kl=0.1",
+]
 
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -117,9 +132,10 @@ def test_every_dtype_is_gathered(monkeypatch):
             part.copy_(own)
 
     monkeypatch.setattr(_processes.dist, "gather", gather)
-    held = {str(dtype): torch.tensor([[1, 0, 1], [0, 1, 1]]).to(dtype).t() for dtype in (
-        torch.int16, torch.bool, torch.int64, torch.float32, torch.bfloat16, torch.uint8
-    )}  # fmt: skip
+    held = {
+        str(dtype): torch.tensor([[1, 0, 1], [0, 1, 1]]).to(dtype).t()
+        for dtype in (torch.int16, torch.bool, torch.int64, torch.float32, torch.bfloat16, torch.uint8)
+    }
     held |= {"one": torch.tensor(7), "none": torch.zeros(0, 3, dtype=torch.int16)}
     held |= {"first": torch.arange(10.0)[::10], "repeated": torch.tensor(2.0).expand(1)}
     found = _processes.gathered(held)

@@ -169,12 +169,24 @@ def test_a_policy_for_another_environment_is_refused():
 @pytest.mark.parametrize(
     "given",
     [
-        {"clip": -0.1}, {"learning_rate": float("nan")}, {"learning_rate": dz.rl.Linear(1e-3, -1e-3)},
-        {"entropy_coefficient": "much"}, {"value_coefficient": -1.0}, {"gamma": None}, {"gae_lambda": 1.1},
-        {"max_resets": 0}, {"max_resets": 1.5}, {"adam_eps": float("inf")}, {"target_kl": "0.1"}, {"value_clip": "x"},
-        {"max_gradient_norm": True}, {"normalise_minibatches": "no"}, {"clip_apart": 3}, {"precision": []},
+        {"clip": -0.1},
+        {"learning_rate": float("nan")},
+        {"learning_rate": dz.rl.Linear(1e-3, -1e-3)},
+        {"entropy_coefficient": "much"},
+        {"value_coefficient": -1.0},
+        {"gamma": None},
+        {"gae_lambda": 1.1},
+        {"max_resets": 0},
+        {"max_resets": 1.5},
+        {"adam_eps": float("inf")},
+        {"target_kl": "0.1"},
+        {"value_clip": "x"},
+        {"max_gradient_norm": True},
+        {"normalise_minibatches": "no"},
+        {"clip_apart": 3},
+        {"precision": []},
     ],
-)  # fmt: skip
+)
 def test_numbers_that_make_no_sense_are_refused(given):
     with pytest.raises(InputError, match=rf"PPO\({next(iter(given))}="):
         dz.PPO(**given)
@@ -183,10 +195,17 @@ def test_numbers_that_make_no_sense_are_refused(given):
 @pytest.mark.parametrize(
     "given",
     [
-        {"clip": "0.2"}, {"clip_high": True}, {"max_gradient_norm": "1"}, {"std_eps": None}, {"gamma": "x"},
-        {"beta": "0.04"}, {"sequence_ratio": 1}, {"shared_stream": "no"}, {"loss": []},
+        {"clip": "0.2"},
+        {"clip_high": True},
+        {"max_gradient_norm": "1"},
+        {"std_eps": None},
+        {"gamma": "x"},
+        {"beta": "0.04"},
+        {"sequence_ratio": 1},
+        {"shared_stream": "no"},
+        {"loss": []},
     ],
-)  # fmt: skip
+)
 def test_grpo_refuses_them_as_well(given):
     with pytest.raises(InputError, match=rf"GRPO\({next(iter(given))}="):
         dz.GRPO(**given)
@@ -287,8 +306,14 @@ def test_a_loss_that_is_no_number_ends_a_training_and_what_was_saved_stays(tmp_p
     env = CartPole()
     policy = dz.rl.mlp(env, (4,))
     with pytest.raises(ModelError, match="the loss is not a number from update 1 on"):
-        dz.train(env, policy, dz.PPO(num_envs=4, num_steps=8, learning_rate=1e38, clip=1e9, max_gradient_norm=None),
-                 3200, folder=tmp_path / "run", **QUIET)  # fmt: skip
+        dz.train(
+            env,
+            policy,
+            dz.PPO(num_envs=4, num_steps=8, learning_rate=1e38, clip=1e9, max_gradient_norm=None),
+            3200,
+            folder=tmp_path / "run",
+            **QUIET,
+        )
     manifest = json.loads((tmp_path / "run/manifest.json").read_text())
     assert (manifest["status"], manifest["updates"]) == ("failed", 0)
 

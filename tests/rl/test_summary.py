@@ -10,11 +10,32 @@ from denizen.zoo.cartpole import CartPole
 from denizen.zoo.foraging import foraging
 
 PAYLOAD = {
-    "policy_loss", "value_loss", "entropy", "explained_variance", *(f"action_{k}" for k in range(8)),
-    "episodes", "return_sum", "return_min", "return_max", "food", "poison", "food_ratio", "reward_per_consumed",
-    "steps_per_second", "steps_per_second_of_4", "steps_per_second_overall", "rollout_seconds", "learning_seconds",
-    "learning_rate", "clip", "entropy_coefficient", "entropy_floor", "best_score", "step", "steps",
-}  # fmt: skip
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "explained_variance",
+    *(f"action_{k}" for k in range(8)),
+    "episodes",
+    "return_sum",
+    "return_min",
+    "return_max",
+    "food",
+    "poison",
+    "food_ratio",
+    "reward_per_consumed",
+    "steps_per_second",
+    "steps_per_second_of_4",
+    "steps_per_second_overall",
+    "rollout_seconds",
+    "learning_seconds",
+    "learning_rate",
+    "clip",
+    "entropy_coefficient",
+    "entropy_floor",
+    "best_score",
+    "step",
+    "steps",
+}
 TINY = {"height": 16, "width": 16, "food_range": (30, 60), "poison_range": (30, 60), "steps": 6}
 ALGORITHMS = [dz.PPO(num_envs=8, num_steps=8), dz.GRPO(groups=2, group_size=4, max_steps=6)]
 
@@ -73,8 +94,9 @@ def test_phases_take_what_lies_between_their_ends(algorithm, monkeypatch):
     for _ in range(2):
         algorithm.update(training)
         assert {name: value.item() for name, value in training.phases.metrics().items()} == {
-            "rollout_seconds": 2.0, "learning_seconds": 1.0,
-        }  # fmt: skip
+            "rollout_seconds": 2.0,
+            "learning_seconds": 1.0,
+        }
     assert len(collect) == 2
 
 

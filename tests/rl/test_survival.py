@@ -20,7 +20,7 @@ from denizen.rl._survival import (
     power,
     ratio,
     trainings_for,
-)  # fmt: skip
+)
 
 
 def lives(hazard, count, budget, seed=0):
@@ -107,9 +107,12 @@ def test_intervals_and_effects_over_trainings():
     assert hedges_g(x, y) == pytest.approx((np.mean(x) - 0.5) / pooled * (1 - 3 / 19))
     assert hedges_g([1.0, 1.0], [0.0, 0.0]) == math.inf
     known = stats.permutation_test(
-        (x, y), lambda a, b, axis: abs(a.mean(axis) - b.mean(axis)), vectorized=True, n_resamples=np.inf,
+        (x, y),
+        lambda a, b, axis: abs(a.mean(axis) - b.mean(axis)),
+        vectorized=True,
+        n_resamples=np.inf,
         alternative="greater",
-    ).pvalue  # fmt: skip
+    ).pvalue
     assert permutation_test(x, y) == pytest.approx(known)
 
 

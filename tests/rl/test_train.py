@@ -225,11 +225,14 @@ def test_validation_may_have_a_world_of_its_own_also_after_a_resume(tmp_path, mo
 @pytest.mark.parametrize(
     ("validation", "told"),
     [
-        ({"num_envs": 0}, "num_envs=0"), ({"max_steps": 0}, "max_steps=0"), ({"greedy": 1}, "greedy=1"),
-        ({"seed": -1}, "seed=-1"), ({"env": Catch()}, "policy was made for CartPole"),
+        ({"num_envs": 0}, "num_envs=0"),
+        ({"max_steps": 0}, "max_steps=0"),
+        ({"greedy": 1}, "greedy=1"),
+        ({"seed": -1}, "seed=-1"),
+        ({"env": Catch()}, "policy was made for CartPole"),
         ({"env": None}, "env is NoneType"),
     ],
-)  # fmt: skip
+)
 def test_a_validation_that_cannot_be_is_refused_before_anything_is_trained(tmp_path, validation, told):
     with pytest.raises(dz.errors.InputError, match=told):
         go(tmp_path / "run", validate_every=100, validation=validation)

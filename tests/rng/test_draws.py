@@ -163,10 +163,13 @@ def test_extreme_words_give_finite_numbers(word: int) -> None:
 
 # --- quantiles --------------------------------------------------------------------------------------------------------
 
-PROBS = torch.cat([
-    2.0 ** -torch.arange(1, 34, dtype=torch.float64), 1 - 2.0 ** -torch.arange(2, 34, dtype=torch.float64),
-    torch.linspace(0.001, 0.999, 333, dtype=torch.float64),
-])  # fmt: skip
+PROBS = torch.cat(
+    [
+        2.0 ** -torch.arange(1, 34, dtype=torch.float64),
+        1 - 2.0 ** -torch.arange(2, 34, dtype=torch.float64),
+        torch.linspace(0.001, 0.999, 333, dtype=torch.float64),
+    ]
+)
 
 
 @pytest.mark.parametrize("shape", [0.05, 0.1, 0.3, 0.7, 0.999, 1.0, 1.001, 1.7, 3.0, 10.0, 55.5, 300.0, 2000.0, 1e4])

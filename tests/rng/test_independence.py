@@ -112,9 +112,11 @@ def test_avalanche() -> None:
     flips = []
     for bit in range(20):
         flips += [
-            words(seed=1 ^ (1 << bit), num=1)[0], words(world=1 << bit, num=1)[0], words(step=1 << bit, num=1)[0],
+            words(seed=1 ^ (1 << bit), num=1)[0],
+            words(world=1 << bit, num=1)[0],
+            words(step=1 << bit, num=1)[0],
             words(num=4 * (1 << min(bit, 16)) + 1)[-1],
-        ]  # fmt: skip
+        ]
     distance = np.array([int(base ^ word).bit_count() for word in set(flips)])
     assert abs(distance.mean() - 16) < 4 * np.sqrt(8 / distance.size)
     assert distance.min() >= 4
@@ -136,9 +138,12 @@ def test_two_draws_of_one_agent_are_independent(pair: tuple[str, str]) -> None:
 
 def test_sums_over_agents_have_the_binomial_spread() -> None:
     """Over-dispersed counts would betray agents that move together: chi-square of 500 steps' counts."""
-    counts = np.array([
-        Rng(torch.tensor([3, 0]), torch.tensor(step), num=1000).bernoulli("x", 0.2).sum().item() for step in range(500)
-    ])  # fmt: skip
+    counts = np.array(
+        [
+            Rng(torch.tensor([3, 0]), torch.tensor(step), num=1000).bernoulli("x", 0.2).sum().item()
+            for step in range(500)
+        ]
+    )
     statistic = ((counts - 200) ** 2 / 160).sum()
     p = stats.chi2.cdf(statistic, 500)
     assert FAMILY / 2 < p < 1 - FAMILY / 2

@@ -10,9 +10,13 @@ pytestmark = pytest.mark.cuda
 NUM = 1003
 WEIGHTS = torch.tensor([0.2, 0.0, 0.3, 0.5])
 EXACT = {
-    "event": (0.7,), "bernoulli": (0.5,), "uniform": (), "integers": (-5, 1000), "permutation": (),
+    "event": (0.7,),
+    "bernoulli": (0.5,),
+    "uniform": (),
+    "integers": (-5, 1000),
+    "permutation": (),
     "categorical": (WEIGHTS,),
-}  # fmt: skip
+}
 ROUNDED = {"normal": (1.0, 2.0), "exponential": (2.0,), "gamma": (2.5, 0.5), "poisson": (7.0,)}
 
 

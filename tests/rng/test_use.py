@@ -44,10 +44,16 @@ def test_a_draw_is_a_function_of_its_key(name: str) -> None:
     first = draw(make(), "x")
     assert torch.equal(first, draw(make(), "x"))
     others = [
-        draw(make(), "y"), draw(make(seed=4), "x"), draw(make(world=2), "x"), draw(make(step=3), "x"),
-        draw(make(phase="init"), "x"), draw(make()["scope"], "x"), draw(make()["scope", 2], "x"),
-        draw(make()["scope", 3], "x"), draw(make().on("edges", NUM), "x"),
-    ]  # fmt: skip
+        draw(make(), "y"),
+        draw(make(seed=4), "x"),
+        draw(make(world=2), "x"),
+        draw(make(step=3), "x"),
+        draw(make(phase="init"), "x"),
+        draw(make()["scope"], "x"),
+        draw(make()["scope", 2], "x"),
+        draw(make()["scope", 3], "x"),
+        draw(make().on("edges", NUM), "x"),
+    ]
     everything = [first, *others]
     for k, left in enumerate(everything):
         for right in everything[k + 1 :]:

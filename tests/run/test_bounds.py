@@ -129,9 +129,15 @@ def test_check_names_the_intervention() -> None:
 def gradient(lr: float | None = None, model: dz.Model | None = None, **options: Any) -> Gradient:
     optimizer = None if lr is None else lambda params: torch.optim.Adam(params, lr=lr)
     return Gradient(
-        model or Clipped(), lambda series: -series["many"].sum(), 3, wrt=["share"], relax=StraightThrough(),
-        optimizer=optimizer, device="cpu", **options,
-    )  # fmt: skip
+        model or Clipped(),
+        lambda series: -series["many"].sum(),
+        3,
+        wrt=["share"],
+        relax=StraightThrough(),
+        optimizer=optimizer,
+        device="cpu",
+        **options,
+    )
 
 
 class Replay:

@@ -182,9 +182,14 @@ def test_a_second_gpu(compiled):
     for run in (one, other):
         assert all(torch.equal(host[name], run[name].cpu()) for name in host.series_names)
     slope = dz.run.Gradient(
-        model(), lambda series: series["cases"].mean(), 10, wrt=["infect_rate"], relax=dz.relax.MeanField(),
-        device="cuda:1", compile=compiled,
-    )  # fmt: skip
+        model(),
+        lambda series: series["cases"].mean(),
+        10,
+        wrt=["infect_rate"],
+        relax=dz.relax.MeanField(),
+        device="cuda:1",
+        compile=compiled,
+    )
     losses = [float(slope()) for _ in range(3)]
     assert losses[0] == losses[1] == losses[2]
     assert slope.gradients["infect_rate"].device == torch.device("cuda:1")

@@ -273,9 +273,14 @@ def test_a_module_is_trained_in_place() -> None:
     model = little_covid().replace(policy=policy)
     before = policy[0].weight.detach().clone()
     gradient = Gradient(
-        model, lambda s: s["daily_infected"].sum(), 9, wrt=["policy", "R"], relax=StraightThrough(), device="cpu",
+        model,
+        lambda s: s["daily_infected"].sum(),
+        9,
+        wrt=["policy", "R"],
+        relax=StraightThrough(),
+        device="cpu",
         optimizer=lambda params: torch.optim.SGD(params, lr=1e-3),
-    )  # fmt: skip
+    )
     assert list(gradient.params) == ["R", "policy.0.weight", "policy.0.bias"]
     gradient()
     assert not torch.equal(policy[0].weight, before)
@@ -285,9 +290,14 @@ def test_a_module_is_trained_in_place() -> None:
 def test_interventions_take_part() -> None:
     acts = [Scale(target="infect_rate", factor=0.0, when=During(3))]
     gradient = Gradient(
-        SIR(contacts(), seed_share=0.2), lambda s: s["cases"].sum(), 9, wrt=["infect_rate"], relax=MeanField(),
-        interventions=acts, device="cpu",
-    )  # fmt: skip
+        SIR(contacts(), seed_share=0.2),
+        lambda s: s["cases"].sum(),
+        9,
+        wrt=["infect_rate"],
+        relax=MeanField(),
+        interventions=acts,
+        device="cpu",
+    )
     gradient()
     assert gradient.series["cases"][:, 3:].abs().max() < 1e-4
     assert gradient.series["cases"][:, :3].min() > 0.1
@@ -299,9 +309,14 @@ def test_losses_of_further_series() -> None:
 
     model = SIR(contacts(), seed_share=0.2)
     gradient = Gradient(
-        model, lambda s: s["ill"][:, -1].mean(), 9, wrt=["infect_rate"], relax=MeanField(), record={"ill": ill},
+        model,
+        lambda s: s["ill"][:, -1].mean(),
+        9,
+        wrt=["infect_rate"],
+        relax=MeanField(),
+        record={"ill": ill},
         device="cpu",
-    )  # fmt: skip
+    )
     value = dz.simulate(model, 9, relax=MeanField(), device="cpu")["infected"][:, -1].mean()
     assert gradient() == value
     assert gradient.gradients["infect_rate"].any()
@@ -357,9 +372,16 @@ def test_captured_on_cuda(name: str, replicates: int, block: int | None) -> None
 
     def on(device: str, **options: Any) -> Gradient:
         return Gradient(
-            build(), lambda s: s[series].sum(dim=1).mean(), 11, wrt=wrt, relax=StraightThrough(), device=device,
-            replicates=replicates, optimizer=lambda params: torch.optim.Adam(params, lr=1e-3, maximize=True), **options,
-        )  # fmt: skip
+            build(),
+            lambda s: s[series].sum(dim=1).mean(),
+            11,
+            wrt=wrt,
+            relax=StraightThrough(),
+            device=device,
+            replicates=replicates,
+            optimizer=lambda params: torch.optim.Adam(params, lr=1e-3, maximize=True),
+            **options,
+        )
 
     plain, whole = on("cuda", compile=False), on("cuda", checkpoint=block)
     host = on("cpu")
@@ -381,9 +403,13 @@ def test_captured_on_cuda(name: str, replicates: int, block: int | None) -> None
 @pytest.mark.cuda
 def test_replays_follow_the_seed() -> None:
     gradient = Gradient(
-        SIR(contacts(), seed_share=0.2), lambda s: s["cases"].sum(), 9, wrt=["infect_rate"], relax=StraightThrough(),
+        SIR(contacts(), seed_share=0.2),
+        lambda s: s["cases"].sum(),
+        9,
+        wrt=["infect_rate"],
+        relax=StraightThrough(),
         device="cuda",
-    )  # fmt: skip
+    )
     kept = []
     for seed in (0, 1, 2, 3, 4, 0):
         gradient.seed.fill_(seed)
@@ -427,12 +453,16 @@ def test_replays_follow_the_seed() -> None:
             "asks the host",
         ),
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments(changes: dict[str, Any], message: str) -> None:
     usual: dict[str, Any] = {
-        "model": SIR(contacts()), "loss": lambda s: s["cases"].sum(), "steps": 5, "wrt": ["infect_rate"],
-        "relax": MeanField(), "device": "cpu",
-    }  # fmt: skip
+        "model": SIR(contacts()),
+        "loss": lambda s: s["cases"].sum(),
+        "steps": 5,
+        "wrt": ["infect_rate"],
+        "relax": MeanField(),
+        "device": "cpu",
+    }
     given = {**usual, **changes}
     with pytest.raises(InputError, match=message):
         Gradient(given.pop("model"), given.pop("loss"), given.pop("steps"), **given)
@@ -442,16 +472,26 @@ def test_wrong_arguments(changes: dict[str, Any], message: str) -> None:
 def test_parameters_that_cannot_matter_are_refused(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
     gradient = Gradient(
-        SIR(contacts()), lambda s: s["cases"].sum(), 3, wrt=["infect_rate", "seed_share"], relax=StraightThrough(),
-        device="cpu", compile=compiled,
-    )  # fmt: skip
+        SIR(contacts()),
+        lambda s: s["cases"].sum(),
+        3,
+        wrt=["infect_rate", "seed_share"],
+        relax=StraightThrough(),
+        device="cpu",
+        compile=compiled,
+    )
     gradient()  # who is ill at the start matters
 
     with pytest.raises(InputError, match="the loss does not depend on 'mortality'; leave it out of wrt"):
         Gradient(
-            little_covid(), lambda s: s["daily_infected"].sum(), 3, wrt=["R", "mortality"], relax=StraightThrough(),
-            device="cpu", compile=compiled,
-        )()  # fmt: skip
+            little_covid(),
+            lambda s: s["daily_infected"].sum(),
+            3,
+            wrt=["R", "mortality"],
+            relax=StraightThrough(),
+            device="cpu",
+            compile=compiled,
+        )()
 
 
 def test_memory_that_runs_out_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

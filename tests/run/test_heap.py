@@ -27,8 +27,14 @@ def heap(monkeypatch):
 
 def test_only_what_piles_up_is_given_back(heap):
     for held, agents, trims in [
-        (500, 0, 0), (750, 0, 0), (760, 0, 1), (350, 0, 1), (410, MIB, 1), (480, 2 * MIB, 1), (480, 0, 2),
-    ]:  # fmt: skip
+        (500, 0, 0),
+        (750, 0, 0),
+        (760, 0, 1),
+        (350, 0, 1),
+        (410, MIB, 1),
+        (480, 2 * MIB, 1),
+        (480, 0, 2),
+    ]:
         heap["held"] = held
         _heap.give_back(CPU, agents)
         assert heap["trims"] == trims

@@ -46,9 +46,14 @@ class Village(dz.Model):
         alive = rng.bernoulli("alive", 0.6)
         ill = rng.bernoulli("ill", 0.1) * alive
         return Villagers(
-            alive=alive, stage=ill, exposed=ill * rng.integers("age", 0, 4).to(torch.int8), children=0 * alive,
-            wealth=rng.gamma("wealth", 2.0, 3.0), prices=torch.ones(3), day=torch.zeros((), dtype=torch.int32),
-        )  # fmt: skip
+            alive=alive,
+            stage=ill,
+            exposed=ill * rng.integers("age", 0, 4).to(torch.int8),
+            children=0 * alive,
+            wealth=rng.gamma("wealth", 2.0, 3.0),
+            prices=torch.ones(3),
+            day=torch.zeros((), dtype=torch.int32),
+        )
 
     def step(self, now: Villagers, rng: dz.rng.Rng) -> Villagers:
         alive, device = now.alive, now.alive.device
@@ -66,9 +71,13 @@ class Village(dz.Model):
         dead = rng.event("die", self.death) * alive
         prices = now.prices * (1 + 0.01 * rng.on("goods", 3).normal("price"))
         new = now.replace(
-            alive=alive - dead, stage=stage, exposed=now.exposed.record(caught), wealth=wealth, prices=prices,
+            alive=alive - dead,
+            stage=stage,
+            exposed=now.exposed.record(caught),
+            wealth=wealth,
+            prices=prices,
             day=now.day + 1,
-        )  # fmt: skip
+        )
         parents = new.alive * rng.event("bear", self.birth)
         new = new.replace(children=new.children + parents)
         return births(new, rng, parents, wealth=new.wealth / 2, children=0 * parents, exposed=0 * new.exposed.value)
@@ -334,7 +343,7 @@ def test_interventions_that_change_nothing(model: Any, replicates: int) -> None:
         Act(name="late", when=During(1000), change=upside_down),
         Scale(name="one", when=During(2, 9), target=name, factor=1.0),
         Scale(name="never", when=Trigger(lambda now: now.time.step > 10**6), target=name, factor=0.0),
-    ]  # fmt: skip
+    ]
     bare = dz.simulate(model, STEPS, replicates=replicates)
     assert_same(bare, dz.simulate(model, STEPS, replicates=replicates, interventions=idle))
 
@@ -343,9 +352,12 @@ def test_interventions_that_change_nothing(model: Any, replicates: int) -> None:
 def test_recording_and_snapshots_change_nothing(model: Any, replicates: int) -> None:
     bare = dz.simulate(model, STEPS, replicates=replicates)
     run = dz.simulate(
-        model, STEPS, replicates=replicates, snapshots=Snapshots(every=3),
+        model,
+        STEPS,
+        replicates=replicates,
+        snapshots=Snapshots(every=3),
         record={"clock": lambda now: now.time.value, "change": lambda before, now: now.time.step - before.time.step},
-    )  # fmt: skip
+    )
     assert torch.equal(run["clock"], torch.arange(1, STEPS + 1.0).expand(replicates, -1))
     assert torch.equal(run["change"], torch.ones(replicates, STEPS, dtype=torch.int64))
     for name in bare.series_names:

@@ -97,15 +97,17 @@ CASES: dict[str, Case] = {
     "sir": (lambda: sir(contacts(301), seed_share=0.03), dict),
     "sir with ids": (lambda: sir(contacts(301), seed_share=0.03), lambda: {"ids": torch.arange(301).flip(0) * 5 + 2}),
     "sir with measures": (
-        lambda: sir(contacts(402), infect_rate=0.15, seed_share=0.03), lambda: {"interventions": measures()}
+        lambda: sir(contacts(402), infect_rate=0.15, seed_share=0.03),
+        lambda: {"interventions": measures()},
     ),
     "seir in layers": (
-        layered, lambda: {"interventions": [Scale(target="contacts.work", factor=0.0, when=During(4, 12))]}
+        layered,
+        lambda: {"interventions": [Scale(target="contacts.work", factor=0.0, when=During(4, 12))]},
     ),
     "covid": (lambda: covid(people(), symmetrize=True, sample_deaths=True, isolation=0.2, R=20.0), dict),
     "covid, reference": (lambda: covid(people(), reference=True, isolation=[0.1] * 6), dict),
     "births": (lambda: Farm(contacts(205)), dict),
-}  # fmt: skip
+}
 
 
 def run_case(name: str, steps: int, device: Any, **options: Any) -> dz.run.Run:

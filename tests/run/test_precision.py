@@ -193,7 +193,7 @@ def test_checked_once_for_many_runs() -> None:
         ({}, "expected dtypes by field"),
         ("half", "expected dtypes by field"),
     ],
-)  # fmt: skip
+)
 def test_wrong_choices(precision: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         dz.simulate(Economy(), 2, precision=precision, device="cpu")

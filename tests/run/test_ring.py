@@ -196,9 +196,13 @@ def test_streams_and_events_in_order(monkeypatch):
         ring.put(lambda pack, k=k: (filling(k, 5, 6)(pack), fake.calls.append("filled")), 3 * k, 3)
     made = ring.filled[0].made.number
     assert fake.calls == [
-        *["filled"] * 8, ("recorded", made, "compute"), "on side", ("side waits", made),
-        ("recorded", made + 1, "side"), "off side",
-    ]  # fmt: skip
+        *["filled"] * 8,
+        ("recorded", made, "compute"),
+        "on side",
+        ("side waits", made),
+        ("recorded", made + 1, "side"),
+        "off side",
+    ]
     assert ring.filled[0].stage is not None  # alive until the copy is done
     del fake.calls[:]
     slot = taken(ring)

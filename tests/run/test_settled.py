@@ -67,10 +67,15 @@ class Cuda:
 
         default = Stream()
         fakes = {
-            "Stream": Stream, "stream": stream, "graph": graph, "CUDAGraph": CUDAGraph, "synchronize": lambda *_: None,
-            "current_stream": lambda *_: default, "default_stream": lambda *_: default,
+            "Stream": Stream,
+            "stream": stream,
+            "graph": graph,
+            "CUDAGraph": CUDAGraph,
+            "synchronize": lambda *_: None,
+            "current_stream": lambda *_: default,
+            "default_stream": lambda *_: default,
             "graph_pool_handle": lambda: (0, 1),
-        }  # fmt: skip
+        }
         for name, fake in fakes.items():
             monkeypatch.setattr(torch.cuda, name, fake)
         monkeypatch.setattr(_engine, "_capturing", lambda: self._capturing)
@@ -269,9 +274,15 @@ def test_a_capture_that_fails_is_warmed_up_again_and_at_last_runs_eagerly(
 
 def test_a_gradient_is_captured_without_compiling_anew_or_warmed_up_by_the_call_itself(cuda: Cuda) -> None:
     whole = Gradient(
-        SIR(contacts(), seed_share=0.2), lambda series: series["cases"].sum(), 2, wrt=["infect_rate"],
-        relax=StraightThrough(), replicates=2, compile=True, device="cpu",
-    )  # fmt: skip
+        SIR(contacts(), seed_share=0.2),
+        lambda series: series["cases"].sum(),
+        2,
+        wrt=["infect_rate"],
+        relax=StraightThrough(),
+        replicates=2,
+        compile=True,
+        device="cpu",
+    )
     whole._captures = True
     first, slope = whole(), whole.gradients["infect_rate"].clone()
     before = graphs_compiled()
@@ -348,9 +359,20 @@ def test_a_training_compiles_once_and_warms_up_again_and_at_last_is_eager(
 @pytest.mark.parametrize("change", ["no grad", "inference"])
 def test_a_step_of_dotgat_is_captured_or_eager(change: str, broken: int, cuda: Cuda) -> None:
     settings = dotgat.Settings(
-        agents=4, features=4, times=8, rank=2, hidden=8, heads=2, neighbours=2, processes=10, batch=4, share=0.5,
-        message_steps=1, precision="float32", dropout=0.0,
-    )  # fmt: skip
+        agents=4,
+        features=4,
+        times=8,
+        rank=2,
+        hidden=8,
+        heads=2,
+        neighbours=2,
+        processes=10,
+        batch=4,
+        share=0.5,
+        message_steps=1,
+        precision="float32",
+        dropout=0.0,
+    )
     data = dotgat.draw(settings)
     batch = [(data.inputs["training"][:4], data.targets["training"][:4])]
 

@@ -210,17 +210,26 @@ class Broken(dz.Model):
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("init dict", "got dict"), ("init none", "got NoneType"), ("init number", "Mask.on is int 1"),
-        ("init float", "Mask.on is a mask and was given torch.float32"), ("init size", "Mask.on has 7 entries.*8"),
+        ("init dict", "got dict"),
+        ("init none", "got NoneType"),
+        ("init number", "Mask.on is int 1"),
+        ("init float", "Mask.on is a mask and was given torch.float32"),
+        ("init size", "Mask.on has 7 entries.*8"),
         ("init two", r"Mask.on \(mask\) is out of range \(or NaN\) in init$"),
         ("init axes", r"Mask.on has shape \(8, 2\)"),
         ("init probability", r"rng.bernoulli\('x'\).*in init.*from 0 to 1"),
-        ("step none", "return now.replace"), ("step number", "got int"), ("step dict", "got dict"),
-        ("step float", "never narrowed"), ("step size", "Mask.on"), ("twice", "twice in one step"),
-        ("hazard", r"rng.event\('x'\).*not negative"), ("nan", r"rng.event\('x'\).*NaN"),
-        ("late two", r"Mask.on \(mask\) is out of range"), ("series number", "series 'level' returned int 5"),
+        ("step none", "return now.replace"),
+        ("step number", "got int"),
+        ("step dict", "got dict"),
+        ("step float", "never narrowed"),
+        ("step size", "Mask.on"),
+        ("twice", "twice in one step"),
+        ("hazard", r"rng.event\('x'\).*not negative"),
+        ("nan", r"rng.event\('x'\).*NaN"),
+        ("late two", r"Mask.on \(mask\) is out of range"),
+        ("series number", "series 'level' returned int 5"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("replicates", [1, 2])
 def test_broken_models(what: str, words: str, replicates: int) -> None:
     refused(words, ModelError, model=Broken(what=what), steps=60, replicates=replicates)

@@ -69,9 +69,15 @@ def test_between_the_first_and_the_last_step_nothing_is_read_and_nothing_moves(n
 def test_a_gradient_reads_nothing_and_moves_nothing(name, series, wrt, block, guard):
     def made(device):
         return dz.run.Gradient(
-            MODELS[name](), lambda s: s[series].sum(), 5, wrt=[wrt], relax=dz.relax.StraightThrough(), device=device,
-            checkpoint=block, optimizer=lambda params: torch.optim.SGD(params, lr=1e-5, maximize=True),
-        )  # fmt: skip
+            MODELS[name](),
+            lambda s: s[series].sum(),
+            5,
+            wrt=[wrt],
+            relax=dz.relax.StraightThrough(),
+            device=device,
+            checkpoint=block,
+            optimizer=lambda params: torch.optim.SGD(params, lr=1e-5, maximize=True),
+        )
 
     there, here = made("cpu"), made(guard.device)
     losses = [there() for _ in range(3)]

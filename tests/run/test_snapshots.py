@@ -49,10 +49,15 @@ class Farm(dz.Model):
         """Half of them alive."""
         zero = torch.zeros(self.num_agents, dtype=torch.int8)
         return Herd(
-            alive=rng.bernoulli("alive", 0.5), seen=torch.zeros(self.num_agents, 11, dtype=torch.int8),
-            any_seen=torch.zeros((), dtype=torch.int8), age=zero, weight=rng.normal("weight"), fed=zero, place=zero,
+            alive=rng.bernoulli("alive", 0.5),
+            seen=torch.zeros(self.num_agents, 11, dtype=torch.int8),
+            any_seen=torch.zeros((), dtype=torch.int8),
+            age=zero,
+            weight=rng.normal("weight"),
+            fed=zero,
+            place=zero,
             grass=torch.ones(5),
-        )  # fmt: skip
+        )
 
     def step(self, now, rng):
         """Age, eat, move, see."""
@@ -60,9 +65,15 @@ class Farm(dz.Model):
         place = now.place.move(rng.bernoulli("go", 0.2), "field", source="barn")
         signs = torch.stack([rng["sign", k].bernoulli("see", 0.3) for k in range(11)], dim=-1)
         return now.replace(
-            alive=now.alive * (1 - rng.bernoulli("death", 0.02)), seen=signs, any_seen=signs.sum().clamp(max=1),
-            age=now.age + now.alive, fed=fed, weight=now.weight * (1 + self.growth), place=place, grass=now.grass * 0.9,
-        )  # fmt: skip
+            alive=now.alive * (1 - rng.bernoulli("death", 0.02)),
+            seen=signs,
+            any_seen=signs.sum().clamp(max=1),
+            age=now.age + now.alive,
+            fed=fed,
+            weight=now.weight * (1 + self.growth),
+            place=place,
+            grass=now.grass * 0.9,
+        )
 
     @dz.series
     def living(self, now):
@@ -223,8 +234,9 @@ class Phases(dz.Model):
         return Own(
             stage=Stage(rng.integers("stage", 0, self.levels), names[0]),  # int64, stored as int8
             place=Stage(rng.integers("place", 0, self.places).to(torch.int8), names[1]),
-            ages=History.start(drawn, length=self.length), times=rng.integers("times", 0, self.bound + 1),
-        )  # fmt: skip
+            ages=History.start(drawn, length=self.length),
+            times=rng.integers("times", 0, self.bound + 1),
+        )
 
     def step(self, now, rng):
         """Up by one and round, and given as plain codes in every third step, as of a field of its own levels."""
@@ -241,9 +253,13 @@ class Phases(dz.Model):
 
 
 phases = st.builds(
-    Phases, num_agents=st.integers(1, 21), levels=st.integers(1, 127), places=st.integers(2, 17),
-    length=st.sampled_from([1, 2, 124, 125, 126, 127, 300, 32000]), bound=st.integers(1, 1000),
-)  # fmt: skip
+    Phases,
+    num_agents=st.integers(1, 21),
+    levels=st.integers(1, 127),
+    places=st.integers(2, 17),
+    length=st.sampled_from([1, 2, 124, 125, 126, 127, 300, 32000]),
+    bound=st.integers(1, 1000),
+)
 
 
 @settings(max_examples=15)
@@ -290,9 +306,13 @@ def test_narrower_dtypes_come_back_in_the_dtypes_of_the_state(tmp_path):
             assert torch.equal(view[name], exact if dtype is None else exact.to(dtype).to(exact.dtype)), name
     stored = zarr.open_group(tmp_path / "r" / "snapshots", mode="r")
     assert {name: (str(stored[name].dtype), stored[name].shape) for name in NARROW} == {
-        "alive": ("uint8", (2, 4, 5)), "seen": ("int8", (2, 4, 37, 11)), "age": ("uint8", (2, 4, 37)),
-        "weight": ("float16", (2, 4, 37)), "grass": ("int16", (2, 4, 5)), "fed": ("int8", (2, 4, 37)),
-    }  # fmt: skip
+        "alive": ("uint8", (2, 4, 5)),
+        "seen": ("int8", (2, 4, 37, 11)),
+        "age": ("uint8", (2, 4, 37)),
+        "weight": ("float16", (2, 4, 37)),
+        "grass": ("int16", (2, 4, 5)),
+        "fed": ("int8", (2, 4, 37)),
+    }
     assert stored["alive"].attrs["denizen"] == {"dtype": "int8", "stored": "bits", "size": 37}
     half = (stored["grass"][:].astype("uint32") << 16).view("float32")  # as the guide says
     assert np.array_equal(half, load(tmp_path / "r").snapshots["grass"].numpy())

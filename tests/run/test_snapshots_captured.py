@@ -221,9 +221,7 @@ def test_groups_are_bounded(monkeypatch):
     assert most() == 4
 
 
-@given(
-    st.integers(0, 300), st.integers(0, 700), st.integers(1, 64), st.integers(0, 200), st.integers(1, 64)
-)  # fmt: skip
+@given(st.integers(0, 300), st.integers(0, 700), st.integers(1, 64), st.integers(0, 200), st.integers(1, 64))
 def test_pieces(start, count, longest, every, most):
     parts = list(pieces(start, start + count, longest, every, most))
     assert [step for begin, end in parts for step in range(begin, end)] == list(range(start, start + count))

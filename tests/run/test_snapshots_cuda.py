@@ -34,9 +34,7 @@ def by_hand(model: dz.Model, every: int, worlds: int) -> dict[int, dict[str, tor
 @pytest.mark.parametrize(("every", "slots"), [(1, 1), (2, None), (3, 2), (33, None)])
 def test_along_the_run_equals_by_hand(name: str, compiled: bool, every: int, slots: int | None) -> None:
     wanted = Snapshots(every, slots=slots)
-    run: Run = dz.simulate(
-        MODELS[name], STEPS, replicates=2, seed=3, snapshots=wanted, device="cuda", compile=compiled
-    )  # fmt: skip
+    run: Run = dz.simulate(MODELS[name], STEPS, replicates=2, seed=3, snapshots=wanted, device="cuda", compile=compiled)
     assert run.stats()["path"] == ("captured" if compiled else "eager")
     for step, fields in by_hand(MODELS[name], every, 2).items():
         taken = run.snapshots.at(step)

@@ -336,9 +336,7 @@ def test_a_chunk_on_cuda_is_told_from_a_step_by_substitution(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: asked["mode"])
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", set_mode)
-    facts = lambda device: {
-        "allocation.all.allocated": asked["blocks"], "segment.all.allocated": asked["segments"]
-    }  # fmt: skip
+    facts = lambda device: {"allocation.all.allocated": asked["blocks"], "segment.all.allocated": asked["segments"]}
     monkeypatch.setattr(torch.cuda, "memory_stats", facts)
     monkeypatch.setattr(_stats, "_take", take)
     host = _stats._watched(run)

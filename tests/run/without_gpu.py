@@ -46,9 +46,12 @@ from denizen.zoo.sir import sir
 TARGET = GPUTarget("cuda", 90, 32)
 AGENTS = 20_001  # rows of 339 agents in blocks of 512: some lanes are masked out whatever the program
 LIMITS = {
-    "multi_processor_count": 132, "major": 9, "regs_per_multiprocessor": 65536, "max_threads_per_block": 1024,
+    "multi_processor_count": 132,
+    "major": 9,
+    "regs_per_multiprocessor": 65536,
+    "max_threads_per_block": 1024,
     "warp_size": 32,
-}  # fmt: skip
+}
 
 
 def pretend() -> None:
@@ -66,9 +69,11 @@ def pretend() -> None:
     torch.cuda.device = lambda *device: contextlib.nullcontext()
     fake.init_gpu_context = lambda device: None
     driver = SimpleNamespace(
-        get_current_target=lambda: TARGET, get_current_device=lambda: 0, get_device_interface=lambda: torch.cuda,
+        get_current_target=lambda: TARGET,
+        get_current_device=lambda: 0,
+        get_device_interface=lambda: torch.cuda,
         get_active_torch_device=lambda: torch.device("cuda", 0),
-    )  # fmt: skip
+    )
     triton.runtime.driver.set_active(driver)
 
 
@@ -135,8 +140,9 @@ def assembled(code: str, folder: Path) -> Iterator[tuple[str, int, str]]:
         for warps in (2, 4, 8):
             kernel = triton.compile(
                 ASTSource(function, {n: types[n] for n in function.arg_names}, constants, aligned),
-                target=TARGET, options={"num_warps": warps},
-            )  # fmt: skip
+                target=TARGET,
+                options={"num_warps": warps},
+            )
             yield name, warps, kernel.asm["ptx"]
 
 
@@ -148,9 +154,11 @@ def main() -> None:
     people = dz.population.synthetic("astoria", AGENTS)
     graph = dz.Graph.from_edges(dz.space.generators.erdos_renyi(AGENTS, 10.0, seed=1))
     model = {
-        "sir": sir(graph), "seir": seir(graph), "covid": covid(people, sample_deaths=True, isolation=0.2),
+        "sir": sir(graph),
+        "seir": seir(graph),
+        "covid": covid(people, sample_deaths=True, isolation=0.2),
         "covid-expected": covid(people),
-    }[name]  # fmt: skip
+    }[name]
     module, inputs = body(model, replicates)
     pretend()
     assert ops.fuse_draws()

@@ -56,7 +56,7 @@ def test_the_same_arrays(seed, n, edges, weighted, directed):
     given = [torch.from_numpy(source), torch.from_numpy(target).to(torch.int32)]
     device = _arrays.on_device(
         *given, n, None if weight is None else torch.from_numpy(weight), directed, "drop", "keep"
-    )  # fmt: skip
+    )
     if edges:
         same(host, device)
     else:
@@ -82,18 +82,35 @@ def test_more_agents_than_two_ends_fit_into_a_number(monkeypatch):
 @pytest.mark.parametrize(
     "change",
     [
-        {"source": torch.tensor([0, 3, 1])}, {"target": torch.tensor([0, -1, 1])}, {"target": torch.tensor([0, 1])},
-        {"source": torch.tensor([0.0, 1.0, 2.0])}, {"source": torch.tensor([[0, 1, 2]])}, {"source": [0, 1, 2]},
-        {"num_agents": None}, {"num_agents": True}, {"num_agents": 0}, {"duplicates": "drop"}, {"self_loops": "error"},
-        {"self_loops": "hamlet"}, {"weight": torch.tensor([1.0, -1.0, 1.0])}, {"weight": torch.tensor([1.0, 1.0])},
-        {"weight": torch.tensor([1.0, float("nan"), 1.0])}, {"weight": torch.tensor([1, 1, 1])}, {"directed": None},
+        {"source": torch.tensor([0, 3, 1])},
+        {"target": torch.tensor([0, -1, 1])},
+        {"target": torch.tensor([0, 1])},
+        {"source": torch.tensor([0.0, 1.0, 2.0])},
+        {"source": torch.tensor([[0, 1, 2]])},
+        {"source": [0, 1, 2]},
+        {"num_agents": None},
+        {"num_agents": True},
+        {"num_agents": 0},
+        {"duplicates": "drop"},
+        {"self_loops": "error"},
+        {"self_loops": "hamlet"},
+        {"weight": torch.tensor([1.0, -1.0, 1.0])},
+        {"weight": torch.tensor([1.0, 1.0])},
+        {"weight": torch.tensor([1.0, float("nan"), 1.0])},
+        {"weight": torch.tensor([1, 1, 1])},
+        {"directed": None},
     ],
-)  # fmt: skip
+)
 def test_what_is_left_to_the_host(change):
     good = {
-        "source": torch.tensor([0, 1, 2]), "target": torch.tensor([1, 2, 0]), "num_agents": 3, "weight": None,
-        "directed": True, "self_loops": "drop", "duplicates": "keep",
-    }  # fmt: skip
+        "source": torch.tensor([0, 1, 2]),
+        "target": torch.tensor([1, 2, 0]),
+        "num_agents": 3,
+        "weight": None,
+        "directed": True,
+        "self_loops": "drop",
+        "duplicates": "keep",
+    }
     assert _arrays.on_device(**good) is not None
     assert _arrays.on_device(**{**good, **change}) is None
 

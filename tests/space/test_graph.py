@@ -41,9 +41,13 @@ def build(network: dict[str, Any], order: np.ndarray | None = None, **options: A
     rows = slice(None) if order is None else order
     weight = network["weight"]
     return Graph.from_edges(
-        network["source"][rows], network["target"][rows], network["agents"],
-        weight=None if weight is None else weight[rows], self_loops="keep", **options,
-    )  # fmt: skip
+        network["source"][rows],
+        network["target"][rows],
+        network["agents"],
+        weight=None if weight is None else weight[rows],
+        self_loops="keep",
+        **options,
+    )
 
 
 def dense(network: dict[str, Any]) -> np.ndarray:
@@ -309,9 +313,11 @@ def test_edge_list_and_lists_and_tensors() -> None:
     wanted = Graph.from_edges(np.array([0, 2]), np.array([1, 1]), 3)
     ids = (np.array([0, 2], np.int32), np.array([1, 1], np.int32))
     for graph in (
-        Graph.from_edges(EdgeList(3, *ids)), Graph.from_edges([0, 2], [1, 1]), Graph.from_edges((0, 2), (1, 1), 3),
+        Graph.from_edges(EdgeList(3, *ids)),
+        Graph.from_edges([0, 2], [1, 1]),
+        Graph.from_edges((0, 2), (1, 1), 3),
         Graph.from_edges(torch.tensor([0, 2]), torch.tensor([1, 1], dtype=torch.int32), 3),
-    ):  # fmt: skip
+    ):
         assert torch.equal(graph.in_idx, wanted.in_idx)
         assert torch.equal(graph.in_ptr, wanted.in_ptr)
         assert graph.in_idx.dtype == torch.int32

@@ -30,10 +30,14 @@ def mask(seed: int) -> Tensor:
 
 
 @given(
-    seed=st.integers(0, 999), weighted=st.booleans(), masked=st.booleans(),
-    home=st.floats(0, 4, width=32), schedule=st.lists(st.floats(0, 4, width=32), min_size=1, max_size=5),
-    scale=st.floats(0, 4, width=32), step=st.integers(0, 9),
-)  # fmt: skip
+    seed=st.integers(0, 999),
+    weighted=st.booleans(),
+    masked=st.booleans(),
+    home=st.floats(0, 4, width=32),
+    schedule=st.lists(st.floats(0, 4, width=32), min_size=1, max_size=5),
+    scale=st.floats(0, 4, width=32),
+    step=st.integers(0, 9),
+)
 def test_sum(
     seed: int, weighted: bool, masked: bool, home: float, schedule: list[float], scale: float, step: int
 ) -> None:

@@ -20,9 +20,14 @@ def graph(weighted: bool, seed: int = 0) -> Graph:
 def values() -> dict[str, Tensor]:
     whole = torch.randint(-100, 100, (AGENTS,)) * torch.randint(0, 2, (AGENTS,))
     return {
-        "mask": (whole > 0).to(torch.int8), "bool": whole > 0, "int8": whole.to(torch.int8), "int32": whole.int(),
-        "int64": whole, "float32": whole * torch.rand(AGENTS), "float64": whole.double(),
-    }  # fmt: skip
+        "mask": (whole > 0).to(torch.int8),
+        "bool": whole > 0,
+        "int8": whole.to(torch.int8),
+        "int32": whole.int(),
+        "int64": whole,
+        "float32": whole * torch.rand(AGENTS),
+        "float64": whole.double(),
+    }
 
 
 @pytest.mark.parametrize("weighted", [False, True])

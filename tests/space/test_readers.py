@@ -405,7 +405,7 @@ def every_way(path: Path) -> dict[str, Callable[[], Graph]]:
         "parquet": lambda: Graph.from_file(path / "c.parquet"),
         "npz": lambda: Graph.from_file(path / "c.npz"),
         "matrix": lambda: Graph.from_file(path / "m.npz"),
-    }  # fmt: skip
+    }
 
 
 WAYS = [

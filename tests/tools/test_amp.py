@@ -153,8 +153,9 @@ def test_what_is_no_scheduler_is_refused_before_anything_is_stepped():
     before, plateau = model.weight.clone(), torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
     for schedulers, told in (
         (torch.optim.lr_scheduler.StepLR(optimizer, 1), r"schedulers is StepLR, expected a list"),
-        ([plateau], r"ReduceLROnPlateau.*scheduler\.step\(metric\)"), ([optimizer.param_groups], "scheduler is list"),
-    ):  # fmt: skip
+        ([plateau], r"ReduceLROnPlateau.*scheduler\.step\(metric\)"),
+        ([optimizer.param_groups], "scheduler is list"),
+    ):
         with pytest.raises(InputError, match=told):
             tools.Amp("cpu", torch.float32).step(optimizer, schedulers=schedulers)
     with pytest.raises(InputError, match="Accumulate: scheduler is ReduceLROnPlateau"):

@@ -57,9 +57,16 @@ class Job:
 
     def bits(self):
         return copy.deepcopy(
-            (self.model.state_dict(), self.optimizer.state_dict(), self.scheduler.state_dict(), torch.get_rng_state(),
-             random.getstate(), [batch[0] for batch in self.loader], [w.grad for w in self.model.parameters()])
-        )  # fmt: skip
+            (
+                self.model.state_dict(),
+                self.optimizer.state_dict(),
+                self.scheduler.state_dict(),
+                torch.get_rng_state(),
+                random.getstate(),
+                [batch[0] for batch in self.loader],
+                [w.grad for w in self.model.parameters()],
+            )
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -238,10 +245,13 @@ def render(found):
 def test_arguments_are_checked():
     job = Job()
     for options, message in [
-        ({"floor": 0}, "floor=0"), ({"ceiling": 0}, "ceiling=0"), ({"floor": 4, "ceiling": 3}, "ceiling=3 is below"),
-        ({"dataset_length": 3, "floor": 4}, "dataset_length=3 is below"), ({"headroom": 1.0}, "headroom=1.0"),
+        ({"floor": 0}, "floor=0"),
+        ({"ceiling": 0}, "ceiling=0"),
+        ({"floor": 4, "ceiling": 3}, "ceiling=3 is below"),
+        ({"dataset_length": 3, "floor": 4}, "dataset_length=3 is below"),
+        ({"headroom": 1.0}, "headroom=1.0"),
         ({"steps": 0}, "steps=0"),
-    ]:  # fmt: skip
+    ]:
         with pytest.raises(InputError, match=message):
             find(job, **options)
     with pytest.raises(InputError, match=r"make_step\(1\) returned NoneType: expected a function that runs one step"):
@@ -271,13 +281,15 @@ def test_with_a_stand_in_for_cuda(monkeypatch):
     """Memory by the allocator's counters, what is reserved but unused counted as free; the device is waited for."""
     job, calls, peak = Job(), [], {"now": 100}
     stand_ins = {
-        "synchronize": lambda device=None: calls.append("wait"), "empty_cache": lambda: calls.append("empty"),
+        "synchronize": lambda device=None: calls.append("wait"),
+        "empty_cache": lambda: calls.append("empty"),
         "reset_peak_memory_stats": lambda device=None: peak.update(now=100),
-        "memory_allocated": lambda device=None: 100, "memory_reserved": lambda device=None: 200,
+        "memory_allocated": lambda device=None: 100,
+        "memory_reserved": lambda device=None: 200,
         "max_memory_allocated": lambda device=None: peak["now"],
         "max_memory_reserved": lambda device=None: peak["now"] + 100,
         "mem_get_info": lambda device=None: (900, 2000),
-    }  # fmt: skip
+    }
     for name, stand_in in stand_ins.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
 

@@ -118,8 +118,11 @@ def test_streams_wait_for_copies_and_slots_are_reused_behind_them(cuda):
             assert [kind for _, kind, _ in own][:3] == ["records", "host waits for", "records"][: len(own)]
         began, shape = cuda.calls.index(records[0]), (2, 2, 3)
         assert cuda.calls[began : began + 4] == [
-            records[0], ("copy", "denizen-prefetch", shape), ("copy", "denizen-prefetch", (2,)), records[1]
-        ]  # fmt: skip
+            records[0],
+            ("copy", "denizen-prefetch", shape),
+            ("copy", "denizen-prefetch", (2,)),
+            records[1],
+        ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -101,9 +101,12 @@ def parquet(path, rows=1000, group=130):
 
     generator = np.random.default_rng(1)
     columns = {
-        "id": np.arange(rows), "x": generator.normal(size=rows), "flag": generator.random(rows) < 0.5,
-        "pair": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(2.0 * rows)), 2), "name": ["a"] * rows,
-    }  # fmt: skip
+        "id": np.arange(rows),
+        "x": generator.normal(size=rows),
+        "flag": generator.random(rows) < 0.5,
+        "pair": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(2.0 * rows)), 2),
+        "name": ["a"] * rows,
+    }
     columns["list"] = pa.array([[k, k, k] for k in range(rows)])
     pq.write_table(pa.table(columns), path, row_group_size=group)
     return columns

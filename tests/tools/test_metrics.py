@@ -88,9 +88,7 @@ def test_equals_a_plain_log_from_a_device(tmp_path, far, slots):
 def test_one_copy_and_no_wait_in_the_loop(far, monkeypatch):
     copies, real = [], torch.Tensor.copy_
     gate = threading.Event()
-    monkeypatch.setattr(
-        torch.Tensor, "copy_", lambda self, *a, **k: (copies.append(k), real(self, *a, **k))[1]
-    )  # fmt: skip
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda self, *a, **k: (copies.append(k), real(self, *a, **k))[1])
     with tools.MetricsWriter(lambda row: gate.wait(), slots=4) as metrics:
         for step in range(4):
             metrics.log(step, {"a": torch.ones(()), "b": torch.ones(1), "c": torch.tensor(3)})

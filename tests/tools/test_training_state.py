@@ -90,15 +90,26 @@ class Loop:
 
     def everything(self):
         return {
-            "model": dict(self.model.state_dict()), "ema": dict(self.ema.state_dict()),
+            "model": dict(self.model.state_dict()),
+            "ema": dict(self.ema.state_dict()),
             "grads": [None if w.grad is None else w.grad for w in self.model.parameters()],
-            "optimizer": self.optimizer.state_dict(), "scheduler": self.scheduler.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
             "attributes": [self.model.calls, self.model.hidden, self.model.seen, hasattr(self.model, "cache")],
-            "log": {**self.log, "last": list(self.log["last"])}, "drawn": self.drawn, "loader": self.loader.epoch,
+            "log": {**self.log, "last": list(self.log["last"])},
+            "drawn": self.drawn,
+            "loader": self.loader.epoch,
             "modes": [module.training for module in self.model.modules()],
-            "draws": [torch.rand(3), torch.rand(3, generator=self.own), self.numpy.random(), self.python.random(),
-                      random.random(), np.random.rand(), torch.rand(3, device=self.device)],  # noqa: NPY002
-        }  # fmt: skip
+            "draws": [
+                torch.rand(3),
+                torch.rand(3, generator=self.own),
+                self.numpy.random(),
+                self.python.random(),
+                random.random(),
+                np.random.rand(),  # noqa: NPY002 - the old generator is what users have
+                torch.rand(3, device=self.device),
+            ],
+        }
 
 
 def same(a, b, path="state"):

@@ -138,8 +138,14 @@ def written_through_views(device):
     return torch.cat([x, torch.mul(x, 2, out=torch.empty(0, device=device))])
 
 
-@pytest.mark.parametrize("code", [value for value in list(globals().values()) if getattr(value, "__code__", None)
-                                  and value.__module__ == __name__ and value not in (net, rows)])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [
+        value
+        for value in list(globals().values())
+        if getattr(value, "__code__", None) and value.__module__ == __name__ and value not in (net, rows)
+    ],
+)
 def test_values_are_those_of_the_cpu(code):
     torch._dynamo.reset()
     expected = code(torch.device("cpu"))

@@ -19,10 +19,13 @@ def main() -> None:
     compile_kernels.pretend()
     _fast.variant = lambda device: "triton"
     for lifetime, mode, count, most in (
-        ("persist", "ground_truth_handhold", 192, 64), ("persist", "proxy", 1500, 1500),
-        ("persist", "proxy", 2100, 2100), ("persist", "proxy", 17_000, 9),
-        ("life", "ground_truth_handhold", 600, 1), ("life", "proxy", 1, 1),
-    ):  # fmt: skip
+        ("persist", "ground_truth_handhold", 192, 64),
+        ("persist", "proxy", 1500, 1500),
+        ("persist", "proxy", 2100, 2100),
+        ("persist", "proxy", 17_000, 9),
+        ("life", "ground_truth_handhold", 600, 1),
+        ("life", "proxy", 1, 1),
+    ):
         *leaves, age, waiting, _, faults, waited = [
             tensor.expand(count, *tensor.shape[1:]).contiguous() if tensor.dim() else tensor for tensor in one.tensors()
         ]

@@ -54,9 +54,14 @@ def test_wrong_options_are_named():
 def test_learning_beats_every_constant_policy():
     env = control(size=1000)
     algorithm = dz.PPO(
-        num_envs=32, num_steps=16, epochs=8, gamma=1.0, learning_rate=dz.rl.Linear(3e-3, 0.0), value_clip=None,
+        num_envs=32,
+        num_steps=16,
+        epochs=8,
+        gamma=1.0,
+        learning_rate=dz.rl.Linear(3e-3, 0.0),
+        value_clip=None,
         entropy_coefficient=dz.rl.Linear(0.02, 0.0),
-    )  # fmt: skip
+    )
     policy = dz.rl.mlp(env, (32, 32), head=dz.rl.PopArt)
     dz.train(env, policy, algorithm, 32 * 16 * 80, device="cpu", progress=False)
     learnt = dz.rl.evaluate(env, policy, num_envs=64, greedy=True)

@@ -137,11 +137,14 @@ def test_covid_one_contact(theory, code, R, reference, hazard):
 def test_books_balance_at_every_step(reference, sample_deaths, stage):
     model = covid(small(stage=stage), reference=reference, sample_deaths=sample_deaths)
     run = dz.simulate(
-        model, 40, replicates=2, record={
+        model,
+        40,
+        replicates=2,
+        record={
             "before": lambda before, now: stages(model, before),
             "after": lambda before, now: stages(model, now),
         },
-    )  # fmt: skip
+    )
     before, after = run["before"], run["after"]
     names = ("susceptible", "exposed", "infected", "recovered", "dead")
     counts = torch.stack([run[name] for name in names], dim=-1)
@@ -319,11 +322,20 @@ def test_made_where_it_is_asked_for(device):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"R": torch.zeros(3, 1)}, {"R": []}, {"R": [-1.0]}, {"mortality": 1.2}, {"susceptibility": [1.0] * 9},
-        {"isolation": [0.1, 0.2]}, {"isolation": 2.0}, {"exposed_days": 0}, {"infected_days": 2.5}, {"mortalty": 0.1},
-        {"R": [float("nan")] * 3}, {"device": "gpu"},
+        {"R": torch.zeros(3, 1)},
+        {"R": []},
+        {"R": [-1.0]},
+        {"mortality": 1.2},
+        {"susceptibility": [1.0] * 9},
+        {"isolation": [0.1, 0.2]},
+        {"isolation": 2.0},
+        {"exposed_days": 0},
+        {"infected_days": 2.5},
+        {"mortalty": 0.1},
+        {"R": [float("nan")] * 3},
+        {"device": "gpu"},
     ],
-)  # fmt: skip
+)
 def test_wrong_values_are_refused(arguments):
     with pytest.raises(InputError):
         covid(small(), **arguments)

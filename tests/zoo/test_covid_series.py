@@ -128,9 +128,11 @@ def test_covid_on_astoria(theory, data_root):
     astoria = load(data_root / "astoria")
     R = torch.tensor([14.25, 12.825, 15.675]) / 3
     run = theory.simulate(
-        covid(astoria, reference=True, R=[1.0] * 3), DAYS, replicates=24,
+        covid(astoria, reference=True, R=[1.0] * 3),
+        DAYS,
+        replicates=24,
         params={"R": (R.repeat(8) * 3)[:, None].expand(24, 3)},
-    )  # fmt: skip
+    )
     total = run["daily_infected"].double().sum(dim=1).reshape(8, 3)
     for column, (expected, seeds) in enumerate([(4489, 1), (3724, 3), (4612, 3)]):
         ours = total[:, column]

@@ -18,9 +18,21 @@ from denizen.zoo.dotgat.folder import Folder
 from denizen.zoo.dotgat.step import CapturedStep, Step
 
 TINY = Settings(
-    agents=4, features=4, times=8, rank=2, hidden=8, heads=2, neighbours=2, processes=40, batch=8, epochs=4,
-    learning_rate=5e-3, share=0.5, message_steps=1, precision="float32",
-)  # fmt: skip
+    agents=4,
+    features=4,
+    times=8,
+    rank=2,
+    hidden=8,
+    heads=2,
+    neighbours=2,
+    processes=40,
+    batch=8,
+    epochs=4,
+    learning_rate=5e-3,
+    share=0.5,
+    message_steps=1,
+    precision="float32",
+)
 
 
 def tiny(**changes):
@@ -340,9 +352,22 @@ SEEDS = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.ma
 def test_agents_that_talk_learn_more(seed):
     """Talking agents beat what single ones can reach, and the same agents without messages; seeing all beats both."""
     settings = Settings(
-        agents=6, features=6, times=16, rank=3, hidden=16, heads=2, processes=400, epochs=30, batch=32, share=0.34,
-        learning_rate=5e-3, dropout=0.0, precision="float32", mixing="block", seed=seed,
-    )  # fmt: skip
+        agents=6,
+        features=6,
+        times=16,
+        rank=3,
+        hidden=16,
+        heads=2,
+        processes=400,
+        epochs=30,
+        batch=32,
+        share=0.34,
+        learning_rate=5e-3,
+        dropout=0.0,
+        precision="float32",
+        mixing="block",
+        seed=seed,
+    )
     talking = dotgat.train(settings).results
     silent = dotgat.train(dataclasses.replace(settings, neighbours=0)).results
     seeing = dotgat.train(dataclasses.replace(settings, share=1.0)).results
@@ -357,9 +382,23 @@ def test_agents_that_talk_learn_more(seed):
 def test_agents_that_see_everything_beat_the_last_value_and_a_linear_map(seed):
     """The other baselines are far off; the nearest, a linear map of all columns, is worse by 6 to 9 %."""
     settings = Settings(
-        agents=6, features=6, times=16, rank=3, hidden=32, heads=2, message_steps=1, processes=800, epochs=60,
-        share=1.0, batch=32, learning_rate=5e-3, dropout=0.0, precision="float32", mixing="block", patience=0,
+        agents=6,
+        features=6,
+        times=16,
+        rank=3,
+        hidden=32,
+        heads=2,
+        message_steps=1,
+        processes=800,
+        epochs=60,
+        share=1.0,
+        batch=32,
+        learning_rate=5e-3,
+        dropout=0.0,
+        precision="float32",
+        mixing="block",
+        patience=0,
         seed=seed,
-    )  # fmt: skip
+    )
     results = dotgat.train(settings).results
     assert results["test"]["agent_mse"] < min(results["baselines"].values())

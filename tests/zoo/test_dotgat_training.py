@@ -15,9 +15,21 @@ from denizen.zoo.dotgat.opinions import GAIN, Learnt, Opinions
 from denizen.zoo.dotgat.train import LOWEST_RATE
 
 TINY = Settings(
-    agents=4, features=4, times=8, rank=2, hidden=8, heads=2, neighbours=2, processes=40, batch=8, epochs=3,
-    learning_rate=5e-3, share=0.5, message_steps=1, precision="float32",
-)  # fmt: skip
+    agents=4,
+    features=4,
+    times=8,
+    rank=2,
+    hidden=8,
+    heads=2,
+    neighbours=2,
+    processes=40,
+    batch=8,
+    epochs=3,
+    learning_rate=5e-3,
+    share=0.5,
+    message_steps=1,
+    precision="float32",
+)
 
 
 def tiny(**changes):

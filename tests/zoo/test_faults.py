@@ -160,10 +160,14 @@ def test_the_dead_neither_infect_nor_catch():
     assert int(with_dead.infected[0, 1500:].sum()) == 0
     assert int(with_dead.infected.sum()) > 500
     mortal = dz.simulate(
-        Town(dz.Graph.from_edges(edges), 3000, death=0.5), 25, seed=3,
-        record={"again": lambda before, now: ((now.infected > before.infected) & (before.alive == 0)).sum(),
-                "raised": lambda before, now: (now.alive > before.alive).sum()},
-    )  # fmt: skip
+        Town(dz.Graph.from_edges(edges), 3000, death=0.5),
+        25,
+        seed=3,
+        record={
+            "again": lambda before, now: ((now.infected > before.infected) & (before.alive == 0)).sum(),
+            "raised": lambda before, now: (now.alive > before.alive).sum(),
+        },
+    )
     assert int(mortal["again"].sum()) == 0
     assert int(mortal["raised"].sum()) == 0
     assert int(mortal.state.alive.sum()) < 2900

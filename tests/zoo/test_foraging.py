@@ -38,9 +38,11 @@ class Slow:
         if ate:
             self.grid[self.y][self.x] = 0
             free = [
-                (y, x) for y in range(env.height) for x in range(env.width)
+                (y, x)
+                for y in range(env.height)
+                for x in range(env.width)
                 if self.grid[y][x] == 0 and (y, x) != (self.y, self.x)
-            ]  # fmt: skip
+            ]
             y, x = free[word * len(free) >> 31]
             self.grid[y][x] = ate
         return ate
@@ -102,16 +104,23 @@ def plot(env, items, x, y, **fields):
     foods = [n for n, item in enumerate(grid.flatten().tolist()) if item == 1]
     poisons = [n for n, item in enumerate(grid.flatten().tolist()) if item == 2]
     planes, taken = scattered(
-        torch.tensor(foods + poisons, dtype=torch.int64), torch.tensor(len(foods)), torch.tensor(len(poisons)),
-        env.height, env.width,
-    )  # fmt: skip
+        torch.tensor(foods + poisons, dtype=torch.int64),
+        torch.tensor(len(foods)),
+        torch.tensor(len(poisons)),
+        env.height,
+        env.width,
+    )
     zero = torch.tensor(0, dtype=torch.int32)
     values = dict.fromkeys(Plot.kinds, zero) | {"ate_food": zero.to(torch.int8), "ate_poison": zero.to(torch.int8)}
     values |= {
-        "planes": planes, "taken": taken.to(torch.int32), "foods": torch.tensor(len(foods), dtype=torch.int32),
-        "poisons": torch.tensor(len(poisons), dtype=torch.int32), "x": torch.tensor(x, dtype=torch.int32),
-        "y": torch.tensor(y, dtype=torch.int32), "energy": torch.tensor(1.0),
-    }  # fmt: skip
+        "planes": planes,
+        "taken": taken.to(torch.int32),
+        "foods": torch.tensor(len(foods), dtype=torch.int32),
+        "poisons": torch.tensor(len(poisons), dtype=torch.int32),
+        "x": torch.tensor(x, dtype=torch.int32),
+        "y": torch.tensor(y, dtype=torch.int32),
+        "energy": torch.tensor(1.0),
+    }
     return Plot(**(values | fields))
 
 

@@ -90,10 +90,14 @@ def test_each_life_in_a_world_of_its_own():
 @pytest.mark.parametrize(
     ("eats", "poison", "life", "deaths", "efficiency", "per_life"),
     [
-        (0.05, 0.5, 53, 19, 0.50, 0.28), (0.10, 0.5, 30, 33, 0.50, 0.27), (0.143, 0.5, 22, 46, 0.50, 0.27),
-        (0.20, 0.5, 16, 63, 0.50, 0.27), (0.143, 0.447, 29, 34, 0.55, 0.30), (0.104, 0.434, 42, 24, 0.56, 0.32),
+        (0.05, 0.5, 53, 19, 0.50, 0.28),
+        (0.10, 0.5, 30, 33, 0.50, 0.27),
+        (0.143, 0.5, 22, 46, 0.50, 0.27),
+        (0.20, 0.5, 16, 63, 0.50, 0.27),
+        (0.143, 0.447, 29, 34, 0.55, 0.30),
+        (0.104, 0.434, 42, 24, 0.56, 0.32),
     ],
-)  # fmt: skip
+)
 def test_the_forager_without_skill(eats, poison, life, deaths, efficiency, per_life):
     null = memoryless_forager(eats, poison)
     assert null.mean_life == pytest.approx(life, rel=0.08)

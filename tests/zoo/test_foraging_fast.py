@@ -84,11 +84,15 @@ def test_equal_bits_by_several_programs(triton, monkeypatch, lifetime, count, mo
 @pytest.mark.parametrize(
     ("few", "count", "most", "lifetime"),
     [
-        (0, 20, 20, "persist"), (0, 20, 3, "persist"), (0, 1, 1, "life"),
+        (0, 20, 20, "persist"),
+        (0, 20, 3, "persist"),
+        (0, 1, 1, "life"),
         # Each world is a program there, so that fewer do.
-        (99, 4, 4, "persist"), (99, 4, 2, "persist"), (99, 1, 1, "life"),
+        (99, 4, 4, "persist"),
+        (99, 4, 2, "persist"),
+        (99, 1, 1, "life"),
     ],
-)  # fmt: skip
+)
 def test_equal_bits_in_short(triton, monkeypatch, few, count, most, lifetime):
     """Lives of four steps: as many begin anew as in longer ones."""
     monkeypatch.setattr("denizen.zoo.foraging._launch.FEW", few)
@@ -117,10 +121,14 @@ COUNTED = ("food", "poison", "deaths", "steps", "died", "censored", "first_age",
 
 @pytest.mark.parametrize(
     "options",
-    [{"width": 48}, {"height": 1025}, {"mode": Mode("own", TrueTypes(), lambda outcome: outcome.food * 1.0)},
-     {"food_share": 0.5},
-     {"grid_lifetime": "life", "height": 8, "width": 32, "food_range": (50, 60), "poison_range": (0, 9)}],
-)  # fmt: skip
+    [
+        {"width": 48},
+        {"height": 1025},
+        {"mode": Mode("own", TrueTypes(), lambda outcome: outcome.food * 1.0)},
+        {"food_share": 0.5},
+        {"grid_lifetime": "life", "height": 8, "width": 32, "food_range": (50, 60), "poison_range": (0, 9)},
+    ],
+)
 def test_what_the_operation_cannot_do_is_left_to_the_plain_form(monkeypatch, options):
     monkeypatch.setattr("denizen.zoo.foraging._fast.variant", lambda device: "triton")
     assert Foraging().in_place(torch.device("cpu"), 1) is not None

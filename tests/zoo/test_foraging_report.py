@@ -25,9 +25,21 @@ def foraged(hazard, share, seed, worlds=60, budget=600):
     meals = rng.poisson(60, worlds)
     food = rng.binomial(meals, share)
     return Foraged(
-        food, meals - food, deaths, np.full(worlds, budget), died, censored, first_age, first_died,
-        deaths * share * 0.6, deaths, 0.5, 0.01, 1.0, 2.0,
-    )  # fmt: skip
+        food,
+        meals - food,
+        deaths,
+        np.full(worlds, budget),
+        died,
+        censored,
+        first_age,
+        first_died,
+        deaths * share * 0.6,
+        deaths,
+        0.5,
+        0.01,
+        1.0,
+        2.0,
+    )
 
 
 MODES = {
@@ -39,9 +51,12 @@ MODES = {
 
 def test_the_report_tells_everything_and_keeps_the_counts(tmp_path):
     path = write_report(
-        tmp_path / "out", MODES, agents={"Uniform": foraged(0.01, 0.5, 9)}, facts={"grid_lifetime": "persist"},
+        tmp_path / "out",
+        MODES,
+        agents={"Uniform": foraged(0.01, 0.5, 9)},
+        facts={"grid_lifetime": "persist"},
         otherwise={"likeliest actions": {"proxy": MODES["proxy"]}},
-    )  # fmt: skip
+    )
     text = path.read_text(encoding="utf-8")
     for part in ("## Rates", "## Survival", "## Without skill", "## Between modes", "## Beside what was published"):
         assert part in text

@@ -98,15 +98,27 @@ def test_a_fruit_lands_after_height_minus_one_moves():
 
 
 @hypothesis.given(
-    width=st.integers(2, 9), height=st.integers(2, 9), slots=st.integers(1, 5), least=st.integers(0, 5),
-    interval=st.integers(1, 10), prob=st.floats(0, 1), half=st.integers(0, 4), seed=st.integers(0, 9999),
-)  # fmt: skip
+    width=st.integers(2, 9),
+    height=st.integers(2, 9),
+    slots=st.integers(1, 5),
+    least=st.integers(0, 5),
+    interval=st.integers(1, 10),
+    prob=st.floats(0, 1),
+    half=st.integers(0, 4),
+    seed=st.integers(0, 9999),
+)
 @hypothesis.settings(max_examples=12, deadline=None, phases=[hypothesis.Phase.reuse, hypothesis.Phase.generate])
 def test_no_fruit_is_lost_doubled_or_off_screen(width, height, slots, least, interval, prob, half, seed):
     env = Fruits(
-        spawn_prob=prob, width=width, height=height, sprite_width=2 * min(half, (width - 1) // 2) + 1, max_fruits=slots,
-        min_fruits=min(least, slots), min_interval=interval, max_steps=None,
-    )  # fmt: skip
+        spawn_prob=prob,
+        width=width,
+        height=height,
+        sprite_width=2 * min(half, (width - 1) // 2) + 1,
+        max_fruits=slots,
+        min_fruits=min(least, slots),
+        min_interval=interval,
+        max_steps=None,
+    )
     worlds = dz.rl.Worlds(env, 5, seed=seed, device="cpu")
     worlds.reset()
     old = worlds.state()

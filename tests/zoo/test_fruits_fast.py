@@ -17,12 +17,14 @@ from denizen.zoo.fruits import Fruits, fruits, fruits_match, fruits_original
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 NAMES = ("reward", "terminated", "truncated", "valid", "flows", "look", "final", "final_index")
 OPTIONS = {
-    "plain": {}, "raw and clock": {"raw": True, "clock": True}, "one slot": {"max_fruits": 1, "clock": True},
+    "plain": {},
+    "raw and clock": {"raw": True, "clock": True},
+    "one slot": {"max_fruits": 1, "clock": True},
     "many slots": {"max_fruits": 6, "min_fruits": 3, "min_interval": 1, "sprite_width": 5, "height": 4},
     "small": {"width": 2, "height": 2, "sprite_width": 1, "spawn_prob": 1.0, "max_steps": 7},
     "thresholds": {"stop_at_thresholds": True, "win_score": 1, "fail_score": -2, "max_steps": None},
     "never": {"spawn_prob": 0.0, "min_fruits": 0},
-}  # fmt: skip
+}
 
 
 def tensors_of(step):

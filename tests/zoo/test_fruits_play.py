@@ -18,8 +18,11 @@ def test_scores_are_those_of_the_description():
     best = hindsight(env, num_envs=2000)
     found = {type(agent): scores(env, agent, num_envs=2000) for agent in (Guess(), Chase(env), Lookahead(env))}
     for score, mean, spread in (
-        (found[Guess], -10.41, 2.78), (found[Chase], 5.29, 3.31), (found[Lookahead], 7.49, 2.66), (best, 7.87, 2.43),
-    ):  # fmt: skip
+        (found[Guess], -10.41, 2.78),
+        (found[Chase], 5.29, 3.31),
+        (found[Lookahead], 7.49, 2.66),
+        (best, 7.87, 2.43),
+    ):
         assert float(score.mean()) == pytest.approx(mean, abs=4 * (0.02**2 + spread**2 / 2000) ** 0.5)
         assert float(score.std()) == pytest.approx(spread, rel=0.08)
     for score in found.values():

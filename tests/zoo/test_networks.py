@@ -89,9 +89,13 @@ def check_directed(theory, degree, b, latent, ticks, fixed, steps, num, graphs):
     sample = []
     for seed in range(graphs):
         model = seir(
-            random_in_neighbours(num, degree, seed=seed), infect_rate=per_step(b), latent_days=latent,
-            infectious_days=ticks, latent_phases=latent, infectious_phases=ticks if fixed else 1,
-        )  # fmt: skip
+            random_in_neighbours(num, degree, seed=seed),
+            infect_rate=per_step(b),
+            latent_days=latent,
+            infectious_days=ticks,
+            latent_phases=latent,
+            infectious_phases=ticks if fixed else 1,
+        )
         sample.append(attacked(theory, model, steps, seed))
     expected = directed_attack(degree, transmissibility(b, ticks, fixed), 0.01)
     law = "fixed" if fixed else "geometric"
@@ -122,9 +126,12 @@ def test_attack_rate_by_generating_functions(theory, law, b, ticks, fixed):
     for seed in range(8):
         degrees = degree_sequence(law, num, seed)
         model = sir(
-            configuration_model(degrees, seed=seed), infect_rate=per_step(b), infectious_days=ticks,
-            infectious_phases=ticks if fixed else 1, seed_share=0.02,
-        )  # fmt: skip
+            configuration_model(degrees, seed=seed),
+            infect_rate=per_step(b),
+            infectious_days=ticks,
+            infectious_phases=ticks if fixed else 1,
+            seed_share=0.02,
+        )
         expected.append(attack(degrees, T, 0.02))
         errors.append(float(attacked(theory, model, 130, seed)) - expected[-1])
     middle = sum(expected) / len(expected)
@@ -140,9 +147,12 @@ def test_threshold(theory, factor):
     threshold = degrees.mean() / ((degrees**2).mean() - degrees.mean())
     T = factor * threshold
     model = sir(
-        configuration_model(degrees, seed=3), infect_rate=per_step(1 - (1 - T) ** (1 / ticks)), infectious_days=ticks,
-        infectious_phases=ticks, seed_share=seeds,
-    )  # fmt: skip
+        configuration_model(degrees, seed=3),
+        infect_rate=per_step(1 - (1 - T) ** (1 / ticks)),
+        infectious_days=ticks,
+        infectious_phases=ticks,
+        seed_share=seeds,
+    )
     sample = attacked(theory, model, 110, 1, worlds=12)
     assert float(sample.max()) < 0.02 if factor < 1 else float(sample.min()) > 0.1
     theory.mean(f"T {factor} T_c, T_c {threshold:.4f}", sample, attack(degrees, T, seeds), bias=10 / num)

@@ -17,7 +17,7 @@ from denizen.zoo.probes import (
     ObsValue,
     Padded,
     Resets,
-)  # fmt: skip
+)
 
 GAMMA = 0.8
 
@@ -33,11 +33,21 @@ def best(probe, observation):
 @pytest.mark.parametrize(
     "probe",
     [
-        Constant(), ObsValue(), Delayed(), Action(), Both(), Continuous(), Mortal(), Mortal(pay=-2.0, life=3),
-        Endless(), Endless(pay=0.5, limit=1), Resets(), Resets(kinds=4, limit=3),
+        Constant(),
+        ObsValue(),
+        Delayed(),
+        Action(),
+        Both(),
+        Continuous(),
+        Mortal(),
+        Mortal(pay=-2.0, life=3),
+        Endless(),
+        Endless(pay=0.5, limit=1),
+        Resets(),
+        Resets(kinds=4, limit=3),
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_values_are_what_playing_gives(probe):
     """Bellman's equation under the right actions, at every step of several lives; what is cut off goes on."""
     worlds = dz.rl.Worlds(probe, 32, device="cpu")

@@ -149,9 +149,14 @@ def measured_growth(theory, R0, latent, sick, m, n, dt) -> float:
     """From day 100 to day 130 of an epidemic so small that nobody is missing yet."""
     num = 4
     model = seir(
-        complete(num), infect_rate=R0 / sick / (num - 1), latent_days=latent, infectious_days=sick,
-        latent_phases=m, infectious_phases=n, seed_share=1e-14,
-    )  # fmt: skip
+        complete(num),
+        infect_rate=R0 / sick / (num - 1),
+        latent_days=latent,
+        infectious_days=sick,
+        latent_phases=m,
+        infectious_phases=n,
+        seed_share=1e-14,
+    )
     run = theory.simulate(model, round(130 / dt), dt=dt, relax=MeanField())
     cases = run["infectious"][0].double()
     return float((cases[-1] / cases[round(100 / dt) - 1]).log() / 30)
@@ -275,9 +280,14 @@ def test_durations(theory, days, phases, dt):
     steps = 40 + round(12 * days / dt)
     contacts = dz.space.generators.random_in_neighbours(num, 12, seed=1)
     model = seir(
-        contacts, infect_rate=3.0, seed_share=0.4, latent_days=days, latent_phases=phases, infectious_days=days,
+        contacts,
+        infect_rate=3.0,
+        seed_share=0.4,
+        latent_days=days,
+        latent_phases=phases,
+        infectious_days=days,
         infectious_phases=phases,
-    )  # fmt: skip
+    )
     record = {
         "latent": lambda before, now: before.stage.is_(*model.latent),
         "sick": lambda before, now: before.stage.is_(*model.sick),

@@ -26,17 +26,36 @@ from denizen.zoo.probes import (
     ObsValue,
     Padded,
     Resets,
-)  # fmt: skip
+)
 from denizen.zoo.spaceinvaders import SpaceInvaders
 
 GAMES = [
-    CartPole(), Acrobot(), MountainCar(), Pendulum(), Catch(), Breakout(), Breakout(sticky=0.1, all_actions=True),
-    SpaceInvaders(), Asterix(), Freeway(), Fruits(),
-]  # fmt: skip
+    CartPole(),
+    Acrobot(),
+    MountainCar(),
+    Pendulum(),
+    Catch(),
+    Breakout(),
+    Breakout(sticky=0.1, all_actions=True),
+    SpaceInvaders(),
+    Asterix(),
+    Freeway(),
+    Fruits(),
+]
 PROBES = [
-    Constant(), ObsValue(), Delayed(), Action(), Both(), Endless(), Mortal(), Resets(), Memory(), Continuous(),
-    Padded(), Bandit(),
-]  # fmt: skip
+    Constant(),
+    ObsValue(),
+    Delayed(),
+    Action(),
+    Both(),
+    Endless(),
+    Mortal(),
+    Resets(),
+    Memory(),
+    Continuous(),
+    Padded(),
+    Bandit(),
+]
 COUNT = 10
 LIMIT, STEPS = 205, 105  # beyond the limit of 200 where nothing else ends a life; beyond that of 100
 
@@ -64,8 +83,9 @@ def test_what_holds_in_every_step(env):
     steps = LIMIT if isinstance(env, MountainCar | Pendulum) else STEPS
     for _ in range(steps if env in GAMES else 30):
         assert (look.observation.shape[1:], look.observation.dtype) == (
-            (*(() if env.num_actors is None else (env.num_actors,)), *space.shape), space.dtype,
-        )  # fmt: skip
+            (*(() if env.num_actors is None else (env.num_actors,)), *space.shape),
+            space.dtype,
+        )
         assert not bool(space.fault(look.observation).any())
         assert torch.equal(look.observation[3], alone.observation[0])
         given = random_actions(env, COUNT, generator)

@@ -88,11 +88,23 @@ def _finding(group: list[Event], steps: Sequence[int] | None) -> Finding:
     place, seen = first.place, {event.step for event in group if event.step is not None}
     limits = tuple(dict.fromkeys(limit for event in counted or group for limit in event.limits))
     return Finding(
-        kind=first.kind, file=place.file, line=place.line, function=place.function, code=place.code, op=first.op,
-        count=max(per_step.values()), total=len(group), bytes=sum(event.bytes for event in group),
-        period=_period(group, steps), steps=tuple(sorted(seen)), limits=limits, reason=first.reason, via=place.via,
-        fix=fix_of(first.kind, first.op, place.code), note=next((event.note for event in group if event.note), ""),
-    )  # fmt: skip
+        kind=first.kind,
+        file=place.file,
+        line=place.line,
+        function=place.function,
+        code=place.code,
+        op=first.op,
+        count=max(per_step.values()),
+        total=len(group),
+        bytes=sum(event.bytes for event in group),
+        period=_period(group, steps),
+        steps=tuple(sorted(seen)),
+        limits=limits,
+        reason=first.reason,
+        via=place.via,
+        fix=fix_of(first.kind, first.op, place.code),
+        note=next((event.note for event in group if event.note), ""),
+    )
 
 
 def _period(group: Iterable[Event], steps: Sequence[int] | None) -> str:

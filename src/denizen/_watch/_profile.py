@@ -82,9 +82,11 @@ def spans(events: Iterable[Any]) -> list[Span]:
     """Spans of the profiler's events in order of their start; ranges that a user named are no work."""
     return sorted(
         Span(
-            round(1e3 * event.time_range.start), round(1e3 * event.time_range.end), event.name,
+            round(1e3 * event.time_range.start),
+            round(1e3 * event.time_range.end),
+            event.name,
             getattr(event, "device_resource_id", 0) or 0,
         )
         for event in events
         if not getattr(event, "is_user_annotation", False)
-    )  # fmt: skip
+    )

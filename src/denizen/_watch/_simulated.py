@@ -68,10 +68,15 @@ class SimulatedTensor(Tensor):
     def __new__(cls: type, real: Tensor, block: _Block | None = None) -> "SimulatedTensor":
         dense = real.layout is torch.strided
         made = Tensor._make_wrapper_subclass(
-            cls, real.size(), strides=real.stride() if dense else None,
-            storage_offset=real.storage_offset() if dense else None, dtype=real.dtype, layout=real.layout,
-            device=torch.device(NAME, 0), requires_grad=False,
-        )  # fmt: skip
+            cls,
+            real.size(),
+            strides=real.stride() if dense else None,
+            storage_offset=real.storage_offset() if dense else None,
+            dtype=real.dtype,
+            layout=real.layout,
+            device=torch.device(NAME, 0),
+            requires_grad=False,
+        )
         made._real, made._filled, made._of_number = real, None, False
         made._block = block or _Block(real.numel() * real.element_size())
         return made
@@ -217,8 +222,14 @@ def _left(tensor: SimulatedTensor, op: str, kind: str) -> None:
     kind = kind or kind_of_read(op, here(), tensor.dtype == torch.bool)
     size = tensor.numel() * tensor.element_size()
     tell(
-        kind, op, (HOST_READS,), bytes=size, numel=tensor.numel(), to="host", weights=tensor._of_parameter,
-    )  # fmt: skip
+        kind,
+        op,
+        (HOST_READS,),
+        bytes=size,
+        numel=tensor.numel(),
+        to="host",
+        weights=tensor._of_parameter,
+    )
 
 
 def _value(tensor: SimulatedTensor, method: Callable[[Tensor], Any]) -> Any:
@@ -370,7 +381,24 @@ def fallback(func: Any, *args: Any, **kwargs: Any) -> Any:
 def frames_of_the_device() -> list[Callable[..., Any]]:
     """Functions that run inside operations, and that no compiler should look into."""
     return [
-        run, fallback, _wrap, _view, _refit, _refit_all, _numbers, _calm, _left, _Arguments.unwrap, _Arguments.__init__,
-        SimulatedTensor.__torch_dispatch__.__func__, SimulatedTensor.__new__, is_pinned, mark, waits, work, traits,
-        _Block.__init__, _Block.__del__,
-    ]  # fmt: skip
+        run,
+        fallback,
+        _wrap,
+        _view,
+        _refit,
+        _refit_all,
+        _numbers,
+        _calm,
+        _left,
+        _Arguments.unwrap,
+        _Arguments.__init__,
+        SimulatedTensor.__torch_dispatch__.__func__,
+        SimulatedTensor.__new__,
+        is_pinned,
+        mark,
+        waits,
+        work,
+        traits,
+        _Block.__init__,
+        _Block.__del__,
+    ]

@@ -110,11 +110,15 @@ examples:
         first = self.target or self.stmt or ""
         versus = self.versus
         return perf.bench(
-            load(first), versus=None if versus is None else load(versus),
-            batch=_numbers(self.batch), variants=[word for word in self.variants.split(",") if word],
+            load(first),
+            versus=None if versus is None else load(versus),
+            batch=_numbers(self.batch),
+            variants=[word for word in self.variants.split(",") if word],
             weights=None if self.weights is None else load_target(self.weights, "weights"),
-            device=None if self.device == "auto" else self.device, rounds=self.rounds, names=_names(first, versus),
-        )  # fmt: skip
+            device=None if self.device == "auto" else self.device,
+            rounds=self.rounds,
+            names=_names(first, versus),
+        )
 
     def _statement(self, text: str) -> Callable[[], Callable[[], Any]]:
         try:

@@ -161,10 +161,12 @@ def _numbers() -> ConstructorRegistry:
         if told.type is not int and not maybe:
             return None
         return PrimitiveConstructorSpec(
-            nargs=1, metavar="N", instance_from_str=lambda words: whole(words[0]),
+            nargs=1,
+            metavar="N",
+            instance_from_str=lambda words: whole(words[0]),
             is_instance=lambda value: type(value) is int or (maybe and value is None),
             str_from_instance=lambda value: [str(value)],
-        )  # fmt: skip
+        )
 
     return registry
 

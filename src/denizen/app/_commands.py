@@ -51,9 +51,14 @@ def _run_model(config: RunConfig, console: Console) -> None:
         made = source(config)
         model = chosen.build(made.contacts, **made.arguments, **pairs)
         started = run.simulate(
-            model, 0, replicates=config.replicates, seed=config.seed, device=device, snapshots=config.snapshots(),
+            model,
+            0,
+            replicates=config.replicates,
+            seed=config.seed,
+            device=device,
+            snapshots=config.snapshots(),
             compile=True if config.compile else False if config.no_compile else None,
-        )  # fmt: skip
+        )
     config = dataclasses.replace(config, device="cuda" if started.device.type == "cuda" else "cpu")
     with run_folder(config.out, config.model) as out:
         started.save(out, settings={"config": config.to_json(), "source": made.facts})
@@ -98,9 +103,12 @@ def resume(command: Resume, console: Console) -> None:
         fits(made, facts, str(command.run))
         model = entry(config.model).build(made.contacts, **made.arguments, **pairs)
         resumed = run.resume(
-            command.run, model, 0, device=None if command.device == "auto" else command.device,
+            command.run,
+            model,
+            0,
+            device=None if command.device == "auto" else command.device,
             compile=True if config.compile else False if config.no_compile else None,
-        )  # fmt: skip
+        )
     if command.steps is None:
         missing = wanted - resumed.steps  # another process may have gone on while the model was built
     say(console, f"{command.run}: going on after step {resumed.steps} with {missing} more")

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from denizen._printing import Console
 
 PANELS = (
-    ("return_mean", "mean return of lives that ended"), ("entropy", "entropy of the policy (nats)"),
-    ("value_loss", "value loss"), ("explained_variance", "variance of returns explained"),
-)  # fmt: skip
+    ("return_mean", "mean return of lives that ended"),
+    ("entropy", "entropy of the policy (nats)"),
+    ("value_loss", "value loss"),
+    ("explained_variance", "variance of returns explained"),
+)
 
 
 def draw(folders: Sequence[Path], to: Path, console: "Console | None" = None) -> Path | None:

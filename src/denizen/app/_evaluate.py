@@ -75,9 +75,12 @@ examples:
             errors.append(result.error)
             unfinished = int((~result.finished).sum())
             table.add_row(
-                _trained.described(saved.manifest), f"{result.mean:.2f}", f"{low:.2f} to {high:.2f}",
-                str(result.returns.numel()), str(unfinished),
-            )  # fmt: skip
+                _trained.described(saved.manifest),
+                f"{result.mean:.2f}",
+                f"{low:.2f} to {high:.2f}",
+                str(result.returns.numel()),
+                str(unfinished),
+            )
             told.append({"run": str(folder), "mean": result.mean, "low": low, "high": high, "unfinished": unfinished})
             if saved.manifest["settings"]["world_name"] == "foraging":
                 told[-1] |= self._foraged(saved, foragers)
@@ -115,9 +118,13 @@ examples:
         from denizen.zoo.foraging.nulls import memoryless_forager
 
         found = forage(
-            saved.env, Learnt(saved.policy, greedy=self.greedy), num_envs=self.worlds,
-            steps=self.steps or saved.env.time_limit or FORAGED_STEPS, seed=self.seed, device="cpu",
-        )  # fmt: skip
+            saved.env,
+            Learnt(saved.policy, greedy=self.greedy),
+            num_envs=self.worlds,
+            steps=self.steps or saved.env.time_limit or FORAGED_STEPS,
+            seed=self.seed,
+            device="cpu",
+        )
         rates = {f"{name}_per_1000": found.per_thousand(name) for name in ("energy", "food", "poison", "deaths")}
         share, first = found.efficiency, found.first_lives
         eaten = (found.food.sum() + found.poison.sum()) / found.steps.sum()
@@ -161,10 +168,13 @@ example:
             known = [value for value in returns if not math.isnan(value)]
             last = known[-max(1, len(known) // 10) :]
             table.add_row(
-                str(folder), manifest["status"], f"{manifest['updates']:,}",
-                f"{sum(last) / len(last):.2f}" if last else "", f"{max(known):.2f}" if known else "",
+                str(folder),
+                manifest["status"],
+                f"{manifest['updates']:,}",
+                f"{sum(last) / len(last):.2f}" if last else "",
+                f"{max(known):.2f}" if known else "",
                 _differing(manifest, manifests),
-            )  # fmt: skip
+            )
         console.print(table)
         picture = _curves.draw(found, self.out, console)
         if picture is not None:

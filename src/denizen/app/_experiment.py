@@ -170,9 +170,18 @@ def trained(settings: dict[str, Any], seed: int, folder: Path, *, device: str | 
         resume(folder, made.env, made.policy, made.algorithm, device=device, params=made.params, progress=show)
         return
     train(
-        made.env, made.policy, made.algorithm, made.steps, seed=seed, device=device, folder=folder, progress=show,
-        settings=settings, params=made.params, **given,
-    )  # fmt: skip
+        made.env,
+        made.policy,
+        made.algorithm,
+        made.steps,
+        seed=seed,
+        device=device,
+        folder=folder,
+        progress=show,
+        settings=settings,
+        params=made.params,
+        **given,
+    )
 
 
 def told_facts(command: Experiment) -> dict[str, str]:
@@ -241,17 +250,25 @@ class Goodhart:
 
         found = {}
         for name, mode, agent in (
-            ("omniscient seeker", "ground_truth", OmniscientSeeker), ("proxy seeker", "proxy", ProxySeeker),
+            ("omniscient seeker", "ground_truth", OmniscientSeeker),
+            ("proxy seeker", "proxy", ProxySeeker),
             ("uniform moves", "ground_truth", Uniform),
-        ):  # fmt: skip
+        ):
             file, env = self.out / f"{name.replace(' ', '-')}.npz", self._env(mode)
             scenes[name] = [directions(env, agent(env))]
             if not file.exists():
                 say(console, (name, "bold"))
-                _save(file, forage(
-                    env, agent(env), num_envs=self.worlds, steps=self.budget, seed=EVALUATION_SEEDS[0],
-                    device=self._device,
-                ))  # fmt: skip
+                _save(
+                    file,
+                    forage(
+                        env,
+                        agent(env),
+                        num_envs=self.worlds,
+                        steps=self.budget,
+                        seed=EVALUATION_SEEDS[0],
+                        device=self._device,
+                    ),
+                )
             found[name] = Foraged.load(file)
         return found
 
@@ -300,10 +317,13 @@ class Goodhart:
 
         world = {**pairs([self.command.world], "--world"), "mode": mode}
         return {
-            "world_name": "foraging", "algo": "ppo", "steps": self.command.steps,
-            "set": pairs([self.command.set], "--set"), "world": world,
+            "world_name": "foraging",
+            "algo": "ppo",
+            "steps": self.command.steps,
+            "set": pairs([self.command.set], "--set"),
+            "world": world,
             "policy": pairs([self.command.policy], "--policy"),
-        }  # fmt: skip
+        }
 
     def _evaluate(self, folder: Path) -> list[Any]:
         """The evaluations of a training, those that are missing made."""
@@ -317,9 +337,11 @@ class Goodhart:
         ways = {f"grid_lifetime={other}": other for other in LIFETIMES if other != mine}
         return {
             "likeliest actions": self._foraged(folder, f"evaluation-{first}-greedy", first, greedy=True),
-            **{told: self._foraged(folder, f"evaluation-{first}-{other}", first, world=(told,))
-               for told, other in ways.items()},
-        }  # fmt: skip
+            **{
+                told: self._foraged(folder, f"evaluation-{first}-{other}", first, world=(told,))
+                for told, other in ways.items()
+            },
+        }
 
     def _foraged(self, folder: Path, name: str, seed: int, *, greedy: bool = False, world: tuple[str, ...] = ()) -> Any:
         """An evaluation of a training, made where it is missing; `world` are other options of the world."""
@@ -335,9 +357,14 @@ class Goodhart:
             target, _ = choose(self._device, "experiment")
             compile = target.type == "cuda" or self.budget * self.worlds >= COMPILE_FROM * 100
             told = forage(
-                saved.env, Learnt(saved.policy.to(target), greedy=greedy), num_envs=self.worlds, steps=self.budget,
-                seed=seed, device=target, compile=compile,
-            )  # fmt: skip
+                saved.env,
+                Learnt(saved.policy.to(target), greedy=greedy),
+                num_envs=self.worlds,
+                steps=self.budget,
+                seed=seed,
+                device=target,
+                compile=compile,
+            )
             _save(file, told)
         return Foraged.load(file)
 

@@ -19,9 +19,13 @@ VALIDATION = {"num_envs": 256, "seed": 1}  # worlds of curves; those of final sc
 FINAL_SEED = 2
 # The objective of the program that the fruit catcher comes from, as `dz.GRPO.original` has it.
 ORIGINAL = {
-    "advantage": "original", "scale": "none", "loss": "dapo", "epochs": "1", "minibatches": "1",
+    "advantage": "original",
+    "scale": "none",
+    "loss": "dapo",
+    "epochs": "1",
+    "minibatches": "1",
     "shared_stream": "false",
-}  # fmt: skip
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +47,12 @@ class Arena:
 
 
 PACE = {
-    "minibatches": "4", "learning_rate": "1e-3:1e-4", "entropy_coefficient": "0.01", "entropy_floor": "0",
+    "minibatches": "4",
+    "learning_rate": "1e-3:1e-4",
+    "entropy_coefficient": "0.01",
+    "entropy_floor": "0",
     "floor_penalty": "0",
-}  # fmt: skip
+}
 BOTH: dict[str, tuple[str, dict[str, str]]] = {"PPO": ("ppo", {}), "GRPO": ("grpo", {})}
 ARENAS = {
     "cartpole": Arena("500k", True, BOTH),
@@ -131,17 +138,26 @@ class Learners:
         arena = ARENAS[world]
         algorithm, changes = arena.arms[arm]
         settings = {
-            "world_name": world, "algo": algorithm, "steps": self.command.steps or arena.steps, "set": changes,
-            "world": {}, "policy": dict(arena.policy),
-        }  # fmt: skip
+            "world_name": world,
+            "algo": algorithm,
+            "steps": self.command.steps or arena.steps,
+            "set": changes,
+            "world": {},
+            "policy": dict(arena.policy),
+        }
         made = build(settings, seed)
         budget = min(self.command.budget or 1, made.env.time_limit or math.inf)
         lives = {"max_steps": int(budget), "greedy": arena.greedy}
         every = max(1, round(made.steps / made.algorithm.samples / POINTS))
         trained(
-            settings, seed, folder, device=None if self.command.device == "auto" else self.command.device,
-            show=not self.command.quiet, validate_every=every, validation={**VALIDATION, **lives},
-        )  # fmt: skip
+            settings,
+            seed,
+            folder,
+            device=None if self.command.device == "auto" else self.command.device,
+            show=not self.command.quiet,
+            validate_every=every,
+            validation={**VALIDATION, **lives},
+        )
         file = folder / "score.json"
         if not file.exists():
             saved = load(folder, best=False)
@@ -160,17 +176,21 @@ class Learners:
             return {}
         env = fruits(max_steps=min(self.command.budget or 1, 100))
         worlds = {"num_envs": self.command.worlds or 1, "seed": FINAL_SEED}
-        return {"fruits": {
-            "hindsight optimum": float(hindsight(env, **worlds).mean()),
-            "chase the lowest fruit": float(scores(env, Chase(env), **worlds).mean()),
-            "at random": float(scores(env, Guess(), **worlds).mean()),
-        }}  # fmt: skip
+        return {
+            "fruits": {
+                "hindsight optimum": float(hindsight(env, **worlds).mean()),
+                "chase the lowest fruit": float(scores(env, Chase(env), **worlds).mean()),
+                "at random": float(scores(env, Guess(), **worlds).mean()),
+            }
+        }
 
 
 def write_report(
-    folder: Path, found: Mapping[str, Mapping[str, Sequence[Outcome]]], lines: Mapping[str, Mapping[str, float]],
+    folder: Path,
+    found: Mapping[str, Mapping[str, Sequence[Outcome]]],
+    lines: Mapping[str, Mapping[str, float]],
     facts: Mapping[str, str],
-) -> Path:  # fmt: skip
+) -> Path:
     """Write `report.md`, its picture and its numbers.
 
     Args:
@@ -192,10 +212,18 @@ def write_report(
             scores = [outcome.score for outcome in outcomes]
             over = interval(scores)
             spread = "–" if len(scores) < 2 else f"{over.low:.2f} to {over.high:.2f}"
-            rows.append([
-                world, arm, f"{outcomes[0].steps:,}", f"{over.mean:.2f}", spread, f"{min(scores):.2f}",
-                f"{max(scores):.2f}", str(len(scores)),
-            ])  # fmt: skip
+            rows.append(
+                [
+                    world,
+                    arm,
+                    f"{outcomes[0].steps:,}",
+                    f"{over.mean:.2f}",
+                    spread,
+                    f"{min(scores):.2f}",
+                    f"{max(scores):.2f}",
+                    str(len(scores)),
+                ]
+            )
         rows += [[world, name, "", f"{score:.2f}", "", "", "", ""] for name, score in lines.get(world, {}).items()]
     head = ["world", "algorithm", "steps", "score", "95 % interval", "lowest", "highest", "trainings"]
     note = (

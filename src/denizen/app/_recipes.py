@@ -13,10 +13,18 @@ from denizen.errors import ConfigError, InputError, nearest
 CLEANRL = {"num_envs": 4, "num_steps": 128}  # CleanRL's ppo.py, which are PPO's defaults otherwise
 MINATAR = {"num_envs": 64, "num_steps": 128, "minibatches": 8, "learning_rate": "5e-3:0"}  # PureJaxRL's for MinAtar
 FORAGING = {  # FIM43-Redeye/goodharts_law at 9a3336d, with bfloat16 off: a CPU may have none
-    "num_envs": 192, "num_steps": 128, "minibatches": 1, "learning_rate": "3e-4:1e-4", "clip": "0.2:0.1",
-    "value_coefficient": 0.5, "entropy_coefficient": "0.1:0.001", "entropy_floor": 0.5, "floor_penalty": 0.05,
-    "normalise_minibatches": False, "clip_apart": True,
-}  # fmt: skip
+    "num_envs": 192,
+    "num_steps": 128,
+    "minibatches": 1,
+    "learning_rate": "3e-4:1e-4",
+    "clip": "0.2:0.1",
+    "value_coefficient": 0.5,
+    "entropy_coefficient": "0.1:0.001",
+    "entropy_floor": 0.5,
+    "floor_penalty": 0.05,
+    "normalise_minibatches": False,
+    "clip_apart": True,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,21 +73,45 @@ def _check_options(env: Any, options: Mapping[str, Any]) -> None:
 RELU = {"activation": "relu"}
 RECIPES: dict[str, Recipe] = {
     "cartpole": Recipe(
-        "cartpole", "CartPole", "balance a pole on a cart", 500_000,
-        settings={"ppo": CLEANRL, "grpo": {
-            "groups": 4, "group_size": 8, "max_steps": 500, "epochs": 4, "minibatches": 4, "learning_rate": "3e-3:0",
-        }},
+        "cartpole",
+        "CartPole",
+        "balance a pole on a cart",
+        500_000,
+        settings={
+            "ppo": CLEANRL,
+            "grpo": {
+                "groups": 4,
+                "group_size": 8,
+                "max_steps": 500,
+                "epochs": 4,
+                "minibatches": 4,
+                "learning_rate": "3e-3:0",
+            },
+        },
     ),
     "acrobot": Recipe("acrobot", "Acrobot", "swing two links up", 500_000, settings={"ppo": CLEANRL}),
     "mountaincar": Recipe("mountaincar", "MountainCar", "rock out of a valley", 500_000, settings={"ppo": CLEANRL}),
     "pendulum": Recipe(
-        "pendulum", "Pendulum", "swing a pendulum up by torque", 500_000, policy_options={"head": "popart"},
+        "pendulum",
+        "Pendulum",
+        "swing a pendulum up by torque",
+        500_000,
+        policy_options={"head": "popart"},
         # The best policy for a discount of 0.9, which others use, returns -171, for 0.98 -139, and the best of all -138
         # (dynamic programming on a grid). Costs add up to hundreds, so values are normalised and clipped apart.
-        settings={"ppo": {
-            "num_envs": 16, "num_steps": 128, "epochs": 10, "minibatches": 16, "gamma": 0.98, "learning_rate": "1e-3:0",
-            "entropy_coefficient": 0.0, "value_clip": None, "clip_apart": True,
-        }},
+        settings={
+            "ppo": {
+                "num_envs": 16,
+                "num_steps": 128,
+                "epochs": 10,
+                "minibatches": 16,
+                "gamma": 0.98,
+                "learning_rate": "1e-3:0",
+                "entropy_coefficient": 0.0,
+                "value_clip": None,
+                "clip_apart": True,
+            }
+        },
     ),
     "catch": Recipe("catch", "Catch", "catch a falling ball", 500_000, settings={"ppo": CLEANRL}),
     "breakout": Recipe("breakout", "Breakout", "MinAtar's Breakout", 10_000_000, "mlp", RELU, {"ppo": MINATAR}),
@@ -89,30 +121,69 @@ RECIPES: dict[str, Recipe] = {
     "asterix": Recipe("asterix", "Asterix", "MinAtar's Asterix", 10_000_000, "mlp", RELU, {"ppo": MINATAR}),
     "freeway": Recipe("freeway", "Freeway", "MinAtar's Freeway", 10_000_000, "mlp", RELU, {"ppo": MINATAR}),
     "foraging": Recipe(
-        "foraging", "foraging", "food and poison on a torus, five ways to be paid", 50_331_648, "conv",
-        {"head": "popart"}, {"ppo": FORAGING, "grpo": {
-            "groups": 24, "group_size": 8, "max_steps": 128, "epochs": 4, "minibatches": 4,
-            "learning_rate": "1e-3:1e-4",
-        }},
+        "foraging",
+        "foraging",
+        "food and poison on a torus, five ways to be paid",
+        50_331_648,
+        "conv",
+        {"head": "popart"},
+        {
+            "ppo": FORAGING,
+            "grpo": {
+                "groups": 24,
+                "group_size": 8,
+                "max_steps": 128,
+                "epochs": 4,
+                "minibatches": 4,
+                "learning_rate": "1e-3:1e-4",
+            },
+        },
     ),
     "control": Recipe(
-        "control", "control", "close and vaccinate in a city that runs the COVID model", 40_960,
+        "control",
+        "control",
+        "close and vaccinate in a city that runs the COVID model",
+        40_960,
         policy_options={"hidden": "32,32", "head": "popart"},
-        settings={"ppo": {
-            "num_envs": 32, "num_steps": 16, "epochs": 8, "gamma": 1.0, "learning_rate": "3e-3:0", "value_clip": None,
-            "entropy_coefficient": "0.02:0",
-        }},
+        settings={
+            "ppo": {
+                "num_envs": 32,
+                "num_steps": 16,
+                "epochs": 8,
+                "gamma": 1.0,
+                "learning_rate": "3e-3:0",
+                "value_clip": None,
+                "entropy_coefficient": "0.02:0",
+            }
+        },
     ),
     "fruits": Recipe(
-        "fruits", "fruits", "catch falling fruits", 4_000_000, "mlp", {**RELU, "hidden": "128,128", "shared": "true"},
-        {"ppo": {
-            "num_envs": 64, "num_steps": 100, "epochs": 4, "minibatches": 8, "gamma": 0.95,
-            "learning_rate": "5e-3:1e-4",
-        }, "grpo": {
-            "groups": 32, "group_size": 8, "epochs": 3, "minibatches": 8, "gamma": 0.95, "learning_rate": "5e-3:1e-4",
-        }},
+        "fruits",
+        "fruits",
+        "catch falling fruits",
+        4_000_000,
+        "mlp",
+        {**RELU, "hidden": "128,128", "shared": "true"},
+        {
+            "ppo": {
+                "num_envs": 64,
+                "num_steps": 100,
+                "epochs": 4,
+                "minibatches": 8,
+                "gamma": 0.95,
+                "learning_rate": "5e-3:1e-4",
+            },
+            "grpo": {
+                "groups": 32,
+                "group_size": 8,
+                "epochs": 3,
+                "minibatches": 8,
+                "gamma": 0.95,
+                "learning_rate": "5e-3:1e-4",
+            },
+        },
     ),
-}  # fmt: skip
+}
 
 
 def recipe(name: str) -> Recipe:

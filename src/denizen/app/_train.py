@@ -225,11 +225,14 @@ def _run_into(
         for seed in range(command.seed, command.seed + command.seeds):
             check_new(root / f"seed-{seed}")
     given: dict[str, Any] = {
-        "compile": True if command.compile else False if command.no_compile else None, "device": device,
-        "validate_every": command.validate_every, "validation": made.validation, "progress": not command.quiet,
+        "compile": True if command.compile else False if command.no_compile else None,
+        "device": device,
+        "validate_every": command.validate_every,
+        "validation": made.validation,
+        "progress": not command.quiet,
         "settings": settings,
         "patience": None if command.patience is None else _patience(command),
-    }  # fmt: skip
+    }
     options = " ".join(f"{name}={value}" for name, value in settings["world"].items())
     told = f" ({options})" if options else ""
     say(console, (command.world_name, "bold"), f"{told} by {command.algo}: {made.steps:,} steps, into {root}")
@@ -274,17 +277,32 @@ def _trained(command: Train, settings: dict[str, Any], made: Made, root: Path, g
     seeds = range(command.seed, command.seed + command.seeds)
     if command.together and command.seeds > 1:
         return train_seeds(
-            made.env, lambda seed: build(settings, seed).policy, made.algorithm, made.steps, seeds=seeds, folder=root,
-            params=made.params, **given,
-        )  # fmt: skip
+            made.env,
+            lambda seed: build(settings, seed).policy,
+            made.algorithm,
+            made.steps,
+            seeds=seeds,
+            folder=root,
+            params=made.params,
+            **given,
+        )
     results: list[Any] = []
     for seed in seeds:
         made = build(settings, seed) if results else made
         folder = root if command.seeds == 1 else root / f"seed-{seed}"
-        results.append(train(
-            made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, params=made.params,
-            sinks=sinks_of(settings, folder), **given,
-        ))  # fmt: skip
+        results.append(
+            train(
+                made.env,
+                made.policy,
+                made.algorithm,
+                made.steps,
+                seed=seed,
+                folder=folder,
+                params=made.params,
+                sinks=sinks_of(settings, folder),
+                **given,
+            )
+        )
     return results
 
 
@@ -329,10 +347,14 @@ def tell(results: "list[Trained]", root: Path, console: "Console") -> None:
         known = [value for value in told if value is not None and value == value]
         last = known[-max(1, len(known) // 10) :]
         table.add_row(
-            result.folder.name if result.folder else "", f"{result.updates:,}", f"{result.steps:,}",
-            f"{result.steps_per_second:,.0f} ({result.path})", f"{result.seconds_to_ready:.1f} s",
-            f"{sum(last) / len(last):.2f}" if last else "no life ended", f"{max(known):.2f}" if known else "",
-        )  # fmt: skip
+            result.folder.name if result.folder else "",
+            f"{result.updates:,}",
+            f"{result.steps:,}",
+            f"{result.steps_per_second:,.0f} ({result.path})",
+            f"{result.seconds_to_ready:.1f} s",
+            f"{sum(last) / len(last):.2f}" if last else "no life ended",
+            f"{max(known):.2f}" if known else "",
+        )
     console.print(table)
     picture = draw([result.folder for result in results if result.folder], root / "curves.png", console)
     last = shlex.quote(str(results[-1].folder))

@@ -169,22 +169,43 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
                 raise DataError(f"{folder} was not begun by `denizen train`; use dz.rl.resume from Python")
             made = built(manifest, folder)
             say(console, f"{folder}: {described(manifest)}, {status_now(folder, manifest['status'])}")
-            results.append(resume(
-                folder, made.env, made.policy, made.algorithm, device=chosen, params=made.params,
-                validation_env=made.validation.get("env"), sinks=sinks_of(manifest["settings"], folder),
-                progress=not quiet,
-            ))  # fmt: skip
+            results.append(
+                resume(
+                    folder,
+                    made.env,
+                    made.policy,
+                    made.algorithm,
+                    device=chosen,
+                    params=made.params,
+                    validation_env=made.validation.get("env"),
+                    sinks=sinks_of(manifest["settings"], folder),
+                    progress=not quiet,
+                )
+            )
         for seed in _not_begun(found) if found != [path] else ():  # of several within the folder
             settings = manifest["settings"]
             made, folder = built({**manifest, "seed": seed}, found[0]), path / f"seed-{seed}"
             say(console, f"{folder}: begins")
             patience = manifest["patience"] and Patience(**manifest["patience"])
-            results.append(train(
-                made.env, made.policy, made.algorithm, made.steps, seed=seed, folder=folder, settings=settings,
-                device=chosen, compile=manifest["compile"], validate_every=manifest["validate_every"],
-                patience=patience, params=made.params, validation=made.validation,
-                sinks=sinks_of(settings, folder), progress=not quiet,
-            ))  # fmt: skip
+            results.append(
+                train(
+                    made.env,
+                    made.policy,
+                    made.algorithm,
+                    made.steps,
+                    seed=seed,
+                    folder=folder,
+                    settings=settings,
+                    device=chosen,
+                    compile=manifest["compile"],
+                    validate_every=manifest["validate_every"],
+                    patience=patience,
+                    params=made.params,
+                    validation=made.validation,
+                    sinks=sinks_of(settings, folder),
+                    progress=not quiet,
+                )
+            )
         first = processes.rank() == 0
     if first:
         tell(results, path, console)

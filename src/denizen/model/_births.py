@@ -61,8 +61,9 @@ def births(now: Any, rng: Rng, parents: Tensor, **fields: Any) -> Any:
     parent = torch.argsort(1 - parents, stable=True)[rank.clamp(min=0)]
     values = {
         name: _begun(getattr(now, name), kind.axes, {"alive": 1, **fields}.get(name, 0), born, parent, name)
-        for name, kind in now.kinds.items() if "agents" in kind.axes
-    }  # fmt: skip
+        for name, kind in now.kinds.items()
+        if "agents" in kind.axes
+    }
     ids = torch.where(born, child_id(now.id[parent], now.time.step + (earlier << 40)), now.id)
     return own(now.replace(**values), now.time, ids)
 

@@ -9,9 +9,14 @@ from denizen.model._lines import Line, line_of_error, whose
 
 # Parts of what denizen says of values that do not have the form their field was declared with.
 _SHAPES = (
-    "changed from", "entries on axis", "has shape", "was given", "expected a tensor", "end a step with",
+    "changed from",
+    "entries on axis",
+    "has shape",
+    "was given",
+    "expected a tensor",
+    "end a step with",
     "no value for",
-)  # fmt: skip
+)
 
 
 def explain(rule: str, error: BaseException) -> tuple[str, Line | None, str, str]:

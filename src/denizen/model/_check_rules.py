@@ -322,8 +322,9 @@ class Probes:
     def _gradient(self, alone: Course) -> None:
         params = {
             name: getattr(self.model, name).detach().clone().requires_grad_()
-            for name, spec in self.model.params.items() if spec.learnable
-        }  # fmt: skip
+            for name, spec in self.model.params.items()
+            if spec.learnable
+        }
         if not params:
             return
         cuts = Cuts(params)

@@ -78,9 +78,13 @@ class Flat:
         return self.world.step(leaves, switches, key, {}, step, answers)
 
     def run(
-        self, keys: Tensor, *, init: Callable[..., Any] | None = None, step: Callable[..., Any] | None = None,
+        self,
+        keys: Tensor,
+        *,
+        init: Callable[..., Any] | None = None,
+        step: Callable[..., Any] | None = None,
         around: Callable[[int], Any] | None = None,
-    ) -> Course:  # fmt: skip
+    ) -> Course:
         """All steps of one world (`keys` `[2]`) or of a batch (`[worlds, 2]`).
 
         Args:

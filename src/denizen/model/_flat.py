@@ -51,9 +51,14 @@ class FlatWorld:
         return self.leaves(state), self._stack(bad, key)
 
     def step(
-        self, leaves: list[Tensor], switches: Tensor, key: Tensor, values: dict[str, Tensor], step: Tensor,
+        self,
+        leaves: list[Tensor],
+        switches: Tensor,
+        key: Tensor,
+        values: dict[str, Tensor],
+        step: Tensor,
         answers: dict[str, Tensor],
-    ) -> tuple[list[Tensor], Tensor, list[Tensor], Tensor]:  # fmt: skip
+    ) -> tuple[list[Tensor], Tensor, list[Tensor], Tensor]:
         """(leaves, switches, records, checks) one step on; arguments as those of `init` and `advance`."""
         model = self.model.with_values(values) if values else self.model
         now = widened(self.state(leaves, step), self.setting.precision)

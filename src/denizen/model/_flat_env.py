@@ -115,8 +115,9 @@ class FlatEnv(FlatWorld):
         self.step_checks = [label for label, _ in checks]
         flows = {
             name: value(name, getattr(env, name), given, before, new, rng.events).sum().to(torch.float32)
-            for name, given in env._series_takes.items() if kind(given) == "flow"
-        }  # fmt: skip
+            for name, given in env._series_takes.items()
+            if kind(given) == "flow"
+        }
         return Happened(self.leaves(new), reward, terminated, cut, flows, torch.stack([flag for _, flag in checks]))
 
     def look(self, leaves: list[Tensor], age: Tensor, values: dict[str, Tensor]) -> Look:

@@ -240,14 +240,16 @@ _MESSAGES = (
     ("vmap: It looks like you're calling .item()", "host read", HOST_READ),
     ("vmap: It looks like you're attempting to use a Tensor in some data-dependent", "host read", HOST_READ),
     (
-        "indexing with a boolean mask", "vmap",
+        "indexing with a boolean mask",
+        "vmap",
         Hazard("vmap cannot index with a mask, whose ones differ in number", "torch.where(mask != 0, new, old)"),
     ),
     ("Cannot access data pointer of Tensor", "host read", HOST_READ),  # x.numpy() of many worlds
     ("batching operators that can output dynamic shape", "shapes", DATA_SHAPE),
     ("vmap: inplace arithmetic", "in place", IN_PLACE),
     (
-        "value cannot be converted to type int8_t without overflow", "int8",
+        "value cannot be converted to type int8_t without overflow",
+        "int8",
         Hazard("a number does not fit int8 (-128 … 127)", "mask.to(torch.int32) first"),
     ),
-)  # fmt: skip
+)

@@ -21,8 +21,11 @@ _IN_PLACE = {name + "_" for name in (*_BINARY, *_OTHERS)} | {"__iadd__", "__isub
 _CASTS = {"to", "char", "byte", "short", "type", "type_as"}
 # Operations whose result is extreme where the operands are, on which `_fits` relies.
 _CORNERS: dict[str, Callable[[int, int], int]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "__rsub__": lambda x, y: y - x,
-}  # fmt: skip
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "__rsub__": lambda x, y: y - x,
+}
 WATCHED = _NOT | _FLOAT_ONLY | _MATMUL | _BINARY | _OTHERS | _IN_PLACE | _CASTS
 
 

@@ -96,9 +96,15 @@ def tensor_of(value: Any) -> Tensor:
 
 
 def param(
-    default: Any, *, low: float | None = None, high: float | None = None, unit: str = "", learnable: bool = True,
-    about: str = "", any_length: str = "",
-) -> Any:  # fmt: skip
+    default: Any,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    unit: str = "",
+    learnable: bool = True,
+    about: str = "",
+    any_length: str = "",
+) -> Any:
     """A parameter of a model: a float32 tensor, a number or a vector.
 
     Args:

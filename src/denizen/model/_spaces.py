@@ -14,9 +14,17 @@ from torch import Tensor
 from denizen.errors import InputError, ModelError
 
 DTYPES = (
-    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
-    torch.uint8, torch.bool,
-)  # fmt: skip
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,10 +130,11 @@ class Box:
     def within(self, reach: float) -> tuple[Any, Any]:
         """Finite bounds, numbers or float32 of `shape`; for one that is not, `reach` beyond 0 or the other one."""
         pairs = [
-            (low, high) if math.isfinite(low) and math.isfinite(high)
+            (low, high)
+            if math.isfinite(low) and math.isfinite(high)
             else (max(low, min(high, 0) - reach), min(high, max(low, 0) + reach))
             for low, high in zip(*self._entries(), strict=True)
-        ]  # fmt: skip
+        ]
         if self._uniform:
             return pairs[0]
         low, high = torch.tensor(pairs, dtype=torch.float32).T.reshape(2, *self.shape)

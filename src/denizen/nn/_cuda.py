@@ -54,8 +54,16 @@ def _gather(place, value, add):
 
 @triton.jit
 def _project_kernel(
-    h, gain, weight, out, rows, eps, WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
+    h,
+    gain,
+    weight,
+    out,
+    rows,
+    eps,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    PARTS: tl.constexpr,
+):
     agent = tl.program_id(1).to(tl.int64)
     r, k = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     live = (r < rows)[:, None]
@@ -72,9 +80,20 @@ def _project_kernel(
 
 @triton.jit(do_not_specialize=["add"])
 def _project_backward_kernel(
-    dqkv, weight, h, gain, dafter, dh, u_out, dgain, rows, eps, add,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
+    dqkv,
+    weight,
+    h,
+    gain,
+    dafter,
+    dh,
+    u_out,
+    dgain,
+    rows,
+    eps,
+    add,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     agent = tl.program_id(1).to(tl.int64)
     r, k = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     live = (r < rows)[:, None]
@@ -150,9 +169,20 @@ def _causal(times, TIMES: tl.constexpr):
 
 @triton.jit(do_not_specialize=["layer"])
 def _remember_kernel(
-    qkv, h, out, seed, layer, threshold, rows, times, scale,
-    WIDTH: tl.constexpr, HEAD: tl.constexpr, TIMES: tl.constexpr, DROP: tl.constexpr,
-):  # fmt: skip
+    qkv,
+    h,
+    out,
+    seed,
+    layer,
+    threshold,
+    rows,
+    times,
+    scale,
+    WIDTH: tl.constexpr,
+    HEAD: tl.constexpr,
+    TIMES: tl.constexpr,
+    DROP: tl.constexpr,
+):
     agent, head = tl.program_id(1).to(tl.int64), tl.program_id(2)
     t, j = tl.arange(0, TIMES), tl.arange(0, HEAD)
     live = (t < times)[:, None]
@@ -167,9 +197,20 @@ def _remember_kernel(
 
 @triton.jit(do_not_specialize=["layer"])
 def _remember_backward_kernel(
-    qkv, dafter, dqkv, seed, layer, threshold, rows, times, scale,
-    WIDTH: tl.constexpr, HEAD: tl.constexpr, TIMES: tl.constexpr, DROP: tl.constexpr,
-):  # fmt: skip
+    qkv,
+    dafter,
+    dqkv,
+    seed,
+    layer,
+    threshold,
+    rows,
+    times,
+    scale,
+    WIDTH: tl.constexpr,
+    HEAD: tl.constexpr,
+    TIMES: tl.constexpr,
+    DROP: tl.constexpr,
+):
     agent, head = tl.program_id(1).to(tl.int64), tl.program_id(2)
     t, j = tl.arange(0, TIMES), tl.arange(0, HEAD)
     live = (t < times)[:, None]
@@ -195,9 +236,22 @@ def _bias_tile(bias, agents, AGENTS: tl.constexpr):
 
 @triton.jit(do_not_specialize=["layer"])
 def _talk_kernel(
-    qkv, bias, h, out, seed, layer, threshold, rows, agents, scale,
-    WIDTH: tl.constexpr, HEAD: tl.constexpr, AGENTS: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
-):  # fmt: skip
+    qkv,
+    bias,
+    h,
+    out,
+    seed,
+    layer,
+    threshold,
+    rows,
+    agents,
+    scale,
+    WIDTH: tl.constexpr,
+    HEAD: tl.constexpr,
+    AGENTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    DROP: tl.constexpr,
+):
     head, i, j = tl.program_id(1), tl.arange(0, AGENTS), tl.arange(0, HEAD)
     biases = _bias_tile(bias, agents, AGENTS)
     for step in range(ROWS):
@@ -214,9 +268,24 @@ def _talk_kernel(
 
 @triton.jit(do_not_specialize=["layer", "add"])
 def _talk_backward_kernel(
-    qkv, bias, dafter, dqkv, dbias, seed, layer, threshold, rows, agents, scale, add,
-    WIDTH: tl.constexpr, HEAD: tl.constexpr, AGENTS: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
-):  # fmt: skip
+    qkv,
+    bias,
+    dafter,
+    dqkv,
+    dbias,
+    seed,
+    layer,
+    threshold,
+    rows,
+    agents,
+    scale,
+    add,
+    WIDTH: tl.constexpr,
+    HEAD: tl.constexpr,
+    AGENTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    DROP: tl.constexpr,
+):
     head, i, j = tl.program_id(1), tl.arange(0, AGENTS), tl.arange(0, HEAD)
     biases = _bias_tile(bias, agents, AGENTS)
     there = (i[:, None] < agents) & (i[None, :] < agents)
@@ -243,9 +312,22 @@ def _talk_backward_kernel(
 
 @triton.jit(do_not_specialize=["layer"])
 def _think_kernel(
-    h, gain, inner, inner_bias, outer, outer_bias, out, seed, layer, threshold, rows, eps,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
-):  # fmt: skip
+    h,
+    gain,
+    inner,
+    inner_bias,
+    outer,
+    outer_bias,
+    out,
+    seed,
+    layer,
+    threshold,
+    rows,
+    eps,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    DROP: tl.constexpr,
+):
     agent = tl.program_id(1).to(tl.int64)
     r, k = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     live = (r < rows)[:, None]
@@ -263,10 +345,28 @@ def _think_kernel(
 
 @triton.jit(do_not_specialize=["layer", "add"])
 def _think_backward_kernel(
-    h, gain, inner, inner_bias, outer, dafter, dh, u_out, s_out, dz_out, do_out, dgain, seed, layer, threshold, rows,
-    eps, add,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
-):  # fmt: skip
+    h,
+    gain,
+    inner,
+    inner_bias,
+    outer,
+    dafter,
+    dh,
+    u_out,
+    s_out,
+    dz_out,
+    do_out,
+    dgain,
+    seed,
+    layer,
+    threshold,
+    rows,
+    eps,
+    add,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    DROP: tl.constexpr,
+):
     small = inner.dtype.element_ty
     agent = tl.program_id(1).to(tl.int64)
     r, k = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
@@ -298,9 +398,18 @@ def _think_backward_kernel(
 
 @triton.jit(do_not_specialize=["add"])
 def _weight_gradient_kernel(
-    x, y, dweight, dbias, rows, columns, add,
-    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr,
-):  # fmt: skip
+    x,
+    y,
+    dweight,
+    dbias,
+    rows,
+    columns,
+    add,
+    WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BIAS: tl.constexpr,
+):
     agent = tl.program_id(1).to(tl.int64)
     k, c = tl.arange(0, WIDTH), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((WIDTH, COLUMNS), tl.float32)

@@ -75,9 +75,20 @@ class Launcher:
     ) -> None:
         """`dh`: what comes through the norm and what passes by it (`dafter`); `u`: normed `h`; the gain's shares."""
         _cuda._project_backward_kernel[(self.blocks("project_backward"), self.agents)](
-            dqkv, weight, h, gain, dafter, dh, u, dgain, self.rows, self.eps, int(add), **self.whole,
+            dqkv,
+            weight,
+            h,
+            gain,
+            dafter,
+            dh,
+            u,
+            dgain,
+            self.rows,
+            self.eps,
+            int(add),
+            **self.whole,
             **TILES["project_backward"],
-        )  # fmt: skip
+        )
 
     def remember(self, qkv: Tensor, h: Tensor, out: Tensor, layer: int) -> None:
         """`h` and what attention over each agent's past adds."""
@@ -88,9 +99,15 @@ class Launcher:
     def remember_backward(self, qkv: Tensor, dafter: Tensor, dqkv: Tensor, layer: int) -> None:
         """Gradient of `qkv`."""
         _cuda._remember_backward_kernel[(self.rows // self.times, self.agents, self.heads)](
-            qkv, dafter, dqkv, *self._chance(layer), self.rows, self.times, self.scale,
+            qkv,
+            dafter,
+            dqkv,
+            *self._chance(layer),
+            self.rows,
+            self.times,
+            self.scale,
             **self._attention("remember_backward"),
-        )  # fmt: skip
+        )
 
     def talk(self, qkv: Tensor, bias: Tensor | None, h: Tensor, out: Tensor, layer: int) -> None:
         """`h` and what attention over agents adds."""
@@ -103,35 +120,81 @@ class Launcher:
     ) -> None:
         """Gradient of `qkv`; `dbias` `[blocks * heads, agents, agents]`."""
         _cuda._talk_backward_kernel[(self.blocks("talk_backward"), self.heads)](
-            qkv, bias, dafter, dqkv, dbias, *self._chance(layer), self.rows, self.agents, self.scale, int(add),
+            qkv,
+            bias,
+            dafter,
+            dqkv,
+            dbias,
+            *self._chance(layer),
+            self.rows,
+            self.agents,
+            self.scale,
+            int(add),
             **self._attention("talk_backward"),
-        )  # fmt: skip
+        )
 
     def think(self, h: Tensor, gain: Tensor, layers: tuple[Tensor, ...], out: Tensor, layer: int) -> None:
         """`h` and what the MLP adds; `layers` are inner, its bias, outer, its bias."""
         _cuda._think_kernel[(self.blocks("think"), self.agents)](
-            h, gain, *layers, out, *self._chance(layer), self.rows, self.eps, **self.whole, DROP=self.head["DROP"],
+            h,
+            gain,
+            *layers,
+            out,
+            *self._chance(layer),
+            self.rows,
+            self.eps,
+            **self.whole,
+            DROP=self.head["DROP"],
             **TILES["think"],
-        )  # fmt: skip
+        )
 
     def think_backward(
-        self, h: Tensor, gain: Tensor, layers: tuple[Tensor, ...], dafter: Tensor, dh: Tensor, kept: Tensor,
-        dgain: Tensor, layer: int, *, add: bool,
-    ) -> None:  # fmt: skip
+        self,
+        h: Tensor,
+        gain: Tensor,
+        layers: tuple[Tensor, ...],
+        dafter: Tensor,
+        dh: Tensor,
+        kept: Tensor,
+        dgain: Tensor,
+        layer: int,
+        *,
+        add: bool,
+    ) -> None:
         """`dh`; `kept`: what goes into both products, then the gradients of what comes out of them."""
         _cuda._think_backward_kernel[(self.blocks("think_backward"), self.agents)](
-            h, gain, *layers[:3], dafter, dh, *kept, dgain, *self._chance(layer), self.rows, self.eps, int(add),
-            **self.whole, DROP=self.head["DROP"], **TILES["think_backward"],
-        )  # fmt: skip
+            h,
+            gain,
+            *layers[:3],
+            dafter,
+            dh,
+            *kept,
+            dgain,
+            *self._chance(layer),
+            self.rows,
+            self.eps,
+            int(add),
+            **self.whole,
+            DROP=self.head["DROP"],
+            **TILES["think_backward"],
+        )
 
     def weight_gradient(self, x: Tensor, y: Tensor, dweight: Tensor, dbias: Tensor | None, *, add: bool) -> None:
         """`dweight` float32 `[products, width, columns]` of products of `x`; `y` is the gradient of their results."""
         columns, tile = y.shape[-1], TILES["weight_gradient"]
         block = min(tile["COLUMNS"], self.width)  # wide ones read `x` less often, narrow ones are more programs
         _cuda._weight_gradient_kernel[(columns // block, x.shape[:-2].numel())](
-            x, y, dweight, dweight if dbias is None else dbias, self.rows, columns, int(add), BIAS=dbias is not None,
-            **self.whole, **{**tile, "COLUMNS": block},
-        )  # fmt: skip
+            x,
+            y,
+            dweight,
+            dweight if dbias is None else dbias,
+            self.rows,
+            columns,
+            int(add),
+            BIAS=dbias is not None,
+            **self.whole,
+            **{**tile, "COLUMNS": block},
+        )
 
 
 class Parts:
@@ -157,9 +220,16 @@ class Parts:
 
 
 def forward(
-    h: Tensor, weights: Sequence[Tensor | None], seed: Tensor | None, times: int, heads: int, steps: int, rate: float,
-    eps: float, keep: bool,
-) -> list[Tensor]:  # fmt: skip
+    h: Tensor,
+    weights: Sequence[Tensor | None],
+    seed: Tensor | None,
+    times: int,
+    heads: int,
+    steps: int,
+    rate: float,
+    eps: float,
+    keep: bool,
+) -> list[Tensor]:
     """`_fused.message_steps`."""
     matrices = {i: weight.to(h.dtype, copy=True) for i in _MATRICES if (weight := weights[i]) is not None}
     to = Launcher(h, times, heads, rate, eps, seed)
@@ -267,9 +337,18 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def backward(
-    dafter: Tensor, h: Tensor, between: Tensor, qkvs: Tensor, weights: Sequence[Tensor | None], seed: Tensor | None,
-    times: int, heads: int, steps: int, rate: float, eps: float,
-) -> list[Tensor]:  # fmt: skip
+    dafter: Tensor,
+    h: Tensor,
+    between: Tensor,
+    qkvs: Tensor,
+    weights: Sequence[Tensor | None],
+    seed: Tensor | None,
+    times: int,
+    heads: int,
+    steps: int,
+    rate: float,
+    eps: float,
+) -> list[Tensor]:
     """`_fused.message_steps_backward`."""
     to, parts = Launcher(h, times, heads, rate, eps, seed), Parts(weights)
     grads, kinds = Gradients(to, parts, h.device), parts.kinds

@@ -81,9 +81,15 @@ def dropped(value: Tensor, seed: Tensor | None, layer: int, rate: float) -> Tens
 
 
 def plain_steps(
-    h: Tensor, weights: Sequence[Tensor | None], seed: Tensor | None, times: int, heads: int, steps: int, rate: float,
+    h: Tensor,
+    weights: Sequence[Tensor | None],
+    seed: Tensor | None,
+    times: int,
+    heads: int,
+    steps: int,
+    rate: float,
     eps: float,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """What `message_steps` computes, written to be read; differentiable, in any dtype."""
     memory_gain, memory, social_gain, social, bias, *mlp = weights
     gain, inner, inner_bias, outer, outer_bias = (x for x in mlp if x is not None)
@@ -122,10 +128,25 @@ def plain_steps(
 
 @_library.register
 def message_steps(
-    h: Tensor, memory_gain: Tensor | None, memory: Tensor | None, social_gain: Tensor | None, social: Tensor | None,
-    bias: Tensor | None, gain: Tensor, inner: Tensor, inner_bias: Tensor, outer: Tensor, outer_bias: Tensor,
-    seed: Tensor | None, times: int, heads: int, steps: int, rate: float, eps: float, keep: bool,
-) -> list[Tensor]:  # fmt: skip
+    h: Tensor,
+    memory_gain: Tensor | None,
+    memory: Tensor | None,
+    social_gain: Tensor | None,
+    social: Tensor | None,
+    bias: Tensor | None,
+    gain: Tensor,
+    inner: Tensor,
+    inner_bias: Tensor,
+    outer: Tensor,
+    outer_bias: Tensor,
+    seed: Tensor | None,
+    times: int,
+    heads: int,
+    steps: int,
+    rate: float,
+    eps: float,
+    keep: bool,
+) -> list[Tensor]:
     """States after all message steps, and what the backward needs.
 
     Returns: [states, states in between, qkv of attentions, then in the dtype of `h`, empty where None: `memory`,
@@ -173,11 +194,27 @@ def _(h, *args):  # type: ignore[no-untyped-def]
 
 @_library.register
 def message_steps_backward(
-    dafter: Tensor, h: Tensor, between: Tensor, qkvs: Tensor, memory_gain: Tensor | None, memory: Tensor | None,
-    social_gain: Tensor | None, social: Tensor | None, bias: Tensor | None, gain: Tensor, inner: Tensor,
-    inner_bias: Tensor, outer: Tensor, outer_bias: Tensor, seed: Tensor | None, times: int, heads: int, steps: int,
-    rate: float, eps: float,
-) -> list[Tensor]:  # fmt: skip
+    dafter: Tensor,
+    h: Tensor,
+    between: Tensor,
+    qkvs: Tensor,
+    memory_gain: Tensor | None,
+    memory: Tensor | None,
+    social_gain: Tensor | None,
+    social: Tensor | None,
+    bias: Tensor | None,
+    gain: Tensor,
+    inner: Tensor,
+    inner_bias: Tensor,
+    outer: Tensor,
+    outer_bias: Tensor,
+    seed: Tensor | None,
+    times: int,
+    heads: int,
+    steps: int,
+    rate: float,
+    eps: float,
+) -> list[Tensor]:
     """Gradients of `h` and, in float32, of the weights of `message_steps`; empty for those that are None.
 
     Matrices come in the dtype of `h`, as `message_steps` returns them.
@@ -210,9 +247,21 @@ def _context(ctx, inputs, output):  # type: ignore[no-untyped-def]
     matrices = [None if whole is None else own for whole, own in zip((memory, social, h, h), matrices, strict=True)]
     small_memory, small_social, inner, outer = matrices
     ctx.save_for_backward(
-        h, between, qkvs, memory_gain, small_memory, social_gain, small_social, bias, gain, inner, inner_bias, outer,
-        outer_bias, seed,
-    )  # fmt: skip
+        h,
+        between,
+        qkvs,
+        memory_gain,
+        small_memory,
+        social_gain,
+        small_social,
+        bias,
+        gain,
+        inner,
+        inner_bias,
+        outer,
+        outer_bias,
+        seed,
+    )
     ctx.rest = rest
     ctx.set_materialize_grads(False)  # what is kept for the backward gets no gradient: no zeros in place of it
 

@@ -99,9 +99,13 @@ def sense_entries(
     everything = torch.zeros(times, features, dtype=torch.bool)
     everything[:rows] = known
     return EntrySensing(
-        everything, full, float(overlap.mean()), float(overlap.var(correction=0)) if len(overlap) else math.nan,
-        float((wanted > size).float().mean()), float(seen.any(0).sum()) / max(size, 1),
-    )  # fmt: skip
+        everything,
+        full,
+        float(overlap.mean()),
+        float(overlap.var(correction=0)) if len(overlap) else math.nan,
+        float((wanted > size).float().mean()),
+        float(seen.any(0).sum()) / max(size, 1),
+    )
 
 
 def _known_set(rows: int, features: int, size: int, rank: int, generator: torch.Generator) -> Tensor:

@@ -117,9 +117,16 @@ def draw_series(
         root = _root(rows.flatten(0, 1)[:, apart]).view(-1, rank, times, times)
         found.append((root[:, None] @ own)[..., 0].transpose(-1, -2))
     factors = torch.cat(found)  # [processes, realisations, times, rank]
-    return _finished(factors @ weights[:, None].transpose(-1, -2), redrawn, {
-        "seed": seed, "rank": rank, "kernel": type(kernel).__name__, "mixing": type(mixing).__name__,
-    })  # fmt: skip
+    return _finished(
+        factors @ weights[:, None].transpose(-1, -2),
+        redrawn,
+        {
+            "seed": seed,
+            "rank": rank,
+            "kernel": type(kernel).__name__,
+            "mixing": type(mixing).__name__,
+        },
+    )
 
 
 def draw_unstructured(

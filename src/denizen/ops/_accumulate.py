@@ -12,9 +12,16 @@ from denizen.ops._library import variant
 
 
 def add_counts(
-    total: Tensor, clear: Tensor | None, values: Tensor, where: Tensor | None, traffic: Traffic | None, in_ptr: Tensor,
-    in_idx: Tensor, out_ptr: Tensor, out_idx: Tensor,
-) -> None:  # fmt: skip
+    total: Tensor,
+    clear: Tensor | None,
+    values: Tensor,
+    where: Tensor | None,
+    traffic: Traffic | None,
+    in_ptr: Tensor,
+    in_idx: Tensor,
+    out_ptr: Tensor,
+    out_idx: Tensor,
+) -> None:
     """Add integer sums over in-neighbours.
 
     Args:
@@ -38,9 +45,20 @@ def add_counts(
 
 
 def add_fixed(
-    total: Tensor, clear: Tensor | None, bad: Tensor, values: Tensor, weight: Tensor | None, traffic: Traffic | None,
-    in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor, out_idx: Tensor, out_edge: Tensor, bits: int, bound: float,
-) -> None:  # fmt: skip
+    total: Tensor,
+    clear: Tensor | None,
+    bad: Tensor,
+    values: Tensor,
+    weight: Tensor | None,
+    traffic: Traffic | None,
+    in_ptr: Tensor,
+    in_idx: Tensor,
+    out_ptr: Tensor,
+    out_idx: Tensor,
+    out_edge: Tensor,
+    bits: int,
+    bound: float,
+) -> None:
     """Add sums in fixed point.
 
     Args:

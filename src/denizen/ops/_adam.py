@@ -8,9 +8,18 @@ from denizen.ops._library import variant
 
 @torch.no_grad()
 def adam(
-    weight: Tensor, grad: Tensor, mean: Tensor, square: Tensor, step: Tensor, rate: Tensor, skip: Tensor, *,
-    max_norm: float | None, betas: tuple[float, float], eps: float,
-) -> Tensor:  # fmt: skip
+    weight: Tensor,
+    grad: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    step: Tensor,
+    rate: Tensor,
+    skip: Tensor,
+    *,
+    max_norm: float | None,
+    betas: tuple[float, float],
+    eps: float,
+) -> Tensor:
     """One step of Adam (Kingma and Ba, 2015), in place, after the gradient is scaled to a norm of at most `max_norm`.
 
     Args:

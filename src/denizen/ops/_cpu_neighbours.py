@@ -131,17 +131,29 @@ def sum_counts(values: torch.Tensor, where: torch.Tensor | None, arrays: tuple[t
 
 
 def sum_fixed(
-    values: torch.Tensor, where: torch.Tensor | None, weight: torch.Tensor | None, arrays: tuple[torch.Tensor, ...],
-    bits: int, bound: float,
-) -> torch.Tensor:  # fmt: skip
+    values: torch.Tensor,
+    where: torch.Tensor | None,
+    weight: torch.Tensor | None,
+    arrays: tuple[torch.Tensor, ...],
+    bits: int,
+    bound: float,
+) -> torch.Tensor:
     """`_neighbours.sum_fixed`; `arrays` are (out pointer, out index, out edge)."""
     out = torch.empty(values.shape, dtype=torch.float32)
     out_ptr, out_idx, out_edge = (a.numpy() for a in arrays)
     args = (
-        _rows(values, _NO_MASK), _rows(where, _NO_MASK), where is not None, _rows(weight, _NO_WEIGHT),
-        weight is not None, out_ptr, out_idx, out_edge if out_edge.size else _NO_EDGE, np.float32(2.0**bits),
-        np.float32(bound), out.numpy(),
-    )  # fmt: skip
+        _rows(values, _NO_MASK),
+        _rows(where, _NO_MASK),
+        where is not None,
+        _rows(weight, _NO_WEIGHT),
+        weight is not None,
+        out_ptr,
+        out_idx,
+        out_edge if out_edge.size else _NO_EDGE,
+        np.float32(2.0**bits),
+        np.float32(bound),
+        out.numpy(),
+    )
     over_ranges(lambda a, b: _sum_fixed(*args, a, b), values.shape[0], values.numel())
     return out
 
@@ -153,8 +165,14 @@ def pull(
     out = torch.empty(values.shape, dtype=torch.float32)
     has_edge = edge.numel() > 0
     args = (
-        _rows(values.to(torch.float32), _NO_MASK), _rows(weight, _NO_WEIGHT), weight is not None, pointer.numpy(),
-        index.numpy(), edge.numpy() if has_edge else _NO_EDGE, has_edge, out.numpy(),
-    )  # fmt: skip
+        _rows(values.to(torch.float32), _NO_MASK),
+        _rows(weight, _NO_WEIGHT),
+        weight is not None,
+        pointer.numpy(),
+        index.numpy(),
+        edge.numpy() if has_edge else _NO_EDGE,
+        has_edge,
+        out.numpy(),
+    )
     over_ranges(lambda a, b: _pull(*args, a, b), values.shape[1], max(values.numel(), index.numel()))
     return out

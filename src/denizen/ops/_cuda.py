@@ -84,9 +84,19 @@ def _whose(worlds, n, FLAT: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _drawn(
-    ids, key, step_ptr, stream, row_stride, world, places, inside, base,
-    ARANGE: tl.constexpr, FLAT: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    ids,
+    key,
+    step_ptr,
+    stream,
+    row_stride,
+    world,
+    places,
+    inside,
+    base,
+    ARANGE: tl.constexpr,
+    FLAT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """The word of every lane."""
     if FLAT:
         k0 = tl.load(key + 2 * world, mask=inside, other=0).to(tl.uint32)
@@ -107,9 +117,30 @@ def _drawn(
 
 @triton.jit(do_not_specialize=["stream"])  # else a stream of 1 would be no tensor
 def _draw_mask_kernel(
-    values, ids, key, step_ptr, out, bad, worlds, n, stream, row_stride, LOG2E, HIGH, LOW, C0, C1, C2, C3, C4, C5,
-    HAZARD: tl.constexpr, ARANGE: tl.constexpr, FLAT: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    values,
+    ids,
+    key,
+    step_ptr,
+    out,
+    bad,
+    worlds,
+    n,
+    stream,
+    row_stride,
+    LOG2E,
+    HIGH,
+    LOW,
+    C0,
+    C1,
+    C2,
+    C3,
+    C4,
+    C5,
+    HAZARD: tl.constexpr,
+    ARANGE: tl.constexpr,
+    FLAT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     world, places, inside, base = _whose(worlds, n, FLAT, BLOCK)
     x = tl.load(values + world * n + places, mask=inside, other=0.0)
     fine = x >= 0
@@ -131,9 +162,18 @@ def _draw_mask_kernel(
 
 @triton.jit(do_not_specialize=["stream"])
 def _words_kernel(
-    ids, key, step_ptr, out, worlds, n, stream, row_stride, ARANGE: tl.constexpr, FLAT: tl.constexpr,
+    ids,
+    key,
+    step_ptr,
+    out,
+    worlds,
+    n,
+    stream,
+    row_stride,
+    ARANGE: tl.constexpr,
+    FLAT: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     world, places, inside, base = _whose(worlds, n, FLAT, BLOCK)
     word = _drawn(ids, key, step_ptr, stream, row_stride, world, places, inside, base, ARANGE, FLAT, BLOCK)
     tl.store(out + world * n + places, word.to(tl.int64), mask=inside)
@@ -159,9 +199,18 @@ def words(ids: torch.Tensor, num: int, key: torch.Tensor, step: torch.Tensor, st
         arange = ids.numel() == 0
         ids = ids.contiguous()
         _words_kernel[grid](
-            ids, key.contiguous(), step, out, out.shape[0], num, stream, _rows(ids), ARANGE=arange, FLAT=flat,
+            ids,
+            key.contiguous(),
+            step,
+            out,
+            out.shape[0],
+            num,
+            stream,
+            _rows(ids),
+            ARANGE=arange,
+            FLAT=flat,
             BLOCK=_BLOCK,
-        )  # fmt: skip
+        )
     return out
 
 
@@ -177,7 +226,21 @@ def draw_mask(
         grid, flat = _programs(worlds, num)
         constants = (reference.LOG2E, reference.LN2_HIGH, reference.LN2_LOW, *reference.COEFFICIENTS)
         _draw_mask_kernel[grid](
-            values, ids, key.contiguous(), step, out, bad, worlds, num, stream, _rows(ids), *constants,
-            HAZARD=hazard, ARANGE=ids.numel() == 0, FLAT=flat, BLOCK=_BLOCK, enable_fp_fusion=False,
-        )  # fmt: skip
+            values,
+            ids,
+            key.contiguous(),
+            step,
+            out,
+            bad,
+            worlds,
+            num,
+            stream,
+            _rows(ids),
+            *constants,
+            HAZARD=hazard,
+            ARANGE=ids.numel() == 0,
+            FLAT=flat,
+            BLOCK=_BLOCK,
+            enable_fp_fusion=False,
+        )
     return out, bad.to(torch.int8)

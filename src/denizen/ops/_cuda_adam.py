@@ -25,10 +25,28 @@ def _squares_kernel(grad, partial, step, skip, n, rounds, BLOCK: tl.constexpr):
 
 @triton.jit
 def _adam_kernel(
-    weight, grad, mean, square, step, rate, skip, partial, norm_out, n, programs, max_norm, rest1, beta2, rest2, log1,
-    log2, eps,
-    CLIP: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    weight,
+    grad,
+    mean,
+    square,
+    step,
+    rate,
+    skip,
+    partial,
+    norm_out,
+    n,
+    programs,
+    max_norm,
+    rest1,
+    beta2,
+    rest2,
+    log1,
+    log2,
+    eps,
+    CLIP: tl.constexpr,
+    PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     part = tl.arange(0, PARTS)
     norm = tl.sqrt(tl.sum(tl.load(partial + part, mask=part < programs, other=0.0)))
     if tl.program_id(0) == 0:
@@ -52,9 +70,17 @@ def _adam_kernel(
 
 
 def adam(
-    weight: torch.Tensor, grad: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, step: torch.Tensor,
-    rate: torch.Tensor, skip: torch.Tensor, max_norm: float | None, betas: tuple[float, float], eps: float,
-) -> torch.Tensor:  # fmt: skip
+    weight: torch.Tensor,
+    grad: torch.Tensor,
+    mean: torch.Tensor,
+    square: torch.Tensor,
+    step: torch.Tensor,
+    rate: torch.Tensor,
+    skip: torch.Tensor,
+    max_norm: float | None,
+    betas: tuple[float, float],
+    eps: float,
+) -> torch.Tensor:
     """`_adam.adam`; the norm's parts are added in a fixed order."""
     n = weight.numel()
     blocks = triton.cdiv(n, _BLOCK)
@@ -65,7 +91,25 @@ def adam(
     _squares_kernel[(programs,)](grad, partial, step, skip, n, rounds, BLOCK=_BLOCK)
     rest, logs = [1 - beta for beta in betas], [math.log(beta) for beta in betas]
     _adam_kernel[(blocks,)](
-        weight, grad, mean, square, step, rate, skip, partial, norm, n, programs, max_norm or 0.0, rest[0], betas[1],
-        rest[1], *logs, eps, CLIP=max_norm is not None, PARTS=triton.next_power_of_2(programs), BLOCK=_BLOCK,
-    )  # fmt: skip
+        weight,
+        grad,
+        mean,
+        square,
+        step,
+        rate,
+        skip,
+        partial,
+        norm,
+        n,
+        programs,
+        max_norm or 0.0,
+        rest[0],
+        betas[1],
+        rest[1],
+        *logs,
+        eps,
+        CLIP=max_norm is not None,
+        PARTS=triton.next_power_of_2(programs),
+        BLOCK=_BLOCK,
+    )
     return norm

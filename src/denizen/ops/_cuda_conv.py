@@ -33,10 +33,24 @@ def _near(row, column, inside, dy, dx, HEIGHT: tl.constexpr, WIDTH: tl.constexpr
 
 @triton.jit
 def _add_patches(
-    total, seen, weight, steps, cell, row, column, inside, o, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
-    IN: tl.constexpr, OUT: tl.constexpr, TI: tl.constexpr, TO: tl.constexpr, TURNED: tl.constexpr,
+    total,
+    seen,
+    weight,
+    steps,
+    cell,
+    row,
+    column,
+    inside,
+    o,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    IN: tl.constexpr,
+    OUT: tl.constexpr,
+    TI: tl.constexpr,
+    TO: tl.constexpr,
+    TURNED: tl.constexpr,
     PRECISION: tl.constexpr,
-):  # fmt: skip
+):
     """Add a 3 x 3 convolution of a tile of cells, `[cells, TO]`, or `[TO, cells]` where turned.
 
     Turned, the wide operand of tensor cores' products is the one that is long, which reads shared memory less. `steps`
@@ -66,10 +80,22 @@ def _add_patches(
 
 @triton.jit
 def _input_kernel(
-    grad, weight, shown, out, cells, steps, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, IN: tl.constexpr,
-    OUT: tl.constexpr, TI: tl.constexpr, TO: tl.constexpr, TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    grad,
+    weight,
+    shown,
+    out,
+    cells,
+    steps,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    IN: tl.constexpr,
+    OUT: tl.constexpr,
+    TI: tl.constexpr,
+    TO: tl.constexpr,
+    TURNED: tl.constexpr,
+    PRECISION: tl.constexpr,
     CELLS: tl.constexpr,
-):  # fmt: skip
+):
     """IN channels of the gradient that is given, OUT of the one that is found."""
     start = tl.program_id(0) * CELLS
     cell = tl.arange(0, CELLS)  # within the tile: indices of entries are 32 bits from here on
@@ -80,9 +106,24 @@ def _input_kernel(
     kept = tl.load(shown + at, mask=known, other=0.0)  # on its way while the products are made
     total = tl.zeros((TO, CELLS) if TURNED else (CELLS, TO), tl.float32)
     total = _add_patches(
-        total, grad + start.to(tl.int64) * IN, weight, steps, cell, row, column, inside, o, HEIGHT, WIDTH, IN, OUT, TI,
-        TO, TURNED, PRECISION,
-    )  # fmt: skip
+        total,
+        grad + start.to(tl.int64) * IN,
+        weight,
+        steps,
+        cell,
+        row,
+        column,
+        inside,
+        o,
+        HEIGHT,
+        WIDTH,
+        IN,
+        OUT,
+        TI,
+        TO,
+        TURNED,
+        PRECISION,
+    )
     found = total.to(out.dtype.element_ty)
     if TURNED:
         found = tl.trans(found)
@@ -91,9 +132,22 @@ def _input_kernel(
 
 @triton.jit
 def _slope_step(
-    total, x, turned, cell, row, column, inside, first, i, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
-    IN: tl.constexpr, TI: tl.constexpr, N: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    total,
+    x,
+    turned,
+    cell,
+    row,
+    column,
+    inside,
+    first,
+    i,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    IN: tl.constexpr,
+    TI: tl.constexpr,
+    N: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """Add the parts of N columns, from the channels after i of offset `first` on."""
     c = tl.arange(0, N)
     offset, i = first + c // TI, i + c % TI
@@ -115,10 +169,23 @@ def _keep_slope(parts, total, first, i, o, IN: tl.constexpr, OUT: tl.constexpr, 
 
 @triton.jit
 def _slope_kernel(
-    x, grad, parts, cells, steps, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, IN: tl.constexpr, OUT: tl.constexpr,
-    TI: tl.constexpr, TO: tl.constexpr, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
+    x,
+    grad,
+    parts,
+    cells,
+    steps,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    IN: tl.constexpr,
+    OUT: tl.constexpr,
+    TI: tl.constexpr,
+    TO: tl.constexpr,
+    A: tl.constexpr,
+    B: tl.constexpr,
+    C: tl.constexpr,
+    PRECISION: tl.constexpr,
     DEEP: tl.constexpr,
-):  # fmt: skip
+):
     """A program has some of the nine offsets, in products of A, B and C columns."""
     split, tile = tl.program_id(0), tl.program_id(2)
     BLOCKS: tl.constexpr = (IN + TI - 1) // TI
@@ -146,9 +213,22 @@ def _slope_kernel(
         )
         if C:
             three = _slope_step(
-                three, seen, turned, cell, row, column, inside, first + (A + B) // TI, i, HEIGHT, WIDTH, IN, TI, C,
+                three,
+                seen,
+                turned,
+                cell,
+                row,
+                column,
+                inside,
+                first + (A + B) // TI,
+                i,
+                HEIGHT,
+                WIDTH,
+                IN,
+                TI,
+                C,
                 PRECISION,
-            )  # fmt: skip
+            )
     parts += split * (9 * IN * OUT + OUT)
     if (tl.program_id(1) == 0) & (i == 0):
         tl.store(parts + 9 * IN * OUT + o, tl.max(beside, 1), mask=o < OUT)  # columns are alike
@@ -199,12 +279,26 @@ def input_gradient(grad: torch.Tensor, weight: torch.Tensor, shown: torch.Tensor
     out = torch.empty(shown.shape, dtype=grad.dtype, device=grad.device)
     if cells:
         launch(
-            _input_kernel, (triton.cdiv(cells, _CELLS), triton.cdiv(outputs, tile)),
-            grad.contiguous(), weight.contiguous(), shown.contiguous(), out, cells,
-            9 * triton.cdiv(inputs, _tile(inputs)), HEIGHT=height, WIDTH=width, IN=inputs, OUT=outputs,
-            TI=_tile(inputs), TO=tile, TURNED=_turned(grad, tile), PRECISION=_precision(), CELLS=_CELLS,
-            num_warps=_WARPS, num_stages=_stages(grad),
-        )  # fmt: skip
+            _input_kernel,
+            (triton.cdiv(cells, _CELLS), triton.cdiv(outputs, tile)),
+            grad.contiguous(),
+            weight.contiguous(),
+            shown.contiguous(),
+            out,
+            cells,
+            9 * triton.cdiv(inputs, _tile(inputs)),
+            HEIGHT=height,
+            WIDTH=width,
+            IN=inputs,
+            OUT=outputs,
+            TI=_tile(inputs),
+            TO=tile,
+            TURNED=_turned(grad, tile),
+            PRECISION=_precision(),
+            CELLS=_CELLS,
+            num_warps=_WARPS,
+            num_stages=_stages(grad),
+        )
     return out
 
 
@@ -219,10 +313,26 @@ def weight_gradient(x: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor, 
     parts = torch.empty(splits, size + outputs, dtype=torch.float32, device=x.device)
     tiles = triton.cdiv(inputs, tile) * triton.cdiv(outputs, _tile(outputs))
     launch(
-        _slope_kernel, (splits, lines, tiles),
-        x.contiguous(), grad.contiguous(), parts, cells, triton.cdiv(cells, splits * deep), HEIGHT=height,
-        WIDTH=width, IN=inputs, OUT=outputs, TI=tile, TO=_tile(outputs), A=columns[0], B=columns[1], C=columns[2],
-        PRECISION=_precision(), DEEP=deep, num_warps=warps, num_stages=stages,
-    )  # fmt: skip
+        _slope_kernel,
+        (splits, lines, tiles),
+        x.contiguous(),
+        grad.contiguous(),
+        parts,
+        cells,
+        triton.cdiv(cells, splits * deep),
+        HEIGHT=height,
+        WIDTH=width,
+        IN=inputs,
+        OUT=outputs,
+        TI=tile,
+        TO=_tile(outputs),
+        A=columns[0],
+        B=columns[1],
+        C=columns[2],
+        PRECISION=_precision(),
+        DEEP=deep,
+        num_warps=warps,
+        num_stages=stages,
+    )
     weight, bias = parts.sum(0).split([size, outputs])
     return weight.view(9, inputs, outputs).clone(), bias.clone()

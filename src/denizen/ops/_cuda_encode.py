@@ -21,9 +21,7 @@ _PROGRAMS = 1056  # of it: eight a multiprocessor of an H100
 
 
 @triton.jit
-def _first_patch(
-    planes, cell, row, column, inside, k, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PLANES: tl.constexpr
-):  # fmt: skip
+def _first_patch(planes, cell, row, column, inside, k, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PLANES: tl.constexpr):
     """What is around cells in every plane, `[cells, k]`; `planes` begin with the image of cell 0."""
     dy, dx = (k % 9 // 3 - 1)[None, :], (k % 3 - 1)[None, :]
     there = _near(row[:, None], column[:, None], inside[:, None], dy, dx, HEIGHT, WIDTH) & (k < 9 * PLANES)[None, :]
@@ -34,10 +32,22 @@ def _first_patch(
 
 @triton.jit
 def _layer(
-    seen, weight, bias, out, count, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, IN: tl.constexpr, OUT: tl.constexpr,
-    TI: tl.constexpr, TO: tl.constexpr, SIZE: tl.constexpr, CELLS: tl.constexpr, PRECISION: tl.constexpr,
+    seen,
+    weight,
+    bias,
+    out,
+    count,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    IN: tl.constexpr,
+    OUT: tl.constexpr,
+    TI: tl.constexpr,
+    TO: tl.constexpr,
+    SIZE: tl.constexpr,
+    CELLS: tl.constexpr,
+    PRECISION: tl.constexpr,
     WORD: tl.constexpr,
-):  # fmt: skip
+):
     """A 3 x 3 convolution with ReLU of the `count` cells, at most SIZE, of a program's images."""
     TURNED: tl.constexpr = (WORD == 2) & (TO == 64)  # see `_turned`
     for begin in tl.static_range(0, SIZE, CELLS):
@@ -47,9 +57,24 @@ def _layer(
             o = left + tl.arange(0, TO)
             total = tl.zeros((TO, CELLS) if TURNED else (CELLS, TO), tl.float32)
             total = _add_patches(
-                total, seen, weight, 9 * ((IN + TI - 1) // TI), cell, row, column, inside, o, HEIGHT, WIDTH, IN, OUT,
-                TI, TO, TURNED, PRECISION,
-            )  # fmt: skip
+                total,
+                seen,
+                weight,
+                9 * ((IN + TI - 1) // TI),
+                cell,
+                row,
+                column,
+                inside,
+                o,
+                HEIGHT,
+                WIDTH,
+                IN,
+                OUT,
+                TI,
+                TO,
+                TURNED,
+                PRECISION,
+            )
             _keep(out, total, bias, cell, o, inside, OUT, TURNED)
 
 
@@ -66,11 +91,32 @@ def _keep(out, total, bias, cell, o, inside, OUT: tl.constexpr, TURNED: tl.const
 
 @triton.jit
 def _encode_kernel(
-    given, weight_0, bias_0, out_0, weight_1, bias_1, out_1, weight_2, bias_2, out_2, images,
-    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PLANES: tl.constexpr, C0: tl.constexpr, C1: tl.constexpr,
-    C2: tl.constexpr, TK: tl.constexpr, T0: tl.constexpr, T1: tl.constexpr, T2: tl.constexpr, IMAGES: tl.constexpr,
-    CELLS: tl.constexpr, PRECISION: tl.constexpr, WORD: tl.constexpr,
-):  # fmt: skip
+    given,
+    weight_0,
+    bias_0,
+    out_0,
+    weight_1,
+    bias_1,
+    out_1,
+    weight_2,
+    bias_2,
+    out_2,
+    images,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PLANES: tl.constexpr,
+    C0: tl.constexpr,
+    C1: tl.constexpr,
+    C2: tl.constexpr,
+    TK: tl.constexpr,
+    T0: tl.constexpr,
+    T1: tl.constexpr,
+    T2: tl.constexpr,
+    IMAGES: tl.constexpr,
+    CELLS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    WORD: tl.constexpr,
+):
     """The first layer where PLANES is not 0 (`given` are planes, else images of C0 channels), then up to two more."""
     SPAN: tl.constexpr = HEIGHT * WIDTH
     SIZE: tl.constexpr = IMAGES * SPAN
@@ -119,21 +165,48 @@ def encode(planes: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequen
         parts = parts if first else [given, given, given, *parts]  # no first layer
         parts += [given] * (9 - len(parts))
         launch(
-            _encode_kernel, (triton.cdiv(n, images),),
-            given, *parts, n, HEIGHT=height, WIDTH=width, PLANES=count if first else 0, C0=sizes[0], C1=sizes[1],
-            C2=sizes[2], TK=_tile(9 * count), T0=_tile(sizes[0]), T1=_tile(sizes[1]),
-            T2=_tile(sizes[2]), IMAGES=images, CELLS=_CELLS, PRECISION=_precision(),
-            WORD=planes.element_size(), num_warps=_WARPS, num_stages=_stages(planes),
-        )  # fmt: skip
+            _encode_kernel,
+            (triton.cdiv(n, images),),
+            given,
+            *parts,
+            n,
+            HEIGHT=height,
+            WIDTH=width,
+            PLANES=count if first else 0,
+            C0=sizes[0],
+            C1=sizes[1],
+            C2=sizes[2],
+            TK=_tile(9 * count),
+            T0=_tile(sizes[0]),
+            T1=_tile(sizes[1]),
+            T2=_tile(sizes[2]),
+            IMAGES=images,
+            CELLS=_CELLS,
+            PRECISION=_precision(),
+            WORD=planes.element_size(),
+            num_warps=_WARPS,
+            num_stages=_stages(planes),
+        )
         given, first = now[-1][2], False
     return made
 
 
 @triton.jit
 def _first_slope_kernel(
-    planes, grad, parts, images, steps, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PLANES: tl.constexpr,
-    OUT: tl.constexpr, TK: tl.constexpr, TO: tl.constexpr, PRECISION: tl.constexpr, DEEP: tl.constexpr,
-):  # fmt: skip
+    planes,
+    grad,
+    parts,
+    images,
+    steps,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PLANES: tl.constexpr,
+    OUT: tl.constexpr,
+    TK: tl.constexpr,
+    TO: tl.constexpr,
+    PRECISION: tl.constexpr,
+    DEEP: tl.constexpr,
+):
     split, o = tl.program_id(0), tl.program_id(1) * TO + tl.arange(0, TO)
     k = tl.program_id(2) * TK + tl.arange(0, TK)
     SPAN: tl.constexpr = HEIGHT * WIDTH
@@ -161,10 +234,23 @@ def first_slope(planes: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor,
     splits = max(1, min(_PROGRAMS, triton.cdiv(cells, _DEEP)))
     parts = torch.empty(splits, 9 * count + 1, outputs, dtype=torch.float32, device=grad.device)
     launch(
-        _first_slope_kernel, (splits, triton.cdiv(outputs, tile), triton.cdiv(9 * count + 1, deep)),
-        planes.contiguous(), grad.contiguous(), parts, n, triton.cdiv(cells, splits * _DEEP), HEIGHT=height,
-        WIDTH=width, PLANES=count, OUT=outputs, TK=deep, TO=tile,
-        PRECISION=_precision(), DEEP=_DEEP, num_warps=_WARPS, num_stages=_stages(grad),
-    )  # fmt: skip
+        _first_slope_kernel,
+        (splits, triton.cdiv(outputs, tile), triton.cdiv(9 * count + 1, deep)),
+        planes.contiguous(),
+        grad.contiguous(),
+        parts,
+        n,
+        triton.cdiv(cells, splits * _DEEP),
+        HEIGHT=height,
+        WIDTH=width,
+        PLANES=count,
+        OUT=outputs,
+        TK=deep,
+        TO=tile,
+        PRECISION=_precision(),
+        DEEP=_DEEP,
+        num_warps=_WARPS,
+        num_stages=_stages(grad),
+    )
     whole = parts.sum(0)
     return whole[:-1].clone(), whole[-1].clone()

@@ -56,8 +56,21 @@ def _given(x, rows, columns, n, IN: tl.constexpr, PARTS: tl.constexpr):
 
 
 @triton.jit
-def _first(x, w, bias, rows, n, a, IN: tl.constexpr, H1: tl.constexpr, ROWS: tl.constexpr, P1: tl.constexpr,
-           STEP: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+def _first(
+    x,
+    w,
+    bias,
+    rows,
+    n,
+    a,
+    IN: tl.constexpr,
+    H1: tl.constexpr,
+    ROWS: tl.constexpr,
+    P1: tl.constexpr,
+    STEP: tl.constexpr,
+    PARTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """The first layer of wide inputs before its activation."""
     y = tl.zeros((ROWS, P1), tl.float32) + bias[None, :]
     for begin in range(0, IN, STEP):
@@ -77,11 +90,30 @@ def _first(x, w, bias, rows, n, a, IN: tl.constexpr, H1: tl.constexpr, ROWS: tl.
 
 @triton.jit
 def _forward(
-    x, w, out, kept, rows, n, TOWER: tl.constexpr, AT: tl.constexpr, P3: tl.constexpr, H3: tl.constexpr,
-    WIDTH: tl.constexpr, KEPT: tl.constexpr, IN: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, PI: tl.constexpr,
-    P1: tl.constexpr, P2: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr,
-    STEP: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
+    x,
+    w,
+    out,
+    kept,
+    rows,
+    n,
+    TOWER: tl.constexpr,
+    AT: tl.constexpr,
+    P3: tl.constexpr,
+    H3: tl.constexpr,
+    WIDTH: tl.constexpr,
+    KEPT: tl.constexpr,
+    IN: tl.constexpr,
+    H1: tl.constexpr,
+    H2: tl.constexpr,
+    PI: tl.constexpr,
+    P1: tl.constexpr,
+    P2: tl.constexpr,
+    RELU: tl.constexpr,
+    PRECISION: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEP: tl.constexpr,
+    PARTS: tl.constexpr,
+):
     k, a, b, c = tl.arange(0, PI), tl.arange(0, P1), tl.arange(0, P2), tl.arange(0, P3)
     inside = (rows < n)[:, None]
     second, third = _transposed(w[2], b, a, H2, H1), _transposed(w[4], c, b, H3, H2)
@@ -101,28 +133,114 @@ def _forward(
 
 @triton.jit
 def _mlp_kernel(
-    x, one, two, out, kept, n, HA: tl.constexpr, PA: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr,
-    WIDTH: tl.constexpr, KEPT: tl.constexpr, IN: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, PI: tl.constexpr,
-    P1: tl.constexpr, P2: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr,
-    STEP: tl.constexpr, PARTS: tl.constexpr, TOWERS: tl.constexpr,
-):  # fmt: skip
+    x,
+    one,
+    two,
+    out,
+    kept,
+    n,
+    HA: tl.constexpr,
+    PA: tl.constexpr,
+    HB: tl.constexpr,
+    PB: tl.constexpr,
+    WIDTH: tl.constexpr,
+    KEPT: tl.constexpr,
+    IN: tl.constexpr,
+    H1: tl.constexpr,
+    H2: tl.constexpr,
+    PI: tl.constexpr,
+    P1: tl.constexpr,
+    P2: tl.constexpr,
+    RELU: tl.constexpr,
+    PRECISION: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEP: tl.constexpr,
+    PARTS: tl.constexpr,
+    TOWERS: tl.constexpr,
+):
     # Both towers of a tile beside each other, so that the second one finds the inputs in the cache.
     rows = (tl.program_id(0) // TOWERS).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     if tl.program_id(0) % TOWERS == 0:
-        _forward(x, one, out, kept, rows, n, 0, 0, PA, HA, WIDTH, KEPT, IN, H1, H2, PI, P1, P2, RELU, PRECISION, ROWS,
-                 STEP, PARTS)  # fmt: skip
+        _forward(
+            x,
+            one,
+            out,
+            kept,
+            rows,
+            n,
+            0,
+            0,
+            PA,
+            HA,
+            WIDTH,
+            KEPT,
+            IN,
+            H1,
+            H2,
+            PI,
+            P1,
+            P2,
+            RELU,
+            PRECISION,
+            ROWS,
+            STEP,
+            PARTS,
+        )
     else:
-        _forward(x, two, out, kept, rows, n, 1, HA, PB, HB, WIDTH, KEPT, IN, H1, H2, PI, P1, P2, RELU, PRECISION, ROWS,
-                 STEP, PARTS)  # fmt: skip
+        _forward(
+            x,
+            two,
+            out,
+            kept,
+            rows,
+            n,
+            1,
+            HA,
+            PB,
+            HB,
+            WIDTH,
+            KEPT,
+            IN,
+            H1,
+            H2,
+            PI,
+            P1,
+            P2,
+            RELU,
+            PRECISION,
+            ROWS,
+            STEP,
+            PARTS,
+        )
 
 
 @triton.jit
 def _gradients(
-    grad, x, kept, back, w, part, n, tiles, part1, TOWER: tl.constexpr, AT: tl.constexpr, P3: tl.constexpr,
-    H3: tl.constexpr, WIDTH: tl.constexpr, KEPT: tl.constexpr, IN: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr,
-    PI: tl.constexpr, P1: tl.constexpr, P2: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
+    grad,
+    x,
+    kept,
+    back,
+    w,
+    part,
+    n,
+    tiles,
+    part1,
+    TOWER: tl.constexpr,
+    AT: tl.constexpr,
+    P3: tl.constexpr,
+    H3: tl.constexpr,
+    WIDTH: tl.constexpr,
+    KEPT: tl.constexpr,
+    IN: tl.constexpr,
+    H1: tl.constexpr,
+    H2: tl.constexpr,
+    PI: tl.constexpr,
+    P1: tl.constexpr,
+    P2: tl.constexpr,
+    RELU: tl.constexpr,
+    PRECISION: tl.constexpr,
     ROWS: tl.constexpr,
-):  # fmt: skip
+):
     # Rows are columns here: weights come first in each product, and sums over rows take what is in registers as it is.
     k, a, b, c = tl.arange(0, PI), tl.arange(0, P1), tl.arange(0, P2), tl.arange(0, P3)
     first = tl.load(w[0] + a[:, None] * IN + k[None, :], mask=(a < H1)[:, None] & (k < IN)[None, :], other=0.0)
@@ -172,27 +290,111 @@ def _gradients(
 
 @triton.jit
 def _mlp_gradients_kernel(
-    grad, x, kept, back, one, two, parts, n, tiles, length, begin, first, HA: tl.constexpr, PA: tl.constexpr,
-    HB: tl.constexpr, PB: tl.constexpr, WIDTH: tl.constexpr, KEPT: tl.constexpr, IN: tl.constexpr, H1: tl.constexpr,
-    H2: tl.constexpr, PI: tl.constexpr, P1: tl.constexpr, P2: tl.constexpr, RELU: tl.constexpr,
-    PRECISION: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
+    grad,
+    x,
+    kept,
+    back,
+    one,
+    two,
+    parts,
+    n,
+    tiles,
+    length,
+    begin,
+    first,
+    HA: tl.constexpr,
+    PA: tl.constexpr,
+    HB: tl.constexpr,
+    PB: tl.constexpr,
+    WIDTH: tl.constexpr,
+    KEPT: tl.constexpr,
+    IN: tl.constexpr,
+    H1: tl.constexpr,
+    H2: tl.constexpr,
+    PI: tl.constexpr,
+    P1: tl.constexpr,
+    P2: tl.constexpr,
+    RELU: tl.constexpr,
+    PRECISION: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     part = parts + tl.program_id(1).to(tl.int64) * length
     if tl.program_id(0) == 0:
-        _gradients(grad, x, kept, back, one, part, n, tiles, part + first, 0, 0, PA, HA, WIDTH, KEPT, IN, H1, H2, PI,
-                   P1, P2, RELU, PRECISION, ROWS)  # fmt: skip
+        _gradients(
+            grad,
+            x,
+            kept,
+            back,
+            one,
+            part,
+            n,
+            tiles,
+            part + first,
+            0,
+            0,
+            PA,
+            HA,
+            WIDTH,
+            KEPT,
+            IN,
+            H1,
+            H2,
+            PI,
+            P1,
+            P2,
+            RELU,
+            PRECISION,
+            ROWS,
+        )
     else:
         part1 = part + first + H1 * IN
         part += begin
-        _gradients(grad, x, kept, back, two, part, n, tiles, part1, 1, HA, PB, HB, WIDTH, KEPT, IN, H1, H2, PI,
-                   P1, P2, RELU, PRECISION, ROWS)  # fmt: skip
+        _gradients(
+            grad,
+            x,
+            kept,
+            back,
+            two,
+            part,
+            n,
+            tiles,
+            part1,
+            1,
+            HA,
+            PB,
+            HB,
+            WIDTH,
+            KEPT,
+            IN,
+            H1,
+            H2,
+            PI,
+            P1,
+            P2,
+            RELU,
+            PRECISION,
+            ROWS,
+        )
 
 
 @triton.jit
 def _mlp_first_kernel(
-    back, x, parts, n, tiles, length, IN: tl.constexpr, KEPT: tl.constexpr, H1: tl.constexpr, P1: tl.constexpr,
-    TOWERS: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
-):  # fmt: skip
+    back,
+    x,
+    parts,
+    n,
+    tiles,
+    length,
+    IN: tl.constexpr,
+    KEPT: tl.constexpr,
+    H1: tl.constexpr,
+    P1: tl.constexpr,
+    TOWERS: tl.constexpr,
+    PARTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEP: tl.constexpr,
+):
     """Gradient of the weights of wide first layers, of some columns: a part of the sum over rows."""
     unit, k = tl.arange(0, TOWERS * P1), tl.program_id(0) * STEP + tl.arange(0, STEP)
     a = unit % P1
@@ -231,10 +433,21 @@ def _settings(weights: Sequence[torch.Tensor], activation: str) -> dict[str, obj
     sizes = (16 if wide else inputs, hidden, outputs, heads[0], heads[-1])
     padded = [max(16, triton.next_power_of_2(size)) for size in sizes]
     return {
-        "IN": inputs, "H1": hidden, "H2": outputs, "HA": heads[0], "HB": heads[-1], "WIDTH": sum(heads),
-        "PI": padded[0], "P1": padded[1], "P2": padded[2], "PA": padded[3], "PB": padded[4],
-        "KEPT": len(heads) * hidden if wide else 0, "RELU": activation == "relu", "PRECISION": _precision(),
-    }  # fmt: skip
+        "IN": inputs,
+        "H1": hidden,
+        "H2": outputs,
+        "HA": heads[0],
+        "HB": heads[-1],
+        "WIDTH": sum(heads),
+        "PI": padded[0],
+        "P1": padded[1],
+        "P2": padded[2],
+        "PA": padded[3],
+        "PB": padded[4],
+        "KEPT": len(heads) * hidden if wide else 0,
+        "RELU": activation == "relu",
+        "PRECISION": _precision(),
+    }
 
 
 def _precision() -> str:
@@ -266,9 +479,19 @@ def forward(x: torch.Tensor, weights: Sequence[torch.Tensor], activation: str) -
         else:
             tile = {**(_FORWARD_FEW if n <= _FEW else _FORWARD), "STEP": 0}
         launch(
-            _mlp_kernel, (count * triton.cdiv(n, tile["ROWS"]),), x, one, two, out, kept, n, PARTS=_parts(x, 1),
-            TOWERS=count, **settings, **tile,
-        )  # fmt: skip
+            _mlp_kernel,
+            (count * triton.cdiv(n, tile["ROWS"]),),
+            x,
+            one,
+            two,
+            out,
+            kept,
+            n,
+            PARTS=_parts(x, 1),
+            TOWERS=count,
+            **settings,
+            **tile,
+        )
     return out, kept
 
 
@@ -288,19 +511,42 @@ def gradients(
     parts = grad.new_empty(min(tiles, _PROGRAMS), length)
     begin = places[_mlp.TOWER + 1] if count > 1 else 0
     launch(
-        _mlp_gradients_kernel, (count, parts.shape[0]), grad, x, kept, back, one, two, parts, n, tiles, length, begin,
-        places[0], **settings, **_GRADIENTS,
-    )  # fmt: skip
+        _mlp_gradients_kernel,
+        (count, parts.shape[0]),
+        grad,
+        x,
+        kept,
+        back,
+        one,
+        two,
+        parts,
+        n,
+        tiles,
+        length,
+        begin,
+        places[0],
+        **settings,
+        **_GRADIENTS,
+    )
     _add(parts, out)
     if wide:
         inputs, tiles = weights[0].shape[1], triton.cdiv(n, _FIRST["ROWS"])
         parts = grad.new_empty(min(tiles, _FIRST_PROGRAMS), end - length)
         names = ("IN", "KEPT", "H1", "P1", "PRECISION")
         launch(
-            _mlp_first_kernel, (triton.cdiv(inputs, _FIRST["STEP"]), parts.shape[0]), back, x, parts, n, tiles,
-            end - length, TOWERS=count, PARTS=_parts(x, 2),
-            **{name: settings[name] for name in names}, **_FIRST,
-        )  # fmt: skip
+            _mlp_first_kernel,
+            (triton.cdiv(inputs, _FIRST["STEP"]), parts.shape[0]),
+            back,
+            x,
+            parts,
+            n,
+            tiles,
+            end - length,
+            TOWERS=count,
+            PARTS=_parts(x, 2),
+            **{name: settings[name] for name in names},
+            **_FIRST,
+        )
         _add(parts, out[length:])
     return out
 
@@ -309,6 +555,12 @@ def _add(parts: torch.Tensor, out: torch.Tensor) -> None:
     """The sum of parts into the beginning of a tensor."""
     count, length = parts.shape
     launch(
-        _add_parts_kernel, (triton.cdiv(length, _COLUMNS),), parts, out, count, length, COLUMNS=_COLUMNS,
+        _add_parts_kernel,
+        (triton.cdiv(length, _COLUMNS),),
+        parts,
+        out,
+        count,
+        length,
+        COLUMNS=_COLUMNS,
         PARTS=triton.next_power_of_2(count),
-    )  # fmt: skip
+    )

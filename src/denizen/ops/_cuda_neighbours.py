@@ -60,10 +60,30 @@ def _goes_by_pull(seen, switch, WAY: tl.constexpr):
 
 @triton.jit
 def _add_counts_kernel(
-    values, where, where_stride, notes, in_ptr, in_idx, out_ptr, out_idx, total, clear, n, seen, seeing,
-    switch, GROUP: tl.constexpr, WAY: tl.constexpr, EVERY: tl.constexpr, HAS_WHERE: tl.constexpr,
-    HAS_CLEAR: tl.constexpr, BYTES: tl.constexpr, SIZE: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
-):  # fmt: skip
+    values,
+    where,
+    where_stride,
+    notes,
+    in_ptr,
+    in_idx,
+    out_ptr,
+    out_idx,
+    total,
+    clear,
+    n,
+    seen,
+    seeing,
+    switch,
+    GROUP: tl.constexpr,
+    WAY: tl.constexpr,
+    EVERY: tl.constexpr,
+    HAS_WHERE: tl.constexpr,
+    HAS_CLEAR: tl.constexpr,
+    BYTES: tl.constexpr,
+    SIZE: tl.constexpr,
+    LANES: tl.constexpr,
+    EDGES: tl.constexpr,
+):
     world, block = _whose(n, GROUP, SIZE)
     row, first = world * n, block.to(tl.int64) * SIZE
     j = first + tl.arange(0, SIZE)
@@ -113,10 +133,32 @@ def _add_counts_kernel(
 
 @triton.jit
 def _add_fixed_kernel(
-    values, weight, notes, in_ptr, in_idx, out_ptr, out_idx, out_edge, total, clear, bad, n, seen, seeing,
-    switch, scale, bound, GROUP: tl.constexpr, WAY: tl.constexpr, EVERY: tl.constexpr, HAS_WEIGHT: tl.constexpr,
-    HAS_CLEAR: tl.constexpr, SIZE: tl.constexpr, LANES: tl.constexpr, EDGES: tl.constexpr,
-):  # fmt: skip
+    values,
+    weight,
+    notes,
+    in_ptr,
+    in_idx,
+    out_ptr,
+    out_idx,
+    out_edge,
+    total,
+    clear,
+    bad,
+    n,
+    seen,
+    seeing,
+    switch,
+    scale,
+    bound,
+    GROUP: tl.constexpr,
+    WAY: tl.constexpr,
+    EVERY: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr,
+    HAS_CLEAR: tl.constexpr,
+    SIZE: tl.constexpr,
+    LANES: tl.constexpr,
+    EDGES: tl.constexpr,
+):
     world, block = _whose(n, GROUP, SIZE)
     row, first = world * n, block.to(tl.int64) * SIZE
     j = first + tl.arange(0, SIZE)
@@ -191,9 +233,19 @@ def _from_fixed_kernel(total, where, bad, out, n, where_stride, unit, HAS_WHERE:
 
 @triton.jit
 def _pull_kernel(
-    values, weight, ptr, idx, edge, out, n, num_sources, GROUP: tl.constexpr, HAS_WEIGHT: tl.constexpr,
-    HAS_EDGE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    values,
+    weight,
+    ptr,
+    idx,
+    edge,
+    out,
+    n,
+    num_sources,
+    GROUP: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr,
+    HAS_EDGE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     world, block = _whose(n, GROUP, BLOCK)
     i = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
@@ -226,9 +278,16 @@ def _launch(values: torch.Tensor) -> tuple[tuple[int], torch.Tensor, dict[str, i
 
 
 def add_counts(
-    total: torch.Tensor, clear: torch.Tensor | None, values: torch.Tensor, where: torch.Tensor | None,
-    traffic: Traffic | None, in_ptr: torch.Tensor, in_idx: torch.Tensor, out_ptr: torch.Tensor, out_idx: torch.Tensor,
-) -> None:  # fmt: skip
+    total: torch.Tensor,
+    clear: torch.Tensor | None,
+    values: torch.Tensor,
+    where: torch.Tensor | None,
+    traffic: Traffic | None,
+    in_ptr: torch.Tensor,
+    in_idx: torch.Tensor,
+    out_ptr: torch.Tensor,
+    out_idx: torch.Tensor,
+) -> None:
     """`_accumulate.add_counts`; a uint8 total is pushed to in words of four."""
     if not total.numel():
         return
@@ -238,17 +297,45 @@ def add_counts(
     seen, seeing = (total, total) if traffic is None else traffic[:2]  # an address for what is not used
     stride = where.shape[1] if where is not None and where.shape[0] > 1 else 0
     _add_counts_kernel[grid](
-        values, where, stride, notes, in_ptr, in_idx, out_ptr, out_idx, total, clear, values.shape[1],
-        seen, seeing, switch, GROUP=_group(values, total), WAY=which, EVERY=SAMPLE, HAS_WHERE=where is not None,
-        HAS_CLEAR=clear is not None, BYTES=total.dtype == torch.uint8, **constants,
-    )  # fmt: skip
+        values,
+        where,
+        stride,
+        notes,
+        in_ptr,
+        in_idx,
+        out_ptr,
+        out_idx,
+        total,
+        clear,
+        values.shape[1],
+        seen,
+        seeing,
+        switch,
+        GROUP=_group(values, total),
+        WAY=which,
+        EVERY=SAMPLE,
+        HAS_WHERE=where is not None,
+        HAS_CLEAR=clear is not None,
+        BYTES=total.dtype == torch.uint8,
+        **constants,
+    )
 
 
 def add_fixed(
-    total: torch.Tensor, clear: torch.Tensor | None, bad: torch.Tensor, values: torch.Tensor,
-    weight: torch.Tensor | None, traffic: Traffic | None, in_ptr: torch.Tensor, in_idx: torch.Tensor,
-    out_ptr: torch.Tensor, out_idx: torch.Tensor, out_edge: torch.Tensor, bits: int, bound: float,
-) -> None:  # fmt: skip
+    total: torch.Tensor,
+    clear: torch.Tensor | None,
+    bad: torch.Tensor,
+    values: torch.Tensor,
+    weight: torch.Tensor | None,
+    traffic: Traffic | None,
+    in_ptr: torch.Tensor,
+    in_idx: torch.Tensor,
+    out_ptr: torch.Tensor,
+    out_idx: torch.Tensor,
+    out_edge: torch.Tensor,
+    bits: int,
+    bound: float,
+) -> None:
     """`_accumulate.add_fixed`."""
     if total.numel():
         values = values.contiguous()
@@ -256,16 +343,41 @@ def add_fixed(
         which, switch = way(traffic)
         seen, seeing = (total, total) if traffic is None else traffic[:2]  # an address for what is not used
         _add_fixed_kernel[grid](
-            values, weight, notes, in_ptr, in_idx, out_ptr, out_idx, out_edge, total, clear, bad, values.shape[1],
-            seen, seeing, switch, 2.0**bits, bound, GROUP=_group(values, total), WAY=which, EVERY=SAMPLE,
-            HAS_WEIGHT=weight is not None, HAS_CLEAR=clear is not None, enable_fp_fusion=False, **constants,
-        )  # fmt: skip
+            values,
+            weight,
+            notes,
+            in_ptr,
+            in_idx,
+            out_ptr,
+            out_idx,
+            out_edge,
+            total,
+            clear,
+            bad,
+            values.shape[1],
+            seen,
+            seeing,
+            switch,
+            2.0**bits,
+            bound,
+            GROUP=_group(values, total),
+            WAY=which,
+            EVERY=SAMPLE,
+            HAS_WEIGHT=weight is not None,
+            HAS_CLEAR=clear is not None,
+            enable_fp_fusion=False,
+            **constants,
+        )
 
 
 def sum_counts(
-    values: torch.Tensor, where: torch.Tensor | None, in_ptr: torch.Tensor, in_idx: torch.Tensor,
-    out_ptr: torch.Tensor, out_idx: torch.Tensor,
-) -> torch.Tensor:  # fmt: skip
+    values: torch.Tensor,
+    where: torch.Tensor | None,
+    in_ptr: torch.Tensor,
+    in_idx: torch.Tensor,
+    out_ptr: torch.Tensor,
+    out_idx: torch.Tensor,
+) -> torch.Tensor:
     """`_neighbours.sum_counts`."""
     dtype = torch.int32 if values.dtype == torch.int8 else torch.int64
     total = torch.zeros(values.shape, dtype=dtype, device=values.device)
@@ -284,9 +396,17 @@ def _sampled(values: torch.Tensor) -> Traffic | None:
 
 
 def sum_fixed(
-    values: torch.Tensor, where: torch.Tensor | None, weight: torch.Tensor | None, in_ptr: torch.Tensor,
-    in_idx: torch.Tensor, out_ptr: torch.Tensor, out_idx: torch.Tensor, out_edge: torch.Tensor, bits: int, bound: float,
-) -> torch.Tensor:  # fmt: skip
+    values: torch.Tensor,
+    where: torch.Tensor | None,
+    weight: torch.Tensor | None,
+    in_ptr: torch.Tensor,
+    in_idx: torch.Tensor,
+    out_ptr: torch.Tensor,
+    out_idx: torch.Tensor,
+    out_edge: torch.Tensor,
+    bits: int,
+    bound: float,
+) -> torch.Tensor:
     """`_neighbours.sum_fixed`."""
     total = torch.zeros(values.shape, dtype=torch.int64, device=values.device)
     bad = torch.zeros(values.shape[0], dtype=torch.int32, device=values.device)
@@ -312,7 +432,18 @@ def pull(
     out = torch.empty(values.shape, dtype=torch.float32, device=values.device)
     if out.numel():
         _pull_kernel[(triton.cdiv(n, 256) * worlds,)](
-            values, weight, pointer, index, edge, out, n, n, GROUP=_group(values), HAS_WEIGHT=weight is not None,
-            HAS_EDGE=edge.numel() > 0, BLOCK=256, enable_fp_fusion=False,
-        )  # fmt: skip
+            values,
+            weight,
+            pointer,
+            index,
+            edge,
+            out,
+            n,
+            n,
+            GROUP=_group(values),
+            HAS_WEIGHT=weight is not None,
+            HAS_EDGE=edge.numel() > 0,
+            BLOCK=256,
+            enable_fp_fusion=False,
+        )
     return out

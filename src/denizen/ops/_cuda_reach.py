@@ -20,9 +20,18 @@ _WARPS, _STAGES = 4, 3
 
 @triton.jit
 def _reach_kernel(
-    grad, weight, shown, out, rows, HIDDEN: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEEP: tl.constexpr,
-):  # fmt: skip
+    grad,
+    weight,
+    shown,
+    out,
+    rows,
+    HIDDEN: tl.constexpr,
+    WIDE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEEP: tl.constexpr,
+):
     line, c = tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     start = tl.program_id(1) * ROWS
     inside = start + line < rows

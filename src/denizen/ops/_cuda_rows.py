@@ -50,9 +50,18 @@ def first_flagged(flags: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.
         counts = torch.empty(blocks, dtype=torch.int32, device=flags.device)
         _count_flags_kernel[(blocks,)](flags, counts, n, BLOCK=block)
     _first_flagged_kernel[(blocks,)](
-        flags, counts, rows, slots, n, blocks, count, ALONE=alone, BLOCKS=triton.next_power_of_2(blocks), BLOCK=block,
+        flags,
+        counts,
+        rows,
+        slots,
+        n,
+        blocks,
+        count,
+        ALONE=alone,
+        BLOCKS=triton.next_power_of_2(blocks),
+        BLOCK=block,
         num_warps=min(16, max(1, block // 128)),
-    )  # fmt: skip
+    )
     return rows, slots
 
 

@@ -11,9 +11,18 @@ _MOST_BINS = 1024  # above, programs add to the counts directly
 
 @triton.jit
 def _histogram_kernel(
-    codes, group, counts, n, num_codes, bins, parts, rounds,
-    HAS_GROUP: tl.constexpr, BINS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    codes,
+    group,
+    counts,
+    n,
+    num_codes,
+    bins,
+    parts,
+    rounds,
+    HAS_GROUP: tl.constexpr,
+    BINS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     world, part = (tl.program_id(0) // parts).to(tl.int64), tl.program_id(0) % parts
     found = tl.zeros((BINS,), tl.int32)
     for k in range(rounds):
@@ -53,9 +62,18 @@ def add_histogram(counts: torch.Tensor, codes: torch.Tensor, group: torch.Tensor
     rounds = triton.cdiv(programs, max(1, _PROGRAMS // worlds))
     parts = triton.cdiv(programs, rounds)
     _histogram_kernel[(parts * worlds,)](  # a second axis would end at 65,535 worlds
-        codes, group, counts, n, num_codes, bins, parts, rounds, HAS_GROUP=group is not None,
-        BINS=triton.next_power_of_2(bins + 1), BLOCK=_BLOCK,
-    )  # fmt: skip
+        codes,
+        group,
+        counts,
+        n,
+        num_codes,
+        bins,
+        parts,
+        rounds,
+        HAS_GROUP=group is not None,
+        BINS=triton.next_power_of_2(bins + 1),
+        BLOCK=_BLOCK,
+    )
 
 
 def histogram(codes: torch.Tensor, group: torch.Tensor | None, num_groups: int, num_codes: int) -> torch.Tensor:

@@ -13,9 +13,17 @@ _PROGRAMS = 132  # of the first product, about: one a multiprocessor of an H100
 
 @triton.jit
 def _split_kernel(
-    x, weight, parts, rows, steps, INPUTS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr, DEEP: tl.constexpr,
-):  # fmt: skip
+    x,
+    weight,
+    parts,
+    rows,
+    steps,
+    INPUTS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEEP: tl.constexpr,
+):
     """A tile of the first product, over `steps` of the inputs."""
     r, c = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     split = tl.program_id(2)
@@ -35,9 +43,19 @@ def _split_kernel(
 
 @triton.jit
 def _top_kernel(
-    parts, bias, top, top_bias, shown, out, rows, WIDTH: tl.constexpr, NUMBERS: tl.constexpr, SPLITS: tl.constexpr,
-    C: tl.constexpr, N: tl.constexpr,
-):  # fmt: skip
+    parts,
+    bias,
+    top,
+    top_bias,
+    shown,
+    out,
+    rows,
+    WIDTH: tl.constexpr,
+    NUMBERS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    C: tl.constexpr,
+    N: tl.constexpr,
+):
     """Adds up a row, and the second layer of it."""
     row, c, n = tl.program_id(0), tl.arange(0, C), tl.arange(0, N)
     factors = tl.load(
@@ -64,13 +82,36 @@ def two_layers(
     parts = torch.empty(splits, rows, width, dtype=torch.float32, device=x.device)
     shown, out = x.new_empty(rows, width), x.new_empty(rows, numbers)
     launch(
-        _split_kernel, (lines, columns, splits),
-        x.contiguous(), weight.contiguous(), parts, rows, steps, INPUTS=inputs, WIDTH=width, ROWS=_ROWS,
-        COLUMNS=_COLUMNS, DEEP=_DEEP, num_warps=_WARPS, num_stages=_STAGES,
-    )  # fmt: skip
+        _split_kernel,
+        (lines, columns, splits),
+        x.contiguous(),
+        weight.contiguous(),
+        parts,
+        rows,
+        steps,
+        INPUTS=inputs,
+        WIDTH=width,
+        ROWS=_ROWS,
+        COLUMNS=_COLUMNS,
+        DEEP=_DEEP,
+        num_warps=_WARPS,
+        num_stages=_STAGES,
+    )
     launch(
-        _top_kernel, (rows,),
-        parts, bias, top.contiguous(), top_bias, shown, out, rows, WIDTH=width, NUMBERS=numbers, SPLITS=splits,
-        C=triton.next_power_of_2(width), N=triton.next_power_of_2(numbers), num_warps=4,
-    )  # fmt: skip
+        _top_kernel,
+        (rows,),
+        parts,
+        bias,
+        top.contiguous(),
+        top_bias,
+        shown,
+        out,
+        rows,
+        WIDTH=width,
+        NUMBERS=numbers,
+        SPLITS=splits,
+        C=triton.next_power_of_2(width),
+        N=triton.next_power_of_2(numbers),
+        num_warps=4,
+    )
     return shown, out

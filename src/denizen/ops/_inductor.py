@@ -25,9 +25,13 @@ def _f32(value: float) -> str:
 
 REGISTERS = ".reg .pred q; .reg .b32 w0, w1, w2, w3, k0, k1, l0, h0, l1, h1, lane, i; .reg .b64 p0, p1;"
 WORD = [  # the agent's word of its block into i
-    "setp.eq.u32 q, lane, 0;", "selp.u32 i, w0, w3, q;", "setp.eq.u32 q, lane, 1;", "selp.u32 i, w1, i, q;",
-    "setp.eq.u32 q, lane, 2;", "selp.u32 i, w2, i, q;",
-]  # fmt: skip
+    "setp.eq.u32 q, lane, 0;",
+    "selp.u32 i, w0, w3, q;",
+    "setp.eq.u32 q, lane, 1;",
+    "selp.u32 i, w1, i, q;",
+    "setp.eq.u32 q, lane, 2;",
+    "selp.u32 i, w2, i, q;",
+]
 
 
 def _philox(stream: int) -> list[str]:
@@ -35,11 +39,19 @@ def _philox(stream: int) -> list[str]:
     lines = ["mov.u32 w2, $3;", f"mov.u32 w3, {stream};", "mov.u32 k0, $4;", "mov.u32 k1, $5;"]
     for _ in range(ROUNDS):
         lines += [
-            f"mul.wide.u32 p0, w0, {MULTIPLIERS[0]};", f"mul.wide.u32 p1, w2, {MULTIPLIERS[1]};",
-            "mov.b64 {l0, h0}, p0;", "mov.b64 {l1, h1}, p1;",
-            "xor.b32 w0, h1, w1;", "xor.b32 w0, w0, k0;", "xor.b32 w2, h0, w3;", "xor.b32 w2, w2, k1;",
-            "mov.u32 w1, l1;", "mov.u32 w3, l0;", f"add.u32 k0, k0, {WEYL[0]};", f"add.u32 k1, k1, {WEYL[1]};",
-        ]  # fmt: skip
+            f"mul.wide.u32 p0, w0, {MULTIPLIERS[0]};",
+            f"mul.wide.u32 p1, w2, {MULTIPLIERS[1]};",
+            "mov.b64 {l0, h0}, p0;",
+            "mov.b64 {l1, h1}, p1;",
+            "xor.b32 w0, h1, w1;",
+            "xor.b32 w0, w0, k0;",
+            "xor.b32 w2, h0, w3;",
+            "xor.b32 w2, w2, k1;",
+            "mov.u32 w1, l1;",
+            "mov.u32 w3, l0;",
+            f"add.u32 k0, k0, {WEYL[0]};",
+            f"add.u32 k1, k1, {WEYL[1]};",
+        ]
     return lines
 
 
@@ -47,18 +59,30 @@ def _hazard() -> list[str]:
     """The probability of an event with hazard $1 into y; see `_threshold.hazard_threshold`."""
     lines = [
         f"min.f32 x, $1, {_f32(MAX_EXPONENT)};",
-        f"mul.rn.f32 n, x, {_f32(LOG2E)};", f"add.rn.f32 n, n, {_f32(0.5)};", "cvt.rmi.f32.f32 n, n;",
-        f"mul.rn.f32 y, n, {_f32(LN2_HIGH)};", "sub.rn.f32 y, y, x;",
-        f"mul.rn.f32 z, n, {_f32(LN2_LOW)};", "add.rn.f32 y, y, z;", f"mov.f32 e, {_f32(COEFFICIENTS[0])};",
-    ]  # fmt: skip
+        f"mul.rn.f32 n, x, {_f32(LOG2E)};",
+        f"add.rn.f32 n, n, {_f32(0.5)};",
+        "cvt.rmi.f32.f32 n, n;",
+        f"mul.rn.f32 y, n, {_f32(LN2_HIGH)};",
+        "sub.rn.f32 y, y, x;",
+        f"mul.rn.f32 z, n, {_f32(LN2_LOW)};",
+        "add.rn.f32 y, y, z;",
+        f"mov.f32 e, {_f32(COEFFICIENTS[0])};",
+    ]
     for c in COEFFICIENTS[1:]:
         lines += ["mul.rn.f32 e, e, y;", f"add.rn.f32 e, e, {_f32(c)};"]
     return [
         *lines,
-        "mul.rn.f32 e, e, y;", "mul.rn.f32 e, e, y;", "add.rn.f32 e, e, y;",
-        "cvt.rzi.s32.f32 i, n;", "sub.s32 i, 127, i;", "shl.b32 i, i, 23;", "mov.b32 z, i;",
-        f"sub.rn.f32 y, {_f32(1.0)}, z;", "mul.rn.f32 e, z, e;", "sub.rn.f32 y, y, e;",
-    ]  # fmt: skip
+        "mul.rn.f32 e, e, y;",
+        "mul.rn.f32 e, e, y;",
+        "add.rn.f32 e, e, y;",
+        "cvt.rzi.s32.f32 i, n;",
+        "sub.s32 i, 127, i;",
+        "shl.b32 i, i, 23;",
+        "mov.b32 z, i;",
+        f"sub.rn.f32 y, {_f32(1.0)}, z;",
+        "mul.rn.f32 e, z, e;",
+        "sub.rn.f32 y, y, e;",
+    ]
 
 
 def ptx(stream: int, hazard: bool) -> str:
@@ -67,22 +91,40 @@ def ptx(stream: int, hazard: bool) -> str:
     An agent to whom nothing can happen draws nothing.
     """
     lines = [
-        REGISTERS, ".reg .f32 x, y, z, e, n;", "mov.u32 $0, 0;", f"setp.gt.f32 q, $1, {_f32(0.0)};",
-        *([] if hazard else [f"setp.le.and.f32 q, $1, {_f32(1.0)}, q;"]), "@!q bra DONE;",
-        "shr.u32 w0, $2, 2;", "mov.u32 w1, 0;", *_philox(stream), "and.b32 lane, $2, 3;", *WORD, "cvt.u64.u32 p1, i;",
+        REGISTERS,
+        ".reg .f32 x, y, z, e, n;",
+        "mov.u32 $0, 0;",
+        f"setp.gt.f32 q, $1, {_f32(0.0)};",
+        *([] if hazard else [f"setp.le.and.f32 q, $1, {_f32(1.0)}, q;"]),
+        "@!q bra DONE;",
+        "shr.u32 w0, $2, 2;",
+        "mov.u32 w1, 0;",
+        *_philox(stream),
+        "and.b32 lane, $2, 3;",
+        *WORD,
+        "cvt.u64.u32 p1, i;",
         *(_hazard() if hazard else ["mov.f32 y, $1;"]),
-        f"mul.rn.f32 y, y, {_f32(TWO32)};", "cvt.rzi.u64.f32 p0, y;", "setp.lt.u64 q, p1, p0;",
-        "selp.u32 $0, 1, 0, q;", "DONE:",
-    ]  # fmt: skip
+        f"mul.rn.f32 y, y, {_f32(TWO32)};",
+        "cvt.rzi.u64.f32 p0, y;",
+        "setp.lt.u64 q, p1, p0;",
+        "selp.u32 $0, 1, 0, q;",
+        "DONE:",
+    ]
     return "{ " + " ".join(lines) + " }"  # one line: inductor puts it between quotes
 
 
 def ptx_word(stream: int) -> str:
     """PTX of one agent's random word into $0, from the halves $1, $2 of its id, step $3 and key words $4, $5."""
     lines = [
-        REGISTERS, "mov.b64 p0, {$1, $2};", "shr.u64 p0, p0, 2;", "mov.b64 {w0, w1}, p0;", *_philox(stream),
-        "and.b32 lane, $1, 3;", *WORD, "mov.u32 $0, i;",
-    ]  # fmt: skip
+        REGISTERS,
+        "mov.b64 p0, {$1, $2};",
+        "shr.u64 p0, p0, 2;",
+        "mov.b64 {w0, w1}, p0;",
+        *_philox(stream),
+        "and.b32 lane, $1, 3;",
+        *WORD,
+        "mov.u32 $0, i;",
+    ]
     return "{ " + " ".join(lines) + " }"
 
 
@@ -151,9 +193,12 @@ def _teach_draw_mask(ir: Any, lowering: Any, inner: Any) -> None:
         def word(index: Any) -> Any:
             world, agent = index
             operands = [
-                load(index), inner.index_expr(agent, torch.int32), inner.to_dtype(load_step([]), torch.int32),
-                inner.to_dtype(load_key([world, 0]), torch.int32), inner.to_dtype(load_key([world, 1]), torch.int32),
-            ]  # fmt: skip
+                load(index),
+                inner.index_expr(agent, torch.int32),
+                inner.to_dtype(load_step([]), torch.int32),
+                inner.to_dtype(load_key([world, 0]), torch.int32),
+                inner.to_dtype(load_key([world, 1]), torch.int32),
+            ]
             hit = inner.inline_asm_elementwise(
                 *operands, asm=ptx(stream, hazard), constraints=CONSTRAINTS, dtype=torch.int32, is_pure=True, pack=1
             )
@@ -195,9 +240,13 @@ def _teach_draw_words(ir: Any, lowering: Any, inner: Any) -> None:
                 who, high = inner.index_expr(agent, torch.int32), inner.constant(0, torch.int32)
             operands = [who, high, load_step([]), load_key([world, 0]), load_key([world, 1])]
             drawn = inner.inline_asm_elementwise(
-                *[inner.to_dtype(one, torch.int32) for one in operands], asm=ptx_word(stream),
-                constraints=CONSTRAINTS_WORD, dtype=torch.int32, is_pure=True, pack=1,
-            )  # fmt: skip
+                *[inner.to_dtype(one, torch.int32) for one in operands],
+                asm=ptx_word(stream),
+                constraints=CONSTRAINTS_WORD,
+                dtype=torch.int32,
+                is_pure=True,
+                pack=1,
+            )
             return inner.bitwise_and(inner.to_dtype(drawn, torch.int64), inner.constant(2**32 - 1, torch.int64))
 
         return ir.Pointwise.create(

@@ -285,9 +285,17 @@ def _(info, in_dims, values, where, *graph):  # type: ignore[no-untyped-def]
 
 @register
 def sum_fixed(
-    values: Tensor, where: Tensor | None, weight: Tensor | None, in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor,
-    out_idx: Tensor, out_edge: Tensor, bits: int, bound: float,
-) -> Tensor:  # fmt: skip
+    values: Tensor,
+    where: Tensor | None,
+    weight: Tensor | None,
+    in_ptr: Tensor,
+    in_idx: Tensor,
+    out_ptr: Tensor,
+    out_idx: Tensor,
+    out_edge: Tensor,
+    bits: int,
+    bound: float,
+) -> Tensor:
     """Fixed-point sums over in-neighbours; see `_neighbours.sum_fixed`."""
     if variant(values.device) == "numba":
         from denizen.ops import _cpu_neighbours
@@ -350,9 +358,15 @@ def _weight_grad(values: Tensor, grad: Tensor, in_ptr: Tensor, in_idx: Tensor) -
 
 @register
 def sum_real(
-    values: Tensor, where: Tensor | None, weight: Tensor | None, in_ptr: Tensor, in_idx: Tensor, out_ptr: Tensor,
-    out_idx: Tensor, out_edge: Tensor,
-) -> Tensor:  # fmt: skip
+    values: Tensor,
+    where: Tensor | None,
+    weight: Tensor | None,
+    in_ptr: Tensor,
+    in_idx: Tensor,
+    out_ptr: Tensor,
+    out_idx: Tensor,
+    out_edge: Tensor,
+) -> Tensor:
     """Float32 sums over in-neighbours of values without a bound, in canonical edge order."""
     out = pull(values, weight, in_ptr, in_idx, in_ptr.new_empty(0, dtype=torch.int32))
     return out if where is None else torch.where(where != 0, out, 0.0)  # a product would keep NaN and inf

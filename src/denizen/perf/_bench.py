@@ -174,9 +174,16 @@ class _Trial:
         rate = None if self.size is None else 1e3 * self.size / max(step.median, 1e-9)
         phases = {name: _timing(times) for name, times in self.phases.items() if name}
         return BenchCase(
-            self.name, self.size, self.way.name, step, phases if len(phases) > 1 else {}, rate, self.peak, self.counts,
+            self.name,
+            self.size,
+            self.way.name,
+            step,
+            phases if len(phases) > 1 else {},
+            rate,
+            self.peak,
+            self.counts,
             self.first,
-        )  # fmt: skip
+        )
 
 
 @contextlib.contextmanager

@@ -105,12 +105,18 @@ def counts_of(step: Step, variant: Variant, device: torch.device, graphs: int) -
                 step()
             kernels = len(profile.kernels)
     return {
-        "kernels": kernels, "ops": len(seen.ops), "host_reads": sum(seen.host_reads.values()),
+        "kernels": kernels,
+        "ops": len(seen.ops),
+        "host_reads": sum(seen.host_reads.values()),
         "transfers": seen.to_device.count + seen.to_host.count,
-        "transfer_bytes": seen.to_device.bytes + seen.to_host.bytes, "bytes_moved": sum(seen.moved.values()),
-        "allocations": seen.allocations, "graphs": graphs, "recompiles": again,
-        "matmuls": dict(products.seen), "phases": dict(ops),
-    }  # fmt: skip
+        "transfer_bytes": seen.to_device.bytes + seen.to_host.bytes,
+        "bytes_moved": sum(seen.moved.values()),
+        "allocations": seen.allocations,
+        "graphs": graphs,
+        "recompiles": again,
+        "matmuls": dict(products.seen),
+        "phases": dict(ops),
+    }
 
 
 class _Products(TorchDispatchMode):

@@ -87,9 +87,16 @@ def budget(
         DenizenError: the region uses what cannot be looked at, such as nested tensors on the simulated device.
     """
     limits = {
-        "host_reads": host_reads, "transfers": transfers, "bytes": bytes, "graphs": graphs, "recompiles": recompiles,
-        "new_allocations": new_allocations, "kernels": kernels, "ops": ops, "peak_bytes": peak_bytes,
-    }  # fmt: skip
+        "host_reads": host_reads,
+        "transfers": transfers,
+        "bytes": bytes,
+        "graphs": graphs,
+        "recompiles": recompiles,
+        "new_allocations": new_allocations,
+        "kernels": kernels,
+        "ops": ops,
+        "peak_bytes": peak_bytes,
+    }
     return Budget(limits, device)
 
 

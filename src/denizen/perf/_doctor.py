@@ -163,9 +163,13 @@ class Examination:
         plain = 5 if device.type == SIMULATED else 20  # times of a stand-in tell of loaders only
         profiled = Profiled(PROFILED, device=device) if device.type == "cuda" else None
         return cls(
-            device, Settle(3), Timed(plain, 2.0, device=device), Counted(steps, 20.0, device=device),
-            Watched(WATCHED, 30.0, device=device, parameters=parameters), profiled,
-        )  # fmt: skip
+            device,
+            Settle(3),
+            Timed(plain, 2.0, device=device),
+            Counted(steps, 20.0, device=device),
+            Watched(WATCHED, 30.0, device=device, parameters=parameters),
+            profiled,
+        )
 
     @property
     def passes(self) -> list[Pass]:
@@ -197,14 +201,19 @@ class Examination:
         roof = roofline(self.device, operations, self.timed.step, self.profiled)
         found += _by_launches(roof, operations.ops) if not any(one.kind == "launch-bound" for one in found) else []
         return DoctorReport(
-            device=self.device, findings=sorted(found, key=order), once=once,
+            device=self.device,
+            findings=sorted(found, key=order),
+            once=once,
             step_seconds=self.timed.step if self.device.type != SIMULATED else None,
             host_seconds=self.timed.host if self.device.type != SIMULATED else [],
-            counts=_counts(self.counted, self.watched), steps=self.counted.done,
+            counts=_counts(self.counted, self.watched),
+            steps=self.counted.done,
             roofline=roof,
-            notes=_notes(self), seconds=0.0, facts=facts(self) if operations.ops else None,
+            notes=_notes(self),
+            seconds=0.0,
+            facts=facts(self) if operations.ops else None,
             elsewhere=0 if operations.ops else -(-operations.host_ops // max(1, self.watched.done)),
-        )  # fmt: skip
+        )
 
     def _compiler(self) -> list[Diagnosis]:
         """Breaks cost in each call of what was compiled; recompilations only where they do not come to an end."""

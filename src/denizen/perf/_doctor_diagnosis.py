@@ -98,14 +98,37 @@ class Diagnosis:
 
 
 def at(
-    kind: str, place: Place, count: int, period: str, evidence: Iterable[str], *,
-    level: str = WARNING, confidence: str = "high", op: str = "", bytes: int = 0, needless: int = 0, fix: str = "",
-) -> Diagnosis:  # fmt: skip
+    kind: str,
+    place: Place,
+    count: int,
+    period: str,
+    evidence: Iterable[str],
+    *,
+    level: str = WARNING,
+    confidence: str = "high",
+    op: str = "",
+    bytes: int = 0,
+    needless: int = 0,
+    fix: str = "",
+) -> Diagnosis:
     """A diagnosis at a place; its level is lowered where it comes seldom."""
     return Diagnosis(
-        kind, place.file, place.line, place.function, place.code, count, period, lowered(level, period),
-        tuple(evidence), fix or FIXES[kind], confidence, op, bytes, needless, via=place.via,
-    )  # fmt: skip
+        kind,
+        place.file,
+        place.line,
+        place.function,
+        place.code,
+        count,
+        period,
+        lowered(level, period),
+        tuple(evidence),
+        fix or FIXES[kind],
+        confidence,
+        op,
+        bytes,
+        needless,
+        via=place.via,
+    )
 
 
 def of_finding(found: Finding) -> Diagnosis:
@@ -117,10 +140,21 @@ def of_finding(found: Finding) -> Diagnosis:
     evidence += [f"via {found.via}"] if found.via else []
     evidence += [found.note] if found.note else []
     return Diagnosis(
-        found.kind, found.file, found.line, found.function, found.code, found.count, found.period,
-        lowered(WARNING, found.period), tuple(evidence), found.fix or FIXES.get(found.kind, ""), "high", found.op,
-        each * found.count, via=found.via,
-    )  # fmt: skip
+        found.kind,
+        found.file,
+        found.line,
+        found.function,
+        found.code,
+        found.count,
+        found.period,
+        lowered(WARNING, found.period),
+        tuple(evidence),
+        found.fix or FIXES.get(found.kind, ""),
+        "high",
+        found.op,
+        each * found.count,
+        via=found.via,
+    )
 
 
 def lowered(level: str, period: str) -> str:

@@ -50,13 +50,16 @@ def facts(examined: "Examination") -> Facts:
         if op.schema in PRODUCTS and op.flops:
             products[str(op.dtype).removeprefix("torch.")] += op.flops
     return Facts(
-        device_ops=len(ops), host_ops=looked.host_ops // max(1, len(looked.steps)),
-        loaders=[_loader(drawn) for drawn in examined.timed.drawn], products=dict(products),
-        autocast=any(op.autocast for op in ops), graphs=graphs_compiled(),
+        device_ops=len(ops),
+        host_ops=looked.host_ops // max(1, len(looked.steps)),
+        loaders=[_loader(drawn) for drawn in examined.timed.drawn],
+        products=dict(products),
+        autocast=any(op.autocast for op in ops),
+        graphs=graphs_compiled(),
         backwards=sum(call.step == last for call in watched.graphs.backwards),
         without_gradients=any(op.off for op in ops),
         elements=round(statistics.median(op.numel for op in ops)) if ops else 0,
-    )  # fmt: skip
+    )
 
 
 def _loader(drawn: Drawn) -> dict[str, Any]:

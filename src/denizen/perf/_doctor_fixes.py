@@ -31,16 +31,32 @@ FIXES = {
     "eval-mode-missing": "model.eval() before, model.train() after: dropout is on and batch norm learns from this data",
     "inplace-possible": "the in-place form (name with _, or out=) saves an allocation; only where no gradient needs "
     "the old value",
-}  # fmt: skip
+}
 
 # What one of a kind takes from a GPU, in rough microseconds: for the order of findings whose cost is not measured, and
 # shown nowhere. A wait drains the queue, a launch is about five, a leak or a compilation ends a run.
 ROUGHLY = {
-    "host-sync": 30, "roundtrip": 40, "d2h-accumulate": 40, "state-copy": 20, "h2d": 15, "loader": 500,
-    "graph-break": 50, "recompile": 1000, "compile-overhead": 4000, "launch-bound": 5, "optimizer-unfused": 5,
-    "grad-memset": 3, "alloc-churn": 10, "graph-retention": 1000, "no-grad-missing": 50, "eval-mode-missing": 1000,
-    "dense-quadratic": 100, "debug-left-on": 500, "dtype": 50, "timing-async": 1,
-}  # fmt: skip
+    "host-sync": 30,
+    "roundtrip": 40,
+    "d2h-accumulate": 40,
+    "state-copy": 20,
+    "h2d": 15,
+    "loader": 500,
+    "graph-break": 50,
+    "recompile": 1000,
+    "compile-overhead": 4000,
+    "launch-bound": 5,
+    "optimizer-unfused": 5,
+    "grad-memset": 3,
+    "alloc-churn": 10,
+    "graph-retention": 1000,
+    "no-grad-missing": 50,
+    "eval-mode-missing": 1000,
+    "dense-quadratic": 100,
+    "debug-left-on": 500,
+    "dtype": 50,
+    "timing-async": 1,
+}
 
 
 def roughly(kind: str) -> float:

@@ -28,9 +28,10 @@ CLOCKS = {time.time, time.perf_counter, time.monotonic, time.time_ns, time.perf_
 CLOCKS |= {time.process_time}
 # What every optimizer's step runs in, in torch's own code.
 _STEP = next(
-    part for part in torch.optim.Optimizer.profile_hook_step.__code__.co_consts
+    part
+    for part in torch.optim.Optimizer.profile_hook_step.__code__.co_consts
     if getattr(part, "co_name", "") == "wrapper"
-)  # fmt: skip
+)
 _HEARD = {"append", "appendleft", "extend", "extendleft", "insert", "add", "update"} | {
     clock.__name__ for clock in CLOCKS
 }

@@ -29,9 +29,11 @@ def page(report: "DoctorReport") -> str:
     if report.step_seconds is not None:
         rows.insert(0, f"<tr><th>step</th><td>{1e3 * report.step_seconds:.3g} ms</td></tr>")
     roof = "" if report.roofline is None else f"<p>{_text(distance(report.roofline))}</p>"
-    saved = "" if report.combined is None else (
-        f"<p>All measured changes together save {1e3 * report.combined:.3g} ms a step.</p>"
-    )  # fmt: skip
+    saved = (
+        ""
+        if report.combined is None
+        else (f"<p>All measured changes together save {1e3 * report.combined:.3g} ms a step.</p>")
+    )
     faults = "".join(_finding(number, one) for number, one in enumerate(report.faults, 1))
     notes = [one for one in report.findings if one.level == NOTE]
     noted = "".join(

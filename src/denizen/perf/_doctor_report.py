@@ -93,8 +93,10 @@ class DoctorReport:
             "verdict": self.verdict,
             "ok": self.ok,
             "findings": [one.to_dict() for one in self.findings],
-            "once": [{"kind": f.kind, "file": f.file, "line": f.line, "period": f.period, "allowed": f.reason}
-                     for f in self.once],
+            "once": [
+                {"kind": f.kind, "file": f.file, "line": f.line, "period": f.period, "allowed": f.reason}
+                for f in self.once
+            ],
             "step_seconds": self.step_seconds,
             "host_seconds": self.host_seconds,
             "counts": self.counts,
@@ -104,7 +106,7 @@ class DoctorReport:
             "notes": self.notes,
             "unseen": self.unseen,
             "seconds": self.seconds,
-        }  # fmt: skip
+        }
 
     def save_json(self, path: Path | str) -> None:
         """Write it as JSON.
@@ -185,10 +187,12 @@ def distance(roof: Roofline) -> str:
 
 def _finding(number: int, one: Diagnosis, report: DoctorReport) -> RenderableType:
     head = Text.assemble(
-        f"\n{number}. ", (one.kind, f"bold {_COLOURS[one.level]}"), f"  {one.where}",
-        f" in {one.function}" if one.function else "", f"  {one.count} a step, {one.period}, {one.level}, "
-        f"confidence {one.confidence}",
-    )  # fmt: skip
+        f"\n{number}. ",
+        (one.kind, f"bold {_COLOURS[one.level]}"),
+        f"  {one.where}",
+        f" in {one.function}" if one.function else "",
+        f"  {one.count} a step, {one.period}, {one.level}, confidence {one.confidence}",
+    )
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

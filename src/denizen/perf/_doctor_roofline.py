@@ -85,10 +85,20 @@ def roofline(device: torch.device, operations: Operations, step: float, profiled
     launches = ran.get("launches", counted.launches)
     bound = None if share is None else launches * launch >= LAUNCH_SHARE * step and share < BUSY_SHARE
     return dataclasses.replace(
-        counted, launches=launches, bandwidth=bandwidth, peak=peak,
-        peak64=product_rate(device, torch.float64) if double else None, launch=launch, by_ops=by_ops, fused=fused,
-        busy=share, exposed_copies=ran.get("exposed"), idle=ran.get("idle"), launch_bound=bound, errors=tuple(errors),
-    )  # fmt: skip
+        counted,
+        launches=launches,
+        bandwidth=bandwidth,
+        peak=peak,
+        peak64=product_rate(device, torch.float64) if double else None,
+        launch=launch,
+        by_ops=by_ops,
+        fused=fused,
+        busy=share,
+        exposed_copies=ran.get("exposed"),
+        idle=ran.get("idle"),
+        launch_bound=bound,
+        errors=tuple(errors),
+    )
 
 
 def _ran(profiled: Profiled, step: float) -> dict[str, Any]:

@@ -135,8 +135,10 @@ def _pairs(seen: Watched) -> list[Diagnosis]:
             continue
         first = min(made[key], key=lambda place: place.line)
         there = [op for op in looked.ops if op.line == (first.file, first.line)]
-        evidence = [f"all {matrix.columns:,} x {matrix.columns:,} pairs, of which {matrix.share:.2%} count (line "
-                    f"{matrix.place.line}); bytes grow with the square of the rows"]  # fmt: skip
+        evidence = [
+            f"all {matrix.columns:,} x {matrix.columns:,} pairs, of which {matrix.share:.2%} count (line "
+            f"{matrix.place.line}); bytes grow with the square of the rows"
+        ]
         period = period_of({op.step for op in there}, steps)
         square = [op for op in looked.ops if op.numel >= matrix.columns**2 and _of(op, first)]
         diagnosis = at("dense-quadratic", first, 1, period, evidence, confidence="medium")
@@ -148,8 +150,9 @@ def _pairs(seen: Watched) -> list[Diagnosis]:
 def _compared(ops: list[Op]) -> set[int]:
     """Rows of which products make all pairs, as in attention and contrastive losses: masks beside them save nothing."""
     made = [op for op in ops if op.schema in PRODUCTS and len(op.shape) >= 2 and "cdist" not in op.place.code]
-    square = [op.shape[-1] for op in made
-              if op.shape[-1] == op.shape[-2] >= SQUARE and op.flops < 2 * op.numel * op.shape[-1]]  # fmt: skip
+    square = [
+        op.shape[-1] for op in made if op.shape[-1] == op.shape[-2] >= SQUARE and op.flops < 2 * op.numel * op.shape[-1]
+    ]
     return {*square, *(op.shape[-2] for op in ops if "scaled_dot_product" in op.schema and len(op.shape) >= 2)}
 
 
@@ -189,11 +192,16 @@ def _fp32(seen: Watched) -> list[Diagnosis]:
     if seen.device.type == "cpu":
         return []
     ops = [
-        op for op in seen.operations.ops
-        if op.schema in PRODUCTS and op.dtype == torch.float32 and not op.autocast and not op.fast and not op.part
+        op
+        for op in seen.operations.ops
+        if op.schema in PRODUCTS
+        and op.dtype == torch.float32
+        and not op.autocast
+        and not op.fast
+        and not op.part
         and op.flops >= LARGE_PRODUCT
         and (op.schema != "aten::convolution" or not takes_tf32(torch.backends.cudnn))
-    ]  # fmt: skip
+    ]
     found = []
     old = seen.device.type == "cuda" and torch.cuda.get_device_capability(seen.device)[0] < 8
     fix = "torch.autocast(device, torch.float16) with a GradScaler: what its tensor cores take" if old else ""
@@ -349,8 +357,10 @@ def _clocks(seen: Watched) -> list[Diagnosis]:
             before[clock.place.file, f".{kept}"] = clock
     found = []
     for there in lines.values():
-        evidence = [f"{there[-1][2]} operations since the clock was read before, and nothing waited for them: "
-                    "this measures launches, not work"]  # fmt: skip
+        evidence = [
+            f"{there[-1][2]} operations since the clock was read before, and nothing waited for them: "
+            "this measures launches, not work"
+        ]
         period = period_of({step for step, _, _ in there}, seen.operations.steps)
         found.append(at("timing-async", there[0][1], 1, period, evidence))
     return found
@@ -388,6 +398,21 @@ def _loops(seen: Watched) -> list[Diagnosis]:
 
 
 RULES = (
-    _loops, _cat, _clones, _weights, _pairs, _fp64, _fp32, _wide, _retention, _no_grad, _eval, _optimizers, _memset,
-    _compile, _clocks, _debugging, _inplace,
-)  # fmt: skip
+    _loops,
+    _cat,
+    _clones,
+    _weights,
+    _pairs,
+    _fp64,
+    _fp32,
+    _wide,
+    _retention,
+    _no_grad,
+    _eval,
+    _optimizers,
+    _memset,
+    _compile,
+    _clocks,
+    _debugging,
+    _inplace,
+)

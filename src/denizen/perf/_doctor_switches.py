@@ -52,5 +52,7 @@ _PASSING: dict[str, Callable[..., Any]] = {
 
 # Kinds that a setting takes out, wherever their line is.
 SWITCHES: dict[str, Callable[[Iterable[Any]], contextlib.AbstractContextManager[None]]] = {
-    "dtype-fp32": lambda _: tensor_cores(), "debug-left-on": lambda _: no_debugging(), "host-sync-scaler": no_scaler,
-}  # fmt: skip
+    "dtype-fp32": lambda _: tensor_cores(),
+    "debug-left-on": lambda _: no_debugging(),
+    "host-sync-scaler": no_scaler,
+}

@@ -174,9 +174,10 @@ def attention() -> Iterator[Fact]:
     backend = torch.backends.cuda
     kinds = {
         "flash": backend.flash_sdp_enabled() and backend.is_flash_attention_available(),
-        "memory-efficient": backend.mem_efficient_sdp_enabled(), "cuDNN": backend.cudnn_sdp_enabled(),
+        "memory-efficient": backend.mem_efficient_sdp_enabled(),
+        "cuDNN": backend.cudnn_sdp_enabled(),
         "plain": backend.math_sdp_enabled(),
-    }  # fmt: skip
+    }
     value = ", ".join(name for name, on in kinds.items() if on) or "none"
     evidence = "torch.backends.cuda.*_sdp_enabled(); a mask, float32 or an odd head size rules flash out"
     if kinds["flash"] and kinds["plain"]:
@@ -244,27 +245,41 @@ def slow_switches() -> Iterator[Fact]:
     checks: list[tuple[str, bool, str, str, str]] = [
         ("blocking launches", launch, "CUDA_LAUNCH_BLOCKING=1", "unset it: every launch waits for its kernel", CHANGE),
         (
-            "anomaly detection", torch.is_anomaly_enabled(), "torch.is_anomaly_enabled()",
-            "torch.autograd.set_detect_anomaly(False): it checks every gradient, reading it on the host", CHANGE,
+            "anomaly detection",
+            torch.is_anomaly_enabled(),
+            "torch.is_anomaly_enabled()",
+            "torch.autograd.set_detect_anomaly(False): it checks every gradient, reading it on the host",
+            CHANGE,
         ),
         (
-            "deterministic algorithms", torch.are_deterministic_algorithms_enabled(),
-            "torch.are_deterministic_algorithms_enabled()", "some operators are slower, some refuse; off if not meant",
+            "deterministic algorithms",
+            torch.are_deterministic_algorithms_enabled(),
+            "torch.are_deterministic_algorithms_enabled()",
+            "some operators are slower, some refuse; off if not meant",
             NOTE,
         ),
         (
-            "deterministic cuDNN", torch.backends.cudnn.deterministic and torch.cuda.is_available(),
-            "torch.backends.cudnn.deterministic", "convolutions may be slower; off if not meant", NOTE,
+            "deterministic cuDNN",
+            torch.backends.cudnn.deterministic and torch.cuda.is_available(),
+            "torch.backends.cudnn.deterministic",
+            "convolutions may be slower; off if not meant",
+            NOTE,
         ),
         (
-            "tracing of Python", sys.gettrace() is not None, "sys.gettrace()",
-            "a debugger or a coverage tool slows every line: measure without", NOTE,
+            "tracing of Python",
+            sys.gettrace() is not None,
+            "sys.gettrace()",
+            "a debugger or a coverage tool slows every line: measure without",
+            NOTE,
         ),
         (
-            "checks of distributions", _distributions_checked(), "Distribution._validate_args",
-            "validate_args=False, or python -O: on a GPU each check of an argument is a host read", NOTE,
+            "checks of distributions",
+            _distributions_checked(),
+            "Distribution._validate_args",
+            "validate_args=False, or python -O: on a GPU each check of an argument is a host read",
+            NOTE,
         ),
-    ]  # fmt: skip
+    ]
     if torch.cuda.is_available():
         mode = torch.cuda.get_sync_debug_mode()
         checks.append(

@@ -123,9 +123,17 @@ class _Comparison:
     """Both sides, step by step."""
 
     def __init__(
-        self, a: Any, b: Any, mapped: Mapped | None, batches: list[Any], loss: Any, optimizer: Any, rule: Rule,
-        same_draws: bool, seed: int,
-    ) -> None:  # fmt: skip
+        self,
+        a: Any,
+        b: Any,
+        mapped: Mapped | None,
+        batches: list[Any],
+        loss: Any,
+        optimizer: Any,
+        rule: Rule,
+        same_draws: bool,
+        seed: int,
+    ) -> None:
         self.rule, self.batches, self.mapped, self.seed, self.same_draws = rule, batches, mapped, seed, same_draws
         self.verdict_ = Verdict(mapped.about if mapped else "", seed=seed)
         self.a, self.b = Side("a", a, loss, optimizer), Side("b", b, loss, optimizer)

@@ -12,9 +12,11 @@ Tolerances = Mapping[torch.dtype, tuple[float, float]]
 # (relative, absolute), as in torch.testing.assert_close. The absolute one is for values of the order of 1; for smaller
 # tensors it shrinks with them, or a gradient of 1e-6 that is missing altogether would pass.
 TOLERANCES: Tolerances = {
-    torch.float64: (1e-7, 1e-7), torch.float32: (1.3e-6, 1e-5), torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float64: (1e-7, 1e-7),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
     torch.float16: (1e-3, 1e-5),
-}  # fmt: skip
+}
 # Of the largest value of its kind (all gradients of a step): what is smaller is what rounding leaves of a zero.
 NOISE = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 1e-3, torch.float16: 1e-4}
 LOW = (torch.bfloat16, torch.float16)
@@ -150,8 +152,10 @@ def _of_one_dtype(a: Tensor, b: Tensor) -> Tensor:
     """`a`; where it is a number of Python's, such as `loss.item()`, in the dtype of `b` if that is of its sort."""
     number, other = (getattr(tensor, "_denizen_number", False) for tensor in (a, b))
     alike = (a.is_floating_point(), a.is_complex(), a.dtype is torch.bool) == (
-        b.is_floating_point(), b.is_complex(), b.dtype is torch.bool
-    )  # fmt: skip
+        b.is_floating_point(),
+        b.is_complex(),
+        b.dtype is torch.bool,
+    )
     return a.to(b.dtype) if number and not other and alike else a
 
 

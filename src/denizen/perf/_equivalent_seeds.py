@@ -19,9 +19,14 @@ Rearranged = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
 def same_distribution(
-    sides: tuple[Side, Side], batches: list[Any], rearranged: Rearranged, rule: Rule,
-    seed: int, seeds: int, reseed: Callable[[int], None],
-) -> Compared:  # fmt: skip
+    sides: tuple[Side, Side],
+    batches: list[Any],
+    rearranged: Rearranged,
+    rule: Rule,
+    seed: int,
+    seeds: int,
+    reseed: Callable[[int], None],
+) -> Compared:
     """Compare outputs, losses and gradients over seeds, none of which both sides share.
 
     Each number is scaled by its standard deviation over both sides; the statistic is the largest difference of means,

@@ -19,9 +19,12 @@ from denizen.tools._warm_up import _used
 
 
 def equivalent_steps(
-    make_a: Callable[[], Callable[[], Any]], make_b: Callable[[], Callable[[], Any]], weights: Weights = None,
-    steps: int = 3, seed: int = 0,
-) -> Verdict:  # fmt: skip
+    make_a: Callable[[], Callable[[], Any]],
+    make_b: Callable[[], Callable[[], Any]],
+    weights: Weights = None,
+    steps: int = 3,
+    seed: int = 0,
+) -> Verdict:
     """Build both from one seed, give the modules of `b` the weights of `a`, and take steps with the same draws.
 
     Tensors that both use by the same name are made equal too: batches, which otherwise depend on how many numbers the
@@ -82,9 +85,14 @@ def _taken(step: Callable[[], Any], modules: list[nn.Module], maps: list[Mapped]
 
 
 def _excuse(
-    verdict: Verdict, rule: Rule, doubts: dict[tuple[int, str], Doubtful], make: Callable[[], Callable[[], Any]],
-    reference: tuple[list[dict[str, Tensor]], list[Mapped], list[nn.Module]], tops: list[float], seed: int,
-) -> None:  # fmt: skip
+    verdict: Verdict,
+    rule: Rule,
+    doubts: dict[tuple[int, str], Doubtful],
+    make: Callable[[], Callable[[], Any]],
+    reference: tuple[list[dict[str, Tensor]], list[Mapped], list[nn.Module]],
+    tops: list[float],
+    seed: int,
+) -> None:
     """Let pass what is no further from the reference than rounding brings the reference itself."""
     starts, maps, used = reference
     for member in range(MEMBERS):
@@ -127,9 +135,14 @@ def _share_data(a: Callable[..., Any], b: Callable[..., Any]) -> None:
 
 
 def _compare(
-    verdict: Verdict, rule: Rule, step: int, title: str, a: dict[str, Tensor], b: dict[str, Tensor],
+    verdict: Verdict,
+    rule: Rule,
+    step: int,
+    title: str,
+    a: dict[str, Tensor],
+    b: dict[str, Tensor],
     doubts: dict[tuple[int, str], Doubtful],
-) -> None:  # fmt: skip
+) -> None:
     if a.keys() != b.keys():
         verdict.differs(step, title, f"{list(a)} against {list(b)}")
         return

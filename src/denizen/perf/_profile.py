@@ -27,18 +27,37 @@ PLAIN, WARM_UP, ACTIVE = 3, 2, 5
 
 @overload
 def profile(
-    step: Callable[..., Any], /, *args: Any, trace_dir: str | Path | None = None, plain: int = PLAIN,
-    warm_up: int = WARM_UP, active: int = ACTIVE, stacks: bool = False, device: torch.device | str | None = None,
-) -> ProfileReport: ...  # fmt: skip
+    step: Callable[..., Any],
+    /,
+    *args: Any,
+    trace_dir: str | Path | None = None,
+    plain: int = PLAIN,
+    warm_up: int = WARM_UP,
+    active: int = ACTIVE,
+    stacks: bool = False,
+    device: torch.device | str | None = None,
+) -> ProfileReport: ...
 @overload
 def profile(
-    *, trace_dir: str | Path | None = None, plain: int = PLAIN, warm_up: int = WARM_UP, active: int = ACTIVE,
-    stacks: bool = False, device: torch.device | str | None = None,
-) -> "Profiler": ...  # fmt: skip
+    *,
+    trace_dir: str | Path | None = None,
+    plain: int = PLAIN,
+    warm_up: int = WARM_UP,
+    active: int = ACTIVE,
+    stacks: bool = False,
+    device: torch.device | str | None = None,
+) -> "Profiler": ...
 def profile(
-    step: Callable[..., Any] | None = None, /, *args: Any, trace_dir: str | Path | None = None, plain: int = PLAIN,
-    warm_up: int = WARM_UP, active: int = ACTIVE, stacks: bool = False, device: torch.device | str | None = None,
-) -> "ProfileReport | Profiler":  # fmt: skip
+    step: Callable[..., Any] | None = None,
+    /,
+    *args: Any,
+    trace_dir: str | Path | None = None,
+    plain: int = PLAIN,
+    warm_up: int = WARM_UP,
+    active: int = ACTIVE,
+    stacks: bool = False,
+    device: torch.device | str | None = None,
+) -> "ProfileReport | Profiler":
     """Profile some steps: how long the device was busy, why it stood still, which operators take the time.
 
     ```python
@@ -99,9 +118,14 @@ class Profiler:
     """
 
     def __init__(
-        self, trace_dir: str | Path | None, plain: int, warm_up: int, active: int, stacks: bool,
+        self,
+        trace_dir: str | Path | None,
+        plain: int,
+        warm_up: int,
+        active: int,
+        stacks: bool,
         device: torch.device | str | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         for name, value in {"plain": plain, "warm_up": warm_up, "active": active}.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(f"profile({name}={value!r}): expected a number of steps, at least 1")
@@ -148,9 +172,13 @@ class Profiler:
         self._sampler = Sampler(self.device)
         phases = {"wait": self._plain, "warmup": self._before - self._plain, "active": self._all - self._before}
         self._profiler = torch_profile(
-            activities=kinds, record_shapes=True, profile_memory=True, with_stack=self._stacks, acc_events=True,
+            activities=kinds,
+            record_shapes=True,
+            profile_memory=True,
+            with_stack=self._stacks,
+            acc_events=True,
             schedule=schedule(**phases, repeat=1),
-        )  # fmt: skip
+        )
         self._profiler.__enter__()
         self._sampler.start()
         self._ranges = contextlib.ExitStack()
@@ -229,9 +257,11 @@ class Profiler:
         content = exported(self._profiler)
         times = self._plain_times()
         content["denizen"] = {
-            "plain_times": times, "steps": min(self._count, self._all) - self._before,
-            "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, "cores": available_cores(),
-        }  # fmt: skip
+            "plain_times": times,
+            "steps": min(self._count, self._all) - self._before,
+            "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
+            "cores": available_cores(),
+        }
         events = content["traceEvents"]
         stamps = [event["ts"] * 1e3 for event in events if event.get("ph") == "X"]
         base = int(content.get("baseTimeNanoseconds", 0))
@@ -256,11 +286,17 @@ def gap_events(gaps: list[Gap]) -> list[dict[str, Any]]:
     track = {"ph": "M", "name": "process_name", "pid": "Gaps", "tid": 0, "args": {"name": "idle gaps by cause"}}
     return [track] + [
         {
-            "ph": "X", "cat": "denizen_gap", "name": gap.cause, "pid": "Gaps", "tid": 0, "ts": gap.start / 1e3,
-            "dur": gap.duration / 1e3, "args": {"evidence": gap.evidence, "at": gap.at},
+            "ph": "X",
+            "cat": "denizen_gap",
+            "name": gap.cause,
+            "pid": "Gaps",
+            "tid": 0,
+            "ts": gap.start / 1e3,
+            "dur": gap.duration / 1e3,
+            "args": {"evidence": gap.evidence, "at": gap.at},
         }
         for gap in gaps
-    ]  # fmt: skip
+    ]
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

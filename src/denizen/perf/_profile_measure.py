@@ -149,10 +149,19 @@ def measured(trace: Trace) -> Measured:
     gaps = attribute(trace)
     in_window = [event for event in trace.kernels if first <= event.start < last]
     return Measured(
-        start=first, window=_seconds(last - first), busy=_seconds(_length(work)), copies=_seconds(_length(copies)),
-        exposed_copies=_seconds(_length(copies) - beside), kernels=len(in_window), idle=idle_by_cause(gaps), gaps=gaps,
-        operators=operators(trace), device_ops=device_ops(trace), queue=queue(trace), memory=memory(trace),
-    )  # fmt: skip
+        start=first,
+        window=_seconds(last - first),
+        busy=_seconds(_length(work)),
+        copies=_seconds(_length(copies)),
+        exposed_copies=_seconds(_length(copies) - beside),
+        kernels=len(in_window),
+        idle=idle_by_cause(gaps),
+        gaps=gaps,
+        operators=operators(trace),
+        device_ops=device_ops(trace),
+        queue=queue(trace),
+        memory=memory(trace),
+    )
 
 
 def idle_by_cause(gaps: Iterable[Gap]) -> list[Idle]:
@@ -202,11 +211,14 @@ def operators(trace: Trace) -> list[Operator]:
                         device[owner] += work[event.correlation]
     found = [
         Operator(
-            name, number, _seconds(host[name]), _seconds(device[name]),
+            name,
+            number,
+            _seconds(host[name]),
+            _seconds(device[name]),
             shapes[name].most_common(1)[0][0] if name in shapes else "",
         )
         for name, number in calls.items()
-    ]  # fmt: skip
+    ]
     return sorted(found, key=lambda op: -max(op.host, op.device))
 
 
@@ -268,10 +280,12 @@ def memory(trace: Trace) -> Memory | None:
     first, last = trace.window
     wanted = 0 if not trace.on_device else 1  # c10's numbers: CPU, CUDA
     events = [
-        (moment, args) for moment, args in trace.memory
-        if first <= moment <= last and args.get("Device Type") == wanted
+        (moment, args)
+        for moment, args in trace.memory
+        if first <= moment <= last
+        and args.get("Device Type") == wanted
         and (not trace.on_device or args.get("Device Id") == trace.device)
-    ]  # fmt: skip
+    ]
     calls = [e for thread in trace.threads.values() for e in thread if first <= e.start < last]
     driver = sum(e.category in RUNTIME and e.name.startswith(_DRIVER) for e in calls)
     if not events:

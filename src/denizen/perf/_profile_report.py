@@ -48,11 +48,14 @@ class ProfileReport(Measured):
     def of(cls, trace: Trace, kept: Path | None = None) -> "ProfileReport":
         """The report of a trace, such as `read_trace` gives."""
         return cls(
-            **vars(measured(trace)), device=_device(trace), steps=len(trace.steps),
+            **vars(measured(trace)),
+            device=_device(trace),
+            steps=len(trace.steps),
             step_times=[step.duration / 1e9 for step in trace.steps],
             plain_times=trace.facts.get("denizen", {}).get("plain_times", []),
-            sampled={name: values for name, values in trace.counters.items() if name.startswith("GPU ")}, trace=kept,
-        )  # fmt: skip
+            sampled={name: values for name, values in trace.counters.items() if name.startswith("GPU ")},
+            trace=kept,
+        )
 
     @property
     def busy_share(self) -> float | None:

@@ -311,18 +311,29 @@ def _device_event(raw: Mapping[str, Any]) -> Event:
     args, start = raw.get("args", {}), _ns(raw["ts"])
     device = args.get("device", raw.get("pid", 0))
     return Event(
-        raw["name"], raw["cat"], start, start + _ns(raw.get("dur", 0)), device=int(device),
-        stream=int(args.get("stream", 0) or 0), correlation=int(args.get("correlation", 0) or 0), args=args,
-    )  # fmt: skip
+        raw["name"],
+        raw["cat"],
+        start,
+        start + _ns(raw.get("dur", 0)),
+        device=int(device),
+        stream=int(args.get("stream", 0) or 0),
+        correlation=int(args.get("correlation", 0) or 0),
+        args=args,
+    )
 
 
 def _host_event(raw: Mapping[str, Any]) -> Event:
     args, start = raw.get("args", {}), _ns(raw["ts"])
     thread = raw.get("tid", 0)
     return Event(
-        raw["name"], raw["cat"], start, start + _ns(raw.get("dur", 0)), thread=int(thread),
-        correlation=int(args.get("correlation", 0) or 0), args=args,
-    )  # fmt: skip
+        raw["name"],
+        raw["cat"],
+        start,
+        start + _ns(raw.get("dur", 0)),
+        thread=int(thread),
+        correlation=int(args.get("correlation", 0) or 0),
+        args=args,
+    )
 
 
 def _sample(raw: Mapping[str, Any]) -> Sample:

@@ -141,9 +141,12 @@ class Ids:
         wrong = np.flatnonzero(rows < 0)
         if wrong.size:
             raise where.error(
-                side, wrong, values, f"no agent has this id in {self}; correct it, or pass ids=False to load if these "
+                side,
+                wrong,
+                values,
+                f"no agent has this id in {self}; correct it, or pass ids=False to load if these "
                 "are the numbers of rows, counted from 0",
-            )  # fmt: skip
+            )
         return rows
 
     def _sound(self, raw: Raw) -> Raw:

@@ -265,10 +265,14 @@ def _fast(text: _Text, chosen: list[int], exact: set[str]) -> dict[str, Raw] | N
     for scanned in (10_000, None):  # rows that tell the types; all of them take thirty times as long
         with contextlib.suppress(DataError), reading(text.origin, "CSV"):
             table = polars.read_csv(
-                io.BytesIO(text.data), has_header=False, skip_rows=text.header, infer_schema_length=scanned,
-                new_columns=text.names, separator=text.separator,
+                io.BytesIO(text.data),
+                has_header=False,
+                skip_rows=text.header,
+                infer_schema_length=scanned,
+                new_columns=text.names,
+                separator=text.separator,
                 schema_overrides=dict.fromkeys(exact, polars.String),
-            )  # fmt: skip
+            )
             if table.height != rows or table.width != len(text.names):
                 return None
             found = {}

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 def check_worlds(num_envs: Any, seed: Any, max_resets: Any) -> None:
     """Raise `InputError` where one of these arguments of `Worlds` is no number that it can be."""
     for name, value, low, high in (
-        ("num_envs", num_envs, 1, 2**31), ("seed", seed, 0, MAX_SEED), ("max_resets", max_resets, 0, 2**31),
-    ):  # fmt: skip
+        ("num_envs", num_envs, 1, 2**31),
+        ("seed", seed, 0, MAX_SEED),
+        ("max_resets", max_resets, 0, 2**31),
+    ):
         if value is None and name == "max_resets":
             continue
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:

@@ -92,15 +92,23 @@ def t975(freedom: int) -> float:
         return 4.3027
     z = 1.959964
     terms = (
-        (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )  # fmt: skip
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
     return z + sum(term / freedom ** (k + 1) for k, term in enumerate(terms))
 
 
 def evaluate(
-    env: Env, policy: ActorCritic, *, num_envs: int = 64, max_steps: int | None = None, greedy: bool = False,
-    seed: int = 0, device: torch.device | str | None = None,
-) -> Evaluation:  # fmt: skip
+    env: Env,
+    policy: ActorCritic,
+    *,
+    num_envs: int = 64,
+    max_steps: int | None = None,
+    greedy: bool = False,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+) -> Evaluation:
     """Let a policy live one life in each of some worlds.
 
     Args:
@@ -151,12 +159,14 @@ def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: i
     actors = env.num_actors or 1
     step_of = Recorded(_stepper(worlds, policy, draws, greedy, actors), policy, in_place=worlds.in_place)
     life: dict[str, Any] = {
-        "worlds": carry.clone().tensors(), "look": look, "memory": policy.first_memory(rows, worlds.device),
+        "worlds": carry.clone().tensors(),
+        "look": look,
+        "memory": policy.first_memory(rows, worlds.device),
         "total": torch.zeros(rows, device=worlds.device),
         "length": torch.zeros(rows, dtype=torch.int64, device=worlds.device),
         "over": torch.zeros(rows, dtype=torch.bool, device=worlds.device),
         "first": torch.ones(rows, dtype=torch.bool, device=worlds.device),
-    }  # fmt: skip
+    }
     for step in range(steps):
         life = step_of(life)
         if step % LOOK_EVERY == LOOK_EVERY - 1 and bool(life["over"].all()):
@@ -184,11 +194,14 @@ def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, ac
         if seen.acting is not None:  # who goes out has lived, as in training
             ended = ended | (acting & ~seen.acting)
         return {
-            "worlds": tensors, "look": seen, "memory": judged.memory,
+            "worlds": tensors,
+            "look": seen,
+            "memory": judged.memory,
             "total": life["total"] + torch.where(acting, step.reward.flatten(), 0.0),
-            "length": life["length"] + acting, "over": over | ended,
+            "length": life["length"] + acting,
+            "over": over | ended,
             "first": ~acting,  # who was out comes back without a memory, as in training
-        }  # fmt: skip
+        }
 
     return step_of
 

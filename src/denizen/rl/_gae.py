@@ -21,9 +21,15 @@ class Advantages(NamedTuple):
 
 
 def advantages(
-    reward: Tensor, value: Tensor, bootstrap: Tensor, terminated: Tensor, truncated: Tensor, valid: Tensor,
-    gamma: float, gae_lambda: float,
-) -> Advantages:  # fmt: skip
+    reward: Tensor,
+    value: Tensor,
+    bootstrap: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    valid: Tensor,
+    gamma: float,
+    gae_lambda: float,
+) -> Advantages:
     """Advantages A_t = delta_t + gamma lambda (1 - [T_t or U_t]) A_{t+1} and returns A_t + V_t.
 
     With delta_t = r_t + gamma (1 - T_t) B_t - V_t, where B_t is the value of the state before any reset: a truncated
@@ -69,9 +75,9 @@ def flat(entries: Tensor, weight: Tensor) -> Tensor:
     What is not finite is not flat. By the largest and the smallest: compiled, a mean of many equal numbers is off by
     hundreds of roundings.
     """
-    ends = most(torch.stack([
-        _folded(torch.where(weight > 0, side, -torch.inf), torch.amax) for side in (entries, -entries)
-    ]))  # fmt: skip
+    ends = most(
+        torch.stack([_folded(torch.where(weight > 0, side, -torch.inf), torch.amax) for side in (entries, -entries)])
+    )
     return ends.sum() - rounding(ends.abs().amax(), entries.dtype) <= 0
 
 

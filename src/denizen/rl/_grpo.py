@@ -23,8 +23,12 @@ from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
 
 _NAMES = {
-    "advantage": ADVANTAGES, "scale": SCALES, "loss": LOSSES, "kl": ESTIMATORS, "precision": tuple(PRECISIONS),
-}  # fmt: skip
+    "advantage": ADVANTAGES,
+    "scale": SCALES,
+    "loss": LOSSES,
+    "kl": ESTIMATORS,
+    "precision": tuple(PRECISIONS),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,10 +156,16 @@ class GRPO:
         return self.num_envs * self.max_steps
 
     def init(
-        self, env: Env, policy: ActorCritic, *, total_steps: int, seed: int = 0,
-        device: torch.device | str | None = None, params: dict[str, Any] | None = None,
+        self,
+        env: Env,
+        policy: ActorCritic,
+        *,
+        total_steps: int,
+        seed: int = 0,
+        device: torch.device | str | None = None,
+        params: dict[str, Any] | None = None,
         reference: ActorCritic | None = None,
-    ) -> GroupTraining:  # fmt: skip
+    ) -> GroupTraining:
         """A training before its first update.
 
         Args:
@@ -228,9 +238,14 @@ class GRPO:
         """Learn from the rollout that the training holds."""
         fields = training.rollout.fields
         gained = group_advantages(
-            training.grouped(fields["reward"]), training.grouped(fields["valid"]), advantage=self.advantage,
-            scale=self.scale, gamma=self.gamma, std_eps=self.std_eps, sample_std=self.sample_std,
-        )  # fmt: skip
+            training.grouped(fields["reward"]),
+            training.grouped(fields["valid"]),
+            advantage=self.advantage,
+            scale=self.scale,
+            gamma=self.gamma,
+            std_eps=self.std_eps,
+            sample_std=self.sample_std,
+        )
         used = fields["valid"]
         if self.mask_truncated:
             used = used & fields["terminated"].any(0)
@@ -288,9 +303,16 @@ class GRPO:
             if settings.estimator == "exact":
                 exact = actions.kl(reference).view(shape)
         return grpo_loss(
-            actions.log_prob(flat["action"]).view(shape), actions.entropy().view(shape), part["log_prob"],
-            part["advantage"], part["policy_weight"], part["weight"], settings, reference_log_prob, exact,
-        )  # fmt: skip
+            actions.log_prob(flat["action"]).view(shape),
+            actions.entropy().view(shape),
+            part["log_prob"],
+            part["advantage"],
+            part["policy_weight"],
+            part["weight"],
+            settings,
+            reference_log_prob,
+            exact,
+        )
 
     def _batches(self, training: GroupTraining, learned: dict[str, Tensor], epoch: int) -> list[dict[str, Tensor]]:
         """What each optimiser step learns from: whole lives in random order, all steps of each."""

@@ -22,8 +22,10 @@ _OPERATIONS = 4  # that lead to a reward
 _ROUGH = 0.01  # of the spread
 _CENTRE_AXES = {"outcome": (_REPLICA,), "process": (_TIME, _REPLICA), "reward_to_go": (_REPLICA,)}
 _SCALE_AXES = {
-    "group": (_TIME, _REPLICA), "batch": (_TIME, _GROUP, _REPLICA), "group_time": (_REPLICA,),
-}  # fmt: skip
+    "group": (_TIME, _REPLICA),
+    "batch": (_TIME, _GROUP, _REPLICA),
+    "group_time": (_REPLICA,),
+}
 
 
 class GroupAdvantages(NamedTuple):
@@ -40,9 +42,15 @@ class GroupAdvantages(NamedTuple):
 
 
 def group_advantages(
-    reward: Tensor, valid: Tensor, *, advantage: str, scale: str, gamma: float, std_eps: float = 1e-6,
+    reward: Tensor,
+    valid: Tensor,
+    *,
+    advantage: str,
+    scale: str,
+    gamma: float,
+    std_eps: float = 1e-6,
     sample_std: bool = False,
-) -> GroupAdvantages:  # fmt: skip
+) -> GroupAdvantages:
     """Centre within groups, then divide by a standard deviation.
 
     - ``"reward_to_go"``: G_t = sum over t' >= t of gamma^(t' - t) r_t', less the mean over the valid replicas of the

@@ -10,8 +10,15 @@ from denizen.rl import _processes as processes
 LOSSES = ("grpo", "dapo", "bnpo", "dr_grpo")
 ESTIMATORS = ("k3_iw", "k3", "exact")
 SUMS = (
-    "policy_loss", "entropy", "kl_old", "clip_low", "clip_high", "kl_reference", "kl_k1", "kl_k2",
-)  # fmt: skip
+    "policy_loss",
+    "entropy",
+    "kl_old",
+    "clip_low",
+    "clip_high",
+    "kl_reference",
+    "kl_k1",
+    "kl_k2",
+)
 
 
 def weights(valid: Tensor, *, loss: str, num_steps: int) -> Tensor:
@@ -79,9 +86,16 @@ class Settings(NamedTuple):
 
 
 def grpo_loss(
-    log_prob: Tensor, entropy: Tensor, old_log_prob: Tensor, advantage: Tensor, policy_weight: Tensor, weight: Tensor,
-    settings: Settings, reference_log_prob: Tensor | None = None, exact_kl: Tensor | None = None,
-) -> Terms:  # fmt: skip
+    log_prob: Tensor,
+    entropy: Tensor,
+    old_log_prob: Tensor,
+    advantage: Tensor,
+    policy_weight: Tensor,
+    weight: Tensor,
+    settings: Settings,
+    reference_log_prob: Tensor | None = None,
+    exact_kl: Tensor | None = None,
+) -> Terms:
     """Sum of w_p (-min(rho A, clip(rho) A)) + w (beta kl - c_H entropy); every tensor is `[steps, sequences]`.
 
     With u = pi_ref / pi, k3 = u - log u - 1 is an unbiased value of KL(pi, pi_ref), but its gradient is that of

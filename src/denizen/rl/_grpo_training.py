@@ -64,9 +64,17 @@ class GroupTraining:
     """
 
     def __init__(
-        self, algorithm: "GRPO", worlds: Worlds, starts: Worlds, policy: ActorCritic, num_updates: int, seed: int,
-        reference: ActorCritic | None, groups: range, curriculum: Curriculum,
-    ) -> None:  # fmt: skip
+        self,
+        algorithm: "GRPO",
+        worlds: Worlds,
+        starts: Worlds,
+        policy: ActorCritic,
+        num_updates: int,
+        seed: int,
+        reference: ActorCritic | None,
+        groups: range,
+        curriculum: Curriculum,
+    ) -> None:
         ops.start_compilers(worlds.device)
         self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
         self._starts, self.groups, self.curriculum, device = starts, groups, curriculum, worlds.device
@@ -75,9 +83,11 @@ class GroupTraining:
         self.reference = None if not algorithm.beta else _frozen(reference or policy).to(device)
         self._dtype, self._device = PRECISIONS[algorithm.precision], device
         self.optimizer = FlatAdam(
-            [_actor(self.policy)], max_norm=algorithm.max_gradient_norm, eps=algorithm.adam_eps,
+            [_actor(self.policy)],
+            max_norm=algorithm.max_gradient_norm,
+            eps=algorithm.adam_eps,
             scale=_FIRST_SCALE if self._dtype == torch.float16 else None,
-        )  # fmt: skip
+        )
         self.memo = Memo(worlds, self.policy)
         self.rollout = Rollout(self.memo, worlds.env, algorithm.num_steps)
         replicas = torch.arange(self.memo.rows, device=device) + processes.rank() * self.memo.rows
@@ -115,10 +125,16 @@ class GroupTraining:
         carry, look = self._starts.begin(worlds.clock)
         carry.faults = worlds.faults  # of the whole run
         seen = [part for part in rows_of(look, self.worlds.env) if part is not None]
-        memo.take([
-            *carry.tensors(), *seen, torch.zeros_like(memo.memory), torch.ones_like(memo.first),
-            torch.zeros_like(memo.returned), torch.zeros_like(memo.length),
-        ])  # fmt: skip
+        memo.take(
+            [
+                *carry.tensors(),
+                *seen,
+                torch.zeros_like(memo.memory),
+                torch.ones_like(memo.first),
+                torch.zeros_like(memo.returned),
+                torch.zeros_like(memo.length),
+            ]
+        )
 
     @torch.no_grad()
     def refresh(self, every: int | None) -> None:
@@ -165,10 +181,14 @@ class GroupTraining:
         sums = [torch.ones_like(returns).sum(), returns.sum(), fields["valid"].sum(), faulty]
         count, whole, steps, faulty = processes.total(torch.stack([one.to(torch.float32) for one in sums])).unbind()
         summary = {
-            "episodes": count, "return_sum": whole, "return_mean": whole / count,
+            "episodes": count,
+            "return_sum": whole,
+            "return_mean": whole / count,
             "return_min": processes.least(returns.min()),
-            "return_max": processes.most(returns.max()), "length_mean": steps / count, "faulty": faulty,
-        }  # fmt: skip
+            "return_max": processes.most(returns.max()),
+            "length_mean": steps / count,
+            "faulty": faulty,
+        }
         return joined(self.worlds.env, summary, told(self.worlds.env, self.rollout))
 
     def check(self) -> None:

@@ -118,9 +118,15 @@ class FromGymnasium:
     """
 
     def __init__(
-        self, make: str | Callable[[], Any], num_envs: int, *, seed: int = 0,
-        device: torch.device | str | None = None, processes: bool = True, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        make: str | Callable[[], Any],
+        num_envs: int,
+        *,
+        seed: int = 0,
+        device: torch.device | str | None = None,
+        processes: bool = True,
+        **options: Any,
+    ) -> None:
         """Args:
         make: an id that Gymnasium knows, such as ``"CartPole-v1"``, or a function that makes one environment.
         num_envs: how many.

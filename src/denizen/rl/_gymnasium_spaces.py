@@ -14,10 +14,18 @@ from denizen.model import Box, Discrete, Space
 
 # In which values of a Box are kept: float64 in less, what torch hardly computes in, in more.
 _DTYPES = {
-    "float16": torch.float16, "float32": torch.float32, "float64": torch.float32, "int8": torch.int8,
-    "int16": torch.int16, "int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8, "uint16": torch.int32,
-    "uint32": torch.int64, "bool": torch.bool,
-}  # fmt: skip
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "float64": torch.float32,
+    "int8": torch.int8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "uint8": torch.uint8,
+    "uint16": torch.int32,
+    "uint32": torch.int64,
+    "bool": torch.bool,
+}
 
 
 def to_space(space: Space) -> Any:

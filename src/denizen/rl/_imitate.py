@@ -38,9 +38,18 @@ class Imitation:
 
 
 def imitate(
-    env: Env, policy: ActorCritic, teacher: Teacher, *, updates: int = 200, num_envs: int = 64, num_steps: int = 16,
-    learning_rate: float = 1e-3, seed: int = 0, device: torch.device | str | None = None, progress: bool = True,
-) -> Imitation:  # fmt: skip
+    env: Env,
+    policy: ActorCritic,
+    teacher: Teacher,
+    *,
+    updates: int = 200,
+    num_envs: int = 64,
+    num_steps: int = 16,
+    learning_rate: float = 1e-3,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    progress: bool = True,
+) -> Imitation:
     """Clone a teacher.
 
     Args:

@@ -7,10 +7,17 @@ from itertools import pairwise
 from typing import Any
 
 SHOWN = (
-    ("return_mean", "return"), ("length_mean", "length of a life"), ("validation_return", "return, validation"),
-    ("entropy", "entropy"), ("value_loss", "value loss"), ("explained_variance", "explained variance"), ("kl", "KL"),
-    ("clip_fraction", "clipped"), ("gradient_norm", "gradient norm"), ("learning_rate", "learning rate"),
-)  # fmt: skip
+    ("return_mean", "return"),
+    ("length_mean", "length of a life"),
+    ("validation_return", "return, validation"),
+    ("entropy", "entropy"),
+    ("value_loss", "value loss"),
+    ("explained_variance", "explained variance"),
+    ("kl", "KL"),
+    ("clip_fraction", "clipped"),
+    ("gradient_norm", "gradient norm"),
+    ("learning_rate", "learning rate"),
+)
 BLOCKS = "▁▂▃▄▅▆▇█"
 TREND = 32  # points of a trend
 

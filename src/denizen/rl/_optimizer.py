@@ -23,9 +23,13 @@ class FlatAdam:
     """
 
     def __init__(
-        self, groups: Sequence[Sequence[nn.Parameter]], *, max_norm: float | None, eps: float = 1e-5,
+        self,
+        groups: Sequence[Sequence[nn.Parameter]],
+        *,
+        max_norm: float | None,
+        eps: float = 1e-5,
         scale: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Args:
         groups: parameters, each in one group.
         max_norm: of a group's gradient; None: no clipping.
@@ -50,8 +54,9 @@ class FlatAdam:
         for adam, flat in zip(self._adam, self.flat, strict=True):  # the state exists before anything is captured
             adam.state[flat] = {
                 "step": torch.zeros((), device=device),
-                "exp_avg": torch.zeros_like(flat), "exp_avg_sq": torch.zeros_like(flat),
-            }  # fmt: skip
+                "exp_avg": torch.zeros_like(flat),
+                "exp_avg_sq": torch.zeros_like(flat),
+            }
 
     def moments(self, parameter: Tensor) -> tuple[Tensor, Tensor]:
         """First and second moment of a parameter, as views."""
@@ -119,9 +124,17 @@ class FlatAdam:
         state, (low, high), eps = adam.state[flat], adam.defaults["betas"], adam.defaults["eps"]
         assert flat.grad is not None
         return ops.adam(
-            flat.data, flat.grad, state["exp_avg"], state["exp_avg_sq"], state["step"], rate, skip,
-            max_norm=self._max_norm, betas=(low, high), eps=eps,
-        )  # fmt: skip
+            flat.data,
+            flat.grad,
+            state["exp_avg"],
+            state["exp_avg_sq"],
+            state["step"],
+            rate,
+            skip,
+            max_norm=self._max_norm,
+            betas=(low, high),
+            eps=eps,
+        )
 
     def _rescale(self, finite: Tensor) -> None:
         """Halve the scale after an overflow, double it after 2,000 steps without one."""

@@ -27,9 +27,13 @@ class PettingZooWorld(ParallelEnv):
         self.worlds, self._alone = worlds, env.num_actors is None
         self.possible_agents = [f"agent_{k}" for k in range(env.num_actors or 1)]
         self.agents: list[str] = []
-        self._sees, self._acts = ({name: to_space(space) for name in self.possible_agents} for space in (
-            env.observation_space, env.action_space,
-        ))  # fmt: skip
+        self._sees, self._acts = (
+            {name: to_space(space) for name in self.possible_agents}
+            for space in (
+                env.observation_space,
+                env.action_space,
+            )
+        )
         self.metadata = {"name": type(env).__name__, "render_modes": ["rgb_array", "ansi"], "is_parallelizable": True}
         self.render_mode = "rgb_array" if type(env).draw is not Env.draw else None
 

@@ -51,9 +51,15 @@ class ActorCritic(nn.Module):
     """
 
     def __init__(
-        self, env: Env, body: nn.Module, *, critic_body: nn.Module | None = None, critic: nn.Module | None = None,
-        head: Callable[[int], ValueHead] = ValueHead, memory_size: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        env: Env,
+        body: nn.Module,
+        *,
+        critic_body: nn.Module | None = None,
+        critic: nn.Module | None = None,
+        head: Callable[[int], ValueHead] = ValueHead,
+        memory_size: int = 0,
+    ) -> None:
         """Args:
         env: whose observations and actions the policy is for.
         body: from `env.network_input` (`[rows, …]` float32) to features `[rows, width]`.
@@ -146,9 +152,16 @@ class ActorCritic(nn.Module):
         return torch.zeros(rows, self.memory_size, device=device)
 
     def forward(
-        self, observation: Tensor, memory: Tensor, action_mask: Tensor | None = None, privileged: Tensor | None = None,
-        first: Tensor | None = None, *, actor_only: bool = False, given: Tensor | None = None,
-    ) -> Judged:  # fmt: skip
+        self,
+        observation: Tensor,
+        memory: Tensor,
+        action_mask: Tensor | None = None,
+        privileged: Tensor | None = None,
+        first: Tensor | None = None,
+        *,
+        actor_only: bool = False,
+        given: Tensor | None = None,
+    ) -> Judged:
         """Judge observations of one moment, or of several in a row.
 
         Args:
@@ -197,9 +210,15 @@ class ActorCritic(nn.Module):
         return late and type(self).forward is ActorCritic.forward and as_it_is(self)
 
     def with_value(
-        self, observation: Tensor, memory: Tensor, action_mask: Tensor | None = None, privileged: Tensor | None = None,
-        first: Tensor | None = None, *, learnt: bool = False,
-    ) -> tuple[Judged, Tensor]:  # fmt: skip
+        self,
+        observation: Tensor,
+        memory: Tensor,
+        action_mask: Tensor | None = None,
+        privileged: Tensor | None = None,
+        first: Tensor | None = None,
+        *,
+        learnt: bool = False,
+    ) -> tuple[Judged, Tensor]:
         """`forward`, and values of the head: float32 `[rows]`, `learnt` in the units in which they are learnt.
 
         Small networks of two layers are one operation on CUDA, heads included; there are no features then.
@@ -343,9 +362,15 @@ def _layers(width: int, hidden: Sequence[int], activation: type[nn.Module]) -> l
 
 
 def mlp(
-    env: Env, hidden: Sequence[int] = (64, 64), *, activation: type[nn.Module] = nn.Tanh, shared: bool = False,
-    head: Callable[[int], ValueHead] = ValueHead, memory_size: int = 0, seed: int = 0,
-) -> ActorCritic:  # fmt: skip
+    env: Env,
+    hidden: Sequence[int] = (64, 64),
+    *,
+    activation: type[nn.Module] = nn.Tanh,
+    shared: bool = False,
+    head: Callable[[int], ValueHead] = ValueHead,
+    memory_size: int = 0,
+    seed: int = 0,
+) -> ActorCritic:
     """A policy of linear layers.
 
     Args:
@@ -364,19 +389,29 @@ def mlp(
     _checked("hidden", hidden)
     _checked("memory_size", [memory_size], least=0)
     _check_makes("activation", activation, "torch.nn.ReLU")
-    return _seeded(seed, lambda: ActorCritic(
-        env, orthogonal(Tower(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))),
-        critic_body=None if shared or memory_size else orthogonal(
-            Tower(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))
+    return _seeded(
+        seed,
+        lambda: ActorCritic(
+            env,
+            orthogonal(Tower(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))),
+            critic_body=None
+            if shared or memory_size
+            else orthogonal(Tower(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))),
+            head=head,
+            memory_size=memory_size,
         ),
-        head=head, memory_size=memory_size,
-    ))  # fmt: skip
+    )
 
 
 def conv(
-    env: Env, channels: Sequence[int] = (32, 64, 64), hidden: int = 512, *, critic_hidden: Sequence[int] = (512,),
-    head: Callable[[int], ValueHead] = ValueHead, seed: int = 0,
-) -> ActorCritic:  # fmt: skip
+    env: Env,
+    channels: Sequence[int] = (32, 64, 64),
+    hidden: int = 512,
+    *,
+    critic_hidden: Sequence[int] = (512,),
+    head: Callable[[int], ValueHead] = ValueHead,
+    seed: int = 0,
+) -> ActorCritic:
     """A policy of 3 x 3 convolutions over planes `[channels, height, width]`, one linear layer, and a critic on top.
 
     Args:

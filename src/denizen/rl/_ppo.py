@@ -117,9 +117,15 @@ class PPO:
         return self.num_envs * self.num_steps
 
     def init(
-        self, env: Env, policy: ActorCritic, *, total_steps: int, seed: int = 0,
-        device: torch.device | str | None = None, params: dict[str, Any] | None = None,
-    ) -> "Training":  # fmt: skip
+        self,
+        env: Env,
+        policy: ActorCritic,
+        *,
+        total_steps: int,
+        seed: int = 0,
+        device: torch.device | str | None = None,
+        params: dict[str, Any] | None = None,
+    ) -> "Training":
         """A training before its first update.
 
         Args:
@@ -186,9 +192,15 @@ class PPO:
         """Learn from the rollout that the training holds."""
         fields, memo = training.rollout.fields, training.rollout
         gained = advantages(
-            fields["reward"], fields["value"], memo.bootstrap, fields["terminated"], fields["truncated"],
-            fields["valid"], self.gamma, self.gae_lambda,
-        )  # fmt: skip
+            fields["reward"],
+            fields["value"],
+            memo.bootstrap,
+            fields["terminated"],
+            fields["truncated"],
+            fields["valid"],
+            self.gamma,
+            self.gae_lambda,
+        )
         weight = fields["valid"].to(torch.float32)
         head = training.policy.head
         target, old_value = head.prepare_targets(gained.returns, fields["value"], weight)
@@ -212,11 +224,13 @@ class PPO:
     def _coefficients(self, now: dict[str, Tensor]) -> Coefficients:
         like = now["clip"]
         return Coefficients(
-            clip=now["clip"], entropy=now["entropy_coefficient"], entropy_floor=now["entropy_floor"],
+            clip=now["clip"],
+            entropy=now["entropy_coefficient"],
+            entropy_floor=now["entropy_floor"],
             value=torch.full_like(like, self.value_coefficient),
             value_clip=None if self.value_clip is None else torch.full_like(like, self.value_clip),
             floor_penalty=torch.full_like(like, self.floor_penalty),
-        )  # fmt: skip
+        )
 
     def _epochs(self, training: "Training", learned: dict[str, Tensor], settings: dict[str, Tensor]) -> Tensor:
         """Every minibatch of every epoch; means of the losses over those that changed the policy: float32 `[6]`."""
@@ -261,16 +275,27 @@ class PPO:
         part = picked(part)
         with training.autocast():
             judged, value = training.policy.with_value(
-                part["observation"], part["memory"], part.get("action_mask"), part.get("privileged"), part["first"],
+                part["observation"],
+                part["memory"],
+                part.get("action_mask"),
+                part.get("privileged"),
+                part["first"],
                 learnt=True,
-            )  # fmt: skip
+            )
         advantage = part["advantage"]
         if self.normalise_advantages and self.normalise_minibatches:
             advantage = normalised(advantage, part["weight"])
         loss = ppo_loss(
-            judged.actions.log_prob(part["action"]), judged.actions.entropy(), value, part["log_prob"], advantage,
-            part["target"], part["old_value"], part["weight"], coefficients,
-        )  # fmt: skip
+            judged.actions.log_prob(part["action"]),
+            judged.actions.entropy(),
+            value,
+            part["log_prob"],
+            advantage,
+            part["target"],
+            part["old_value"],
+            part["weight"],
+            coefficients,
+        )
         # Compiled, each result with a gradient costs a tensor of zeros in every backward.
         return Loss(loss.total, *(part.detach() for part in loss[1:]))
 
@@ -301,9 +326,11 @@ class Training:
         device = worlds.device
         dtype = PRECISIONS[algorithm.precision]
         self.optimizer = FlatAdam(
-            self._groups(algorithm.clip_apart), max_norm=algorithm.max_gradient_norm, eps=algorithm.adam_eps,
+            self._groups(algorithm.clip_apart),
+            max_norm=algorithm.max_gradient_norm,
+            eps=algorithm.adam_eps,
             scale=_FIRST_SCALE if dtype == torch.float16 else None,
-        )  # fmt: skip
+        )
         policy.head.bind(self.optimizer.moments)
         self._dtype, self._device = dtype, device
         self.memo = Memo(worlds, self.policy)
@@ -346,11 +373,15 @@ class Training:
         some, mean = count > 0, count.clamp(min=1)
         none = torch.full_like(count, torch.nan)
         summary = {
-            "episodes": count, "return_sum": whole, "return_mean": torch.where(some, whole / mean, none),
+            "episodes": count,
+            "return_sum": whole,
+            "return_mean": torch.where(some, whole / mean, none),
             "return_min": torch.where(some, processes.least(least), none),
             "return_max": torch.where(some, processes.most(most), none),
-            "length_mean": torch.where(some, steps / mean, none), "waited": waited, "faulty": faulty,
-        }  # fmt: skip
+            "length_mean": torch.where(some, steps / mean, none),
+            "waited": waited,
+            "faulty": faulty,
+        }
         return joined(self.worlds.env, summary, told(self.worlds.env, self.rollout))
 
     def ahead(self) -> None:

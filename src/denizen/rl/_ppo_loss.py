@@ -32,9 +32,16 @@ class Loss(NamedTuple):
 
 
 def ppo_loss(
-    log_prob: Tensor, entropy: Tensor, value: Tensor, old_log_prob: Tensor, advantage: Tensor, target: Tensor,
-    old_value: Tensor, weight: Tensor, coefficients: Coefficients,
-) -> Loss:  # fmt: skip
+    log_prob: Tensor,
+    entropy: Tensor,
+    value: Tensor,
+    old_log_prob: Tensor,
+    advantage: Tensor,
+    target: Tensor,
+    old_value: Tensor,
+    weight: Tensor,
+    coefficients: Coefficients,
+) -> Loss:
     """L = -mean min(rho A, clip(rho) A) + c_v L_v - c_e H + c_f max(0, floor - H), means over rows of weight 1.
 
     Of several processes each gives its share, which add up to the loss of all. L_v is the mean squared error; clipped,

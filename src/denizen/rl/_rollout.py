@@ -47,9 +47,13 @@ class Memo:
     def parts(self) -> dict[str, Any]:
         """Everything, as a step takes it."""
         return {
-            "worlds": self.worlds.tensors(), "look": self.look, "memory": self.memory, "first": self.first,
-            "returned": self.returned, "length": self.length,
-        }  # fmt: skip
+            "worlds": self.worlds.tensors(),
+            "look": self.look,
+            "memory": self.memory,
+            "first": self.first,
+            "returned": self.returned,
+            "length": self.length,
+        }
 
     def tensors(self) -> list[Tensor]:
         """Everything, in a fixed order."""
@@ -242,10 +246,15 @@ class Collector:
         ended = terminated | truncated
         reward = torch.where(valid, step.reward.flatten(), 0.0)
         row = {
-            "observation": look.observation, "first": memo["first"], "action": action,
-            "log_prob": judged.actions.log_prob(action), "reward": reward, "terminated": terminated,
-            "truncated": truncated, "valid": valid,
-        }  # fmt: skip
+            "observation": look.observation,
+            "first": memo["first"],
+            "action": action,
+            "log_prob": judged.actions.log_prob(action),
+            "reward": reward,
+            "terminated": terminated,
+            "truncated": truncated,
+            "valid": valid,
+        }
         row.update({n: getattr(look, n) for n in ("action_mask", "privileged") if getattr(look, n) is not None})
         if value is not None:
             row["value"] = value
@@ -256,9 +265,13 @@ class Collector:
         flowed = [torch.where(step.valid, flow, 0.0) for flow in step.flows.values()]
         flows = [whole + flow for whole, flow in zip(sums["flows"], flowed, strict=True)]
         state = {
-            "worlds": tensors, "look": now, "memory": judged.memory, "first": ended | ~valid,
-            "returned": returned, "length": length,
-        }  # fmt: skip
+            "worlds": tensors,
+            "look": now,
+            "memory": judged.memory,
+            "first": ended | ~valid,
+            "returned": returned,
+            "length": length,
+        }
         ends = self._last_looks(step, judged.memory) if self._cuts else {}
         return state, row, ends, {"flows": flows, "lives": lives}
 
@@ -307,9 +320,10 @@ def _count(
     returned, length, ended = memo["returned"] + reward, memo["length"] + valid, ended & valid
     count, total, least, most, steps = lives
     new = [
-        count + ended, total + torch.where(ended, returned, 0.0),
+        count + ended,
+        total + torch.where(ended, returned, 0.0),
         torch.minimum(least, torch.where(ended, returned, torch.inf)),
         torch.maximum(most, torch.where(ended, returned, -torch.inf)),
         steps + torch.where(ended, length, 0),
-    ]  # fmt: skip
+    ]
     return new, torch.where(ended, 0.0, returned), torch.where(ended, 0, length)

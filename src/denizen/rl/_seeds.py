@@ -25,11 +25,22 @@ AT_ONCE = 16  # torch has 32 streams, which others use as well
 
 
 def train_seeds(
-    env: Env, policy: Callable[[int], ActorCritic], algorithm: PPO | GRPO, total_steps: int, *, seeds: Sequence[int],
-    device: torch.device | str | None = None, folder: Path | str | None = None, validate_every: int | None = None,
-    validation: Mapping[str, Any] | None = None, params: dict[str, Any] | None = None, compile: bool | None = None,
-    progress: bool = True, settings: Mapping[str, Any] | None = None, patience: Patience | None = None,
-) -> list[Trained]:  # fmt: skip
+    env: Env,
+    policy: Callable[[int], ActorCritic],
+    algorithm: PPO | GRPO,
+    total_steps: int,
+    *,
+    seeds: Sequence[int],
+    device: torch.device | str | None = None,
+    folder: Path | str | None = None,
+    validate_every: int | None = None,
+    validation: Mapping[str, Any] | None = None,
+    params: dict[str, Any] | None = None,
+    compile: bool | None = None,
+    progress: bool = True,
+    settings: Mapping[str, Any] | None = None,
+    patience: Patience | None = None,
+) -> list[Trained]:
     """Train a policy with several seeds at once; each result is the one that `train` gives with that seed.
 
     ```python
@@ -85,14 +96,30 @@ def train_seeds(
     loops: list[Loop] = []
     try:
         for seed, made, kept in zip(seeds, policies, folders, strict=True):
-            loops.append(new_loop(
-                env, made, algorithm, total_steps, seed=seed, device=device, folder=kept, validate_every=validate_every,
-                validation=validation, params=params, compile=compile, settings=settings, patience=patience,
-            ))  # fmt: skip
+            loops.append(
+                new_loop(
+                    env,
+                    made,
+                    algorithm,
+                    total_steps,
+                    seed=seed,
+                    device=device,
+                    folder=kept,
+                    validate_every=validate_every,
+                    validation=validation,
+                    params=params,
+                    compile=compile,
+                    settings=settings,
+                    patience=patience,
+                )
+            )
         missing = len(seeds) * loops[0].training.num_updates * algorithm.samples
         with live_view(missing, progress, f"{type(env).__name__}, {len(seeds)} seeds") as (advance, _):
-            return _in_turn([loop.going(compile, False) for loop in loops], loops[0].training.worlds.device,
-                            lambda: advance(algorithm.samples))  # fmt: skip
+            return _in_turn(
+                [loop.going(compile, False) for loop in loops],
+                loops[0].training.worlds.device,
+                lambda: advance(algorithm.samples),
+            )
     finally:
         for loop in loops:  # also those that had no turn
             if loop.folder is not None:

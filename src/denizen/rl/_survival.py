@@ -248,11 +248,16 @@ def compare(modes: dict[str, Sequence[float]]) -> list[Comparison]:
         tested.append(_welch(a, b))
     return [
         Comparison(
-            one, two, float(np.mean(modes[one]) - np.mean(modes[two])), hedges_g(modes[one], modes[two]), p,
-            permutation_test(modes[one], modes[two]), corrected,
+            one,
+            two,
+            float(np.mean(modes[one]) - np.mean(modes[two])),
+            hedges_g(modes[one], modes[two]),
+            p,
+            permutation_test(modes[one], modes[two]),
+            corrected,
         )
         for (one, two), p, corrected in zip(pairs, tested, holm(tested), strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _welch(a: Array, b: Array) -> float:

@@ -82,12 +82,23 @@ class Trained:
 
 
 def train(
-    env: Env, policy: ActorCritic, algorithm: PPO | GRPO, total_steps: int, *, seed: int = 0,
-    device: torch.device | str | None = None, folder: Path | str | None = None, validate_every: int | None = None,
-    validation: Mapping[str, Any] | None = None, params: dict[str, Any] | None = None, compile: bool | None = None,
-    sinks: Sequence[Any] = (), progress: bool = True, settings: Mapping[str, Any] | None = None,
+    env: Env,
+    policy: ActorCritic,
+    algorithm: PPO | GRPO,
+    total_steps: int,
+    *,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    folder: Path | str | None = None,
+    validate_every: int | None = None,
+    validation: Mapping[str, Any] | None = None,
+    params: dict[str, Any] | None = None,
+    compile: bool | None = None,
+    sinks: Sequence[Any] = (),
+    progress: bool = True,
+    settings: Mapping[str, Any] | None = None,
     patience: Patience | None = None,
-) -> Trained:  # fmt: skip
+) -> Trained:
     """Train a policy in an environment.
 
     ```python
@@ -120,18 +131,41 @@ def train(
         StorageError: the folder cannot be written.
     """
     loop = new_loop(
-        env, policy, algorithm, total_steps, seed=seed, device=device, folder=folder, validate_every=validate_every,
-        validation=validation, params=params, compile=compile, sinks=sinks, settings=settings, patience=patience,
-    )  # fmt: skip
+        env,
+        policy,
+        algorithm,
+        total_steps,
+        seed=seed,
+        device=device,
+        folder=folder,
+        validate_every=validate_every,
+        validation=validation,
+        params=params,
+        compile=compile,
+        sinks=sinks,
+        settings=settings,
+        patience=patience,
+    )
     return loop.run(compile, progress)
 
 
 def new_loop(
-    env: Env, policy: ActorCritic, algorithm: PPO | GRPO, total_steps: int, *, seed: int = 0,
-    device: torch.device | str | None = None, folder: Path | str | None = None, validate_every: int | None = None,
-    validation: Mapping[str, Any] | None = None, params: dict[str, Any] | None = None, compile: bool | None = None,
-    sinks: Sequence[Any] = (), settings: Mapping[str, Any] | None = None, patience: Patience | None = None,
-) -> "Loop":  # fmt: skip
+    env: Env,
+    policy: ActorCritic,
+    algorithm: PPO | GRPO,
+    total_steps: int,
+    *,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    folder: Path | str | None = None,
+    validate_every: int | None = None,
+    validation: Mapping[str, Any] | None = None,
+    params: dict[str, Any] | None = None,
+    compile: bool | None = None,
+    sinks: Sequence[Any] = (),
+    settings: Mapping[str, Any] | None = None,
+    patience: Patience | None = None,
+) -> "Loop":
     """A training before its first update, and its folder; arguments as `train` takes them."""
     _check_algorithm(algorithm, "train")
     _check_kept(folder, settings)
@@ -139,20 +173,35 @@ def new_loop(
     training = algorithm.init(env, policy, total_steps=total_steps, seed=seed, device=device, params=params)
     validated = Validation(validate_every, validation, training.worlds.env, policy)
     facts = {
-        "env": fingerprint(training.worlds.env), "algorithm": describe(algorithm), "policy": _shapes(policy),
-        "seed": seed, "total_steps": total_steps, "device": training.worlds.device.type, "compile": compile,
-        "validate_every": validate_every, "validation": validated.facts(), "samples": algorithm.samples,
-        "patience": None if patience is None else dataclasses.asdict(patience), "params": described(params),
-    }  # fmt: skip
+        "env": fingerprint(training.worlds.env),
+        "algorithm": describe(algorithm),
+        "policy": _shapes(policy),
+        "seed": seed,
+        "total_steps": total_steps,
+        "device": training.worlds.device.type,
+        "compile": compile,
+        "validate_every": validate_every,
+        "validation": validated.facts(),
+        "samples": algorithm.samples,
+        "patience": None if patience is None else dataclasses.asdict(patience),
+        "params": described(params),
+    }
     kept = None if folder is None else create_together(folder, facts, settings, training.worlds.device)
     return Loop(training, kept, validated, sinks, patience)
 
 
 def resume(
-    folder: Path | str, env: Env, policy: ActorCritic, algorithm: PPO | GRPO, *,
-    device: torch.device | str | None = None, params: dict[str, Any] | None = None, validation_env: Env | None = None,
-    sinks: Sequence[Any] = (), progress: bool = True,
-) -> Trained:  # fmt: skip
+    folder: Path | str,
+    env: Env,
+    policy: ActorCritic,
+    algorithm: PPO | GRPO,
+    *,
+    device: torch.device | str | None = None,
+    params: dict[str, Any] | None = None,
+    validation_env: Env | None = None,
+    sinks: Sequence[Any] = (),
+    progress: bool = True,
+) -> Trained:
     """Go on with a training, bit for bit as if it had never stopped (on the same kind of device).
 
     Args:
@@ -183,9 +232,16 @@ def resume(
 
 
 def _resumed(
-    kept: TrainingFolder, env: Env, policy: ActorCritic, algorithm: PPO | GRPO, device: torch.device | str | None,
-    params: dict[str, Any] | None, validation_env: Env | None, sinks: Sequence[Any], progress: bool,
-) -> Trained:  # fmt: skip
+    kept: TrainingFolder,
+    env: Env,
+    policy: ActorCritic,
+    algorithm: PPO | GRPO,
+    device: torch.device | str | None,
+    params: dict[str, Any] | None,
+    validation_env: Env | None,
+    sinks: Sequence[Any],
+    progress: bool,
+) -> Trained:
     known = kept.manifest
     if device is None and (known["device"] == "cpu" or torch.cuda.is_available()):
         device = known["device"]
@@ -209,9 +265,13 @@ class Loop:
     """A training, what is kept of it, and where its metrics go."""
 
     def __init__(
-        self, training: Any, folder: TrainingFolder | None, validation: Validation, sinks: Sequence[Any],
+        self,
+        training: Any,
+        folder: TrainingFolder | None,
+        validation: Validation,
+        sinks: Sequence[Any],
         patience: Patience | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.training, self.folder, self.validation = training, folder, validation
         self.best = Best(training.policy)
         self.score = torch.full_like(self.best.score, torch.nan)
@@ -287,11 +347,18 @@ class Loop:
                 self._ended(error)
                 raise
         return Trained(
-            policy=training.policy, best=self.best.weights(), metrics=self.rows, updates=self.done,
-            steps=self.done * training.algorithm.samples, seconds=time.perf_counter() - began,
-            seconds_to_ready=iteration.seconds_to_ready, path=iteration.path,
-            folder=None if self.folder is None else self.folder.path, evaluations=self.evaluations, stopped=self._over,
-        )  # fmt: skip
+            policy=training.policy,
+            best=self.best.weights(),
+            metrics=self.rows,
+            updates=self.done,
+            steps=self.done * training.algorithm.samples,
+            seconds=time.perf_counter() - began,
+            seconds_to_ready=iteration.seconds_to_ready,
+            path=iteration.path,
+            folder=None if self.folder is None else self.folder.path,
+            evaluations=self.evaluations,
+            stopped=self._over,
+        )
 
     def _restore(self) -> None:
         """After the last save, which is of the last policy."""

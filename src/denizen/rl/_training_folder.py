@@ -69,10 +69,19 @@ class TrainingFolder:
         path = Path(path)
         check_new(path)
         manifest = {
-            "format": FORMAT, "status": "running", "error": None, "created": now(), "updated": now(), "updates": 0,
-            **what, "settings": dict(settings) if settings else None, "versions": versions(), "commit": commit(),
-            "checkpoint": None, "best": None,
-        }  # fmt: skip
+            "format": FORMAT,
+            "status": "running",
+            "error": None,
+            "created": now(),
+            "updated": now(),
+            "updates": 0,
+            **what,
+            "settings": dict(settings) if settings else None,
+            "versions": versions(),
+            "commit": commit(),
+            "checkpoint": None,
+            "best": None,
+        }
         folder = cls(path, manifest)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -135,9 +144,13 @@ class TrainingFolder:
         return time.monotonic() - self._saved >= max(SECONDS, self._cost / SHARE)
 
     def save(
-        self, updates: int, tensors: Mapping[str, Tensor], best: Mapping[str, Tensor], status: str = "running",
+        self,
+        updates: int,
+        tensors: Mapping[str, Tensor],
+        best: Mapping[str, Tensor],
+        status: str = "running",
         error: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Make a training safe as it is now.
 
         Args:

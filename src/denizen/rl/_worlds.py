@@ -104,9 +104,16 @@ class Worlds:
     """
 
     def __init__(
-        self, env: Env, num_envs: int, *, seed: int = 0, device: torch.device | str | None = None,
-        max_resets: int | None = None, params: Mapping[str, Any] | None = None, worlds: Sequence[int] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        env: Env,
+        num_envs: int,
+        *,
+        seed: int = 0,
+        device: torch.device | str | None = None,
+        max_resets: int | None = None,
+        params: Mapping[str, Any] | None = None,
+        worlds: Sequence[int] | None = None,
+    ) -> None:
         """Args:
         env: the environment.
         num_envs: number of worlds.

@@ -51,9 +51,16 @@ class Rng:
     """
 
     def __init__(
-        self, key: Tensor, step: Tensor, *, num: int, ids: Tensor | None = None, dt: float = 1.0, phase: str = "step",
+        self,
+        key: Tensor,
+        step: Tensor,
+        *,
+        num: int,
+        ids: Tensor | None = None,
+        dt: float = 1.0,
+        phase: str = "step",
         relax: Relax | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Bind the streams to a step.
 
         Args:

@@ -87,9 +87,13 @@ class Sum:
         return dataclasses.replace(self, switch=receivers * pull / (8 * push))
 
     def run(
-        self, arguments: list[Tensor], total: Tensor, clear: Tensor | None, bad: Tensor | None,
+        self,
+        arguments: list[Tensor],
+        total: Tensor,
+        clear: Tensor | None,
+        bad: Tensor | None,
         traffic: ops.Traffic | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add into an accumulator.
 
         Args:

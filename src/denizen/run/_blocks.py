@@ -169,7 +169,9 @@ class Blocks:
         size = self.dtype.itemsize
         blosc = {"typesize": size, "cname": "lz4", "clevel": 5, "shuffle": "bitshuffle", "blocksize": 0}
         return {
-            "zarr_format": 3, "node_type": "array", "shape": [self.shape[0], count, *self.shape[1:]],
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [self.shape[0], count, *self.shape[1:]],
             "data_type": self.dtype.name,
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(self.chunks)}},
             "chunk_key_encoding": _names(self.separator),
@@ -178,9 +180,10 @@ class Blocks:
                 {"name": "bytes", **({"configuration": {"endian": "little"}} if size > 1 else {})},
                 {"name": "blosc", "configuration": blosc},
             ],
-            "attributes": attributes, "dimension_names": [*AXES, *(None for _ in self.shape[1:])],
+            "attributes": attributes,
+            "dimension_names": [*AXES, *(None for _ in self.shape[1:])],
             "storage_transformers": [],
-        }  # fmt: skip
+        }
 
 
 def _names(separator: str) -> dict[str, Any]:

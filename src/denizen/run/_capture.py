@@ -123,9 +123,12 @@ class Capture:
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             with torch.no_grad():
                 graph, (records, group) = record(
-                    lambda: self._plain(length, due, store), self._stream, self._warm_up_again,
-                    pool=self._pool, backward=False,
-                )  # fmt: skip
+                    lambda: self._plain(length, due, store),
+                    self._stream,
+                    self._warm_up_again,
+                    pool=self._pool,
+                    backward=False,
+                )
             if len(self._graphs) == GRAPHS:
                 del self._graphs[min(self._graphs, key=lambda old: old[0])]  # the one that is captured again soonest
             self._graphs[key] = graph, records, group

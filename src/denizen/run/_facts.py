@@ -49,10 +49,23 @@ def first_manifest(
 ) -> Manifest:
     """The manifest before anything but the inputs is safe."""
     return Manifest(
-        status="running", error=None, created=now(), updated=now(), steps=0, wanted=max(wanted, run.steps),
-        setup=setup(run), model=fingerprint(run.model), series=(), inputs=inputs, checkpoint=checkpoint, metrics=(),
-        snapshots=None, versions=versions(), commit=commit(), settings=dict(settings) if settings else None,
-    )  # fmt: skip
+        status="running",
+        error=None,
+        created=now(),
+        updated=now(),
+        steps=0,
+        wanted=max(wanted, run.steps),
+        setup=setup(run),
+        model=fingerprint(run.model),
+        series=(),
+        inputs=inputs,
+        checkpoint=checkpoint,
+        metrics=(),
+        snapshots=None,
+        versions=versions(),
+        commit=commit(),
+        settings=dict(settings) if settings else None,
+    )
 
 
 def versions() -> dict[str, str]:

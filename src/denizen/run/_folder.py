@@ -311,9 +311,13 @@ class RunFolder:
             store.flush()
         taken = tuple(range(0, steps + 1, store.every))
         return Taken(
-            store.every, tuple(store.forms), tuple(store.forms.values()), taken,
-            tuple(self.sink.digests[: len(taken)]), store.ring.wanted,
-        )  # fmt: skip
+            store.every,
+            tuple(store.forms),
+            tuple(store.forms.values()),
+            taken,
+            tuple(self.sink.digests[: len(taken)]),
+            store.ring.wanted,
+        )
 
     def _commit(self, manifest: Manifest) -> None:
         """Replace the manifest: from here on what it names counts."""

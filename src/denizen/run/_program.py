@@ -30,9 +30,12 @@ SUMS = (ops.sum_counts.default, ops.sum_fixed.default)
 DRAWS = (ops.draw_mask.default, ops.draw_words.default)
 LEAST = 2048
 SAME_ORDER = (  # views that keep the order of the entries, where they keep their number
-    torch.ops.aten.view.default, torch.ops.aten.unsqueeze.default, torch.ops.aten.squeeze.dim,
-    torch.ops.aten.select.int, torch.ops.aten.alias.default,
-)  # fmt: skip
+    torch.ops.aten.view.default,
+    torch.ops.aten.unsqueeze.default,
+    torch.ops.aten.squeeze.dim,
+    torch.ops.aten.select.int,
+    torch.ops.aten.alias.default,
+)
 TABLE = 1 << 16  # entries of the largest tensor that is worth keeping for a chunk
 Source = Callable[[Node], bool]
 OPAQUE = (*SUMS, ops.sum_real.default, ops.pull.default, *DRAWS)

@@ -41,9 +41,13 @@ def aside(function: Callable[[], Any], times: int = 1, side: torch.cuda.Stream |
 
 
 def record(
-    function: Callable[[], T], side: torch.cuda.Stream | None, again: Callable[[], torch.cuda.Stream | None],
-    *, pool: Any = None, backward: bool = True,
-) -> tuple[torch.cuda.CUDAGraph, T]:  # fmt: skip
+    function: Callable[[], T],
+    side: torch.cuda.Stream | None,
+    again: Callable[[], torch.cuda.Stream | None],
+    *,
+    pool: Any = None,
+    backward: bool = True,
+) -> tuple[torch.cuda.CUDAGraph, T]:
     """A CUDA graph of what a function launches, which is not run, and what the function returned.
 
     Args:

@@ -92,10 +92,16 @@ def resume(
     taken = manifest.snapshots
     fields = {name: form.wanted for name, form in zip(taken.fields, taken.forms, strict=True)} if taken else {}
     run = Run._begin(
-        model, setting, keys, _simulate._ids(inputs.get("ids"), model, target),
+        model,
+        setting,
+        keys,
+        _simulate._ids(inputs.get("ids"), model, target),
         _simulate._values(params, model, len(keys), target),
-        Snapshots(taken.every, fields, taken.slots) if taken else None, compile, None, reason,
-    )  # fmt: skip
+        Snapshots(taken.every, fields, taken.slots) if taken else None,
+        compile,
+        None,
+        reason,
+    )
     run._vouched = setup.vouched
     _same_setup(path, setup, _facts.setup(run))
     _warn_of_versions(path, manifest)

@@ -115,9 +115,14 @@ class Rollout:
     """
 
     def __init__(
-        self, stepper: Stepper, checks: int, places: Sequence[int], used: Sequence[str], schedule: Schedule,
+        self,
+        stepper: Stepper,
+        checks: int,
+        places: Sequence[int],
+        used: Sequence[str],
+        schedule: Schedule,
         backend: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Args:
         stepper: of a relaxed run, after a first eager step.
         checks: number of the checks of a step.

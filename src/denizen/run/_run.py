@@ -84,9 +84,17 @@ class Run(Results):
 
     @classmethod
     def _begin(
-        cls, model: Model, setting: Setting, keys: Tensor, ids: Tensor, values: dict[str, Tensor],
-        snapshots: Snapshots | None, compile: bool | None, out: "Path | str | None", reason: str,
-    ) -> "Run":  # fmt: skip
+        cls,
+        model: Model,
+        setting: Setting,
+        keys: Tensor,
+        ids: Tensor,
+        values: dict[str, Tensor],
+        snapshots: Snapshots | None,
+        compile: bool | None,
+        out: "Path | str | None",
+        reason: str,
+    ) -> "Run":
         run = cls()
         run._folder, run._out = None, out  # the folder is made by `extend`, which knows how many steps are wanted
         if out is not None:

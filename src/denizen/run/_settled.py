@@ -17,10 +17,13 @@ from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_m
 from torch.utils import _device as default_device
 
 _HOOKS: tuple[dict[int, Any], ...] = (
-    modules._global_backward_pre_hooks, modules._global_backward_hooks, modules._global_forward_pre_hooks,
-    modules._global_forward_hooks, modules._global_forward_hooks_always_called,
+    modules._global_backward_pre_hooks,
+    modules._global_backward_hooks,
+    modules._global_forward_pre_hooks,
+    modules._global_forward_hooks,
+    modules._global_forward_hooks_always_called,
     modules._global_forward_hooks_with_kwargs,
-)  # fmt: skip
+)
 _AUTOCAST = ("cpu", "cuda")
 
 

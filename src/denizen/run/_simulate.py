@@ -105,9 +105,16 @@ def simulate(
     check_room(model, len(numbers), target)
     keys = torch.tensor([[seed, world] for world in numbers], dtype=torch.int64, device=target)
     run = Run._begin(
-        model, setting, keys, identities, _values(params or {}, model, len(numbers), target),
-        _snapshots(snapshots), compile, out, reason,
-    )  # fmt: skip
+        model,
+        setting,
+        keys,
+        identities,
+        _values(params or {}, model, len(numbers), target),
+        _snapshots(snapshots),
+        compile,
+        out,
+        reason,
+    )
     if fields:
         run._vouched = precision.steps if isinstance(precision, Precision) else steps
     return run.extend(steps, progress=progress)

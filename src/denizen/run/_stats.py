@@ -171,9 +171,12 @@ def _copy(carry: Carry) -> Carry:
         return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
     return dataclasses.replace(
-        carry, leaves=[copy(leaf) for leaf in carry.leaves], step=copy(carry.step), switches=copy(carry.switches),
+        carry,
+        leaves=[copy(leaf) for leaf in carry.leaves],
+        step=copy(carry.step),
+        switches=copy(carry.switches),
         bad=None if carry.bad is None else copy(carry.bad),
-    )  # fmt: skip
+    )
 
 
 def _take(run: "Run", carry: Carry, count: int) -> Carry:
@@ -257,9 +260,13 @@ def _plain(run: "Run") -> _Plain:
             changed.append(_changed(carry, after, run._stepper.ids.numel()))
             carry = after
     return _Plain(
-        counts=counted, neighbours=neighbours, reference=ops.variant(run.device) == "reference",
-        loops=(per_agent_fallbacks() - loops) / PLAIN, needed=needed / PLAIN, changed=_mean(changed) or 0.0,
-    )  # fmt: skip
+        counts=counted,
+        neighbours=neighbours,
+        reference=ops.variant(run.device) == "reference",
+        loops=(per_agent_fallbacks() - loops) / PLAIN,
+        needed=needed / PLAIN,
+        changed=_mean(changed) or 0.0,
+    )
 
 
 @contextlib.contextmanager

@@ -15,16 +15,40 @@ from denizen.run._trace import Traced, calls, dtype
 aten, own = torch.ops.aten, torch.ops.denizen
 NARROW, WIDE = (torch.int8, torch.uint8, torch.int16), torch.int32
 VIEWS = (
-    aten.view.default, aten.unsqueeze.default, aten.squeeze.dim, aten.select.int, aten.permute.default,
-    aten.expand.default, aten.slice.Tensor, aten.alias.default,
-)  # fmt: skip
+    aten.view.default,
+    aten.unsqueeze.default,
+    aten.squeeze.dim,
+    aten.select.int,
+    aten.permute.default,
+    aten.expand.default,
+    aten.slice.Tensor,
+    aten.alias.default,
+)
 ARITHMETIC = (
-    aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Scalar, aten.mul.Tensor,
-    aten.mul.Scalar, aten.neg.default, aten.abs.default, aten.sign.default, aten.minimum.default,
-    aten.maximum.default, aten.clamp.default, aten.clamp_min.default, aten.clamp_max.default,
-    aten.bitwise_and.Tensor, aten.bitwise_and.Scalar, aten.bitwise_or.Tensor, aten.bitwise_or.Scalar,
-    aten.bitwise_xor.Tensor, aten.bitwise_xor.Scalar, aten.bitwise_not.default, aten.where.self,
-)  # fmt: skip
+    aten.add.Tensor,
+    aten.add.Scalar,
+    aten.sub.Tensor,
+    aten.sub.Scalar,
+    aten.rsub.Scalar,
+    aten.mul.Tensor,
+    aten.mul.Scalar,
+    aten.neg.default,
+    aten.abs.default,
+    aten.sign.default,
+    aten.minimum.default,
+    aten.maximum.default,
+    aten.clamp.default,
+    aten.clamp_min.default,
+    aten.clamp_max.default,
+    aten.bitwise_and.Tensor,
+    aten.bitwise_and.Scalar,
+    aten.bitwise_or.Tensor,
+    aten.bitwise_or.Scalar,
+    aten.bitwise_xor.Tensor,
+    aten.bitwise_xor.Scalar,
+    aten.bitwise_not.default,
+    aten.where.self,
+)
 COMPARISONS = tuple(
     getattr(getattr(aten, name), kind) for name in ("eq", "ne", "lt", "le", "gt", "ge") for kind in ("Scalar", "Tensor")
 )

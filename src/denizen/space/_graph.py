@@ -263,9 +263,13 @@ class Graph:
         self._check("any", values, where)
         active = (values != 0).to(torch.int8)
         counts = ops.sum_counts(
-            active[None], None if where is None else (where != 0).to(torch.int8)[None],
-            self.in_ptr, self.in_idx, self.out_ptr, self.out_idx,
-        )  # fmt: skip
+            active[None],
+            None if where is None else (where != 0).to(torch.int8)[None],
+            self.in_ptr,
+            self.in_idx,
+            self.out_ptr,
+            self.out_idx,
+        )
         return (counts[0] != 0).to(torch.int8)
 
     def _check(self, method: str, values: Tensor, where: Tensor | None) -> None:

@@ -80,9 +80,14 @@ class Layers:
         return self._with({name: graph.renumber(order) for name, graph in self.graphs.items()}, self.strength)
 
     def sum(
-        self, values: Tensor, *, where: Tensor | None = None, max: float | None = None, step: Tensor | None = None,
+        self,
+        values: Tensor,
+        *,
+        where: Tensor | None = None,
+        max: float | None = None,
+        step: Tensor | None = None,
         scale: Mapping[str, Any] | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Sum over in-neighbours of every layer, each times its strength: float32 `[agents]`.
 
         Hazards add up over layers, so escaping infection is the product over layers, in any order, and one draw an

@@ -66,11 +66,28 @@ def length(batch: Any) -> int:
 
 _MEAN = 1  # at::Reduction
 _SUMS = (
-    "SumBackward", "AddBackward", "SubBackward", "NegBackward", "MulBackward1", "ViewBackward", "UnsafeViewBackward",
-    "ReshapeAliasBackward", "WhereBackward", "MaskedFillBackward", "MaskedSelectBackward", "IndexBackward",
-    "SelectBackward", "SliceBackward", "SqueezeBackward", "UnsqueezeBackward", "ToCopyBackward", "CloneBackward",
-    "TransposeBackward", "TBackward", "PermuteBackward",
-)  # fmt: skip
+    "SumBackward",
+    "AddBackward",
+    "SubBackward",
+    "NegBackward",
+    "MulBackward1",
+    "ViewBackward",
+    "UnsafeViewBackward",
+    "ReshapeAliasBackward",
+    "WhereBackward",
+    "MaskedFillBackward",
+    "MaskedSelectBackward",
+    "IndexBackward",
+    "SelectBackward",
+    "SliceBackward",
+    "SqueezeBackward",
+    "UnsqueezeBackward",
+    "ToCopyBackward",
+    "CloneBackward",
+    "TransposeBackward",
+    "TBackward",
+    "PermuteBackward",
+)
 
 
 class Accumulate:

@@ -231,10 +231,16 @@ def fit_memory(
         assert after is not None
         gradients = compared(before, after)
     return MemoryFit(
-        chosen, costs, budget_bytes, before.peak_bytes if before else None, after.peak_bytes,
-        before.milliseconds if before else None, after.milliseconds, gradients,
+        chosen,
+        costs,
+        budget_bytes,
+        before.peak_bytes if before else None,
+        after.peak_bytes,
+        before.milliseconds if before else None,
+        after.milliseconds,
+        gradients,
         Checkpointing({name: candidates[name] for name in chosen}),
-    )  # fmt: skip
+    )
 
 
 class _Fitting:

@@ -97,9 +97,14 @@ def memory_report(device: torch.device | str = "cpu", top: int = 10, **named: An
         return MemoryReport(device, seen, None, None, free_on_host() if device.type == "cpu" else None, seen, held)
     stats = torch.cuda.memory_stats(device)
     return MemoryReport(
-        device, stats.get("allocated_bytes.all.current", 0), stats.get("reserved_bytes.all.current", 0),
-        stats.get("allocated_bytes.all.peak", 0), torch.cuda.mem_get_info(device)[0], seen, held,
-    )  # fmt: skip
+        device,
+        stats.get("allocated_bytes.all.current", 0),
+        stats.get("reserved_bytes.all.current", 0),
+        stats.get("allocated_bytes.all.peak", 0),
+        torch.cuda.mem_get_info(device)[0],
+        seen,
+        held,
+    )
 
 
 def size(nbytes: int) -> str:

@@ -23,9 +23,15 @@ OPTIMIZERS = torch.optim
 # A state that these make in their first step is all zeros before it (NAdam's product of momenta is one), so that it can
 # be set back where it lies. What others make is dropped, and made anew.
 BEGIN_WITH_ZEROS = (
-    OPTIMIZERS.Adam, OPTIMIZERS.AdamW, OPTIMIZERS.Adamax, OPTIMIZERS.NAdam, OPTIMIZERS.RAdam, OPTIMIZERS.RMSprop,
-    OPTIMIZERS.Adadelta, OPTIMIZERS.SGD,
-)  # fmt: skip
+    OPTIMIZERS.Adam,
+    OPTIMIZERS.AdamW,
+    OPTIMIZERS.Adamax,
+    OPTIMIZERS.NAdam,
+    OPTIMIZERS.RAdam,
+    OPTIMIZERS.RMSprop,
+    OPTIMIZERS.Adadelta,
+    OPTIMIZERS.SGD,
+)
 IMMUTABLE = (type(None), bool, int, float, complex, str, bytes, np.generic, torch.dtype, torch.device, torch.Size)
 MODULE_ATTRIBUTES = frozenset(vars(nn.Module())) | {"_compiled_call_impl"}
 LOADER_PLACE = ("epoch", "_consumed", "_order", "_taking_up", "_resumed")

@@ -35,9 +35,16 @@ class Runner:
     """
 
     def __init__(
-        self, loader: DataLoader, *, steps: int, seed: int, device: torch.device | str | None, relax: Relax | None,
-        record: Sequence[str], every: int,
-    ) -> None:  # fmt: skip
+        self,
+        loader: DataLoader,
+        *,
+        steps: int,
+        seed: int,
+        device: torch.device | str | None,
+        relax: Relax | None,
+        record: Sequence[str],
+        every: int,
+    ) -> None:
         """Args as of `Executor`."""
         self.device = choose(device or None, "Executor")[0]
         self.num_steps, self._every = _whole("steps", steps, 1), _whole("every", every, 1)
@@ -138,9 +145,13 @@ class Runner:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
         self._run = simulate(
-            self._model, 0, seed=self._seed, device=self.device, relax=self._relax if relaxed else None,
+            self._model,
+            0,
+            seed=self._seed,
+            device=self.device,
+            relax=self._relax if relaxed else None,
             interventions=(self._parameters.bind,),
-        )  # fmt: skip
+        )
         self._fields = self._binding.follow(self._model)
         self._fields.look(self._run.state, 0)
         self._trajectory = Trajectory()
@@ -191,10 +202,11 @@ class Runner:
         environment = {n: (lambda n=n, k=k: padded(run, n, k, length)) for n, k in known.items() if n in self._recorded}
         where = f"state_trajectory[{len(self._trajectory)}]"
         outer = {
-            "current_step": step, "current_substep": substeps % SUBSTEPS,
+            "current_step": step,
+            "current_substep": substeps % SUBSTEPS,
             "environment": View(f"{where}['environment']", environment),
             "agents": constant_view(f"{where}['agents']", {"citizens": kept}),
-        }  # fmt: skip
+        }
         return constant_view(where, outer)
 
     @property
@@ -218,10 +230,11 @@ class Runner:
         environment = {n: (lambda n=n: padded(run, n, run.steps, length)) for n in self._binding.outputs}
         agents = {"citizens": View("state['agents']['citizens']", citizens)}
         outer = {
-            "current_step": run.steps, "current_substep": 0,
+            "current_step": run.steps,
+            "current_substep": 0,
             "environment": View("state['environment']", environment),
             "agents": constant_view("state['agents']", agents),
-        }  # fmt: skip
+        }
         return constant_view("state", outer)
 
     @property

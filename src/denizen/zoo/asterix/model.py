@@ -48,10 +48,22 @@ class Asterix(Game):
         zero = rng.on("start", 1).integers("none", 0, 1)[0]
         none = zero.expand(SLOTS)
         return Field(
-            x=zero + 5, y=zero + 5, there=none, thing_x=none, right=none, gold=none, to_spawn=zero + SPAWN,
-            to_move=zero + MOVE, to_ramp=zero + RAMP + 1, spawn_every=zero + SPAWN, move_every=zero + MOVE, ramps=zero,
-            found=zero, dead=zero, last=zero,
-        )  # fmt: skip
+            x=zero + 5,
+            y=zero + 5,
+            there=none,
+            thing_x=none,
+            right=none,
+            gold=none,
+            to_spawn=zero + SPAWN,
+            to_move=zero + MOVE,
+            to_ramp=zero + RAMP + 1,
+            spawn_every=zero + SPAWN,
+            move_every=zero + MOVE,
+            ramps=zero,
+            found=zero,
+            dead=zero,
+            last=zero,
+        )
 
     def step(self, now: Field, action: Tensor, rng: dz.rng.Rng) -> Field:
         """Something appears, the player moves, things move."""

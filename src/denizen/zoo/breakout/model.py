@@ -45,9 +45,18 @@ class Breakout(Game):
         x, zero = side * BOTTOM, torch.zeros_like(side)
         row = torch.full_like(side, 3)
         return Board(
-            paddle=zero + 4, x=x, y=row, right=side == 0, down=zero + 1, trail_x=x, trail_y=row, struck=zero, lost=zero,
-            bricks=torch.ones(ROWS * SIZE, dtype=torch.int8, device=side.device), last=zero,
-        )  # fmt: skip
+            paddle=zero + 4,
+            x=x,
+            y=row,
+            right=side == 0,
+            down=zero + 1,
+            trail_x=x,
+            trail_y=row,
+            struck=zero,
+            lost=zero,
+            bricks=torch.ones(ROWS * SIZE, dtype=torch.int8, device=side.device),
+            last=zero,
+        )
 
     def step(self, now: Board, action: Tensor, rng: dz.rng.Rng) -> Board:
         """Move the paddle, then the ball, which bounces."""

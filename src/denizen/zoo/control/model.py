@@ -78,10 +78,12 @@ class EpidemicControl(dz.Env):
         """Seven days of the COVID model."""
         closure, campaign = (action // SHOTS).to(torch.float32), (action % SHOTS).to(torch.float32)
         protected = (now.protected + campaign * self.shots).clamp(max=1.0)
-        model = self.model.with_values({
-            "R": self.model.R * (1 - self.closure_effect * closure),
-            "susceptibility": self.model.susceptibility * (1 - protected),
-        })  # fmt: skip
+        model = self.model.with_values(
+            {
+                "R": self.model.R * (1 - self.closure_effect * closure),
+                "susceptibility": self.model.susceptibility * (1 - protected),
+            }
+        )
         people: Any = People(exposed=now.exposed, dead=now.dead)
         cases = torch.zeros_like(now.cases)
         for day in range(DAYS):
@@ -89,9 +91,13 @@ class EpidemicControl(dz.Env):
             people = model.step(before, rng["day", day])
             cases = cases + model.daily_infected(before, people)
         return now.replace(
-            exposed=people.exposed, dead=people.dead, protected=protected, cases=self._percent(cases), closure=closure,
+            exposed=people.exposed,
+            dead=people.dead,
+            protected=protected,
+            cases=self._percent(cases),
+            closure=closure,
             campaign=campaign,
-        )  # fmt: skip
+        )
 
     def _percent(self, count: Tensor) -> Tensor:
         return count * (PERCENT / self.num_agents)

@@ -89,10 +89,23 @@ class Settings:
         """
         task(self.task)
         lowest = {
-            "agents": 1, "times": 2, "features": 1, "rank": 1, "processes": 3, "realisations": 1, "hidden": 1,
-            "heads": 1, "message_steps": 0, "neighbours": -1, "epochs": 1, "batch": 1, "accumulate": 1,
-            "validate_every": 1, "patience": 0, "seed": 0,
-        }  # fmt: skip
+            "agents": 1,
+            "times": 2,
+            "features": 1,
+            "rank": 1,
+            "processes": 3,
+            "realisations": 1,
+            "hidden": 1,
+            "heads": 1,
+            "message_steps": 0,
+            "neighbours": -1,
+            "epochs": 1,
+            "batch": 1,
+            "accumulate": 1,
+            "validate_every": 1,
+            "patience": 0,
+            "seed": 0,
+        }
         for name, low in lowest.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < low:

@@ -57,10 +57,14 @@ def draw(settings: Settings) -> Data:
         series = draw_unstructured(settings.processes, settings.times, settings.features, **sizes)
     else:
         series = draw_series(
-            settings.processes, settings.times, settings.features, realisations=settings.realisations,
-            kernel=KERNELS[settings.kernel], mixing=BlockMixing() if settings.mixing == "block" else RandomMixing(),
+            settings.processes,
+            settings.times,
+            settings.features,
+            realisations=settings.realisations,
+            kernel=KERNELS[settings.kernel],
+            mixing=BlockMixing() if settings.mixing == "block" else RandomMixing(),
             **sizes,
-        )  # fmt: skip
+        )
     rows = dict(zip(SPLITS, split_processes(series.process, seed=settings.seed), strict=True))
     if len(rows["training"]) < settings.batch:
         raise InputError(
@@ -87,9 +91,14 @@ def _sensing(settings: Settings, asked: Task) -> tuple[Tensor, Tensor | None, di
         seen = sense_columns(settings.agents, settings.features, settings.share, settings.seed)
         return seen, None, {"columns_seen": int(seen[0].sum()), "coverage": float(seen.amax(0).mean())}
     found = sense_entries(
-        settings.agents, settings.times, settings.features, density=settings.density, share=settings.share,
-        rank=settings.rank, seed=settings.seed,
-    )  # fmt: skip
+        settings.agents,
+        settings.times,
+        settings.features,
+        density=settings.density,
+        share=settings.share,
+        rank=settings.rank,
+        seed=settings.seed,
+    )
     if found.known.all():
         raise InputError(f"density={settings.density}: all entries are known, none is left to complete; lower it")
     facts: dict[str, object] = {"coverage": found.coverage, "clipped": found.clipped}

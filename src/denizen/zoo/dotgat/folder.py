@@ -46,10 +46,19 @@ class Folder:
         """
         check_free(path)
         manifest = {
-            "format": FORMAT, "created": now(), "status": "running", "reason": "", "epochs": 0,
-            "settings": dataclasses.asdict(settings), "data": dict(facts), "metrics": [], "versions": versions(),
-            "commit": commit(), "last": None, "best": None,
-        }  # fmt: skip
+            "format": FORMAT,
+            "created": now(),
+            "status": "running",
+            "reason": "",
+            "epochs": 0,
+            "settings": dataclasses.asdict(settings),
+            "data": dict(facts),
+            "metrics": [],
+            "versions": versions(),
+            "commit": commit(),
+            "last": None,
+            "best": None,
+        }
         folder = cls(path, manifest)
         try:
             path.mkdir(parents=True, exist_ok=True)

@@ -71,16 +71,24 @@ class Answers(nn.Module):
 def network_config(settings: Settings, data: Data) -> DotGATConfig:
     """Sizes and switches of the attention network."""
     social: Social = SmallWorld(
-        neighbours=max(settings.neighbours, 0), rewire_prob=settings.rewire_prob, freeze=settings.freeze,
+        neighbours=max(settings.neighbours, 0),
+        rewire_prob=settings.rewire_prob,
+        freeze=settings.freeze,
         seed=settings.seed,
-    )  # fmt: skip
+    )
     if settings.neighbours < 1:
         social = Isolated() if settings.neighbours == 0 else None
     return DotGATConfig(
-        num_agents=settings.agents, num_features=data.sensing.shape[1], hidden=settings.hidden,
-        num_heads=settings.heads, num_outputs=data.task.outputs(settings.times, settings.features),
-        message_steps=settings.message_steps, memory=settings.memory, social=social, dropout=settings.dropout,
-    )  # fmt: skip
+        num_agents=settings.agents,
+        num_features=data.sensing.shape[1],
+        hidden=settings.hidden,
+        num_heads=settings.heads,
+        num_outputs=data.task.outputs(settings.times, settings.features),
+        message_steps=settings.message_steps,
+        memory=settings.memory,
+        social=social,
+        dropout=settings.dropout,
+    )
 
 
 class Judge(nn.Module):

@@ -93,11 +93,17 @@ def learn(opinions: Tensor, epochs: int = 60, seed: int = 0) -> DynamicDotGAT:
     torch.manual_seed(seed)
     network = DynamicDotGAT(
         DotGATConfig(
-            num_agents=agents, num_features=agents + 1, hidden=16, num_heads=2, message_steps=1, memory=False,
-            social=SmallWorld(neighbours=0, freeze=0.0), dropout=0.0,
+            num_agents=agents,
+            num_features=agents + 1,
+            hidden=16,
+            num_heads=2,
+            message_steps=1,
+            memory=False,
+            social=SmallWorld(neighbours=0, freeze=0.0),
+            dropout=0.0,
         ),
         sensing,
-    )  # fmt: skip
+    )
     optimizer = torch.optim.AdamW(network.parameters(), 1e-2)
     inputs = _seen(opinions)
     for _ in range(epochs):

@@ -114,11 +114,20 @@ def _ring(axis: Any, matrix: Tensor) -> None:
     widest = max(float(matrix[there].abs().max()), 1e-9) if there.any() else 1.0
     for hears, said in there.nonzero().tolist():
         value = float(matrix[hears, said])
-        axis.add_patch(FancyArrowPatch(
-            (x[said], y[said]), (x[hears], y[hears]), connectionstyle="arc3,rad=0.15", arrowstyle="-|>",
-            mutation_scale=9, shrinkA=9, shrinkB=9, color="firebrick" if value > 0 else "steelblue",
-            alpha=0.15 + 0.85 * abs(value) / widest, linewidth=0.6 + 1.6 * abs(value) / widest,
-        ))  # fmt: skip
+        axis.add_patch(
+            FancyArrowPatch(
+                (x[said], y[said]),
+                (x[hears], y[hears]),
+                connectionstyle="arc3,rad=0.15",
+                arrowstyle="-|>",
+                mutation_scale=9,
+                shrinkA=9,
+                shrinkB=9,
+                color="firebrick" if value > 0 else "steelblue",
+                alpha=0.15 + 0.85 * abs(value) / widest,
+                linewidth=0.6 + 1.6 * abs(value) / widest,
+            )
+        )
     axis.scatter(x, y, s=170, color="white", edgecolor="0.3", zorder=3)
     for agent in range(agents):
         axis.text(x[agent], y[agent], str(agent), ha="center", va="center", fontsize=8, zorder=4)

@@ -119,9 +119,28 @@ def _of(mine, values):
 
 @triton.jit
 def _begin_life(
-    planes, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of, last_steps, last_food, last_poison,
-    age_of, look, world, on, y, x, start_energy, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, RADIUS: tl.constexpr,
-):  # fmt: skip
+    planes,
+    x_of,
+    y_of,
+    energy_of,
+    ate_food_of,
+    ate_poison_of,
+    food_of,
+    poison_of,
+    last_steps,
+    last_food,
+    last_poison,
+    age_of,
+    look,
+    world,
+    on,
+    y,
+    x,
+    start_energy,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    RADIUS: tl.constexpr,
+):
     """The next life of worlds, at a place, and the first look of it."""
     steps = tl.load(age_of + world, mask=on, other=0).to(tl.int32)
     foods_eaten = tl.load(food_of + world, mask=on, other=0)
@@ -158,7 +177,7 @@ def _aged(energy, age, live, ate_food, ate_poison, food_energy, poison_energy, L
 @triton.jit
 def _paid(
     food, poison, terminated, before, after, guidance, pay_food, pay_poison, pay_step, pay_death, GUIDED: tl.constexpr
-):  # fmt: skip
+):
     """(The reward of a step, deaths as float32); `before` and `after` are what was in sight, where that guides."""
     died = terminated.to(tl.float32)
     reward = pay_food * food + pay_poison * poison + pay_step + pay_death * died
@@ -169,19 +188,77 @@ def _paid(
 
 @triton.jit
 def _step_kernel(
-    planes, taken, foods, poisons, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of,
-    last_steps, last_food, last_poison, age_of, waiting_of, faults, waited,
-    clock_in, keys, actions, near,
-    clock_out, look, known, rewards, terminated_out, truncated_out, valid_out, flow_food, flow_poison, flow_deaths,
-    final, final_known, final_index, over_out, counts,
-    n, most, groups,
-    move_cost, food_energy, poison_energy, start_energy, pay_food, pay_poison, pay_step, pay_death, guidance,
-    food_middle, food_scale, poison_middle, poison_scale,
-    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, RADIUS: tl.constexpr, MOVE: tl.constexpr, LIMIT: tl.constexpr,
-    GUIDED: tl.constexpr, LIFE: tl.constexpr, GROW: tl.constexpr, PLACE: tl.constexpr,
-    ACT: tl.constexpr, RENEW: tl.constexpr, ALL: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
-    ROWS: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    planes,
+    taken,
+    foods,
+    poisons,
+    x_of,
+    y_of,
+    energy_of,
+    ate_food_of,
+    ate_poison_of,
+    food_of,
+    poison_of,
+    last_steps,
+    last_food,
+    last_poison,
+    age_of,
+    waiting_of,
+    faults,
+    waited,
+    clock_in,
+    keys,
+    actions,
+    near,
+    clock_out,
+    look,
+    known,
+    rewards,
+    terminated_out,
+    truncated_out,
+    valid_out,
+    flow_food,
+    flow_poison,
+    flow_deaths,
+    final,
+    final_known,
+    final_index,
+    over_out,
+    counts,
+    n,
+    most,
+    groups,
+    move_cost,
+    food_energy,
+    poison_energy,
+    start_energy,
+    pay_food,
+    pay_poison,
+    pay_step,
+    pay_death,
+    guidance,
+    food_middle,
+    food_scale,
+    poison_middle,
+    poison_scale,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    RADIUS: tl.constexpr,
+    MOVE: tl.constexpr,
+    LIMIT: tl.constexpr,
+    GUIDED: tl.constexpr,
+    LIFE: tl.constexpr,
+    GROW: tl.constexpr,
+    PLACE: tl.constexpr,
+    ACT: tl.constexpr,
+    RENEW: tl.constexpr,
+    ALL: tl.constexpr,
+    GROUP: tl.constexpr,
+    GROUPS: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHUNK: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """ACT: the step itself. RENEW: looks and resets. ALL: every life that ended begins anew, so nobody is counted.
 
     Programs that only act leave the number of lives that ended in their GROUP of worlds in `counts`.
@@ -250,7 +327,7 @@ def _step_kernel(
             after = _nearest(_view(own_planes, lanes, y, x, live, HEIGHT, WIDTH, RADIUS), near, SIZE)
         reward, died = _paid(
             food, poison, terminated, before, after, guidance, pay_food, pay_poison, pay_step, pay_death, GUIDED
-        )  # fmt: skip
+        )
 
         wrong = live & ((action < 0) | (action >= SIDE * SIDE - 1))
         odd = live & (reward != reward)
@@ -319,9 +396,28 @@ def _step_kernel(
                 who = start + _of(mine, lanes)
                 row, column = _empty_cell(planes, taken, who, on, _of(mine, place_word), HEIGHT, WIDTH, ROWS)
                 _begin_life(
-                    planes, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of, last_steps,
-                    last_food, last_poison, age_of, look, who, on, row, column, start_energy, HEIGHT, WIDTH, RADIUS,
-                )  # fmt: skip
+                    planes,
+                    x_of,
+                    y_of,
+                    energy_of,
+                    ate_food_of,
+                    ate_poison_of,
+                    food_of,
+                    poison_of,
+                    last_steps,
+                    last_food,
+                    last_poison,
+                    age_of,
+                    look,
+                    who,
+                    on,
+                    row,
+                    column,
+                    start_energy,
+                    HEIGHT,
+                    WIDTH,
+                    RADIUS,
+                )
 
 
 @triton.jit
@@ -332,15 +428,47 @@ def _clear(planes, world, number, SPAN: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _life_kernel(
-    planes, taken, foods, poisons, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of,
-    last_steps, last_food, last_poison, age_of,
-    clock_in, keys, look, known, final_index, over,
-    start_energy, food_middle, food_scale, poison_middle, poison_scale,
-    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, RADIUS: tl.constexpr,
-    FOOD_LOW: tl.constexpr, FOOD_HIGH: tl.constexpr, POISON_LOW: tl.constexpr, POISON_HIGH: tl.constexpr,
-    FOODS: tl.constexpr, POISONS: tl.constexpr, CELLS: tl.constexpr, PLACE: tl.constexpr,
-    DRAWS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
+    planes,
+    taken,
+    foods,
+    poisons,
+    x_of,
+    y_of,
+    energy_of,
+    ate_food_of,
+    ate_poison_of,
+    food_of,
+    poison_of,
+    last_steps,
+    last_food,
+    last_poison,
+    age_of,
+    clock_in,
+    keys,
+    look,
+    known,
+    final_index,
+    over,
+    start_energy,
+    food_middle,
+    food_scale,
+    poison_middle,
+    poison_scale,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    RADIUS: tl.constexpr,
+    FOOD_LOW: tl.constexpr,
+    FOOD_HIGH: tl.constexpr,
+    POISON_LOW: tl.constexpr,
+    POISON_HIGH: tl.constexpr,
+    FOODS: tl.constexpr,
+    POISONS: tl.constexpr,
+    CELLS: tl.constexpr,
+    PLACE: tl.constexpr,
+    DRAWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     """A fresh world for the life that a row of `final_index` tells of, if it ended."""
     SPAN: tl.constexpr = WIDTH // 32 * HEIGHT
     who = tl.load(final_index + tl.program_id(0))
@@ -386,9 +514,28 @@ def _life_kernel(
         place_word = _below_2_31(world, clock, first, second, PLACE)
         y, x = _empty_cell(planes, taken, world, on, place_word, HEIGHT, WIDTH, ROWS)
         _begin_life(
-            planes, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of, last_steps, last_food,
-            last_poison, age_of, look, world, on, y, x, start_energy, HEIGHT, WIDTH, RADIUS,
-        )  # fmt: skip
+            planes,
+            x_of,
+            y_of,
+            energy_of,
+            ate_food_of,
+            ate_poison_of,
+            food_of,
+            poison_of,
+            last_steps,
+            last_food,
+            last_poison,
+            age_of,
+            look,
+            world,
+            on,
+            y,
+            x,
+            start_energy,
+            HEIGHT,
+            WIDTH,
+            RADIUS,
+        )
         tl.store(foods + world, food_count)
         tl.store(poisons + world, poison_count)
         _keep_known(known, world, food_count, on, food_middle, food_scale, 0)

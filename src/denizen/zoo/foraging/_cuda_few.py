@@ -29,9 +29,18 @@ def _row(upto, total, real, word):
 
 @triton.jit
 def _column(
-    plane, row, left, from_y, from_x, to_y, to_x, eaten, CHANGED: tl.constexpr, HEIGHT: tl.constexpr,
+    plane,
+    row,
+    left,
+    from_y,
+    from_x,
+    to_y,
+    to_x,
+    eaten,
+    CHANGED: tl.constexpr,
+    HEIGHT: tl.constexpr,
     WIDTH: tl.constexpr,
-):  # fmt: skip
+):
     """Column of the empty cell of a rank in its row.
 
     CHANGED: where `eaten`, memory still has the item that went from one cell to another.
@@ -57,9 +66,7 @@ def _column(
 
 
 @triton.jit
-def _grown(
-    plane, free, real, clock, first, second, GROW: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr
-):  # fmt: skip
+def _grown(plane, free, real, clock, first, second, GROW: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
     """(Empty cells up to each row, in all, row and column of the one on which an item would grow)."""
     upto, total = tl.cumsum(free, 0), tl.sum(free, 0)
     row, left = _row(upto, total, real, _below(clock, first, second, GROW))
@@ -106,17 +113,67 @@ def _worth(view, near, SIZE: tl.constexpr):
 
 @triton.jit
 def _few_kernel(
-    planes, taken, foods, poisons, x_of, y_of, energy_of, ate_food_of, ate_poison_of, food_of, poison_of,
-    last_steps, last_food, last_poison, age_of, waiting_of, faults, waited,
-    clock_in, keys, actions, near,
-    clock_out, look, known, rewards, terminated_out, truncated_out, valid_out, flow_food, flow_poison, flow_deaths,
-    final, final_known, final_index, over_out,
-    move_cost, food_energy, poison_energy, start_energy, pay_food, pay_poison, pay_step, pay_death, guidance,
-    food_middle, food_scale, poison_middle, poison_scale,
-    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, RADIUS: tl.constexpr, MOVE: tl.constexpr, LIMIT: tl.constexpr,
-    GUIDED: tl.constexpr, LIFE: tl.constexpr, GROW: tl.constexpr, PLACE: tl.constexpr,
-    ALL: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
+    planes,
+    taken,
+    foods,
+    poisons,
+    x_of,
+    y_of,
+    energy_of,
+    ate_food_of,
+    ate_poison_of,
+    food_of,
+    poison_of,
+    last_steps,
+    last_food,
+    last_poison,
+    age_of,
+    waiting_of,
+    faults,
+    waited,
+    clock_in,
+    keys,
+    actions,
+    near,
+    clock_out,
+    look,
+    known,
+    rewards,
+    terminated_out,
+    truncated_out,
+    valid_out,
+    flow_food,
+    flow_poison,
+    flow_deaths,
+    final,
+    final_known,
+    final_index,
+    over_out,
+    move_cost,
+    food_energy,
+    poison_energy,
+    start_energy,
+    pay_food,
+    pay_poison,
+    pay_step,
+    pay_death,
+    guidance,
+    food_middle,
+    food_scale,
+    poison_middle,
+    poison_scale,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    RADIUS: tl.constexpr,
+    MOVE: tl.constexpr,
+    LIMIT: tl.constexpr,
+    GUIDED: tl.constexpr,
+    LIFE: tl.constexpr,
+    GROW: tl.constexpr,
+    PLACE: tl.constexpr,
+    ALL: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     """ALL: every life that ended begins anew, and all is looked at; else `_step_kernel` does that, by `over_out`."""
     WORDS: tl.constexpr = WIDTH // 32
     SPAN: tl.constexpr = WORDS * HEIGHT
@@ -162,7 +219,7 @@ def _few_kernel(
     energy = tl.where(live, energy - move_cost, energy)
     energy, age, terminated, truncated = _aged(
         energy, age, live, ate_food, ate_poison, food_energy, poison_energy, LIMIT
-    )  # fmt: skip
+    )
     over = terminated | truncated | (live == 0)
     begins = over
     if LIFE or not ALL:
@@ -181,7 +238,7 @@ def _few_kernel(
         after = _worth(view, near, SIZE)
     reward, died = _paid(
         food, poison, terminated, before, after, guidance, pay_food, pay_poison, pay_step, pay_death, GUIDED
-    )  # fmt: skip
+    )
     wrong = live & ((given < 0) | (given >= SIDE * SIDE - 1))
     fault = (wrong | (live & (reward != reward))) & (known_fault < 0)
     foods_eaten += ate_food

@@ -20,16 +20,40 @@ MOST_SIDE, MOST_DRAWS = 1024, 4096  # programs have the rows of a torus, and the
 CHECKS = ("an action outside the action space", "a reward that is not finite")
 FLOWS = ("food", "poison", "deaths")
 WHOLE = (
-    "HEIGHT", "WIDTH", "RADIUS", "MOVE", "LIMIT", "GUIDED", "LIFE", "FOOD_LOW", "FOOD_HIGH", "POISON_LOW",
-    "POISON_HIGH", "DRAWS", "GROW", "PLACE", "FOODS", "POISONS", "CELLS",
-)  # fmt: skip
+    "HEIGHT",
+    "WIDTH",
+    "RADIUS",
+    "MOVE",
+    "LIMIT",
+    "GUIDED",
+    "LIFE",
+    "FOOD_LOW",
+    "FOOD_HIGH",
+    "POISON_LOW",
+    "POISON_HIGH",
+    "DRAWS",
+    "GROW",
+    "PLACE",
+    "FOODS",
+    "POISONS",
+    "CELLS",
+)
 REAL = (
-    "move_cost", "food_energy", "poison_energy", "start_energy", "pay_food", "pay_poison", "pay_step", "pay_death",
-    "guidance", "food_middle", "food_scale", "poison_middle", "poison_scale",
-)  # fmt: skip
-Results = tuple[
-    Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor
-]  # fmt: skip
+    "move_cost",
+    "food_energy",
+    "poison_energy",
+    "start_energy",
+    "pay_food",
+    "pay_poison",
+    "pay_step",
+    "pay_death",
+    "guidance",
+    "food_middle",
+    "food_scale",
+    "poison_middle",
+    "poison_scale",
+)
+Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 def _results(keys: Tensor, radius: int, most: int) -> Results:
@@ -39,18 +63,34 @@ def _results(keys: Tensor, radius: int, most: int) -> Results:
         return keys.new_empty(shape, dtype=dtype)
 
     return (
-        made(torch.int64), made(torch.int16, worlds, 2, size), made(torch.float32, worlds, 2),
-        made(torch.float32, worlds), made(torch.bool, worlds), made(torch.bool, worlds), made(torch.bool, worlds),
-        made(torch.float32, worlds), made(torch.float32, worlds), made(torch.float32, worlds),
-        made(torch.int16, rows, 2, size), made(torch.float32, rows, 2), made(torch.int64, rows),
-    )  # fmt: skip
+        made(torch.int64),
+        made(torch.int16, worlds, 2, size),
+        made(torch.float32, worlds, 2),
+        made(torch.float32, worlds),
+        made(torch.bool, worlds),
+        made(torch.bool, worlds),
+        made(torch.bool, worlds),
+        made(torch.float32, worlds),
+        made(torch.float32, worlds),
+        made(torch.float32, worlds),
+        made(torch.int16, rows, 2, size),
+        made(torch.float32, rows, 2),
+        made(torch.int64, rows),
+    )
 
 
 @register_mutating("state", "books")
 def foraging_step(
-    state: list[Tensor], books: list[Tensor], clock: Tensor, keys: Tensor, action: Tensor, near: Tensor,
-    max_resets: int, whole: list[int], real: list[float],
-) -> Results:  # fmt: skip
+    state: list[Tensor],
+    books: list[Tensor],
+    clock: Tensor,
+    keys: Tensor,
+    action: Tensor,
+    near: Tensor,
+    max_resets: int,
+    whole: list[int],
+    real: list[float],
+) -> Results:
     """A step of all worlds, and the resets after it.
 
     Args:
@@ -88,24 +128,52 @@ def in_place(env: Any, device: torch.device, max_resets: int) -> InPlace | None:
     flows = [name for name, kind in env.all_series.items() if kind == "flow"]
     draws = draws_for(env.most_items, env.height * env.width)
     if (
-        variant(device) != "triton" or not max_resets or type(env.mode.pay) is not Pay
-        or env.width % WORD or set(flows) != set(FLOWS) or max(env.height, env.width) > MOST_SIDE
+        variant(device) != "triton"
+        or not max_resets
+        or type(env.mode.pay) is not Pay
+        or env.width % WORD
+        or set(flows) != set(FLOWS)
+        or max(env.height, env.width) > MOST_SIDE
         or (env.grid_lifetime == "life" and draws >= min(MOST_DRAWS, env.height * env.width // 2))
-    ):  # fmt: skip
+    ):
         return None
     pay, moving = env.mode.pay, 0.0 if env.mode.frozen else 1.0
     scales = env._scales
     whole = [
-        env.height, env.width, env.view_radius, env.max_move, env.steps or 0, int(pay.guidance is not None),
-        int(env.grid_lifetime == "life"), *env.food_range, *env.poison_range, draws,
-        *[stream_number(path) for path in (
-            "step/grow@agents", "init/place@agents", "init/foods@agents", "init/poisons@agents", "init/cells@draws",
-        )],
-    ]  # fmt: skip
+        env.height,
+        env.width,
+        env.view_radius,
+        env.max_move,
+        env.steps or 0,
+        int(pay.guidance is not None),
+        int(env.grid_lifetime == "life"),
+        *env.food_range,
+        *env.poison_range,
+        draws,
+        *[
+            stream_number(path)
+            for path in (
+                "step/grow@agents",
+                "init/place@agents",
+                "init/foods@agents",
+                "init/poisons@agents",
+                "init/cells@draws",
+            )
+        ],
+    ]
     real = [
-        moving * env.move_cost, moving * env.food_energy, moving * env.poison_energy, env.start_energy,
-        pay.food, pay.poison, pay.step, pay.death, pay.guidance or 0.0, *scales[0], *scales[1],
-    ]  # fmt: skip
+        moving * env.move_cost,
+        moving * env.food_energy,
+        moving * env.poison_energy,
+        env.start_energy,
+        pay.food,
+        pay.poison,
+        pay.step,
+        pay.death,
+        pay.guidance or 0.0,
+        *scales[0],
+        *scales[1],
+    ]
     real = [float(number) for number in real]
     near = env._nearness(device)
 
@@ -114,8 +182,15 @@ def in_place(env: Any, device: torch.device, max_resets: int) -> InPlace | None:
         clock, look, known, reward, terminated, truncated, valid, *eaten, final, final_known, index = given
         flowing = dict(zip(FLOWS, eaten, strict=True))
         return Advanced(
-            clock, Look(look, None, known, None), reward, terminated, truncated, valid,
-            {name: flowing[name] for name in flows}, Look(final, None, final_known, None), index,
-        )  # fmt: skip
+            clock,
+            Look(look, None, known, None),
+            reward,
+            terminated,
+            truncated,
+            valid,
+            {name: flowing[name] for name in flows},
+            Look(final, None, final_known, None),
+            index,
+        )
 
     return InPlace(advance, CHECKS)

@@ -14,8 +14,16 @@ from denizen.zoo.foraging._cuda_few import _few_kernel
 FEW = 4096  # worlds up to which each has a warp of its own: 192 take 2.9 us, 4,096 6.0; 8,192 take 10.0, not 9.7 (H100)
 STEP_WHOLE = ("MOVE", "LIMIT", "GUIDED", "LIFE", "GROW", "PLACE")
 LIFE_WHOLE = (
-    "FOOD_LOW", "FOOD_HIGH", "POISON_LOW", "POISON_HIGH", "FOODS", "POISONS", "CELLS", "PLACE", "DRAWS",
-)  # fmt: skip
+    "FOOD_LOW",
+    "FOOD_HIGH",
+    "POISON_LOW",
+    "POISON_HIGH",
+    "FOODS",
+    "POISONS",
+    "CELLS",
+    "PLACE",
+    "DRAWS",
+)
 
 
 class Shape(NamedTuple):
@@ -34,9 +42,17 @@ def shape(n: int) -> Shape:
 
 
 def step(
-    state: list[torch.Tensor], books: list[torch.Tensor], clock: torch.Tensor, keys: torch.Tensor, action: torch.Tensor,
-    near: torch.Tensor, out: list[torch.Tensor], most: int, whole: dict[str, int], real: list[float],
-) -> None:  # fmt: skip
+    state: list[torch.Tensor],
+    books: list[torch.Tensor],
+    clock: torch.Tensor,
+    keys: torch.Tensor,
+    action: torch.Tensor,
+    near: torch.Tensor,
+    out: list[torch.Tensor],
+    most: int,
+    whole: dict[str, int],
+    real: list[float],
+) -> None:
     """One step; see `_fast.foraging_step`, for the order of `real` too. `out` is what it returns, to be filled."""
     n = keys.shape[0]
     rows = triton.next_power_of_2(whole["HEIGHT"])
@@ -48,22 +64,69 @@ def step(
     group = shapes.act[0]
     if n <= FEW:
         _few_kernel[(n,)](
-            *state, *books, clock, keys, action, near, *out, over, *real, **world, **sizes, ALL=everybody,
-            ROWS=rows, num_warps=1, enable_fp_fusion=False,
-        )  # fmt: skip
+            *state,
+            *books,
+            clock,
+            keys,
+            action,
+            near,
+            *out,
+            over,
+            *real,
+            **world,
+            **sizes,
+            ALL=everybody,
+            ROWS=rows,
+            num_warps=1,
+            enable_fp_fusion=False,
+        )
         launches, group = launches[1:], 1
     groups = triton.cdiv(n, group)
     counts = over.view(torch.int8) if group == 1 else torch.empty(groups, dtype=torch.int32, device=keys.device)
     for (block, warps), act, renew in launches:
         _step_kernel[(triton.cdiv(n, block),)](
-            *state, *books, clock, keys, action, near, *out, over, counts, n, most, groups, *real, **world, **sizes,
-            ACT=act, RENEW=renew, ALL=everybody, GROUP=group, GROUPS=triton.next_power_of_2(groups), ROWS=rows,
-            CHUNK=max(4, block // 16), BLOCK=block, num_warps=warps, enable_fp_fusion=False,
-        )  # fmt: skip
+            *state,
+            *books,
+            clock,
+            keys,
+            action,
+            near,
+            *out,
+            over,
+            counts,
+            n,
+            most,
+            groups,
+            *real,
+            **world,
+            **sizes,
+            ACT=act,
+            RENEW=renew,
+            ALL=everybody,
+            GROUP=group,
+            GROUPS=triton.next_power_of_2(groups),
+            ROWS=rows,
+            CHUNK=max(4, block // 16),
+            BLOCK=block,
+            num_warps=warps,
+            enable_fp_fusion=False,
+        )
     if whole["LIFE"]:
         _life_kernel[(min(most, n),)](
-            *state, books[0], clock, keys, out[1], out[2], out[12], over, real[3], *real[9:], **world,
+            *state,
+            books[0],
+            clock,
+            keys,
+            out[1],
+            out[2],
+            out[12],
+            over,
+            real[3],
+            *real[9:],
+            **world,
             **{name: whole[name] for name in LIFE_WHOLE},
-            BLOCK=max(32, triton.next_power_of_2(whole["DRAWS"])), ROWS=rows, num_warps=4,
+            BLOCK=max(32, triton.next_power_of_2(whole["DRAWS"])),
+            ROWS=rows,
+            num_warps=4,
             enable_fp_fusion=False,
-        )  # fmt: skip
+        )

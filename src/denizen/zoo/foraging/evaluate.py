@@ -147,9 +147,15 @@ def joined(parts: Sequence[Foraged]) -> Foraged:
 
 @torch.no_grad()
 def forage(
-    env: Foraging, agent: Agent, *, num_envs: int = 8192, steps: int = 16_384, seed: int = 42,
-    device: torch.device | str | None = None, compile: bool = False,
-) -> Foraged:  # fmt: skip
+    env: Foraging,
+    agent: Agent,
+    *,
+    num_envs: int = 8192,
+    steps: int = 16_384,
+    seed: int = 42,
+    device: torch.device | str | None = None,
+    compile: bool = False,
+) -> Foraged:
     """Let an agent forage in worlds where it can die and nothing else ends a life.
 
     Nothing is read by the host until the end. Worlds share no random number with trainings of any seed below 2^31.
@@ -202,11 +208,12 @@ def _run(worlds: Worlds, agent: Agent, modules: list[Any], steps: int, seed: int
     names = ("food", "poison", "deaths", "steps", "age", "life_food", "life_poison", "first_age", "fed")
     held: dict[str, Any] = {name: torch.zeros(count, dtype=torch.int64, device=at) for name in names}
     held |= {
-        "worlds": carry.clone().tensors(), "look": _tree.tree_map(_cloned, look),
+        "worlds": carry.clone().tensors(),
+        "look": _tree.tree_map(_cloned, look),
         "first_died": torch.zeros(count, dtype=torch.bool, device=at),
         "shares": torch.zeros(count, dtype=torch.float64, device=at),
         "died": torch.zeros(steps + 1, dtype=torch.int64, device=at),
-    }  # fmt: skip
+    }
     _repeat(*step_of.bound(held), steps, at)
     worlds.carry = worlds._carry(held["worlds"])
     worlds.check()
@@ -277,11 +284,19 @@ def _step(worlds: Worlds, agent: Agent, draws: Draws, held: dict[str, Any]) -> d
         return torch.where(ended, 0, value)
 
     new = {
-        "worlds": tensors, "look": step.look, "food": held["food"] + food, "poison": held["poison"] + poison,
-        "deaths": held["deaths"] + ended, "steps": held["steps"] + step.valid,
-        "died": held["died"].scatter_add(0, age, ended.long()), "age": going_on(age),
-        "life_food": going_on(life_food), "life_poison": going_on(life_poison),
-        "first_age": torch.where(first, age, held["first_age"]), "first_died": held["first_died"] | ended,
-        "shares": held["shares"] + torch.where(fed, share, 0.0), "fed": held["fed"] + fed,
-    }  # fmt: skip
+        "worlds": tensors,
+        "look": step.look,
+        "food": held["food"] + food,
+        "poison": held["poison"] + poison,
+        "deaths": held["deaths"] + ended,
+        "steps": held["steps"] + step.valid,
+        "died": held["died"].scatter_add(0, age, ended.long()),
+        "age": going_on(age),
+        "life_food": going_on(life_food),
+        "life_poison": going_on(life_poison),
+        "first_age": torch.where(first, age, held["first_age"]),
+        "first_died": held["first_died"] | ended,
+        "shares": held["shares"] + torch.where(fed, share, 0.0),
+        "fed": held["fed"] + fed,
+    }
     return {name: new[name] for name in held}  # in one order, for what comes out goes in again

@@ -79,9 +79,12 @@ class Foraging(dz.Env):
         if not isinstance(self.mode, Mode):
             raise InputError(f"Foraging: mode={self.mode!r}, expected a Mode such as MODES['proxy']")
         for name, low, high in (
-            ("height", 2, 32_000), ("width", 2, 32_000), ("view_radius", 1, 7),
-            ("max_move", 1, None), ("steps", 1, None),
-        ):  # fmt: skip
+            ("height", 2, 32_000),
+            ("width", 2, 32_000),
+            ("view_radius", 1, 7),
+            ("max_move", 1, None),
+            ("steps", 1, None),
+        ):
             value: Any = getattr(self, name)
             if name == "steps" and value is None:
                 continue
@@ -147,10 +150,21 @@ class Foraging(dz.Env):
         planes, taken = scattered(order, foods, poisons, self.height, self.width)
         zero = torch.zeros_like(foods)
         fresh = Plot(
-            planes=planes, taken=taken, foods=foods, poisons=poisons, x=zero, y=zero,
-            energy=torch.full_like(zero, self.start_energy, dtype=torch.float32), ate_food=zero, ate_poison=zero,
-            food=zero, poison=zero, last_steps=zero, last_food=zero, last_poison=zero,
-        )  # fmt: skip
+            planes=planes,
+            taken=taken,
+            foods=foods,
+            poisons=poisons,
+            x=zero,
+            y=zero,
+            energy=torch.full_like(zero, self.start_energy, dtype=torch.float32),
+            ate_food=zero,
+            ate_poison=zero,
+            food=zero,
+            poison=zero,
+            last_steps=zero,
+            last_food=zero,
+            last_poison=zero,
+        )
         return self._placed(fresh, rng)
 
     @staticmethod
@@ -166,9 +180,13 @@ class Foraging(dz.Env):
             return self.init(rng).replace(**last)
         zero = torch.zeros_like(ended.x)
         fresh = ended.replace(
-            energy=torch.full_like(ended.energy, self.start_energy), ate_food=zero, ate_poison=zero, food=zero,
-            poison=zero, **last,
-        )  # fmt: skip
+            energy=torch.full_like(ended.energy, self.start_energy),
+            ate_food=zero,
+            ate_poison=zero,
+            food=zero,
+            poison=zero,
+            **last,
+        )
         return self._placed(fresh, rng)
 
     def _placed(self, plot: Plot, rng: dz.rng.Rng) -> Plot:
@@ -198,9 +216,14 @@ class Foraging(dz.Env):
         return now.replace(
             planes=flipped(now.planes, ate_poison.to(torch.int64).expand(2), rows, columns, signs),
             taken=taken.scatter_add(0, row[None], ate[None]),
-            x=x, y=y, energy=energy, ate_food=ate_food, ate_poison=ate_poison,
-            food=now.food + ate_food, poison=now.poison + ate_poison,
-        )  # fmt: skip
+            x=x,
+            y=y,
+            energy=energy,
+            ate_food=ate_food,
+            ate_poison=ate_poison,
+            food=now.food + ate_food,
+            poison=now.poison + ate_poison,
+        )
 
     def observe(self, now: Plot) -> Tensor:
         """The square around the agent, packed: int16 `[2, size]`."""

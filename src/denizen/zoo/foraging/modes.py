@@ -115,11 +115,9 @@ MODES: dict[str, Mode] = {
         Mode("ground_truth_blinded", Interestingness(), Pay()),
         Mode("proxy_mortal", Interestingness(), _INTEREST),
         Mode("proxy", Interestingness(), _INTEREST, frozen=True),
-        Mode(
-            "ground_truth_handhold", TrueTypes(), Pay(poison=-1.0, death=-2.0, guidance=0.99), in_all=False
-        ),
+        Mode("ground_truth_handhold", TrueTypes(), Pay(poison=-1.0, death=-2.0, guidance=0.99), in_all=False),
     )
-}  # fmt: skip
+}
 
 
 def mode_of(name: str) -> Mode:

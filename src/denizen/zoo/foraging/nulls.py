@@ -25,9 +25,16 @@ class Null:
 
 
 def memoryless_forager(
-    eats: float, poison: float, *, lives: int = 20_000, steps: int = 16_384, seed: int = 0, move_cost: float = 0.01,
-    food_energy: float = 1.0, poison_energy: float = 2.0,
-) -> Null:  # fmt: skip
+    eats: float,
+    poison: float,
+    *,
+    lives: int = 20_000,
+    steps: int = 16_384,
+    seed: int = 0,
+    move_cost: float = 0.01,
+    food_energy: float = 1.0,
+    poison_energy: float = 2.0,
+) -> Null:
     """A forager that eats with one probability in every step, independently, and never chooses.
 
     Args:

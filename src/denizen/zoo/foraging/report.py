@@ -74,11 +74,15 @@ def _estimate(found: Foraged, name: str) -> Estimate:
 
 
 def write_report(
-    folder: Path | str, modes: Mapping[str, Sequence[Foraged]], *, agents: Mapping[str, Foraged] | None = None,
+    folder: Path | str,
+    modes: Mapping[str, Sequence[Foraged]],
+    *,
+    agents: Mapping[str, Foraged] | None = None,
     directions: Mapping[str, Sequence[Directions]] | None = None,
-    otherwise: Mapping[str, Mapping[str, Sequence[Foraged]]] | None = None, facts: Mapping[str, str] | None = None,
+    otherwise: Mapping[str, Mapping[str, Sequence[Foraged]]] | None = None,
+    facts: Mapping[str, str] | None = None,
     figures: bool = True,
-) -> Path:  # fmt: skip
+) -> Path:
     """Write `report.md`, its figures, and the raw counts of every evaluation.
 
     Args:
@@ -212,12 +216,17 @@ def _nulls(arms: Sequence[Arm]) -> list[str]:
         eaten = found.food.sum() + found.poison.sum()
         null = memoryless_forager(float(eaten / found.steps.sum()), found.poison_share, steps=found.budget)
         lives = found.life_efficiency.value
-        rows.append([
-            arm.name, f"{100 * found.efficiency.value:.1f}", f"{100 * null.efficiency:.1f}",
-            "–" if math.isnan(lives) else f"{100 * lives:.1f}",
-            "–" if math.isnan(null.life_efficiency) else f"{100 * null.life_efficiency:.1f}",
-            f"{found.per_thousand('deaths').value:.4g}", f"{null.deaths:.4g}",
-        ])  # fmt: skip
+        rows.append(
+            [
+                arm.name,
+                f"{100 * found.efficiency.value:.1f}",
+                f"{100 * null.efficiency:.1f}",
+                "–" if math.isnan(lives) else f"{100 * lives:.1f}",
+                "–" if math.isnan(null.life_efficiency) else f"{100 * null.life_efficiency:.1f}",
+                f"{found.per_thousand('deaths').value:.4g}",
+                f"{null.deaths:.4g}",
+            ]
+        )
     head = ["", "efficiency %", "null", "of lives that ended %", "null", "deaths/1k", "null"]
     note = (
         "The null eats as often as the mode does, at random moments, with as much poison among it as the worlds have. "
@@ -252,11 +261,15 @@ def _directions(scenes: Mapping[str, Sequence[Directions]]) -> list[str]:
         mean, kinds = mean_of(found), ("food", "choice", "poison")
         passed = {kind: sum(one.verdicts[kind][0] for one in found) for kind in kinds}
         of = {kind: sum(one.verdicts[kind][1] for one in found) for kind in kinds}
-        rows.append([
-            name, *[f"{100 * share:.0f}" for share in mean.sides().values()],
-            f"{100 * float(np.nanmean(mean.poison)):.0f}", f"{100 * float(np.nanmean(mean.poison_taken)):.1f}",
-            *[f"{100 * passed[kind] / of[kind]:.0f}" for kind in kinds],
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                *[f"{100 * share:.0f}" for share in mean.sides().values()],
+                f"{100 * float(np.nanmean(mean.poison)):.0f}",
+                f"{100 * float(np.nanmean(mean.poison_taken)):.1f}",
+                *[f"{100 * passed[kind] / of[kind]:.0f}" for kind in kinds],
+            ]
+        )
     head = ["", *[f"to food {side}" for side in SIDES], "to poison", "onto poison", "food", "food or poison", "poison"]
     chance = 100 / next(iter(scenes.values()))[0].num_moves
     note = (
@@ -273,11 +286,18 @@ def _claims(arms: Sequence[Arm]) -> list[str]:
     rows = []
     for name in ("energy", "deaths", "efficiency"):
         for pair in compare({arm.name: arm.values(name) for arm in arms}):
-            rows.append([
-                name, f"{pair.first} - {pair.second}", f"{pair.difference:.4g}", f"{pair.effect:.2f}",
-                f"{pair.welch:.2g}", f"{pair.holm:.2g}", f"{pair.permutation:.2g}",
-                f"{trainings_for(pair.effect) or '> 1,000'}",
-            ])  # fmt: skip
+            rows.append(
+                [
+                    name,
+                    f"{pair.first} - {pair.second}",
+                    f"{pair.difference:.4g}",
+                    f"{pair.effect:.2f}",
+                    f"{pair.welch:.2g}",
+                    f"{pair.holm:.2g}",
+                    f"{pair.permutation:.2g}",
+                    f"{trainings_for(pair.effect) or '> 1,000'}",
+                ]
+            )
     if not rows:
         return ["## Between modes", "Nothing is tested: it takes two modes with at least three trainings each."]
     head = ["", "between", "difference", "Hedges' g", "Welch p", "Holm p", "permutation p", "trainings for it"]

@@ -20,9 +20,11 @@ SURE = 0.75  # of the moves must go towards food
 LASTING = ((101, 0.9), (512, 0.9), (4096, 0.5))  # (age, share that must live longer); without food it is over at 101
 DRAWS = 32  # moves in each scene, at evenly spread uniform numbers: shares are the policy's to within 1/32
 SIDES: dict[str, Callable[[Map, Map], NDArray[np.bool_]]] = {
-    "up": lambda dx, dy: (dy < 0) & (abs(dx) <= -dy), "right": lambda dx, dy: (dx > 0) & (abs(dy) <= dx),
-    "down": lambda dx, dy: (dy > 0) & (abs(dx) <= dy), "left": lambda dx, dy: (dx < 0) & (abs(dy) <= -dx),
-}  # fmt: skip
+    "up": lambda dx, dy: (dy < 0) & (abs(dx) <= -dy),
+    "right": lambda dx, dy: (dx > 0) & (abs(dy) <= dx),
+    "down": lambda dx, dy: (dy > 0) & (abs(dx) <= dy),
+    "left": lambda dx, dy: (dx < 0) & (abs(dy) <= -dx),
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,9 +58,10 @@ class Directions:
         on it as by chance.
         """
         judged = {
-            "food": (self.food >= SURE, self.food), "choice": (self.choice >= SURE, self.choice),
+            "food": (self.food >= SURE, self.food),
+            "choice": (self.choice >= SURE, self.choice),
             "poison": (self.poison_taken < 0.5 / self.num_moves, self.poison_taken),
-        }  # fmt: skip
+        }
         return {
             name: (int(passed[~np.isnan(of)].sum()), int((~np.isnan(of)).sum()))
             for name, (passed, of) in judged.items()

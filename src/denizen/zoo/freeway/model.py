@@ -31,9 +31,14 @@ class Freeway(Game):
 
     moves = (NOTHING, UP, DOWN)
     planes: ClassVar = {
-        "chicken": (250, 250, 120), "car": (230, 80, 70), "pace 1": (220, 200, 255), "pace 2": (180, 150, 230),
-        "pace 3": (140, 110, 200), "pace 4": (110, 80, 170), "pace 5": (80, 50, 140),
-    }  # fmt: skip
+        "chicken": (250, 250, 120),
+        "car": (230, 80, 70),
+        "pace 1": (220, 200, 255),
+        "pace 2": (180, 150, 230),
+        "pace 3": (140, 110, 200),
+        "pace 4": (110, 80, 170),
+        "pace 5": (80, 50, 140),
+    }
 
     def init(self, rng: dz.rng.Rng) -> Road:
         """All cars at the left edge, with random paces and directions."""

@@ -14,9 +14,31 @@ _TWO32 = np.float32(2.0**32)
 
 @_jit
 def _step(
-    sprites, xs, ys, actives, caughts, misseds, ages, waiting, faults, waited, clock, keys, actions, prob,
-    look, rewards, terminated, truncated, valid, flow_caught, flow_missed, whole, start, stop,
-):  # fmt: skip  # type: ignore[no-untyped-def]
+    sprites,
+    xs,
+    ys,
+    actives,
+    caughts,
+    misseds,
+    ages,
+    waiting,
+    faults,
+    waited,
+    clock,
+    keys,
+    actions,
+    prob,
+    look,
+    rewards,
+    terminated,
+    truncated,
+    valid,
+    flow_caught,
+    flow_missed,
+    whole,
+    start,
+    stop,
+):  # type: ignore[no-untyped-def]
     width, height, half, slots, least, gap, steps = whole[:7]
     win, fail, stops, raw, tells = whole[7:12]
     word = np.empty((4 * ((slots + 3) // 4), _TILE), np.uint32)
@@ -32,9 +54,17 @@ def _step(
         )
         for b in range(0, slots, 4):
             _philox_worlds(
-                keys, low, np.uint64(b >> 2), num, np.uint64(clock), np.uint64(whole[13]),
-                word[b], word[b + 1], word[b + 2], word[b + 3],
-            )  # fmt: skip
+                keys,
+                low,
+                np.uint64(b >> 2),
+                num,
+                np.uint64(clock),
+                np.uint64(whole[13]),
+                word[b],
+                word[b + 1],
+                word[b + 2],
+                word[b + 3],
+            )
         for j in range(num):
             w = low + j
             live = not waiting[w]
@@ -99,9 +129,15 @@ def _step(
 
 
 def step(
-    state: list[Tensor], books: list[Tensor], clock: Tensor, keys: Tensor, action: Tensor, prob: Tensor, out: Any,
+    state: list[Tensor],
+    books: list[Tensor],
+    clock: Tensor,
+    keys: Tensor,
+    action: Tensor,
+    prob: Tensor,
+    out: Any,
     whole: list[int],
-) -> None:  # fmt: skip
+) -> None:
     """One step; see `_fast.fruits_step`. `out` is what it returns, to be filled."""
     now, worlds = int(clock), keys.shape[0]
     out[0].fill_(now + 1)

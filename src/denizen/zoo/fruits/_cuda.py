@@ -17,13 +17,46 @@ BLOCK = 32  # worlds of a program: few worlds are spread over the multiprocessor
 
 @triton.jit
 def _step_kernel(
-    sprites, xs, ys, actives, caughts, misseds, ages, waiting_of, faults, waited, clock_in, keys, actions, prob_of,
-    clock_out, look, rewards, terminated, truncated, valid, flow_caught, flow_missed, n,
-    WIDTH: tl.constexpr, HEIGHT: tl.constexpr, HALF: tl.constexpr, SLOTS: tl.constexpr, LEAST: tl.constexpr,
-    GAP: tl.constexpr, STEPS: tl.constexpr, WIN: tl.constexpr, FAIL: tl.constexpr, STOPS: tl.constexpr,
-    RAW: tl.constexpr, CLOCK: tl.constexpr, SPAWN: tl.constexpr, COLUMN: tl.constexpr, LANES: tl.constexpr,
+    sprites,
+    xs,
+    ys,
+    actives,
+    caughts,
+    misseds,
+    ages,
+    waiting_of,
+    faults,
+    waited,
+    clock_in,
+    keys,
+    actions,
+    prob_of,
+    clock_out,
+    look,
+    rewards,
+    terminated,
+    truncated,
+    valid,
+    flow_caught,
+    flow_missed,
+    n,
+    WIDTH: tl.constexpr,
+    HEIGHT: tl.constexpr,
+    HALF: tl.constexpr,
+    SLOTS: tl.constexpr,
+    LEAST: tl.constexpr,
+    GAP: tl.constexpr,
+    STEPS: tl.constexpr,
+    WIN: tl.constexpr,
+    FAIL: tl.constexpr,
+    STOPS: tl.constexpr,
+    RAW: tl.constexpr,
+    CLOCK: tl.constexpr,
+    SPAWN: tl.constexpr,
+    COLUMN: tl.constexpr,
+    LANES: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     world = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     slot = tl.arange(0, LANES)[None, :]
     inside = world < n
@@ -119,13 +152,30 @@ def _step_kernel(
 
 
 def step(
-    state: list[Tensor], books: list[Tensor], clock: Tensor, keys: Tensor, action: Tensor, prob: Tensor, out: Any,
+    state: list[Tensor],
+    books: list[Tensor],
+    clock: Tensor,
+    keys: Tensor,
+    action: Tensor,
+    prob: Tensor,
+    out: Any,
     whole: list[int],
-) -> None:  # fmt: skip
+) -> None:
     """One step; see `_fast.fruits_step`. `out` is what it returns, to be filled."""
     sizes = dict(zip(WHOLE, whole, strict=True))
     n = keys.shape[0]
     _step_kernel[(triton.cdiv(n, BLOCK),)](
-        *state, *books, clock, keys, action, prob, *out, n, **sizes,
-        LANES=triton.next_power_of_2(sizes["SLOTS"]), BLOCK=BLOCK, num_warps=1, enable_fp_fusion=False,
-    )  # fmt: skip
+        *state,
+        *books,
+        clock,
+        keys,
+        action,
+        prob,
+        *out,
+        n,
+        **sizes,
+        LANES=triton.next_power_of_2(sizes["SLOTS"]),
+        BLOCK=BLOCK,
+        num_warps=1,
+        enable_fp_fusion=False,
+    )

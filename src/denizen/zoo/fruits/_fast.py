@@ -17,9 +17,21 @@ from denizen.rng import stream_number
 CHECKS = ("an action outside the action space", "a reward that is not finite", "rng.bernoulli('spawn')")
 FLOWS = ("caught", "missed")
 WHOLE = (
-    "WIDTH", "HEIGHT", "HALF", "SLOTS", "LEAST", "GAP", "STEPS", "WIN", "FAIL", "STOPS", "RAW", "CLOCK", "SPAWN",
+    "WIDTH",
+    "HEIGHT",
+    "HALF",
+    "SLOTS",
+    "LEAST",
+    "GAP",
+    "STEPS",
+    "WIN",
+    "FAIL",
+    "STOPS",
+    "RAW",
+    "CLOCK",
+    "SPAWN",
     "COLUMN",
-)  # fmt: skip
+)
 Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
@@ -30,17 +42,27 @@ def _results(keys: Tensor, whole: list[int]) -> Results:
         return keys.new_empty(shape, dtype=dtype)
 
     return (
-        made(torch.int64), made(torch.float32, worlds, numbers), made(torch.float32, worlds),
-        made(torch.bool, worlds), made(torch.bool, worlds), made(torch.bool, worlds), made(torch.float32, worlds),
+        made(torch.int64),
+        made(torch.float32, worlds, numbers),
         made(torch.float32, worlds),
-    )  # fmt: skip
+        made(torch.bool, worlds),
+        made(torch.bool, worlds),
+        made(torch.bool, worlds),
+        made(torch.float32, worlds),
+        made(torch.float32, worlds),
+    )
 
 
 @register_mutating("state", "books")
 def fruits_step(
-    state: list[Tensor], books: list[Tensor], clock: Tensor, keys: Tensor, action: Tensor, prob: Tensor,
+    state: list[Tensor],
+    books: list[Tensor],
+    clock: Tensor,
+    keys: Tensor,
+    action: Tensor,
+    prob: Tensor,
     whole: list[int],
-) -> Results:  # fmt: skip
+) -> Results:
     """A step of all worlds.
 
     Args:
@@ -80,20 +102,36 @@ def in_place(env: Any, device: torch.device, max_resets: int) -> InPlace | None:
     if max_resets or variant(device) == "reference" or env.pays is not score_change or set(flows) != set(FLOWS):
         return None
     whole = [
-        env.width, env.height, env.half, env.max_fruits, env.min_fruits, env.min_interval, env.max_steps or 0,
-        env.win_score, env.fail_score, int(env.stop_at_thresholds), int(env.raw), int(env.clock),
-        stream_number("step/spawn@agents"), stream_number("step/column@slots"),
-    ]  # fmt: skip
+        env.width,
+        env.height,
+        env.half,
+        env.max_fruits,
+        env.min_fruits,
+        env.min_interval,
+        env.max_steps or 0,
+        env.win_score,
+        env.fail_score,
+        int(env.stop_at_thresholds),
+        int(env.raw),
+        int(env.clock),
+        stream_number("step/spawn@agents"),
+        stream_number("step/column@slots"),
+    ]
 
     def advance(leaves: list[Tensor], books: list[Tensor], clock: Tensor, keys: Tensor, action: Tensor) -> Advanced:
         prob = env.spawn_prob.to(torch.float32)
-        clock, seen, reward, over, cut, valid, *landed = fruits_step(
-            leaves, books, clock, keys, action, prob, whole
-        )  # fmt: skip
+        clock, seen, reward, over, cut, valid, *landed = fruits_step(leaves, books, clock, keys, action, prob, whole)
         look, flowing = Look(seen, None, None, None), dict(zip(FLOWS, landed, strict=True))
         return Advanced(
-            clock, look, reward, over, cut, valid, {name: flowing[name] for name in flows}, look,
+            clock,
+            look,
+            reward,
+            over,
+            cut,
+            valid,
+            {name: flowing[name] for name in flows},
+            look,
             torch.arange(keys.shape[0], device=keys.device),
-        )  # fmt: skip
+        )
 
     return InPlace(advance, CHECKS)

@@ -155,9 +155,13 @@ class Fruits(dz.Env):
         slots = torch.arange(self.max_fruits, device=first.device)
         zero = torch.zeros_like(start)
         return Field(
-            sprite=start, x=torch.where(slots == 0, first, 0), y=torch.zeros_like(slots), active=slots == 0,
-            caught=zero, missed=zero,
-        )  # fmt: skip
+            sprite=start,
+            x=torch.where(slots == 0, first, 0),
+            y=torch.zeros_like(slots),
+            active=slots == 0,
+            caught=zero,
+            missed=zero,
+        )
 
     def step(self, now: Field, action: Tensor, rng: dz.rng.Rng) -> Field:
         """Move, let fall, land, spawn."""

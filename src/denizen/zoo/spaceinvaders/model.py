@@ -40,18 +40,32 @@ class SpaceInvaders(Game):
 
     moves = (NOTHING, LEFT, RIGHT, FIRE)
     planes: ClassVar = {
-        "cannon": (90, 160, 250), "alien": (120, 200, 90), "moving left": (120, 200, 90),
-        "moving right": (90, 200, 160), "our bullet": (250, 250, 250), "their bullet": (240, 90, 80),
-    }  # fmt: skip
+        "cannon": (90, 160, 250),
+        "alien": (120, 200, 90),
+        "moving left": (120, 200, 90),
+        "moving right": (90, 200, 160),
+        "our bullet": (250, 250, 250),
+        "their bullet": (240, 90, 80),
+    }
 
     def init(self, rng: dz.rng.Rng) -> Sky:
         """A full wave, moving left. Nothing is random but actions that stick."""
         zero = rng.on("start", 1).integers("none", 0, 1)[0]
         nothing = zero.expand(SIZE * SIZE)
         return Sky(
-            cannon=zero + 5, aliens=_wave(zero), ours=nothing, theirs=nothing, right=zero, to_fire=zero,
-            to_move=zero + MOVE, to_shoot=zero + SHOT, move_every=zero + MOVE, killed=zero, dead=zero, last=zero,
-        )  # fmt: skip
+            cannon=zero + 5,
+            aliens=_wave(zero),
+            ours=nothing,
+            theirs=nothing,
+            right=zero,
+            to_fire=zero,
+            to_move=zero + MOVE,
+            to_shoot=zero + SHOT,
+            move_every=zero + MOVE,
+            killed=zero,
+            dead=zero,
+            last=zero,
+        )
 
     def step(self, now: Sky, action: Tensor, rng: dz.rng.Rng) -> Sky:
         """The cannon acts, bullets fly, aliens move and shoot, hits count."""
