@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen._arguments import whole
 from denizen.errors import CapacityError, InputError, ModelError, expect_function, nearest
 from denizen.model import Intervention, Model, Setting, guard, series_names
 from denizen.rng import MAX_SEED, Relax
 from denizen.run import _compile, _simulate
-from denizen.run._arguments import model_to_run, step_length, whole
+from denizen.run._arguments import model_to_run, step_length
 from denizen.run._bounds import Bounds, Flag, checked, held
 from denizen.run._device import choose as choose_device
 from denizen.run._device import on_its_device

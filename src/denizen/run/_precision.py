@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from denizen._arguments import whole
 from denizen.errors import DenizenError, InputError, nearest
 from denizen.model import Model
-from denizen.run._arguments import whole
 
 if TYPE_CHECKING:
     from denizen.run._run import Run

@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from denizen._arguments import folder, whole
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Intervention, Model, Setting
 from denizen.rng import Relax
 from denizen.run import _facts, _manifest, _saved, _simulate
-from denizen.run._arguments import folder, model_to_run, whole
+from denizen.run._arguments import model_to_run
 from denizen.run._atomic import refuse_locked
 from denizen.run._device import VARIABLE, choose
 from denizen.run._engine import Carry

@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from denizen._arguments import folder
 from denizen.errors import DataError, InputError, nearest
 from denizen.run import _manifest, _metrics
-from denizen.run._arguments import folder
 from denizen.run._atomic import status_now
 from denizen.run._files import content
 from denizen.run._manifest import Manifest

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen._arguments import folder, switch, whole
 from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model import SERIES_FORMS, Intervention, Model, Setting, series_takes
 from denizen.rng import MAX_SEED, Relax
-from denizen.run._arguments import folder, model_to_run, step_length, switch, whole
+from denizen.run._arguments import model_to_run, step_length
 from denizen.run._device import choose
 from denizen.run._precision import Precision, approved
 from denizen.run._room import check_room

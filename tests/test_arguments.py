@@ -1,0 +1,70 @@
+"""Arguments are taken in the types of numpy and Python alike, and told with caller, name and value otherwise."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from denizen import _arguments as take
+from denizen.errors import InputError
+
+GOOD: list[tuple[Callable[..., Any], Any, Any]] = [
+    (lambda v: take.whole("f", "n", v, 1), np.int64(3), 3),
+    (lambda v: take.whole("f", "n", v, 1), torch.tensor(3), 3),
+    (lambda v: take.whole("f", "n", v, 1, 3), 3, 3),
+    (lambda v: take.whole("f", "n", v), -5, -5),
+    (lambda v: take.number("f", "x", v), np.float32(0.5), 0.5),
+    (lambda v: take.number("f", "x", v, above=0), 1, 1.0),
+    (lambda v: take.share("f", "x", v), 1, 1.0),
+    (lambda v: take.switch("f", "on", v), False, False),
+    (lambda v: take.one_of("f", "way", v, ("push", "pull")), "pull", "pull"),
+    (lambda v: take.path("f", "to", v), "a/b", Path("a/b")),
+    (lambda v: take.folder("f", "to", v), Path("a"), Path("a")),
+]
+BAD: list[tuple[Callable[..., Any], Any, str]] = [
+    (lambda v: take.whole("f", "n", v, 1), 0, "f: n=0, expected a whole number, at least 1"),
+    (lambda v: take.whole("f", "n", v, 1, 9), 1.0, "f: n=1.0, expected a whole number from 1 to 9"),
+    (lambda v: take.whole("f", "n", v, high=9), 10, "f: n=10, expected a whole number, at most 9"),
+    (lambda v: take.whole("f", "n", v), True, "f: n=True, expected a whole number"),
+    (
+        lambda v: take.whole("f", "n", v, 1, hint=", or None"),
+        "3",
+        "f: n='3', expected a whole number, at least 1, or None",
+    ),
+    (lambda v: take.number("f", "x", v), float("nan"), "f: x=nan, expected a number"),
+    (lambda v: take.number("f", "x", v), "1", "f: x='1', expected a number"),
+    (lambda v: take.number("f", "x", v, above=0), 0, "f: x=0, expected a number above 0"),
+    (lambda v: take.number("f", "x", v, 0), False, "f: x=False, expected a number, at least 0"),
+    (lambda v: take.share("f", "x", v), 1.5, "f: x=1.5, expected a number from 0 to 1"),
+    (lambda v: take.switch("f", "on", v), 1, "f: on=1, expected True or False"),
+    (
+        lambda v: take.one_of("f", "way", v, ("push", "pull")),
+        "pul",
+        "f: way='pul', did you mean 'pull'? valid: pull, push",
+    ),
+    (lambda v: take.one_of("f", "way", v, ("push", "pull")), [], "f: way=[], valid: pull, push"),
+    (lambda v: take.path("f", "to", v), None, "f: to=None, expected the path of a file"),
+    (lambda v: take.folder("f", "to", v), "a\0b", "f: to='a\\x00b', expected the path of a folder"),
+]
+
+
+@pytest.mark.parametrize(("check", "value", "taken"), GOOD)
+def test_what_is_right_comes_back_in_its_plain_type(check: Callable[[Any], Any], value: Any, taken: Any) -> None:
+    found = check(value)
+    assert found == taken
+    assert type(found) is type(taken)
+
+
+@pytest.mark.parametrize(("check", "value", "message"), BAD)
+def test_what_is_wrong_is_told(check: Callable[[Any], Any], value: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check(value)
+    assert str(caught.value) == message
+
+
+def test_a_number_too_large_for_a_float_is_no_number() -> None:
+    with pytest.raises(InputError, match="expected a number"):
+        take.number("f", "x", 10**400)
