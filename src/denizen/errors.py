@@ -58,7 +58,13 @@ class BudgetError(DenizenError, AssertionError):
 
 
 class StorageError(DenizenError, OSError):
-    """A file could not be written or read."""
+    """A file could not be written or read.
+
+    Attributes:
+        run: the `Run` whose folder could not be written, whole in memory; None where there is none.
+    """
+
+    run: Any = None
 
 
 class MissingExtra(DenizenError, ImportError):

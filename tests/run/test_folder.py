@@ -172,6 +172,38 @@ def test_room_made_the_run_saves_where_it_was(tmp_path, monkeypatch):
     assert load(tmp_path / "r")["cases"].equal(dz.simulate(model(), run.steps)["cases"])
 
 
+def test_a_disk_that_fills_up_under_simulate_hands_over_the_run(tmp_path, monkeypatch):
+    """Who has called `simulate` or `resume` has no run yet; the error does."""
+    monkeypatch.setattr(RunFolder, "_pause", lambda self: 0.0)
+    disk = Disk(monkeypatch, 24)
+    with pytest.raises(StorageError, match="No space left") as failure:
+        dz.simulate(model(), 100, out=tmp_path / "r", settings={"config": {"model": "sir"}})
+    disk.left = 10**9
+    assert failure.value.run.steps > load(tmp_path / "r").steps > 0
+    failure.value.run.save(tmp_path / "elsewhere")
+    assert load(tmp_path / "elsewhere").manifest.settings == {"config": {"model": "sir"}}
+    disk.left = 3
+    with pytest.raises(StorageError, match="No space left") as failure:
+        resume(tmp_path / "r", model(), 20)
+    disk.left = 10**9
+    assert failure.value.run.save().steps == load(tmp_path / "r").steps
+
+
+def test_settings_are_kept_in_the_manifest_from_the_first_save(tmp_path):
+    with pytest.raises(InputError, match="pass out= with it"):
+        dz.simulate(model(), 1, settings={})
+
+    def interrupt(now):
+        if (tmp_path / "r").exists():
+            raise KeyboardInterrupt
+        return now.stage.is_("infected").sum()
+
+    with pytest.raises(KeyboardInterrupt):
+        dz.simulate(model(), 5, out=tmp_path / "r", settings={"seed": 3}, record={"ill": interrupt})
+    saved = load(tmp_path / "r")
+    assert (saved.manifest.settings, saved.manifest.wanted, saved.status) == ({"seed": 3}, 5, "interrupted")
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     place = tmp_path / "disk"

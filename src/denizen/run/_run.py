@@ -12,7 +12,7 @@ from torch import Tensor
 
 from denizen._arguments import folder, switch, whole
 from denizen._watch import graphs_compiled
-from denizen.errors import InputError, nearest
+from denizen.errors import InputError, StorageError, nearest
 from denizen.model import Intervention, Model, Setting, series_kinds, series_names
 from denizen.model import guard as first_step_guard
 from denizen.run._atomic import uninterrupted
@@ -63,6 +63,7 @@ class Run(Results):
     _snapshots: SnapshotStore | None
     _folder: "RunFolder | None"
     _out: Path | str | None
+    _settings: Mapping[str, Any] | None = None  # for the manifest of the folder
     _capture: "Capture | None" = None
     _settled: Settled | None = None  # since the step is compiled
     _callers: Settled  # torch's switches as they are for who runs it, and for what interventions ask
@@ -224,7 +225,7 @@ class Run(Results):
             InputError: for an argument that does not fit; more steps than `precision` was checked over.
             ModelError: where a check on the device failed. Chunks before it are kept.
             CapacityError: memory ran out; says what takes it. Chunks before it are kept, and the run can go on.
-            StorageError: the folder could not be written; says what is safe.
+            StorageError: the folder could not be written; says what is safe, and holds the run.
         """
         steps = whole("extend", "steps", steps, 0)
         switch("extend", "progress", progress)
@@ -236,18 +237,22 @@ class Run(Results):
         if self._out is not None:
             from denizen.run._folder import RunFolder
 
-            self._folder, self._out = RunFolder.create(self._out, self, wanted=steps), None
+            self._folder, self._out = RunFolder.create(self._out, self, self._settings, steps), None
         self._callers = Settled(grad=torch.is_grad_enabled())
         saving = self._folder.session(self, self._steps + steps) if self._folder else contextlib.nullcontext()
         writing = self._snapshots.at_work() if self._snapshots else contextlib.nullcontext()
         room = explained_room(self, "in its steps")
         bar = progress_bar(steps, progress, type(self.model).__name__, len(self.worlds))
-        with saving, room, writing, bar as advance_bar:
-            for count in self._chunk_sizes(steps):
-                self._run_chunk(count)
-                advance_bar(count)
-                if self._folder is not None:
-                    self._folder.save_if_due(self)
+        try:
+            with saving, room, writing, bar as advance_bar:
+                for count in self._chunk_sizes(steps):
+                    self._run_chunk(count)
+                    advance_bar(count)
+                    if self._folder is not None:
+                        self._folder.save_if_due(self)
+        except StorageError as error:
+            error.run = self  # who called `simulate` has no other hold of it
+            raise
         return self
 
     def _chunk_sizes(self, steps: int) -> Iterator[int]:

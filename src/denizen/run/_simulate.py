@@ -40,6 +40,7 @@ def simulate(
     compile: bool | None = None,
     progress: bool = False,
     out: Path | str | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Run:
     """Run a model.
 
@@ -68,7 +69,9 @@ def simulate(
         ids: int64 `[agents]` identities, for agents laid out in another order; default 0, 1, ….
         compile: True compiles the step, False never does, None does where the run is long enough to pay.
         progress: show a progress bar.
-        out: folder to write the run to; must not exist yet, or be empty.
+        out: folder to write the run to; must not exist yet, or be empty. It is written while the run goes on, also
+            where Ctrl-C ends it; `denizen.run.resume` goes on from it.
+        settings: kept in the folder's manifest, for programs that build models from settings; JSON values only.
 
     Returns:
         A `Run`: ``run["cases"]`` is `[replicates, steps]`.
@@ -77,6 +80,8 @@ def simulate(
         InputError: for an argument that does not fit.
         ModelError: where the model breaks a rule, or a check on the device failed.
         CapacityError: memory ran out; says what takes it and what to lower.
+        StorageError: the folder could not be written; says what is safe on disk. Its attribute `run` is the run, from
+            which nothing is lost: ``error.run.save("another folder")``.
     """
     model_to_run("simulate", model)
     numbers = _world_numbers(replicates, worlds)
@@ -85,6 +90,8 @@ def simulate(
     _options("simulate", relax, compile, progress)
     if out is not None:
         folder("simulate", "out", out)
+    elif settings is not None:
+        raise InputError("simulate: settings= is kept in the folder of the run; pass out= with it")
     model.fits(dt)
     target, reason = choose(device)
     compared = {"seed": seed, "device": target, "dt": dt, "record": record, "interventions": interventions}
@@ -116,6 +123,7 @@ def simulate(
         out,
         reason,
     )
+    run._settings = settings
     if fields:
         run._vouched = precision.steps if isinstance(precision, Precision) else steps
     return run.extend(steps, progress=progress)
