@@ -11,8 +11,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.errors import CapacityError, InputError, ModelError
-from denizen.model import Act, During, History, Stage, Time, births, child_id
-from denizen.model._state import own
+from denizen.model import Act, During, History, Stage, Time, births, child_id, own
 from denizen.relax import MeanField
 
 BORN = 2**61

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 import denizen as dz
-from denizen import _tree
 from denizen.errors import InputError, ModelError
 from denizen.space import Graph, Layers
 
@@ -125,13 +125,13 @@ def test_parameters_that_need_a_gradient_keep_it() -> None:
 
 def test_is_a_tree() -> None:
     model = Small(GRAPH, rate=1.0)
-    again = _tree.tree_map(lambda leaf: None if leaf is None else leaf + 0, model)
+    again = pytree.tree_map(lambda leaf: None if leaf is None else leaf + 0, model)
     assert isinstance(again, Small)
     assert again.name == "small"
     assert again.size == 3
     assert again.contacts.num_agents == 3
     assert torch.equal(again.contacts.in_idx, GRAPH.in_idx)
-    below = _tree.tree_map(
+    below = pytree.tree_map(
         lambda leaf: None if leaf is None else -1 * leaf, model
     )  # no check on the way: placeholders may be anything
     assert below.rate.item() == -1.0

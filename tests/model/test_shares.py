@@ -7,7 +7,6 @@ from torch import Tensor
 import denizen as dz
 from denizen.errors import ModelError
 from denizen.model import History, faults, tensors
-from denizen.model._lookup import selected
 
 AGENTS, LENGTH, STEPS = 50, 4, 9
 
@@ -106,15 +105,3 @@ def test_states_hold_every_column() -> None:
     assert not any(bool(bad) for _, bad in faults(state))
     with pytest.raises(ModelError, match="a relaxed value is never narrowed silently"):
         Remembers.kinds["caught"].form(state.caught, "Remembers.caught", False)
-
-
-@pytest.mark.parametrize("size", [1, 2, 6])
-def test_choosing_between_entries_equals_looking_up(size: int) -> None:
-    codes = torch.randint(0, size, (AGENTS,)).to(torch.uint8)
-    slopes = []
-    for function in (selected, dz.model.lookup):
-        table = torch.arange(1.0, size + 1).requires_grad_()
-        out = function(table, codes)
-        assert torch.equal(out, codes + 1.0)
-        slopes.append(torch.autograd.grad((out * torch.arange(AGENTS)).sum(), table)[0])
-    assert torch.equal(*slopes)

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 import denizen as dz
-from denizen import _tree
 from denizen.errors import InputError, ModelError
 from denizen.model import Stage, stage
 from denizen.relax import MeanField
@@ -164,7 +164,7 @@ def test_wrong_declarations(levels: Any) -> None:
 
 def test_is_a_tree() -> None:
     value = Stage(torch.zeros(2, dtype=torch.int8), LEVELS)
-    again = _tree.tree_map(lambda leaf: leaf + 1, value)
+    again = pytree.tree_map(lambda leaf: leaf + 1, value)
     assert isinstance(again, Stage)
     assert again.levels == LEVELS
     assert again.value.tolist() == [1, 1]

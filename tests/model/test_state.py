@@ -1,17 +1,18 @@
 """States: declaration, replacement, the engine's fields, and the form in which each kind is stored."""
 
 import copy
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 import denizen as dz
-from denizen import _tree
 from denizen.errors import InputError, ModelError
-from denizen.model import History, Stage, Time, faults
-from denizen.model._state import form, own
+from denizen.model import FlatWorld, History, Setting, Stage, Time, faults, own
+from denizen.relax import MeanField
 
 
 class Being(dz.State):
@@ -34,7 +35,27 @@ def being(**changes: Any) -> Being:
 
 
 def formed(relaxed: bool = False, **changes: Any) -> Being:
-    return form(being(**changes), None, {}, None, relaxed)
+    """The state of a world whose `init` returns this one."""
+    return stored(being(**changes), relaxed=relaxed)
+
+
+def stored(first: Any, step: Callable[[Any], Any] | None = None, *, relaxed: bool = False) -> Any:
+    """The state of a world whose `init` returns `first`; with `step`, that of one step later."""
+
+    class Given(dz.Model):
+        def init(self, rng: dz.rng.Rng) -> Any:
+            return first
+
+        def step(self, now: Any, rng: dz.rng.Rng) -> Any:
+            return now if step is None else step(now)
+
+    world = FlatWorld(Given(), Setting(relax=MeanField() if relaxed else None), torch.arange(3))
+    key, start = torch.tensor([0, 0]), torch.tensor(0)
+    leaves, _ = world.init(key, {})
+    if step is None:
+        return world.state(leaves, start)
+    leaves, _, _, _ = world.step(leaves, torch.zeros(0, dtype=torch.int8), key, {}, start, {})
+    return world.state(leaves, start + 1)
 
 
 # --- declaring --------------------------------------------------------------------------------------------------------
@@ -160,16 +181,16 @@ def test_states_are_never_changed() -> None:
 
 def test_trees_copies_and_names() -> None:
     state = own(formed(), Time(torch.tensor(4), 1.0, "day"), torch.arange(3))
-    doubled = _tree.tree_map(lambda leaf: leaf * 2, state)
+    doubled = pytree.tree_map(lambda leaf: leaf * 2, state)
     assert isinstance(doubled, Being)
     assert doubled.time.step == 8
     assert doubled.id.tolist() == [0, 2, 4]
     assert copy.copy(state).on is state.on
     assert "on=int8[3]" in repr(state)
     assert "Stage(a, b, c; codes (3,))" in repr(state)
-    leaves, structure = _tree.flatten(formed())
+    leaves, structure = pytree.tree_flatten(being())
     assert len(leaves) == 7
-    assert _tree.unflatten(leaves, structure).on is leaves[0]
+    assert pytree.tree_unflatten(leaves, structure).on is leaves[0]
 
 
 # --- forms of kinds ---------------------------------------------------------------------------------------------------
@@ -217,7 +238,8 @@ def test_levels_and_ages_of_their_own(dtype: torch.dtype) -> None:
     state = formed(stage=Stage(codes, names), past=History(codes, 200))
     assert (state.stage.value.dtype, state.past.value.dtype) == (torch.int8, torch.int16)
     assert formed(past=History(codes, 125)).past.value.dtype == torch.int8
-    later = form(state.replace(stage=codes, past=codes), state, {}, Being, False)
+    wider = being(stage=Stage(codes, names), past=History(codes, 200))
+    later = stored(wider, lambda now: now.replace(stage=codes, past=codes))
     assert later.stage.levels == tuple(names)
     assert later.past.length == 200
     assert later.stage.value.tolist() == later.past.value.tolist() == [1, 0, 5]
@@ -324,12 +346,11 @@ def test_wrong_shapes(changes: dict[str, Any], words: str) -> None:
 
 
 def test_a_step_keeps_shapes_and_dtypes() -> None:
-    before = formed()
-    assert form(before.replace(many=before.many + 1), before, {}, Being, False).many.tolist() == [1, 1, 1]
+    assert stored(being(), lambda now: now.replace(many=now.many + 1)).many.tolist() == [1, 1, 1]
     with pytest.raises(ModelError, match=r"Being.free changed from float32\[3, 2\] to float32\[3, 4\]"):
-        form(before.replace(free=torch.zeros(3, 4)), before, {}, Being, False)
+        stored(being(), lambda now: now.replace(free=torch.zeros(3, 4)))
     with pytest.raises(ModelError, match="expected Being, got"):
-        form(5, before, {}, Being, False)
+        stored(being(), lambda now: 5)
 
 
 def test_a_history_without_length() -> None:
@@ -337,9 +358,9 @@ def test_a_history_without_length() -> None:
         past: History = dz.history("agents")
 
     with pytest.raises(ModelError, match=r"Open.past has no length; write dz.history\('agents', length=…\)"):
-        form(Open(past=torch.zeros(3).int()), None, {}, None, False)
+        stored(Open(past=torch.zeros(3).int()))
     given = History.start(torch.zeros(3).int(), length=7)
-    assert form(Open(past=given), None, {}, None, False).past.length == 7
+    assert stored(Open(past=given)).past.length == 7
 
 
 def test_time() -> None:

@@ -6,12 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from denizen.errors import DataError, DenizenError, StorageError
 from denizen.population import load
-from denizen.space import _csv as csv_module
 
 NETWORK_FAULTS = {
     "0,1\n5,0\n": r"line 2: source=5: ids go from 0 to 4",
@@ -116,29 +113,6 @@ def test_an_unknown_string_is_named(folder):
     (folder / "age.csv").write_text("age\nU19\nU19\n20t29\n65A\n20t39\n")
     with pytest.raises(DataError, match=r"holds '20t39'.*did you mean '20t29'"):
         load(folder)
-
-
-@given(
-    rows=st.lists(
-        st.tuples(st.integers(-(10**12), 10**12), st.floats(-1e9, 1e9, allow_nan=False)), min_size=1, max_size=20
-    ),
-    header=st.booleans(),
-    ending=st.sampled_from(["\n", "\r\n"]),
-    final=st.booleans(),
-)
-@settings(max_examples=60)
-def test_fast_and_careful_csv_readers_agree(rows, header, ending, final):
-    lines = (["a,b"] if header else []) + [f"{a},{b!r}" for a, b in rows]
-    text = csv_module.open_text((ending.join(lines) + (ending if final else "")).encode(), "x.csv")
-    careful, _ = csv_module._careful(text, header, (0, 1))
-    for read in (csv_module._with_polars, csv_module._with_numpy):
-        fast = read(text.body, ",", 2, int(header), {0: np.int64, 1: np.float64})
-        assert fast is not None
-        for k, other in enumerate(careful):
-            np.testing.assert_array_equal(fast[k], other)
-    found, line = csv_module.columns(text, header, (1, 0))
-    np.testing.assert_array_equal(found[0], careful[1])
-    assert line(0) == 1 + header
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from denizen.errors import DataError, InputError
 from denizen.population import Population, load
-from denizen.population import _frames as frames
-from denizen.population import _pickle as pickles
 
 IDS: dict[str, list[Any]] = {
     "numbers": [30, 10, 20, 7, 1000],
@@ -367,7 +365,6 @@ def test_what_is_saved_keeps_its_contacts(tmp_path: Path) -> None:
 def test_a_row_index_of_pandas(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas writes the pickles of this test")
     plain = pandas.DataFrame({"age": [1, 2, 3]})
-    assert frames.index_of(pickles.read(pickle.dumps(plain), "x")) is None
     for moved in (plain.iloc[[2, 0, 1]], plain.iloc[::-1], plain.set_index(pandas.Index(["a", "b", "c"]))):
         place = tmp_path / "moved"
         write(place, {}) if place.exists() else place.mkdir()

@@ -5,7 +5,6 @@ import pytest
 
 from denizen.errors import DataError, InputError
 from denizen.population import edge_facts, load, synthetic
-from denizen.population._synthetic import _discovery, _scaled
 
 COUNTS = {
     "age": [6723, 11573, 5724, 4647, 3910, 4941],
@@ -132,11 +131,5 @@ def test_wrong_arguments(arguments, words):
 
 def test_scaled_counts_sum_up():
     for size in range(200, 400):
-        assert _scaled((6723, 11573, 5724, 4647, 3910, 4941), size).sum() == size
-
-
-def test_discovery_visits_every_component_breadth_first():
-    # 0-1, 1-2, 1-3, 3-4 and 5-6, 6-7: neighbour lists in CSR order
-    degrees = np.array([1, 3, 1, 2, 1, 1, 2, 1])
-    other = np.array([1, 0, 2, 3, 1, 1, 4, 3, 6, 5, 7, 6], dtype=np.int32)
-    assert _discovery(degrees, other).tolist() == [1, 0, 2, 3, 4, 5, 6, 7]
+        columns = synthetic(size=size, networks=[]).columns
+        assert {name: len(column) for name, column in columns.items()} == dict.fromkeys(columns, size)

@@ -10,7 +10,6 @@ from scipy import sparse, stats
 from denizen.errors import InputError
 from denizen.space import EdgeList
 from denizen.space import generators as gen
-from denizen.space.generators._pairs import distinct_codes
 
 ENOUGH = 1e-4  # p-values below this fail: seeds are fixed, so a failure is a wrong law and not bad luck
 
@@ -144,14 +143,6 @@ def test_erdos_renyi_is_uniform_over_graphs() -> None:
             edges = gen.erdos_renyi(n, (n - 1) / 2, seed, directed=directed)
             seen[sum(bit[pair] for pair in zip(edges.source.tolist(), edges.target.tolist(), strict=True))] += 1
         assert fits(seen, np.full(64, 1 / 64))
-
-
-@pytest.mark.parametrize("size", [9, 10, 11, 40])
-def test_distinct_codes_are_uniform(size: int) -> None:
-    """With and without rejection: each of 40 integers is in the subset equally often, by first and by second draws."""
-    subsets = [distinct_codes(np.random.default_rng(seed), 40, size) for seed in range(2000)]
-    assert all(subset.size == size and (np.diff(subset) > 0).all() for subset in subsets)
-    assert fits(np.bincount(np.concatenate(subsets), minlength=40), np.full(40, 1 / 40))
 
 
 @pytest.mark.parametrize("directed", [False, True])

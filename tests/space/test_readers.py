@@ -15,7 +15,6 @@ from scipy import sparse
 
 from denizen.errors import DataError, DenizenError, InputError
 from denizen.space import EdgeList, Graph, Layers, from_arrays, from_networkx, from_scipy, read_edges
-from denizen.space._edges import csr
 
 SOURCE, TARGET, WEIGHT = [0, 1, 2, 2], [1, 2, 0, 1], [1.0, 0.5, 2.0, 0.0]
 
@@ -28,31 +27,6 @@ def rows(edges: EdgeList) -> list[tuple]:
 def write(path: Path, content: bytes | str) -> Path:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
-
-
-# --- grouping -----------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.integers(0, 6), max_size=40), st.integers(7, 9))
-def test_csr_groups_by_key_and_keeps_the_order(keys: list[int], num_keys: int) -> None:
-    array = np.array(keys, np.int32)
-    indptr, order, (grouped,) = csr(array, num_keys, array)
-    assert np.array_equal(order, np.argsort(array, kind="stable"))
-    assert np.array_equal(indptr, np.searchsorted(grouped, np.arange(num_keys + 1)))
-    assert indptr.dtype == np.int64
-    assert order.dtype == np.int32
-
-
-def test_csr_beyond_what_one_integer_packs(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wide(np.ndarray):
-        """Claims a size that leaves no bits for the key."""
-
-        size = 2**62  # type: ignore[assignment]
-
-    keys = np.array([2, 0, 2, 1])
-    monkeypatch.setattr("denizen.space._edges.np.bincount", lambda *_, **__: np.array([1, 1, 2]))
-    _, order, _ = csr(keys.view(Wide), 3)
-    assert order.tolist() == [1, 3, 0, 2]
 
 
 def test_edge_list_refuses_unchecked_arrays() -> None:

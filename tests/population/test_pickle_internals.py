@@ -76,6 +76,13 @@ def test_reads_pickles_of_the_installed_pandas(protocol):
     }
 
 
+def test_plain_row_numbers_are_no_index():
+    pandas = pytest.importorskip("pandas", reason="pandas writes the pickles of this test")
+    plain = pandas.DataFrame({"age": [1, 2, 3]})
+    assert _frames.index_of(_pickle.read(pickle.dumps(plain), "x")) is None
+    assert _frames.index_of(_pickle.read(pickle.dumps(plain.iloc[[2, 0, 1]]), "x")) is not None
+
+
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 @pytest.mark.parametrize(
     "array",
