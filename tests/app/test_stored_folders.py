@@ -1,0 +1,151 @@
+"""Run folders that earlier versions wrote open, are shown, and go on with the same numbers.
+
+The folders are in `tests/data`. Their numbers were recorded with the code that wrote them.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import denizen as dz
+from denizen.zoo.cartpole import CartPole
+from denizen.zoo.seir import SEIR
+
+STORED = Path(__file__).parents[1] / "data" / "folders_2026_11"
+CLOSE = 1e-4  # relative; other processors round in another order
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*was begun with:UserWarning")  # another torch than CI's
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """`stored(name)`: a copy of a stored folder, to write to."""
+    return lambda name: Path(shutil.copytree(STORED / name, tmp_path / name))
+
+
+def metrics_of(folder, *names):
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
+    return {name: [row[name] for row in rows] for name in names}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("simulation", ("denizen.zoo.sir.model.SIR, 50 agents", "killed, 5 of 12 steps", "denizen resume", "infected")),
+        ("simulation_python", ("denizen.zoo.seir.model.SEIR, 40 agents", "finished, 6 of 6 steps", "infectious")),
+        ("training_ppo", ("cartpole, 3 updates, seed 5, killed", "PPO(num_envs=4, num_steps=16", "return_mean 21")),
+        ("training_ppo_python", ("a world, 2 updates, seed 5, interrupted", "PPO(", "return_mean 23.5")),
+        ("training_grpo", ("cartpole, 2 updates, seed 5, interrupted", "GRPO(groups=2", "return_mean 14.38")),
+        ("training_seeds", ("seed-0: cartpole, 2 updates, seed 0, finished", "seed-1: cartpole, 1 updates, seed 1")),
+        ("dotgat", ("nextrow by 4 agents (fast), 2 of 4 epochs, killed", "8 pairs", "loss 4.2418")),
+    ],
+)
+def test_stored_folder_is_shown(denizen, stored, name, words):
+    code, out, errors = denizen("show", stored(name))
+    assert (code, errors) == (0, "")
+    for word in words:
+        assert word in out
+
+
+def test_stored_simulation_goes_on(denizen, stored):
+    folder = stored("simulation")
+    code, _, errors = denizen("resume", folder, "--quiet")
+    assert code == 0, errors
+    run = dz.run.load(folder)
+    assert (run.status, run.steps) == ("finished", 12)
+    assert run["cases"].tolist() == [[3, 6, 2, 3, 3, 3, 3, 4, 4, 0, 2, 0], [2, 1, 2, 0, 3, 2, 8, 2, 2, 6, 2, 2]]
+    assert run["recovered"].tolist() == [
+        [0, 0, 3, 10, 13, 16, 20, 22, 25, 27, 31, 31],
+        [1, 2, 4, 4, 5, 5, 7, 8, 10, 11, 16, 18],
+    ]
+    assert run.snapshots["step"].tolist() == [0, 4, 8, 12]
+    assert run.snapshots["stage"].long().sum(-1).tolist() == [[9, 33, 58, 73], [5, 14, 33, 55]]
+
+
+def test_stored_simulation_from_python_goes_on(stored):
+    folder, ring = stored("simulation_python"), torch.arange(40)
+    model = SEIR(dz.Graph.from_edges(ring, (ring + 1) % 40, 40, directed=False), seed_share=0.1)
+    assert dz.run.load(folder)["cases"].tolist() == [[0, 2, 1, 0, 0, 0], [8, 3, 2, 0, 1, 1], [6, 0, 1, 1, 1, 3]]
+    run = dz.run.resume(folder, model, 4)
+    assert run["cases"][:, 6:].tolist() == [[1, 0, 0, 0], [2, 0, 3, 1], [0, 1, 2, 1]]
+    assert run["infectious"][:, -1].tolist() == [3, 13, 10]
+    assert dz.run.load(folder).snapshots["step"].tolist() == [0, 3, 6, 9]
+
+
+def test_stored_training_by_ppo_goes_on(denizen, stored):
+    folder = stored("training_ppo")
+    code, _, errors = denizen("resume", folder, "--quiet")
+    assert code == 0, errors
+    told = metrics_of(folder, "return_mean", "gradient_norm", "entropy")
+    assert told["return_mean"] == pytest.approx([11, 23.5, 21, 71 / 3, 14, 112 / 3], rel=CLOSE)
+    assert told["gradient_norm"] == pytest.approx(
+        [11.517193, 10.857418, 9.939840, 10.676902, 11.207928, 9.830900], rel=CLOSE
+    )
+    assert told["entropy"][3:] == pytest.approx([0.6917722, 0.6917520, 0.6914989], rel=CLOSE)
+    code, out, errors = denizen("evaluate", folder, "--worlds", 8, "--steps", 50, "--quiet")
+    assert (code, errors) == (0, "")
+    assert float(out) == pytest.approx(18.5)
+
+
+def test_stored_training_by_ppo_from_python_goes_on(stored):
+    env = CartPole()
+    algorithm = dz.PPO(
+        num_envs=4,
+        num_steps=16,
+        epochs=3,
+        minibatches=2,
+        clip=0.15,
+        entropy_coefficient=dz.rl.Linear(0.02, 0.0),
+        value_coefficient=0.7,
+        max_gradient_norm=0.4,
+    )
+    folder = stored("training_ppo_python")
+    result = dz.rl.resume(folder, env, dz.rl.mlp(env, hidden=(8,)), algorithm, progress=False)
+    assert result["return_mean"] == pytest.approx([24.5, 13.5], rel=CLOSE)
+    assert result["gradient_norm"] == pytest.approx([9.5268154, 10.2286835], rel=CLOSE)
+
+
+def test_stored_training_by_grpo_goes_on(denizen, stored):
+    folder = stored("training_grpo")
+    code, _, errors = denizen("resume", folder, "--quiet")
+    assert code == 0, errors
+    told = metrics_of(folder, "return_mean", "gradient_norm")
+    assert told["return_mean"] == pytest.approx([14.25, 14.375, 14.75, 15.125], rel=CLOSE)
+    assert told["gradient_norm"] == pytest.approx([0.2165593, 0.1590318, 0.1329337, 0.2713493], rel=CLOSE)
+
+
+def test_stored_trainings_of_several_seeds_go_on(denizen, stored):
+    folder = stored("training_seeds")
+    code, _, errors = denizen("resume", folder, "--quiet")
+    assert code == 0, errors
+    ends = [metrics_of(folder / f"seed-{seed}", "return_mean", "gradient_norm") for seed in range(3)]
+    assert [told["return_mean"][-1] for told in ends] == pytest.approx([14.75, 61 / 3, 71 / 3], rel=CLOSE)
+    assert [told["gradient_norm"][-1] for told in ends] == pytest.approx([3.3004545, 3.6145668, 3.4757705], rel=CLOSE)
+
+
+def test_stored_training_of_dotgat_goes_on(denizen, stored):
+    folder = stored("dotgat")
+    code, _, errors = denizen("resume", folder, "--quiet")
+    assert code == 0, errors
+    manifest = json.loads((folder / "manifest.json").read_text())
+    losses = [row["loss"] for row in manifest["metrics"]]
+    assert losses == pytest.approx([5.726926, 4.241757, 5.221968, 5.087058], rel=CLOSE)
+    assert manifest["results"]["test"]["mse"] == pytest.approx(17.161461, rel=CLOSE)
+    assert (manifest["status"], manifest["reason"]) == ("done", "all 4 epochs are done")
+
+
+def test_stored_folders_are_told_apart(denizen, stored):
+    with pytest.raises(dz.errors.DataError, match="this is a training, no run"):
+        dz.run.load(stored("training_grpo"))
+    with pytest.raises(dz.errors.DataError, match="this is a training, no run"):
+        dz.run.load(stored("dotgat"))
+    code, _, errors = denizen("resume", stored("training_ppo"), "--steps", 3)
+    assert code == 2
+    assert "a training has its number of steps" in errors
+    code, _, errors = denizen("resume", stored("simulation_python"))
+    assert code == 2
+    assert "was begun from Python" in errors
