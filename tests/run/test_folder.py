@@ -334,7 +334,7 @@ def replaced(tree, path, value):
         (["steps"], 13, "metrics end at"),
         (["steps"], 10**30, "whole number"),
         (["steps"], True, "whole number"),
-        (["setup", "worlds"], [0, 0], "worlds"),
+        (["setup", "worlds"], [], "worlds"),
         (["setup", "dt"], float("nan"), "dt"),
         (["setup", "seed"], -1, "seed"),
         (["series", 0, "dtype"], "nn", "no dtype"),

@@ -53,7 +53,7 @@ def refused(words: str, kind: type[DenizenError] = InputError, **arguments: Any)
         ("model", [None, SIR, "sir", 5]),
         ("steps", [-1, 1.5, "10", None, True, NAN, np.array([1, 2])]),
         ("replicates", [0, -1, 2.0, "3", None, True]),
-        ("worlds", [[], [1, 1], [-1], [2**32], [0.5], ["a"], 5, [True], "01"]),
+        ("worlds", [[], [-1], [2**32], [0.5], ["a"], 5, [True], "01"]),
         ("seed", [-1, 2**32, 1.0, "0", None, False]),
         ("device", ["gpu", "cpu:99:1", 5, "cuda:99", "meta", "mps"]),
         ("dt", [0, -0.5, NAN, INF, "1", None, True, torch.tensor(1.0)]),

@@ -224,8 +224,8 @@ def _consistent(manifest: Manifest, origin: str) -> None:
 
 def _setup(entry: "_Entry") -> Setup:
     worlds = tuple(e.as_whole(high=2**32 - 1) for e in entry.items("worlds"))
-    if not worlds or len(set(worlds)) != len(worlds):
-        entry.wrong("worlds", "different world numbers, at least one")
+    if not worlds:
+        entry.wrong("worlds", "world numbers, at least one")
     dt = entry.value("dt")
     if isinstance(dt, bool) or not isinstance(dt, int | float) or not 0 < dt < float("inf"):
         entry.wrong("dt", "a positive number")
