@@ -12,11 +12,11 @@ from rich.text import Text
 from denizen import run
 from denizen._printing import Console, Table, bold, give, say
 from denizen.app import _trained
+from denizen.app._blame import Given, blamed, of_file
 from denizen.app._cli import Resume, Show, resume_command
 from denizen.app._config import RunConfig, from_mapping
 from denizen.app._folders import run_folder
 from denizen.app._models import MODELS, entry, notes, settings, shown
-from denizen.app._origin import Origin, blamed, of_file
 from denizen.app._source import Source, fits, found_again, source
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
 from denizen.run import Run, SavedRun
@@ -85,7 +85,7 @@ def resume(command: Resume, console: Console) -> None:
     if command.steps is not None and command.steps < 0:
         raise ConfigError(f"--steps {command.steps}: expected a whole number, at least 0")
     config, facts = _begun_with(saved)
-    with blamed(Origin(f"{command.run}/manifest.json: settings")):
+    with blamed(Given(f"{command.run}/manifest.json: settings")):
         config.check()
         pairs = settings(config.model, config.pairs())
     config = found_again(config, facts)

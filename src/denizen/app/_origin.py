@@ -1,96 +1,77 @@
-"""Where a value came from: messages that name a flag name the file that said it, where no flag did."""
+"""The file that a model or a world was taken from: kept in the manifest, and compared before a run goes on.
 
-import contextlib
+A manifest has one place for it, whatever its kind: `settings["origin"]`, where the model came from a file.
+"""
+
 import dataclasses
-import re
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from denizen.errors import ConfigError
+from denizen.errors import ConfigError, DataError
+from denizen.run._atomic import digest
 
-PAIRS = ("set", "world", "policy", "validation")  # flags that take NAME=VALUE
-_FLAG = re.compile(r"--([a-z][a-z-]*)")
-_NAMES = re.compile(r"(?<=\s)[^\s=:]+(?==|:)")
+KEY = "origin"  # in a manifest's settings
 
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """A file that gave values.
+    """A file of the user's, as it was when a run began.
 
     Attributes:
-        where: how messages name it.
-        flags: names of the flags that it gave, but for those of pairs; None: all.
-        names: of each flag of pairs, the names that it gave; None: all.
+        file: absolute path.
+        name: what was taken from it.
+        digest: BLAKE2b of its content.
     """
 
-    where: str
-    flags: Collection[str] | None = None
-    names: Mapping[str, Collection[str]] | None = None
+    file: str
+    name: str
+    digest: str
+
+    @classmethod
+    def of(cls, file: Path | str, name: str) -> "Origin":
+        """A file as it is now.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        path = Path(file).absolute()
+        try:
+            return cls(str(path), name, digest(path.read_bytes()))
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+
+    def settings(self) -> dict[str, Any]:
+        """What goes into a manifest's settings."""
+        return {KEY: dataclasses.asdict(self)}
+
+    def unchanged(self, folder: Path | str) -> None:
+        """Refuse to go on where the file is not what it was.
+
+        Raises:
+            DataError: it has gone or changed since `folder` was begun with it.
+        """
+        try:
+            now = Origin.of(self.file, self.name)
+        except ConfigError as error:
+            raise DataError(f"{folder} was begun with {self.name} of {error}; bring the file back") from error
+        if now != self:
+            raise DataError(
+                f"{self.file} has changed since {folder} was begun with it (content {now.digest}, then {self.digest}); "
+                f"bring it back, or begin a new run"
+            )
 
 
-@contextlib.contextmanager
-def blamed(origin: Origin | None) -> Generator[None]:
-    """Errors that begin with a flag whose value came from elsewhere begin with that.
+def origin_of(settings: Mapping[str, Any] | None, folder: Path | str) -> Origin | None:
+    """Where the model of a run folder came from; None where it is one of denizen's own, or began from Python.
 
     Raises:
-        ConfigError: what the block raised.
+        DataError: the manifest's entry is damaged.
     """
-    try:
-        yield
-    except ConfigError as error:
-        text = None if origin is None else _blaming(str(error), origin)
-        if text is None:
-            raise
-        raise ConfigError(text) from error
-
-
-def _blaming(text: str, origin: Origin) -> str | None:
-    """The message about the file; None where a flag was wrong."""
-    found = _FLAG.match(text)
-    if found is None:
+    held = (settings or {}).get(KEY)
+    if held is None:
         return None
-    flag = found[1].replace("-", "_")
-    if flag not in PAIRS:
-        return f"{origin.where}: {text}" if origin.flags is None or flag in origin.flags else None
-    rest = text[found.end() :]
-    names = _NAMES.findall(_head(rest))
-    known = names if origin.names is None else [name for name in names if name in origin.names.get(flag, ())]
-    if not known:
-        return None
-    if known != names:
-        return f"{text} ({', '.join(known)} from {origin.where})"
-    return f"{origin.where}: {flag}.{rest.lstrip()}"
-
-
-def _head(rest: str) -> str:
-    """The pairs at the beginning of a message."""
-    words = []
-    for word in rest.split(" "):
-        words.append(word)
-        if word.endswith(":"):
-            break
-    return " ".join(words)
-
-
-def of_file(command: Any, file: Any) -> Origin | None:
-    """What a command has of its `--config` file; None where there is none.
-
-    Args:
-        command: as it was parsed.
-        file: the command that the file alone means.
-    """
-    if file is None:
-        return None
-    flags: list[str] = []
-    names: dict[str, set[str]] = {}
-    for field in dataclasses.fields(command):
-        said = getattr(file, field.name)
-        if field.name in PAIRS:
-            told = getattr(command, field.name)[len(said) :]  # the parser began with the file's
-            by_flag = {text.partition("=")[0].strip() for group in told for text in group}
-            names[field.name] = {text.partition("=")[0] for group in said for text in group} - by_flag
-        elif said != field.default and said == getattr(command, field.name):
-            flags.append(field.name)
-    if "mode" in flags:  # short for --world mode=…
-        names.setdefault("world", set()).add("mode")
-    return Origin(f"--config {command.config}", flags, names)
+    names = [field.name for field in dataclasses.fields(Origin)]
+    if not isinstance(held, dict) or sorted(held) != sorted(names) or not all(isinstance(held[n], str) for n in names):
+        raise DataError(f"{folder}/manifest.json: settings: {KEY} is {held!r}, expected texts for {', '.join(names)}")
+    return Origin(**held)

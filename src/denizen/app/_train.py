@@ -103,7 +103,7 @@ A --config file holds the same words, with tables for pairs:
 
     def __call__(self, console: "Console") -> int:
         """Train, and tell what came out; under torchrun, all processes together."""
-        from denizen.app._origin import blamed, of_file
+        from denizen.app._blame import blamed, of_file
         from denizen.app._together import together
 
         command = _with_file(self)

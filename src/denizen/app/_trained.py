@@ -110,14 +110,14 @@ def built(manifest: dict[str, Any], path: Path, changes: Mapping[str, str] | Non
         ConfigError: a change does not fit.
         DataError: the manifest's settings are damaged.
     """
+    from denizen.app._blame import PAIRS, Given, blamed
     from denizen.app._build import build
-    from denizen.app._origin import PAIRS, Origin, blamed
 
     settings, changes = manifest["settings"], changes or {}
     try:
         names = {name: settings.get(name, {}).keys() for name in PAIRS}
         names["world"] = names["world"] - changes.keys()
-        with blamed(Origin(f"{path / 'manifest.json'}: settings", None, names)):
+        with blamed(Given(f"{path / 'manifest.json'}: settings", None, names)):
             return build({**settings, "world": {**settings["world"], **changes}}, manifest["seed"])
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path / 'manifest.json'} is damaged: its settings build nothing ({error!r})") from error
