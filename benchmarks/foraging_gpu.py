@@ -23,9 +23,9 @@ import torch
 from train_gpu import synchronize, world_alone
 
 import denizen as dz
+from denizen.studies.foraging.evaluate import forage
 from denizen.zoo.foraging import MODES, Foraging, foraging
 from denizen.zoo.foraging.agents import OmniscientSeeker
-from denizen.zoo.foraging.evaluate import forage
 
 WORLDS = {"cuda": (192, 8192, 65_536), "cpu": (192, 8192)}
 

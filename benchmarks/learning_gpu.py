@@ -142,8 +142,8 @@ def lived(case, env, policy, scale):
 
 def foraged(case, env, policy, scale):
     """Rates of foragers that can die, in worlds without a limit."""
+    from denizen.studies.foraging.evaluate import forage
     from denizen.zoo.foraging.agents import Learnt
-    from denizen.zoo.foraging.evaluate import forage
 
     worlds, steps = (FORAGERS, FORAGED) if scale >= 0.01 else (64, 64)
     told = forage(env, Learnt(policy), num_envs=worlds, steps=steps)

@@ -210,8 +210,9 @@ def test_a_report_of_learners_has_means_intervals_and_curves(tmp_path):
 
 
 def test_the_original_objective_is_that_of_the_library():
-    from denizen import GRPO
     from denizen.app._learners import ORIGINAL
+
+    from denizen import GRPO
     from denizen.app._settings import fill
 
     assert fill(GRPO, ORIGINAL, "--set") == GRPO.original()

@@ -22,10 +22,10 @@ from denizen.rl._iteration import Iteration
 from denizen.run import Gradient, Snapshots, _compile, _engine
 from denizen.run._run import Run
 from denizen.run._settled import Settled
+from denizen.studies.foraging import evaluate
 from denizen.zoo import dotgat
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.dotgat.step import CapturedStep, Step
-from denizen.zoo.foraging import evaluate
 from denizen.zoo.fruits import fruits
 from denizen.zoo.sir import SIR, sir
 

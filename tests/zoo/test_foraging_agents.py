@@ -5,9 +5,9 @@ import torch
 
 import denizen as dz
 from denizen.rl import Look
+from denizen.studies.foraging.evaluate import forage
 from denizen.zoo.foraging import foraging
 from denizen.zoo.foraging.agents import Learnt, OmniscientSeeker, ProxySeeker, Uniform
-from denizen.zoo.foraging.evaluate import forage
 
 ENV = foraging()
 MOVES = [(dx, dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1) if (dx, dy) != (0, 0)]

@@ -15,9 +15,9 @@ import denizen as dz
 from denizen.rl import Draws
 from denizen.rl._iteration import Iteration
 from denizen.rl._rollout import Collector, Memo, Rollout
+from denizen.studies.foraging.evaluate import forage
 from denizen.zoo.foraging import MODES, Foraging, Mode, TrueTypes, foraging
 from denizen.zoo.foraging.agents import OmniscientSeeker
-from denizen.zoo.foraging.evaluate import forage
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TINY = {"height": 12, "width": 64, "food_range": (30, 60), "poison_range": (20, 50), "view_radius": 2, "steps": 9}

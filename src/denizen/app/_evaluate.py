@@ -113,9 +113,9 @@ examples:
 
     def _foraged(self, saved: Any, table: Any) -> dict[str, float]:
         """How a forager fares where it can die, whatever it was paid for; adds a row to the table."""
+        from denizen.studies.foraging.evaluate import forage
+        from denizen.studies.foraging.nulls import memoryless_forager
         from denizen.zoo.foraging.agents import Learnt
-        from denizen.zoo.foraging.evaluate import forage
-        from denizen.zoo.foraging.nulls import memoryless_forager
 
         found = forage(
             saved.env,

@@ -220,8 +220,8 @@ class Goodhart:
 
     def run(self, console: "Console") -> Path:
         """Everything that is missing; the report."""
-        from denizen.zoo.foraging.evaluate import joined
-        from denizen.zoo.foraging.report import write_report
+        from denizen.studies.foraging.evaluate import joined
+        from denizen.studies.foraging.report import write_report
 
         results: dict[str, list[Any]] = {}
         scenes: dict[str, list[Any]] = {}
@@ -244,9 +244,9 @@ class Goodhart:
 
     def _written(self, console: "Console", scenes: dict[str, list[Any]]) -> dict[str, Any]:
         """Agents that were not trained, in the worlds of one evaluation; how they move is added to `scenes`."""
+        from denizen.studies.foraging.evaluate import Foraged, forage
+        from denizen.studies.foraging.verify import directions
         from denizen.zoo.foraging.agents import OmniscientSeeker, ProxySeeker, Uniform
-        from denizen.zoo.foraging.evaluate import Foraged, forage
-        from denizen.zoo.foraging.verify import directions
 
         found = {}
         for name, mode, agent in (
@@ -348,8 +348,8 @@ class Goodhart:
         from denizen.app._trained import load
         from denizen.rl._iteration import COMPILE_FROM
         from denizen.run._device import choose
+        from denizen.studies.foraging.evaluate import Foraged, forage
         from denizen.zoo.foraging.agents import Learnt
-        from denizen.zoo.foraging.evaluate import Foraged, forage
 
         file = folder / f"{name}.npz"
         if not file.exists():
@@ -371,8 +371,8 @@ class Goodhart:
     def _directions(self, folder: Path) -> Any:
         """How a training moves in constructed scenes."""
         from denizen.app._trained import load
+        from denizen.studies.foraging.verify import Directions, directions
         from denizen.zoo.foraging.agents import Learnt
-        from denizen.zoo.foraging.verify import Directions, directions
 
         file = folder / "directions.npz"
         if not file.exists():

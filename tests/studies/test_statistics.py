@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import denizen as dz
-from denizen.rl._survival import (
+from denizen.studies.statistics import (
     Survival,
     bootstrap,
     compare,

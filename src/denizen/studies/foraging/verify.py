@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from denizen.model import Look
-from denizen.rl._survival import RULE_OF_THREE, Survival
+from denizen.studies.statistics import RULE_OF_THREE, Survival
 from denizen.zoo.foraging.agents import Agent
 from denizen.zoo.foraging.model import Foraging
 

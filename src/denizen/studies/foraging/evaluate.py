@@ -18,9 +18,9 @@ from denizen.rl import Draws, Worlds
 from denizen.rl._evaluate import EVALUATION_SEED
 from denizen.rl._recorded import Recorded
 from denizen.rl._rollout import CLOCK
-from denizen.rl._survival import Estimate, Survival, ratio
 from denizen.run._record import NotRecordedError, aside, record
 from denizen.run._settled import Settled
+from denizen.studies.statistics import Estimate, Survival, ratio
 from denizen.zoo.foraging.agents import Agent, Learnt, Seeker
 from denizen.zoo.foraging.config import for_evaluation
 from denizen.zoo.foraging.model import Foraging

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import denizen as dz
+from denizen.studies.fruits import Chase, Guess, Lookahead, hindsight, scores
 from denizen.zoo.fruits import fruits, fruits_match
 from denizen.zoo.fruits.config import ORIGINAL_STARTS
 from denizen.zoo.fruits.network import original_policy
-from denizen.zoo.fruits.play import Chase, Guess, Lookahead, hindsight, scores
 
 
 def test_scores_are_those_of_the_description():

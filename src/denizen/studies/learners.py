@@ -169,8 +169,8 @@ class Learners:
 
     def _lines(self) -> dict[str, dict[str, float]]:
         """Scores to compare with, in the worlds of the final scores."""
+        from denizen.studies.fruits import Chase, Guess, hindsight, scores
         from denizen.zoo.fruits import fruits
-        from denizen.zoo.fruits.play import Chase, Guess, hindsight, scores
 
         if "fruits" not in self.worlds:
             return {}
@@ -202,8 +202,8 @@ def write_report(
     Returns:
         Path of the report.
     """
-    from denizen.rl._survival import interval
-    from denizen.zoo.foraging.report import table
+    from denizen.studies.foraging.report import table
+    from denizen.studies.statistics import interval
 
     folder.mkdir(parents=True, exist_ok=True)
     rows = []

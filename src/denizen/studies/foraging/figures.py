@@ -8,13 +8,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
-    from denizen.zoo.foraging.report import Arm
-    from denizen.zoo.foraging.verify import Directions
+    from denizen.studies.foraging.report import Arm
+    from denizen.studies.foraging.verify import Directions
 
 
 def survival_figure(arms: Sequence["Arm"], path: Path) -> None:
     """Kaplan-Meier curves of first lives with bands over trainings and worlds."""
-    from denizen.zoo.foraging.report import survival_band
+    from denizen.studies.foraging.report import survival_band
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()

@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from denizen.errors import InputError, need
-from denizen.rl._survival import (
+from denizen.studies.foraging.evaluate import Foraged, joined
+from denizen.studies.foraging.nulls import memoryless_forager
+from denizen.studies.foraging.verify import LASTING, SIDES, SURE, Directions, lasting, mean_of
+from denizen.studies.statistics import (
     LEAST_TRAININGS,
     Estimate,
     Survival,
@@ -19,9 +22,6 @@ from denizen.rl._survival import (
     interval,
     trainings_for,
 )
-from denizen.zoo.foraging.evaluate import Foraged, joined
-from denizen.zoo.foraging.nulls import memoryless_forager
-from denizen.zoo.foraging.verify import LASTING, SIDES, SURE, Directions, lasting, mean_of
 
 TAUS = (512, 4096)  # of restricted means, fixed before looking; the budget comes third
 AGES = (101, 512, 4096)
@@ -117,7 +117,7 @@ def write_report(
     scenes = {name: list(found) for name, found in (directions or {}).items() if found}
     parts += [*_nulls(arms), *_verified([*arms, *others]), *_directions(scenes), *_claims(arms), *_published(arms)]
     if figures:
-        from denizen.zoo.foraging.figures import directions_figure, rates_figure, survival_figure
+        from denizen.studies.foraging.figures import directions_figure, rates_figure, survival_figure
 
         need("matplotlib", "plot", "draw the figures of a report")
         survival_figure([*arms, *others], path / "survival.png")

@@ -6,11 +6,11 @@ import torch
 
 import denizen as dz
 from denizen.rl import Draws
+from denizen.studies.foraging.evaluate import Foraged, forage, joined
+from denizen.studies.foraging.nulls import memoryless_forager
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.foraging import for_evaluation, foraging
 from denizen.zoo.foraging.agents import Learnt, OmniscientSeeker, ProxySeeker, Uniform
-from denizen.zoo.foraging.evaluate import Foraged, forage, joined
-from denizen.zoo.foraging.nulls import memoryless_forager
 
 ENV = foraging("proxy", height=24, width=24, food_range=(4, 14), poison_range=(4, 14))
 

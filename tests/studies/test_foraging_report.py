@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import denizen as dz
-from denizen.zoo.foraging.evaluate import Foraged
-from denizen.zoo.foraging.report import Arm, survival_band, write_report
+from denizen.studies.foraging.evaluate import Foraged
+from denizen.studies.foraging.report import Arm, survival_band, write_report
 
 
 def foraged(hazard, share, seed, worlds=60, budget=600):

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.rl._survival import Survival
+from denizen.studies.foraging.evaluate import forage
+from denizen.studies.foraging.report import _directions, write_report
+from denizen.studies.foraging.verify import SIDES, Directions, directions, lasting, mean_of
+from denizen.studies.statistics import Survival
 from denizen.zoo.foraging import foraging
 from denizen.zoo.foraging.agents import Learnt, OmniscientSeeker, ProxySeeker, Uniform
-from denizen.zoo.foraging.evaluate import forage
-from denizen.zoo.foraging.report import _directions, write_report
-from denizen.zoo.foraging.verify import SIDES, Directions, directions, lasting, mean_of
 
 ENV = foraging()
 EVEN = dict.fromkeys(SIDES, 0.5)

@@ -1,0 +1,1 @@
+"""How foragers live: evaluation, constructed scenes, what no skill would reach, and the report of all of it."""
