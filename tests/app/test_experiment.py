@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from denizen.app._experiment import Experiment, Goodhart, begin, trained
+from denizen.app._experiment import Experiment
 from denizen.errors import ConfigError
 from denizen.run._atomic import locked
+from denizen.studies._experiment import begin
+from denizen.studies.goodhart import Goodhart
 
 SMALL = [
     "experiment",
@@ -114,7 +116,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
 
 def test_a_mode_that_is_named_twice_counts_once():
     command = Experiment("goodhart", ("proxy", "proxy"), "256", 1, 4, 20, out=Path("exp"))
-    assert [mode for mode, _, _ in Goodhart(command)._trainings()] == ["proxy"]
+    assert [mode for mode, _, _ in Goodhart(command.plan()).trainings()] == ["proxy"]
 
 
 def test_a_training_that_was_killed_before_its_first_save_begins_anew(tmp_path, monkeypatch):
@@ -124,11 +126,12 @@ def test_a_training_that_was_killed_before_its_first_save_begins_anew(tmp_path, 
         raise KeyboardInterrupt
 
     settings = {"world_name": "cartpole", "algo": "ppo", "steps": "256", "set": {}, "world": {}, "policy": {}}
+    plan = Experiment("learners", device="cpu", quiet=True).plan()
     with monkeypatch.context() as patched:
         patched.setattr(_train.Iteration, "warm_up", killed)
         with pytest.raises(KeyboardInterrupt):
-            trained(settings, 0, tmp_path / "seed-0", device="cpu", show=False)
-    trained(settings, 0, tmp_path / "seed-0", device="cpu", show=False)
+            plan.train(settings, 0, tmp_path / "seed-0")
+    plan.train(settings, 0, tmp_path / "seed-0")
     assert json.loads((tmp_path / "seed-0/manifest.json").read_text())["status"] == "finished"
 
 
@@ -194,7 +197,7 @@ def test_learners_are_trained_once_and_stand_side_by_side(denizen, tmp_path):
 
 
 def test_a_report_of_learners_has_means_intervals_and_curves(tmp_path):
-    from denizen.app._learners import Outcome, write_report
+    from denizen.studies.learners import Outcome, write_report
 
     curve = [(100, 1.0), (200, 2.0)]
     found = {
@@ -210,10 +213,9 @@ def test_a_report_of_learners_has_means_intervals_and_curves(tmp_path):
 
 
 def test_the_original_objective_is_that_of_the_library():
-    from denizen.app._learners import ORIGINAL
-
     from denizen import GRPO
     from denizen.app._settings import fill
+    from denizen.studies.learners import ORIGINAL
 
     assert fill(GRPO, ORIGINAL, "--set") == GRPO.original()
 

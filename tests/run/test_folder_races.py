@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.app._experiment import Experiment, begin
+from denizen.app._experiment import Experiment
 from denizen.app._folders import run_folder
 from denizen.errors import ConfigError, DataError, StorageError
 from denizen.rl._training_folder import TrainingFolder
 from denizen.run import _folder
 from denizen.run._atomic import Lock, locked
+from denizen.studies._experiment import begin
 from denizen.zoo.dotgat.config import Settings
 from denizen.zoo.dotgat.folder import Folder
 from denizen.zoo.sir import SIR

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from denizen._printing import say
-from denizen.app._experiment import Experiment, told_facts, trained
 from denizen.errors import ConfigError, nearest
+from denizen.studies._experiment import Plan
 
 if TYPE_CHECKING:
     from denizen._printing import Console
@@ -86,22 +86,21 @@ class Outcome:
 class Learners:
     """Trains, evaluates and writes up what is missing."""
 
-    def __init__(self, command: Experiment) -> None:
+    def __init__(self, plan: Plan) -> None:
         """Args:
-        command: with its defaults filled in.
+        plan: what is asked for.
 
         Raises:
             ConfigError: an unknown world, or flags that belong to another experiment.
         """
-        assert command.out is not None
-        self.command, self.out = command, command.out
-        for world in command.modes:
+        for world in plan.modes:
             if world not in ARENAS:
                 raise ConfigError(f"--modes {world}: unknown; {nearest(world, ARENAS)}")
         for name in ("set", "world", "policy"):
-            if getattr(command, name):
+            if getattr(plan, name):
                 raise ConfigError(f"--{name}: not for this experiment, whose settings are those of `denizen train`")
-        self.worlds = tuple(name for name in ARENAS if name in command.modes or not command.modes)
+        self.plan = plan
+        self.worlds = tuple(name for name in ARENAS if name in plan.modes or not plan.modes)
 
     def run(self, console: "Console") -> Path:
         """Everything that is missing; the report."""
@@ -109,28 +108,28 @@ class Learners:
         for world, arm, seed, folder in self._trainings():
             say(console, (world, "bold"), f", {arm}, seed {seed}: {folder}")
             found.setdefault(world, {}).setdefault(arm, []).append(self._outcome(world, arm, seed, folder))
-        return write_report(self.out / "report", found, self._lines(), {**self._told(), **told_facts(self.command)})
+        facts = {**self._told(), **self.plan.surroundings()}
+        return write_report(self.plan.out / "report", found, self._lines(), facts)
 
     def facts(self) -> dict[str, Any]:
         """What must stay as it is."""
-        names = ("name", "steps", "seeds", "worlds", "budget")
-        return {**{name: getattr(self.command, name) for name in names}, "modes": list(self.worlds)}
+        names = ("steps", "seeds", "worlds", "budget")
+        kept = {name: getattr(self.plan, name) for name in names}
+        return {"name": "learners", **kept, "modes": list(self.worlds)}
 
     def _told(self) -> dict[str, str]:
-        told = {f"steps of a training, {name}": self.command.steps or ARENAS[name].steps for name in self.worlds}
-        told |= {"worlds of a final score": f"{self.command.worlds:,}", "trainings": f"{self.command.seeds} of each"}
+        told = {f"steps of a training, {name}": self.plan.steps or ARENAS[name].steps for name in self.worlds}
+        told |= {"worlds of a final score": f"{self.plan.worlds:,}", "trainings": f"{self.plan.seeds} of each"}
         return {**told, "actions": ", ".join(f"{w} {'greedy' if ARENAS[w].greedy else 'drawn'}" for w in self.worlds)}
 
     def _trainings(self) -> Iterator[tuple[str, str, int, Path]]:
         for world in self.worlds:
             for arm in ARENAS[world].arms:
-                for seed in range(self.command.seeds):
-                    yield world, arm, seed, self.out / world / arm.replace(" ", "-") / f"seed-{seed}"
+                for seed in range(self.plan.seeds):
+                    yield world, arm, seed, self.plan.out / world / arm.replace(" ", "-") / f"seed-{seed}"
 
     def _outcome(self, world: str, arm: str, seed: int, folder: Path) -> Outcome:
         """Of a training, which is done where it is missing."""
-        from denizen.app._build import build
-        from denizen.app._trained import load
         from denizen.rl import evaluate
         from denizen.rl._training_folder import read_metrics
         from denizen.run._atomic import write_atomic
@@ -140,28 +139,20 @@ class Learners:
         settings = {
             "world_name": world,
             "algo": algorithm,
-            "steps": self.command.steps or arena.steps,
+            "steps": self.plan.steps or arena.steps,
             "set": changes,
             "world": {},
             "policy": dict(arena.policy),
         }
-        made = build(settings, seed)
-        budget = min(self.command.budget or 1, made.env.time_limit or math.inf)
+        made = self.plan.build(settings, seed)
+        budget = min(self.plan.budget, made.env.time_limit or math.inf)
         lives = {"max_steps": int(budget), "greedy": arena.greedy}
         every = max(1, round(made.steps / made.algorithm.samples / POINTS))
-        trained(
-            settings,
-            seed,
-            folder,
-            device=None if self.command.device == "auto" else self.command.device,
-            show=not self.command.quiet,
-            validate_every=every,
-            validation={**VALIDATION, **lives},
-        )
+        self.plan.train(settings, seed, folder, validate_every=every, validation={**VALIDATION, **lives})
         file = folder / "score.json"
         if not file.exists():
-            saved = load(folder, best=False)
-            told = evaluate(saved.env, saved.policy, num_envs=self.command.worlds or 1, seed=FINAL_SEED, **lives)
+            saved = self.plan.load(folder, {})
+            told = evaluate(saved.env, saved.policy, num_envs=self.plan.worlds, seed=FINAL_SEED, **lives)
             write_atomic(file, json.dumps({"mean": told.mean, "interval": told.interval}).encode() + b"\n")
         rows = read_metrics(folder)
         curve = [(row["steps"], row["validation_return"]) for row in rows if row.get("validation_return") is not None]
@@ -174,8 +165,8 @@ class Learners:
 
         if "fruits" not in self.worlds:
             return {}
-        env = fruits(max_steps=min(self.command.budget or 1, 100))
-        worlds = {"num_envs": self.command.worlds or 1, "seed": FINAL_SEED}
+        env = fruits(max_steps=min(self.plan.budget, 100))
+        worlds = {"num_envs": self.plan.worlds, "seed": FINAL_SEED}
         return {
             "fruits": {
                 "hindsight optimum": float(hindsight(env, **worlds).mean()),
