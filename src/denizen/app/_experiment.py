@@ -97,7 +97,9 @@ example:
         return Plan(
             modes=self.modes,
             **given,
-            **{name: pairs([getattr(self, name)], f"--{name}") for name in ("set", "world", "policy")},
+            set=pairs([self.set], "--set"),
+            world=pairs([self.world], "--world"),
+            policy=pairs([self.policy], "--policy"),
             out=self.out or Path("runs") / self.name,
             device=None if self.device == "auto" else self.device,
             quiet=self.quiet,

@@ -5,28 +5,11 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from denizen.errors import ConfigError, StorageError
 
 NAME = "experiment.json"
-
-
-class Built(Protocol):
-    """A training that has not begun: what `dz.train` takes."""
-
-    env: Any
-    policy: Any
-    algorithm: Any
-    steps: int
-    params: dict[str, Any]
-
-
-class Loaded(Protocol):
-    """A training in a folder, with the policy of its end."""
-
-    env: Any
-    policy: Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,8 +28,8 @@ class Plan:
         out: folder of the experiment.
         device: where to run; None: as `dz.train` chooses.
         quiet: no bars.
-        build: (settings, seed) -> the training that the settings mean.
-        load: (folder, options of the world in place of those of the training) -> the training in a folder.
+        build: (settings, seed) -> what `dz.train` takes: `env`, `policy`, `algorithm`, `steps` and `params`.
+        load: (folder, options of the world in place of those of the training) -> `env`, and `policy` as trained.
     """
 
     modes: tuple[str, ...]
@@ -60,8 +43,8 @@ class Plan:
     out: Path
     device: str | None
     quiet: bool
-    build: Callable[[dict[str, Any], int], Built]
-    load: Callable[[Path, Mapping[str, str]], Loaded]
+    build: Callable[[dict[str, Any], int], Any]
+    load: Callable[[Path, Mapping[str, str]], Any]
 
     def train(self, settings: dict[str, Any], seed: int, folder: Path, **options: Any) -> None:
         """Train into a folder, or go on there; nothing where that is done.
