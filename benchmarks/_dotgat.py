@@ -89,16 +89,16 @@ class Case:
     def captured(self, work: Callable[[], Any]) -> Callable[[], None]:
         """`work` as one CUDA graph: what replays it."""
         torch.backends.cuda.matmul.allow_tf32 = self.tf32
-        from denizen.nn import _cuda_steps
+        from denizen.nn.kernels import _cuda_message_steps
 
-        usual, here = _cuda_steps.Aside, torch.cuda.current_stream()  # no other: each has a workspace of 32 MiB
-        _cuda_steps.Aside = _cuda_steps.Inline if self.serial else usual
+        usual, here = _cuda_message_steps.Aside, torch.cuda.current_stream()  # no other: each has a workspace of 32 MiB
+        _cuda_message_steps.Aside = _cuda_message_steps.Inline if self.serial else usual
         for _ in range(2):
             work()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=here):
             work()
-        _cuda_steps.Aside = usual
+        _cuda_message_steps.Aside = usual
         return graph.replay
 
 

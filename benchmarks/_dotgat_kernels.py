@@ -1,4 +1,4 @@
-"""Each kernel of the message steps by itself, over tiles: what `TILES` of `denizen.nn._cuda_steps` should say."""
+"""Each kernel of message steps by itself, over tiles: what `TILES` of `nn.kernels._cuda_message_steps` should say."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,11 +36,11 @@ Work = tuple[Callable[[], Any], int, list[torch.Tensor]]
 
 def _works(device: str, dtype: torch.dtype, batch: int) -> tuple[dict[str, Work], Any]:
     """What each kernel's launch is, the bytes that it has to move and what it fills; and the table of tiles."""
-    from denizen.nn import _cuda_steps
+    from denizen.nn.kernels import _cuda_message_steps
 
     agents, width, heads, rows = 20, 128, 4, batch * TIMES
     h = torch.randn(agents, rows, width, device=device, dtype=dtype)
-    to = _cuda_steps.Launcher(h, TIMES, heads, 0.1, 1e-6, torch.tensor([7], device=device))
+    to = _cuda_message_steps.Launcher(h, TIMES, heads, 0.1, 1e-6, torch.tensor([7], device=device))
     out, dh, u = (torch.randn_like(h) for _ in range(3))
     qkv, dqkv = (torch.randn(agents, rows, 3 * width, device=device, dtype=dtype) for _ in range(2))
     gain, bias = torch.ones(width, device=device), torch.zeros(agents, agents, device=device)
@@ -81,7 +81,7 @@ def _works(device: str, dtype: torch.dtype, batch: int) -> tuple[dict[str, Work]
             4 * n + 2 * 4 * pair.numel(),
             [pair, biases],
         ),
-    }, _cuda_steps.TILES
+    }, _cuda_message_steps.TILES
 
 
 def kernel_rows(device: str, dtype: torch.dtype, batch: int, add: Callable[[dict[str, Any]], None]) -> None:

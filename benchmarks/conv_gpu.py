@@ -25,8 +25,8 @@ from torch import nn
 from torch.nn import functional as F
 from triton.runtime.jit import JITFunction
 
-from denizen import ops
-from denizen.ops import _cuda_conv, _cuda_encode, _cuda_reach
+from denizen.nn import kernels
+from denizen.nn.kernels import _cuda_conv, _cuda_conv_encoder, _cuda_linear_gradient
 from denizen.rl._planes import Planes
 
 PROCESSES = 14
@@ -84,7 +84,7 @@ def given(looks, inputs, outputs):
     return x, grad, torch.randn(9, inputs, outputs, **make) / 8, torch.zeros(outputs, device="cuda")
 
 
-def kernels(looks):
+def cases(looks):
     """(name, call, 10^9 operations) of each kernel."""
     planes = (torch.rand(looks, 2, 11, 11, device="cuda") < 0.03).to(torch.bfloat16)
     layers = [given(looks, *layer) for layer in LAYERS]
@@ -92,14 +92,14 @@ def kernels(looks):
     weights[0], biases = weights[0][0].repeat_interleave(9, 0), [layer[3] for layer in layers]
     works = [2 * looks * 121 * inputs * outputs * 9 / 1e9 for inputs, outputs in LAYERS]
     for count in (1, 2, 3):
-        yield f"{count} layers", lambda n=count: ops.conv(planes, weights[:n], biases[:n]), sum(works[:count])
+        yield f"{count} layers", lambda n=count: kernels.conv(planes, weights[:n], biases[:n]), sum(works[:count])
     few = planes[:192].contiguous()
-    yield "3 layers, 192 looks", lambda: ops.conv(few, weights, biases), sum(works) * 192 / looks
-    yield "2-32 weight", lambda: ops.conv_first_gradient(planes, layers[0][1]), works[0]
+    yield "3 layers, 192 looks", lambda: kernels.conv(few, weights, biases), sum(works) * 192 / looks
+    yield "2-32 weight", lambda: kernels.conv_first_gradient(planes, layers[0][1]), works[0]
     for (inputs, outputs), (x, grad, weight, _), work in list(zip(LAYERS, layers, works, strict=True))[1:]:
         name = f"{inputs}-{outputs}"
-        yield f"{name} weight", lambda x=x, g=grad: ops.conv_weight_gradient(x, g), work
-        yield f"{name} input", lambda x=x, g=grad, w=weight: ops.conv_input_gradient(g, w, x), work
+        yield f"{name} weight", lambda x=x, g=grad: kernels.conv_weight_gradient(x, g), work
+        yield f"{name} input", lambda x=x, g=grad, w=weight: kernels.conv_input_gradient(g, w, x), work
         image, slope = x.permute(0, 3, 1, 2), grad.permute(0, 3, 1, 2)  # channels last
         kernel = weight.permute(2, 1, 0).unflatten(2, (3, 3)).contiguous(memory_format=torch.channels_last)
         for what, mask in (("weight", (False, True, False)), ("input", (True, False, False))):
@@ -114,7 +114,7 @@ def kernels(looks):
     grad, shown = torch.randn(looks, HIDDEN, device="cuda").to(torch.bfloat16), layers[-1][1]
     weight = torch.randn(HIDDEN, shown[0].numel(), device="cuda").to(torch.bfloat16)
     work = 2 * looks * weight.numel() / 1e9
-    yield "linear", lambda: ops.linear_gradient(grad, weight, shown), work
+    yield "linear", lambda: kernels.linear_gradient(grad, weight, shown), work
     yield "linear cuBLAS, unmasked", lambda: grad @ weight, work
 
 
@@ -142,7 +142,7 @@ def settings():
     """(kernel, module, what to set there) to try, beside what is set."""
     for warps, cells, stages in ((4, 128, 3), (8, 128, 3), (8, 128, 4), (4, 128, 4), (4, 128, 2), (8, 256, 3)):
         for name in ("3 layers", "2 layers", "3 layers, 192 looks"):
-            yield name, _cuda_encode, {"_WARPS": warps, "_CELLS": cells, "_stages": lambda x, n=stages: n}
+            yield name, _cuda_conv_encoder, {"_WARPS": warps, "_CELLS": cells, "_stages": lambda x, n=stages: n}
     for warps, cells, stages in ((4, 128, 3), (4, 128, 4), (4, 128, 2), (8, 128, 3), (4, 64, 3)):
         for name in ("64-64 input", "32-64 input"):
             yield name, _cuda_conv, {"_WARPS": warps, "_CELLS": cells, "_stages": lambda x, n=stages: n}
@@ -157,7 +157,7 @@ def settings():
     ):
         yield "32-64 weight", _cuda_conv, {"_MUCH": {32: row}}
     for deep, programs, warps in ((64, 528, 4), (128, 528, 4), (128, 1056, 4), (32, 1056, 2), (128, 528, 8)):
-        yield "2-32 weight", _cuda_encode, {"_DEEP": deep, "_PROGRAMS": programs, "_WARPS": warps}
+        yield "2-32 weight", _cuda_conv_encoder, {"_DEEP": deep, "_PROGRAMS": programs, "_WARPS": warps}
     for rows, columns, deep, warps, stages in (
         (128, 256, 64, 8, 3),
         (128, 256, 64, 8, 4),
@@ -166,7 +166,7 @@ def settings():
         (256, 128, 64, 8, 3),
     ):
         there = {"_ROWS": rows, "_COLUMNS": columns, "_DEEP": deep, "_WARPS": warps, "_STAGES": stages}
-        yield "linear", _cuda_reach, there
+        yield "linear", _cuda_linear_gradient, there
 
 
 @contextlib.contextmanager
@@ -182,7 +182,7 @@ def compiled(share):
     """In a process of its own: compile this share of the settings into Triton's cache, and launch nothing."""
     run = JITFunction.run
     JITFunction.run = lambda kernel, *args, warmup, **options: run(kernel, *args, warmup=True, **options)
-    calls = {name: call for name, call, _ in kernels(LOOKS)}
+    calls = {name: call for name, call, _ in cases(LOOKS)}
     for name, module, there in list(settings())[share::PROCESSES]:
         with put(module, there), contextlib.suppress(Exception):
             calls[name]()
@@ -194,7 +194,7 @@ def sweep():
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         pool.map(compiled, range(PROCESSES))
     print(f"compiled in {time.perf_counter() - began:.1f} s", flush=True)
-    calls = {name: (call, work) for name, call, work in kernels(LOOKS)}
+    calls = {name: (call, work) for name, call, work in cases(LOOKS)}
 
     def whole(found):
         return (
@@ -230,7 +230,7 @@ def main():
     print(facts, flush=True)
     print("cuDNN's weight gradient repeats its bits:", repeats(LOOKS), flush=True)
     rows = []
-    for name, call, work in kernels(LOOKS):
+    for name, call, work in cases(LOOKS):
         found = microseconds(call)
         rows.append({"kernel": name, "us": found, "TFLOPS": work / found * 1e3})
         print(rows[-1], flush=True)

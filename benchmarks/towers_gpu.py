@@ -1,4 +1,4 @@
-"""Times the towers of a small policy (`ops.mlp`) on CUDA, and looks for the best tiles.
+"""Times the towers of a small policy (`kernels.mlp`) on CUDA, and looks for the best tiles.
 
     python benchmarks/towers_gpu.py [--sweep PROCESSES]
 
@@ -22,7 +22,8 @@ from torch import Tensor
 from triton.testing import do_bench_cudagraph
 
 from denizen import ops
-from denizen.ops import _cuda_mlp, _mlp
+from denizen.nn import kernels
+from denizen.nn.kernels import _cuda_mlp, _mlp
 
 FEW, MANY = (64, 4096), (2048, 131_072)  # rows of a step of the rollout, of a minibatch
 NARROW, WIDE = 4, 400  # inputs
@@ -68,9 +69,9 @@ def check(tolerance: float) -> None:
         x, weights, grad = made(rows, inputs)
         double = [weight.double() for weight in weights]
         with ops.reference_only():
-            expected, first = ops.mlp(x if inputs == WIDE else x.double(), double, "tanh")
+            expected, first = kernels.mlp(x if inputs == WIDE else x.double(), double, "tanh")
             slopes = _mlp.mlp_gradients(grad.double(), x, first, double, "tanh")
-        found, first = ops.mlp(x, weights, "tanh")
+        found, first = kernels.mlp(x, weights, "tanh")
         mine = _mlp.mlp_gradients(grad, x, first, weights, "tanh")
         far = [float((a - b).abs().max() / b.abs().max()) for a, b in ((found, expected), (mine, slopes))]
         print(f"  {rows} rows of {inputs}: off by {far[0]:.1e} and {far[1]:.1e} of the largest", flush=True)
@@ -81,10 +82,10 @@ def check(tolerance: float) -> None:
 def run(rows: int, inputs: int, gradients: bool) -> Any:
     """A call of the operation."""
     x, weights, grad = made(rows, inputs)
-    _, first = ops.mlp(x, weights, "tanh")
+    _, first = kernels.mlp(x, weights, "tanh")
     if gradients:
         return lambda: _mlp.mlp_gradients(grad, x, first, weights, "tanh")
-    return lambda: ops.mlp(x, weights, "tanh")
+    return lambda: kernels.mlp(x, weights, "tanh")
 
 
 def us(rows: int, inputs: int, gradients: bool) -> float:

@@ -9,7 +9,7 @@ import pytest
 import denizen
 
 # Modules that need an optional device package at import.
-NEEDS_GPU = {"denizen.ops._cuda", "denizen.ops._cuda_neighbours"}
+NEEDS_GPU = {"denizen.ops._cuda_draws", "denizen.ops._cuda_neighbours"}
 MODULES = [m.name for m in pkgutil.walk_packages(denizen.__path__, "denizen.") if m.name not in NEEDS_GPU]
 
 

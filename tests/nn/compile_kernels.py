@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "ops"))
 
 from compile_kernels import compiled, pretend
 
-from denizen.nn import _cuda_steps
+from denizen.nn.kernels import _cuda_message_steps
 
 
 def step(samples: int, times: int, width: int, dtype: torch.dtype, own: torch.dtype, rate: float) -> None:
@@ -26,10 +26,10 @@ def step(samples: int, times: int, width: int, dtype: torch.dtype, own: torch.dt
     seed = torch.tensor([3]) if rate else None
     sizes = seed, times, width // 16, 1, rate, 1e-6
     weights = [gain, wide, gain, wide, bias, gain, square, rows, square, rows]
-    _, between, qkvs, *matrices = _cuda_steps.forward(h, weights, *sizes, True)
+    _, between, qkvs, *matrices = _cuda_message_steps.forward(h, weights, *sizes, True)
     for place, matrix in zip((1, 3, 6, 8), matrices, strict=True):
         weights[place] = matrix
-    _cuda_steps.backward(h, h, between, qkvs, weights, *sizes)
+    _cuda_message_steps.backward(h, h, between, qkvs, weights, *sizes)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from scipy import special
 
 from denizen import nn
 from denizen.errors import InputError
-from denizen.nn._kernels import matern
+from denizen.nn._covariance import matern
 
 
 @pytest.mark.parametrize("nu", [0.5, 1.0, 2.3, 8.0])

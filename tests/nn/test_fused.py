@@ -18,7 +18,8 @@ from torch.autograd import forward_ad
 
 from denizen import ops
 from denizen.errors import ModelError
-from denizen.nn import DynamicDotGAT, DynamicDotGATReference, SmallWorld, _dynamic, _fused
+from denizen.nn import DynamicDotGAT, DynamicDotGATReference, SmallWorld, _dynamic
+from denizen.nn.kernels import _message_steps
 
 from .configurations import random_model, small, some_sensing
 
@@ -108,27 +109,27 @@ def relative(found, expected):
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_are_the_plain_form(name, device):
     h, weights, seed, sizes = some_case(name, device)
-    found = gradients(lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
+    found = gradients(lambda h, weights: _message_steps.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
     exact = [None if w is None else w.double() for w in weights]
-    truth = gradients(lambda h, weights: _fused.plain_steps(h, weights, seed, *sizes), h.double(), exact)
+    truth = gradients(lambda h, weights: _message_steps.plain_steps(h, weights, seed, *sizes), h.double(), exact)
     for one, other in zip(found, truth, strict=True):
         assert relative(one, other) < 1e-4
     with torch.no_grad():  # what is not kept for a backward changes nothing
-        assert torch.equal(_fused.message_steps(h, *weights, seed, *sizes, False)[0], found[0])
+        assert torch.equal(_message_steps.message_steps(h, *weights, seed, *sizes, False)[0], found[0])
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreter's process")
 def test_work_aside_may_come_as_late_as_it_wants(monkeypatch):
     """Gradients of weights run beside the rest in a CUDA graph: right whenever what they read is still what it was."""
-    from denizen.nn import _cuda_steps
+    from denizen.nn.kernels import _cuda_message_steps
 
     h, weights, seed, sizes = some_case("all", "cpu")
-    run = lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0]
+    run = lambda h, weights: _message_steps.message_steps(h, *weights, seed, *sizes, True)[0]
     expected = gradients(run, h, weights)
     waiting = []
 
-    class Late(_cuda_steps.Inline):
-        rooms = _cuda_steps.Aside.rooms
+    class Late(_cuda_message_steps.Inline):
+        rooms = _cuda_message_steps.Aside.rooms
 
         def run(self, room, work):
             waiting.append((room, work))
@@ -142,20 +143,20 @@ def test_work_aside_may_come_as_late_as_it_wants(monkeypatch):
             while waiting:
                 waiting.pop(0)[1]()
 
-    monkeypatch.setattr(_cuda_steps, "Inline", Late)
+    monkeypatch.setattr(_cuda_message_steps, "Inline", Late)
     for one, other in zip(gradients(run, h, weights), expected, strict=True):
         assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_program_may_make_all_parts(device, monkeypatch):
-    from denizen.nn import _cuda_steps
+    from denizen.nn.kernels import _cuda_message_steps
 
     h, weights, seed, sizes = some_case("all", device)
     found = []
     for parts in (1, 3):
-        monkeypatch.setitem(_cuda_steps.TILES, "project", {"ROWS": 32, "PARTS": parts, "num_warps": 4})
-        found.append(_fused.message_steps(h, *weights, seed, *sizes, False)[0])
+        monkeypatch.setitem(_cuda_message_steps.TILES, "project", {"ROWS": 32, "PARTS": parts, "num_warps": 4})
+        found.append(_message_steps.message_steps(h, *weights, seed, *sizes, False)[0])
     assert torch.equal(*found)
 
 
@@ -165,9 +166,9 @@ def test_sixteen_bits(device, dtype):
     if dtype is torch.bfloat16 and device == "cpu":
         pytest.skip("the interpreter multiplies the bits of bfloat16 as whole numbers")
     h, weights, seed, sizes = some_case("all", device, dtype)
-    found = gradients(lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
+    found = gradients(lambda h, weights: _message_steps.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
     exact = [None if w is None else w.double() for w in weights]
-    truth = gradients(lambda h, weights: _fused.plain_steps(h, weights, seed, *sizes), h.double(), exact)
+    truth = gradients(lambda h, weights: _message_steps.plain_steps(h, weights, seed, *sizes), h.double(), exact)
     assert found[0].dtype == found[1].dtype == dtype
     for one, other in zip(found, truth, strict=True):
         assert relative(one, other) < (0.03 if dtype is torch.float16 else 0.2)
@@ -234,7 +235,7 @@ def test_worlds_are_samples(device):
     h, weights, _, (times, heads, steps, _, eps) = some_case("all", device)
     worlds = torch.stack([h, h.flip(1), -h])
     rest = (*weights[1:], None, times, heads, steps, 0.0, eps, False)
-    run_with = lambda gain, h: _fused.message_steps(h, gain, *rest)[0]
+    run_with = lambda gain, h: _message_steps.message_steps(h, gain, *rest)[0]
     run = lambda h: run_with(weights[0], h)
     with torch.no_grad():
         found, expected = torch.vmap(run)(worlds), torch.stack([run(h) for h in worlds])
@@ -249,7 +250,7 @@ def test_worlds_drop_different_units(device):
 
     def run(h):
         seed = torch.randint(2**31, (1,), device=device)
-        return _fused.message_steps(h, *weights, seed, times, heads, steps, 0.5, eps, False)[0]
+        return _message_steps.message_steps(h, *weights, seed, times, heads, steps, 0.5, eps, False)[0]
 
     with torch.no_grad():
         for found in (
@@ -264,7 +265,7 @@ def test_worlds_drop_different_units(device):
 def test_launches(launched):
     """Five for a step forward and eight back: nothing but these and the casts of four matrices touches the rows."""
     h, weights, seed, sizes = some_case("all", "cpu")
-    out = gradients(lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
+    out = gradients(lambda h, weights: _message_steps.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
     steps = sizes[2]
     assert launched == {
         "_project_kernel": 2 * steps,
@@ -283,7 +284,7 @@ def test_launches(launched):
 def test_dropout_is_even_and_independent():
     ones, rate = torch.ones(200, 500), 0.1
     masks = [
-        _fused.dropped(ones, torch.tensor([seed]), layer, rate) > 0
+        _message_steps.dropped(ones, torch.tensor([seed]), layer, rate) > 0
         for seed in (0, 1000, 2**31 - 1)
         for layer in (0, 1, 7)
     ]
@@ -294,13 +295,13 @@ def test_dropout_is_even_and_independent():
         for other in masks[:i]:
             both = (~mask & ~other).float().mean()
             assert both == pytest.approx(rate**2, abs=0.002)
-    kept = _fused.dropped(ones, torch.tensor([3]), 0, rate)
+    kept = _message_steps.dropped(ones, torch.tensor([3]), 0, rate)
     assert float(kept.max()) == pytest.approx(1 / (1 - rate), rel=1e-6)
 
 
 def test_what_the_kernels_take():
     def ask(agents=20, rows=64, width=128, times=64, heads=4, dtype=torch.bfloat16):
-        return _fused.fits(torch.empty(agents, rows, width, dtype=dtype, device="meta"), times, heads)
+        return _message_steps.fits(torch.empty(agents, rows, width, dtype=dtype, device="meta"), times, heads)
 
     assert ask()
     assert ask(times=None, rows=10_000)
@@ -319,10 +320,10 @@ def test_what_the_kernels_take():
 
 @pytest.mark.parametrize(("capability", "there"), [((9, 0), True), ((7, 5), False)])
 def test_where_the_kernels_run(capability, there, monkeypatch):
-    monkeypatch.setattr(_fused._library, "variant", lambda device: "triton")
+    monkeypatch.setattr(_message_steps._library, "variant", lambda device: "triton")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert _fused.available(torch.device("cuda")) is there
-    assert not _fused.available(torch.device("cpu"))
+    assert _message_steps.available(torch.device("cuda")) is there
+    assert not _message_steps.available(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -405,7 +406,7 @@ def test_shapes_are_known_without_running():
         h, weights, seed, sizes = some_case(name, "meta") if name == "many agents" else some_case(name, "cpu")
         moved = [None if w is None else w.to("meta") for w in weights]
         seed = None if seed is None else seed.to("meta")
-        out, between, qkvs, *matrices = _fused.message_steps(h.to("meta"), *moved, seed, *sizes, True)
+        out, between, qkvs, *matrices = _message_steps.message_steps(h.to("meta"), *moved, seed, *sizes, True)
         for i, matrix in zip((1, 3, 6, 8), matrices, strict=True):
             assert matrix.shape == (torch.Size([0]) if weights[i] is None else weights[i].shape)
         layers = sizes[2] * (1 + (weights[1] is not None) + (weights[3] is not None))
@@ -457,9 +458,11 @@ def test_a_device_that_is_not_the_current_one():
         pytest.skip("one CUDA device")
     h, weights, seed, sizes = some_case("all", "cuda:1", torch.bfloat16)
     assert torch.cuda.current_device() == 0
-    found = gradients(lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
+    found = gradients(lambda h, weights: _message_steps.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
     h, weights, seed, _ = some_case("all", "cuda:0", torch.bfloat16)
-    expected = gradients(lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0], h, weights)
+    expected = gradients(
+        lambda h, weights: _message_steps.message_steps(h, *weights, seed, *sizes, True)[0], h, weights
+    )
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one.cpu(), other.cpu())
 
@@ -487,7 +490,7 @@ def test_replays_drop_different_units():
 def test_a_recorded_backward_is_the_eager_one():
     """In a graph the gradients of weights run in a stream of their own."""
     h, weights, seed, sizes = some_case("all", "cuda", torch.bfloat16)
-    run = lambda h, weights: _fused.message_steps(h, *weights, seed, *sizes, True)[0]
+    run = lambda h, weights: _message_steps.message_steps(h, *weights, seed, *sizes, True)[0]
     expected, side = gradients(run, h, weights), torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

@@ -21,18 +21,9 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from denizen import ops
-from denizen.ops import (
-    _accumulate,
-    _adam,
-    _conv,
-    _cuda_lap,
-    _library,
-    _library_tables,
-    _mlp,
-    _packed,
-    _rows,
-    _two_layers,
-)
+from denizen.nn import kernels
+from denizen.nn.kernels import _adam, _conv, _cuda_device_clock, _mlp, _rows, _two_layers
+from denizen.ops import _accumulate, _library, _library_tables, _packed
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
 
@@ -139,10 +130,10 @@ def tables() -> None:
 def rows() -> None:
     """What learning needs."""
     for count in (1, 300, 20_000):
-        ops.first_flagged(torch.ones(count, dtype=torch.bool), max(1, count // 8))
-        ops.backward_sums(torch.rand(1, count), torch.rand(1, count))
+        kernels.first_flagged(torch.ones(count, dtype=torch.bool), max(1, count // 8))
+        kernels.backward_sums(torch.rand(1, count), torch.rand(1, count))
         for dtype in (torch.float32, torch.float64):
-            ops.backward_sums(torch.rand(7, count, dtype=dtype), torch.rand(7, count, dtype=dtype))
+            kernels.backward_sums(torch.rand(7, count, dtype=dtype), torch.rand(7, count, dtype=dtype))
         flat = [torch.rand(count) for _ in range(4)]
         for bits in (1, 2, 4):
             packed = torch.empty(3, -(-count * bits // 8), dtype=torch.uint8)
@@ -151,7 +142,7 @@ def rows() -> None:
             with nothing_new():  # which could not be loaded while a graph is recorded
                 ops.pack(torch.zeros(count, dtype=torch.int8), bits, beside)
         for norm in (None, 0.5):
-            ops.adam(
+            kernels.adam(
                 *flat,
                 torch.zeros(()),
                 torch.tensor(0.1),
@@ -164,7 +155,7 @@ def rows() -> None:
 
 def laps() -> None:
     """The device's clock."""
-    _cuda_lap.launch(torch.zeros(1, dtype=torch.int64), torch.zeros(1))
+    _cuda_device_clock.launch(torch.zeros(1, dtype=torch.int64), torch.zeros(1))
 
 
 def layers() -> None:
@@ -176,7 +167,7 @@ def layers() -> None:
         (300, 400, 64, (3, 1)),
         (20_000, 99, 64, (2,)),
     ):
-        for dtype in _mlp.INPUTS:
+        for dtype in _mlp.MLP_INPUTS:
             x = torch.ones(rows, inputs, dtype=dtype)
             weights = [
                 torch.rand(shape)
@@ -184,7 +175,7 @@ def layers() -> None:
                 for shape in ((width, inputs), (width,), (width, width), (width,), (head, width), (head,))
             ]
             for activation in _mlp.ACTIVATIONS:
-                y, first = ops.mlp(x, weights, activation)
+                y, first = kernels.mlp(x, weights, activation)
                 _mlp.mlp_gradients(y, x, first, weights, activation)
 
 
@@ -195,14 +186,14 @@ def convolutions() -> None:
         seen = [torch.rand(8, 11, 11, size).to(dtype) for size in sizes]
         planes = seen[0].permute(0, 3, 1, 2).contiguous()
         weights = [torch.rand(9, *pair).to(dtype) for pair in itertools.pairwise(sizes)]
-        ops.conv(planes, [weights[0].flatten(0, 1), *weights[1:]], [torch.rand(size) for size in sizes[1:]])
-        ops.conv_first_gradient(planes, seen[1])
+        kernels.conv(planes, [weights[0].flatten(0, 1), *weights[1:]], [torch.rand(size) for size in sizes[1:]])
+        kernels.conv_first_gradient(planes, seen[1])
         for x, grad, weight in zip(seen[1:], seen[2:], weights[1:], strict=False):
-            ops.conv_input_gradient(grad, weight, x)
-            ops.conv_weight_gradient(x, grad)
-        ops.linear_gradient(torch.rand(8, 512).to(dtype), torch.rand(512, seen[-1][0].numel()).to(dtype), seen[-1])
-        ops.linear_gradient(torch.rand(8, 32).to(dtype), torch.rand(32, seen[-1][0].numel()).to(dtype), seen[-1])
-    ops.conv_input_gradient(torch.rand(3, 5, 4, 16), torch.rand(9, 8, 16), torch.rand(3, 5, 4, 8))
+            kernels.conv_input_gradient(grad, weight, x)
+            kernels.conv_weight_gradient(x, grad)
+        kernels.linear_gradient(torch.rand(8, 512).to(dtype), torch.rand(512, seen[-1][0].numel()).to(dtype), seen[-1])
+        kernels.linear_gradient(torch.rand(8, 32).to(dtype), torch.rand(32, seen[-1][0].numel()).to(dtype), seen[-1])
+    kernels.conv_input_gradient(torch.rand(3, 5, 4, 16), torch.rand(9, 8, 16), torch.rand(3, 5, 4, 8))
 
 
 def few_rows() -> None:
@@ -210,7 +201,7 @@ def few_rows() -> None:
     for rows, inputs, width, count in ((1, 1, 1, 1), (192, 7744, 512, 8), (70, 300, 130, 24)):
         for dtype in (torch.bfloat16, torch.float16):
             shapes = (rows, inputs), (width, inputs), (width,), (count, width), (count,)
-            ops.two_layers(*[torch.rand(shape).to(dtype) for shape in shapes])
+            kernels.two_layers(*[torch.rand(shape).to(dtype) for shape in shapes])
 
 
 def ahead() -> None:
@@ -226,7 +217,7 @@ def ahead() -> None:
 
     def learn(planes: Any, weights: Any, biases: Any) -> None:
         learnt = [one.requires_grad_() for one in (*weights, *biases)]
-        ops.encode(planes, [one.detach() for one in weights], [one.detach() for one in biases], learnt)[
+        kernels.encode(planes, [one.detach() for one in weights], [one.detach() for one in biases], learnt)[
             -1
         ].sum().backward()
 
@@ -236,15 +227,15 @@ def ahead() -> None:
         run(torch.rand(64, inputs, device=device), torch.rand(2048, inputs, device=device), weights, "tanh")
 
     def taken(acting: Any, learning: Any, weights: Any, activation: str) -> None:
-        ops.mlp(acting, weights, activation)
-        y, first = ops.mlp(learning, weights, activation)
+        kernels.mlp(acting, weights, activation)
+        y, first = kernels.mlp(learning, weights, activation)
         _mlp.mlp_gradients(y, learning, first, weights, activation)
 
-    with ops.compiling_ahead() as begun:
+    with kernels.precompiling() as begun:
         assert begun
-        call("meta", ops.encode_ahead, 32)
-        towers("meta", 4, ops.mlp_ahead)
-        towers("meta", 80, ops.mlp_ahead)
+        call("meta", kernels.precompile_encode, 32)
+        towers("meta", 4, kernels.precompile_mlp)
+        towers("meta", 80, kernels.precompile_mlp)
     with nothing_new():
         call("cpu", learn, 32)
         towers("cpu", 4, taken)

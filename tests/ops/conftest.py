@@ -149,7 +149,7 @@ def _triton_on_the_cpu(launched: set[str], monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(interpreter.InterpretedFunction, "run", noted)
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", with_indices)
     for name, module in list(sys.modules.items()):
-        if name.startswith("denizen.ops.") and hasattr(module, "variant"):
+        if name.startswith(("denizen.ops.", "denizen.nn.kernels.")) and hasattr(module, "variant"):
             monkeypatch.setattr(module, "variant", lambda device: "reference" if _library._reference_only else "triton")
 
 

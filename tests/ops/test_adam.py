@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from denizen import ops
+from denizen.nn import kernels
 
 
 @pytest.mark.parametrize("size", [1, 1000, 300_001])
@@ -14,7 +15,7 @@ from denizen import ops
 def test_adam(tools: Any, monkeypatch: pytest.MonkeyPatch, size: int, max_norm: float | None) -> None:
     if os.environ.get("TRITON_INTERPRET") == "1" and size > 1000:  # two blocks to a program again, of few programs
         size = 5_001
-        monkeypatch.setattr("denizen.ops._cuda_adam._PROGRAMS", 4)
+        monkeypatch.setattr("denizen.nn.kernels._cuda_adam._PROGRAMS", 4)
     start, rate = torch.randn(size), torch.tensor(3e-3)
     theirs = torch.nn.Parameter(start.clone())
     optimizer = torch.optim.Adam([theirs], lr=3e-3, eps=1e-5)
@@ -27,9 +28,9 @@ def test_adam(tools: Any, monkeypatch: pytest.MonkeyPatch, size: int, max_norm: 
         for way, (weight, mean, square, step) in held.items():
             if way == "plain":
                 with ops.reference_only():
-                    norms.append(ops.adam(weight, grad, mean, square, step, rate, skip, **options))
+                    norms.append(kernels.adam(weight, grad, mean, square, step, rate, skip, **options))
             else:
-                norms.append(ops.adam(weight, grad, mean, square, step, rate, skip, **options))
+                norms.append(kernels.adam(weight, grad, mean, square, step, rate, skip, **options))
         torch.testing.assert_close(norms[0], norms[1], rtol=1e-5, atol=0)
         torch.testing.assert_close(norms[0], grad.norm(), rtol=1e-5, atol=0)
         if not skip:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from denizen import ops
+from denizen.nn import kernels
 
 # Triton's interpreter multiplies the bits of bfloat16 as if they were whole numbers.
 HALF = torch.float16 if os.environ.get("TRITON_INTERPRET") == "1" else torch.bfloat16
@@ -32,9 +32,9 @@ def test_convolutions_and_their_gradients(tools: Any, shape: tuple[int, ...], dt
     x, weight, grad = x.to(dtype), weight.to(dtype), grad.to(dtype)
     planes = x.permute(0, 3, 1, 2).contiguous()
     found = (
-        ops.conv_input_gradient(grad, weight, x),
-        *ops.conv_weight_gradient(x, grad),
-        *ops.conv_first_gradient(planes, grad),
+        kernels.conv_input_gradient(grad, weight, x),
+        *kernels.conv_weight_gradient(x, grad),
+        *kernels.conv_first_gradient(planes, grad),
     )
     sums = grad.float().sum((0, 1, 2))
     exact = (
@@ -73,7 +73,7 @@ def test_several_layers(
         seen = F.conv2d(seen.double(), kernel.double(), bias.double(), padding=1).relu().to(dtype).float()
         expected.append(seen.permute(0, 2, 3, 1).to(dtype))
         count = size
-    found = ops.conv(planes, [weight.to(dtype) for weight in weights], biases)
+    found = kernels.conv(planes, [weight.to(dtype) for weight in weights], biases)
     close = {"rtol": 2e-2, "atol": 1e-2} if dtype == HALF else {"rtol": 1e-5, "atol": 1e-5}
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, theirs, **close)
@@ -85,9 +85,9 @@ def test_gradients_have_the_same_bits_again(tools: Any, dtype: torch.dtype) -> N
     x, weight, grad = (torch.randn(*size).to(dtype) for size in ((40, 4, 4, 16), (9, 16, 64), (40, 4, 4, 64)))
     planes = x.permute(0, 3, 1, 2).contiguous()
     calls = [
-        lambda: [ops.conv_input_gradient(grad, weight, x)],
-        lambda: ops.conv_weight_gradient(x, grad),
-        lambda: ops.conv_first_gradient(planes, grad),
+        lambda: [kernels.conv_input_gradient(grad, weight, x)],
+        lambda: kernels.conv_weight_gradient(x, grad),
+        lambda: kernels.conv_first_gradient(planes, grad),
     ]
     for call in calls:
         for one, other in zip(call(), call(), strict=True):
@@ -97,7 +97,7 @@ def test_gradients_have_the_same_bits_again(tools: Any, dtype: torch.dtype) -> N
 def test_what_is_not_a_number_stays_so(tools: Any) -> None:
     planes, weights = torch.ones(2, 1, 3, 4), [torch.ones(9, 2), torch.ones(9, 2, 3)]
     planes[1, 0, 0, 0] = torch.nan
-    _, last = ops.conv(planes, weights, [torch.zeros(2), torch.zeros(3)])
+    _, last = kernels.conv(planes, weights, [torch.zeros(2), torch.zeros(3)])
     assert last.flatten(1).isnan().any(1).tolist() == [False, True]
 
 
@@ -109,4 +109,4 @@ def test_gradient_of_a_linear_layer(
     grad, shown = numbers(rows, hidden).to(dtype), numbers(rows, *shape).to(dtype)
     weight = numbers(hidden, shown[0].numel()).to(dtype)
     expected = torch.where(shown > 0, (grad.float() @ weight.float()).view(shown.shape), 0.0).to(dtype)
-    assert torch.equal(ops.linear_gradient(grad, weight, shown), expected)
+    assert torch.equal(kernels.linear_gradient(grad, weight, shown), expected)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from denizen import ops
+from denizen.nn import kernels
 
 
 @pytest.mark.slow
@@ -19,11 +20,12 @@ def test_every_kernel_compiles() -> None:
     command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("compile_kernels.py"))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    kernels = {
+    expected = {
         name
-        for module in pkgutil.iter_modules(ops.__path__)
-        if module.name.startswith("_cuda")
-        for name in vars(importlib.import_module(f"denizen.ops.{module.name}"))
+        for package in (ops, kernels)
+        for module in pkgutil.iter_modules(package.__path__)
+        if module.name.startswith("_cuda") and "message" not in module.name  # those of messages: tests/nn
+        for name in vars(importlib.import_module(f"{package.__name__}.{module.name}"))
         if name.endswith("_kernel")
     }
-    assert set(json.loads(done.stdout.splitlines()[-1])) == kernels
+    assert set(json.loads(done.stdout.splitlines()[-1])) == expected

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from denizen import ops
-from denizen.ops import _mlp
+from denizen.nn import kernels
+from denizen.nn.kernels import _mlp
 
 # Rows, inputs, hidden, out, heads, whether inputs are bytes.
 SHAPES = [
@@ -46,10 +47,10 @@ def test_values_and_gradients(tools: Any, shape: Any, activation: str) -> None:
         weights = [p.detach().clone().requires_grad_() for p in parameters]
         if way == "reference":
             with ops.reference_only():
-                found, _ = ops.mlp(x, weights, activation)
+                found, _ = kernels.mlp(x, weights, activation)
                 mine = torch.autograd.grad(found, weights, grad)
         else:
-            found, _ = ops.mlp(x, weights, activation)
+            found, _ = kernels.mlp(x, weights, activation)
             mine = torch.autograd.grad(found, weights, grad)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-6)
         for one, slope in zip(mine, slopes, strict=True):
@@ -64,7 +65,7 @@ def test_what_is_not_a_number_stays_so(tools: Any, activation: str) -> None:
     weights = [p.detach() for tower in towers(4, 16, 16, (3, 1), activation) for p in tower.parameters()]
     for way in (contextlib.nullcontext(), ops.reference_only()):
         with way:
-            found, _ = ops.mlp(x, weights, activation)
+            found, _ = kernels.mlp(x, weights, activation)
         assert found.isnan().all(dim=1).tolist() == [False, True, False]
         assert not found[::2].isnan().any()
 
@@ -74,7 +75,7 @@ def test_within_a_compiled_loss(tools: Any) -> None:
     weights = [p.detach() for tower in towers(5, 16, 16, (3, 1), "tanh") for p in tower.parameters()]
 
     def loss(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-        numbers, value = ops.mlp(x + 1, weights, "tanh")[0].split([3, 1], 1)
+        numbers, value = kernels.mlp(x + 1, weights, "tanh")[0].split([3, 1], 1)
         return (numbers.square() * x.sum(1, keepdim=True) + value).square().mean()
 
     slopes = []
@@ -97,9 +98,9 @@ def test_tf32_is_off_by_its_rounding_only(inputs: int, request: pytest.FixtureRe
     x, grad = torch.randn(20_000, inputs).cuda(), torch.randn(20_000, 4).cuda()
     x = (x > 1).to(torch.uint8) if inputs > _mlp.WIDEST else x
     with ops.reference_only():
-        expected, first = ops.mlp(x if x.dtype == torch.uint8 else x.double(), double, "tanh")
+        expected, first = kernels.mlp(x if x.dtype == torch.uint8 else x.double(), double, "tanh")
         slopes = _mlp.mlp_gradients(grad.double(), x, first, double, "tanh")
-    found, first = ops.mlp(x, weights, "tanh")
+    found, first = kernels.mlp(x, weights, "tanh")
     mine = _mlp.mlp_gradients(grad, x, first, weights, "tanh")
     for one, exact in ((found, expected), (mine, slopes)):
         assert (one - exact).abs().max() < 5e-3 * exact.abs().max()

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from denizen import ops
+from denizen.nn import kernels
 
 # Triton's interpreter multiplies the bits of bfloat16 as if they were whole numbers.
 HALF = torch.float16 if os.environ.get("TRITON_INTERPRET") == "1" else torch.bfloat16
@@ -27,7 +27,7 @@ def test_two_layers_are_torchs_own(
 ) -> None:
     x, weight, bias = numbers(rows, inputs).to(dtype), numbers(width, inputs).to(dtype), numbers(width).to(dtype)
     top, top_bias = numbers(count, width).to(dtype), numbers(count).to(dtype)
-    shown, out = ops.two_layers(x, weight, bias, top, top_bias)
+    shown, out = kernels.two_layers(x, weight, bias, top, top_bias)
     exact = F.linear(x.double(), weight.double(), bias.double()).to(dtype).relu()
     assert torch.equal(shown, exact)  # sums of few multiples of 1/64 are exact, whatever their order
     further = F.linear(exact.double(), top.double(), top_bias.double())
@@ -39,7 +39,7 @@ def test_two_layers_are_torchs_own(
 def test_two_layers_hand_on_what_is_not_a_number(tools: Any) -> None:
     x = torch.ones(3, 4, dtype=HALF)
     x[1, 2] = torch.nan
-    shown, out = ops.two_layers(
+    shown, out = kernels.two_layers(
         x,
         torch.ones(5, 4, dtype=HALF),
         torch.zeros(5, dtype=HALF),

@@ -21,6 +21,7 @@ from torch.fx import GraphModule
 
 from denizen import ops
 from denizen.app._build import build
+from denizen.nn import kernels
 from denizen.rl import _critic, _planes, _policy, _value
 from denizen.rl._ppo import PRECISIONS
 from denizen.zoo.foraging import _fast, _launch
@@ -28,7 +29,7 @@ from denizen.zoo.foraging import _fast, _launch
 
 def as_on_cuda() -> None:
     """Everything that asks whether a tensor is on CUDA takes it that it is; worlds in place do nothing."""
-    ops.fits = lambda weights: True
+    kernels.mlp_fits = lambda weights: True
     for module, name in (
         (_planes, "spreads"),
         (_policy, "spreads"),

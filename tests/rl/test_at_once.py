@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen import ops
+from denizen.nn import kernels
 from denizen.rl._iteration import Iteration
 from denizen.zoo.breakout import Breakout
 from denizen.zoo.cartpole import CartPole
@@ -15,7 +15,7 @@ from denizen.zoo.pendulum import Pendulum
 def at_once(monkeypatch):
     """The operation wherever it would be taken on CUDA; how often it was."""
     taken = []
-    real, fits = ops.mlp, ops.fits
+    real, fits = kernels.mlp, kernels.mlp_fits
 
     def mlp(x, weights, activation):
         taken.append(len(weights))
@@ -23,11 +23,11 @@ def at_once(monkeypatch):
 
     def takes(weights):
         with monkeypatch.context() as patch:
-            patch.setattr("denizen.ops._mlp.variant", lambda device: "triton")
+            patch.setattr("denizen.nn.kernels._mlp.variant", lambda device: "triton")
             return fits(weights)
 
-    monkeypatch.setattr(ops, "mlp", mlp)
-    monkeypatch.setattr(ops, "fits", takes)
+    monkeypatch.setattr(kernels, "mlp", mlp)
+    monkeypatch.setattr(kernels, "mlp_fits", takes)
     return taken
 
 
@@ -133,7 +133,7 @@ def test_layers_without_bias_and_other_actors_are_taken_as_they_are(at_once):
 
 
 def test_what_asks_for_hooks_is_one_graph(at_once, monkeypatch):
-    monkeypatch.setattr(ops, "fits", lambda weights: True)
+    monkeypatch.setattr(kernels, "mlp_fits", lambda weights: True)
     policy = dz.rl.mlp(CartPole(), (8, 8))
     looks, memory = torch.randn(5, 4), torch.zeros(5, 0)
     compiled = torch.compile(lambda looks: policy.with_value(looks, memory)[1], backend="eager", fullgraph=True)
@@ -156,6 +156,6 @@ def test_updates_are_those_of_the_layers(at_once, monkeypatch):
 
     eager, compiled = learnt(False), learnt(True)
     assert at_once
-    monkeypatch.setattr(ops, "fits", lambda weights: False)
+    monkeypatch.setattr(kernels, "mlp_fits", lambda weights: False)
     torch.testing.assert_close(eager, learnt(False), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(eager, compiled, rtol=1e-4, atol=1e-5)

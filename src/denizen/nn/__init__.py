@@ -2,6 +2,9 @@
 
 from denizen.nn._config import DotGATConfig as DotGATConfig
 from denizen.nn._config import Isolated as Isolated
+from denizen.nn._covariance import Cauchy as Cauchy
+from denizen.nn._covariance import Matern as Matern
+from denizen.nn._covariance import WhiteNoise as WhiteNoise
 from denizen.nn._dynamic import DynamicDotGAT as DynamicDotGAT
 from denizen.nn._heads import Aggregator as Aggregator
 from denizen.nn._heads import Classifier as Classifier
@@ -10,9 +13,6 @@ from denizen.nn._heads import FactorPredictor as FactorPredictor
 from denizen.nn._heads import Predictor as Predictor
 from denizen.nn._heads import SharedDecoder as SharedDecoder
 from denizen.nn._int8 import quantize_int8 as quantize_int8
-from denizen.nn._kernels import Cauchy as Cauchy
-from denizen.nn._kernels import Matern as Matern
-from denizen.nn._kernels import WhiteNoise as WhiteNoise
 from denizen.nn._losses import RunningMeans as RunningMeans
 from denizen.nn._losses import agent_cross_entropy as agent_cross_entropy
 from denizen.nn._losses import agent_mse as agent_mse

@@ -14,12 +14,12 @@ from torch.utils.checkpoint import checkpoint
 
 from denizen.errors import InputError
 from denizen.nn._config import DotGATConfig, check_input
-from denizen.nn._fused import available, fits, pack
-from denizen.nn._fused import message_steps as _message_steps
 from denizen.nn._initial import initial
 from denizen.nn._layers import MLP, Attention, EdgeAttention, MemoryAttention, Norm, PerAgentLinear, SocialAttention
 from denizen.nn._reference import AgentStates, DynamicDotGATReference, make_bias, make_sensing
 from denizen.nn._social import EdgeBias
+from denizen.nn.kernels._message_steps import available, fits, pack
+from denizen.nn.kernels._message_steps import message_steps as _message_steps
 from denizen.ops._reverse_only import reverse_only
 
 message_steps = reverse_only(_message_steps)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import DataError, InputError
-from denizen.nn._kernels import Kernel, Matern
+from denizen.nn._covariance import Kernel, Matern
 from denizen.ops import rounding
 
 _JITTERS = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3)  # added to the diagonal, growing where Cholesky fails

@@ -197,9 +197,9 @@ def _draws(device: torch.device) -> Any:
 
         return _cpu_draws
     if name == "triton":
-        from denizen.ops import _cuda
+        from denizen.ops import _cuda_draws
 
-        return _cuda
+        return _cuda_draws
     return None
 
 

@@ -3,13 +3,13 @@
 import torch
 from torch import nn
 
-from denizen import ops
+from denizen.nn import kernels
 from denizen.rl._planes import Planes
 from denizen.rl._policy import ActorCritic
 
 
 def ahead(policy: ActorCritic, heads: list[nn.Linear], acting: int, learning: int, dtype: torch.dtype) -> None:
-    """Have kernels compiled, in threads within `ops.compiling_ahead`.
+    """Have kernels compiled, in threads within `kernels.precompiling`.
 
     Args:
         policy: on CUDA.
@@ -28,7 +28,7 @@ def ahead(policy: ActorCritic, heads: list[nn.Linear], acting: int, learning: in
     space = policy.env.observation_space
     look = torch.zeros(1, *space.shape, dtype=space.dtype, device=policy.actor.weight.device)
     seen = policy._seen(look).flatten(1).to("meta")
-    if seen.dtype in ops.INPUTS:
+    if seen.dtype in kernels.MLP_INPUTS:
         few, many = (seen.new_empty(rows, seen.shape[1]) for rows in (acting, learning))
         shaped = [torch.empty(weight.shape, device="meta") for weight in weights]
-        ops.mlp_ahead(few, many, shaped, activation)
+        kernels.precompile_mlp(few, many, shaped, activation)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from denizen import ops
+from denizen.nn import kernels
 from denizen.ops import rounding
 from denizen.rl._processes import most, total
 
@@ -47,7 +47,7 @@ def advantages(
     """
     delta = torch.where(valid, reward + gamma * torch.where(terminated, 0.0, bootstrap) - value, 0.0)
     onwards = torch.where(terminated | truncated | ~valid, 0.0, gamma * gae_lambda)
-    advantage = ops.backward_sums(delta, onwards)
+    advantage = kernels.backward_sums(delta, onwards)
     return Advantages(advantage, torch.where(valid, advantage + value, 0.0))
 
 

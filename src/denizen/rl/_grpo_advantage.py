@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from denizen import ops
+from denizen.nn import kernels
 from denizen.ops import rounding
 from denizen.rl import _processes as processes
 
@@ -126,7 +126,7 @@ def _centred(
 
 def _to_go(values: Tensor, gamma: float) -> Tensor:
     """Discounted sums over this step and all later ones."""
-    return ops.backward_sums(values, torch.full_like(values, gamma))
+    return kernels.backward_sums(values, torch.full_like(values, gamma))
 
 
 def _sum(values: Tensor, axes: tuple[int, ...]) -> Tensor:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError, ModelError
-from denizen.ops import compiling_ahead, fuse_draws, variant
+from denizen.nn.kernels import precompiling
+from denizen.ops import fuse_draws, variant
 from denizen.run._record import aside, record
 from denizen.run._settled import Settled
 
@@ -122,7 +123,7 @@ class Iteration:
         if self._device.type != "cuda" or variant(self._device) != "triton":
             yield
             return
-        with compiling_ahead() as begun:
+        with precompiling() as begun:
             if begun:
                 self._training.ahead()
             yield

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from denizen import ops
 from denizen.errors import InputError
+from denizen.nn import kernels
 from denizen.ops import variant
 from denizen.rl._processes import total_
 
@@ -123,7 +123,7 @@ class FlatAdam:
         """Clip and update a group in two launches; the norm of its gradient."""
         state, (low, high), eps = adam.state[flat], adam.defaults["betas"], adam.defaults["eps"]
         assert flat.grad is not None
-        return ops.adam(
+        return kernels.adam(
             flat.data,
             flat.grad,
             state["exp_avg"],

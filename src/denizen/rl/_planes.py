@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from denizen import ops
+from denizen.nn import kernels
 
 _READY = "ready_"
 _LAYERS = (nn.Linear, nn.Conv2d)
@@ -49,7 +49,7 @@ class Planes(nn.Sequential):
         kind = [torch.float32] * (len(biases) - 1) + [planes.dtype]
         rounded = [weight.detach().to(planes.dtype).contiguous() for weight in weights]
         beside = [bias.detach().to(dtype) for bias, dtype in zip(biases, kind, strict=True)]
-        return ops.encode(planes, rounded, beside, [*weights, *biases])[-1]
+        return kernels.encode(planes, rounded, beside, [*weights, *biases])[-1]
 
     def with_top(self, planes: Tensor, top: nn.Module) -> tuple[Tensor, Tensor] | None:
         """(features, what a linear layer makes of them), for which no gradient is kept; None where it is not to be."""
@@ -57,9 +57,9 @@ class Planes(nn.Sequential):
         if torch.is_grad_enabled() or not plain or not self._spreads(planes):
             return None
         planes, (*weights, weight), (*biases, bias) = self._arguments(planes)
-        seen = ops.conv(planes, weights, [bias.to(torch.float32) for bias in biases])[-1].flatten(1)
+        seen = kernels.conv(planes, weights, [bias.to(torch.float32) for bias in biases])[-1].flatten(1)
         layers = (weight, bias, self._numbers(top, "weight"), self._numbers(top, "bias"))
-        return ops.two_layers(seen, *[tensor.to(planes.dtype) for tensor in layers])
+        return kernels.two_layers(seen, *[tensor.to(planes.dtype) for tensor in layers])
 
     def ahead(self, acting: int, learning: int, dtype: torch.dtype, top: nn.Module) -> None:
         """Have kernels compiled: of features with a layer on top for so many rows, of a gradient for so many."""
@@ -74,9 +74,11 @@ class Planes(nn.Sequential):
         weights = [shaped(*weight.shape) for weight in self._weights(dtype)]
         biases = [shaped(*self._numbers(layer, "bias").shape) for layer in self._layers()]
         beside = [*[bias.to(torch.float32) for bias in biases[:-1]], biases[-1]]
-        ops.encode_ahead(shaped(learning, *self.planes), weights, beside)
+        kernels.precompile_encode(shaped(learning, *self.planes), weights, beside)
         features = shaped(acting, weights[-1].shape[1])
-        ops.two_layers_ahead(features, weights[-1], biases[-1], shaped(*top.weight.shape), shaped(top.out_features))
+        kernels.precompile_two_layers(
+            features, weights[-1], biases[-1], shaped(*top.weight.shape), shaped(top.out_features)
+        )
 
     def _arguments(self, planes: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """(planes in the precision of now, weights, biases)."""
@@ -99,7 +101,7 @@ class Planes(nn.Sequential):
     def _weights(self, dtype: torch.dtype) -> list[Tensor]:
         """Weights as `spread_out` takes them.
 
-        Of convolutions those of `ops.conv`; of the linear layer with the inputs in the order of (height, width,
+        Of convolutions those of `kernels.conv`; of the linear layer with the inputs in the order of (height, width,
         channels).
         """
         first, *rest, linear = [self._numbers(layer, "weight") for layer in self._layers()]
@@ -139,4 +141,4 @@ def as_it_is(module: nn.Module) -> bool:
 
 def spreads(tensor: Tensor) -> bool:
     """Whether a network over this tensor, or with this weight, takes the form for CUDA."""
-    return tensor.is_cuda and ops.conv_fits(tensor)
+    return tensor.is_cuda and kernels.conv_fits(tensor)

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from denizen import ops
 from denizen.errors import InputError, expect_function
 from denizen.model import Box, Discrete, Env, Look
+from denizen.nn import kernels
 from denizen.rl._checks import check_drawn, check_env, prove
 from denizen.rl._critic import Critic, launches
 from denizen.rl._distributions import Categorical, Distribution, Gaussian
@@ -255,12 +256,14 @@ class ActorCritic(nn.Module):
         if found is None:
             return None
         given = self._seen(observation) if given is None else given
-        if given.requires_grad or given.dtype not in ops.INPUTS:  # to look into the network, layers go one by one
+        if (
+            given.requires_grad or given.dtype not in kernels.MLP_INPUTS
+        ):  # to look into the network, layers go one by one
             return None
-        return ops.mlp(given.flatten(1), *found)[0]
+        return kernels.mlp(given.flatten(1), *found)[0]
 
     def towers(self, heads: list[nn.Linear]) -> tuple[list[Tensor], str] | None:
-        """(weights of bodies with heads on top, activation) for `ops.mlp`; None where they do not fit."""
+        """(weights of bodies with heads on top, activation) for `kernels.mlp`; None where they do not fit."""
         if self.cell is not None or type(self).forward is not ActorCritic.forward or not as_it_is(self):
             return None
         weights: list[Tensor] = []
@@ -274,7 +277,7 @@ class ActorCritic(nn.Module):
                 return None
             weights += [tensor for layer in three for tensor in (layer.weight, layer.bias)]
             activations.add(layers[2])
-        return (weights, activations.pop()) if len(activations) == 1 and ops.fits(weights) else None
+        return (weights, activations.pop()) if len(activations) == 1 and kernels.mlp_fits(weights) else None
 
     def _remember(self, shown: Tensor, memory: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
         """The cell over steps in a row; memory is cleared before a step where a life begins."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from denizen import _tree, ops
 from denizen.model import Discrete, Env, Look
+from denizen.nn import kernels
 from denizen.rl._draws import Draws
 from denizen.rl._policy import ActorCritic, Judged, for_worlds, rows_of
 from denizen.rl._recorded import Recorded
@@ -193,7 +194,7 @@ class Collector:
         most = rows * math.ceil(steps / limit) if limit else place.numel()
         if type(self._worlds.env).truncated is not Env.truncated or most >= place.numel():
             return final, place
-        where = ops.first_flagged(cut.flatten()[place.flatten()], most)[0]
+        where = kernels.first_flagged(cut.flatten()[place.flatten()], most)[0]
         return {name: tensor.flatten(0, 1)[where][None] for name, tensor in final.items()}, place.flatten()[where]
 
     @staticmethod

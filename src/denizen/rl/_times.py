@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen import ops
 from denizen._watch._gpu_counters import gpu_reader
+from denizen.nn import kernels
 
 LAST = 4  # updates of the rate that follows closely
 RATES = ("seconds", "steps_per_second", "steps_per_second_of_4", "steps_per_second_overall")
@@ -74,11 +74,11 @@ class Phases:
 
     def begin(self) -> None:
         """An update begins."""
-        ops.lap(self._last, self._before)
+        kernels.device_clock(self._last, self._before)
 
     def ended(self, number: int) -> None:
         """A phase ended."""
-        self._known = ops.lap(self._last, self._seconds[number])
+        self._known = kernels.device_clock(self._last, self._seconds[number])
 
     def metrics(self) -> dict[str, Tensor]:
         """Of the last update: float32 `[]` each, on the device; none where it has no clock."""

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from denizen import ops
 from denizen.errors import InputError, ModelError
 from denizen.model import Discrete, Env, FlatEnv, InPlace, Look
+from denizen.nn import kernels
 from denizen.rl._checks import check_env, check_kind, check_numbers, check_worlds, prove
 from denizen.rl._given import Given
 from denizen.rl._recorded import Recorded
@@ -375,7 +375,7 @@ class Worlds:
         self, leaves: list[Tensor], age: Tensor, over: Tensor, keys: Tensor, values: dict[str, Tensor], clock: Tensor
     ) -> tuple[list[Tensor], Tensor, Tensor, Look, Tensor]:
         """(leaves, ages, waiting, final looks, their worlds) after lives that are over began anew, as many as may."""
-        index, slot = ops.first_flagged(over, self.max_resets)
+        index, slot = kernels.first_flagged(over, self.max_resets)
         rows, row_values = [leaf[index] for leaf in leaves], {name: value[index] for name, value in values.items()}
         final = self._see(rows, age[index], row_values)
         fresh = self._restart(rows, age[index], keys[index], row_values, clock)

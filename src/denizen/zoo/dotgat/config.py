@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from denizen.errors import InputError
 from denizen.nn import Cauchy, Matern, WhiteNoise, task
-from denizen.nn._kernels import Kernel
+from denizen.nn._covariance import Kernel
 
 Variant = Literal["reference", "fast", "compiled", "captured"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]

@@ -8,7 +8,7 @@ Multiplication and addition are kept apart (`enable_fp_fusion=False`), as the pl
 import triton
 import triton.language as tl
 
-from denizen.ops._cuda import _one_word
+from denizen.ops._cuda_draws import _one_word
 
 
 @triton.jit

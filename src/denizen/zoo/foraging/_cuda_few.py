@@ -9,7 +9,7 @@ first then, and two more where a life begins anew. The bits are those of `Foragi
 import triton
 import triton.language as tl
 
-from denizen.ops._cuda import _one_word
+from denizen.ops._cuda_draws import _one_word
 from denizen.zoo.foraging._cuda import _aged, _floored, _ones, _paid
 
 

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from denizen.ops._cuda import _one_word
+from denizen.ops._cuda_draws import _one_word
 from denizen.zoo.fruits._fast import WHOLE
 
 BLOCK = 32  # worlds of a program: few worlds are spread over the multiprocessors

@@ -8,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-from denizen.nn import _cuda
+from denizen.nn.kernels import _cuda_message_kernels
 
 # Rows of a program and warps; talk goes through its rows one after the other, remember takes a whole sample, project
 # makes as many of queries, keys and values.
@@ -56,7 +56,7 @@ class Launcher:
 
     def project(self, h: Tensor, gain: Tensor, weight: Tensor, out: Tensor) -> None:
         """Queries, keys and values of the normed `h`."""
-        _cuda._project_kernel[(self.blocks("project"), self.agents, 3 // TILES["project"]["PARTS"])](
+        _cuda_message_kernels._project_kernel[(self.blocks("project"), self.agents, 3 // TILES["project"]["PARTS"])](
             h, gain, weight, out, self.rows, self.eps, **self.whole, **TILES["project"]
         )
 
@@ -74,7 +74,7 @@ class Launcher:
         add: bool,
     ) -> None:
         """`dh`: what comes through the norm and what passes by it (`dafter`); `u`: normed `h`; the gain's shares."""
-        _cuda._project_backward_kernel[(self.blocks("project_backward"), self.agents)](
+        _cuda_message_kernels._project_backward_kernel[(self.blocks("project_backward"), self.agents)](
             dqkv,
             weight,
             h,
@@ -92,13 +92,13 @@ class Launcher:
 
     def remember(self, qkv: Tensor, h: Tensor, out: Tensor, layer: int) -> None:
         """`h` and what attention over each agent's past adds."""
-        _cuda._remember_kernel[(self.rows // self.times, self.agents, self.heads)](
+        _cuda_message_kernels._remember_kernel[(self.rows // self.times, self.agents, self.heads)](
             qkv, h, out, *self._chance(layer), self.rows, self.times, self.scale, **self._attention("remember")
         )
 
     def remember_backward(self, qkv: Tensor, dafter: Tensor, dqkv: Tensor, layer: int) -> None:
         """Gradient of `qkv`."""
-        _cuda._remember_backward_kernel[(self.rows // self.times, self.agents, self.heads)](
+        _cuda_message_kernels._remember_backward_kernel[(self.rows // self.times, self.agents, self.heads)](
             qkv,
             dafter,
             dqkv,
@@ -111,7 +111,7 @@ class Launcher:
 
     def talk(self, qkv: Tensor, bias: Tensor | None, h: Tensor, out: Tensor, layer: int) -> None:
         """`h` and what attention over agents adds."""
-        _cuda._talk_kernel[(self.blocks("talk"), self.heads)](
+        _cuda_message_kernels._talk_kernel[(self.blocks("talk"), self.heads)](
             qkv, bias, h, out, *self._chance(layer), self.rows, self.agents, self.scale, **self._attention("talk")
         )
 
@@ -119,7 +119,7 @@ class Launcher:
         self, qkv: Tensor, bias: Tensor | None, dafter: Tensor, dqkv: Tensor, dbias: Tensor, layer: int, *, add: bool
     ) -> None:
         """Gradient of `qkv`; `dbias` `[blocks * heads, agents, agents]`."""
-        _cuda._talk_backward_kernel[(self.blocks("talk_backward"), self.heads)](
+        _cuda_message_kernels._talk_backward_kernel[(self.blocks("talk_backward"), self.heads)](
             qkv,
             bias,
             dafter,
@@ -135,7 +135,7 @@ class Launcher:
 
     def think(self, h: Tensor, gain: Tensor, layers: tuple[Tensor, ...], out: Tensor, layer: int) -> None:
         """`h` and what the MLP adds; `layers` are inner, its bias, outer, its bias."""
-        _cuda._think_kernel[(self.blocks("think"), self.agents)](
+        _cuda_message_kernels._think_kernel[(self.blocks("think"), self.agents)](
             h,
             gain,
             *layers,
@@ -162,7 +162,7 @@ class Launcher:
         add: bool,
     ) -> None:
         """`dh`; `kept`: what goes into both products, then the gradients of what comes out of them."""
-        _cuda._think_backward_kernel[(self.blocks("think_backward"), self.agents)](
+        _cuda_message_kernels._think_backward_kernel[(self.blocks("think_backward"), self.agents)](
             h,
             gain,
             *layers[:3],
@@ -183,7 +183,7 @@ class Launcher:
         """`dweight` float32 `[products, width, columns]` of products of `x`; `y` is the gradient of their results."""
         columns, tile = y.shape[-1], TILES["weight_gradient"]
         block = min(tile["COLUMNS"], self.width)  # wide ones read `x` less often, narrow ones are more programs
-        _cuda._weight_gradient_kernel[(columns // block, x.shape[:-2].numel())](
+        _cuda_message_kernels._weight_gradient_kernel[(columns // block, x.shape[:-2].numel())](
             x,
             y,
             dweight,
@@ -230,7 +230,7 @@ def forward(
     eps: float,
     keep: bool,
 ) -> list[Tensor]:
-    """`_fused.message_steps`."""
+    """`_message_steps.message_steps`."""
     matrices = {i: weight.to(h.dtype, copy=True) for i in _MATRICES if (weight := weights[i]) is not None}
     to = Launcher(h, times, heads, rate, eps, seed)
     parts = Parts([matrices.get(i, weight) for i, weight in enumerate(weights)])
@@ -273,7 +273,7 @@ class Gradients:
         self.biases = room(talks, agents, agents)
 
     def all(self) -> list[Tensor]:
-        """As `_fused.message_steps_backward` returns them, after the gradient of `h`."""
+        """As `_message_steps.message_steps_backward` returns them, after the gradient of `h`."""
         none = self.mlp.new_empty(0)
         gains = {kind: shares.sum(0) for kind, shares in self.gains.items()}
         found = [x for kind in ("memory", "social") for x in (gains.get(kind, none), self.attentions.get(kind, none))]
@@ -349,7 +349,7 @@ def backward(
     rate: float,
     eps: float,
 ) -> list[Tensor]:
-    """`_fused.message_steps_backward`."""
+    """`_message_steps.message_steps_backward`."""
     to, parts = Launcher(h, times, heads, rate, eps, seed), Parts(weights)
     grads, kinds = Gradients(to, parts, h.device), parts.kinds
     dafter, attention = dafter.to(h.dtype).contiguous(), len(qkvs)

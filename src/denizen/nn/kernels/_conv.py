@@ -1,9 +1,9 @@
 """3 x 3 convolutions with ReLU over many small images, channels last, and their gradients.
 
-The plain torch forms are the references: a sum of one matrix product for each offset. On CUDA `_cuda_encode` takes a
-few images through several layers in one program, and `_cuda_conv` gathers the neighbours of a tile of cells while it
-multiplies, so that patches are never written; bias, ReLU and the ReLU's mask of the gradient are applied to a tile
-before it is stored.
+The plain torch forms are the references: a sum of one matrix product for each offset. On CUDA `_cuda_conv_encoder`
+takes a few images through several layers in one program, and `_cuda_conv` gathers the neighbours of a tile of cells
+while it multiplies, so that patches are never written; bias, ReLU and the ReLU's mask of the gradient are applied to a
+tile before it is stored.
 
 Images are `[n, height, width, channels]`, the first ones, of few channels, planes `[n, channels, height, width]`.
 Weights are `[offsets, channels, out]` with the 9 offsets in reading order; the first one's `[channels * offsets, out]`,
@@ -64,9 +64,9 @@ def conv(planes: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) ->
         After each: `[n, height, width, out]` of the dtype of the planes; sums are float32.
     """
     if variant(planes.device) == "triton":
-        from denizen.ops import _cuda_encode
+        from denizen.nn.kernels import _cuda_conv_encoder
 
-        return _cuda_encode.encode(planes, weights, biases)
+        return _cuda_conv_encoder.encode(planes, weights, biases)
     seen, found = planes.permute(0, 2, 3, 1), []
     for number, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         each = weight if number else weight.unflatten(0, (-1, 9)).transpose(0, 1)
@@ -90,9 +90,9 @@ def conv_first_gradient(planes: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         grad: `[n, height, width, out]`: of the convolution before its ReLU.
     """
     if variant(planes.device) == "triton":
-        from denizen.ops import _cuda_encode
+        from denizen.nn.kernels import _cuda_conv_encoder
 
-        return _cuda_encode.first_slope(planes, grad)
+        return _cuda_conv_encoder.first_slope(planes, grad)
     slopes, sums = _slopes(planes.permute(0, 2, 3, 1), grad)
     return slopes.transpose(0, 1).flatten(0, 1).contiguous(), sums
 
@@ -112,7 +112,7 @@ def conv_weight_gradient(x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         grad: `[n, height, width, out]`: of the convolution before its ReLU.
     """
     if variant(x.device) == "triton":
-        from denizen.ops import _cuda_conv
+        from denizen.nn.kernels import _cuda_conv
 
         return _cuda_conv.weight_gradient(x, grad)
     return _slopes(x, grad)
@@ -135,7 +135,7 @@ def conv_input_gradient(grad: Tensor, weight: Tensor, shown: Tensor) -> Tensor:
     """
     turned = weight.flip(0).transpose(1, 2).contiguous()
     if variant(grad.device) == "triton":
-        from denizen.ops import _cuda_conv
+        from denizen.nn.kernels import _cuda_conv
 
         return _cuda_conv.input_gradient(grad, turned, shown)
     return _masked(_summed(grad, turned), shown)
@@ -151,9 +151,9 @@ def linear_gradient(grad: Tensor, weight: Tensor, shown: Tensor) -> Tensor:
         shown: `[n, height, width, channels]`.
     """
     if variant(grad.device) == "triton":
-        from denizen.ops import _cuda_reach
+        from denizen.nn.kernels import _cuda_linear_gradient
 
-        return _cuda_reach.reach(grad, weight, shown)
+        return _cuda_linear_gradient.reach(grad, weight, shown)
     return _masked((grad.to(torch.float32) @ weight.to(torch.float32)).view(shown.shape), shown)
 
 

@@ -10,8 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from denizen.ops._ahead import launch
-from denizen.ops._cuda_conv import _add_patches, _near, _precision, _stages, _tile
+from denizen.nn.kernels._cuda_conv import _add_patches, _near, _precision, _stages, _tile
+from denizen.nn.kernels._precompile import launch
 
 _CELLS = 128  # of a tile
 _WARPS = 4

@@ -17,10 +17,10 @@ ACTIVATIONS = ("tanh", "relu")
 TOWER = 6  # tensors of a tower: weight [hidden, inputs] and bias, weight [out, hidden] and bias, and those of the head
 TOWERS = 2  # at most
 WIDEST = 64  # layer that the kernels hold in registers and shared memory; inputs may be wider
-INPUTS = (torch.float32, torch.uint8)  # whole numbers up to 255 are what they are in every precision
+MLP_INPUTS = (torch.float32, torch.uint8)  # whole numbers up to 255 are what they are in every precision
 
 
-def fits(weights: Sequence[Tensor]) -> bool:
+def mlp_fits(weights: Sequence[Tensor]) -> bool:
     """Whether kernels take the weights of towers, as `mlp` has them."""
     first = [weight.shape for weight in weights[:4]]
     return (
@@ -51,13 +51,13 @@ def mlp(x: Tensor, weights: Sequence[Tensor], activation: str) -> tuple[Tensor, 
     The second result is for the gradients: first layers of wide inputs, `[rows, towers * hidden]`, else empty.
 
     Args:
-        x: `[rows, inputs]`, one of `INPUTS`.
+        x: `[rows, inputs]`, one of `MLP_INPUTS`.
         weights: of one tower or two: w1 `[hidden, inputs]`, b1, w2 `[out, hidden]`, b2, w3 `[head, out]`, b3 of each.
             Towers are alike but for their heads.
         activation: one of `ACTIVATIONS`.
     """
     if variant(x.device) == "triton":
-        from denizen.ops import _cuda_mlp
+        from denizen.nn.kernels import _cuda_mlp
 
         return _cuda_mlp.forward(x, weights, activation)
     found = [_hidden(x, tower, activation) for tower in _towers(weights)]
@@ -92,7 +92,7 @@ def mlp_gradients(grad: Tensor, x: Tensor, first: Tensor, weights: Sequence[Tens
     They are in one tensor: results of an operation must not share memory, and parts of one cost no copy.
     """
     if variant(x.device) == "triton":
-        from denizen.ops import _cuda_mlp
+        from denizen.nn.kernels import _cuda_mlp
 
         return _cuda_mlp.gradients(grad, x, first, weights, activation)
     slopes, at = [], 0
@@ -143,9 +143,9 @@ def _backward(ctx, grad, _):  # type: ignore[no-untyped-def]
 torch.library.register_autograd("denizen::mlp", _backward, setup_context=_context)
 
 
-def mlp_ahead(acting: Tensor, learning: Tensor, weights: Sequence[Tensor], activation: str) -> None:
+def precompile_mlp(acting: Tensor, learning: Tensor, weights: Sequence[Tensor], activation: str) -> None:
     """Compile the kernels of `mlp`, for rows to learn from those of its gradients too, of tensors on "meta"."""
-    from denizen.ops import _cuda_mlp
+    from denizen.nn.kernels import _cuda_mlp
 
     _cuda_mlp.forward(acting, weights, activation)
     out, first = _cuda_mlp.forward(learning, weights, activation)

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from denizen.ops._ahead import launch
+from denizen.nn.kernels._precompile import launch
 
 _ROWS, _COLUMNS, _DEEP = 64, 128, 64  # of a tile of the first product, and of a step of it
 _WARPS, _STAGES = 4, 4

@@ -25,7 +25,7 @@ def two_layers(x: Tensor, weight: Tensor, bias: Tensor, top: Tensor, top_bias: T
         top_bias: `[numbers]`.
     """
     if _few(x, weight, top) and variant(x.device) == "triton":
-        from denizen.ops import _cuda_two_layers
+        from denizen.nn.kernels import _cuda_two_layers
 
         return _cuda_two_layers.two_layers(x, weight, bias, top, top_bias)
     shown = F.relu(F.linear(x, weight, bias))
@@ -42,9 +42,9 @@ def _few(x: Tensor, weight: Tensor, top: Tensor) -> bool:
     return few and x.numel() > 0 and x.element_size() == 2
 
 
-def two_layers_ahead(x: Tensor, weight: Tensor, bias: Tensor, top: Tensor, top_bias: Tensor) -> None:
+def precompile_two_layers(x: Tensor, weight: Tensor, bias: Tensor, top: Tensor, top_bias: Tensor) -> None:
     """Compile the kernels of `two_layers`; every tensor is of the device "meta"."""
-    from denizen.ops import _cuda_two_layers
+    from denizen.nn.kernels import _cuda_two_layers
 
     if _few(x, weight, top):
         _cuda_two_layers.two_layers(x, weight, bias, top, top_bias)

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from denizen.ops._ahead import launch
+from denizen.nn.kernels._precompile import launch
 from denizen.ops._library import takes_tf32
 
 _CELLS = 128  # of a tile of an input's gradient

@@ -1,6 +1,7 @@
-"""Triton kernels of the message steps; `_fused` says what they compute. Layouts: `[agents, rows, width]`, row-major.
+"""Triton kernels of the message steps; `_message_steps` says what they compute.
 
-Columns of `qkv` are ordered head, part (query, key, value), place in the head.
+Layouts: `[agents, rows, width]`, row-major. Columns of `qkv` are ordered head, part (query, key, value), place in the
+head.
 """
 
 import triton

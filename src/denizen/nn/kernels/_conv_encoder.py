@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from denizen.ops._conv import (
+from denizen.nn.kernels._conv import (
     conv,
     conv_first_gradient,
     conv_input_gradient,
@@ -86,15 +86,15 @@ def _to_planes(gradient: Tensor, weight: Tensor) -> Tensor:
 torch.library.register_autograd("denizen::encode", _backward, setup_context=_context)
 
 
-def encode_ahead(planes: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
+def precompile_encode(planes: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
     """Compile the kernels of `encode` and of its gradient; every tensor is of the device "meta"."""
-    from denizen.ops import _cuda_conv, _cuda_encode, _cuda_reach
+    from denizen.nn.kernels import _cuda_conv, _cuda_conv_encoder, _cuda_linear_gradient
 
     *convolutions, last = weights
-    seen = _cuda_encode.encode(planes, convolutions, biases[:-1])
-    passed = _cuda_reach.reach(planes.new_empty(planes.shape[0], last.shape[0]), last, seen[-1])
+    seen = _cuda_conv_encoder.encode(planes, convolutions, biases[:-1])
+    passed = _cuda_linear_gradient.reach(planes.new_empty(planes.shape[0], last.shape[0]), last, seen[-1])
     for number in reversed(range(1, len(seen))):
         _cuda_conv.weight_gradient(seen[number - 1], passed)
         turned = convolutions[number].transpose(1, 2)
         passed = _cuda_conv.input_gradient(passed, turned, seen[number - 1])
-    _cuda_encode.first_slope(planes, passed)
+    _cuda_conv_encoder.first_slope(planes, passed)

@@ -1,4 +1,4 @@
-"""The clock of a CUDA device; see `_lap`."""
+"""The clock of a CUDA device; see `_device_clock`."""
 
 import triton
 import triton.language as tl
@@ -14,5 +14,5 @@ def _lap_kernel(last, seconds):
 
 
 def launch(last: Tensor, seconds: Tensor) -> None:
-    """See `lap`."""
+    """`_device_clock.device_clock`."""
     _lap_kernel[(1,)](last, seconds, num_warps=1)

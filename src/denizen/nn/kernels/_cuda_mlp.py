@@ -12,8 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from denizen.ops import _mlp
-from denizen.ops._ahead import launch
+from denizen.nn.kernels import _mlp
+from denizen.nn.kernels._precompile import launch
 from denizen.ops._library import takes_tf32
 
 _FORWARD = {"ROWS": 64, "num_warps": 4}

@@ -38,7 +38,7 @@ def adam(
         float32 `[]`: the norm before clipping.
     """
     if variant(weight.device) == "triton":
-        from denizen.ops import _cuda_adam
+        from denizen.nn.kernels import _cuda_adam
 
         return _cuda_adam.adam(weight, grad, mean, square, step, rate, skip, max_norm, betas, eps)
     norm = torch.linalg.vector_norm(grad)

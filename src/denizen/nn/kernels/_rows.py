@@ -22,7 +22,7 @@ def first_flagged(flags: Tensor, count: int) -> tuple[Tensor, Tensor]:
         for others and for flagged rows beyond the count.
     """
     if variant(flags.device) == "triton":
-        from denizen.ops import _cuda_rows
+        from denizen.nn.kernels import _cuda_rows
 
         return _cuda_rows.first_flagged(flags, count)
     ones = flags.to(torch.int64)
@@ -45,7 +45,7 @@ def backward_sums(values: Tensor, factors: Tensor) -> Tensor:
     Both are float32, or both float64; each product and each sum is rounded.
     """
     if variant(values.device) == "triton":
-        from denizen.ops import _cuda_rows
+        from denizen.nn.kernels import _cuda_rows
 
         return _cuda_rows.backward_sums(values, factors)
     later = torch.zeros_like(values[0])

@@ -172,11 +172,11 @@ def message_steps(
         eps: of the norms.
         keep: whether a backward will come.
     """
-    from denizen.nn import _cuda_steps
+    from denizen.nn.kernels import _cuda_message_steps
 
     weights = (memory_gain, memory, social_gain, social, bias, gain, inner, inner_bias, outer, outer_bias)
     with torch.cuda.device_of(h):  # Triton launches on the current device
-        return _cuda_steps.forward(h.contiguous(), weights, seed, times, heads, steps, rate, eps, keep)
+        return _cuda_message_steps.forward(h.contiguous(), weights, seed, times, heads, steps, rate, eps, keep)
 
 
 @torch.library.register_fake("denizen::message_steps")
@@ -221,12 +221,12 @@ def message_steps_backward(
 
     Those of `inner` and `outer` are one tensor, those of their biases another.
     """
-    from denizen.nn import _cuda_steps
+    from denizen.nn.kernels import _cuda_message_steps
 
     weights = (memory_gain, memory, social_gain, social, bias, gain, inner, inner_bias, outer, outer_bias)
     sizes = times, heads, steps, rate, eps
     with torch.cuda.device_of(h):
-        return _cuda_steps.backward(dafter, h.contiguous(), between, qkvs, weights, seed, *sizes)
+        return _cuda_message_steps.backward(dafter, h.contiguous(), between, qkvs, weights, seed, *sizes)
 
 
 @torch.library.register_fake("denizen::message_steps_backward")

@@ -1,7 +1,7 @@
 """Kernels that Triton compiles in threads while the host does other things: half a second each, one after another.
 
 Whoever knows what will be launched calls the launching functions with tensors of the device "meta", which have no
-memory: then kernels are compiled only. Within `compiling_ahead` that goes on in threads, and a launch that comes too
+memory: then kernels are compiled only. Within `precompiling` that goes on in threads, and a launch that comes too
 early waits for its own kernel.
 """
 
@@ -23,7 +23,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **more: Any) -> None:
 
 
 @contextlib.contextmanager
-def compiling_ahead() -> Iterator[bool]:
+def precompiling() -> Iterator[bool]:
     """While this lasts, kernels are compiled in threads; False where this Triton cannot, or there is none."""
     try:
         from triton import AsyncCompileMode

@@ -7,7 +7,7 @@ from torch import Tensor
 from denizen.ops._library import variant
 
 
-def lap(last: Tensor, seconds: Tensor) -> bool:
+def device_clock(last: Tensor, seconds: Tensor) -> bool:
     """Write the time since the last lap, and begin the next one; on CUDA a launch, and no wait.
 
     Args:
@@ -18,7 +18,7 @@ def lap(last: Tensor, seconds: Tensor) -> bool:
         Whether there is a clock: on CPUs, and on CUDA where Triton runs; else nothing is written.
     """
     if last.device.type == "cuda" and variant(last.device) == "triton":
-        from denizen.ops._cuda_lap import launch
+        from denizen.nn.kernels._cuda_device_clock import launch
 
         launch(last, seconds)
     elif last.device.type == "cpu":

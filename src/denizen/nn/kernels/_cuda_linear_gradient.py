@@ -11,8 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
-from denizen.ops._ahead import launch
-from denizen.ops._cuda_conv import _precision
+from denizen.nn.kernels._cuda_conv import _precision
+from denizen.nn.kernels._precompile import launch
 
 _ROWS, _COLUMNS, _DEEP = 128, 128, 64  # of a tile of the result, and of a step
 _WARPS, _STAGES = 4, 3
