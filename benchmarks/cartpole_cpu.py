@@ -21,9 +21,9 @@ from pathlib import Path
 from _report import ROOT, commit, load_average, now, save, table
 
 OURS, HERE = sys.executable, Path(__file__).resolve().parent
-FAST = ("learning_rate=5e-3:0", "num_envs=128", "num_steps=32", "epochs=4", "minibatches=4")
-ZOO = ("learning_rate=1e-3:0", "num_envs=8", "num_steps=32", "epochs=20", "minibatches=1")
-REST = ("clip=0.2:0", "gae_lambda=0.8", "gamma=0.98", "entropy_coefficient=0", "value_clip=none")
+FAST = ("learning_rate=5e-3:0", "num_envs=128", "num_steps=32", "update_epochs=4", "num_minibatches=4")
+ZOO = ("learning_rate=1e-3:0", "num_envs=8", "num_steps=32", "update_epochs=20", "num_minibatches=1")
+REST = ("clip_coef=0.2:0", "gae_lambda=0.8", "gamma=0.98", "ent_coef=0", "value_clip=none")
 SETTINGS = {
     "CleanRL's": "4 x 128, 4 epochs of 4 minibatches, 2.5e-4 annealed over 500k steps",
     "rl-zoo's": "8 x 32, 20 epochs of one minibatch, 1e-3 annealed over 100k steps",

@@ -66,7 +66,7 @@ def training(device: str, hidden: int, original: bool = False, **changes):
     """(algorithm, training) with the original's sizes; of `original` also its reward, observation and objective."""
     env = fruits_original() if original else fruits()
     make = dz.GRPO.original if original else dz.GRPO
-    sizes = {"groups": GROUPS, "group_size": REPLICAS, "max_steps": STEPS, "epochs": 1, "shared_stream": True}
+    sizes = {"groups": GROUPS, "group_size": REPLICAS, "max_steps": STEPS, "update_epochs": 1, "shared_stream": True}
     algorithm = make(**{**sizes, **changes})
     return algorithm, algorithm.init(env, original_policy(env, hidden), total_steps=10**9, device=device)
 
@@ -187,7 +187,7 @@ def plain(device: str, rounds: int, hidden: int = 64):
 
 def check(device: str):
     """Fast and plain updates agree; nothing is read on the host."""
-    small = {"groups": 4, "group_size": 8, "max_steps": 20, "epochs": 2, "beta": 0.04, "minibatches": 2}
+    small = {"groups": 4, "group_size": 8, "max_steps": 20, "update_epochs": 2, "beta": 0.04, "num_minibatches": 2}
     algorithm, fast = training(device, 64, **small)
     iteration = Iteration(algorithm, fast, compile=True)
     iteration.warm_up()

@@ -25,8 +25,8 @@ from denizen.zoo.fruits.model import original_reward
 SIZES = {"groups": 32, "group_size": 8, "max_steps": 100}
 SETTINGS = {
     **SIZES,
-    "epochs": 3,
-    "minibatches": 8,
+    "update_epochs": 3,
+    "num_minibatches": 8,
     "gamma": 0.95,
     "learning_rate": dz.rl.Linear(5e-3, 1e-4),
 }
@@ -76,7 +76,7 @@ def cartpole(seed: int):
     env = CartPole()
     policy = dz.rl.mlp(env, (64, 64), shared=True, seed=seed)
     algorithm = dz.GRPO(
-        groups=4, group_size=8, max_steps=500, epochs=4, minibatches=4, learning_rate=dz.rl.Linear(3e-3, 0.0)
+        groups=4, group_size=8, max_steps=500, update_epochs=4, num_minibatches=4, learning_rate=dz.rl.Linear(3e-3, 0.0)
     )
     began, used = time.perf_counter(), time.process_time()
     dz.train(env, policy, algorithm, 500_000, seed=seed, device="cpu", progress=False, compile=False)

@@ -174,7 +174,7 @@ def measured(parts, device, rounds):
     if "few" in parts:
         yield ppo("cartpole", device, rounds, num_envs=64, num_steps=128)
     if "breakout" in parts:
-        yield ppo("breakout", device, rounds, num_envs=large, num_steps=128, minibatches=4)
+        yield ppo("breakout", device, rounds, num_envs=large, num_steps=128, num_minibatches=4)
     if "foraging" in parts:
         few = {} if device == "cuda" else {"num_envs": 32, "num_steps": 16}  # as the original was measured on a CPU
         yield ppo("foraging", device, rounds, precision="bfloat16" if device == "cuda" else "float32", **few)

@@ -24,14 +24,14 @@ class Settings:
     groups: int = 32
     replicas: int = 8
     max_steps: int = 100
-    epochs: int = 3
-    minibatches: int = 8
+    update_epochs: int = 3
+    num_minibatches: int = 8
     gamma: float = 0.95
-    clip: float = 0.2
+    clip_coef: float = 0.2
     beta: float = 0.0  # of the KL to the policy as it was at first; 0: none
-    entropy_coefficient: float = 0.01
+    ent_coef: float = 0.01
     learning_rate: tuple[float, float] = (5e-3, 1e-4)  # falls over the run
-    max_gradient_norm: float = 1.0
+    max_grad_norm: float = 1.0
 
 
 class Policy(nn.Module):
@@ -118,9 +118,9 @@ def loss(policy: Policy, reference: Policy | None, part: dict[str, Tensor], sett
     """The clipped surrogate, the weighted k3 to the reference, the entropy; each over lives times the longest."""
     log_probs, action, valid = policy(part["observation"]), part["action"], part["valid"]
     ratio = torch.where(valid, of(log_probs, action) - part["log_prob"], 0.0).exp()
-    bounded = ratio.clamp(1 - settings.clip, 1 + settings.clip)
+    bounded = ratio.clamp(1 - settings.clip_coef, 1 + settings.clip_coef)
     gain = torch.minimum(ratio * part["advantage"], bounded * part["advantage"])
-    gain = gain - settings.entropy_coefficient * (log_probs.exp() * log_probs).sum(-1)
+    gain = gain - settings.ent_coef * (log_probs.exp() * log_probs).sum(-1)
     if reference is not None:
         with torch.no_grad():
             theirs = of(reference(part["observation"]), action)
@@ -141,13 +141,13 @@ def learn(
     """All epochs over a rollout, in parts that take an equal share of every group."""
     happened = {**happened, "advantage": advantages(happened["reward"], happened["valid"], settings)}
     replicas = settings.replicas
-    for epoch in range(settings.epochs):
-        number = torch.tensor(update * settings.epochs + epoch)
+    for epoch in range(settings.update_epochs):
+        number = torch.tensor(update * settings.update_epochs + epoch)
         order = torch.stack([one.order(number, replicas) + k * replicas for k, one in enumerate(shuffles)])
-        for index in (part.flatten() for part in order.chunk(settings.minibatches, dim=1)):
+        for index in (part.flatten() for part in order.chunk(settings.num_minibatches, dim=1)):
             adam.zero_grad()
             loss(policy, reference, {name: value[:, index] for name, value in happened.items()}, settings).backward()
-            nn.utils.clip_grad_norm_(policy.parameters(), settings.max_gradient_norm)
+            nn.utils.clip_grad_norm_(policy.parameters(), settings.max_grad_norm)
             adam.step()
 
 

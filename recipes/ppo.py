@@ -22,15 +22,15 @@ class Settings:
 
     num_envs: int = 4
     num_steps: int = 128
-    epochs: int = 4
-    minibatches: int = 4
+    update_epochs: int = 4
+    num_minibatches: int = 4
     gamma: float = 0.99
     gae_lambda: float = 0.95
     learning_rate: float = 2.5e-4  # falls to 0 over the run
-    clip: float = 0.2
-    value_coefficient: float = 0.25
-    entropy_coefficient: float = 0.01
-    max_gradient_norm: float = 0.5
+    clip_coef: float = 0.2
+    vf_coef: float = 0.25
+    ent_coef: float = 0.01
+    max_grad_norm: float = 0.5
 
 
 class Policy(nn.Module):
@@ -123,11 +123,11 @@ def loss(policy: Policy, part: dict[str, Tensor], settings: Settings) -> Tensor:
     gain = (part["advantage"] - part["advantage"].mean()) / (part["advantage"].std() + 1e-8)
     low, high = part["advantage"].aminmax()
     gain = torch.where(high - low > 8 * 2**-23 * torch.maximum(high.abs(), low.abs()), gain, 0.0)  # rounding is no gain
-    surrogate = torch.minimum(ratio * gain, ratio.clamp(1 - settings.clip, 1 + settings.clip) * gain).mean()
-    near = part["value"] + (value - part["value"]).clamp(-settings.clip, settings.clip)
+    surrogate = torch.minimum(ratio * gain, ratio.clamp(1 - settings.clip_coef, 1 + settings.clip_coef) * gain).mean()
+    near = part["value"] + (value - part["value"]).clamp(-settings.clip_coef, settings.clip_coef)
     error = torch.maximum((value - part["returns"]) ** 2, (near - part["returns"]) ** 2).mean()
     entropy = -(log_probs.exp() * log_probs).sum(-1).mean()
-    return -surrogate + settings.value_coefficient * error - settings.entropy_coefficient * entropy
+    return -surrogate + settings.vf_coef * error - settings.ent_coef * entropy
 
 
 def learn(
@@ -142,12 +142,12 @@ def learn(
     happened = {**happened, "advantage": advantages(happened, settings)}
     happened["returns"] = happened["advantage"] + happened["value"]
     flat = {name: value.flatten(0, 1) for name, value in happened.items()}
-    for epoch in range(settings.epochs):
-        order = shuffles.order(torch.tensor(update * settings.epochs + epoch), len(flat["action"]))
-        for index in order.chunk(settings.minibatches):
+    for epoch in range(settings.update_epochs):
+        order = shuffles.order(torch.tensor(update * settings.update_epochs + epoch), len(flat["action"]))
+        for index in order.chunk(settings.num_minibatches):
             adam.zero_grad()
             loss(policy, {name: value[index] for name, value in flat.items()}, settings).backward()
-            nn.utils.clip_grad_norm_(policy.parameters(), settings.max_gradient_norm)
+            nn.utils.clip_grad_norm_(policy.parameters(), settings.max_grad_norm)
             adam.step()
 
 

@@ -34,7 +34,7 @@ SMALL = [
     "--set",
     "num_envs=4",
     "num_steps=16",
-    "epochs=1",
+    "update_epochs=1",
     "--policy",
     "channels=2",
     "hidden=8",

@@ -96,12 +96,12 @@ def test_stored_training_by_ppo_from_python_goes_on(stored):
     algorithm = dz.PPO(
         num_envs=4,
         num_steps=16,
-        epochs=3,
-        minibatches=2,
-        clip=0.15,
-        entropy_coefficient=dz.rl.Linear(0.02, 0.0),
-        value_coefficient=0.7,
-        max_gradient_norm=0.4,
+        update_epochs=3,
+        num_minibatches=2,
+        clip_coef=0.15,
+        ent_coef=dz.rl.Linear(0.02, 0.0),
+        vf_coef=0.7,
+        max_grad_norm=0.4,
     )
     folder = stored("training_ppo_python")
     result = dz.rl.resume(folder, env, dz.rl.mlp(env, hidden=(8,)), algorithm, progress=False)

@@ -218,16 +218,22 @@ def test_validation_has_lives_and_a_world_of_its_own(denizen, tmp_path, monkeypa
 
 def test_values_are_read_by_type():
     read = fill(
-        PPO, {"num_envs": "4k", "clip": "0.2:0.1", "value_clip": "none", "normalise_advantages": "false"}, "--set"
+        PPO, {"num_envs": "4k", "clip_coef": "0.2:0.1", "value_clip": "none", "normalise_advantages": "false"}, "--set"
     )
-    assert (read.num_envs, read.clip, read.value_clip, read.normalise_advantages) == (
+    assert (read.num_envs, read.clip_coef, read.value_clip, read.normalise_advantages) == (
         4000,
         Linear(0.2, 0.1),
         None,
         False,
     )
-    assert fill(PPO, {"gamma": 0.5, "clip": 0.3}, "--set").gamma == 0.5
-    for wrong in ({"num_envs": "1.5"}, {"gamma": "x"}, {"clip": "0.1:x"}, {"num_envs": "none"}, {"num_envs": True}):
+    assert fill(PPO, {"gamma": 0.5, "clip_coef": 0.3}, "--set").gamma == 0.5
+    for wrong in (
+        {"num_envs": "1.5"},
+        {"gamma": "x"},
+        {"clip_coef": "0.1:x"},
+        {"num_envs": "none"},
+        {"num_envs": True},
+    ):
         with pytest.raises(ConfigError):
             fill(PPO, wrong, "--set")
     with pytest.raises(ConfigError, match="given twice"):

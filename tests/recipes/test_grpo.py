@@ -16,7 +16,7 @@ RECIPE = runpy.run_path(str(PATH), run_name="recipe")
 
 @pytest.mark.parametrize(("env", "beta"), [(fruits(max_steps=30), 0.0), (CartPole(), 0.1)])
 def test_equals_the_library(env, beta):
-    settings = RECIPE["Settings"](groups=4, replicas=4, max_steps=30, minibatches=2, beta=beta)
+    settings = RECIPE["Settings"](groups=4, replicas=4, max_steps=30, num_minibatches=2, beta=beta)
     ours = dz.rl.mlp(env, shared=True, seed=3)
     plain = RECIPE["Policy"](env.observation_space.shape[0], env.action_space.n)
     linear = [one for one in plain.layers if isinstance(one, torch.nn.Linear)]
@@ -28,8 +28,8 @@ def test_equals_the_library(env, beta):
         groups=4,
         group_size=4,
         max_steps=30,
-        epochs=3,
-        minibatches=2,
+        update_epochs=3,
+        num_minibatches=2,
         gamma=settings.gamma,
         beta=beta,
         learning_rate=dz.rl.Linear(*settings.learning_rate),

@@ -28,7 +28,7 @@ def test_equals_the_library():
 
 
 def test_advantages_that_differ_by_rounding_alone_teach_nothing_in_both():
-    policy, settings = RECIPE["Policy"](4, 2), RECIPE["Settings"](entropy_coefficient=0.0, value_coefficient=0.0)
+    policy, settings = RECIPE["Policy"](4, 2), RECIPE["Settings"](ent_coef=0.0, vf_coef=0.0)
     part = {
         "observation": torch.randn(60, 4),
         "action": torch.randint(2, (60,)),

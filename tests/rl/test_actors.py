@@ -48,7 +48,7 @@ class Walkers(dz.Env):
 
 def trained(spoil, memory=0):
     env = Walkers(spoil=spoil)
-    algorithm = dz.PPO(num_envs=6, num_steps=10, minibatches=2, epochs=2)
+    algorithm = dz.PPO(num_envs=6, num_steps=10, num_minibatches=2, update_epochs=2)
     held = algorithm.init(env, dz.rl.mlp(env, (8,), memory_size=memory), total_steps=600, device="cpu")
     told = [algorithm.update(held) for _ in range(4)][-1]
     return held, told

@@ -144,7 +144,7 @@ def test_what_asks_for_hooks_is_one_graph(at_once, monkeypatch):
 @pytest.mark.slow
 def test_updates_are_those_of_the_layers(at_once, monkeypatch):
     env = CartPole()
-    algorithm = dz.PPO(num_envs=8, num_steps=8, epochs=2, minibatches=2)
+    algorithm = dz.PPO(num_envs=8, num_steps=8, update_epochs=2, num_minibatches=2)
 
     def learnt(compile):
         held = algorithm.init(env, dz.rl.mlp(env, (16, 16)), total_steps=128, device="cpu")

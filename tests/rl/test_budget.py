@@ -17,7 +17,7 @@ GRPO = {
     "max_steps": 8,
     "beta": 0.1,
     "refresh_reference": 2,
-    "minibatches": 2,
+    "num_minibatches": 2,
     "micro_batches": 2,
     "drop_flat_groups": True,
 }

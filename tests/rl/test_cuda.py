@@ -119,7 +119,7 @@ def test_an_update_makes_the_host_wait_for_nothing():
 
 def test_numbers_of_cpu_and_cuda_agree():
     env = CartPole()
-    algorithm = dz.PPO(num_envs=8, num_steps=16, epochs=1, minibatches=1)
+    algorithm = dz.PPO(num_envs=8, num_steps=16, update_epochs=1, num_minibatches=1)
     told = []
     for device in ("cpu", "cuda"):
         held = algorithm.init(env, dz.rl.mlp(env, (8,)), total_steps=128, device=device)

@@ -157,7 +157,7 @@ def test_no_two_seeds_and_no_two_rollouts_are_alike():
 
 
 def test_actors_of_one_world_are_compared_with_the_same_actor_of_the_replicas():
-    algorithm = small(max_steps=6, advantage="outcome", scale="none", epochs=1)
+    algorithm = small(max_steps=6, advantage="outcome", scale="none", update_epochs=1)
     held = training(algorithm, env=Crowd())
     algorithm.update(held)
     fields = held.rollout.fields
@@ -177,7 +177,7 @@ def test_actors_of_one_world_are_compared_with_the_same_actor_of_the_replicas():
 
 def test_ratios_are_one_before_the_first_step():
     for changes in ({}, {"sequence_ratio": True}, {"precision": "bfloat16"}):
-        algorithm = small(epochs=1, beta=0.1, **changes)
+        algorithm = small(update_epochs=1, beta=0.1, **changes)
         metrics = algorithm.update(training(algorithm))
         near = 1e-2 if "precision" in changes else 1e-5
         assert abs(float(metrics["ratio_min"]) - 1) < near
@@ -191,7 +191,7 @@ def test_ratios_are_one_before_the_first_step():
 def test_micro_batches_change_nothing_but_with_bnpo(loss):
     after = []
     for parts in (1, 4, 5):
-        algorithm = small(loss=loss, micro_batches=parts, epochs=1, beta=0.1, drop_flat_groups=True)
+        algorithm = small(loss=loss, micro_batches=parts, update_epochs=1, beta=0.1, drop_flat_groups=True)
         held = training(algorithm)
         held.begin()
         held.collector.collect(held.memo, held.rollout)
@@ -222,7 +222,7 @@ def test_what_is_stored_after_an_end_changes_nothing():
 
 
 def test_minibatches_take_every_life_once():
-    algorithm = small(minibatches=2, epochs=2)
+    algorithm = small(num_minibatches=2, update_epochs=2)
     held = training(algorithm)
     algorithm.update(held)
     learned = {"used": torch.arange(12).expand(12, 12)}
@@ -240,7 +240,7 @@ def test_flat_groups_leave_the_policy_alone():
             return torch.zeros_like(now.at)
 
     for drop in (False, True):
-        algorithm = small(drop_flat_groups=drop, entropy_coefficient=0.0)
+        algorithm = small(drop_flat_groups=drop, ent_coef=0.0)
         held = training(algorithm, env=Same())
         before = weights(held)
         metrics = algorithm.update(held)
@@ -250,7 +250,7 @@ def test_flat_groups_leave_the_policy_alone():
 
 
 def test_lives_that_were_cut_off_may_be_left_out():
-    algorithm = small(mask_truncated=True, epochs=1, entropy_coefficient=0.0, max_steps=2)
+    algorithm = small(mask_truncated=True, update_epochs=1, ent_coef=0.0, max_steps=2)
     held = training(algorithm)
     before = weights(held)
     metrics = algorithm.update(held)
@@ -284,7 +284,7 @@ def test_a_reference_may_be_given_and_pulls():
         reference.actor.bias.copy_(torch.tensor([2.0, 0.0, -2.0]))
     apart = []
     for kl in ("k3_iw", "k3", "exact"):
-        algorithm = small(beta=5.0, kl=kl, epochs=4)
+        algorithm = small(beta=5.0, kl=kl, update_epochs=4)
         held = training(algorithm, env=env, reference=reference, updates=30)
         found = [float(algorithm.update(held)["kl_reference"]) for _ in range(30)]
         apart.append((found[0], found[-1]))
@@ -295,7 +295,7 @@ def test_a_reference_may_be_given_and_pulls():
 def test_what_is_rewarded_is_learnt(changes):
     env = changes.get("env", Drift())
     policy = dz.rl.mlp(env, (16,), shared=True, memory_size=changes.get("memory", 0))
-    algorithm = small(groups=8, group_size=8, max_steps=changes.get("max_steps", 12), epochs=3)
+    algorithm = small(groups=8, group_size=8, max_steps=changes.get("max_steps", 12), update_epochs=3)
     held = training(algorithm, env=env, policy=policy, updates=25)
     found = [float(algorithm.update(held)["return_mean"]) for _ in range(25)]
     assert found[-1] > found[0] + 0.5
@@ -305,7 +305,7 @@ def test_what_is_rewarded_is_learnt(changes):
 
 
 def test_a_training_goes_on_bit_for_bit(tmp_path):
-    algorithm = small(beta=0.1, refresh_reference=2, minibatches=2)
+    algorithm = small(beta=0.1, refresh_reference=2, num_minibatches=2)
     held = training(algorithm)
     for _ in range(2):
         algorithm.update(held)
@@ -355,7 +355,7 @@ def test_a_policy_is_evaluated_also_where_lives_have_no_limit():
 
 
 def test_a_warm_up_leaves_no_trace():
-    algorithm = small(beta=0.1, refresh_reference=2, minibatches=2, micro_batches=2, drop_flat_groups=True)
+    algorithm = small(beta=0.1, refresh_reference=2, num_minibatches=2, micro_batches=2, drop_flat_groups=True)
     held = training(algorithm)
     before = {name: tensor.clone() for name, tensor in held.tensors().items()}
     Iteration(algorithm, held, compile=False).warm_up()
@@ -387,8 +387,8 @@ def test_faults_of_the_worlds_are_told_also_after_later_rollouts():
         ({"kl": "k33"}, r"kl='k33'.*did you mean 'k3'"),
         ({"loss": "grop"}, "did you mean 'grpo'"),
         ({"advantage": "gae"}, "valid: original"),
-        ({"clip": 0}, r"clip=0"),
-        ({"minibatches": 3}, "does not divide"),
+        ({"clip_coef": 0}, r"clip_coef=0"),
+        ({"num_minibatches": 3}, "does not divide"),
         ({"refresh_reference": 3}, r"beta above 0"),
         ({"beta": -1}, r"beta=-1"),
         ({"gamma": 1.5}, r"gamma=1\.5"),

@@ -24,7 +24,7 @@ def weights(held):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"beta": 0.1, "refresh_reference": 2, "kl": "exact"}, {"precision": "bfloat16", "minibatches": 4}],
+    [{}, {"beta": 0.1, "refresh_reference": 2, "kl": "exact"}, {"precision": "bfloat16", "num_minibatches": 4}],
     ids=str,
 )
 def test_captured_updates_equal_uncaptured_ones(changes):

@@ -68,7 +68,7 @@ def test_captured_updates_of_convolutions_equal_uncaptured_ones():
     for captured in (True, False):
         torch.manual_seed(0)
         policy = dz.rl.conv(FORAGING, (16, 32), 64, critic_hidden=(32,), head=dz.rl.PopArt)
-        algorithm = dz.rl.PPO(num_envs=64, num_steps=8, minibatches=1, precision="bfloat16")
+        algorithm = dz.rl.PPO(num_envs=64, num_steps=8, num_minibatches=1, precision="bfloat16")
         held = algorithm.init(FORAGING, policy, total_steps=10**6, device="cuda")
         assert held.policy.judges_late(4)
         iteration = Iteration(algorithm, held, compile=True)

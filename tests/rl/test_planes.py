@@ -184,7 +184,7 @@ def test_ppo_learns_the_same_in_either_form(monkeypatch, name, backend):
         monkeypatch.setattr(_policy, "launches", _planes.spreads)
         env = RECIPES[name].make_env({})
         policy = dz.rl.conv(env, (4, 8), 16, critic_hidden=(16,))
-        algorithm = dz.rl.PPO(num_envs=4, num_steps=4, minibatches=1, learning_rate=1e-3)
+        algorithm = dz.rl.PPO(num_envs=4, num_steps=4, num_minibatches=1, learning_rate=1e-3)
         training = algorithm.init(env, policy, total_steps=10**6, device="cpu")
         training.compile(backend if spread else None)
         for _ in range(2):

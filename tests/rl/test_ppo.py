@@ -69,7 +69,7 @@ BOUNDS = [
 @pytest.mark.parametrize(("low", "high"), BOUNDS)
 def test_actions_come_within_bounds_of_one_side_and_of_each_number(low, high):
     env = Lever(acts=dz.rl.Box(torch.tensor(low), high, (3,)))
-    ppo = dz.PPO(num_envs=4, num_steps=4, minibatches=1, epochs=1)
+    ppo = dz.PPO(num_envs=4, num_steps=4, num_minibatches=1, update_epochs=1)
     held = training(ppo, env, dz.rl.mlp(env, (4,)))
     ppo.update(held)
     held.check()
@@ -92,7 +92,7 @@ def test_worlds_and_ratios_see_actions_of_the_dtype_of_their_space(dtype):
             return torch.zeros(2, 2, 3, dtype=torch.uint8)
 
     env = Telling(acts=dz.rl.Box([-1.0, 0.2], [0.3, 0.2], (2,), dtype))
-    ppo = dz.PPO(num_envs=4, num_steps=4, minibatches=1, epochs=1)
+    ppo = dz.PPO(num_envs=4, num_steps=4, num_minibatches=1, update_epochs=1)
     held = training(ppo, env, dz.rl.mlp(env, (4,)))
     with torch.no_grad():
         held.policy.log_std.fill_(-6.0)  # a rounded action is far off
@@ -118,14 +118,14 @@ def test_bounds_of_each_number_are_learnt_with_by_all_and_compiled():
         action_space = property(lambda self: dz.rl.Box(torch.tensor([-1.0, 0.0]), [1.0, torch.inf], (2,)))
 
     env = Property(acts=dz.rl.Box(0, 1, (2,)))
-    ppo = dz.PPO(num_envs=4, num_steps=4, minibatches=1, epochs=1)
+    ppo = dz.PPO(num_envs=4, num_steps=4, num_minibatches=1, update_epochs=1)
     held, same = (training(ppo, env, dz.rl.mlp(env, (4,))) for _ in range(2))
     same.compile("eager")
     for one in (held, same):
         ppo.update(one)
         one.check()
     assert torch.equal(weights(same), weights(held))
-    grpo = dz.GRPO(groups=2, group_size=2, max_steps=4, epochs=1)
+    grpo = dz.GRPO(groups=2, group_size=2, max_steps=4, update_epochs=1)
     grouped = training(grpo, env, dz.rl.mlp(env, (4,)))
     grpo.update(grouped)
     grouped.check()
@@ -156,28 +156,30 @@ def reference_update(held, algorithm):
     returns = gained + value
     flat = {n: f.flatten(0, 1) for n, f in {**fields, "gain": gained, "returns": returns}.items()}
     adam = torch.optim.Adam(policy.parameters(), lr=algorithm.learning_rate, eps=algorithm.adam_eps)
-    for epoch in range(algorithm.epochs):
-        for index in held.minibatches.parts(held.updates * algorithm.epochs + epoch, *value.shape):
+    for epoch in range(algorithm.update_epochs):
+        for index in held.minibatches.parts(held.updates * algorithm.update_epochs + epoch, *value.shape):
             part = {n: f[index] for n, f in flat.items()}
             shown = policy.body(part["observation"])
             spread = torch.distributions.Categorical(logits=policy.actor(shown))
             new = policy.head.linear(policy.critic_body(part["observation"])).squeeze(-1)
             gain = (part["gain"] - part["gain"].mean()) / (part["gain"].std() + 1e-8)
             ratio = (spread.log_prob(part["action"]) - part["log_prob"]).exp()
-            surrogate = torch.minimum(ratio * gain, ratio.clamp(1 - algorithm.clip, 1 + algorithm.clip) * gain).mean()
+            surrogate = torch.minimum(
+                ratio * gain, ratio.clamp(1 - algorithm.clip_coef, 1 + algorithm.clip_coef) * gain
+            ).mean()
             near = part["value"] + (new - part["value"]).clamp(-algorithm.value_clip, algorithm.value_clip)
             error = torch.maximum((new - part["returns"]) ** 2, (near - part["returns"]) ** 2).mean()
-            loss = -surrogate + algorithm.value_coefficient * error
-            loss = loss - algorithm.entropy_coefficient * spread.entropy().mean()
+            loss = -surrogate + algorithm.vf_coef * error
+            loss = loss - algorithm.ent_coef * spread.entropy().mean()
             adam.zero_grad()
             loss.backward()
-            nn.utils.clip_grad_norm_(policy.parameters(), algorithm.max_gradient_norm)
+            nn.utils.clip_grad_norm_(policy.parameters(), algorithm.max_grad_norm)
             adam.step()
     return torch.cat([p.detach().flatten() for p in policy.parameters()])
 
 
 def test_a_full_update_equals_a_plain_one_in_float64():
-    algorithm = dz.PPO(**SMALL, learning_rate=3e-3, epochs=3, minibatches=4)
+    algorithm = dz.PPO(**SMALL, learning_rate=3e-3, update_epochs=3, num_minibatches=4)
     held = training(algorithm)
     for _ in range(2):
         held.collector.collect(held.memo, held.rollout)
@@ -193,7 +195,7 @@ def test_a_full_update_equals_a_plain_one_in_float64():
 
 @pytest.mark.parametrize("memory", [0, 8])
 def test_the_ratio_is_exactly_one_before_the_first_step(memory):
-    algorithm = dz.PPO(num_envs=8, num_steps=64, epochs=1, minibatches=1, learning_rate=1e-3)
+    algorithm = dz.PPO(num_envs=8, num_steps=64, update_epochs=1, num_minibatches=1, learning_rate=1e-3)
     env = CartPole()
     held = training(algorithm, env, dz.rl.mlp(env, (16,), memory_size=memory))
     for _ in range(2):  # lives end within the rollouts, and go on from one to the next
@@ -229,7 +231,7 @@ class Narrow(CartPole):
 @pytest.mark.parametrize("memory", [0, 4])
 def test_with_closed_choices_the_loss_begins_at_a_ratio_of_one(memory):
     env = Narrow()
-    algorithm = dz.PPO(num_envs=8, num_steps=16, minibatches=2, learning_rate=0.0)
+    algorithm = dz.PPO(num_envs=8, num_steps=16, num_minibatches=2, learning_rate=0.0)
     held = training(algorithm, env, dz.rl.mlp(env, (16,), memory_size=memory))
     for _ in range(2):
         told = algorithm.update(held)
@@ -263,7 +265,7 @@ def test_what_a_critic_sees_belongs_to_what_the_policy_sees():
 
 
 def test_the_critic_is_clipped_apart_where_asked():
-    held = training(dz.PPO(**SMALL, clip_apart=True, max_gradient_norm=0.01, minibatches=1, epochs=1))
+    held = training(dz.PPO(**SMALL, clip_apart=True, max_grad_norm=0.01, num_minibatches=1, update_epochs=1))
     policy, (actor, critic) = held.policy, held.optimizer.groups
     assert {id(p) for p in critic} == {id(p) for part in (policy.critic_body, policy.head) for p in part.parameters()}
     assert {id(p) for p in actor} == {id(p) for p in policy.parameters()} - {id(p) for p in critic}
@@ -368,7 +370,7 @@ def test_rewards_are_never_clamped_and_metrics_are_those_of_the_rollout():
 
 
 def test_losses_that_are_told_are_means_over_all_minibatches():
-    algorithm = dz.PPO(**SMALL, epochs=2, minibatches=2, learning_rate=1e-2)
+    algorithm = dz.PPO(**SMALL, update_epochs=2, num_minibatches=2, learning_rate=1e-2)
     held, seen = training(algorithm), []
     plain = held.loss
     held.loss = lambda *given: seen.append(plain(*given)) or seen[-1]
@@ -399,7 +401,7 @@ def test_explained_variance_is_nothing_where_returns_vary_by_rounding():
 
 
 def test_target_kl_stops_without_a_host_read():
-    strict = dz.PPO(**SMALL, learning_rate=0.05, target_kl=1e-6, epochs=4, minibatches=2)
+    strict = dz.PPO(**SMALL, learning_rate=0.05, target_kl=1e-6, update_epochs=4, num_minibatches=2)
     held, free = training(strict), training(dataclasses.replace(strict, target_kl=None))
     strict.update(held)
     free.algorithm.update(free)
@@ -484,7 +486,7 @@ def test_the_entropy_floor_pulls_only_below_it():
     ("settings", "told"),
     [
         ({"num_envs": 0}, "num_envs=0"),
-        ({"num_envs": 3, "num_steps": 3, "minibatches": 2}, "ragged minibatch"),
+        ({"num_envs": 3, "num_steps": 3, "num_minibatches": 2}, "ragged minibatch"),
         ({"gamma": 1.5}, "gamma=1.5"),
         ({"target_kl": -1}, "target_kl=-1"),
         ({"precision": "fp8"}, "float32, bfloat16, float16"),

@@ -13,14 +13,14 @@ def trained(env, updates=60, memory=0, rate=1e-2, **more):
     settings = {
         "num_envs": 64,
         "num_steps": 8,
-        "epochs": 4,
-        "minibatches": 2,
+        "update_epochs": 4,
+        "num_minibatches": 2,
         "gamma": GAMMA,
         "value_clip": None,
         "learning_rate": dz.rl.Linear(rate, 0.0),
-        "entropy_coefficient": 0.0,
-        "value_coefficient": 0.5,
-        "max_gradient_norm": None,
+        "ent_coef": 0.0,
+        "vf_coef": 0.5,
+        "max_grad_norm": None,
     } | more
     algorithm = dz.PPO(**settings)
     policy = dz.rl.mlp(env, (32,), memory_size=memory)

@@ -23,9 +23,7 @@ GAMMA = 0.8
 
 def learned(env, updates, seed=0, **options):
     policy = dz.rl.mlp(env, (32,), seed=seed, **options)
-    algorithm = dz.PPO(
-        num_envs=32, num_steps=16, gamma=GAMMA, learning_rate=dz.rl.Linear(1e-2, 0.0), entropy_coefficient=0.0
-    )
+    algorithm = dz.PPO(num_envs=32, num_steps=16, gamma=GAMMA, learning_rate=dz.rl.Linear(1e-2, 0.0), ent_coef=0.0)
     dz.train(env, policy, algorithm, 32 * 16 * updates, seed=seed, device="cpu", progress=False)
     return policy
 

@@ -164,6 +164,6 @@ def test_worlds_that_cannot_be_shared_out_are_named():
     with pytest.raises(dz.errors.InputError, match="8 worlds do not divide into 3 groups"):
         dz.PPO(num_envs=8, shuffle_groups=3).init(env, dz.rl.mlp(env), total_steps=1, device="cpu")
     with pytest.raises(dz.errors.InputError, match="learns from whole worlds"):
-        dz.PPO(num_envs=8, minibatches=8, shuffle_groups=2).init(
+        dz.PPO(num_envs=8, num_minibatches=8, shuffle_groups=2).init(
             env, dz.rl.mlp(env, memory_size=4), total_steps=1, device="cpu"
         )

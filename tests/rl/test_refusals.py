@@ -14,7 +14,7 @@ from denizen.zoo.cartpole import CartPole
 from denizen.zoo.pendulum import Pendulum
 from denizen.zoo.probes import Action, Continuous
 
-SMALL = dz.PPO(num_envs=4, num_steps=8, minibatches=1, epochs=1)
+SMALL = dz.PPO(num_envs=4, num_steps=8, num_minibatches=1, update_epochs=1)
 QUIET = {"device": "cpu", "progress": False, "compile": False}
 
 
@@ -169,11 +169,11 @@ def test_a_policy_for_another_environment_is_refused():
 @pytest.mark.parametrize(
     "given",
     [
-        {"clip": -0.1},
+        {"clip_coef": -0.1},
         {"learning_rate": float("nan")},
         {"learning_rate": dz.rl.Linear(1e-3, -1e-3)},
-        {"entropy_coefficient": "much"},
-        {"value_coefficient": -1.0},
+        {"ent_coef": "much"},
+        {"vf_coef": -1.0},
         {"gamma": None},
         {"gae_lambda": 1.1},
         {"max_resets": 0},
@@ -181,7 +181,7 @@ def test_a_policy_for_another_environment_is_refused():
         {"adam_eps": float("inf")},
         {"target_kl": "0.1"},
         {"value_clip": "x"},
-        {"max_gradient_norm": True},
+        {"max_grad_norm": True},
         {"normalise_minibatches": "no"},
         {"clip_apart": 3},
         {"precision": []},
@@ -195,9 +195,9 @@ def test_numbers_that_make_no_sense_are_refused(given):
 @pytest.mark.parametrize(
     "given",
     [
-        {"clip": "0.2"},
+        {"clip_coef": "0.2"},
         {"clip_high": True},
-        {"max_gradient_norm": "1"},
+        {"max_grad_norm": "1"},
         {"std_eps": None},
         {"gamma": "x"},
         {"beta": "0.04"},
@@ -309,7 +309,7 @@ def test_a_loss_that_is_no_number_ends_a_training_and_what_was_saved_stays(tmp_p
         dz.train(
             env,
             policy,
-            dz.PPO(num_envs=4, num_steps=8, learning_rate=1e38, clip=1e9, max_gradient_norm=None),
+            dz.PPO(num_envs=4, num_steps=8, learning_rate=1e38, clip_coef=1e9, max_grad_norm=None),
             3200,
             folder=tmp_path / "run",
             **QUIET,

@@ -32,7 +32,7 @@ def stepped():
 
 
 def learnt():
-    algorithm, env = dz.PPO(num_envs=125, num_steps=20, epochs=1, minibatches=2), CartPole()
+    algorithm, env = dz.PPO(num_envs=125, num_steps=20, update_epochs=1, num_minibatches=2), CartPole()
     training = algorithm.init(env, dz.rl.mlp(env, (8,)), total_steps=200_000, device="cpu")
     return lambda: algorithm.update(training), algorithm.samples
 

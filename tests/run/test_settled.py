@@ -309,7 +309,7 @@ def test_a_gradient_is_captured_without_compiling_anew_or_warmed_up_by_the_call_
 def training(kind: str) -> Any:
     env: Any = CartPole() if kind == "ppo" else fruits()
     algorithm: Any = (
-        dz.PPO(num_envs=4, num_steps=2, epochs=1, minibatches=1)
+        dz.PPO(num_envs=4, num_steps=2, update_epochs=1, num_minibatches=1)
         if kind == "ppo"
         else dz.GRPO(groups=2, group_size=2, max_steps=2)
     )

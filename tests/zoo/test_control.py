@@ -56,11 +56,11 @@ def test_learning_beats_every_constant_policy():
     algorithm = dz.PPO(
         num_envs=32,
         num_steps=16,
-        epochs=8,
+        update_epochs=8,
         gamma=1.0,
         learning_rate=dz.rl.Linear(3e-3, 0.0),
         value_clip=None,
-        entropy_coefficient=dz.rl.Linear(0.02, 0.0),
+        ent_coef=dz.rl.Linear(0.02, 0.0),
     )
     policy = dz.rl.mlp(env, (32, 32), head=dz.rl.PopArt)
     dz.train(env, policy, algorithm, 32 * 16 * 80, device="cpu", progress=False)

@@ -101,7 +101,7 @@ def test_what_the_operation_cannot_do_is_left_to_the_plain_form():
 
 def both_trainings(device, compile, updates, **changes):
     """GRPO in worlds of both forms: the rollouts and the policies are the same."""
-    algorithm = dz.GRPO(**{"groups": 3, "group_size": 4, "max_steps": 20, "epochs": 1, **changes})
+    algorithm = dz.GRPO(**{"groups": 3, "group_size": 4, "max_steps": 20, "update_epochs": 1, **changes})
     made = []
     for fast in (True, False):
         env = fruits(stop_at_thresholds=True, win_score=1, fail_score=-2)

@@ -120,9 +120,13 @@ def _dividing(known: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, A
     sizes = [guess(known[name]) for name in SHORT[settings["algo"]].values() if name in known]
     if settings["algo"] == "grpo":  # minibatches take an equal share of each group
         sizes = [guess(known.get("group_size", 0))]
-    if "minibatches" not in known or "minibatches" in settings["set"] or not all(isinstance(s, int) for s in sizes):
+    if (
+        "num_minibatches" not in known
+        or "num_minibatches" in settings["set"]
+        or not all(isinstance(s, int) for s in sizes)
+    ):
         return known
-    return {**known, "minibatches": math.gcd(known["minibatches"], math.prod(sizes))}
+    return {**known, "num_minibatches": math.gcd(known["num_minibatches"], math.prod(sizes))}
 
 
 def _policy(chosen: Any, env: Any, given: Mapping[str, str], seed: int) -> Any:

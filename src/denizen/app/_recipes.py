@@ -11,15 +11,15 @@ from typing import Any
 from denizen.errors import ConfigError, InputError, nearest
 
 CLEANRL = {"num_envs": 4, "num_steps": 128}  # CleanRL's ppo.py, which are PPO's defaults otherwise
-MINATAR = {"num_envs": 64, "num_steps": 128, "minibatches": 8, "learning_rate": "5e-3:0"}  # PureJaxRL's for MinAtar
+MINATAR = {"num_envs": 64, "num_steps": 128, "num_minibatches": 8, "learning_rate": "5e-3:0"}  # PureJaxRL's for MinAtar
 FORAGING = {  # FIM43-Redeye/goodharts_law at 9a3336d, with bfloat16 off: a CPU may have none
     "num_envs": 192,
     "num_steps": 128,
-    "minibatches": 1,
+    "num_minibatches": 1,
     "learning_rate": "3e-4:1e-4",
-    "clip": "0.2:0.1",
-    "value_coefficient": 0.5,
-    "entropy_coefficient": "0.1:0.001",
+    "clip_coef": "0.2:0.1",
+    "vf_coef": 0.5,
+    "ent_coef": "0.1:0.001",
     "entropy_floor": 0.5,
     "floor_penalty": 0.05,
     "normalise_minibatches": False,
@@ -83,8 +83,8 @@ RECIPES: dict[str, Recipe] = {
                 "groups": 4,
                 "group_size": 8,
                 "max_steps": 500,
-                "epochs": 4,
-                "minibatches": 4,
+                "update_epochs": 4,
+                "num_minibatches": 4,
                 "learning_rate": "3e-3:0",
             },
         },
@@ -103,11 +103,11 @@ RECIPES: dict[str, Recipe] = {
             "ppo": {
                 "num_envs": 16,
                 "num_steps": 128,
-                "epochs": 10,
-                "minibatches": 16,
+                "update_epochs": 10,
+                "num_minibatches": 16,
                 "gamma": 0.98,
                 "learning_rate": "1e-3:0",
-                "entropy_coefficient": 0.0,
+                "ent_coef": 0.0,
                 "value_clip": None,
                 "clip_apart": True,
             }
@@ -133,8 +133,8 @@ RECIPES: dict[str, Recipe] = {
                 "groups": 24,
                 "group_size": 8,
                 "max_steps": 128,
-                "epochs": 4,
-                "minibatches": 4,
+                "update_epochs": 4,
+                "num_minibatches": 4,
                 "learning_rate": "1e-3:1e-4",
             },
         },
@@ -149,11 +149,11 @@ RECIPES: dict[str, Recipe] = {
             "ppo": {
                 "num_envs": 32,
                 "num_steps": 16,
-                "epochs": 8,
+                "update_epochs": 8,
                 "gamma": 1.0,
                 "learning_rate": "3e-3:0",
                 "value_clip": None,
-                "entropy_coefficient": "0.02:0",
+                "ent_coef": "0.02:0",
             }
         },
     ),
@@ -168,16 +168,16 @@ RECIPES: dict[str, Recipe] = {
             "ppo": {
                 "num_envs": 64,
                 "num_steps": 100,
-                "epochs": 4,
-                "minibatches": 8,
+                "update_epochs": 4,
+                "num_minibatches": 8,
                 "gamma": 0.95,
                 "learning_rate": "5e-3:1e-4",
             },
             "grpo": {
                 "groups": 32,
                 "group_size": 8,
-                "epochs": 3,
-                "minibatches": 8,
+                "update_epochs": 3,
+                "num_minibatches": 8,
                 "gamma": 0.95,
                 "learning_rate": "5e-3:1e-4",
             },

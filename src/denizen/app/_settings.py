@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
-from denizen.errors import ConfigError, nearest
+from denizen.errors import ConfigError
 
 if TYPE_CHECKING:
     from denizen.rl import Linear
@@ -41,12 +41,14 @@ def fill(cls: type[Any], values: Mapping[str, Any], flag: str) -> Any:
     Raises:
         ConfigError: an unknown name, or a value that is none of its type.
     """
+    from denizen.rl._argument_names import instead
+
     hints = typing.get_type_hints(cls)
     names = [field.name for field in dataclasses.fields(cls)]
     known = {}
     for name, value in values.items():
         if name not in names:
-            raise ConfigError(f"{flag} {name}={value}: unknown; {nearest(name, names)}")
+            raise ConfigError(f"{flag} {name}={value}: {instead(cls, name, value)}")
         known[name] = _read(hints[name], value, f"{flag} {name}={value}")
     return cls(**known)
 

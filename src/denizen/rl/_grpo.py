@@ -10,6 +10,7 @@ from torch import Tensor
 from denizen.errors import InputError, nearest
 from denizen.model import Env
 from denizen.rl import _processes as processes
+from denizen.rl._argument_names import by_name
 from denizen.rl._checks import check_learns
 from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._grpo_advantage import ADVANTAGES, SCALES, group_advantages
@@ -31,6 +32,7 @@ _NAMES = {
 }
 
 
+@by_name
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GRPO:
     """Group-relative policy optimisation (Shao et al., 2024), with the variants that followed it.
@@ -43,8 +45,8 @@ class GRPO:
         groups: different starts in a rollout.
         group_size: replicas of each, at least 2.
         max_steps: steps of a rollout.
-        epochs: passes over a rollout.
-        minibatches: optimiser steps in each pass, each over an equal share of every group; `group_size` must divide.
+        update_epochs: passes over a rollout.
+        num_minibatches: optimiser steps in a pass, each over an equal share of every group; must divide `group_size`.
         micro_batches: parts in which the gradient of an optimiser step is summed up; changes memory, not results.
         gamma: discount of rewards to go.
         advantage: ``"reward_to_go"``, ``"outcome"``, ``"process"`` or ``"original"``; see `group_advantages`.
@@ -53,7 +55,7 @@ class GRPO:
         sample_std: with n - 1 in place of n.
         drop_flat_groups: leave groups in which nothing differed out of the policy's term, its denominator included;
             False: they add 0 and count.
-        clip: ratios below 1 - clip are clipped, and above 1 + clip where `clip_high` is None.
+        clip_coef: ratios below 1 - clip_coef are clipped, and above 1 + clip_coef where `clip_high` is None.
         clip_high: ratios above 1 + clip_high are clipped (DAPO: 0.28).
         sequence_ratio: one ratio for each life, the geometric mean of its steps' (GSPO).
         beta: weight of the KL to a reference policy; 0: no reference is kept.
@@ -63,9 +65,9 @@ class GRPO:
         refresh_reference: updates after which the reference becomes the present policy, again and again; None: never.
         loss: ``"dr_grpo"``, ``"grpo"``, ``"dapo"`` or ``"bnpo"``: the denominator; see `weights`.
         mask_truncated: leave lives that did not terminate out of the loss, for tasks where `max_steps` is no rule.
-        entropy_coefficient: weight of the entropy; a number or a `Linear`.
+        ent_coef: weight of the entropy; a number or a `Linear`.
         learning_rate: of Adam; a number or a `Linear` over the run.
-        max_gradient_norm: of the gradient; None: no clipping.
+        max_grad_norm: of the gradient; None: no clipping.
         adam_eps: of Adam.
         precision: ``"float32"``, ``"bfloat16"`` or ``"float16"``: in which the policy runs, in rollout and update.
         shared_stream: replicas share the world's random numbers; False: their start state only.
@@ -74,8 +76,8 @@ class GRPO:
     groups: int = 17
     group_size: int = 32
     max_steps: int = 100
-    epochs: int = 2
-    minibatches: int = 1
+    update_epochs: int = 2
+    num_minibatches: int = 1
     micro_batches: int = 1
     gamma: float = 0.99
     advantage: str = "reward_to_go"
@@ -83,7 +85,7 @@ class GRPO:
     std_eps: float = 1e-6
     sample_std: bool = False
     drop_flat_groups: bool = False
-    clip: float = 0.2
+    clip_coef: float = 0.2
     clip_high: float | None = None
     sequence_ratio: bool = False
     beta: float = 0.0
@@ -91,15 +93,15 @@ class GRPO:
     refresh_reference: int | None = None
     loss: str = "dr_grpo"
     mask_truncated: bool = False
-    entropy_coefficient: Schedule = 0.01
+    ent_coef: Schedule = 0.01
     learning_rate: Schedule = 1e-4
-    max_gradient_norm: float | None = 1.0
+    max_grad_norm: float | None = 1.0
     adam_eps: float = 1e-8
     precision: str = "float32"
     shared_stream: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("groups", "group_size", "max_steps", "epochs", "minibatches", "micro_batches"):
+        for name in ("groups", "group_size", "max_steps", "update_epochs", "num_minibatches", "micro_batches"):
             if not _whole(getattr(self, name)):
                 raise InputError(f"GRPO({name}={getattr(self, name)!r}): expected a whole number, at least 1")
         if self.group_size < 2:
@@ -109,17 +111,17 @@ class GRPO:
             if value not in tuple(known):  # of a tuple, since what is asked for may have no hash
                 raise InputError(f"GRPO({name}={value!r}): expected a name that there is; {nearest(str(value), known)}")
         self._check_numbers()
-        if self.group_size % self.minibatches:
+        if self.group_size % self.num_minibatches:
             raise InputError(
-                f"GRPO: group_size={self.group_size} does not divide into {self.minibatches} minibatches; choose "
+                f"GRPO: group_size={self.group_size} does not divide into {self.num_minibatches} minibatches; choose "
                 f"numbers that do, since each minibatch takes an equal share of every group"
             )
 
     def _check_numbers(self) -> None:
-        check_amounts(self, "learning_rate", "entropy_coefficient", schedule=True)
+        check_amounts(self, "learning_rate", "ent_coef", schedule=True)
         check_amounts(self, "gamma", "beta")
-        check_above(self, "clip", "std_eps", "adam_eps")
-        check_above(self, "clip_high", "max_gradient_norm", none=True)
+        check_above(self, "clip_coef", "std_eps", "adam_eps")
+        check_above(self, "clip_high", "max_grad_norm", none=True)
         check_switches(self)
         if self.gamma > 1:
             raise InputError(f"GRPO(gamma={self.gamma!r}): expected a number from 0 to 1")
@@ -136,7 +138,12 @@ class GRPO:
         One gradient step a rollout on -mean(A log pi) - 0.01 entropy, with one advantage for everything that keeps half
         the mean; see `group_advantages`. With one step, the gradient of the clipped ratio is the same.
         """
-        settings: dict[str, Any] = {"advantage": "original", "scale": "none", "epochs": 1, "shared_stream": False}
+        settings: dict[str, Any] = {
+            "advantage": "original",
+            "scale": "none",
+            "update_epochs": 1,
+            "shared_stream": False,
+        }
         settings["loss"] = "dapo"
         return cls(**{**settings, **changes})
 
@@ -261,16 +268,16 @@ class GRPO:
         whole, count, flat, groups = processes.total(sums).unbind()
         metrics["advantage_mean"], metrics["flat_groups"] = whole / count.clamp(min=1), flat / groups
         metrics["learning_rate"] = value_at(self.learning_rate, progress)
-        metrics["entropy_coefficient"] = value_at(self.entropy_coefficient, progress)
+        metrics["entropy_coefficient"] = value_at(self.ent_coef, progress)
         return joined(training.worlds.env, metrics, training.summary())
 
     def _epochs(self, training: GroupTraining, learned: dict[str, Tensor], progress: Tensor) -> dict[str, Tensor]:
-        rate, entropy = value_at(self.learning_rate, progress), value_at(self.entropy_coefficient, progress)
-        high = self.clip if self.clip_high is None else self.clip_high
-        settings = Settings(self.clip, high, self.beta, self.kl, entropy, self.sequence_ratio)
+        rate, entropy = value_at(self.learning_rate, progress), value_at(self.ent_coef, progress)
+        high = self.clip_coef if self.clip_high is None else self.clip_high
+        settings = Settings(self.clip_coef, high, self.beta, self.kl, entropy, self.sequence_ratio)
         never = torch.zeros((), dtype=torch.bool, device=progress.device)
         rows, extremes = [], []
-        for epoch in range(self.epochs):
+        for epoch in range(self.update_epochs):
             for batch in self._batches(training, learned, epoch):
                 sums = torch.zeros(len(SUMS), device=progress.device)
                 for number, part in enumerate(_micro_batches(batch, self)):
@@ -320,9 +327,9 @@ class GRPO:
         wanted = ("observation", "action", "log_prob", "first", "action_mask", *learned)
         fields = {name: fields[name] for name in wanted if name in fields}
         fields["memory"] = training.rollout.memory[None]
-        if self.minibatches == 1:
+        if self.num_minibatches == 1:
             return [fields]
-        shares = training.shares(training.updates * self.epochs + epoch, self.minibatches)
+        shares = training.shares(training.updates * self.update_epochs + epoch, self.num_minibatches)
         return [{name: field.index_select(1, index) for name, field in fields.items()} for index in shares]
 
 

@@ -84,7 +84,7 @@ class GroupTraining:
         self._dtype, self._device = PRECISIONS[algorithm.precision], device
         self.optimizer = FlatAdam(
             [_actor(self.policy)],
-            max_norm=algorithm.max_gradient_norm,
+            max_norm=algorithm.max_grad_norm,
             eps=algorithm.adam_eps,
             scale=_FIRST_SCALE if self._dtype == torch.float16 else None,
         )
@@ -104,7 +104,7 @@ class GroupTraining:
 
     def ahead(self) -> None:
         """Have the policy's own kernels compiled."""
-        learning = self.algorithm.samples // self.algorithm.minibatches
+        learning = self.algorithm.samples // self.algorithm.num_minibatches
         ahead(self.policy, [self.policy.actor], self.memo.rows, learning, self._dtype)
 
     def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:

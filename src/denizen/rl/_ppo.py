@@ -13,6 +13,7 @@ from denizen.model import Env
 from denizen.ops import start_compilers
 from denizen.rl import _processes as processes
 from denizen.rl._ahead import ahead
+from denizen.rl._argument_names import by_name
 from denizen.rl._checks import check_learns
 from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Draws, Minibatches, picked
@@ -34,28 +35,31 @@ _ANNEALED = Linear(2.5e-4, 0.0)
 LOSS_NAMES = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "gradient_norm")
 
 
+@by_name
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PPO:
-    """Proximal policy optimisation; the defaults are those of CleanRL's ppo.py, its learning rate annealed.
+    """Proximal policy optimisation; `recipes/ppo.py` is the same algorithm in one page.
+
+    The defaults are those of CleanRL's ppo.py, its learning rate annealed.
 
     Attributes:
         num_envs: worlds.
         num_steps: steps of a rollout.
-        epochs: passes over a rollout.
-        minibatches: parts of it; `num_envs * num_steps` must divide. With a memory, parts are whole worlds.
+        update_epochs: passes over a rollout.
+        num_minibatches: parts of it; `num_envs * num_steps` must divide. With a memory, parts are whole worlds.
         gamma: discount.
         gae_lambda: of the advantages.
         learning_rate: of Adam; a number or a `Linear` over the run.
-        clip: of the probability ratio; a number or a `Linear`.
+        clip_coef: of the probability ratio; a number or a `Linear`.
         value_clip: of the change of values, in the units in which they are learnt; None: unclipped.
-        value_coefficient: weight of the mean squared error of values.
-        entropy_coefficient: weight of the entropy; a number or a `Linear`.
+        vf_coef: weight of the mean squared error of values.
+        ent_coef: weight of the entropy; a number or a `Linear`.
         entropy_floor: nats below which entropy is penalised; a number or a `Linear`; 0: no floor.
         floor_penalty: weight of what is lacking to the floor.
         normalise_advantages: to mean 0 and standard deviation 1.
         normalise_minibatches: over each minibatch rather than once over the whole rollout.
         target_kl: no further change within an update once a minibatch's KL exceeds it; None: never.
-        max_gradient_norm: of the gradient; of actor with body and of the critic apart where `clip_apart`.
+        max_grad_norm: of the gradient; of actor with body and of the critic apart where `clip_apart`.
         clip_apart: clip the critic's gradient by itself.
         adam_eps: of Adam.
         precision: ``"float32"``, ``"bfloat16"`` or ``"float16"``: in which the policy runs, in rollout and update.
@@ -66,21 +70,21 @@ class PPO:
 
     num_envs: int = 64
     num_steps: int = 128
-    epochs: int = 4
-    minibatches: int = 4
+    update_epochs: int = 4
+    num_minibatches: int = 4
     gamma: float = 0.99
     gae_lambda: float = 0.95
     learning_rate: Schedule = _ANNEALED
-    clip: Schedule = 0.2
+    clip_coef: Schedule = 0.2
     value_clip: float | None = 0.2
-    value_coefficient: float = 0.25
-    entropy_coefficient: Schedule = 0.01
+    vf_coef: float = 0.25
+    ent_coef: Schedule = 0.01
     entropy_floor: Schedule = 0.0
     floor_penalty: float = 0.0
     normalise_advantages: bool = True
     normalise_minibatches: bool = True
     target_kl: float | None = None
-    max_gradient_norm: float | None = 0.5
+    max_grad_norm: float | None = 0.5
     clip_apart: bool = False
     adam_eps: float = 1e-5
     precision: str = "float32"
@@ -88,7 +92,7 @@ class PPO:
     max_resets: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "num_steps", "epochs", "minibatches", "shuffle_groups"):
+        for name in ("num_envs", "num_steps", "update_epochs", "num_minibatches", "shuffle_groups"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(f"PPO({name}={value!r}): expected a whole number, at least 1")
@@ -96,18 +100,18 @@ class PPO:
         if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
             why = "no life would begin anew; " if most == 0 else ""
             raise InputError(f"PPO(max_resets={most!r}): {why}expected a whole number, at least 1, or None")
-        check_amounts(self, "learning_rate", "clip", "entropy_coefficient", "entropy_floor", schedule=True)
-        check_amounts(self, "value_coefficient", "floor_penalty", "adam_eps", "gamma", "gae_lambda")
+        check_amounts(self, "learning_rate", "clip_coef", "ent_coef", "entropy_floor", schedule=True)
+        check_amounts(self, "vf_coef", "floor_penalty", "adam_eps", "gamma", "gae_lambda")
         for name in ("gamma", "gae_lambda"):
             if getattr(self, name) > 1:
                 raise InputError(f"PPO({name}={getattr(self, name)!r}): expected a number from 0 to 1")
-        check_above(self, "value_clip", "target_kl", "max_gradient_norm", none=True)
+        check_above(self, "value_clip", "target_kl", "max_grad_norm", none=True)
         check_switches(self)
         if self.precision not in tuple(PRECISIONS):  # of a tuple, since what is asked for may have no hash
             raise InputError(f"PPO(precision={self.precision!r}): expected one of {', '.join(PRECISIONS)}")
-        if self.num_envs * self.num_steps % self.minibatches:
+        if self.num_envs * self.num_steps % self.num_minibatches:
             raise InputError(
-                f"PPO: {self.num_envs} worlds x {self.num_steps} steps do not divide into {self.minibatches} "
+                f"PPO: {self.num_envs} worlds x {self.num_steps} steps do not divide into {self.num_minibatches} "
                 f"minibatches; choose numbers that do, since a ragged minibatch would weigh its samples more"
             )
 
@@ -160,9 +164,9 @@ class PPO:
         if self.num_envs % groups:
             raise InputError(f"PPO: {self.num_envs} worlds do not divide into {groups} groups")
         steps = 1 if policy.memory_size else self.num_steps  # with a memory a sample is a whole world
-        if self.num_envs // groups * (env.num_actors or 1) * steps % self.minibatches:
+        if self.num_envs // groups * (env.num_actors or 1) * steps % self.num_minibatches:
             raise InputError(
-                f"PPO: {self.num_envs} worlds in {groups} groups do not divide into {self.minibatches} minibatches"
+                f"PPO: {self.num_envs} worlds in {groups} groups do not divide into {self.num_minibatches} minibatches"
                 + ("; a policy with a memory learns from whole worlds" if policy.memory_size else "")
             )
         share = self.num_envs // parts
@@ -218,8 +222,14 @@ class PPO:
         return joined(training.worlds.env, metrics, training.summary())
 
     def _settings(self, progress: Tensor) -> dict[str, Tensor]:
-        names = ("learning_rate", "clip", "entropy_coefficient", "entropy_floor")
-        return {name: value_at(getattr(self, name), progress) for name in names}
+        """What follows a schedule, at this progress; by the names of its metrics."""
+        now = {
+            "learning_rate": self.learning_rate,
+            "clip": self.clip_coef,
+            "entropy_coefficient": self.ent_coef,
+            "entropy_floor": self.entropy_floor,
+        }
+        return {name: value_at(value, progress) for name, value in now.items()}
 
     def _coefficients(self, now: dict[str, Tensor]) -> Coefficients:
         like = now["clip"]
@@ -227,7 +237,7 @@ class PPO:
             clip=now["clip"],
             entropy=now["entropy_coefficient"],
             entropy_floor=now["entropy_floor"],
-            value=torch.full_like(like, self.value_coefficient),
+            value=torch.full_like(like, self.vf_coef),
             value_clip=None if self.value_clip is None else torch.full_like(like, self.value_clip),
             floor_penalty=torch.full_like(like, self.floor_penalty),
         )
@@ -238,7 +248,7 @@ class PPO:
         stopped = torch.zeros((), dtype=torch.bool, device=rate.device)
         seen: list[Tensor] = []  # summed up at the end: on a GPU every sum of a few numbers is a launch
         stops: list[Tensor] = []
-        for epoch in range(self.epochs):
+        for epoch in range(self.update_epochs):
             for part in self._parts(training, learned, epoch):
                 loss = training.loss(training, part, coefficients)
                 training.optimizer.backward(loss.total)
@@ -265,10 +275,10 @@ class PPO:
             fields["memory"] = training.rollout.memory[None]
         else:
             fields = {name: field.flatten(0, 1) for name, field in fields.items()}
-        if self.minibatches == 1:
+        if self.num_minibatches == 1:
             return [fields]
         times, rows = (1, training.memo.rows) if recurrent else (self.num_steps, training.memo.rows)
-        shuffle = training.updates * self.epochs + epoch
+        shuffle = training.updates * self.update_epochs + epoch
         return [{**fields, "rows": index} for index in training.minibatches.parts(shuffle, times, rows)]
 
     def _loss(self, training: "Training", part: dict[str, Tensor], coefficients: Coefficients) -> Loss:
@@ -327,7 +337,7 @@ class Training:
         dtype = PRECISIONS[algorithm.precision]
         self.optimizer = FlatAdam(
             self._groups(algorithm.clip_apart),
-            max_norm=algorithm.max_gradient_norm,
+            max_norm=algorithm.max_grad_norm,
             eps=algorithm.adam_eps,
             scale=_FIRST_SCALE if dtype == torch.float16 else None,
         )
@@ -339,7 +349,7 @@ class Training:
         self.collector = Collector(worlds, self.policy, Draws(seed, replicas), self.autocast)
         share = algorithm.groups // processes.size()
         groups = range(processes.rank() * share, (processes.rank() + 1) * share)
-        self.minibatches = Minibatches(seed, device, groups, algorithm.minibatches)
+        self.minibatches = Minibatches(seed, device, groups, algorithm.num_minibatches)
         self.updates = torch.zeros((), dtype=torch.int64, device=device)
         self.loss: Callable[..., Loss] = algorithm._loss
 
@@ -386,7 +396,7 @@ class Training:
 
     def ahead(self) -> None:
         """Have the policy's own kernels compiled."""
-        learning = self.algorithm.samples // self.algorithm.minibatches
+        learning = self.algorithm.samples // self.algorithm.num_minibatches
         ahead(self.policy, self.policy.heads(), self.memo.rows, learning, self._dtype)
 
     def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:

@@ -451,7 +451,7 @@ class Loop:
         if self._lost is not None:
             raise ModelError(
                 f"the loss is not a number from update {self._lost} on, and the policy with it; try a lower "
-                f"learning_rate, and max_gradient_norm=0.5"
+                f"learning_rate, and max_grad_norm=0.5"
             )
         if processes.size() > 1 and bool(processes.total((self.training.memo.worlds.faults >= 0).any().float()) > 0):
             raise ModelError("a check on the device failed in another process, which says where")

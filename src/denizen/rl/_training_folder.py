@@ -26,6 +26,7 @@ from torch import Tensor
 
 from denizen.errors import DataError, StorageError
 from denizen.rl import _processes as processes
+from denizen.rl._argument_names import with_present_names
 from denizen.run._atomic import TEMPORARY, Lock, is_locked, uninterrupted, write_atomic
 from denizen.run._facts import commit, now, versions
 from denizen.run._files import Entries, content, write
@@ -319,7 +320,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise DataError(f"{file}: updates is {manifest.get('updates')!r}, expected a whole number")
     if not isinstance(manifest.get("settings", {}), dict | None):
         raise DataError(f"{file}: settings is {manifest['settings']!r}, expected a table or null")
-    return Entries(manifest, file)
+    return Entries(with_present_names(manifest), file)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

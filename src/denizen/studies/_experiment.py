@@ -133,6 +133,8 @@ def begun(out: Path, facts: dict[str, Any]) -> bool:
     Raises:
         ConfigError: it holds something else.
     """
+    from denizen.rl._argument_names import present
+
     file = out / NAME
     try:
         names = {path.name for path in out.iterdir()} if out.exists() else set()
@@ -148,6 +150,8 @@ def begun(out: Path, facts: dict[str, Any]) -> bool:
         raise ConfigError(f"{file} cannot be read: {error}") from error
     if not isinstance(known, dict):
         raise ConfigError(f"{file} holds no experiment; choose another --out")
+    if isinstance(known.get("set"), list):
+        known["set"] = [present(str(text)) for text in known["set"]]
     for name, value in facts.items():
         if known.get(name) != value:
             raise ConfigError(

@@ -22,8 +22,8 @@ ORIGINAL = {
     "advantage": "original",
     "scale": "none",
     "loss": "dapo",
-    "epochs": "1",
-    "minibatches": "1",
+    "update_epochs": "1",
+    "num_minibatches": "1",
     "shared_stream": "false",
 }
 
@@ -47,9 +47,9 @@ class Arena:
 
 
 PACE = {
-    "minibatches": "4",
+    "num_minibatches": "4",
     "learning_rate": "1e-3:1e-4",
-    "entropy_coefficient": "0.01",
+    "ent_coef": "0.01",
     "entropy_floor": "0",
     "floor_penalty": "0",
 }
