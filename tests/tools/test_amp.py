@@ -5,7 +5,6 @@ import torch
 
 from denizen import tools
 from denizen.errors import InputError
-from denizen.tools import _amp
 
 
 def net():
@@ -102,10 +101,10 @@ def test_two_optimizers_share_a_step():
 
 
 def test_choice_by_device(monkeypatch):
-    monkeypatch.setattr(_amp, "_cpu_bfloat16", lambda: False)
-    assert tools.Amp("cpu").dtype is torch.float32
-    monkeypatch.setattr(_amp, "_cpu_bfloat16", lambda: True)
-    assert tools.Amp("cpu").dtype is torch.bfloat16
+    for avx512, amx, dtype in ((0, 0, torch.float32), (1, 0, torch.bfloat16), (0, 1, torch.bfloat16)):
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda has=avx512: bool(has), raising=False)
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda has=amx: bool(has), raising=False)
+        assert tools.Amp("cpu").dtype is dtype
     monkeypatch.setattr(torch.cuda, "device", lambda device: torch.no_grad())
     for has, dtype in ((True, torch.bfloat16), (False, torch.float16)):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True, has=has: has)

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import time
 
 import pytest
 import torch
@@ -10,7 +11,6 @@ from torch.nn import functional as F
 
 from denizen import tools
 from denizen.errors import InputError
-from denizen.tools import _checkpoint, _checkpoint_measure
 
 
 class Block(nn.Module):
@@ -118,7 +118,7 @@ def make_step(model, optimizer, x):
 def _no_clock(monkeypatch):
     """One millisecond for each timed call."""
     ticks = iter(range(10**9))
-    monkeypatch.setattr(_checkpoint_measure.time, "perf_counter", lambda: next(ticks) / 1000)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks) / 1000)
 
 
 def plain_peak(**options):
@@ -141,9 +141,9 @@ def test_trial_calls_leave_nothing_behind():
         return sum(type(held) is torch.Tensor and held.grad_fn is not None for held in gc.get_objects())
 
     model = nn.Sequential(nn.Sequential(nn.Linear(8, 8), nn.ReLU()))
-    tools.checkpoint_blocks(model, "0")
     before = graphs()
-    _checkpoint_measure._probed(model[0], (torch.ones(2, 8),), {}, torch.device("cpu"))
+    with pytest.raises(InputError, match="budget_bytes=1 "):
+        tools.fit_memory(model, lambda: model(torch.ones(2, 8)).sum().backward(), budget_bytes=1, blocks="0")
     assert graphs() == before
 
 
@@ -161,9 +161,7 @@ def test_as_few_blocks_as_the_budget_needs():
         assert not optimizer.state
         assert fit.peak_after <= budget < fit.peak_before == whole
         assert fit.gradients == "bit-equal"
-        assert [name for name, m in model.named_modules() if isinstance(m, _checkpoint._Checkpointed)] == sorted(
-            fit.blocks
-        )
+        assert [f"layers.{k}" for k, layer in enumerate(model.layers) if type(layer) is not Block] == sorted(fit.blocks)
         chosen[share] = fit.blocks
     assert chosen[0.9] == ["layers.3"]  # saves most in the same time
     assert 1 < len(chosen[0.6]) < 6
@@ -191,7 +189,7 @@ def test_the_plain_step_runs_out_of_memory():
     inner = make_step(model, optimizer, x)
 
     def step():
-        made = sum(isinstance(layer, _checkpoint._Checkpointed) for layer in model.layers)
+        made = sum(type(layer) is not Block for layer in model.layers)
         if made < 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return inner()

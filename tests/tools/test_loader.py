@@ -13,8 +13,6 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 
 from denizen import tools
 from denizen.errors import InputError
-from denizen.tools import _feed
-from denizen.tools._waiting import Waiting
 
 spec = importlib.util.spec_from_file_location("fake_cuda", Path(__file__).with_name("fake_cuda.py"))
 fake_cuda = importlib.util.module_from_spec(spec)
@@ -50,14 +48,18 @@ def cuda(monkeypatch):
     """Loaders for "cuda" copy through slots, streams and events of a stand-in, to tensors on the CPU."""
     fake = fake_cuda.FakeCuda(monkeypatch)
     fake.recorded, fake.held = [], []
-    monkeypatch.setattr(_feed, "_pinned", lambda nbytes: torch.empty(nbytes, dtype=torch.uint8))
+    empty, plain_to = torch.empty, torch.Tensor.to
+    monkeypatch.setattr(torch, "empty", lambda *a, pin_memory=False, **k: empty(*a, **k))
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda self: False)
 
-    def to_device(pinned, device):
-        fake.calls.append(("copy", threading.current_thread().name, tuple(pinned.shape)))
-        return pinned.clone()
+    def to(tensor, *args, **named):
+        if args[:1] != (torch.device("cuda:0"),):
+            return plain_to(tensor, *args, **named)
+        assert named == {"non_blocking": True}
+        fake.calls.append(("copy", threading.current_thread().name, tuple(tensor.shape)))
+        return tensor.clone()
 
-    monkeypatch.setattr(_feed, "_to_device", to_device)
+    monkeypatch.setattr(torch.Tensor, "to", to)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: fake.recorded.append(stream.name))
     return fake
 
@@ -146,9 +148,11 @@ class Moves:
         return self
 
 
-def test_nested_containers_keep_their_types(cuda):
+def test_nested_containers_keep_their_types(cuda, monkeypatch):
     calls = []
     packed = torch.nn.utils.rnn.pack_sequence([torch.ones(3), torch.ones(2)])
+    for name in ("pin_memory", "to"):
+        monkeypatch.setattr(type(packed), name, lambda self, *args, **named: self)
     batch = {
         "list": [torch.arange(3), "text", None, 4],
         "ordered": collections.OrderedDict(a=torch.ones(2, 3).t(), b=(torch.ones(0),)),
@@ -158,6 +162,7 @@ def test_nested_containers_keep_their_types(cuda):
         "expanded": torch.ones(1).expand(5),
         "moves": Moves(calls),
         "bool": torch.tensor([True, False]),
+        "packed": packed,
     }
     (got,) = list(tools.PrefetchLoader([batch], "cuda:0"))
     assert list(got) == list(batch)
@@ -174,8 +179,7 @@ def test_nested_containers_keep_their_types(cuda):
     assert got["expanded"].equal(torch.ones(5))
     assert calls == [("pinned", "MainThread"), ("cuda:0", True)]
     assert batch["sample"].x.equal(torch.ones(2))
-    same = _feed.mapped({"p": packed}, lambda t: t, lambda thing: thing)
-    assert same["p"] is packed  # its lengths have to stay on the CPU: it moves itself
+    assert got["packed"] is packed  # its lengths have to stay on the CPU: it moves itself
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
@@ -284,7 +288,7 @@ def test_a_state_at_the_end_of_a_pass():
 
 
 def test_what_was_waited_for():
-    report = Waiting()
+    report = tools.Waiting()
     clock = report.begin()
     clock.waited(3.0, {})
     report_seconds = []
@@ -300,7 +304,7 @@ def test_what_was_waited_for():
     assert report.waited_for == pytest.approx({"dataset": 1.5, "collate": 0.75, "pin": 0.25, "copy": 0.5})
     assert "10.0% of 30.00 s, 1500.00 ms a batch: loader-bound" in str(report)
     assert "dataset 50%, collate 25%, pin 8%, copy 17%" in str(report)
-    assert "nothing to report" in str(Waiting())
+    assert "nothing to report" in str(tools.Waiting())
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from denizen import tools
 from denizen.errors import InputError
-from denizen.tools import _metrics
 
 spec = importlib.util.spec_from_file_location("fake_cuda", Path(__file__).with_name("fake_cuda.py"))
 fake_cuda = importlib.util.module_from_spec(spec)
@@ -28,12 +27,10 @@ DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int
 
 @pytest.fixture
 def far(monkeypatch):
-    """CPU tensors are taken for tensors on CUDA."""
+    """CPU tensors say that they are on CUDA."""
     fake, real = fake_cuda.FakeCuda(monkeypatch), torch.empty
-    monkeypatch.setattr(_metrics, "_far", lambda device: True)
-    monkeypatch.setattr(_metrics, "_has_events", lambda device: True)
-    monkeypatch.setattr(_metrics, "_copies_late", lambda device: True)
-    monkeypatch.setattr(torch, "empty", lambda *a, pin_memory=False, **k: real(*a, **k))
+    monkeypatch.setattr(torch.Tensor, "device", property(lambda tensor: torch.device("cuda", 0)))
+    monkeypatch.setattr(torch, "empty", lambda *a, pin_memory=False, device=None, **k: real(*a, **k))
     return fake
 
 

@@ -1,6 +1,8 @@
 """Choosing workers: what is tried, what is chosen from given measurements, and that the loader stays the same."""
 
 import os
+import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,8 +10,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from denizen import tools
 from denizen.errors import InputError
-from denizen.tools import _tune
-from denizen.tools._tune import Trial
 
 
 def loader(**options):
@@ -18,20 +18,32 @@ def loader(**options):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Trials with given waits: seconds by (workers, prefetch_factor)."""
+    """Loaders with given waits: seconds by (workers, prefetch_factor), on a clock of their own."""
+    clock = SimpleNamespace(now=0.0)
+
+    def sleep(seconds):
+        clock.now += seconds
 
     monkeypatch.setattr(DataLoader, "check_worker_number_rationality", lambda self: None)  # of this machine
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(time, "sleep", sleep)
 
     def given(waits, cores=8, free=1e12):
         tried = []
 
-        def trial(loader, workers, factor, step_seconds, budget):
-            tried.append((workers, factor if workers else None))
-            return Trial(workers, factor if workers else None, waits(workers, factor), 0.1, 10)
+        def batches(loader):
+            workers, factor = loader.num_workers, loader.prefetch_factor
+            ready = max(workers * (factor or 0), 1)  # with the first one, which takes longer
+            for number in range(64):
+                if number == 1:  # one batch alone is asked for its size
+                    tried.append((workers, factor))
+                sleep(0.1 if not number else 0.0 if number < ready else waits(workers, factor or 2))
+                yield (torch.zeros(4),)
 
-        monkeypatch.setattr(_tune, "_tried", trial)
-        monkeypatch.setattr(_tune, "available_cores", lambda: cores)
-        monkeypatch.setattr(_tune, "_free_bytes", lambda: free)
+        monkeypatch.setattr(DataLoader, "__iter__", batches)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)), raising=False)
+        monkeypatch.setattr(os, "sysconf", {"SC_AVPHYS_PAGES": free, "SC_PAGE_SIZE": 1}.__getitem__)
+        monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free, f_frsize=1))
         return tried
 
     return given
@@ -78,17 +90,31 @@ def test_bounded_by_cores_memory_and_the_user(measured):
 
 
 def test_for_real(monkeypatch):
-    monkeypatch.setattr(_tune, "available_cores", lambda: min(2, len(os.sched_getaffinity(0))))
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(cores))
     plain, before = loader(), torch.get_rng_state()
     tuned = tools.tune_workers(plain, step_seconds=0.001, max_workers=1, seconds=0.2)
     assert torch.get_rng_state().equal(before)
     assert [trial.num_workers for trial in tuned.trials][:2] == [0, 1]
     assert all(trial.seconds_waited >= 0 and trial.batches > 0 for trial in tuned.trials)
     orders = []
-    for each in (plain, _tune.rebuilt(plain, num_workers=1, persistent_workers=True), tuned.loader):
+    for each in (plain, tuned.loader):
         torch.manual_seed(4)
         orders.append([[row.tolist() for (row,) in each] for _ in range(3)])
-    assert orders[0] == orders[1] == orders[2]  # though workers stay
+    assert orders[0] == orders[1]
+
+
+def test_batches_keep_their_order_though_workers_stay(measured, monkeypatch):
+    measured(lambda workers, factor: 1.0 / (workers + 1), cores=1)
+    plain = loader()
+    tuned = tools.tune_workers(plain)
+    monkeypatch.undo()
+    assert (tuned.loader.num_workers, tuned.loader.persistent_workers) == (1, True)
+    orders = []
+    for each in (plain, tuned.loader):
+        torch.manual_seed(4)
+        orders.append([[row.tolist() for (row,) in each] for _ in range(3)])
+    assert orders[0] == orders[1]
 
 
 def test_what_cannot_be_tuned():

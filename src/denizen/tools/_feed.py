@@ -104,7 +104,7 @@ class Stager:
     def _start(self, staged: Staged, pinned: Tensor) -> Tensor:
         if pinned.device.type != "cpu":
             return pinned  # the loader has brought it to a device by itself
-        tensor = _to_device(pinned, self.device)
+        tensor = pinned.to(self.device, non_blocking=True)
         staged.tensors.append(tensor)
         return tensor
 
@@ -219,7 +219,9 @@ def _produce(batches: Iterator[Any], stager: Stager, slot: Slot) -> Staged:
 def at_once(batch: Any, device: torch.device) -> Any:
     """The batch on a device without streams, by copies from pinned memory."""
     return mapped(
-        batch, lambda tensor: _to_device(tensor.pin_memory(), device), lambda thing: _move_object(thing, device)
+        batch,
+        lambda tensor: tensor.pin_memory().to(device, non_blocking=True),
+        lambda thing: _move_object(thing, device),
     )
 
 
@@ -270,12 +272,5 @@ def _move_object(thing: Any, device: torch.device) -> Any:
         return thing.to(device)
 
 
-# Replaced in tests, which have no device.
-
-
 def _pinned(nbytes: int) -> Tensor:
     return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
-
-
-def _to_device(pinned: Tensor, device: torch.device) -> Tensor:
-    return pinned.to(device, non_blocking=True)
