@@ -24,8 +24,8 @@ from _turns import turn
 from torch import Tensor, nn
 
 import denizen as dz
-from denizen._watch import counting
 from denizen.ops import fuse_draws
+from denizen.perf.watch import counting
 from denizen.rl._iteration import Iteration
 from denizen.zoo.fruits import Fruits, fruits, fruits_original
 from denizen.zoo.fruits.network import Body, original_policy

@@ -23,9 +23,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import denizen as dz
-from denizen._watch import allocations, graphs_compiled, sync_warnings
 from denizen.app._recipes import RECIPES
 from denizen.ops import fuse_draws
+from denizen.perf.watch import allocations, graphs_compiled, sync_warnings
 from denizen.run._stats import step_kernels
 from denizen.zoo.covid import covid
 from denizen.zoo.seir import seir

@@ -42,8 +42,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from denizen import tools
-from denizen._watch import Span, busy
-from denizen._watch._spans import clipped, union
+from denizen.perf.watch import Span, busy
+from denizen.perf.watch._host import available_cores
+from denizen.perf.watch._spans import clipped, union
 
 ROUNDS = 3
 TRACED = 20  # steps
@@ -290,7 +291,7 @@ def main() -> None:
     result: dict[str, Any] = {
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "cores": tools._tune.available_cores(),
+        "cores": available_cores(),
         "options": vars(options),
         "chosen": [tuned.chosen.num_workers, tuned.chosen.prefetch_factor],
     }

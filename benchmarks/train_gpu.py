@@ -22,10 +22,10 @@ from _turns import turn
 from torch.profiler import ProfilerActivity, profile
 
 import denizen as dz
-from denizen._watch import counting
 from denizen.app._build import build
 from denizen.app._recipes import RECIPES
 from denizen.ops import fuse_draws
+from denizen.perf.watch import counting
 from denizen.rl._iteration import Iteration
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.foraging import Foraging

@@ -31,7 +31,7 @@ FOREIGN = {"cd", "git", "pip", "python", "python3", "export", "torchrun", "ls"}
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_python_snippets_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # run folders written by a snippet stay out of the repository
-    monkeypatch.setattr("denizen.perf._bench_measure.ROUND", 1e-3)  # seconds; what a snippet measures is not compared
+    monkeypatch.setattr("denizen.perf._bench.measure.ROUND", 1e-3)  # seconds; what a snippet measures is not compared
     document = Sybil(parsers=[PythonCodeBlockParser(), SkipParser()]).parse(page)
     for example in document.examples():
         with contextlib.suppress(SkipTest):  # one skipped block, not the rest of the page

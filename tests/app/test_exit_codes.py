@@ -202,7 +202,7 @@ def test_nothing_that_failed_is_code_0_or_1(denizen, words, message, monkeypatch
 
 
 def test_a_bench_that_measured_nothing_is_not_done(denizen, monkeypatch):
-    from denizen.perf import _bench
+    from denizen.perf._bench import bench as _bench
 
     def full(trial, *_):
         trial.failure = "out of memory"

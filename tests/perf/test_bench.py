@@ -13,7 +13,8 @@ from torch import nn
 
 from denizen import perf
 from denizen.errors import DataError, InputError
-from denizen.perf import _bench, _bench_measure
+from denizen.perf._bench import bench as _bench
+from denizen.perf._bench import measure as _bench_measure
 
 FAST = {"rounds": 5, "warm_up": 2}
 

@@ -11,7 +11,7 @@ import pytest
 @pytest.fixture(autouse=True)
 def _short_rounds(monkeypatch):
     """Times are not what is tested, so that a round may be as short as it likes."""
-    monkeypatch.setattr("denizen.perf._bench_measure.ROUND", 1e-4)
+    monkeypatch.setattr("denizen.perf._bench.measure.ROUND", 1e-4)
 
 
 SCRIPT = """

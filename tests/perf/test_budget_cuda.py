@@ -13,12 +13,13 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen._watch import _places, _standins, _sync
-from denizen._watch._faults import kind_of_read
-from denizen._watch._on_cuda import heard_on_cuda
-from denizen._watch._places import Place
 from denizen.errors import BudgetError
-from denizen.perf import _budget
+from denizen.perf._budget import budget as _budget
+from denizen.perf.simulated import _streams
+from denizen.perf.watch import _on_cuda, _places, _sync
+from denizen.perf.watch._faults import kind_of_read
+from denizen.perf.watch._on_cuda import heard_on_cuda
+from denizen.perf.watch._places import Place
 
 LETTERS = "abcdefgh"
 WAITS = "called a synchronizing CUDA operation (Triggered internally at c10/cuda/CUDAFunctions.cpp:148.)"
@@ -158,7 +159,7 @@ def test_lists_as_index_and_numbers_to_write(cuda, x):
     """Torch warns of them when it returns, at the instruction; a stand-in for that has no frame of the user's."""
     names = {"warnings": warnings, "WAITS": WAITS}
     source = "def late(self):\n    warnings.warn(WAITS, stacklevel=1)\n    return 0\n"
-    exec(compile(source, _standins.__file__, "exec"), names)
+    exec(compile(source, _streams.__file__, "exec"), names)
     late = type("Index", (), {"__index__": names["late"]})()
     row, number = torch.tensor(1), torch.tensor(1.0)  # of one dimension the index would count as one of the host
     guard = dz.budget(host_reads=0, transfers=2)
@@ -252,7 +253,7 @@ def test_waiting_for_an_event_counts_where_it_was_not_complete(monkeypatch, done
     guard = dz.budget(host_reads=None, device="simulated")
     monkeypatch.setattr(_budget, "standins", __import__("contextlib").nullcontext())
     early = Event()
-    with guard, _standins.events_heard():
+    with guard, _on_cuda.events_heard():
         torch.ones(2, device=guard.device)
         assert early.synchronize() == "waited"
     assert bool(guard.report.measured["host_reads"]) is not done

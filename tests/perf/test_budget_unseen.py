@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen._watch import counting
 from denizen.errors import DenizenError, InputError
+from denizen.perf.watch import counting
 
 UNSEEN = {
     "nested tensors": "torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], device=d) * 2",

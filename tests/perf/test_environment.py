@@ -6,12 +6,12 @@ import sys
 import pytest
 import torch
 
-from denizen.perf import _environment_facts as facts
-from denizen.perf import _environment_step as step_facts
 from denizen.perf import environment
-from denizen.perf._environment import CHANGE, NOTE, OK
-from denizen.perf._profile_measure import Kernel, Operator
-from denizen.perf._profile_report import ProfileReport
+from denizen.perf._environment import facts
+from denizen.perf._environment import step as step_facts
+from denizen.perf._environment.environment import CHANGE, NOTE, OK
+from denizen.perf._profile.measure import Kernel, Operator
+from denizen.perf._profile.report import ProfileReport
 from denizen.tools import set_fast_defaults
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from denizen.perf._equivalent_rounding import WHY
-from denizen.perf._equivalent_steps import equivalent_steps
+from denizen.perf._equivalent.rounding import WHY
+from denizen.perf._equivalent.steps import equivalent_steps
 
 FEATURES = 32
 

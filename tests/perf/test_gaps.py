@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from denizen._watch import busy
-from denizen.perf import _gaps as g
-from denizen.perf._gaps import attribute
+from denizen.perf._profile import gaps as g
+from denizen.perf._profile.gaps import attribute
+from denizen.perf.watch import busy
 
 from .traces import BACKWARD, MAIN, OTHER, Tape, two_kernels
 

@@ -11,7 +11,7 @@ import torch
 from denizen.app._profile import Profile
 from denizen.errors import ConfigError, InputError, StorageError
 from denizen.perf import ProfileReport, profile, read_trace
-from denizen.perf import _profile as profile_module
+from denizen.perf._profile import profile as profile_module
 
 from .traces import training_step as make
 

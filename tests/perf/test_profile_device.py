@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from denizen.perf import ProfileReport, profile
-from denizen.perf import _profile as profile_module
-from denizen.perf import _profile_sampler as sampler_module
-from denizen.perf._profile_measure import memory, operators, queue
+from denizen.perf._profile import profile as profile_module
+from denizen.perf._profile import sampler as sampler_module
+from denizen.perf._profile.measure import memory, operators, queue
 
 from .traces import MAIN, Tape, on_device
 from .traces import training_step as make

@@ -7,8 +7,8 @@ import time
 import pytest
 import torch
 
-from denizen._watch._gpu_counters import gpu_reader
-from denizen.perf import _profile_sampler as sampler_module
+from denizen.perf._profile import sampler as sampler_module
+from denizen.perf.watch._gpu_counters import gpu_reader
 
 
 def test_no_library_no_counters(monkeypatch):

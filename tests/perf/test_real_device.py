@@ -4,8 +4,9 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen._watch import _backend
-from denizen.perf import _doctor_subject, _profile
+from denizen.perf._doctor import subject as _doctor_subject
+from denizen.perf._profile import profile as _profile
+from denizen.perf.simulated import _device as _backend
 
 
 @pytest.fixture

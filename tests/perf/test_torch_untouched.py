@@ -14,11 +14,11 @@ from torch.utils.data import DataLoader, TensorDataset, dataloader
 from torch.utils.data._utils import fetch
 
 import denizen as dz
-from denizen._watch._backend import simulated_device
-from denizen._watch._places import Place
-from denizen.perf._doctor_diagnosis import at
-from denizen.perf._doctor_rank import Trial
-from denizen.perf._doctor_subject import Subject
+from denizen.perf._doctor.diagnosis import at
+from denizen.perf._doctor.rank import Trial
+from denizen.perf._doctor.subject import Subject
+from denizen.perf.simulated._device import simulated_device
+from denizen.perf.watch._places import Place
 
 CLASSES = [
     torch.Tensor,

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from denizen.perf._profile_trace import Trace, trace_of
+from denizen.perf._profile.trace import Trace, trace_of
 
 MAIN, OTHER, BACKWARD = 100, 200, 300
 

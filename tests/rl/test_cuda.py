@@ -5,8 +5,8 @@ import torch
 
 import denizen as dz
 from denizen import ops
-from denizen._watch import sync_warnings
 from denizen.app._recipes import RECIPES
+from denizen.perf.watch import sync_warnings
 from denizen.rl._iteration import Iteration
 from denizen.zoo.cartpole import CartPole
 

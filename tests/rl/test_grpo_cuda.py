@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen._watch import sync_warnings
+from denizen.perf.watch import sync_warnings
 from denizen.rl._iteration import Iteration
 from denizen.zoo.fruits import fruits
 

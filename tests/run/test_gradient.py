@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import denizen as dz
-from denizen._watch import allocations, counting, sync_warnings
 from denizen.errors import CapacityError, InputError, ModelError
 from denizen.model import Ask, During, Scale
+from denizen.perf.watch import allocations, counting, sync_warnings
 from denizen.relax import MeanField, StraightThrough
 from denizen.run import Gradient, _gradient, _rollout
 from denizen.run._engine import Stepper

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 import denizen as dz
-from denizen._watch import graphs_compiled
+from denizen.perf.watch import graphs_compiled
 from denizen.relax import StraightThrough
 from denizen.rl import _iteration
 from denizen.rl._iteration import Iteration

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen._watch import Profile, Span, allocations, counting, is_copy, sync_warnings
 from denizen.model import Ask, During
+from denizen.perf.watch import Profile, Span, allocations, counting, is_copy, sync_warnings
 from denizen.relax import MeanField
 from denizen.run import _compile, _run, _stats
 from denizen.run._capture import Capture

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from denizen._watch import _calls
-from denizen._watch._calls import function_heard
+from denizen.perf.watch import _calls
+from denizen.perf.watch._calls import function_heard
 
 
 def asked(number):

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from denizen._watch import _rules, copy_rate, counting, distinct_bytes, graphs_compiled, profiled
-from denizen._watch._copy_rate import last_level_cache
+from denizen.perf.watch import _rules, copy_rate, counting, distinct_bytes, graphs_compiled, profiled
+from denizen.perf.watch._copy_rate import last_level_cache
 
 CPU = torch.device("cpu")
 
@@ -248,7 +248,7 @@ def test_graphs_are_counted():
 
 
 def test_the_copy_rate_is_measured_once(monkeypatch):
-    import denizen._watch._copy_rate as module
+    import denizen.perf.watch._copy_rate as module
 
     module._measured.cache_clear()
     monkeypatch.setattr(module, "last_level_cache", lambda device: 1 << 20)

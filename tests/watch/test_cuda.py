@@ -6,8 +6,8 @@ import warnings
 import pytest
 import torch
 
-from denizen._watch import allocations, counting, profiled, sync_warnings
-from denizen._watch._sync import MESSAGE
+from denizen.perf.watch import allocations, counting, profiled, sync_warnings
+from denizen.perf.watch._sync import MESSAGE
 
 
 class Mode:

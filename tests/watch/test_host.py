@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from denizen._watch import _host
+from denizen.perf.watch import _host
 
 VERSION_2 = ("", "memory.max", "memory.current", "anon 5\ninactive_file 300\n")
 VERSION_1 = ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "inactive_file 7\ntotal_inactive_file 300\n")

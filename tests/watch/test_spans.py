@@ -5,9 +5,9 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from denizen._watch import Span, busy, collapsed, gaps, repeating
-from denizen._watch._profile import spans
-from denizen._watch._spans import union
+from denizen.perf.watch import Span, busy, collapsed, gaps, repeating
+from denizen.perf.watch._profile import spans
+from denizen.perf.watch._spans import union
 
 pieces = st.builds(lambda start, length, stream: Span(start, start + length, "k", stream), *[st.integers(0, 60)] * 3)
 lists = st.lists(pieces, max_size=30)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from denizen._figures import save_figure
 from denizen._printing import say
 from denizen.errors import StorageError
-from denizen.run._arguments import save_figure
 
 if TYPE_CHECKING:
     from denizen._printing import Console

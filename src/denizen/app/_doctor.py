@@ -99,11 +99,11 @@ examples:
 
     def _report(self) -> "DoctorReport":
         from denizen import perf
-        from denizen._watch._observe import SIMULATED
         from denizen.app._target import load_target
-        from denizen.perf._doctor_pretend import as_if_cuda
-        from denizen.perf._doctor_region import examine_script
-        from denizen.perf._doctor_subject import choose_device
+        from denizen.perf._doctor.region import examine_script
+        from denizen.perf._doctor.subject import choose_device
+        from denizen.perf.simulated._alias import as_if_cuda
+        from denizen.perf.watch._observe import SIMULATED
 
         device = None if self.device == "auto" else self.device
         script = _script(self.target)
@@ -121,7 +121,7 @@ examples:
         from denizen import perf
         from denizen.app._failures import their_code
         from denizen.app._target import load_target
-        from denizen.perf._doctor_subject import built
+        from denizen.perf._doctor.subject import built
 
         if self.target and _script(self.target) is None:  # a step shows what settings cannot: what it really uses
             auto = "cuda" if torch.cuda.is_available() else "cpu"

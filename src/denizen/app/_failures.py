@@ -79,7 +79,7 @@ def _of_theirs(told: traceback.TracebackException) -> traceback.TracebackExcepti
 
     Nor with the note that names the line: the frames end with it.
     """
-    from denizen._watch._blame import RAISED
+    from denizen.perf.watch._blame import RAISED
 
     told.__notes__ = [note for note in told.__notes__ or () if not str(note).startswith(RAISED)]
     told.stack = traceback.StackSummary.from_list(_theirs(told.stack))
@@ -96,7 +96,7 @@ def _lines(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _theirs(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
-    from denizen._watch._places import USER, role
+    from denizen.perf.watch._places import USER, role
 
     return [frame for frame in stack if role(frame.filename) == USER]
 

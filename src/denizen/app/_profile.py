@@ -77,8 +77,8 @@ examples:
         from denizen import perf
         from denizen.app._target import load_target
         from denizen.errors import ConfigError
-        from denizen.perf._doctor_subject import built
-        from denizen.perf._profile import _chosen
+        from denizen.perf._doctor.subject import built
+        from denizen.perf._profile.profile import _chosen
 
         for flag, steps in {"--steps": self.steps, "--warm-up": self.warm_up}.items():
             if steps < 1:

@@ -5,7 +5,6 @@ rules fold the batch into it, so a batch of worlds is one call. Each op picks a 
 where it is installed, else the torch reference.
 """
 
-import contextlib
 import functools
 import importlib.util
 import warnings
@@ -45,24 +44,6 @@ def variant(device: torch.device) -> str:
     if device.type == "cuda":
         return "triton" if _takes_triton() else "reference"
     return "numba" if device.type == "cpu" and _takes_numba() else "reference"
-
-
-def tf32_switch(owner: Any) -> tuple[str, Any]:
-    """The attribute of `torch.backends.cuda.matmul` or `torch.backends.cudnn` that may be read; its value for TF32.
-
-    The older switch sets the newer one too, and stays readable; the newer one makes reading the older one an error, so
-    it is used only where somebody has begun with it.
-    """
-    with contextlib.suppress(RuntimeError):
-        _ = owner.allow_tf32
-        return "allow_tf32", True
-    return "fp32_precision", "tf32"
-
-
-def takes_tf32(owner: Any) -> bool:
-    """Whether its products of float32 may be TF32, by whichever switch somebody set."""
-    name, value = tf32_switch(owner)
-    return bool(getattr(owner, name) == value)
 
 
 def once_for_all(function: Callable[[], bool]) -> Callable[[], bool]:

@@ -1,36 +1,79 @@
 """Verdicts on any PyTorch loop: what keeps the device waiting, and at which line."""
 
-from denizen._watch._findings import Finding as Finding
-from denizen._watch._recorder import allow as allow
-from denizen.perf._bench import bench as bench
-from denizen.perf._bench_report import BenchCase as BenchCase
-from denizen.perf._bench_report import BenchReport as BenchReport
-from denizen.perf._bench_report import Ratio as Ratio
-from denizen.perf._bench_report import Regression as Regression
-from denizen.perf._bench_variant import Variant as Variant
-from denizen.perf._budget import Budget as Budget
-from denizen.perf._budget import budget as budget
-from denizen.perf._budget_report import BudgetReport as BudgetReport
-from denizen.perf._checklist import Checklist as Checklist
-from denizen.perf._checklist import checklist as checklist
-from denizen.perf._doctor import doctor as doctor
-from denizen.perf._doctor_diagnosis import Cost as Cost
-from denizen.perf._doctor_diagnosis import Diagnosis as Diagnosis
-from denizen.perf._doctor_region import Region as Region
-from denizen.perf._doctor_region import region as region
-from denizen.perf._doctor_report import DoctorReport as DoctorReport
-from denizen.perf._doctor_roofline import Roofline as Roofline
-from denizen.perf._environment import Environment as Environment
-from denizen.perf._environment import Fact as Fact
-from denizen.perf._environment import environment as environment
-from denizen.perf._equivalent import equivalent as equivalent
-from denizen.perf._equivalent_compare import TOLERANCES as TOLERANCES
-from denizen.perf._equivalent_compare import Compared as Compared
-from denizen.perf._equivalent_verdict import Verdict as Verdict
-from denizen.perf._gaps import Gap as Gap
-from denizen.perf._gaps import attribute as attribute
-from denizen.perf._profile import Profiler as Profiler
-from denizen.perf._profile import profile as profile
-from denizen.perf._profile_report import ProfileReport as ProfileReport
-from denizen.perf._profile_trace import Trace as Trace
-from denizen.perf._profile_trace import read_trace as read_trace
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from denizen.perf._bench.bench import bench as bench
+    from denizen.perf._bench.report import BenchCase as BenchCase
+    from denizen.perf._bench.report import BenchReport as BenchReport
+    from denizen.perf._bench.report import Ratio as Ratio
+    from denizen.perf._bench.report import Regression as Regression
+    from denizen.perf._bench.variant import Variant as Variant
+    from denizen.perf._budget.budget import Budget as Budget
+    from denizen.perf._budget.budget import budget as budget
+    from denizen.perf._budget.report import BudgetReport as BudgetReport
+    from denizen.perf._doctor.checklist import Checklist as Checklist
+    from denizen.perf._doctor.checklist import checklist as checklist
+    from denizen.perf._doctor.diagnosis import Cost as Cost
+    from denizen.perf._doctor.diagnosis import Diagnosis as Diagnosis
+    from denizen.perf._doctor.doctor import doctor as doctor
+    from denizen.perf._doctor.region import Region as Region
+    from denizen.perf._doctor.region import region as region
+    from denizen.perf._doctor.report import DoctorReport as DoctorReport
+    from denizen.perf._doctor.roofline import Roofline as Roofline
+    from denizen.perf._environment.environment import Environment as Environment
+    from denizen.perf._environment.environment import Fact as Fact
+    from denizen.perf._environment.environment import environment as environment
+    from denizen.perf._equivalent.compare import TOLERANCES as TOLERANCES
+    from denizen.perf._equivalent.compare import Compared as Compared
+    from denizen.perf._equivalent.equivalent import equivalent as equivalent
+    from denizen.perf._equivalent.verdict import Verdict as Verdict
+    from denizen.perf._profile.gaps import Gap as Gap
+    from denizen.perf._profile.gaps import attribute as attribute
+    from denizen.perf._profile.profile import Profiler as Profiler
+    from denizen.perf._profile.profile import profile as profile
+    from denizen.perf._profile.report import ProfileReport as ProfileReport
+    from denizen.perf._profile.trace import Trace as Trace
+    from denizen.perf._profile.trace import read_trace as read_trace
+    from denizen.perf.watch._findings import Finding as Finding
+    from denizen.perf.watch._recorder import allow as allow
+
+# Each name is imported where it is first used: what counts (`denizen.perf.watch`) is used by every run, and the
+# verdicts beside it need not be loaded with it.
+_NAMES = {
+    "_bench.bench": ("bench",),
+    "_bench.report": ("BenchCase", "BenchReport", "Ratio", "Regression"),
+    "_bench.variant": ("Variant",),
+    "_budget.budget": ("Budget", "budget"),
+    "_budget.report": ("BudgetReport",),
+    "_doctor.checklist": ("Checklist", "checklist"),
+    "_doctor.diagnosis": ("Cost", "Diagnosis"),
+    "_doctor.doctor": ("doctor",),
+    "_doctor.region": ("Region", "region"),
+    "_doctor.report": ("DoctorReport",),
+    "_doctor.roofline": ("Roofline",),
+    "_environment.environment": ("Environment", "Fact", "environment"),
+    "_equivalent.compare": ("Compared", "TOLERANCES"),
+    "_equivalent.equivalent": ("equivalent",),
+    "_equivalent.verdict": ("Verdict",),
+    "_profile.gaps": ("Gap", "attribute"),
+    "_profile.profile": ("Profiler", "profile"),
+    "_profile.report": ("ProfileReport",),
+    "_profile.trace": ("Trace", "read_trace"),
+    "watch._findings": ("Finding",),
+    "watch._recorder": ("allow",),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'denizen.perf' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"denizen.perf.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

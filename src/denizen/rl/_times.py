@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen._watch._gpu_counters import gpu_reader
 from denizen.nn import kernels
+from denizen.perf.watch._gpu_counters import gpu_reader
 
 LAST = 4  # updates of the rate that follows closely
 RATES = ("seconds", "steps_per_second", "steps_per_second_of_4", "steps_per_second_overall")

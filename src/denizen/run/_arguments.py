@@ -1,11 +1,9 @@
 """Arguments that several functions take, checked the same way: the error names caller, argument and value."""
 
-import os
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
-from denizen.errors import InputError, StorageError
+from denizen.errors import InputError
 from denizen.model import Env, Model
 
 
@@ -29,17 +27,3 @@ def model_to_run(caller: str, model: Any) -> None:
             f"{caller}: model is {type(model).__name__}, an environment, and its step needs actions; dz.train and "
             "dz.rl.evaluate run it under a policy, dz.rl.Worlds under actions of your own"
         )
-
-
-def save_figure(figure: Any, path: Any, dpi: float | str = "figure") -> None:
-    """Write a figure of matplotlib to a file."""
-    is_path = isinstance(path, str | os.PathLike)
-    if "\0" in str(path) if is_path else not hasattr(path, "write"):
-        raise InputError(f"plot: path={path!r}, expected the path of a file, such as 'plot.png'")
-    if is_path and Path(path).is_dir():  # matplotlib would write beside it
-        wanted = f"name a file in it, such as {Path(path) / 'plot.png'}"
-        raise StorageError(f"plot {path} could not be written: it is a folder; {wanted}")
-    try:
-        figure.savefig(path, dpi=dpi)
-    except (OSError, ValueError) as error:  # ValueError: a suffix that matplotlib does not know
-        raise StorageError(f"plot {path} could not be written: {error}") from error

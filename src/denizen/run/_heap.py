@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from denizen._watch._host import free_on_host
+from denizen.perf.watch._host import free_on_host
 
 SPARE = 1 << 28  # bytes that the process may grow by in any case,
 EACH = 64  # more for each agent of a world, since a step comes and goes with as much,

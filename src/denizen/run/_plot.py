@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from denizen._figures import save_figure
 from denizen.errors import InputError, need
-from denizen.run._arguments import save_figure
 
 if TYPE_CHECKING:
     from denizen.run._results import Results

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from denizen._watch import distinct_bytes
+from denizen.perf.watch import distinct_bytes
 from denizen.run._engine import Carry
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ APART = ("denizen::sum_counts", "denizen::sum_fixed", "denizen::sum_real", "deni
 
 
 class Neighbours:
-    """Weighs what sums over neighbours read, for `denizen._watch.counting`.
+    """Weighs what sums over neighbours read, for `denizen.perf.watch.counting`.
 
     An edge must be read where its sender has something to say, or where its receiver listens; of both the smaller
     number counts, over all worlds together. A sum of unbounded values is always pulled.

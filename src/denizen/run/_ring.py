@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen._watch._observe import SIMULATED
 from denizen.errors import CapacityError
+from denizen.perf.watch._observe import SIMULATED
 from denizen.run._atomic import uninterrupted
 from denizen.run._room import out_of_memory
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from denizen import _tree
-from denizen._watch._host import free_on_host
 from denizen.errors import CapacityError, InputError
+from denizen.perf.watch._host import free_on_host
 
 if TYPE_CHECKING:
     from denizen.run._run import Run

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from denizen._arguments import folder, switch, whole
-from denizen._watch import graphs_compiled
 from denizen.errors import InputError, StorageError, nearest
 from denizen.model import Intervention, Model, Setting, series_kinds, series_names
 from denizen.model import guard as first_step_guard
+from denizen.perf.watch import graphs_compiled
 from denizen.run._atomic import uninterrupted
 from denizen.run._bounds import Bounds, held
 from denizen.run._compile import AUTO_COMPILE_SECONDS, say_uncaptured, try_capture, try_compile

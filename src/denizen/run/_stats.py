@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from denizen import ops
-from denizen._watch import (
+from denizen.errors import InputError
+from denizen.model import per_agent_fallbacks
+from denizen.perf.watch import (
     Allocations,
     Counts,
     Span,
@@ -25,9 +27,7 @@ from denizen._watch import (
     repeating,
     sync_warnings,
 )
-from denizen._watch._observe import SIMULATED
-from denizen.errors import InputError
-from denizen.model import per_agent_fallbacks
+from denizen.perf.watch._observe import SIMULATED
 from denizen.run._engine import Carry
 from denizen.run._reads import APART, Neighbours, body_bytes
 

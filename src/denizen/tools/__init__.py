@@ -3,6 +3,9 @@
 No trainer, no base class, no callbacks: a helper is a function or a small object that your loop calls.
 """
 
+from denizen.perf.state._training_state import Snapshot as Snapshot
+from denizen.perf.state._training_state import TrainingState as TrainingState
+from denizen.perf.watch._timing import Timing as Timing
 from denizen.tools._accumulate import Accumulate as Accumulate
 from denizen.tools._accumulate import windows as windows
 from denizen.tools._amp import Amp as Amp
@@ -29,9 +32,6 @@ from denizen.tools._sinks import JsonLines as JsonLines
 from denizen.tools._sinks import Parquet as Parquet
 from denizen.tools._sinks import Sink as Sink
 from denizen.tools._timers import Timers as Timers
-from denizen.tools._timers import Timing as Timing
-from denizen.tools._training_state import Snapshot as Snapshot
-from denizen.tools._training_state import TrainingState as TrainingState
 from denizen.tools._tune import Trial as Trial
 from denizen.tools._tune import TunedLoader as TunedLoader
 from denizen.tools._tune import tune_workers as tune_workers

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen._watch._recorder import allow
 from denizen.errors import InputError
+from denizen.perf.state._keeper import Keeper
+from denizen.perf.watch._recorder import allow
 
 LOW = (torch.bfloat16, torch.float16)
 
@@ -58,6 +59,10 @@ class Amp:
     def __repr__(self) -> str:
         scaler = "with" if self.scaler else "no"
         return f"Amp({str(self.device)!r}, {self.dtype}, {scaler} scaler: {self.reason})"
+
+    def _keep_in(self, keeper: Keeper, name: str) -> None:
+        """Have a `TrainingState` keep the scaler."""
+        keeper.keep(name, self.scaler)
 
     def autocast(self) -> torch.autocast:
         """The context for the forward pass and the loss."""

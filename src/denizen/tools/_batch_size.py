@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from denizen.errors import InputError, expect_function
-from denizen.tools._device import clean, free, out_of_memory, place_of, wait, without_frames
-from denizen.tools._memory import size
-from denizen.tools._peak import peak_bytes
-from denizen.tools._training_state import Snapshot, TrainingState
+from denizen.perf.state._training_state import Snapshot, TrainingState
+from denizen.perf.watch._device import clean, free, out_of_memory, size, wait, without_frames
+from denizen.perf.watch._peak import peak_bytes
+from denizen.tools._device import place_of
 from denizen.tools._warm_up import warn_of_forgotten
 
 AS_FAST = 0.97  # of the best rate: a smaller batch at this rate is the better one

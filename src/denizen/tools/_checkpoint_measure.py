@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from denizen.errors import InputError
-from denizen.tools._device import clean, out_of_memory, wait, without_frames
-from denizen.tools._peak import peak_bytes
-from denizen.tools._training_state import Snapshot
+from denizen.perf.state._training_state import Snapshot
+from denizen.perf.watch._device import clean, out_of_memory, wait, without_frames
+from denizen.perf.watch._peak import peak_bytes
 
 ROUNDS = 3
 # Share of the largest value in a tensor: kernels that add in no fixed order differ by so much.

@@ -1,13 +1,11 @@
-"""Where a training loop runs, how much room there is, and how to get over running out of it."""
+"""Where a training loop runs."""
 
-import gc
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from denizen._watch._host import free_on_host
-from denizen.tools._training_state import TrainingState
+from denizen.perf.state._training_state import TrainingState
 
 
 def place_of(training: TrainingState) -> torch.device:
@@ -26,41 +24,3 @@ def _tensors(training: TrainingState) -> Iterator[Tensor]:
             yield from (weight for group in part.param_groups for weight in group["params"])
         elif isinstance(part, Tensor):
             yield part
-
-
-def wait(device: torch.device) -> None:
-    """Until the device has done what it was told."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def clean(device: torch.device) -> None:
-    """Give back what nobody holds any more."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
-def free(device: torch.device) -> int | None:
-    """Bytes that a step could take."""
-    if device.type != "cuda":
-        return free_on_host() if device.type == "cpu" else None
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + unused
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out; libraries say it in several ways."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    signs = ("out of memory", "not enough memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
-
-
-def without_frames(error: BaseException) -> BaseException:
-    """The error without tracebacks: they hold the frames of the step, and these its tensors."""
-    link: BaseException | None = error
-    while link is not None:
-        link.__traceback__ = None
-        link = link.__cause__ or link.__context__
-    return error

@@ -1,5 +1,6 @@
 """A loader that has the next batches on the device before they are asked for, and says what was waited for."""
 
+import copy
 import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
@@ -8,13 +9,15 @@ from typing import Any
 import torch
 from torch.autograd.profiler import record_function
 
-from denizen._watch._observe import SIMULATED
 from denizen.errors import InputError
+from denizen.perf.state._keeper import Keeper
+from denizen.perf.watch._observe import SIMULATED
 from denizen.tools._feed import Ahead, Inline, Stager, at_once
 from denizen.tools._resume import order_of, start_workers, taken_up
 from denizen.tools._waiting import Waiting, costs
 
 VERSION = 1
+PLACE = ("epoch", "_consumed", "_order", "_taking_up", "_resumed")  # where in which pass a loader is
 WAITING = "enumerate(PrefetchLoader)"  # range by which profiles tell waiting for data, as of torch's own loaders
 
 
@@ -102,6 +105,21 @@ class PrefetchLoader:
             raise InputError(f"the state has no {lacking}: expected one from PrefetchLoader.state_dict()")
         self.epoch, self._consumed, self._order = state["epoch"], state["batches"], state["order"]
         self._taking_up, self._resumed = self._order is not None, True
+
+    def _keep_in(self, keeper: Keeper, name: str) -> None:
+        """Have a `TrainingState` keep the place in the pass, and put it back."""
+        place = {key: copy.deepcopy(getattr(self, key)) for key in PLACE}
+        order = self._order
+        keeper.keep(f"{name}.loader", self.loader, strict=False)
+
+        def restore() -> None:
+            moved = self._order is order and self._consumed != place["_consumed"]  # by a pass under way
+            for key, value in place.items():
+                setattr(self, key, copy.deepcopy(value))
+            self._order = order
+            self._taking_up = self._taking_up or moved
+
+        keeper.restores.append(restore)
 
     def report(self, probe: int = 4) -> Waiting:
         """What was waited for so far.

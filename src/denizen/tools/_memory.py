@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen._watch._host import free_on_host
+from denizen.perf.watch._device import size
+from denizen.perf.watch._host import free_on_host
 
 DEPTH = 6  # of containers that are searched for names
 
@@ -105,16 +106,6 @@ def memory_report(device: torch.device | str = "cpu", top: int = 10, **named: An
         seen,
         held,
     )
-
-
-def size(nbytes: int) -> str:
-    """Bytes for reading: ``"1.5 GiB"``."""
-    value = float(nbytes)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"
 
 
 def _indexed(device: torch.device) -> torch.device:

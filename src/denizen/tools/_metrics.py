@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen._watch._observe import SIMULATED
 from denizen.errors import InputError
+from denizen.perf.watch._observe import SIMULATED
 from denizen.tools._sinks import Number, Row, Sink, as_sink
 
 ALIGN = 8

@@ -9,6 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from denizen.errors import InputError
+from denizen.perf.watch._host import available_cores
 from denizen.tools._feed import mapped
 from denizen.tools._resume import plain, rebuilt, same_random_numbers
 
@@ -109,14 +110,6 @@ def tune_workers(
     settings = {"num_workers": chosen.num_workers, "prefetch_factor": chosen.prefetch_factor}
     tuned = rebuilt(loader, **settings, persistent_workers=chosen.num_workers > 0)
     return TunedLoader(tuned, chosen, trials, _reason(chosen, trials, step_seconds, cores))
-
-
-def available_cores() -> int:
-    """Cores that this process may run on."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS, not on Windows
-        return os.cpu_count() or 1
 
 
 def _tried(loader: DataLoader, workers: int, factor: int, step_seconds: float, budget: float) -> Trial:

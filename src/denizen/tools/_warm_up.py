@@ -1,23 +1,17 @@
 """Run a few steps for what they compile and allocate, and undo everything else."""
 
-import contextlib
-import dis
-import inspect
 import time
-import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
-from denizen._watch._recorder import allow
 from denizen.errors import InputError, expect_function
-from denizen.tools._training_state import Snapshot, TrainingState
-
-DEPTH = 3  # of functions that a step calls
-FOREIGN = ("torch", "numpy", "denizen")
+from denizen.perf.state._training_state import Snapshot, TrainingState
+from denizen.perf.state._used import used
+from denizen.perf.watch._recorder import allow
 
 
 def warm_up(step: Callable[..., object], *args: Any, state: Any, steps: int = 3) -> list[float]:
@@ -67,41 +61,13 @@ def _timed(step: Callable[..., object], args: tuple[Any, ...]) -> float:
 
 def warn_of_forgotten(step: Callable[..., object], snapshot: Snapshot, caller: str) -> None:
     """Warn of things with a state that a step uses by name and that were not kept."""
-    missing = {name for name, thing in _used(step, 0) if _has_state(thing) and not _covered(snapshot, thing)}
+    missing = {name for name, thing in used(step, 0) if _has_state(thing) and not _covered(snapshot, thing)}
     if missing:
         names = ", ".join(sorted(missing))
         warnings.warn(
             f"{caller}: the step uses {names}, which will not be put back; add to state=[…] what it changes",
             stacklevel=3,
         )
-
-
-def _used(step: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """Variables from outside that a function and those it calls use, and attributes of its object if it is a method."""
-    owner = getattr(step, "__self__", None)
-    if owner is not None and not isinstance(owner, nn.Module):
-        yield from ((f"self.{name}", thing) for name, thing in getattr(owner, "__dict__", {}).items())
-    function = getattr(step, "__func__", step)
-    if not inspect.isfunction(function) or depth > DEPTH or (function.__module__ or "").partition(".")[0] in FOREIGN:
-        return
-    for name, thing in _outside(function).items():
-        yield name, thing
-        yield from _used(thing, depth + 1)
-
-
-def _outside(function: types.FunctionType) -> dict[str, Any]:
-    """Globals and variables of enclosing functions that a function reads, functions defined inside it included."""
-    found: dict[str, Any] = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # not filled yet
-            found[name] = cell.cell_contents
-    codes = [function.__code__]
-    while codes:
-        code = codes.pop()
-        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-        names = {it.argval for it in dis.get_instructions(code) if it.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-        found |= {name: function.__globals__[name] for name in names if name in function.__globals__}
-    return found
 
 
 def _covered(snapshot: Snapshot, thing: Any) -> bool:

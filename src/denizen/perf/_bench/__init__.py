@@ -1,0 +1,1 @@
+"""Benchmarks of steps: rates with intervals, ratios, regressions."""

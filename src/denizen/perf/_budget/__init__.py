@@ -1,0 +1,1 @@
+"""Budgets: how often a region of code may keep the device waiting."""

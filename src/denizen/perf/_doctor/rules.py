@@ -1,0 +1,418 @@
+"""From what was seen of a step to diagnoses: one rule for each kind of fault that counting alone does not tell."""
+
+import collections
+import dataclasses
+import itertools
+import linecache
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from denizen.perf._doctor.diagnosis import NOTE, WARNING, Diagnosis, at, period_of
+from denizen.perf._doctor.graphs import kept
+from denizen.perf._doctor.loops import loops
+from denizen.perf._doctor.ops import JOINS, PRODUCTS, SQUARE
+from denizen.perf._doctor.phases import Watched
+from denizen.perf._doctor.records import Op
+from denizen.perf._doctor.source import clock_attributes
+from denizen.perf.watch._places import USER, Place, role
+from denizen.perf.watch._tf32 import takes_tf32
+
+LARGE_PRODUCT = 2 * 512**3  # operations of a matrix product that tensor cores make faster
+FEW = 0.1  # share of values other than 0, below which a square matrix counts as sparse
+DOUBLE = 0.02  # of a step's bytes, by which float64 makes them more: below that it costs nothing
+SAVED = 64  # bytes kept for a backward pass that never comes, below which it is a note: a few numbers
+OPTIMIZERS = 8  # that one line steps, from which they count as one
+FREED = 64 << 10  # bytes that an in-place operation is worth a note for
+_NARROWER = ((torch.int8, -128, 127), (torch.uint8, 0, 255), (torch.int16, -(2**15), 2**15 - 1))
+
+
+def diagnose(seen: Watched) -> list[Diagnosis]:
+    """Everything that operations, graphs and hooks show."""
+    found: list[Diagnosis] = []
+    for rule in RULES:
+        found += rule(seen)
+    return found
+
+
+def _by_line(ops: Iterable[Op]) -> Iterator[tuple[Place, list[Op]]]:
+    lines: dict[tuple[str, int], list[Op]] = {}
+    for op in ops:
+        lines.setdefault(op.line, []).append(op)
+    for there in lines.values():
+        yield there[0].place, there
+
+
+def _each(there: Sequence[Any]) -> int:
+    """Times in a step, at most."""
+    return max(collections.Counter(thing.step for thing in there).values())
+
+
+def _bytes(there: Sequence[Op]) -> int:
+    last = there[-1].step
+    return sum(op.bytes for op in there if op.step == last)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def _cat(seen: Watched) -> list[Diagnosis]:
+    found, steps = [], seen.operations.steps
+    for place, there in _by_line(op for op in seen.operations.ops if op.schema in JOINS and not op.part):
+        joins = [op for op in there if op.step == there[-1].step]
+        last = [op.new for op in joins]
+        # Not what layers of a network join once: there nothing is copied again, or a graph needs it.
+        again = all(op.again and not op.tracked for op in joins[1:])
+        within = len(last) >= 4 and again and all(a < b for a, b in itertools.pairwise(last))
+        firsts = [next(op.new for op in there if op.step == step) for step in dict.fromkeys(op.step for op in there)]
+        across = len(firsts) >= 3 and all(a < b for a, b in itertools.pairwise(firsts))
+        if within or across:
+            grows = f"from {last[0]:,} to {last[-1]:,} bytes within a step" if within else "from step to step"
+            name = there[0].schema.removeprefix("aten::")
+            evidence = [f"{len(last)} {name} a step, each copies what was there before; the result grows {grows}"]
+            spare = 2 * (sum(last) - last[-1] if within else firsts[-2])  # read and written again, though known already
+            period = period_of({op.step for op in there}, steps)
+            found.append(at("alloc-churn", place, len(last), period, evidence, needless=spare))
+    return found
+
+
+def _clones(seen: Watched) -> list[Diagnosis]:
+    found, steps = [], seen.operations.steps
+    copies = [copy for copy in seen.operations.copied if copy.op.step < steps[-1]] if len(steps) > 1 else []
+    needed = {copy.op.line for copy in seen.operations.copied if copy.needed}
+    for place, there in _by_line(copy.op for copy in copies if copy.op.line not in needed):
+        size = sum(op.new for op in there if op.step == there[-1].step)
+        evidence = [f"{_each(there)} clone a step, {size:,} bytes; neither it nor its source was written to meanwhile"]
+        period = period_of({op.step for op in there}, steps[:-1])
+        found.append(at("alloc-churn", place, _each(there), period, evidence, op="aten::clone", confidence="medium"))
+    return found
+
+
+def _weights(seen: Watched) -> list[Diagnosis]:
+    found, steps = [], seen.operations.steps
+    copies = (op for op in seen.operations.ops if op.schema == "aten::clone" and op.weights and not op.part)
+    for place, there in _by_line(copies):
+        size = sum(op.new for op in there if op.step == there[-1].step)
+        evidence = [f"{_each(there)} parameters copied a step, {size:,} bytes of new memory"]
+        period = period_of({op.step for op in there}, steps)
+        found.append(at("state-copy", place, _each(there), period, evidence, op="aten::clone"))
+    return found
+
+
+def _inplace(seen: Watched) -> list[Diagnosis]:
+    found = []
+    for place, there in _by_line(op for op in seen.operations.freed if op.new >= FREED):
+        size = max(op.new for op in there)
+        evidence = [f"takes {size:,} bytes for its result, and nobody needs its argument afterwards"]
+        period = period_of({op.step for op in there}, seen.operations.steps)
+        level, confidence = NOTE, "low"
+        one = at("inplace-possible", place, _each(there), period, evidence, level=level, confidence=confidence)
+        found.append(dataclasses.replace(one, op=there[0].name))
+    return found
+
+
+def _pairs(seen: Watched) -> list[Diagnosis]:
+    """All pairs computed, few of which count: the first line of a function that makes such a matrix."""
+    looked, steps = seen.operations, seen.operations.steps
+    matrices = [matrix for many in looked.matrices.values() for matrix in many if not matrix.weight]
+    made: dict[tuple[str, str, int], list[Place]] = {}
+    compared = _compared(looked.ops)
+    of_contacts = {matrix.columns for matrix in matrices if matrix.derived and matrix.share < FEW}
+    # Distances of which no few are picked: whatever few of the same rows there are are labels beside them.
+    compared |= {rows for _, rows, real in looked.pairs.values() if real and rows not in of_contacts}
+    for place, rows, real in looked.pairs.values():
+        if rows not in compared or (real and rows in of_contacts):
+            made.setdefault((place.file, place.function, rows), []).append(place)
+    for matrix in matrices:
+        square = matrix.rows == matrix.columns and matrix.rows not in compared and matrix.relates
+        if square and 0 < matrix.share < FEW:  # all zeros: a buffer, or a batch of as many rows as columns
+            made.setdefault((matrix.place.file, matrix.place.function, matrix.rows), []).append(matrix.place)
+    found: dict[tuple[str, str, int], Diagnosis] = {}
+    for matrix in matrices:
+        key = (matrix.place.file, matrix.place.function, matrix.columns)
+        if matrix.share >= FEW or key not in made or key in found:
+            continue
+        first = min(made[key], key=lambda place: place.line)
+        there = [op for op in looked.ops if op.line == (first.file, first.line)]
+        evidence = [
+            f"all {matrix.columns:,} x {matrix.columns:,} pairs, of which {matrix.share:.2%} count (line "
+            f"{matrix.place.line}); bytes grow with the square of the rows"
+        ]
+        period = period_of({op.step for op in there}, steps)
+        square = [op for op in looked.ops if op.numel >= matrix.columns**2 and _of(op, first)]
+        diagnosis = at("dense-quadratic", first, 1, period, evidence, confidence="medium")
+        spare = round((1 - matrix.share) * _bytes(square)) if square else 0
+        found[key] = dataclasses.replace(diagnosis, bytes=_bytes(there), needless=spare)
+    return list(found.values())
+
+
+def _compared(ops: list[Op]) -> set[int]:
+    """Rows of which products make all pairs, as in attention and contrastive losses: masks beside them save nothing."""
+    made = [op for op in ops if op.schema in PRODUCTS and len(op.shape) >= 2 and "cdist" not in op.place.code]
+    square = [
+        op.shape[-1] for op in made if op.shape[-1] == op.shape[-2] >= SQUARE and op.flops < 2 * op.numel * op.shape[-1]
+    ]
+    return {*square, *(op.shape[-2] for op in ops if "scaled_dot_product" in op.schema and len(op.shape) >= 2)}
+
+
+def _of(op: Op, place: Place) -> bool:
+    """Whether an operation belongs to the function of a place, or to the backward pass."""
+    return op.part == "backward" or (op.place.file, op.place.function) == (place.file, place.function)
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+
+def _fp64(seen: Watched) -> list[Diagnosis]:
+    double, steps = torch.float64, seen.operations.steps
+    ops = [op for op in seen.operations.ops if double in (op.dtype, *op.sources) and op.numel > 1]
+    if not ops:
+        return []
+    origins = [op for op in ops if op.dtype == double and double not in op.sources and not op.part]
+    if not origins:
+        origins = [op for op in ops if op.line == ops[0].line]
+    found = []
+    per_step = _each(ops)
+    last = [op for op in ops if op.step == ops[-1].step]
+    spare = sum(op.double for op in last) // 2
+    much = spare >= DOUBLE * _bytes([op for op in seen.operations.ops if op.step == ops[-1].step])  # not sums alone
+    work = much and (per_step > 1 or any(op.schema in PRODUCTS for op in ops))
+    level = WARNING if seen.device.type != "cpu" and work else NOTE
+    flops = sum(op.flops for op in last if op.dtype == double)
+    for place, there in _by_line(origins):
+        evidence = [f"float64 comes in here; {per_step} operations a step then work in it, with twice the bytes"]
+        period = period_of({op.step for op in there}, steps)
+        one = at("dtype-fp64", place, _each(there), period, evidence, level=level, op=there[0].name, needless=spare)
+        found.append(dataclasses.replace(one, flops=flops))
+    return found
+
+
+def _fp32(seen: Watched) -> list[Diagnosis]:
+    if seen.device.type == "cpu":
+        return []
+    ops = [
+        op
+        for op in seen.operations.ops
+        if op.schema in PRODUCTS
+        and op.dtype == torch.float32
+        and not op.autocast
+        and not op.fast
+        and not op.part
+        and op.flops >= LARGE_PRODUCT
+        and (op.schema != "aten::convolution" or not takes_tf32(torch.backends.cudnn))
+    ]
+    found = []
+    old = seen.device.type == "cuda" and torch.cuda.get_device_capability(seen.device)[0] < 8
+    fix = "torch.autocast(device, torch.float16) with a GradScaler: what its tensor cores take" if old else ""
+    for place, there in _by_line(ops):
+        flops = sum(op.flops for op in there if op.step == there[-1].step)
+        evidence = [f"{_each(there)} products of float32 matrices a step, {flops / 1e9:.3g} GFLOP, no tensor cores"]
+        evidence += ["backward passes take twice as much again"] if seen.graphs.backwards else []
+        period = period_of({op.step for op in there}, seen.operations.steps)
+        found.append(
+            at("dtype-fp32", place, _each(there), period, evidence, op=there[0].name, confidence="medium", fix=fix)
+        )
+    return found
+
+
+def _wide(seen: Watched) -> list[Diagnosis]:
+    found, steps = [], seen.operations.steps
+    for line, (place, dtype, low, high, size) in seen.operations.narrow.items():
+        if line in seen.operations.flow.as_places:
+            continue
+        narrow = next((kind for kind, least, most in _NARROWER if least <= low and high <= most), None)
+        there = [op for op in seen.operations.ops if op.line == line]
+        if narrow is None or not there:
+            continue
+        total = _bytes([op for op in seen.operations.ops if op.step == there[-1].step])
+        moved = max(size, _bytes([op for op in there if dtype in (op.dtype, *op.sources)]))
+        level = WARNING if moved >= 0.05 * total else NOTE
+        evidence = [f"{size:,} bytes of {dtype} hold values from {low} to {high}, which fit into {narrow}"]
+        period = period_of({op.step for op in there}, steps)
+        spare = size - size // dtype.itemsize * narrow.itemsize
+        diagnosis = at(
+            "dtype-wide-int", place, 1, period, evidence, level=level, confidence="medium", bytes=size, needless=spare
+        )
+        found.append(diagnosis)
+    return found
+
+
+# --- autograd and modules ---------------------------------------------------------------------------------------------
+
+
+def _retention(seen: Watched) -> list[Diagnosis]:
+    found, steps = {}, seen.operations.steps
+    for line, (place, came) in seen.operations.older.items():
+        evidence = ["adds to a result of an earlier step that has a graph: the graph grows with every step"]
+        if len(set(came)) >= max(2, len(steps) - 2):
+            found[line] = at("graph-retention", place, 1, period_of(came, steps[1:]), evidence)
+    for line, (place, came, holder) in kept(seen.operations, seen.hooks.put).items():
+        evidence = [f"results of {len(set(came))} earlier steps are kept in {holder}, each with its graph"]
+        if line not in found and len(set(came)) > 1:
+            found[line] = at("graph-retention", place, 1, period_of(came, steps[:-1]), evidence)
+    last = {call.step: call for call in seen.graphs.backwards}  # of each step
+    needless = [call for call in last.values() if call.retains and not call.creates]
+    for call in needless[:1]:
+        evidence = ["retain_graph=True, and no later backward pass of the step uses the graph"]
+        period = period_of({other.step for other in needless}, steps)
+        found[call.place.file, call.place.line] = at("graph-retention", call.place, 1, period, evidence)
+    return list(found.values())
+
+
+def _no_grad(seen: Watched) -> list[Diagnosis]:
+    found, steps = [], seen.operations.steps
+    for saved in seen.graphs.saved.values():
+        early = [step for step in saved.steps if step < steps[-1]]
+        line = saved.place.file, saved.place.line
+        if saved.used or not early or not (saved.weights or line in seen.operations.differentiable):
+            continue
+        size = saved.bytes // len(saved.steps)
+        evidence = [
+            f"{saved.count // len(saved.steps)} tensors ({size:,} bytes) saved a step, and no backward pass took any"
+        ]
+        level = WARNING if size >= SAVED else NOTE
+        found.append(at("no-grad-missing", saved.place, 1, period_of(saved.steps, steps), evidence, level=level))
+    return found
+
+
+def _eval(seen: Watched) -> list[Diagnosis]:
+    lines: dict[tuple[str, int], list[tuple[int, Place]]] = {}
+    flow = seen.operations.flow
+    for step, place, normal in seen.operations.untrained:
+        line = place.file, place.line
+        # A momentum encoder or a generator has its turn; dropout is sampled for its spread.
+        if line not in flow.into_graph and (normal or line not in flow.repeated):
+            lines.setdefault((place.file, place.line), []).append((step, place))
+    found = []
+    for there in lines.values():
+        count = max(collections.Counter(step for step, _ in there).values())
+        evidence = [f"{count} dropout or batch-norm layers train here while gradients are off: results are random"]
+        period = period_of({step for step, _ in there}, seen.operations.steps)
+        found.append(at("eval-mode-missing", there[0][1], count, period, evidence, confidence="medium"))
+    return found
+
+
+def _optimizers(seen: Watched) -> list[Diagnosis]:
+    found, steps = [], seen.operations.steps
+    lines: dict[tuple[str, int], list[Any]] = {}
+    for stepped in seen.hooks.stepped:
+        lines.setdefault((stepped.place.file, stepped.place.line), []).append(stepped)
+    for there in lines.values():
+        last = there[-1]
+        many = [stepped for stepped in there if stepped.step == last.step and not stepped.hooked]
+        ops, parameters = last.ops, last.parameters
+        if len({id(stepped.optimizer) for stepped in many}) >= OPTIMIZERS:
+            ops, parameters = (sum(getattr(stepped, name) for stepped in many) for name in ("ops", "parameters"))
+        if seen.device.type == "cpu" or parameters < 4 or ops < 3 * parameters:
+            continue
+        name = type(last.optimizer).__name__
+        evidence = [f"{name}.step launches {ops} operations for {parameters} parameters, one after another"]
+        period = period_of({stepped.step for stepped in there}, steps)
+        found.append(at("optimizer-unfused", last.place, ops, period, evidence, op=f"{name}.step"))
+    return found
+
+
+def _memset(seen: Watched) -> list[Diagnosis]:
+    found = []
+    for place, there in _by_line(op for op in seen.operations.ops if op.grads):
+        count = sum(op.grads for op in there if op.step == there[-1].step)
+        evidence = [f"{count} gradients filled with zeros a step, which the backward pass then reads and adds to"]
+        period = period_of({op.step for op in there}, seen.operations.steps)
+        found.append(at("grad-memset", place, count, period, evidence, op=there[0].name))
+    return found
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------------
+
+
+def _compile(seen: Watched) -> list[Diagnosis]:
+    lines: dict[tuple[str, int], list[tuple[int, Place]]] = {}
+    for step, place in seen.hooks.compiled:
+        lines.setdefault((place.file, place.line), []).append((step, place))
+    found = []
+    for there in lines.values():
+        count = max(collections.Counter(step for step, _ in there).values())
+        period = period_of({step for step, _ in there}, seen.operations.steps)
+        evidence = [f"torch.compile is called {count} times a step: each call makes a wrapper and looks its graph up"]
+        found.append(at("compile-overhead", there[0][1], count, period, evidence, op="torch.compile"))
+    return found
+
+
+def _clocks(seen: Watched) -> list[Diagnosis]:
+    """Two readings with work in between, which nothing waited for: in a function, or of a class that keeps one."""
+    if seen.device.type == "cpu":
+        return []
+    lines: dict[tuple[str, int], list[tuple[int, Place, int]]] = {}
+    before: dict[tuple[str, str], Any] = {}
+    for clock in seen.hooks.clocks:
+        key = (clock.place.file, clock.place.function)
+        kept, taken = clock_attributes(clock.place.file, clock.place.line)
+        earlier = before.get((clock.place.file, f".{taken}")) or before.get(key)
+        if earlier is not None and earlier.step == clock.step and clock.ops > earlier.ops and not clock.synced:
+            there = lines.setdefault((clock.place.file, clock.place.line), [])
+            there.append((clock.step, clock.place, clock.ops - earlier.ops))
+        before[key] = clock
+        if kept:
+            before[clock.place.file, f".{kept}"] = clock
+    found = []
+    for there in lines.values():
+        evidence = [
+            f"{there[-1][2]} operations since the clock was read before, and nothing waited for them: "
+            "this measures launches, not work"
+        ]
+        period = period_of({step for step, _, _ in there}, seen.operations.steps)
+        found.append(at("timing-async", there[0][1], 1, period, evidence))
+    return found
+
+
+def _debugging(seen: Watched) -> list[Diagnosis]:
+    files = list(dict.fromkeys(op.place.file for op in seen.operations.ops if role(op.place.file) == USER))
+    found = []
+    for flag, text in seen.flags.items():
+        place = _mention(files, text) or (seen.operations.ops[0].place if seen.operations.ops else None)
+        if place is None:
+            continue
+        level = NOTE if text == "use_deterministic_algorithms" else WARNING
+        backward = sum(op.part == "backward" for op in seen.operations.ops) // max(1, len(seen.operations.steps))
+        evidence = [f"{flag} is on while the step runs"]
+        evidence += [f"{backward} operations of backward passes a step are checked"] if "anomaly" in flag else []
+        found.append(at("debug-left-on", place, 1, "every step", evidence, level=level, op=text))
+    return found
+
+
+def _mention(files: Iterable[str], text: str) -> Place | None:
+    """The line that calls what switches it on, or else one that names it."""
+    for said in (f"{text}(", text):
+        for file in files:
+            for number, line in enumerate(linecache.getlines(file), 1):
+                if said in line and not line.lstrip().startswith(("#", "import ", "from ", "def ")):
+                    return Place(file, number, "")
+    return None
+
+
+def _loops(seen: Watched) -> list[Diagnosis]:
+    last = seen.operations.steps[-1] if seen.operations.steps else -1
+    drawn = [one.place for one in seen.hooks.drawn.values() for step in one.steps if step == last]
+    return loops(seen.operations.ops, seen.operations.steps, seen.device.type, drawn)
+
+
+RULES = (
+    _loops,
+    _cat,
+    _clones,
+    _weights,
+    _pairs,
+    _fp64,
+    _fp32,
+    _wide,
+    _retention,
+    _no_grad,
+    _eval,
+    _optimizers,
+    _memset,
+    _compile,
+    _clocks,
+    _debugging,
+    _inplace,
+)

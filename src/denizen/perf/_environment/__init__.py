@@ -1,0 +1,1 @@
+"""Whether a machine and its settings are set up for speed."""

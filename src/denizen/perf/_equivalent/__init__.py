@@ -1,0 +1,1 @@
+"""Whether two modules, functions or steps do the same."""
