@@ -29,7 +29,8 @@ from _turns import turn
 from torch.profiler import ProfilerActivity, profile
 
 import denizen as dz
-from denizen.run import Gradient, Precision, _compile, _gradient, _rollout
+from denizen.run import Gradient, Precision, _compile, _rollout
+from denizen.run._cuda_graph import CapturedFunction
 from denizen.run._rollout import Rollout, Schedule
 from denizen.zoo.covid import Covid, covid
 
@@ -118,7 +119,9 @@ def forward_alone(model: Covid, device: str, compiled: bool) -> Callable[[], Any
     if device != "cuda" or not compiled:
         run()
         return run
-    return _gradient.record(run, _gradient.aside(run)).replay
+    captured = CapturedFunction(run, "runs")
+    captured.capture()
+    return captured
 
 
 def hard_alone(model: Covid, device: str, compiled: bool) -> Callable[[], Any]:

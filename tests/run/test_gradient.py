@@ -17,6 +17,7 @@ from denizen.model import Ask, During, Scale
 from denizen.perf.watch import allocations, counting, sync_warnings
 from denizen.relax import MeanField, StraightThrough
 from denizen.run import Gradient, _gradient, _rollout
+from denizen.run._cuda_graph import CapturedFunction
 from denizen.run._engine import Stepper
 from denizen.run._rollout import Cost, Rollout, Schedule, choose
 from denizen.space import Graph
@@ -198,21 +199,12 @@ def test_narrow_columns_keep_less(dtype: torch.dtype) -> None:
 # --- values that change between calls ---------------------------------------------------------------------------------
 
 
-class Replay:
-    """Stands in for a CUDA graph: runs what would have been recorded."""
-
-    def __init__(self, function: Callable[[], None]) -> None:
-        self.replay = function
-
-
 @pytest.fixture(params=[False, True])
-def captured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Gradient], Gradient]:
+def captured(request: pytest.FixtureRequest, played_graphs: None) -> Callable[[Gradient], Gradient]:
     """Turns a gradient into one that is captured, with the graph replaced by plain calls; or leaves it as it is."""
-    monkeypatch.setattr(_gradient, "aside", lambda function: function())
-    monkeypatch.setattr(_gradient, "record", lambda function, side, again: (Replay(function), None))
 
     def turn(gradient: Gradient) -> Gradient:
-        gradient._captures = request.param
+        gradient._call.captures = request.param
         return gradient
 
     return turn
@@ -235,16 +227,32 @@ def test_seed_and_parameters_are_read_at_every_call(captured: Any) -> None:
     assert torch.equal(gradient.series["cases"], torch.zeros(1, 11))
 
 
-def test_what_cannot_be_captured_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(function: Callable[[], None], side: object, again: object) -> None:
-        raise RuntimeError("operation not permitted when stream is capturing")
+def test_what_a_gradient_holds_is_free_with_it(captured: Any) -> None:
+    gradient = captured(made("sir"))
+    for _ in range(3):
+        seen = [weakref.ref(gradient), weakref.ref(gradient()), weakref.ref(gradient.params["infect_rate"])]
+    gc.collect()
+    gc.disable()
+    try:
+        del gradient
+        assert [ref() for ref in seen] == [None] * 3
+    finally:
+        gc.enable()
 
-    monkeypatch.setattr(_gradient, "aside", lambda function: function())
-    monkeypatch.setattr(_gradient, "record", refuse)
+
+@pytest.mark.parametrize("reason", ["operation not permitted when stream is capturing", "CUDA out of memory"])
+def test_what_cannot_be_captured_goes_on_without(
+    reason: str, played_graphs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: object, pool: object) -> None:
+        raise RuntimeError(reason)
+
+    monkeypatch.setattr(CapturedFunction, "_attempt", refuse)
     gradient = made("sir")
-    gradient._captures = True
+    gradient._call.captures = True
     first = gradient()
-    with pytest.warns(UserWarning, match="not captured in a CUDA graph, with equal results: operation not permitted"):
+    told = f"could not be captured in a CUDA graph and run eagerly, with equal results: {reason}"
+    with pytest.warns(UserWarning, match=told):
         assert gradient() == first
     assert gradient() == first
     assert gradient.path == "eager"

@@ -272,7 +272,7 @@ def test_a_capture_that_fails_is_warmed_up_again_and_at_last_runs_eagerly(
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 
-def test_a_gradient_is_captured_without_compiling_anew_or_warmed_up_by_the_call_itself(cuda: Cuda) -> None:
+def gradient() -> Gradient:
     whole = Gradient(
         SIR(contacts(), seed_share=0.2),
         lambda series: series["cases"].sum(),
@@ -283,7 +283,12 @@ def test_a_gradient_is_captured_without_compiling_anew_or_warmed_up_by_the_call_
         compile=True,
         device="cpu",
     )
-    whole._captures = True
+    whole._call.captures = True
+    return whole
+
+
+def test_a_gradient_is_captured_without_compiling_anew(cuda: Cuda) -> None:
+    whole = gradient()
     first, slope = whole(), whole.gradients["infect_rate"].clone()
     before = graphs_compiled()
     with all_at_once():
@@ -291,16 +296,20 @@ def test_a_gradient_is_captured_without_compiling_anew_or_warmed_up_by_the_call_
     assert (graphs_compiled(), cuda.captures, whole.path) == (before, 1, "captured")
     assert again == first
     assert torch.equal(whole.gradients["infect_rate"], slope)
-    whole._graph = None
-    torch._dynamo.reset()
+
+
+def test_a_gradient_is_warmed_up_again_by_the_call_itself(cuda: Cuda) -> None:
+    whole = gradient()
+    first = whole()
+    torch._dynamo.reset()  # by another library, say: the capture would compile
     whole.seed.add_(1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        other, shown = whole(), whole.series["cases"].clone()
-    assert cuda.captures == 3
-    assert first != other == shown.sum()
-    assert whole._recorded is not None  # shown from the next replay on
+        other, kept = whole(), whole.series["cases"]
+    assert (cuda.captures, whole.path) == (2, "captured")
+    assert first != other == kept.sum()
     assert whole() == whole.series["cases"].sum()
+    assert whole.series["cases"] is not kept  # that of the graph, from the first replay on
 
 
 # --- trainings --------------------------------------------------------------------------------------------------------
@@ -339,7 +348,7 @@ def test_a_training_compiles_once_and_warms_up_again_and_at_last_is_eager(
         iteration.warm_up()
     assert (iteration.path, cuda.captures, cuda.within) == ("captured", 2, 0)
     assert torch.equal(weights(held), start)
-    iteration._graph = None  # updates as a CPU makes them
+    iteration._captured = None  # updates as a CPU makes them
     before = graphs_compiled()
     with all_at_once():
         iteration()
@@ -383,12 +392,12 @@ def test_a_step_of_dotgat_is_captured_or_eager(change: str, broken: int, cuda: C
 
     (_, eager), (model, step) = made(), made()
     whole = CapturedStep.__new__(CapturedStep)
-    whole._step, whole._state, whole._graph, whole._captures = step, [model, step.optimizer, step.amp], None, True
+    whole._step, whole._state, whole._captured = step, [model, step.optimizer, step.amp], None
     cuda.broken = broken
-    told = pytest.warns(UserWarning, match="runs eagerly, with equal results: CUDA error")
+    told = pytest.warns(UserWarning, match="run eagerly, with equal results: CUDA error")
     with CHANGES[change](), told if broken == 2 else contextlib.nullcontext():
         loss = whole(batch)
-    assert (whole._graph is None, cuda.captures) == (broken == 2, min(broken, 1) + 1)
+    assert (whole._captured.captured is False, cuda.captures) == (broken == 2, min(broken, 1) + 1)
     if broken == 2:  # else a stand-in's replay has done nothing
         assert [loss, whole(batch)] == [eager(batch), eager(batch)]
 
@@ -398,7 +407,7 @@ def test_foraging_takes_every_step_once(broken: int, cuda: Cuda) -> None:
     buffers = [torch.zeros(3, dtype=torch.int64)]
     cuda.broken = broken
     steps = (2 + min(broken, 1)) * evaluate.CHUNK + 5  # with the one replay that a stand-in can make
-    told = pytest.warns(UserWarning, match="run one by one, with equal results: CUDA error")
+    told = pytest.warns(UserWarning, match="run eagerly, with equal results: CUDA error")
     with told if broken == 2 else contextlib.nullcontext():
         evaluate._repeat(lambda tensors: [tensors[0] + 1], buffers, steps, torch.device("cuda"))
     assert buffers[0].tolist() == [steps] * 3

@@ -78,12 +78,11 @@ def test_captured_on_a_stand_in_for_cuda(monkeypatch):
     expected = [float(plain(batch)) for _ in range(4)]
     model, eager = made()
     captured = CapturedStep.__new__(CapturedStep)
-    captured._step, captured._state, captured._graph = eager, [model, eager.optimizer, eager.amp], None
-    captured._captures = True
+    captured._step, captured._state, captured._captured = eager, [model, eager.optimizer, eager.amp], None
 
     class Graph:
         def replay(self):
-            captured._loss = eager(captured._window)
+            captured._captured._result = eager(captured._window)
 
     class Nothing:
         def __init__(self, *args, **named): ...

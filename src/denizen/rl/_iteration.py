@@ -12,7 +12,7 @@ from torch import Tensor
 from denizen.errors import InputError, ModelError
 from denizen.nn.kernels import precompiling
 from denizen.ops import fuse_draws, variant
-from denizen.run._record import aside, record
+from denizen.run._cuda_graph import CapturedFunction
 from denizen.run._settled import Settled
 
 # Steps in a row of a whole training from which compiling on a CPU pays; fixed, so that a resumed run decides alike.
@@ -62,18 +62,16 @@ class Iteration:
         self._compile = compiles(compile, training, self._device)
         steps = training.num_updates * algorithm.samples
         self._compile_loss = self._device.type == "cuda" or steps >= COMPILE_LOSS_FROM
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._metrics: dict[str, Tensor] = {}
+        self._captured: CapturedFunction[dict[str, Tensor]] | None = None
         self._settled = Settled(grad=True)
         self.path, self.seconds_to_ready = "eager", 0.0
 
     def __call__(self) -> dict[str, Tensor]:
         """One update; the metrics of a captured one are overwritten by the next."""
-        if self._graph is None:
-            with self._settled.held():
-                return self._algorithm.update(self._training)
-        self._graph.replay()
-        return self._metrics
+        if self._captured is not None:
+            return self._captured()
+        with self._settled.held():
+            return self._algorithm.update(self._training)
 
     def warm_up(self) -> None:
         """Compile, capture and run an update, then put everything back as it was.
@@ -112,7 +110,7 @@ class Iteration:
             inner = getattr(error, "inner_exception", error)
             reason = (str(inner).strip().splitlines() or [type(inner).__name__])[0]
             warnings.warn(f"updates could not be compiled and run eagerly: {reason}", stacklevel=4)
-            self._graph, self.path = None, "eager"
+            self._captured, self.path = None, "eager"
             self._training.compile(None)
             _put_back(kept)
             self._algorithm.update(self._training)
@@ -134,14 +132,10 @@ class Iteration:
         current = torch.cuda.current_stream()
         own = None if current == torch.cuda.default_stream() else current
 
-        def update() -> dict[str, Tensor]:
-            return self._algorithm.update(self._training)
-
-        def warm_up() -> torch.cuda.Stream:
-            return aside(update, WARM_UP, own)
-
-        self._graph, self._metrics = record(update, warm_up(), warm_up)
-        self.path = "captured"
+        algorithm, training = self._algorithm, self._training
+        captured = CapturedFunction(lambda: algorithm.update(training), "updates", warm_up=WARM_UP, stream=own)
+        captured.capture()
+        self._captured, self.path = captured, "captured"
 
 
 @torch.no_grad()

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from denizen.run._chunks import Call, Chunks
+from denizen.run._cuda_graph import CapturedFunction, aside
 from denizen.run._device_time import device_ms
 from denizen.run._engine import Carry, Stepper, one_graph
 from denizen.run._program import build
-from denizen.run._record import aside, record
 from denizen.run._trace import trace
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Capture:
 
         self.longest, self.seconds = longest, 0.0
         # By length and the steps within it after which a snapshot is due.
-        self._graphs: dict[tuple[int, range], tuple[torch.cuda.CUDAGraph, list[Tensor], Group | None]] = {}
+        self._graphs: dict[tuple[int, range], CapturedFunction[tuple[list[Tensor], Group | None]]] = {}
         self._pool = None  # made with the first graph, shared by all
         self._stepper = stepper
         with torch.no_grad():
@@ -72,7 +72,7 @@ class Capture:
             store: gets the snapshots that are due.
 
         Raises:
-            NotRecordedError: a chunk could not be captured; the carry is as it was.
+            NotCapturedError: a chunk could not be captured; the carry is as it was.
         """
         self._chunks.load(carry)
         self._chunks.forget()  # should something end this half-way, the next call starts from its carry
@@ -121,21 +121,22 @@ class Capture:
         if key not in self._graphs:
             began = time.perf_counter()
             self._pool = self._pool or torch.cuda.graph_pool_handle()
+            chunk = CapturedFunction(
+                lambda: self._plain(length, due, store),
+                "steps",
+                warm_up=0,
+                again=self._warm_up_again,
+                stream=self._stream,
+                pool=self._pool,
+                backward=False,
+            )
             with torch.no_grad():
-                graph, (records, group) = record(
-                    lambda: self._plain(length, due, store),
-                    self._stream,
-                    self._warm_up_again,
-                    pool=self._pool,
-                    backward=False,
-                )
+                chunk.capture()
             if len(self._graphs) == GRAPHS:
                 del self._graphs[min(self._graphs, key=lambda old: old[0])]  # the one that is captured again soonest
-            self._graphs[key] = graph, records, group
+            self._graphs[key] = chunk
             self.seconds += time.perf_counter() - began
-        graph, records, group = self._graphs[key]
-        graph.replay()
-        return records, group
+        return self._graphs[key]()
 
     def _plain(self, length: int, due: range, store: "SnapshotStore | None") -> "tuple[list[Tensor], Group | None]":
         """What a graph records, by plain calls."""

@@ -71,13 +71,6 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def say_uncaptured(error: Exception) -> None:
-    """Warn that steps go on without a CUDA graph."""
-    warnings.warn(
-        f"steps could not be captured in a CUDA graph and run eagerly, with equal results: {error}", stacklevel=3
-    )
-
-
 def _say(error: Exception) -> None:
     error = getattr(error, "inner_exception", error)  # what torch wraps when a backend fails
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -4,7 +4,7 @@ On CUDA everything is one CUDA graph. Parameters, seed and results stay on the d
 """
 
 import contextlib
-import warnings
+import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,12 +18,12 @@ from denizen.rng import MAX_SEED, Relax
 from denizen.run import _compile, _simulate
 from denizen.run._arguments import model_to_run, step_length
 from denizen.run._bounds import Bounds, Flag, checked, held
+from denizen.run._cuda_graph import CapturedFunction
 from denizen.run._device import choose as choose_device
 from denizen.run._device import on_its_device
 from denizen.run._engine import Carry, Stepper
 from denizen.run._looks import look
 from denizen.run._precision import Precision, approved
-from denizen.run._record import aside, record
 from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, model_tensors
 from denizen.run._room import _free as free_bytes
 from denizen.run._room import check_room, out_of_memory
@@ -50,7 +50,6 @@ class Gradient:
         checkpoint: steps recomputed together in the backward pass, or None where nothing is recomputed.
         bytes: what the choice of `checkpoint` rests on: `step` kept for the backward pass by each step, `state` of it
             the new state, `needed` in all, `free` before (0 where unknown).
-        path: ``"eager"``, ``"compiled"`` or ``"captured"``.
 
     Examples:
         >>> import denizen as dz
@@ -148,13 +147,16 @@ class Gradient:
             with self._room("in its first step"):
                 self._first_step()
             self._compiles = target.type == "cuda" if compile is None else compile
-            self.path, self._calls = "eager", 0
-            self._graph: torch.cuda.CUDAGraph | None = None
-            self._recorded: tuple[Any, ...] | None = None  # results of the graph, where those shown are of another call
-            self._side: torch.cuda.Stream | None = None
+            self._ends: Ends | None = None
             with self._room("while a step was measured"):
                 self._plan(block)
-            self._captures = target.type == "cuda" and self._compiles
+            this = weakref.proxy(self)  # no cycle: the memory of a graph is free as soon as nobody holds the gradient
+            self._call = CapturedFunction(
+                lambda: this._compute(),
+                "calls of the gradient",
+                settled=self._settled,
+                captures=target.type == "cuda" and self._compiles,
+            )
             self.optimizer = None if optimizer is None else _optimizer(optimizer, self.params, target)
             for name, value in self.params.items():
                 value.grad = self.gradients[name]
@@ -175,15 +177,15 @@ class Gradient:
             CapacityError: memory ran out; says what was expected and what to lower.
         """
         self._look_at_parameters()
-        self._calls += 1
         with self._room("in its steps"):
-            if self._graph is not None:
-                self._replay(self._graph)
-            else:
-                with self._settled.held():
-                    self._call()
+            value, self.series, self._ends = self._call()
             self._flag.send()
-            return self._value.clone()
+            return value.clone()
+
+    @property
+    def path(self) -> str:
+        """``"eager"``, ``"compiled"`` or ``"captured"``."""
+        return "captured" if self._call.captured else "compiled" if self._compiles else "eager"
 
     def _look_at_parameters(self) -> None:
         """Raise where one is out of its bounds; values that an update makes are read where the device has told."""
@@ -199,20 +201,6 @@ class Gradient:
                 f"with dz.simulate(…, relax=…)"
             )
             checked(spec, self.params[name], f"Gradient: {type(self._model).__name__}.{name}", advice)
-
-    def _replay(self, graph: torch.cuda.CUDAGraph) -> None:
-        graph.replay()
-        if self._recorded is not None:
-            (self._value, self.series, self._ends), self._recorded = self._recorded, None
-
-    def _call(self) -> None:
-        """A call before there is a graph: the first one warms up, the second captures."""
-        if not self._captures:
-            self._compute()
-        elif self._calls == 1:
-            self._side = aside(self._compute)
-        else:
-            self._capture()
 
     @contextlib.contextmanager
     def _room(self, doing: str) -> Generator[None]:
@@ -230,31 +218,6 @@ class Gradient:
                 f"steps, or store fields in a narrower precision"
             ) from error
 
-    def _capture(self) -> None:
-        """Record a call, and make this one: by a replay, or where it had to be warmed up again by what that gave."""
-        given: list[tuple[Any, ...]] = []
-
-        def again() -> torch.cuda.Stream:
-            side = aside(self._compute)
-            given.append((self._value, self.series, self._ends))
-            return side
-
-        try:
-            self._graph, _ = record(self._compute, self._side, again)
-        except RuntimeError as error:  # init, step or loss does what no graph can hold, such as a copy from the host
-            self._captures = False
-            reason = str(error).strip().splitlines()[0]
-            warnings.warn(f"the gradient is not captured in a CUDA graph, with equal results: {reason}", stacklevel=5)
-        else:
-            self.path = "captured"
-        if given:
-            self._recorded = (self._value, self.series, self._ends)  # what replays write to
-            self._value, self.series, self._ends = given[0]
-        elif self._graph is not None:
-            self._replay(self._graph)
-        else:
-            self._compute()
-
     @on_its_device
     def check(self) -> None:
         """Read the checks that the last call made on the device.
@@ -263,7 +226,7 @@ class Gradient:
             InputError: a parameter is not finite or out of its bounds.
             ModelError: where one failed; says which.
         """
-        if self._calls == 0:
+        if self._ends is None:
             return
         ends, (init_labels, labels) = self._ends, self._labels
         state, values = self._stepper.state(ends.carry), held(self._model)
@@ -365,7 +328,6 @@ class Gradient:
             try:
                 with _compile._quiet():
                     cost = self._rollout.cost(self._keys(), known)
-                self.path = "compiled"
                 return cost
             except Exception as error:  # torch raises many types here; all mean: this machine cannot compile
                 _compile._say(error)
@@ -373,7 +335,8 @@ class Gradient:
                 self._set_up(self._rollout.schedule.block)
         return self._rollout.cost(self._keys(), known)
 
-    def _compute(self) -> None:
+    def _compute(self) -> tuple[Tensor, dict[str, Tensor], Ends]:
+        """(loss, series, ends) of a call, which overwrites the slopes and updates the parameters."""
         outside = self._flag.now()
         with _compile._quiet(), torch.enable_grad():
             ends = self._rollout.run(self._keys())
@@ -386,12 +349,13 @@ class Gradient:
                     raise InputError(f"Gradient: the loss does not depend on {name!r}; leave it out of wrt")
             flags = [flag.any() for flag in (ends.start, ends.carry.bad) if flag is not None and flag.numel()]
             bad = torch.stack([outside, *flags]).any()
-            self._value = torch.where(bad, torch.nan, value.detach())
+            shown = torch.where(bad, torch.nan, value.detach())
             self._update(slopes, bad)
             self._flag.outside.copy_(outside | self._flag.now())
-        self.series = {name: values.detach() for name, values in ends.series.items()}
+        series = {name: values.detach() for name, values in ends.series.items()}
         last = ends.carry
-        self._ends = Ends({}, Carry([t.detach() for t in last.leaves], last.step, last.switches, last.bad), ends.start)
+        carry = Carry([t.detach() for t in last.leaves], last.step, last.switches, last.bad)
+        return shown, series, Ends({}, carry, ends.start)
 
     def _update(self, slopes: Sequence[Tensor], bad: Tensor) -> None:
         """Hand over the slopes and step the optimiser; where a check failed slopes are 0 and parameters stay."""

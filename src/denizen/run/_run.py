@@ -17,13 +17,13 @@ from denizen.model import guard as first_step_guard
 from denizen.perf.watch import graphs_compiled
 from denizen.run._atomic import uninterrupted
 from denizen.run._bounds import Bounds, held
-from denizen.run._compile import AUTO_COMPILE_SECONDS, say_uncaptured, try_capture, try_compile
+from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
+from denizen.run._cuda_graph import NotCapturedError, warn_not_captured
 from denizen.run._device import on_its_device
 from denizen.run._engine import Carry, Stepper
 from denizen.run._heap import give_back
 from denizen.run._looks import keep_form, look, when
 from denizen.run._progress import progress_bar
-from denizen.run._record import NotRecordedError
 from denizen.run._results import Results
 from denizen.run._room import explained_room
 from denizen.run._settled import Settled
@@ -385,8 +385,8 @@ class Run(Results):
         if self._capture is not None:
             try:
                 return self._capture.run(carry, stop - start, start, store)
-            except NotRecordedError as error:
-                say_uncaptured(error)
+            except NotCapturedError as error:
+                warn_not_captured("steps", error)
                 self._capture, self._path, self._compile = None, "eager", False
                 if store is not None:
                     store.drop(start)

@@ -1,7 +1,6 @@
 """Evaluation of foragers: many worlds for a fixed number of steps, counted on the device, told once at the end."""
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +17,7 @@ from denizen.rl import Draws, Worlds
 from denizen.rl._evaluate import EVALUATION_SEED
 from denizen.rl._recorded import Recorded
 from denizen.rl._rollout import CLOCK
-from denizen.run._record import NotRecordedError, aside, record
+from denizen.run._cuda_graph import CapturedFunction
 from denizen.run._settled import Settled
 from denizen.studies.statistics import Estimate, Survival, ratio
 from denizen.zoo.foraging.agents import Agent, Learnt, Seeker
@@ -248,24 +247,11 @@ def _repeat(
     if device.type != "cuda" or steps < 2 * CHUNK:
         go(steps)
         return
-    left = steps
-
-    def warm_up() -> torch.cuda.Stream:
-        nonlocal left
-        left -= CHUNK  # these steps count
-        return aside(lambda: go(CHUNK))
-
-    try:
-        graph, _ = record(lambda: go(CHUNK), warm_up(), warm_up, backward=False)
-        for _ in range(left // CHUNK):
-            graph.replay()
-        left %= CHUNK
-    except NotRecordedError as error:
-        warnings.warn(
-            f"steps could not be captured in a CUDA graph and run one by one, with equal results: {error}", stacklevel=4
-        )
-    if left:
-        go(left)
+    chunk = CapturedFunction(lambda: go(CHUNK), "steps", backward=False)
+    for _ in range(steps // CHUNK):
+        chunk()
+    if steps % CHUNK:
+        go(steps % CHUNK)
 
 
 def _step(worlds: Worlds, agent: Agent, draws: Draws, held: dict[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """One step of the optimizer, in each variant: eager, compiled, or captured whole in a CUDA graph."""
 
-import warnings
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from denizen.errors import InputError
-from denizen.run._record import NotRecordedError, aside, record
+from denizen.run._cuda_graph import CapturedFunction
 from denizen.run._settled import Settled
 from denizen.tools import Accumulate, Amp
 from denizen.zoo.dotgat.config import Settings
@@ -67,40 +66,27 @@ class CapturedStep:
         if step.amp.device.type != "cuda":
             raise InputError("variant='captured' needs a CUDA device; on the CPU take 'fast' or 'compiled'")
         self._step, self._state = step, state
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._captures = True
+        self._captured: CapturedFunction[Tensor] | None = None
         self._window: list[Batch] = []
-        self._loss = torch.zeros(())
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         """One step; windows have to have equal shapes."""
-        if self._graph is None and self._captures:
-            self._capture(window)
-        if self._graph is None:
+        if self._captured is None:
+            self._captured = self._capture(window)
+        if not self._captured.captured:
             return self._step(window)
         for (x, y), (own_x, own_y) in zip(window, self._window, strict=True):
             own_x.copy_(x)
             own_y.copy_(y)
-        self._graph.replay()
-        return self._loss
+        return self._captured()
 
-    def _capture(self, window: Sequence[Batch]) -> None:
+    def _capture(self, window: Sequence[Batch]) -> CapturedFunction[Tensor]:
         from denizen.tools import TrainingState
 
-        def step() -> Tensor:
-            return self._step(self._window)
-
-        def warm_up() -> torch.cuda.Stream:
-            return aside(step, WARM_UP)
-
-        with self._step.settled.held(), TrainingState(*self._state).kept():
-            self._window = [(x.clone(), y.clone()) for x, y in window]
-            try:
-                # In the stream of the warm-up: every stream that multiplies matrices keeps 32 MiB for it.
-                self._graph, self._loss = record(step, warm_up(), warm_up)
-            except NotRecordedError as error:
-                self._captures = False
-                warnings.warn(
-                    f"the step could not be captured in a CUDA graph and runs eagerly, with equal results: {error}",
-                    stacklevel=3,
-                )
+        step = self._step
+        with step.settled.held(), TrainingState(*self._state).kept():
+            self._window = own = [(x.clone(), y.clone()) for x, y in window]
+            # In the stream of the warm-up: every stream that multiplies matrices keeps 32 MiB for it.
+            captured = CapturedFunction(lambda: step(own), "steps", warm_up=WARM_UP)
+            captured.try_capture()
+        return captured
