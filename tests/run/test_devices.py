@@ -9,7 +9,7 @@ import torch
 import denizen as dz
 from denizen.errors import InputError
 from denizen.run import Snapshots, _device, _facts, _resume, resume
-from denizen.run._device import choose
+from denizen.run._device import choose_device
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.sir import SIR
 
@@ -46,21 +46,21 @@ def test_without_cuda_it_is_the_cpu(no_cuda):
 
 
 def test_cuda_is_taken_where_it_works(cuda, monkeypatch):
-    assert choose(None) == (torch.device("cuda"), "torch sees it")
+    assert choose_device(None) == (torch.device("cuda"), "torch sees it")
     monkeypatch.setattr(_device, "_fault", lambda: "no kernel image is available")
     with pytest.warns(UserWarning, match="takes the CPU: no kernel image"):
-        target, reason = choose(None)
+        target, reason = choose_device(None)
     assert (target.type, "no kernel image" in reason) == ("cpu", True)
 
 
 def test_the_environment_decides_where_nothing_is_asked(cuda, monkeypatch):
     monkeypatch.setenv(_device.VARIABLE, "cpu")
-    assert choose(None) == (torch.device("cpu"), "DENIZEN_DEVICE says so")
+    assert choose_device(None) == (torch.device("cpu"), "DENIZEN_DEVICE says so")
     monkeypatch.setenv(_device.VARIABLE, "cuda:1")
-    assert choose(None)[0] == torch.device("cuda:1")
-    assert choose("cpu") == (torch.device("cpu"), "as asked")
+    assert choose_device(None)[0] == torch.device("cuda:1")
+    assert choose_device("cpu") == (torch.device("cpu"), "as asked")
     monkeypatch.setenv(_device.VARIABLE, " ")
-    assert choose(None)[1] == "torch sees it"
+    assert choose_device(None)[1] == "torch sees it"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_wrong_environment_is_named(no_cuda, monkeypatch, value, words):
 
 def test_a_device_that_is_not_there(cuda):
     with pytest.raises(InputError, match="device='cuda:2', but torch sees 2 CUDA devices"):
-        choose("cuda:2")
+        choose_device("cuda:2")
 
 
 def made_on_cuda(path):

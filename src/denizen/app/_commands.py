@@ -20,7 +20,7 @@ from denizen.app._models import MODELS, entry, notes, settings, shown
 from denizen.app._source import Source, fits, found_again, source
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
 from denizen.run import Run, SavedRun
-from denizen.run._device import choose, device_failed
+from denizen.run._device import choose_device, device_failed
 from denizen.run._folder import check_free
 
 PLOT = "plot.png"
@@ -46,7 +46,7 @@ def _run_model(config: RunConfig, console: Console) -> None:
     if config.out is not None:
         check_free(Path(config.out))
     device = None if config.device == "auto" else config.device
-    choose(device, "denizen run")  # one that is not there is refused before anything is read
+    choose_device(device, "denizen run")  # one that is not there is refused before anything is read
     with console.status(f"reading {config.population or 'a random graph'} …"):
         made = source(config)
         model = chosen.build(made.contacts, **made.arguments, **pairs)

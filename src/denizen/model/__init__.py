@@ -1,5 +1,12 @@
-"""Authoring: states, models, parameters, series, interventions, and the check of the author's rules."""
+"""Authoring: states, models, parameters, series, interventions, and the check of the author's rules.
 
+`whole`, `number`, `share` and `one_of` check the options of a model that you write, in its `__post_init__`.
+"""
+
+from denizen._arguments import number as number
+from denizen._arguments import one_of as one_of
+from denizen._arguments import share as share
+from denizen._arguments import whole as whole
 from denizen.model._apply import Setting as Setting
 from denizen.model._apply import read_bounds_label as read_bounds_label
 from denizen.model._apply import series_kinds as series_kinds
@@ -24,6 +31,7 @@ from denizen.model._interventions import During as During
 from denizen.model._interventions import Intervention as Intervention
 from denizen.model._interventions import Scale as Scale
 from denizen.model._interventions import Trigger as Trigger
+from denizen.model._kinds import Kind as Kind
 from denizen.model._kinds import count as count
 from denizen.model._kinds import history as history
 from denizen.model._kinds import mask as mask

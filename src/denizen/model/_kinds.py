@@ -20,7 +20,9 @@ MOST_LEVELS = 127  # the codes of an int8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Base of the kinds.
+    """Base of the kinds; one of your own has a `name`, a `dtype` and a `fault`.
+
+    A field of it is declared by `dataclasses.field(metadata={"kind": MyKind(axes=…)})`.
 
     Attributes:
         axes: names of the field's axes; fields that name the same axis have the same size on it.

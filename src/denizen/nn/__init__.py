@@ -36,7 +36,9 @@ from denizen.nn._series import Series as Series
 from denizen.nn._series import draw_series as draw_series
 from denizen.nn._series import draw_unstructured as draw_unstructured
 from denizen.nn._series import split_processes as split_processes
+from denizen.nn._social import EdgeBias as EdgeBias
 from denizen.nn._social import SmallWorld as SmallWorld
+from denizen.nn._social import SocialBias as SocialBias
 from denizen.nn._social import SocialGraph as SocialGraph
 from denizen.nn._tasks import TASKS as TASKS
 from denizen.nn._tasks import NonlinearTarget as NonlinearTarget

@@ -16,6 +16,7 @@ from denizen.ops._inductor import start_compilers as start_compilers
 from denizen.ops._library import draw_mask as draw_mask
 from denizen.ops._library import draw_words as draw_words
 from denizen.ops._library import reference_only as reference_only
+from denizen.ops._library import register_mutating as register_mutating
 from denizen.ops._library import sum_counts as sum_counts
 from denizen.ops._library import variant as variant
 from denizen.ops._library_codes import grow as grow

@@ -104,7 +104,13 @@ def register(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def register_mutating(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`register` for a function that writes into the arguments of these names."""
+    """Register a function that writes into some of its arguments as the op ``denizen::NAME``, and return the op.
+
+    Its fake, which says what comes out without computing it, is registered by `torch.library.register_fake`.
+
+    Args:
+        *names: the arguments that it writes into.
+    """
     return lambda function: _registered(function, names)
 
 

@@ -13,7 +13,7 @@ from denizen.model import Discrete, Env, Look, Space
 from denizen.rl._checks import check_kind
 from denizen.rl._worlds import Step, Worlds
 from denizen.rng import MAX_SEED, Rng
-from denizen.run._device import choose
+from denizen.run._device import choose_device
 
 
 def to_gymnasium(worlds: Worlds, *, tensors: bool = False) -> Any:
@@ -157,7 +157,7 @@ class FromGymnasium:
         function = make if callable(make) else lambda: gymnasium.make(make, **options)
         kind = AsyncVectorEnv if processes else SyncVectorEnv
         self.num_envs, self.seed = num_envs, seed
-        self.device, _ = choose(device, "FromGymnasium")
+        self.device, _ = choose_device(device, "FromGymnasium")
         try:
             self.vector = kind([function] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
         except gymnasium.error.Error as error:

@@ -14,7 +14,7 @@ from denizen.rl._checks import check_env, check_kind, check_numbers, check_world
 from denizen.rl._given import Given
 from denizen.rl._recorded import Recorded
 from denizen.run._bounds import Bounds, held
-from denizen.run._device import choose, make_current
+from denizen.run._device import choose_device, make_current
 
 LEAST_RESETS = 64  # below that many rows a gather saves nothing
 LEAST_NUMBERS = 2**15  # likewise for so many numbers of state in all rows
@@ -134,7 +134,7 @@ class Worlds:
         check_worlds(num_envs, seed, max_resets)
         self._bounds = Bounds(env)
         self._bounds.check(held(env))
-        target, _ = choose(device, "Worlds")
+        target, _ = choose_device(device, "Worlds")
         make_current(target)
         self.env: Env = env.to(target)
         self.num_envs, self.device, self.seed = num_envs, target, seed

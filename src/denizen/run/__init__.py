@@ -1,5 +1,6 @@
 """Running models: simulate, runs, snapshots, run folders."""
 
+from denizen.run._device import choose_device as choose_device
 from denizen.run._gradient import Gradient as Gradient
 from denizen.run._precision import Precision as Precision
 from denizen.run._precision import check_precision as check_precision

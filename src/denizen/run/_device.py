@@ -19,7 +19,7 @@ P = ParamSpec("P")
 FAILURES = ("CUDA error", "CUDA driver error", "device-side assert", "CUBLAS_STATUS", "CUSPARSE_STATUS", "cuDNN error")
 
 
-def choose(device: torch.device | str | None, who: str = "simulate") -> tuple[torch.device, str]:
+def choose_device(device: torch.device | str | None, who: str = "simulate") -> tuple[torch.device, str]:
     """The device to run on, and why.
 
     Args:

@@ -19,8 +19,7 @@ from denizen.run import _compile, _simulate
 from denizen.run._arguments import model_to_run, step_length
 from denizen.run._bounds import Bounds, Flag, checked, held
 from denizen.run._cuda_graph import CapturedFunction
-from denizen.run._device import choose as choose_device
-from denizen.run._device import on_its_device
+from denizen.run._device import choose_device, on_its_device
 from denizen.run._engine import Carry, Stepper
 from denizen.run._looks import look
 from denizen.run._precision import Precision, approved

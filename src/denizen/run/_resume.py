@@ -16,7 +16,7 @@ from denizen.rng import Relax
 from denizen.run import _facts, _manifest, _saved, _simulate
 from denizen.run._arguments import model_to_run
 from denizen.run._atomic import refuse_locked
-from denizen.run._device import VARIABLE, choose
+from denizen.run._device import VARIABLE, choose_device
 from denizen.run._engine import Carry
 from denizen.run._files import content
 from denizen.run._fingerprint import differences, fingerprint
@@ -113,13 +113,13 @@ def resume(
 
 def _choose(device: torch.device | str | None, before: str) -> tuple[torch.device, str]:
     if device is not None or os.environ.get(VARIABLE, "").strip():
-        return choose(device, "resume")
+        return choose_device(device, "resume")
     if before == "cuda" and not torch.cuda.is_available():
         raise InputError(
             "resume: the run was made on CUDA, and torch sees no CUDA device here; device='cpu' goes on on the CPU, "
             "with the same bits for models whose draws go through rng.event"
         )
-    return choose(before, "resume")[0], "as before"
+    return choose_device(before, "resume")[0], "as before"
 
 
 def _missing(manifest: Manifest, steps: int | None) -> int:

@@ -12,7 +12,7 @@ from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model import SERIES_FORMS, Intervention, Model, Setting, series_takes
 from denizen.rng import MAX_SEED, Relax
 from denizen.run._arguments import model_to_run, step_length
-from denizen.run._device import choose
+from denizen.run._device import choose_device
 from denizen.run._precision import Precision, approved
 from denizen.run._room import check_room
 from denizen.run._run import Run
@@ -95,7 +95,7 @@ def simulate(
     elif settings is not None:
         raise InputError("simulate: settings= is kept in the folder of the run; pass out= with it")
     model.fits(dt)
-    target, reason = choose(device)
+    target, reason = choose_device(device)
     compared = {"seed": seed, "device": target, "dt": dt, "record": record, "interventions": interventions}
     if params and isinstance(precision, Mapping):
         raise InputError(

@@ -119,14 +119,14 @@ class Goodhart:
     ) -> Any:
         """An evaluation of a training, made where it is missing; `world` are other options of the world."""
         from denizen.rl._iteration import COMPILE_FROM
-        from denizen.run._device import choose
+        from denizen.run import choose_device
         from denizen.studies.foraging.evaluate import Foraged, forage
         from denizen.zoo.foraging.agents import Learnt
 
         file, plan = folder / f"{name}.npz", self.plan
         if not file.exists():
             saved = plan.load(folder, world or {})
-            target, _ = choose(plan.device, "experiment")
+            target, _ = choose_device(plan.device, "experiment")
             told = forage(
                 saved.env,
                 Learnt(saved.policy.to(target), greedy=greedy),

@@ -17,8 +17,7 @@ from denizen.compat.agenttorch.models import Binding
 from denizen.errors import InputError, nearest
 from denizen.relax import StraightThrough
 from denizen.rng import Relax
-from denizen.run import Run, simulate
-from denizen.run._device import choose
+from denizen.run import Run, choose_device, simulate
 from denizen.space import Graph
 
 DAYS_PER_WEEK = 7
@@ -46,7 +45,7 @@ class Runner:
         every: int,
     ) -> None:
         """Args as of `Executor`."""
-        self.device = choose(device or None, "Executor")[0]
+        self.device = choose_device(device or None, "Executor")[0]
         self.num_steps, self._every = _whole("steps", steps, 1), _whole("every", every, 1)
         self._seed, self._relax, self._loader = seed, relax, loader
         self._binding: Binding = loader.binding

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from denizen.errors import DataError, InputError, nearest
 from denizen.population import Population
-from denizen.run._device import choose
+from denizen.run import choose_device
 from denizen.space import Graph
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def covid(
         group = population.column("age").astype(np.uint8)
         weekly = Covid.params["R"].read(_vectors(params).get("R", [4.75, 4.75, 4.75]), "Covid.R")
         params = {"interactions": [2.0] * 6, **params, "R": weekly.sum().expand_as(weekly)}
-    there = torch.device("cpu") if device is None else choose(device, "covid")[0]
+    there = torch.device("cpu") if device is None else choose_device(device, "covid")[0]
     source, target, weight = (
         None if array is None else torch.from_numpy(np.require(array, requirements="W")).to(there)
         for array in population.edges(network, symmetrize=symmetrize)

@@ -5,11 +5,10 @@ from typing import Literal, get_args
 
 from denizen.errors import InputError
 from denizen.nn import Cauchy, Matern, WhiteNoise, task
-from denizen.nn._covariance import Kernel
 
 Variant = Literal["reference", "fast", "compiled", "captured"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
-KERNELS: dict[str, Kernel] = {"matern": Matern(), "cauchy": Cauchy(), "whitenoise": WhiteNoise()}
+KERNELS: dict[str, Matern | Cauchy | WhiteNoise] = {"matern": Matern(), "cauchy": Cauchy(), "whitenoise": WhiteNoise()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

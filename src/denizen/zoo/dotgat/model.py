@@ -9,11 +9,13 @@ from denizen.nn import (
     DotGATReference,
     DynamicDotGAT,
     DynamicDotGATReference,
+    EdgeBias,
     FactorPredictor,
     Isolated,
     Predictor,
     RunningMeans,
     SmallWorld,
+    SocialBias,
     agent_cross_entropy,
     agent_mse,
     classification_metrics,
@@ -22,8 +24,6 @@ from denizen.nn import (
     completion_metrics,
     regression_metrics,
 )
-from denizen.nn._config import Social
-from denizen.nn._social import EdgeBias, SocialBias
 from denizen.zoo.dotgat.config import Settings
 from denizen.zoo.dotgat.data import Data
 
@@ -70,7 +70,7 @@ class Answers(nn.Module):
 
 def network_config(settings: Settings, data: Data) -> DotGATConfig:
     """Sizes and switches of the attention network."""
-    social: Social = SmallWorld(
+    social: SmallWorld | Isolated | None = SmallWorld(
         neighbours=max(settings.neighbours, 0),
         rewire_prob=settings.rewire_prob,
         freeze=settings.freeze,

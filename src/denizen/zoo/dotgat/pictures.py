@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import need
-from denizen.nn import attention_maps
-from denizen.nn._social import EdgeBias, SocialBias
+from denizen.nn import EdgeBias, SocialBias, attention_maps
 from denizen.zoo.dotgat.data import Data
 from denizen.zoo.dotgat.model import Answers
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from denizen.errors import InputError
-from denizen.run._device import choose, make_current
+from denizen.run import choose_device
 from denizen.tools import PrefetchLoader, windows
 from denizen.zoo.dotgat.config import Settings
 from denizen.zoo.dotgat.data import MOST_EVALUATED, Data, baselines, draw
@@ -123,8 +123,9 @@ class _Training:
         self.settings, self.data = settings, data
         self.folder: Folder | None = None
         self.metrics: list[dict[str, Any]] = []
-        self.device, _ = choose(device, "denizen train dotgat")
-        make_current(self.device)
+        self.device, _ = choose_device(device, "denizen train dotgat")
+        if self.device.type == "cuda" and self.device.index is not None:
+            torch.cuda.set_device(self.device)  # what learns launches from many places
         world = _world()
         if settings.batch % world:
             raise InputError(f"batch={settings.batch}: expected a multiple of the {world} processes")

@@ -8,7 +8,7 @@ Multiplication and addition are kept apart (`enable_fp_fusion=False`), as the pl
 import triton
 import triton.language as tl
 
-from denizen.ops._cuda_draws import _one_word
+from denizen.ops.for_triton import one_word
 
 
 @triton.jit
@@ -27,7 +27,7 @@ def _keys(keys, world, on):
 @triton.jit
 def _below_2_31(world, clock, first, second, STREAM: tl.constexpr):
     """The upper 31 bits of the first random word of a stream, of each world: int32."""
-    return (_one_word(world * 0, clock.to(tl.uint32), STREAM, first, second) >> 1).to(tl.int32)
+    return (one_word(world * 0, clock.to(tl.uint32), STREAM, first, second) >> 1).to(tl.int32)
 
 
 @triton.jit
@@ -477,12 +477,12 @@ def _life_kernel(
         world, on = who + one, one == 0
         clock = tl.load(clock_in) + 1
         first, second = _keys(keys, world, on)
-        food_word = _one_word(one.to(tl.int64), clock.to(tl.uint32), FOODS, first, second).to(tl.int64)
+        food_word = one_word(one.to(tl.int64), clock.to(tl.uint32), FOODS, first, second).to(tl.int64)
         food_count = (FOOD_LOW + ((food_word * (FOOD_HIGH + 1 - FOOD_LOW)) >> 32)).to(tl.int32)
-        poison_word = _one_word(one.to(tl.int64), clock.to(tl.uint32), POISONS, first, second).to(tl.int64)
+        poison_word = one_word(one.to(tl.int64), clock.to(tl.uint32), POISONS, first, second).to(tl.int64)
         poison_count = (POISON_LOW + ((poison_word * (POISON_HIGH + 1 - POISON_LOW)) >> 32)).to(tl.int32)
         number = tl.arange(0, BLOCK)
-        cell_word = _one_word(number.to(tl.int64), clock.to(tl.uint32), CELLS, first, second).to(tl.int64)
+        cell_word = one_word(number.to(tl.int64), clock.to(tl.uint32), CELLS, first, second).to(tl.int64)
         cell = ((cell_word * (HEIGHT * WIDTH)) >> 32).to(tl.int32)
         drawn = number < DRAWS
         bit, at = 1 << (cell % 32), (who * 2) * SPAN + cell // 32

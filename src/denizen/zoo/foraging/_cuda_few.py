@@ -9,14 +9,14 @@ first then, and two more where a life begins anew. The bits are those of `Foragi
 import triton
 import triton.language as tl
 
-from denizen.ops._cuda_draws import _one_word
+from denizen.ops.for_triton import one_word
 from denizen.zoo.foraging._cuda import _aged, _floored, _ones, _paid
 
 
 @triton.jit
 def _below(clock, first, second, STREAM: tl.constexpr):
     """The upper 31 bits of the first random word of a stream."""
-    return (_one_word(clock * 0, clock.to(tl.uint32), STREAM, first, second) >> 1).to(tl.int32)
+    return (one_word(clock * 0, clock.to(tl.uint32), STREAM, first, second) >> 1).to(tl.int32)
 
 
 @triton.jit

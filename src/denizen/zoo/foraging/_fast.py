@@ -10,8 +10,7 @@ from torch import Tensor
 
 from denizen.errors import InputError
 from denizen.model import Advanced, InPlace, Look
-from denizen.ops import variant
-from denizen.ops._library import register_mutating
+from denizen.ops import register_mutating, variant
 from denizen.rng import stream_number
 from denizen.zoo.foraging.grid import WORD, draws_for
 from denizen.zoo.foraging.modes import Pay

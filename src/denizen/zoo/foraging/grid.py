@@ -9,7 +9,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from denizen.model._kinds import Kind
+from denizen.model import Kind
 
 WORD = 32
 

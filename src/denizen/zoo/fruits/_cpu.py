@@ -5,14 +5,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from denizen.ops._cpu import _jit, over_ranges
-from denizen.ops._cpu_draws import _philox_worlds
+from denizen.ops.for_numba import jit, over_ranges, philox_worlds
 
 _TILE = 512  # worlds at a time: the scratch stays in the first-level cache
 _TWO32 = np.float32(2.0**32)
 
 
-@_jit
+@jit
 def _step(
     sprites,
     xs,
@@ -49,11 +48,11 @@ def _step(
     across, down = np.float32(2.0 / (width - 1)), np.float32(2.0 / (height - 1))
     for low in range(start, stop, _TILE):
         num = min(_TILE, stop - low)
-        _philox_worlds(
+        philox_worlds(
             keys, low, np.uint64(0), num, np.uint64(clock), np.uint64(whole[12]), spawn, spare[0], spare[1], spare[2]
         )
         for b in range(0, slots, 4):
-            _philox_worlds(
+            philox_worlds(
                 keys,
                 low,
                 np.uint64(b >> 2),

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from denizen.ops._cuda_draws import _one_word
+from denizen.ops.for_triton import one_word
 from denizen.zoo.fruits._fast import WHOLE
 
 BLOCK = 32  # worlds of a program: few worlds are spread over the multiprocessors
@@ -92,7 +92,7 @@ def _step_kernel(
     newest = tl.min(tl.where(stays, y, HEIGHT), 1)
     gate = (count == 0) | (newest >= GAP)
     forced = tl.maximum(LEAST - count, 0)
-    word = _one_word(world * 0, clock.to(tl.uint32), SPAWN, first, second).to(tl.int64)
+    word = one_word(world * 0, clock.to(tl.uint32), SPAWN, first, second).to(tl.int64)
     usable = (prob > 0) & (prob <= 1)
     chance = usable & (word < (tl.where(usable, prob, 0.0) * 4294967296.0).to(tl.int64))
     optional = chance & (forced == 0) & (landed == 0) & (count < SLOTS)
@@ -100,7 +100,7 @@ def _step_kernel(
     free = live[:, None] & (stays == 0) & (slot < SLOTS)
     born = free & (tl.cumsum(free.to(tl.int32), 1) <= new[:, None])
     ids = world[:, None] * 0 + slot
-    column = _one_word(ids, clock.to(tl.uint32), COLUMN, first[:, None], second[:, None]).to(tl.int64)
+    column = one_word(ids, clock.to(tl.uint32), COLUMN, first[:, None], second[:, None]).to(tl.int64)
     x = tl.where(born, ((column * WIDTH) >> 32).to(tl.int32), x)
     y = tl.where(born, 0, y)
     active = tl.where(live[:, None], (stays | born).to(tl.int32), active)

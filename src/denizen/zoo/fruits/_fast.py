@@ -10,8 +10,7 @@ from torch import Tensor
 
 from denizen.errors import InputError
 from denizen.model import Advanced, InPlace, Look
-from denizen.ops import variant
-from denizen.ops._library import register_mutating
+from denizen.ops import register_mutating, variant
 from denizen.rng import stream_number
 
 CHECKS = ("an action outside the action space", "a reward that is not finite", "rng.bernoulli('spawn')")

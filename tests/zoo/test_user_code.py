@@ -1,0 +1,36 @@
+"""The zoo is what a user could have written: it takes from denizen what is public, and nothing else."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import denizen.zoo
+
+ZOO = Path(denizen.zoo.__file__).parent
+# Not public so far, by file: the run folder of DotGAT, and the CUDA graph of its step.
+LEFT = {
+    "dotgat/folder.py": {"denizen.run._atomic", "denizen.run._facts", "denizen.run._files", "denizen.run._folder"}
+    | {"denizen.run._manifest"},
+    "dotgat/step.py": {"denizen.run._cuda_graph", "denizen.run._settled"},
+}
+
+
+def private(file):
+    """What a file imports of denizen, outside the zoo, that is private: modules, or names of them."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "denizen" and "zoo" not in parts[:2] and any(part.startswith("_") for part in parts):
+                yield name if isinstance(node, ast.Import) else node.module
+
+
+@pytest.mark.parametrize("file", sorted(ZOO.rglob("*.py")), ids=lambda file: file.relative_to(ZOO).as_posix())
+def test_the_zoo_imports_what_is_public(file):
+    assert set(private(file)) == LEFT.get(file.relative_to(ZOO).as_posix(), set())
