@@ -23,7 +23,7 @@ from triton.runtime.jit import JITFunction
 from denizen import ops
 from denizen.nn import kernels
 from denizen.nn.kernels import _adam, _conv, _cuda_device_clock, _mlp, _rows, _two_layers
-from denizen.ops import _accumulate, _library, _library_tables, _packed
+from denizen.ops import _codes, _draws, _neighbours, _tables
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
 
@@ -54,7 +54,7 @@ def pretend() -> None:
         return made
 
     JITFunction.run = compile_only
-    for module in (_accumulate, _adam, _conv, _library, _library_tables, _mlp, _packed, _rows, _two_layers):
+    for module in (_adam, _codes, _conv, _draws, _mlp, _neighbours, _rows, _tables, _two_layers):
         module.variant = lambda device: "triton"
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from denizen import ops
-from denizen.ops import _philox
+from denizen.ops import _draws
 from denizen.rng import stream_number
 
 ONES = 0xFFFFFFFF
@@ -42,7 +42,7 @@ def python_word(agent: int, seed: int, world: int, step: int, stream: int) -> in
 
 @pytest.mark.parametrize(("counter", "key", "block"), PUBLISHED)
 def test_published_vectors(tools: Any, counter: tuple[int, ...], key: tuple[int, ...], block: tuple[int, ...]) -> None:
-    words = _philox.philox4x32(tuple(torch.tensor([c]) for c in counter), tuple(torch.tensor([k]) for k in key))
+    words = _draws.philox4x32(tuple(torch.tensor([c]) for c in counter), tuple(torch.tensor([k]) for k in key))
     assert tuple(int(w) for w in words) == block
     assert tuple(python_philox(counter, key)) == block
 

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from denizen import ops
-from denizen.ops._threshold import TWO32, hazard_threshold, prob_threshold
+from denizen.ops._draws import TWO32, hazard_threshold, prob_threshold
 
 EMPTY = torch.empty(0, dtype=torch.int64)
 RELATIVE, ABSOLUTE = 2.4e-7, 2.0**-32  # two units in the last place of float32, and the width of one 32-bit word

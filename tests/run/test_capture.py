@@ -10,7 +10,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.model import Ask, During
-from denizen.ops import _library_codes
+from denizen.ops import _codes
 from denizen.ops._direction import SWITCH
 from denizen.run import _accumulate, _compile
 from denizen.run._chunks import Chunks
@@ -121,7 +121,7 @@ class Rumour(dz.Model):
 @pytest.mark.parametrize("kind", [Rumour, sir])
 def test_masks_are_counted_in_bytes(kind: Any, replicates: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no agent has more than 255 in-neighbours: a quarter of the memory that a sum goes through."""
-    monkeypatch.setattr(_library_codes, "_as_op", lambda codes: False)  # as on CUDA
+    monkeypatch.setattr(_codes, "_as_op", lambda codes: False)  # as on CUDA
     model = kind(dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 8.0, seed=1)))
     begun = dz.simulate(model, 1, replicates=replicates)
     program = build(trace(begun._stepper, begun._carry), begun._stepper.masks)

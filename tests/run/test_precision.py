@@ -10,7 +10,7 @@ from torch import Tensor
 import denizen as dz
 from denizen import ops
 from denizen.errors import InputError
-from denizen.ops._grid import on_grid
+from denizen.ops._rounding import on_grid
 from denizen.relax import MeanField, StraightThrough
 from denizen.run import Precision, check_precision
 from denizen.run._engine import one_graph

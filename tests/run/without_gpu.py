@@ -34,7 +34,7 @@ from triton.compiler import ASTSource
 
 import denizen as dz
 from denizen import ops
-from denizen.ops import _library_codes
+from denizen.ops import _codes
 from denizen.run import _program
 from denizen.run._chunks import Chunks
 from denizen.run._engine import INDUCTOR
@@ -80,7 +80,7 @@ def pretend() -> None:
 def body(model: dz.Model, replicates: int) -> tuple[GraphModule, list[Tensor]]:
     """The body of a captured step, traced on the CPU in the form that CUDA takes, and its arguments."""
     run = dz.simulate(model, 3, replicates=replicates, device="cpu")
-    _library_codes._as_op = lambda codes: False
+    _codes._as_op = lambda codes: False
     program = _program.build(trace(run._stepper, run._carry), run._stepper.masks)
     chunks = Chunks(program, run._carry, 4, lambda module: module)
     now = chunks._now(chunks._static.leaves, chunks._static.switches, chunks._steps[0, 0])

@@ -20,7 +20,7 @@ from denizen.nn._reference import AgentStates, DynamicDotGATReference, make_bias
 from denizen.nn._social import EdgeBias
 from denizen.nn.kernels._message_steps import available, fits, pack
 from denizen.nn.kernels._message_steps import message_steps as _message_steps
-from denizen.ops._reverse_only import reverse_only
+from denizen.ops import reverse_only
 
 message_steps = reverse_only(_message_steps)
 

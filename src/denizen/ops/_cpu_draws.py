@@ -1,4 +1,4 @@
-"""Random words and 0/1 draws on the CPU with numba; the bits of `_philox` and `_threshold`.
+"""Random words and 0/1 draws on the CPU with numba; the bits of `_draws`.
 
 Where ids are positions, Philox runs over the list of blocks that need words, which the compiler turns into vector
 instructions: 1 ns a block, against 20 ns one by one. Custom ids take the plain loop.
@@ -7,10 +7,53 @@ instructions: 1 ns a block, against 20 ns one by one. Custom ids take the plain 
 import numpy as np
 import torch
 
-from denizen.ops._cpu import _MASK, _ONE, _TWO32, _ZERO, _32, _hazard_threshold, _jit, _philox, over_ranges
+from denizen.ops import _draws as reference
+from denizen.ops._cpu import _inline, _jit, over_ranges
+from denizen.ops._draws import MULTIPLIERS, ROUNDS, WEYL
+
+_M0, _M1 = np.uint64(MULTIPLIERS[0]), np.uint64(MULTIPLIERS[1])
+_W0, _W1 = np.uint64(WEYL[0]), np.uint64(WEYL[1])
+_MASK = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+
+_f = np.float32
+_LOG2E, _LN2_HIGH, _LN2_LOW = _f(reference.LOG2E), _f(reference.LN2_HIGH), _f(reference.LN2_LOW)
+_C0, _C1, _C2, _C3, _C4, _C5 = (_f(c) for c in reference.COEFFICIENTS)
+_HALF, _ONE, _ZERO = _f(0.5), _f(1.0), _f(0.0)
+_MAX, _TWO32 = _f(reference.MAX_EXPONENT), _f(reference.TWO32)
+_POWERS = np.array([2.0**-k for k in range(64)], dtype=np.float32)
 
 _TILE = 512  # blocks at a time: the scratch stays in the first-level cache
 _FEW = 16  # agents of a world up to which the vector instructions go over worlds, one block of each
+
+
+@_inline
+def _philox(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]  # numba infers the types
+    for _ in range(ROUNDS):
+        p0 = _M0 * c0
+        p1 = _M1 * c2
+        c0, c1, c2, c3 = (p1 >> _32) ^ c1 ^ k0, p1 & _MASK, (p0 >> _32) ^ c3 ^ k1, p0 & _MASK
+        k0 = (k0 + _W0) & _MASK
+        k1 = (k1 + _W1) & _MASK
+    return c0, c1, c2, c3
+
+
+@_inline
+def _hazard_threshold(x):  # type: ignore[no-untyped-def]
+    x = min(x, _MAX)
+    n = np.floor(x * _LOG2E + _HALF)
+    y = n * _LN2_HIGH - x
+    y = y + n * _LN2_LOW
+    q = _C0
+    q = q * y + _C1
+    q = q * y + _C2
+    q = q * y + _C3
+    q = q * y + _C4
+    q = q * y + _C5
+    q = q * y * y + y
+    s = _POWERS[np.int64(n)]
+    p = (_ONE - s) - s * q
+    return np.uint64(p * _TWO32)
 
 
 @_jit
@@ -184,7 +227,7 @@ def _rows(ids: torch.Tensor) -> np.ndarray:
 
 
 def words(ids: torch.Tensor, num: int, key: torch.Tensor, step: torch.Tensor, stream: int) -> torch.Tensor:
-    """`_philox.words`; empty `ids` stand for 0 … num - 1."""
+    """`_draws.words`; empty `ids` stand for 0 … num - 1."""
     out = torch.empty(key.shape[0], num, dtype=torch.int64)
     args = (key.numpy(), np.uint64(step.item()), np.uint64(stream), out.numpy())
     if ids.numel() == 0 and num <= _FEW:

@@ -1,4 +1,4 @@
-"""Random words and masks on CUDA with Triton; the same bits as `_philox` and `_threshold`.
+"""Random words and masks on CUDA with Triton; the same bits as `_draws`.
 
 Multiplication and addition are kept apart (`enable_fp_fusion=False`): a fused multiply-add rounds once where the
 reference rounds twice.
@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from denizen.ops import _threshold as reference
+from denizen.ops import _draws as reference
 
 _BLOCK = 256  # blocks of four agents for each program
 
@@ -192,7 +192,7 @@ def _rows(ids: torch.Tensor) -> int:
 
 
 def words(ids: torch.Tensor, num: int, key: torch.Tensor, step: torch.Tensor, stream: int) -> torch.Tensor:
-    """`_philox.words`; empty `ids` stand for 0 … num - 1."""
+    """`_draws.words`; empty `ids` stand for 0 … num - 1."""
     out = torch.empty(key.shape[0], num, dtype=torch.int64, device=key.device)
     if out.numel():
         grid, flat = _programs(*out.shape)

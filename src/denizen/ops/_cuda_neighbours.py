@@ -288,7 +288,7 @@ def add_counts(
     out_ptr: torch.Tensor,
     out_idx: torch.Tensor,
 ) -> None:
-    """`_accumulate.add_counts`; a uint8 total is pushed to in words of four."""
+    """`_neighbours.add_counts`; a uint8 total is pushed to in words of four."""
     if not total.numel():
         return
     values, where = values.contiguous(), None if where is None else where.contiguous()
@@ -336,7 +336,7 @@ def add_fixed(
     bits: int,
     bound: float,
 ) -> None:
-    """`_accumulate.add_fixed`."""
+    """`_neighbours.add_fixed`."""
     if total.numel():
         values = values.contiguous()
         grid, notes, constants = _launch(values)

@@ -47,7 +47,7 @@ def _scatter_kernel(codes, group, counts, n, num_codes, bins, HAS_GROUP: tl.cons
 
 
 def add_histogram(counts: torch.Tensor, codes: torch.Tensor, group: torch.Tensor | None) -> None:
-    """`_accumulate.add_histogram`."""
+    """`_tables.add_histogram`."""
     worlds, n = codes.shape
     bins, num_codes = counts.shape[1] * counts.shape[2], counts.shape[2]
     if not n * worlds:

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from denizen.ops._philox import MULTIPLIERS, ROUNDS, WEYL
-from denizen.ops._threshold import COEFFICIENTS, LN2_HIGH, LN2_LOW, LOG2E, MAX_EXPONENT, TWO32
+from denizen.ops._draws import COEFFICIENTS, LN2_HIGH, LN2_LOW, LOG2E, MAX_EXPONENT, MULTIPLIERS, ROUNDS, TWO32, WEYL
 
 
 def _f32(value: float) -> str:
@@ -56,7 +55,7 @@ def _philox(stream: int) -> list[str]:
 
 
 def _hazard() -> list[str]:
-    """The probability of an event with hazard $1 into y; see `_threshold.hazard_threshold`."""
+    """The probability of an event with hazard $1 into y; see `_draws.hazard_threshold`."""
     lines = [
         f"min.f32 x, $1, {_f32(MAX_EXPONENT)};",
         f"mul.rn.f32 n, x, {_f32(LOG2E)};",

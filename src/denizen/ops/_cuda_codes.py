@@ -1,4 +1,4 @@
-"""`_packed` on CUDA with Triton: one pass, which reads a byte an entry and writes what is left of it."""
+"""`_codes.pack` on CUDA with Triton: one pass, which reads a byte an entry and writes what is left of it."""
 
 import torch
 import triton
@@ -20,7 +20,7 @@ def _pack_kernel(codes, out, n, width, BITS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def pack(codes: torch.Tensor, bits: int, out: torch.Tensor) -> None:
-    """`_packed.pack`."""
+    """`_codes.pack`."""
     codes, n, width = codes.contiguous(), codes.shape[-1], out.shape[-1]
     rows = codes.numel() // n
     _pack_kernel[(triton.cdiv(width, _BLOCK) * rows,)](codes, out, n, width, BITS=bits, BLOCK=_BLOCK)
