@@ -1,4 +1,4 @@
-"""Pytree registration of denizen's containers; the one place that touches torch's private pytree module.
+"""Trees of tensors: denizen's containers as pytrees; the one place that touches torch's private pytree module.
 
 A container lists its children (tensors or containers) and carries everything else, strings, integers, modules, as a
 static context that is compared by identity or equality and never batched.
@@ -7,6 +7,7 @@ static context that is compared by identity or equality and never batched.
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
 from torch.utils import _pytree
 
 
@@ -33,6 +34,11 @@ def unflatten(leaves: list[Any], structure: Any) -> Any:
     return _pytree.tree_unflatten(leaves, structure)
 
 
-def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
-    """`function` applied to every leaf."""
-    return _pytree.tree_map(function, tree)
+def tensors(tree: Any) -> list[Tensor]:
+    """The tensors of a tree, in a fixed order; other leaves are left out."""
+    return [leaf for leaf in _pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
+    """The tree with `function` applied to every tensor; other leaves stay."""
+    return _pytree.tree_map_only(Tensor, function, tree)

@@ -332,7 +332,7 @@ def busy(model: Any, now: Any, rng: dz.rng.Rng) -> Any:
 
 def upside_down(model: Any, now: Any, rng: dz.rng.Rng) -> Any:
     """Would change everything."""
-    return now.replace(**{name: _tree.tree_map(torch.zeros_like, getattr(now, name)) for name in now.kinds})
+    return now.replace(**{name: _tree.map_tensors(torch.zeros_like, getattr(now, name)) for name in now.kinds})
 
 
 @pytest.mark.parametrize("replicates", [1, 3])

@@ -37,7 +37,7 @@ class OnHost:
 
     @property
     def state(self) -> Any:
-        return _tree.tree_map(lambda tensor: tensor.cpu(), self.run.state)
+        return _tree.map_tensors(lambda tensor: tensor.cpu(), self.run.state)
 
 
 class Theory:

@@ -82,7 +82,7 @@ def start(model: Model, key: Tensor, ids: Tensor, setting: Setting) -> tuple[Any
     rng = _rng(key, step, ids, "init", setting)
     state = form(model.init(rng), None, {"agents": ids.numel()}, None, setting.relax is not None)
     # The one move to the device: `init` may build on the CPU what it does not get from rng or the model.
-    state = _tree.tree_map(lambda tensor: tensor.to(key.device), state)
+    state = _tree.map_tensors(lambda tensor: tensor.to(key.device), state)
     time = Time(step, setting.dt, model.time_unit)
     return own(state, time, ids), rng._bad
 

@@ -75,7 +75,7 @@ class FlatEnv(FlatWorld):
         """Leaves of the first state of a world. `clock` is 0 there; it is what tells draws of resets apart."""
         env = self._bound(values)
         state = form(env.init(self._rng(key, clock, "init")), None, {"agents": self.ids.numel()}, None, False)
-        state = _tree.tree_map(lambda tensor: tensor.to(key.device), state)
+        state = _tree.map_tensors(lambda tensor: tensor.to(key.device), state)
         self._learn(own(state, Time(clock, 1.0, env.time_unit), self.ids))
         return self.leaves(state)
 

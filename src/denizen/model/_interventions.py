@@ -199,7 +199,7 @@ class Act(Intervention):
 def _relaxed(now: State) -> bool:
     """Whether the state is in its relaxed form: a field that is a byte in the hard form holds floats."""
     fields = [getattr(now, name) for name, kind in now.kinds.items() if kind.name != "real"]
-    return len(fields) > 0 and all(_tree.flatten(field)[0][0].dtype.is_floating_point for field in fields)
+    return len(fields) > 0 and all(_tree.tensors(field)[0].dtype.is_floating_point for field in fields)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

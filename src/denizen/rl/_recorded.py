@@ -52,7 +52,7 @@ class Recorded:
         Saves the walk through arguments, parameters and results, which takes longer than a small step.
         """
         tensors = self._ready(args)
-        graph, held = self.graph, tensors[: len(tensors) - _count(args)]
+        graph, held = self.graph, tensors[: len(tensors) - len(_tree.tensors(args))]
         return lambda given: graph(*held, *given), tensors[len(held) :]
 
     def _ready(self, args: Any) -> list[Tensor]:
@@ -90,7 +90,3 @@ class Recorded:
         self.graph = graph
         if self._backend is not None:
             self.graph = one_graph(own_code(lambda *given: graph(*given)), self._backend)
-
-
-def _count(tree: Any) -> int:
-    return sum(isinstance(leaf, Tensor) for leaf in _tree.flatten(tree)[0])

@@ -58,7 +58,7 @@ class Memo:
 
     def tensors(self) -> list[Tensor]:
         """Everything, in a fixed order."""
-        return [leaf for leaf in _tree.flatten(self.parts())[0] if isinstance(leaf, Tensor)]
+        return _tree.tensors(self.parts())
 
     def take(self, new: list[Tensor]) -> None:
         """Copy the tensors of what a step gave into these buffers, in the order of `tensors`."""

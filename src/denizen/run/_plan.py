@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from denizen import _tree, ops
 from denizen.run._compile import AUTO_COMPILE_SECONDS
 from denizen.run._fingerprint import describe
@@ -85,7 +83,7 @@ def _path(run: "Run") -> str:
 def _fields(run: "Run") -> list[tuple[str, ...]]:
     rows, state = [], run.state
     for name, kind in state.kinds.items():
-        parts = _tree.flatten(state.__dict__[name])[0]  # a relaxed history has one for never and one for each age
+        parts = _tree.tensors(state.__dict__[name])  # a relaxed history has one for never and one for each age
         dtype, shape = str(parts[0].dtype).removeprefix("torch."), str(list(parts[0].shape[1:]))
         shape = shape if len(parts) == 1 else f"{len(parts)} × {shape}"
         rows.append((name, kind.name, ", ".join(kind.axes), dtype, shape, size(sum(map(_bytes, parts)))))
@@ -95,9 +93,8 @@ def _fields(run: "Run") -> list[tuple[str, ...]]:
 def _memory(run: "Run") -> dict[str, int]:
     """Bytes by what holds them: a step has the old and the new state, and about two float32 an entry besides."""
     leaves = run._carry.leaves
-    structures = _tree.flatten(run.model)[0]
     memory = {
-        "model": sum(_bytes(tensor) for tensor in structures if isinstance(tensor, Tensor)),
+        "model": sum(map(_bytes, _tree.tensors(run.model))),
         "state": 2 * sum(_bytes(leaf) for leaf in leaves),
         "a step's values": sum(8 * leaf.numel() for leaf in leaves),
         "series so far": sum(_bytes(chunk) for chunks in run._chunks.values() for chunk in chunks),

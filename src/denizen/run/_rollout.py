@@ -265,5 +265,4 @@ def _alike(leaves: Sequence[Tensor]) -> list[Tensor]:
 def model_tensors(model: Any) -> list[Tensor]:
     """Every tensor that a model holds, those of its modules among them."""
     modules = [value for value in model.__dict__.values() if isinstance(value, torch.nn.Module)]
-    held = [leaf for leaf in _tree.flatten(model)[0] if isinstance(leaf, Tensor)]
-    return [*held, *(t for module in modules for t in (*module.parameters(), *module.buffers()))]
+    return [*_tree.tensors(model), *(t for module in modules for t in (*module.parameters(), *module.buffers()))]

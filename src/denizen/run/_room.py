@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from denizen import _tree
 from denizen.errors import CapacityError, InputError
@@ -24,7 +23,7 @@ ASKED = re.compile(r"allocate ([\d.]+) (bytes|[KMGTPE]iB)")  # in the words of t
 def check_room(model: Any, worlds: int, device: torch.device, caller: str = "simulate") -> None:
     """Raise `InputError` where even a small model could not run; says how much is needed and what to lower."""
     agents, free = model.num_agents, _free(device)
-    moved = sum(leaf.nbytes for leaf in _tensors(model) if leaf.device.type != device.type)
+    moved = sum(leaf.nbytes for leaf in _tree.tensors(model) if leaf.device.type != device.type)
     needed = BYTES * agents * worlds + moved
     if free is not None and needed > free:
         graphs = f" and {moved / 2**30:,.1f} GiB for the model's own data" if moved > needed // 10 else ""
@@ -88,7 +87,7 @@ def _memory(run: "Run") -> dict[str, int]:
     if _started(run):
         return _plan._memory(run)
     agents, worlds = run.model.num_agents, len(run.worlds)
-    return {"model": sum(leaf.nbytes for leaf in _tensors(run.model)), "state (guessed)": BYTES * agents * worlds}
+    return {"model": sum(leaf.nbytes for leaf in _tree.tensors(run.model)), "state (guessed)": BYTES * agents * worlds}
 
 
 def _fitting(worlds: int, fixed: int, held: int, asked: int, free: int | None) -> int:
@@ -131,10 +130,6 @@ def _asked(error: BaseException | None) -> int:
             return int(float(found[1]) * UNITS[found[2]])
         error = error.__cause__ or error.__context__
     return 0
-
-
-def _tensors(model: Any) -> list[Tensor]:
-    return [leaf for leaf in _tree.flatten(model)[0] if isinstance(leaf, Tensor)]
 
 
 def _free(device: torch.device) -> int | None:

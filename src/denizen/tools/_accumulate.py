@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils import _pytree
 
+from denizen import _tree
 from denizen.errors import InputError, expect_function
 from denizen.tools._amp import Amp, check_scheduler
 
@@ -58,9 +58,9 @@ def length(batch: Any) -> int:
     Raises:
         InputError: there is no tensor in it that has an axis.
     """
-    for leaf in _pytree.tree_leaves(batch):
-        if isinstance(leaf, Tensor) and leaf.ndim:
-            return leaf.shape[0]
+    for tensor in _tree.tensors(batch):
+        if tensor.ndim:
+            return tensor.shape[0]
     raise InputError(f"a batch of type {type(batch).__name__} has no tensor to count samples by: pass count=")
 
 

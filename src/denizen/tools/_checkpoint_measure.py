@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree
 
+from denizen import _tree
 from denizen.errors import InputError
 from denizen.perf.state._training_state import Snapshot
 from denizen.perf.watch._device import clean, out_of_memory, wait, without_frames
@@ -159,7 +159,7 @@ def block_costs(
 
 def _probed(module: nn.Module, args: Any, options: Any, device: torch.device) -> tuple[int, float]:
     """Bytes that checkpointing one call would save, and milliseconds of its forward pass."""
-    inputs = _pytree.tree_map_only(Tensor, _detached, (args, options))
+    inputs = _tree.map_tensors(_detached, (args, options))
     plain = type(module).__mro__[2].forward  # pyrefly: ignore
     saved: list[Tensor] = []
 
@@ -171,8 +171,8 @@ def _probed(module: nn.Module, args: Any, options: Any, device: torch.device) ->
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             out = plain(module, *inputs[0], **inputs[1])
         held = _blocks(saved)
-        given = _blocks(_tensors(inputs))
-        kept = given | _blocks(_tensors(out)) | _blocks([*module.parameters(), *module.buffers()])
+        given = _blocks(_tree.tensors(inputs))
+        kept = given | _blocks(_tree.tensors(out)) | _blocks([*module.parameters(), *module.buffers()])
         nbytes = sum(held[key] for key in held if key not in kept)
         # The inputs are held for the recomputation, also where the plain block does not need them.
         nbytes -= sum(nbytes for key, nbytes in given.items() if key not in held)
@@ -185,10 +185,6 @@ def _probed(module: nn.Module, args: Any, options: Any, device: torch.device) ->
 
 def _detached(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_(tensor.requires_grad)
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in _pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def _blocks(tensors: list[Tensor]) -> dict[int, int]:

@@ -166,7 +166,7 @@ class Runner:
             before = None
             if self._kept_fields:
                 self._extend(step - 1 - self.run.steps)
-                before = _tree.tree_map(lambda tensor: tensor.detach().clone(), self.run.state)
+                before = _tree.map_tensors(lambda tensor: tensor.detach().clone(), self.run.state)
                 self._extend(1)
             self._record(step, SUBSTEPS, before)
 

@@ -208,7 +208,7 @@ def _run(worlds: Worlds, agent: Agent, modules: list[Any], steps: int, seed: int
     held: dict[str, Any] = {name: torch.zeros(count, dtype=torch.int64, device=at) for name in names}
     held |= {
         "worlds": carry.clone().tensors(),
-        "look": _tree.tree_map(_cloned, look),
+        "look": _tree.map_tensors(Tensor.clone, look),
         "first_died": torch.zeros(count, dtype=torch.bool, device=at),
         "shares": torch.zeros(count, dtype=torch.float64, device=at),
         "died": torch.zeros(steps + 1, dtype=torch.int64, device=at),
@@ -226,10 +226,6 @@ def _run(worlds: Worlds, agent: Agent, modules: list[Any], steps: int, seed: int
     env: Any = worlds.env
     costs = {"move_cost": env.move_cost, "food_energy": env.food_energy, "poison_energy": env.poison_energy}
     return Foraged(**told, censored=censored, poison_share=share, **costs)
-
-
-def _cloned(part: Tensor | None) -> Tensor | None:
-    return None if part is None else part.clone()
 
 
 def _repeat(
