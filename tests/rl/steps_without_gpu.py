@@ -22,7 +22,7 @@ from torch.fx import GraphModule
 from denizen import ops
 from denizen.app._build import build
 from denizen.nn import kernels
-from denizen.rl import _critic, _planes, _policy, _value
+from denizen.rl import _conv_encoder, _policy, _value
 from denizen.rl._ppo import PRECISIONS
 from denizen.zoo.foraging import _fast, _launch
 
@@ -31,10 +31,10 @@ def as_on_cuda() -> None:
     """Everything that asks whether a tensor is on CUDA takes it that it is; worlds in place do nothing."""
     kernels.mlp_fits = lambda weights: True
     for module, name in (
-        (_planes, "spreads"),
+        (_conv_encoder, "spreads"),
         (_policy, "spreads"),
         (_policy, "launches"),
-        (_critic, "_pays"),
+        (_policy, "_pays"),
         (_value, "_fuses"),
     ):
         setattr(module, name, lambda tensor: True)

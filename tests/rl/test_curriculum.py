@@ -13,7 +13,7 @@ import torch
 import denizen as dz
 from denizen.errors import InputError
 from denizen.rl import _train
-from denizen.rl._times import TIMES
+from denizen.rl._metrics import TIMES
 from denizen.rl._training_folder import read_metrics
 from denizen.zoo.fruits import fruits
 from denizen.zoo.probes import Endless

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from denizen.rl import Categorical, Gaussian
-from denizen.rl._grpo_loss import ESTIMATORS, LOSSES, Settings, grpo_loss, weights
+from denizen.rl._grpo import ESTIMATORS, LOSSES, Settings, grpo_loss, weights
 
 STEPS, LIVES, CHOICES = 5, 6, 3
 BETA, ENTROPY, LOW, HIGH = 0.3, 0.05, 0.2, 0.28

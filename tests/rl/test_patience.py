@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.rl._patience import Patience, Stall
+from denizen.rl._best_policy import Patience, Stall
 from denizen.zoo.cartpole import CartPole
 
 

@@ -12,7 +12,7 @@ import denizen as dz
 from denizen.rl._draws import _selected, picked
 from denizen.rl._evaluate import play
 from denizen.rl._policy import for_worlds
-from denizen.rl._ppo_loss import Coefficients, ppo_loss
+from denizen.rl._ppo import Coefficients, ppo_loss
 from denizen.zoo.cartpole import CartPole
 
 SMALL = {"num_envs": 8, "num_steps": 16}

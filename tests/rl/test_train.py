@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen.rl import _evaluate, _times, _train
-from denizen.rl._best import Best
-from denizen.rl._times import TIMES, Counters, Times
+from denizen.rl import _evaluate, _metrics, _train
+from denizen.rl._best_policy import Best
+from denizen.rl._metrics import TIMES, Counters, Times
 from denizen.rl._training_folder import read_manifest, read_metrics
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.catch import Catch
@@ -69,8 +69,8 @@ def test_rates_are_of_an_update_of_four_and_of_all(monkeypatch):
 def test_a_gpu_is_looked_at_once_a_second(monkeypatch):
     now, looks = [0.0], iter([10.0, 90.0])
     told = lambda: [("utilisation %", next(looks)), ("power W", 250.0), ("SM clock MHz", 1980.0)]
-    monkeypatch.setattr(_times, "gpu_reader", lambda device: told)
-    monkeypatch.setattr(_times.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(_metrics, "gpu_reader", lambda device: told)
+    monkeypatch.setattr(_metrics.time, "perf_counter", lambda: now[0])
     counters, found = Counters(torch.device("cuda")), []
     for now[0] in (0.0, 0.5, 1.5):
         row = {"loss": 1.0}

@@ -92,7 +92,7 @@ def _world(chosen: "Recipe", given: Mapping[str, Any]) -> tuple[Any, dict[str, A
 def _validation(chosen: "Recipe", settings: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of `evaluate`; what is none is an option of the world."""
     from denizen.app._settings import guess
-    from denizen.rl._validation import OPTIONS
+    from denizen.rl._evaluate import OPTIONS
 
     known = [name for name in OPTIONS if name != "env"]  # here it follows from options of the world
     given = settings.get("validation", {})  # trainings before denizen had it have none

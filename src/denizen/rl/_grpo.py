@@ -1,27 +1,363 @@
 """GRPO as a frozen object: a policy learns from how replicas of one start compare, without a value function."""
 
+import contextlib
+import copy
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from denizen import ops
 from denizen.errors import InputError, nearest
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._argument_names import by_name
-from denizen.rl._checks import check_learns
-from denizen.rl._curriculum import Curriculum, first_values
-from denizen.rl._grpo_advantage import ADVANTAGES, SCALES, group_advantages
-from denizen.rl._grpo_loss import ESTIMATORS, LOSSES, SUMS, Settings, Terms, grpo_loss, weights
-from denizen.rl._grpo_training import GroupTraining
-from denizen.rl._policy import ActorCritic
-from denizen.rl._ppo import PRECISIONS
-from denizen.rl._schedules import Schedule, check_above, check_amounts, check_switches, value_at
-from denizen.rl._summary import joined
+from denizen.rl._draws import Draws
+from denizen.rl._group_advantages import ADVANTAGES, SCALES, group_advantages
+from denizen.rl._metrics import Phases, joined, told
+from denizen.rl._optimizer import FlatAdam
+from denizen.rl._policy import ActorCritic, Judged, ahead, check_learns, rows_of
+from denizen.rl._ppo import _FIRST_SCALE, PRECISIONS
+from denizen.rl._rollout import Collector, Memo, Rollout
+from denizen.rl._schedules import (
+    Curriculum,
+    Schedule,
+    check_above,
+    check_amounts,
+    check_switches,
+    first_values,
+    value_at,
+)
 from denizen.rl._worlds import Worlds
-from denizen.rng import MAX_SEED
+from denizen.rng import MAX_SEED, stream_number
+from denizen.run._engine import one_graph, own_code
+
+LOSSES = ("grpo", "dapo", "bnpo", "dr_grpo")
+ESTIMATORS = ("k3_iw", "k3", "exact")
+SUMS = (
+    "policy_loss",
+    "entropy",
+    "kl_old",
+    "clip_low",
+    "clip_high",
+    "kl_reference",
+    "kl_k1",
+    "kl_k2",
+)
+
+
+def weights(valid: Tensor, *, loss: str, num_steps: int) -> Tensor:
+    """What each step counts in a loss that is a sum over the whole batch of an optimiser step, in all processes.
+
+    - ``"grpo"``: 1 / (N n_i): the mean over sequences of each one's mean (DeepSeekMath).
+    - ``"dapo"``: 1 / sum of n_i: the mean over steps (DAPO). ``"bnpo"``: the same within each micro-batch, whose means
+      are averaged, so that it depends on their number (TRL); only to compare.
+    - ``"dr_grpo"``: 1 / (N T), T constant: no bias by length (Dr. GRPO).
+
+    N counts sequences with a valid step, n_i the valid steps of one.
+
+    Args:
+        valid: bool `[steps, sequences]`.
+        loss: one of `LOSSES`.
+        num_steps: T.
+
+    Returns:
+        float32 `[steps, sequences]`, 0 at masked steps.
+    """
+    mask = valid.to(torch.float32)
+    lengths = mask.sum(0)
+    sequences = processes.total((lengths > 0).sum()).clamp(min=1)
+    if loss == "grpo":
+        return mask / (sequences * lengths.clamp(min=1))
+    if loss == "dr_grpo":
+        return mask / (sequences * num_steps)
+    return mask / processes.total(lengths.sum()).clamp(min=1)
+
+
+class Terms(NamedTuple):
+    """Of a part of the batch, each float32 `[]`: `total` is what to differentiate; the rest are metrics.
+
+    Attributes:
+        total: weighted sum; the parts of a batch add up to its loss.
+        sums: float32 `[len(SUMS)]`, parts of which add up as well.
+        ratio_low: smallest ratio.
+        ratio_high: largest ratio.
+    """
+
+    total: Tensor
+    sums: Tensor
+    ratio_low: Tensor
+    ratio_high: Tensor
+
+
+class Settings(NamedTuple):
+    """Of the loss.
+
+    Attributes:
+        clip_low: ratios below 1 - clip_low are clipped.
+        clip_high: those above 1 + clip_high.
+        beta: weight of the KL to the reference.
+        estimator: one of `ESTIMATORS`.
+        entropy: float32 `[]`: weight of the entropy.
+        sequence_ratio: one ratio for a sequence, exp(mean over its steps of log rho) (GSPO).
+    """
+
+    clip_low: float
+    clip_high: float
+    beta: float
+    estimator: str
+    entropy: Tensor
+    sequence_ratio: bool
+
+
+def grpo_loss(
+    log_prob: Tensor,
+    entropy: Tensor,
+    old_log_prob: Tensor,
+    advantage: Tensor,
+    policy_weight: Tensor,
+    weight: Tensor,
+    settings: Settings,
+    reference_log_prob: Tensor | None = None,
+    exact_kl: Tensor | None = None,
+) -> Terms:
+    """Sum of w_p (-min(rho A, clip(rho) A)) + w (beta kl - c_H entropy); every tensor is `[steps, sequences]`.
+
+    With u = pi_ref / pi, k3 = u - log u - 1 is an unbiased value of KL(pi, pi_ref), but its gradient is that of
+    KL(pi_ref, pi). ``"k3_iw"`` is rho k3 with the gradient through rho as well, whose expected gradient is right.
+
+    Args:
+        log_prob: of the stored actions under the present policy.
+        entropy: of the present policy.
+        old_log_prob: under the policy that acted.
+        advantage: of the stored actions.
+        policy_weight: what a step counts in the policy's term.
+        weight: what it counts in the other terms; 0 masks it.
+        settings: of the loss.
+        reference_log_prob: of the stored actions under the reference; None: no KL.
+        exact_kl: KL(pi, pi_ref) in the visited states, for ``"exact"``.
+    """
+    used = weight > 0  # what is masked may hold anything, also what overflows
+    change = torch.where(used, log_prob - old_log_prob, 0.0)
+    step_ratio = change.exp()
+    if settings.sequence_ratio:
+        change = (change.sum(0) / used.sum(0).clamp(min=1)).expand_as(change)
+    ratio = change.exp()
+    gain = torch.where(used, advantage, 0.0)
+    bounded = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
+    with torch.no_grad():
+        old = (ratio - 1 - change) * weight
+        low = ((ratio < 1 - settings.clip_low) & (gain < 0)) * weight
+        high = ((ratio > 1 + settings.clip_high) & (gain > 0)) * weight
+        least, most = torch.where(used, ratio, torch.inf).min(), torch.where(used, ratio, -torch.inf).max()
+    policy = -torch.minimum(ratio * gain, bounded * gain) * policy_weight
+    terms = [policy, torch.where(used, entropy, 0.0) * weight, old, low, high]  # in the order of SUMS
+    if reference_log_prob is not None:
+        log_u = torch.where(used, reference_log_prob - log_prob, 0.0)
+        k3 = log_u.expm1() - log_u
+        kl = step_ratio * k3 if settings.estimator == "k3_iw" else k3
+        if settings.estimator == "exact":
+            assert exact_kl is not None
+            kl = torch.where(used, exact_kl, 0.0)
+        terms += [kl * weight, -log_u.detach() * weight, 0.5 * log_u.detach().square() * weight]
+    sums = torch.stack(terms).flatten(1).sum(1)  # one sum of all, which compiled is one reduction
+    total = sums[0] - settings.entropy * sums[1]
+    if reference_log_prob is not None:
+        total = total + settings.beta * sums[5]
+    return Terms(total, torch.nn.functional.pad(sums.detach(), (0, len(SUMS) - len(terms))), least, most)
+
+
+class GroupCollector(Collector):
+    """Fills rollouts of one life in each world, without values."""
+
+    def __init__(self, worlds: Worlds, policy: ActorCritic, draws: Draws, autocast: Any) -> None:
+        """As `Collector`."""
+        super().__init__(worlds, policy, draws, autocast)
+        self._cuts = False  # nothing is bootstrapped
+
+    def _judge(self, memo: dict[str, Any]) -> tuple[Judged, None]:
+        look = memo["look"]
+        with self._autocast():
+            judged = self._policy(
+                look.observation, memo["memory"], look.action_mask, first=memo["first"], actor_only=True
+            )
+        return judged, None
+
+
+class GroupTraining:
+    """A training under way; `GRPO.update` changes it in place.
+
+    Rows are worlds times actors; the worlds of a group stand side by side.
+
+    Attributes:
+        algorithm: its settings.
+        worlds: the worlds.
+        groups: of worlds in this process.
+        policy: the policy, on the device.
+        reference: the policy that the KL is taken to; None where there is none.
+        optimizer: of the parameters that actions depend on.
+        memo: what goes from step to step.
+        rollout: the last one.
+        updates: int64 `[]` on the device: updates done.
+        num_updates: updates to come in all, which schedules go by.
+    """
+
+    def __init__(
+        self,
+        algorithm: "GRPO",
+        worlds: Worlds,
+        starts: Worlds,
+        policy: ActorCritic,
+        num_updates: int,
+        seed: int,
+        reference: ActorCritic | None,
+        groups: range,
+        curriculum: Curriculum,
+    ) -> None:
+        ops.start_compilers(worlds.device)
+        self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
+        self._starts, self.groups, self.curriculum, device = starts, groups, curriculum, worlds.device
+        self.phases = Phases(device)
+        self.policy = policy.to(device).train()
+        self.reference = None if not algorithm.beta else _frozen(reference or policy).to(device)
+        self._dtype, self._device = PRECISIONS[algorithm.precision], device
+        self.optimizer = FlatAdam(
+            [_actor(self.policy)],
+            max_norm=algorithm.max_grad_norm,
+            eps=algorithm.adam_eps,
+            scale=_FIRST_SCALE if self._dtype == torch.float16 else None,
+        )
+        self.memo = Memo(worlds, self.policy)
+        self.rollout = Rollout(self.memo, worlds.env, algorithm.num_steps)
+        replicas = torch.arange(self.memo.rows, device=device) + processes.rank() * self.memo.rows
+        self.collector = GroupCollector(worlds, self.policy, Draws(seed, replicas), self.autocast)
+        self._group_keys = torch.tensor([[seed, group] for group in groups], device=device)
+        self.updates = torch.zeros((), dtype=torch.int64, device=device)
+        self.loss: Callable[..., Terms] = algorithm._loss
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """The precision in which the policy runs."""
+        if self._dtype == torch.float32:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, self._dtype, cache_enabled=False)
+
+    def ahead(self) -> None:
+        """Have the policy's own kernels compiled."""
+        learning = self.algorithm.samples // self.algorithm.num_minibatches
+        ahead(self.policy, [self.policy.actor], self.memo.rows, learning, self._dtype)
+
+    def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
+        """Compile what an update is made of, when it is next run; None: no longer.
+
+        Args:
+            backend: of torch.compile.
+            loss: the loss with its backward as well, which takes longest.
+        """
+        self.collector.compile(backend)
+        self.loss = self.algorithm._loss
+        if backend is not None and loss:
+            self.loss = one_graph(own_code(self.algorithm._loss), backend)
+
+    def begin(self) -> None:
+        """A new life in every world: each group a start of its own that no rollout had before."""
+        memo, worlds = self.memo, self.memo.worlds
+        carry, look = self._starts.begin(worlds.clock)
+        carry.faults = worlds.faults  # of the whole run
+        seen = [part for part in rows_of(look, self.worlds.env) if part is not None]
+        memo.take(
+            [
+                *carry.tensors(),
+                *seen,
+                torch.zeros_like(memo.memory),
+                torch.ones_like(memo.first),
+                torch.zeros_like(memo.returned),
+                torch.zeros_like(memo.length),
+            ]
+        )
+
+    @torch.no_grad()
+    def refresh(self, every: int | None) -> None:
+        """Copy the policy into the reference at every so many updates, decided on the device."""
+        if self.reference is None or every is None:
+            return
+        due = (self.updates > 0) & (self.updates % every == 0)
+        for kept, live in zip(self.reference.state_dict().values(), self.policy.state_dict().values(), strict=True):
+            kept.copy_(torch.where(due, live, kept))
+
+    def shares(self, shuffle: Tensor, parts: int) -> list[Tensor]:
+        """Rows in random order, in parts that each have an equal share of every group.
+
+        Args:
+            shuffle: int64 `[]`: number of the shuffle, which with the seed and the group fixes the order.
+            parts: how many.
+        """
+        each = self.memo.rows // len(self.groups)
+        keys = self._group_keys
+        words = ops.draw_words(keys.new_empty(0), each, keys, shuffle, stream_number("learn/shuffle"))
+        first = torch.arange(len(self.groups), device=keys.device)[:, None] * each
+        return [part.flatten() for part in (torch.argsort(words, stable=True) + first).chunk(parts, dim=1)]
+
+    def grouped(self, field: Tensor) -> Tensor:
+        """`[steps, rows]` as `[steps, groups, replicas]`; each actor of several is a group of its own."""
+        groups, actors = len(self.groups), self.worlds.env.num_actors or 1
+        return field.unflatten(1, (groups, -1, actors)).transpose(2, 3).flatten(1, 2)
+
+    def ungrouped(self, field: Tensor) -> Tensor:
+        """`[steps, groups, replicas]` as `[steps, rows]`."""
+        groups, actors = len(self.groups), self.worlds.env.num_actors or 1
+        return field.unflatten(1, (groups, actors)).transpose(2, 3).flatten(1, 3)
+
+    @property
+    def progress(self) -> Tensor:
+        """Share of the updates that are done: float32 `[]`."""
+        return self.updates.to(torch.float32) / self.num_updates
+
+    def summary(self) -> dict[str, Tensor]:
+        """Of the last rollout: lives, flows, faults; of all processes."""
+        fields = self.rollout.fields
+        returns = fields["reward"].sum(0)
+        faulty = (self.memo.worlds.faults >= 0).any().to(torch.float32)
+        sums = [torch.ones_like(returns).sum(), returns.sum(), fields["valid"].sum(), faulty]
+        count, whole, steps, faulty = processes.total(torch.stack([one.to(torch.float32) for one in sums])).unbind()
+        summary = {
+            "episodes": count,
+            "return_sum": whole,
+            "return_mean": whole / count,
+            "return_min": processes.least(returns.min()),
+            "return_max": processes.most(returns.max()),
+            "length_mean": steps / count,
+            "faulty": faulty,
+        }
+        return joined(self.worlds.env, summary, told(self.worlds.env, self.rollout))
+
+    def check(self) -> None:
+        """Raise `ModelError` where a check on the device has failed (reads the device)."""
+        self.worlds.check(self.memo.worlds)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that an update depends on, by name; what a checkpoint holds."""
+        held = {f"policy.{name}": tensor for name, tensor in self.policy.state_dict().items()}
+        held.update({f"optimizer.{name}": tensor for name, tensor in self.optimizer.tensors().items()})
+        held.update({f"memo.{k}": tensor for k, tensor in enumerate(self.memo.tensors())})
+        if self.reference is not None:
+            held.update({f"reference.{name}": tensor for name, tensor in self.reference.state_dict().items()})
+        held["updates"] = self.updates
+        return {**held, **self.curriculum.tensors()}
+
+
+def _frozen(policy: ActorCritic) -> ActorCritic:
+    """A copy that does not learn; the environment is shared."""
+    return copy.deepcopy(policy, {id(policy.env): policy.env}).eval().requires_grad_(False)
+
+
+def _actor(policy: ActorCritic) -> list[torch.nn.Parameter]:
+    """Parameters that actions depend on."""
+    parts = (policy.critic_body, policy.critic, policy.head)
+    critic = {id(p) for part in parts if part is not None for p in part.parameters()}
+    return [p for p in policy.parameters() if p.requires_grad and id(p) not in critic]
+
 
 _NAMES = {
     "advantage": ADVANTAGES,
@@ -192,13 +528,13 @@ class GRPO:
         share, size = self.groups // processes.size(), self.group_size
         groups = range(processes.rank() * share, (processes.rank() + 1) * share)
         each = {}
-        for name, told in first_values(env, params, self.groups).items():
-            if told.dim() == 0 or told.shape[0] != self.groups:
+        for name, value in first_values(env, params, self.groups).items():
+            if value.dim() == 0 or value.shape[0] != self.groups:
                 raise InputError(
-                    f"GRPO.init: params[{name!r}] has shape {tuple(told.shape)}, expected ({self.groups}, …): one for "
+                    f"GRPO.init: params[{name!r}] has shape {tuple(value.shape)}, expected ({self.groups}, …): one for "
                     f"each group, which its replicas share"
                 )
-            each[name] = told[groups.start : groups.stop].repeat_interleave(size, 0)
+            each[name] = value[groups.start : groups.stop].repeat_interleave(size, 0)
 
         def worlds_of(numbers: Sequence[int]) -> Worlds:
             return Worlds(env, share * size, seed=seed, device=device, max_resets=0, params=each, worlds=numbers)

@@ -1,5 +1,7 @@
 """Worlds for Gymnasium's users, and Gymnasium's environments as worlds."""
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +11,8 @@ from torch import Tensor
 
 import denizen.model as model
 from denizen.errors import InputError, expect_function, need
-from denizen.model import Discrete, Env, Look, Space
-from denizen.rl._checks import check_kind
-from denizen.rl._worlds import Step, Worlds
+from denizen.model import Box, Discrete, Env, Look, Space
+from denizen.rl._worlds import Step, Worlds, check_kind
 from denizen.rng import MAX_SEED, Rng
 from denizen.run._device import choose_device
 
@@ -39,8 +40,6 @@ def to_gymnasium(worlds: Worlds, *, tensors: bool = False) -> Any:
         (16, 4)
     """
     need("gymnasium", "gym", "make a Gymnasium VectorEnv")
-    from denizen.rl._gymnasium_vector import GymnasiumWorlds
-
     if not isinstance(worlds, Worlds):
         raise InputError(f"to_gymnasium: worlds is {type(worlds).__name__}, expected a dz.rl.Worlds")
     if worlds.env.num_actors is not None:
@@ -53,7 +52,107 @@ def to_gymnasium(worlds: Worlds, *, tensors: bool = False) -> Any:
             f"to_gymnasium: worlds reset at most {worlds.max_resets} of {worlds.num_envs} lives in a step, and "
             f"Gymnasium knows no world that waits; make them with max_resets={worlds.num_envs}"
         )
-    return GymnasiumWorlds(worlds, tensors)
+    return _derived(GymnasiumWorlds)(worlds, tensors)
+
+
+@functools.cache
+def _derived(own: type) -> type:
+    """A class as one of Gymnasium's vector environments, which is imported no sooner."""
+    from gymnasium.vector import VectorEnv
+
+    return type(own.__name__, (own, VectorEnv), {"__doc__": own.__doc__})
+
+
+class GymnasiumWorlds:
+    """Worlds behind Gymnasium's interface, reset in the step in which a life ends; see `to_gymnasium`.
+
+    Attributes:
+        worlds: what is stepped.
+        tensors: whether tensors on the device are given in place of NumPy arrays.
+    """
+
+    def __init__(self, worlds: Worlds, tensors: bool) -> None:
+        from gymnasium.vector import AutoresetMode
+        from gymnasium.vector.utils import batch_space
+
+        self.worlds, self.tensors, self.num_envs = worlds, tensors, worlds.num_envs
+        self.single_observation_space = to_space(worlds.env.observation_space)
+        self.single_action_space = to_space(worlds.env.action_space)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        mode = None
+        if type(worlds.env).draw is not Env.draw:
+            carry, _ = worlds.begin()
+            mode = "rgb_array" if isinstance(worlds.env.draw(worlds.state_of(carry, 0)), Tensor) else "ansi"
+        self.render_mode = mode
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": [mode] if mode else []}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin every world anew.
+
+        Args:
+            seed: of the random numbers; None: at the first call those of the worlds, then other starts each time.
+            options: none are known.
+
+        Raises:
+            InputError: an option is given, or a seed that is no whole number from 0 to 2**32 - 1.
+        """
+        if options:
+            raise InputError(f"reset: options={options!r}, expected none: give parameters to Worlds(…, params=…)")
+        worlds = self.worlds
+        if seed is not None:
+            worlds.seeded(seed)
+        again = None if seed is not None or worlds.carry is None else worlds.carry.clock + 1
+        worlds.carry, look = worlds.begin(again)
+        return self._given(look.observation), self._more(look.action_mask)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """(observations, rewards, terminations, truncations, infos) of one step of every world.
+
+        Of lives that ended, observations are the first of the next life; `infos["final_obs"]` holds the last of the
+        old one, `infos["_final_obs"]` tells where. Each series of the environment is an entry of infos.
+
+        Raises:
+            InputError: actions of a wrong shape or dtype.
+            ModelError: an action outside the space, or a reward or observation that is not finite (NumPy only; with
+                tensors, which wait for nothing, call `worlds.check()` now and then).
+        """
+        step = self.worlds.step(torch.as_tensor(actions))
+        if not self.tensors:
+            self.worlds.check()
+        infos = self._more(step.look.action_mask) | {name: self._given(flow) for name, flow in step.flows.items()}
+        infos |= {f"_{name}": self._given(step.valid) for name in step.flows}
+        infos |= self._final(step)
+        reward = step.reward if self.tensors else array(step.reward).astype(np.float64)
+        flags = self._given(step.terminated), self._given(step.truncated)
+        return self._given(step.look.observation), reward, *flags, infos
+
+    def _final(self, step: Step) -> dict[str, Any]:
+        if self.tensors:  # rows of all worlds, in their order: as many are reset in a step
+            return {"final_obs": step.final.observation, "_final_obs": step.ended}
+        ended = array(step.ended)
+        if not ended.any():
+            return {}
+        seen, last = array(step.final.observation), np.full(self.num_envs, None, dtype=object)
+        for world in np.flatnonzero(ended):
+            last[world] = seen[world]
+        return {"final_obs": last, "_final_obs": ended, "final_info": {}, "_final_info": ended}
+
+    def _more(self, mask: Tensor | None) -> dict[str, Any]:
+        if mask is None:
+            return {}
+        everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=mask.device)
+        return {"action_mask": self._given(mask), "_action_mask": self._given(everywhere)}
+
+    def _given(self, tensor: Tensor) -> Any:
+        return tensor if self.tensors else array(tensor)
+
+    def render(self) -> tuple[Any, ...] | None:
+        """A picture of each world: uint8 `[height, width, 3]`, or text."""
+        if self.render_mode is None:
+            return None
+        drawn = [self.worlds.env.draw(self.worlds.state(world)) for world in range(self.num_envs)]
+        return tuple(array(one) if isinstance(one, Tensor) else "\n".join(one) for one in drawn)
 
 
 class Nothing(model.State):
@@ -71,7 +170,7 @@ class Foreign(Env):
     """
 
     acts: Space
-    sees: model.Box
+    sees: Box
 
     @property
     def action_space(self) -> Space:
@@ -79,7 +178,7 @@ class Foreign(Env):
         return self.acts
 
     @property
-    def observation_space(self) -> model.Box:
+    def observation_space(self) -> Box:
         """As given."""
         return self.sees
 
@@ -142,8 +241,6 @@ class FromGymnasium:
         gymnasium = need("gymnasium", "gym", "step Gymnasium environments")
         from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-        from denizen.rl._gymnasium_spaces import from_space
-
         if not isinstance(num_envs, int) or isinstance(num_envs, bool) or num_envs < 1:
             raise InputError(f"FromGymnasium: num_envs={num_envs!r}, expected a whole number, at least 1")
         if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:
@@ -176,12 +273,12 @@ class FromGymnasium:
         self._begun = False
 
     @staticmethod
-    def _box(seen: Space, given: Any) -> model.Box:
+    def _box(seen: Space, given: Any) -> Box:
         """What is observed as a Box; of a `Discrete` its numbers as Gymnasium has them, which may start anywhere."""
         if not isinstance(seen, Discrete):
             return seen
         first = int(given.start)
-        return model.Box(first, first + seen.n - 1, (1,), torch.int64)
+        return Box(first, first + seen.n - 1, (1,), torch.int64)
 
     def reset(self) -> Look:
         """Begin every environment anew, from the seed; the same each time."""
@@ -249,3 +346,74 @@ class FromGymnasium:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+# In which values of a Box are kept: float64 in less, what torch hardly computes in, in more.
+_DTYPES = {
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "float64": torch.float32,
+    "int8": torch.int8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "uint8": torch.uint8,
+    "uint16": torch.int32,
+    "uint32": torch.int64,
+    "bool": torch.bool,
+}
+
+
+def to_space(space: Space) -> Any:
+    """A space of Gymnasium's from one of denizen's."""
+    from gymnasium import spaces
+
+    if isinstance(space, Discrete):
+        return spaces.Discrete(space.n)
+    if space.dtype == torch.bool:
+        return spaces.MultiBinary(space.shape)
+    dtype = array(torch.zeros((), dtype=space.dtype)).dtype
+    low, high = _entries(space.low, dtype, math.ceil), _entries(space.high, dtype, math.floor)
+    return spaces.Box(low, high, space.shape, dtype=dtype.type)  # type: ignore[arg-type]
+
+
+def _entries(bound: Any, dtype: np.dtype, whole: Callable[[float], int]) -> Any:
+    """A bound as numbers that a dtype holds: one, or an array of it."""
+    if isinstance(bound, tuple):
+        entries = [_entries(entry, dtype, whole) for entry in bound]
+        return np.array(entries, dtype)
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return float(dtype.type(bound))
+    limits = np.iinfo(dtype)
+    if math.isinf(bound):
+        return int(limits.min if bound < 0 else limits.max)
+    return min(max(whole(bound), int(limits.min)), int(limits.max))
+
+
+def from_space(space: Any, name: str) -> Space:
+    """A space of denizen's from one of Gymnasium's.
+
+    Raises:
+        InputError: there is none like it.
+    """
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, spaces.MultiBinary):
+        return Box(0, 1, tuple(space.shape), torch.int8)
+    if isinstance(space, spaces.Box) and space.dtype.name in _DTYPES:
+        return Box(space.low, space.high, tuple(space.shape), _DTYPES[space.dtype.name])
+    found = f"Box of {space.dtype}" if isinstance(space, spaces.Box) else type(space).__name__
+    instead = "FlattenObservation" if "observation" in name else "TransformAction"
+    raise InputError(
+        f"FromGymnasium: {name} is {space}, expected a Discrete, a MultiBinary or a Box; there is no {found} here: "
+        f"wrap the environment, for example with gymnasium.wrappers.{instead}"
+    )
+
+
+def array(tensor: Tensor) -> np.ndarray:
+    """A NumPy copy; of bfloat16, which NumPy lacks, in float32."""
+    tensor = tensor.to(torch.float32) if tensor.dtype == torch.bfloat16 else tensor
+    return tensor.detach().cpu().numpy().copy()

@@ -10,14 +10,13 @@ from torch import Tensor
 from denizen import ops
 from denizen.errors import InputError, expect_function
 from denizen.model import Discrete, Env, Look, Space
-from denizen.rl._checks import check_fits, named
 from denizen.rl._draws import Draws
 from denizen.rl._optimizer import FlatAdam
-from denizen.rl._policy import ActorCritic, rows_of
+from denizen.rl._policy import ActorCritic, check_fits, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._rollout import CLOCK
 from denizen.rl._schedules import finite
-from denizen.rl._worlds import Worlds
+from denizen.rl._worlds import Worlds, named
 from denizen.run._progress import progress_bar
 
 Teacher = Callable[[Look, Tensor], Tensor]

@@ -1,11 +1,15 @@
 """Worlds of several actors for PettingZoo's users."""
 
+import functools
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from denizen.errors import need
-from denizen.model import Env
+from denizen.errors import InputError, nearest, need
+from denizen.model import Box, Discrete, Env, Look
+from denizen.rl._gymnasium import array, to_space
 from denizen.rl._worlds import Worlds
 
 
@@ -34,6 +38,127 @@ def to_pettingzoo(env: Env, *, seed: int = 0, device: torch.device | str | None 
         ['agent_0', 'agent_1']
     """
     need("pettingzoo", "gym", "make a PettingZoo environment")
-    from denizen.rl._pettingzoo_parallel import PettingZooWorld
+    return _derived(PettingZooWorld)(Worlds(env, 1, seed=seed, device=device, max_resets=0))
 
-    return PettingZooWorld(Worlds(env, 1, seed=seed, device=device, max_resets=0))
+
+@functools.cache
+def _derived(own: type) -> type:
+    """A class as one of PettingZoo's environments, which is imported no sooner."""
+    from pettingzoo import ParallelEnv
+
+    return type(own.__name__, (own, ParallelEnv), {"__doc__": own.__doc__})
+
+
+class PettingZooWorld:
+    """One world behind PettingZoo's parallel interface; see `to_pettingzoo`.
+
+    Attributes:
+        worlds: the world, in a batch of one.
+        possible_agents: names of all actors.
+        agents: names of those that act now; none once a life is over.
+    """
+
+    def __init__(self, worlds: Worlds) -> None:
+        env = worlds.env
+        self.worlds, self._alone = worlds, env.num_actors is None
+        self.possible_agents = [f"agent_{k}" for k in range(env.num_actors or 1)]
+        self.agents: list[str] = []
+        self._sees, self._acts = (
+            {name: to_space(space) for name in self.possible_agents}
+            for space in (
+                env.observation_space,
+                env.action_space,
+            )
+        )
+        self.metadata = {"name": type(env).__name__, "render_modes": ["rgb_array", "ansi"], "is_parallelizable": True}
+        self.render_mode = "rgb_array" if type(env).draw is not Env.draw else None
+
+    def observation_space(self, agent: str) -> Any:
+        """Of an agent."""
+        return self._sees[agent]
+
+    def action_space(self, agent: str) -> Any:
+        """Of an agent."""
+        return self._acts[agent]
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict, dict]:
+        """(observations, infos) at the start of a life; without a seed, of another one than before.
+
+        Raises:
+            InputError: a seed that is no whole number from 0 to 2**32 - 1.
+        """
+        worlds = self.worlds
+        if seed is not None:
+            worlds.seeded(seed)
+        again = None if seed is not None or worlds.carry is None else worlds.carry.clock + 1
+        worlds.carry, look = worlds.begin(again)
+        self.agents = self._inside(look)
+        return self._observed(look, self.agents), self._infos(look, self.agents)
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
+        """(observations, rewards, terminations, truncations, infos) of the agents that acted.
+
+        An agent that is out after the step is terminated, and no longer among `agents`.
+
+        Raises:
+            InputError: an action is missing, or of no agent that acts.
+            ModelError: an action outside the space, or a reward or observation that is not finite.
+        """
+        acted = list(self.agents)
+        for name in actions:
+            if name not in acted:
+                raise InputError(f"step: actions has {name!r}, which does not act; {nearest(name, acted)}")
+        missing = [name for name in acted if name not in actions]
+        if missing:
+            raise InputError(f"step: actions lacks {missing[0]!r}, which acts")
+        step = self.worlds.step(self._action(actions))
+        self.worlds.check()
+        over, cut = bool(step.terminated), bool(step.truncated)
+        paid = np.atleast_1d(array(step.reward[0]))
+        inside = [] if over or cut else self._inside(step.look)
+        self.agents = [name for name in acted if name in inside]
+        rewards = {name: float(paid[self.possible_agents.index(name)]) for name in acted}
+        dead = {name: over or (not cut and name not in self.agents) for name in acted}
+        looks, infos = self._observed(step.look, acted), self._infos(step.look, acted)
+        return looks, rewards, dead, dict.fromkeys(acted, cut), infos
+
+    def _action(self, actions: dict[str, Any]) -> Tensor:
+        space = self.worlds.env.action_space
+        for name, action in actions.items():
+            if np.shape(action) != space.shape:
+                raise InputError(f"step: the action of {name!r} has shape {np.shape(action)}, expected {space.shape}")
+        nothing = torch.zeros(space.shape, dtype=space.dtype)  # who does not act does nothing wrong
+        idle = array(space.nearest(nothing) if isinstance(space, Box) else nothing)
+        given = np.stack([np.asarray(actions.get(name, idle)) for name in self.possible_agents])
+        if isinstance(space, Discrete) and given.dtype == np.bool_:
+            given = given.astype(np.int64)
+        batch = torch.as_tensor(given)[None]
+        return batch[:, 0] if self._alone else batch
+
+    def _inside(self, look: Look) -> list[str]:
+        if look.acting is None:
+            return list(self.possible_agents)
+        return [name for name, acts in zip(self.possible_agents, look.acting[0].tolist(), strict=True) if acts]
+
+    def _rows(self, part: Tensor) -> np.ndarray:
+        return array(part if self._alone else part[0])
+
+    def _observed(self, look: Look, names: list[str]) -> dict[str, Any]:
+        rows = self._rows(look.observation)
+        return {name: rows[self.possible_agents.index(name)] for name in names}
+
+    def _infos(self, look: Look, names: list[str]) -> dict[str, Any]:
+        if look.action_mask is None:
+            return {name: {} for name in names}
+        rows = self._rows(look.action_mask).astype(np.int8)  # as Discrete.sample takes it
+        return {name: {"action_mask": rows[self.possible_agents.index(name)]} for name in names}
+
+    def render(self) -> Any:
+        """A picture of the world: uint8 `[height, width, 3]`, or text; None where there is none."""
+        if self.render_mode is None:
+            return None
+        drawn = self.worlds.env.draw(self.worlds.state(0))
+        return array(drawn) if isinstance(drawn, Tensor) else "\n".join(drawn)
+
+    def close(self) -> None:
+        """Nothing to do."""

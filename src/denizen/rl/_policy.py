@@ -13,12 +13,61 @@ from denizen import ops
 from denizen.errors import InputError, expect_function
 from denizen.model import Box, Discrete, Env, Look
 from denizen.nn import kernels
-from denizen.rl._checks import check_drawn, check_env, prove
-from denizen.rl._critic import Critic, launches
+from denizen.rl._conv_encoder import Planes, as_it_is, spreads
 from denizen.rl._distributions import Categorical, Distribution, Gaussian
-from denizen.rl._planes import Planes, as_it_is, spreads
 from denizen.rl._value import ValueHead, check_head
+from denizen.rl._worlds import Worlds, check_env, named, prove
 from denizen.rng import MAX_SEED
+
+_ALIGNED = 8  # entries of a row of 16 bytes in bfloat16, which matrix products want
+
+
+def _pays(tensor: Tensor) -> bool:
+    """Whether matrix products with this tensor want rows of 16 bytes."""
+    return tensor.is_cuda
+
+
+def launches(tensor: Tensor) -> bool:
+    """Whether a layer of few rows costs what its launch costs."""
+    return tensor.is_cuda
+
+
+class Critic(nn.Sequential):
+    """Layers on features with what is privileged beside them.
+
+    On CUDA rows are filled up with zeros to 16 bytes: matrix products of 756 numbers a row took 7.1 us in place of 3.
+    """
+
+    def missing(self, like: Tensor) -> int:
+        """Zeros to fill up rows like these with, where that pays."""
+        return -self._first.in_features % _ALIGNED if _pays(like) else 0
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Of `[rows, width]`, filled up or not."""
+        first, *rest = self
+        if isinstance(first, nn.LazyLinear) or input.shape[-1] == self._first.weight.shape[1]:
+            return super().forward(input)
+        shown = F.linear(input, self._widened(), self._first.bias)
+        for layer in rest:
+            shown = layer(shown)
+        return shown
+
+    @torch.no_grad()
+    def widen(self) -> None:
+        """Put a weight for filled rows in place of its own."""
+        if self.missing(self._first.weight):
+            self._first._parameters["weight"] = nn.Parameter(self._widened(), requires_grad=False)
+
+    @property
+    def _first(self) -> nn.Linear:
+        first = self[0]
+        assert isinstance(first, nn.Linear)
+        return first
+
+    def _widened(self) -> Tensor:
+        weight = self._first.weight
+        return F.pad(weight, (0, -weight.shape[1] % _ALIGNED))
+
 
 FIRST_LOG_STD = 0.0
 FEW_ROWS = 1024  # of more, keeping features takes memory (0.1 GiB for 512 features and 128 steps)
@@ -137,8 +186,6 @@ class ActorCritic(nn.Module):
 
     def _privileged(self) -> int:
         """Width of what is privileged, by a first look at the environment."""
-        from denizen.rl._worlds import Worlds
-
         if all(getattr(type(self.env), name) is getattr(Env, name) for name in ("privileged", "privileged_input")):
             return 0
         worlds = Worlds(self.env.to("cpu"), 1, device="cpu")
@@ -470,3 +517,95 @@ def _seeded(seed: int, build: Callable[[], Any]) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build()
+
+
+def ahead(policy: ActorCritic, heads: list[nn.Linear], acting: int, learning: int, dtype: torch.dtype) -> None:
+    """Have kernels compiled, in threads within `kernels.precompiling`.
+
+    Args:
+        policy: on CUDA.
+        heads: of actor and critic that are learnt.
+        acting: rows that act at once.
+        learning: rows of a minibatch.
+        dtype: in which the policy runs.
+    """
+    if isinstance(policy.body, Planes):
+        policy.body.ahead(acting, learning, dtype, policy.actor)
+        return
+    found = policy.towers(heads) if dtype == torch.float32 else None
+    if found is None:
+        return
+    weights, activation = found
+    space = policy.env.observation_space
+    look = torch.zeros(1, *space.shape, dtype=space.dtype, device=policy.actor.weight.device)
+    seen = policy._seen(look).flatten(1).to("meta")
+    if seen.dtype in kernels.MLP_INPUTS:
+        few, many = (seen.new_empty(rows, seen.shape[1]) for rows in (acting, learning))
+        shaped = [torch.empty(weight.shape, device="meta") for weight in weights]
+        kernels.precompile_mlp(few, many, shaped, activation)
+
+
+def check_fits(policy: ActorCritic, env: Any, what: str) -> None:
+    """Raise `InputError` where this is no environment, or one with other observations or actions than a policy's.
+
+    Args:
+        policy: the policy.
+        env: what was given as the environment.
+        what: who asks, for messages.
+    """
+    from denizen.rl._gymnasium import Foreign
+
+    check_env(env, what)
+    if not isinstance(policy, ActorCritic):
+        raise InputError(f"{what}: policy is {named(policy)}, expected a dz.rl.ActorCritic, such as dz.rl.mlp(env)")
+    check_float32(policy, what)
+    if isinstance(env, Foreign):
+        raise InputError(
+            f"{what}: env is that of a FromGymnasium, whose worlds are on the host and are stepped by it alone; write "
+            f"a dz.Env for worlds on the device"
+        )
+    for name in ("observation_space", "action_space"):
+        mine, its = getattr(policy.env, name), getattr(env, name)
+        if _form(mine) != _form(its):
+            raise InputError(
+                f"{what}: policy was made for {type(policy.env).__name__} with {name} {mine}, and "
+                f"{type(env).__name__} has {its}; make one for this environment, such as dz.rl.mlp(env)"
+            )
+
+
+def check_learns(policy: ActorCritic, env: Any, what: str) -> None:
+    """`check_fits`, and raise `InputError` where ratios would not begin at 1."""
+    check_fits(policy, env, what)
+    if any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in policy.modules()):
+        raise InputError(f"{what}: the policy has dropout, so its ratios would not begin at 1; set its p to 0")
+    for module in policy.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            raise InputError(
+                f"{what}: the policy has {type(module).__name__}, which gives other values in each batch, so its "
+                f"ratios would not begin at 1; use torch.nn.LayerNorm"
+            )
+
+
+def check_drawn(env: Env) -> None:
+    """Raise `InputError` where a policy could not draw the actions of an environment."""
+    space = env.action_space
+    if isinstance(space, Box) and not space.dtype.is_floating_point:
+        raise InputError(
+            f"policy: {type(env).__name__} has action_space {space} of whole numbers, and for a Box policies draw real "
+            f"ones; declare dz.rl.Discrete(n), or a float32 Box whose numbers step rounds"
+        )
+
+
+def check_float32(policy: ActorCritic, what: str) -> None:
+    """Raise `InputError` where what a policy learns, or acts by, is no float32."""
+    for name, parameter in policy.named_parameters():
+        used = parameter.requires_grad or parameter is getattr(policy.actor, "weight", None)
+        if used and parameter.dtype != torch.float32:
+            raise InputError(
+                f"{what}: the policy's {name} is {parameter.dtype}, expected torch.float32, since observations are; "
+                f"call policy.float(), and set the algorithm's precision for a smaller one"
+            )
+
+
+def _form(space: Any) -> tuple[Any, ...]:
+    return type(space), space.shape, space.dtype, getattr(space, "n", None)

@@ -11,14 +11,14 @@ from torch import nn
 from denizen.errors import InputError, expect_function
 from denizen.model import Env
 from denizen.rl import _processes as processes
-from denizen.rl._checks import named
+from denizen.rl._best_policy import Patience
 from denizen.rl._grpo import GRPO
 from denizen.rl._live import live_view
-from denizen.rl._patience import Patience
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
 from denizen.rl._train import Loop, Trained, new_loop
 from denizen.rl._training_folder import check_new
+from denizen.rl._worlds import named
 from denizen.rng import MAX_SEED
 
 AT_ONCE = 16  # torch has 32 streams, which others use as well

@@ -16,20 +16,17 @@ from torch import Tensor
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Env
 from denizen.rl import _processes as processes
-from denizen.rl._best import Best
-from denizen.rl._checks import named
-from denizen.rl._curriculum import described
-from denizen.rl._evaluate import Evaluation
+from denizen.rl._best_policy import Best, Patience, Stall
+from denizen.rl._evaluate import Evaluation, Validation
 from denizen.rl._grpo import GRPO
 from denizen.rl._iteration import Iteration
 from denizen.rl._live import live_view
-from denizen.rl._patience import Patience, Stall
+from denizen.rl._metrics import Counters, Times, measures_of
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
-from denizen.rl._summary import measures_of
-from denizen.rl._times import Counters, Times
+from denizen.rl._schedules import described
 from denizen.rl._training_folder import METRICS, TrainingFolder, create_together, difference
-from denizen.rl._validation import Validation
+from denizen.rl._worlds import named
 from denizen.run._atomic import uninterrupted
 from denizen.run._fingerprint import describe, differences, fingerprint
 from denizen.tools import JsonLines, MetricsWriter

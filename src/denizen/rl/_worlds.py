@@ -1,20 +1,64 @@
 """Worlds: a batch of an environment's worlds on one device, with episode limits and auto-reset, free of host reads."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from denizen.errors import InputError, ModelError
-from denizen.model import Discrete, Env, FlatEnv, InPlace, Look
+from denizen.errors import InputError, ModelError, nearest
+from denizen.model import Box, Discrete, Env, FlatEnv, InPlace, Look, Space, guard
+from denizen.model._spaces import check_spaces
 from denizen.nn import kernels
-from denizen.rl._checks import check_env, check_kind, check_numbers, check_worlds, prove
-from denizen.rl._given import Given
 from denizen.rl._recorded import Recorded
+from denizen.rng import MAX_SEED
 from denizen.run._bounds import Bounds, held
 from denizen.run._device import choose_device, make_current
+
+
+class Given(nn.Module):
+    """Parameters of worlds as buffers: functions that are recorded take them as inputs, so that they may change."""
+
+    def __init__(self, env: Env, num_envs: int, params: Mapping[str, Any], device: torch.device) -> None:
+        """Args:
+        env: whose parameters.
+        num_envs: number of worlds.
+        params: values by name, each with a leading axis of `num_envs`.
+        device: of the worlds.
+
+        Raises:
+            InputError: an unknown name, another shape, or a value out of bounds.
+        """
+        super().__init__()
+        for name, value in params.items():
+            spec = env.params.get(name)
+            if spec is None:
+                known = nearest(name, env.params)
+                raise InputError(f"Worlds: params has {name!r}, which {type(env).__name__} has not; {known}")
+            tensor = numbers(name, value).to(device)
+            if tensor.shape != (num_envs, *spec.shape):
+                raise InputError(
+                    f"Worlds: params[{name!r}] has shape {tuple(tensor.shape)}, expected {(num_envs, *spec.shape)}: "
+                    f"one for each world"
+                )
+            spec.check(tensor, f"Worlds: params[{name!r}]")
+            self.register_buffer(f"value_{name}", tensor, persistent=False)  # a plain name may be one of nn.Module's
+
+    def values(self) -> dict[str, Tensor]:
+        """By name."""
+        return {name.removeprefix("value_"): value for name, value in self._buffers.items() if value is not None}
+
+
+def numbers(name: str, value: Any) -> Tensor:
+    """Values of a parameter as float32; raises `InputError` where they are none."""
+    try:
+        return torch.as_tensor(value, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"params[{name!r}] = {value!r}: expected numbers, one for each world; a schedule is for dz.train"
+        ) from error
+
 
 LEAST_RESETS = 64  # below that many rows a gather saves nothing
 LEAST_NUMBERS = 2**15  # likewise for so many numbers of state in all rows
@@ -404,3 +448,82 @@ class Worlds:
 def _like(flags: Tensor, other: Tensor) -> Tensor:
     """Flags `[worlds]` with further axes of size 1, to go with another tensor."""
     return flags.reshape(-1, *[1] * (other.dim() - 1))
+
+
+def check_env(env: Any, what: str) -> None:
+    """Raise `InputError` where this is no environment, such as a class in place of an object of it.
+
+    Raises `ModelError` where it declares no spaces.
+    """
+    if not isinstance(env, Env):
+        raise InputError(f"{what}: env is {named(env)}, expected a dz.Env, such as CartPole()")
+    check_spaces(env)
+
+
+def named(value: Any) -> str:
+    """What something is that was given in place of something else, for messages."""
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
+def check_worlds(num_envs: Any, seed: Any, max_resets: Any) -> None:
+    """Raise `InputError` where one of these arguments of `Worlds` is no number that it can be."""
+    for name, value, low, high in (
+        ("num_envs", num_envs, 1, 2**31),
+        ("seed", seed, 0, MAX_SEED),
+        ("max_resets", max_resets, 0, 2**31),
+    ):
+        if value is None and name == "max_resets":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise InputError(f"Worlds: {name}={value!r}, expected a whole number from {low} to {high}")
+
+
+def check_numbers(worlds: Any, num_envs: int) -> list[int]:
+    """Numbers of worlds as a list; raises `InputError` where they are none, or too few or too many."""
+    if not isinstance(worlds, Iterable):
+        raise InputError(f"Worlds: worlds={worlds!r}, expected a list of {num_envs} whole numbers")
+    numbers = list(worlds)
+    for number in numbers:
+        if type(number) is not int or not 0 <= number <= MAX_SEED:
+            raise InputError(f"Worlds: worlds has {number!r}, expected whole numbers from 0 to {MAX_SEED}")
+    if len(numbers) != num_envs:
+        raise InputError(f"Worlds: worlds has {len(numbers)} numbers, expected {num_envs}, one for each world")
+    return numbers
+
+
+def check_kind(action: Tensor, space: Space) -> None:
+    """Raise `InputError` where actions are floats and a space holds whole numbers: fractions would be lost."""
+    real = action.is_floating_point() or action.is_complex()
+    if isinstance(space, Discrete) and (real or action.dtype == torch.bool):
+        raise InputError(f"action has dtype {action.dtype}, expected whole numbers from 0 to {space.n - 1}")
+    if isinstance(space, Box) and real and not space.dtype.is_floating_point:
+        raise InputError(f"action has dtype {action.dtype}, expected whole numbers, since {space} holds them")
+
+
+def prove(env: Env, keys: Tensor, values: dict[str, Tensor]) -> None:
+    """Begin, step and renew one world under the guard, so that what breaks the author's rule is told with its line.
+
+    Args:
+        env: the environment, on its device.
+        keys: int64 `[1, 2]`: seed and number of the world.
+        values: its parameters, each `[1, …]`.
+
+    Raises:
+        ModelError: draws from torch's own generator, a write in place, a value read on the host.
+    """
+    flat = FlatEnv(env, torch.arange(env.num_agents, device=keys.device))
+    clock, space = keys.new_zeros(()), env.action_space
+    shape = (1, *(() if env.num_actors is None else (env.num_actors,)), *space.shape)
+    action = torch.zeros(shape, dtype=space.dtype, device=keys.device)
+    if isinstance(space, Box):
+        action = space.nearest(action)
+
+    def seen(*args: Any) -> Tensor:
+        return flat.look(*args).observation
+
+    with guard(env, "init"):
+        leaves = torch.vmap(flat.begin, in_dims=(0, 0, None))(keys, values, clock)
+    with guard(env):
+        torch.vmap(seen)(leaves, clock[None], values)
+        torch.vmap(flat.act, in_dims=(0, 0, 0, 0, 0, None))(leaves, clock[None], keys, values, action, clock)
+        torch.vmap(flat.restart, in_dims=(0, 0, 0, 0, None))(leaves, clock[None], keys, values, clock)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.rl._grpo_advantage import ADVANTAGES, SCALES
+from denizen.rl._group_advantages import ADVANTAGES, SCALES
 
 STEPS, GROUPS, REPLICAS = 7, 4, 3
 
