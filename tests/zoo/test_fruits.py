@@ -250,7 +250,7 @@ def test_worlds_may_differ_in_their_spawn_probability():
         ({"min_interval": 0}, "min_interval=0, expected a whole number, at least 1"),
         ({"height": 1}, "height=1"),
         ({"max_fruits": 0}, "max_fruits=0"),
-        ({"min_fruits": 4}, "min_fruits=4, expected a whole number, at least 0 and at most 3"),
+        ({"min_fruits": 4}, "min_fruits=4, expected a whole number from 0 to 3"),
         ({"width": 2}, "width=2, expected a whole number, at least 3"),
         ({"starts": (3, 20)}, r"starts=\(3, 20\), expected columns from 0 to 19"),
         ({"starts": ()}, "starts="),

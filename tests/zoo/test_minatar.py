@@ -225,7 +225,7 @@ def test_limits_cut_lives_off(game, limit):
 
 
 def test_options_are_checked():
-    with pytest.raises(dz.errors.InputError, match=r"Breakout: sticky=1.5, expected a probability from 0 to 1"):
+    with pytest.raises(dz.errors.InputError, match=r"Breakout: sticky=1.5, expected a number from 0 to 1"):
         Breakout(sticky=1.5)
     with pytest.raises(dz.errors.InputError, match=r"Asterix: max_steps=0, expected a whole number"):
         Asterix(max_steps=0)

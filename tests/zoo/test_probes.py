@@ -135,5 +135,5 @@ def test_parameters_are_checked():
         Memory(length=1)
     with pytest.raises(dz.errors.InputError, match=r"expected one of each for every arm"):
         Bandit(pays=(1.0,))
-    with pytest.raises(dz.errors.InputError, match=r"whole numbers, at least 1"):
+    with pytest.raises(dz.errors.InputError, match=r"Bandit: lengths.*, expected a whole number, at least 1"):
         Bandit(lengths=(0, 2))

@@ -1,6 +1,8 @@
-"""What SIR and SEIR run on, out of what users have at hand."""
+"""What models of people and their contacts share: graphs out of what users have, and lengths of a step."""
 
 from typing import Any
+
+from torch import Tensor
 
 from denizen.errors import InputError
 from denizen.population import Population
@@ -30,3 +32,37 @@ def bound(model: str, contacts: Any, network: str, symmetrize: bool) -> Graph | 
         f"{model}: contacts is {what}, expected a dz.Graph, Layers, an edge list of the generators or a "
         f"population{instead}"
     )
+
+
+def check_duration(stage: str, days: Tensor, phases: int, dt: float) -> None:
+    """Raise `InputError` where `phases` phases of a stage, each at least a step long, outlast `days`."""
+    shortest = phases * dt
+    if bool((days.detach() < shortest * (1 - 1e-6)).any()):
+        count = "1 phase" if phases == 1 else f"{phases} phases"
+        raise InputError(
+            f"{stage}_days={float(days.min()):g} is shorter than {count} of a step each ({shortest:g} days); raise it, "
+            f"or lower dt{' or ' + stage + '_phases' if phases > 1 else ''}"
+        )
+
+
+def check_schedules(contacts: Graph | Layers, dt: float) -> None:
+    """Raise `InputError` where layers have schedules, which count steps, and a step is no day."""
+    scheduled = [] if isinstance(contacts, Graph) else [n for n, factor in contacts.strength.items() if factor.dim()]
+    if scheduled and dt != 1:
+        raise InputError(
+            f"contacts: dt={dt:g}, and the strength of {scheduled[0]!r} is a schedule with one factor for each step, "
+            f"which would last {dt:g} days and not one; run it with dt=1, or give it one number and change that by "
+            f"dz.model.Scale(target='contacts.{scheduled[0]}', …) with During in steps of {dt:g} days"
+        )
+
+
+def check_whole(model: str, dt: float, why: str) -> None:
+    """Raise `InputError` for every length of a step but 1.
+
+    Args:
+        model: its name.
+        dt: length of a step.
+        why: what counts steps, as a sentence.
+    """
+    if dt != 1:
+        raise InputError(f"{model}: dt={dt:g}, expected 1: {why}; leave dt out")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.errors import InputError
+from denizen.model import share, whole
 from denizen.zoo._picture import Colour, tiles
 
 SIZE = 10  # rows and columns of the board
@@ -34,11 +34,9 @@ class Game(dz.Env):
     def __post_init__(self) -> None:
         super().__post_init__()
         name = type(self).__name__
-        if not isinstance(self.sticky, int | float) or not 0 <= self.sticky <= 1:
-            raise InputError(f"{name}: sticky={self.sticky!r}, expected a probability from 0 to 1")
-        limit = self.max_steps
-        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-            raise InputError(f"{name}: max_steps={limit!r}, expected a whole number, at least 1, or None")
+        share(name, "sticky", self.sticky)
+        if self.max_steps is not None:
+            whole(name, "max_steps", self.max_steps, 1, hint=", or None for no limit")
 
     @property
     def time_limit(self) -> int | None:

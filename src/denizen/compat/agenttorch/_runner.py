@@ -15,6 +15,7 @@ from denizen.compat.agenttorch._stats import SUBSTEPS, Clock, rates
 from denizen.compat.agenttorch._views import Trajectory, View, constant_view, padded
 from denizen.compat.agenttorch.models import Binding
 from denizen.errors import InputError, nearest
+from denizen.model import whole
 from denizen.relax import StraightThrough
 from denizen.rng import Relax
 from denizen.run import Run, choose_device, simulate
@@ -46,7 +47,7 @@ class Runner:
     ) -> None:
         """Args as of `Executor`."""
         self.device = choose_device(device or None, "Executor")[0]
-        self.num_steps, self._every = _whole("steps", steps, 1), _whole("every", every, 1)
+        self.num_steps, self._every = whole("Executor", "steps", steps, 1), whole("Executor", "every", every, 1)
         self._seed, self._relax, self._loader = seed, relax, loader
         self._binding: Binding = loader.binding
         model, weekly = loader.model, self._binding.weekly
@@ -105,7 +106,7 @@ class Runner:
 
     def step(self, n: int = 1) -> None:
         """Run further steps from the present time: 2 and then 2 equal 4, bit for bit."""
-        _whole("n", n, 0)
+        whole("step", "n", n, 0)
         run, wanted = self.run, self._wants_gradient()
         if wanted != self._relaxed and run.steps == 0:
             self._begin(wanted)
@@ -278,12 +279,6 @@ class Runner:
 def _weeks(values: Tensor, weeks: int) -> Tensor:
     """One value for each week; weeks beyond the given ones hold the last value."""
     return torch.cat([values[:weeks], values[-1:].expand(max(weeks - values.numel(), 0))])
-
-
-def _whole(name: str, value: Any, low: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise InputError(f"{name}={value!r}, expected a whole number, at least {low}")
-    return value
 
 
 class Executor:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from denizen import _tree
 from denizen.errors import InputError
+from denizen.model import whole
 from denizen.ops import fuse_draws
 from denizen.rl import Draws, Worlds
 from denizen.rl._evaluate import EVALUATION_SEED
@@ -173,10 +174,8 @@ def forage(
     """
     if not isinstance(env, Foraging):
         raise InputError(f"forage: env is {type(env).__name__}, expected a Foraging")
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-        raise InputError(f"forage: steps={steps!r}, expected a whole number, at least 1")
-    if not isinstance(seed, int) or not 0 <= seed < EVALUATION_SEED:
-        raise InputError(f"forage: seed={seed!r}, expected a whole number from 0 to {EVALUATION_SEED - 1}")
+    whole("forage", "steps", steps, 1)
+    whole("forage", "seed", seed, 0, EVALUATION_SEED - 1)
     modules = [agent.policy] if isinstance(agent, Learnt) else []
     if device is None and modules:
         device = next(modules[0].parameters()).device

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.errors import InputError
+from denizen.model import whole
 from denizen.zoo._picture import GREEN, RED, tiles
 
 
@@ -30,9 +30,7 @@ class Catch(dz.Env):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, low in (("rows", 2), ("columns", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise InputError(f"Catch: {name}={value!r}, expected a whole number, at least {low}")
+            whole("Catch", name, getattr(self, name), low)
 
     action_space = dz.rl.Discrete(3)
 

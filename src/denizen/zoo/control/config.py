@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from denizen.errors import InputError, nearest
+from denizen.model import whole
 from denizen.population import Population, synthetic
 from denizen.zoo.covid.config import covid
 
@@ -32,10 +33,8 @@ def control(
         if name not in EpidemicControl.params:
             known = nearest(name, ("population", "size", "weeks", *EpidemicControl.params))
             raise InputError(f"control: unknown option {name!r}; {known}")
-    if not isinstance(weeks, int) or isinstance(weeks, bool) or weeks < 1:
-        raise InputError(f"control: weeks={weeks!r}, expected a whole number, at least 1")
     people = population if population is not None else synthetic(size=size)
     model = covid(people, R=[R], symmetrize=True)
     if not bool((model.origin > 0).any()):
         raise InputError(f"control: nobody of {model.num_agents:,} is ill at the start; take a larger population")
-    return EpidemicControl(model=model, weeks=weeks, **params)
+    return EpidemicControl(model=model, weeks=whole("control", "weeks", weeks, 1), **params)

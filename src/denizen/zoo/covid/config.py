@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import DataError, InputError, nearest
+from denizen.model import whole
 from denizen.population import Population
 from denizen.run import choose_device
 from denizen.space import Graph
@@ -97,9 +98,8 @@ def covid(
 
     if not isinstance(population, Population):
         raise InputError(f"covid: population is {type(population).__name__}, expected one of denizen.population.load")
-    for name, days in (("exposed_days", exposed_days), ("infected_days", infected_days)):
-        if not isinstance(days, int) or not 1 <= days <= 1000:
-            raise InputError(f"covid: {name}={days!r}, expected a whole number of days from 1 to 1000")
+    exposed_days = whole("covid", "exposed_days", exposed_days, 1, 1000)
+    infected_days = whole("covid", "infected_days", infected_days, 1, 1000)
     unknown = [name for name in params if name not in Covid.params]
     if unknown:
         raise InputError(f"covid: unknown parameter {unknown[0]!r}; {nearest(unknown[0], Covid.params)}")

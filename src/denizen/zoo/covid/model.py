@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.zoo._steps import check_whole
+from denizen.zoo._contacts import check_whole
 from denizen.zoo.covid.config import AGE_GROUPS
 
 STAGES = ("susceptible", "exposed", "infected", "recovered", "dead")

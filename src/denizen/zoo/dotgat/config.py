@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal, get_args
 
 from denizen.errors import InputError
+from denizen.model import number, one_of, whole
 from denizen.nn import Cauchy, Matern, WhiteNoise, task
 
 Variant = Literal["reference", "fast", "compiled", "captured"]
@@ -106,21 +107,14 @@ class Settings:
             "seed": 0,
         }
         for name, low in lowest.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise InputError(f"{name}={value!r}: expected a whole number, at least {low}")
+            whole("dotgat", name, getattr(self, name), low)
         for name in ("learning_rate", "max_norm"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name}={getattr(self, name)}: expected a number above 0")
-        if not self.weight_decay >= 0:
-            raise InputError(f"weight_decay={self.weight_decay}: expected a number, at least 0")
-        for name, kind in (("variant", Variant), ("precision", Precision)):
-            if getattr(self, name) not in get_args(kind):
-                raise InputError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(get_args(kind))}")
-        if self.kernel not in KERNELS or self.mixing not in ("random", "block"):
-            raise InputError(
-                f"kernel={self.kernel!r}, mixing={self.mixing!r}: expected {', '.join(KERNELS)}; random, block"
-            )
+            number("dotgat", name, getattr(self, name), above=0)
+        number("dotgat", "weight_decay", self.weight_decay, 0)
+        words = {"variant": get_args(Variant), "precision": get_args(Precision)}
+        words |= {"kernel": tuple(KERNELS), "mixing": ("random", "block")}
+        for name, valid in words.items():
+            one_of("dotgat", name, getattr(self, name), valid)
         if self.checkpoint_steps and self.variant == "reference":
             raise InputError("checkpoint_steps: the reference keeps everything; take --variant fast")
         if self.checkpoint_steps and self.variant == "captured" and self.dropout:

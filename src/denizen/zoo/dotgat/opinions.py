@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import denizen as dz
 from denizen.errors import InputError
 from denizen.nn import AttentionMaps, DotGATConfig, DynamicDotGAT, SmallWorld, attention_maps
-from denizen.zoo._steps import check_whole
+from denizen.zoo._contacts import check_whole
 
 GAIN, WHIM = 1.5, 0.2
 

@@ -9,11 +9,13 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.errors import InputError
-from denizen.model import InPlace
+from denizen.model import InPlace, number, one_of, whole
+from denizen.zoo._picture import BLUE, GREEN, PAPER, RED
 from denizen.zoo.foraging.grid import Bits, cells, draw_empty, draws_for, flipped, scattered, windows
 from denizen.zoo.foraging.modes import MODES, Mode, Outcome
 
 LIFETIMES = ("persist", "life")
+CELL, SEEN = 3, (225, 230, 240)  # of pictures: pixels of a cell, colour of what is seen
 
 
 class Plot(dz.State):
@@ -83,21 +85,13 @@ class Foraging(dz.Env):
             ("width", 2, 32_000),
             ("view_radius", 1, 7),
             ("max_move", 1, None),
-            ("steps", 1, None),
         ):
-            value: Any = getattr(self, name)
-            if name == "steps" and value is None:
-                continue
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole or value < low or (high is not None and value > high):
-                bounds = f"at least {low}" if high is None else f"from {low} to {high}"
-                raise InputError(f"Foraging: {name}={value!r}, expected a whole number {bounds}")
-        if self.grid_lifetime not in LIFETIMES:
-            raise InputError(f"Foraging: grid_lifetime={self.grid_lifetime!r}, expected one of {LIFETIMES}")
+            whole("Foraging", name, getattr(self, name), low, high)
+        if self.steps is not None:
+            whole("Foraging", "steps", self.steps, 1, hint=", or None for no limit")
+        one_of("Foraging", "grid_lifetime", self.grid_lifetime, LIFETIMES)
         for name in ("start_energy", "move_cost", "food_energy", "poison_energy"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e6:
-                raise InputError(f"Foraging: {name}={value!r}, expected a number, at least 0")
+            number("Foraging", name, getattr(self, name), 0, 1_000_000)
         self._ranges()
 
     def _ranges(self) -> None:
@@ -316,6 +310,12 @@ class Foraging(dz.Env):
 
     def draw(self, now: Plot) -> Tensor:
         """Food green, poison red, the agent blue in what it sees: uint8 `[3 rows, 3 columns, 3]`."""
-        from denizen.zoo.foraging.picture import picture
-
-        return picture(self, now)
+        image = torch.tensor(PAPER, dtype=torch.uint8).repeat(self.height, self.width, 1)
+        around = torch.arange(-self.view_radius, self.view_radius + 1)
+        rows, columns = (int(now.y) + around) % self.height, (int(now.x) + around) % self.width
+        image[rows[:, None], columns[None, :]] = torch.tensor(SEEN, dtype=torch.uint8)
+        food, poison = cells(now.planes.cpu(), torch.arange(self.height), torch.arange(self.width)).bool()
+        image[food] = torch.tensor(GREEN, dtype=torch.uint8)
+        image[poison] = torch.tensor(RED, dtype=torch.uint8)
+        image[int(now.y), int(now.x)] = torch.tensor(BLUE, dtype=torch.uint8)
+        return image.repeat_interleave(CELL, 0).repeat_interleave(CELL, 1)

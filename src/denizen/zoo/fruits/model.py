@@ -4,13 +4,13 @@ The game of zhao-kun/rl-grpo, from a description of its rules.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 import denizen as dz
 from denizen.errors import InputError, expect_function
+from denizen.model import whole
 
 LEFT, STAY, RIGHT = 0, 1, 2
 
@@ -91,31 +91,27 @@ class Fruits(dz.Env):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._whole("sprite_width", 1)
+        whole("Fruits", "sprite_width", self.sprite_width, 1)
         if self.sprite_width % 2 == 0:
             raise InputError(f"Fruits: sprite_width={self.sprite_width}, expected an odd number: it has a middle")
-        self._whole("width", max(2, self.sprite_width))
-        self._whole("height", 2)
-        self._whole("max_fruits", 1)
-        self._whole("min_fruits", 0, self.max_fruits)
-        self._whole("min_interval", 1)
+        whole("Fruits", "max_fruits", self.max_fruits, 1)
+        for name, low, high in (
+            ("width", max(2, self.sprite_width), None),
+            ("height", 2, None),
+            ("min_fruits", 0, self.max_fruits),
+            ("min_interval", 1, None),
+            ("win_score", 1, None),
+            ("fail_score", None, -1),
+        ):
+            whole("Fruits", name, getattr(self, name), low, high)
         if self.max_steps is not None:
-            self._whole("max_steps", 1)
+            whole("Fruits", "max_steps", self.max_steps, 1, hint=", or None for no end")
         elif self.clock:
             raise InputError("Fruits: clock=True needs max_steps: it tells the share of the steps that are left")
-        self._whole("win_score", 1)
-        self._whole("fail_score", None, -1)
         expect_function("Fruits: pays", self.pays, "before", "now")
         starts = self.start_columns
         if not starts or any(not isinstance(x, int) or not 0 <= x < self.width for x in starts):
             raise InputError(f"Fruits: starts={self.starts!r}, expected columns from 0 to {self.width - 1}")
-
-    def _whole(self, name: str, low: int | None, high: int | None = None) -> None:
-        value: Any = getattr(self, name)
-        good = isinstance(value, int) and not isinstance(value, bool)
-        if not good or (low is not None and value < low) or (high is not None and value > high):
-            bounds = [f"at least {low}" if low is not None else "", f"at most {high}" if high is not None else ""]
-            raise InputError(f"Fruits: {name}={value!r}, expected a whole number, {' and '.join(filter(None, bounds))}")
 
     @property
     def time_limit(self) -> int | None:

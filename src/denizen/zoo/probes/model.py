@@ -5,6 +5,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.errors import InputError
+from denizen.model import whole
 
 
 class Cue(dz.State):
@@ -52,13 +53,6 @@ class Probe(dz.Env):
             gamma: discount.
         """
         raise NotImplementedError
-
-
-def whole(probe: dz.Env, name: str, low: int) -> None:
-    """Raise `InputError` unless a field is a whole number of at least `low`."""
-    value = getattr(probe, name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise InputError(f"{type(probe).__name__}: {name}={value!r}, expected a whole number, at least {low}")
 
 
 def sign(rng: dz.rng.Rng) -> Tensor:
@@ -161,7 +155,7 @@ class Endless(Probe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(self, "limit", 1)
+        whole("Endless", "limit", self.limit, 1)
 
     @property
     def time_limit(self) -> int:
@@ -194,7 +188,7 @@ class Mortal(Probe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(self, "life", 1)
+        whole("Mortal", "life", self.life, 1)
 
     @property
     def observation_space(self) -> dz.rl.Box:
@@ -234,8 +228,8 @@ class Resets(Probe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(self, "kinds", 2)
-        whole(self, "limit", 1)
+        whole("Resets", "kinds", self.kinds, 2)
+        whole("Resets", "limit", self.limit, 1)
 
     @property
     def time_limit(self) -> int:
@@ -279,7 +273,7 @@ class Memory(ObsValue):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(self, "length", 2)
+        whole("Memory", "length", self.length, 2)
 
     @property
     def observation_space(self) -> dz.rl.Box:

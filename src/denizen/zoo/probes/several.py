@@ -5,7 +5,8 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.errors import InputError
-from denizen.zoo.probes.model import matched, whole
+from denizen.model import whole
+from denizen.zoo.probes.model import matched
 
 
 class Team(dz.State):
@@ -33,8 +34,8 @@ class Padded(dz.Env):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(self, "actors", 1)
-        whole(self, "length", 1)
+        whole("Padded", "actors", self.actors, 1)
+        whole("Padded", "length", self.length, 1)
 
     action_space = dz.rl.Discrete(2)
     observation_space = dz.rl.Box(-torch.inf, torch.inf, (1,))
@@ -102,8 +103,8 @@ class Bandit(dz.Env):
             raise InputError(
                 f"Bandit: pays={self.pays!r}, lengths={self.lengths!r}; expected one of each for every arm"
             )
-        if any(not isinstance(length, int) or length < 1 for length in self.lengths):
-            raise InputError(f"Bandit: lengths={self.lengths!r}, expected whole numbers, at least 1")
+        for place, length in enumerate(self.lengths):
+            whole("Bandit", f"lengths[{place}]", length, 1)
 
     @property
     def action_space(self) -> dz.rl.Discrete:

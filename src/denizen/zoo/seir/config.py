@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from denizen.errors import InputError, nearest
+from denizen.model import whole
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Layers
 from denizen.zoo._contacts import bound
@@ -43,11 +44,9 @@ def seir(
     unknown = [name for name in params if name not in SEIR.params]
     if unknown:
         raise InputError(f"seir: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SEIR.params)}")
-    phases = {"latent_phases": latent_phases, "infectious_phases": infectious_phases}
-    for name, number in phases.items():
-        if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= MAX_PHASES:
-            raise InputError(f"seir: {name}={number!r}, expected a whole number from 1 to {MAX_PHASES}")
+    latent_phases = whole("seir", "latent_phases", latent_phases, 1, MAX_PHASES)
+    infectious_phases = whole("seir", "infectious_phases", infectious_phases, 1, MAX_PHASES)
     if latent_phases + infectious_phases > MAX_PHASES:
         raise InputError(f"seir: {latent_phases} + {infectious_phases} phases, expected at most {MAX_PHASES} together")
     graph = bound("seir", contacts, network, symmetrize)
-    return SEIR(graph, **phases, **params)
+    return SEIR(graph, latent_phases=latent_phases, infectious_phases=infectious_phases, **params)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from denizen.errors import InputError, nearest
+from denizen.model import whole
 from denizen.population import Population
 from denizen.space import EdgeList, Graph, Layers
 from denizen.zoo._contacts import bound
@@ -41,10 +42,6 @@ def sir(
     unknown = [name for name in params if name not in SIR.params]
     if unknown:
         raise InputError(f"sir: unknown parameter {unknown[0]!r}; {nearest(unknown[0], SIR.params)}")
-    whole = isinstance(infectious_phases, int) and not isinstance(infectious_phases, bool)
-    if not whole or not 1 <= infectious_phases <= MAX_PHASES:
-        raise InputError(
-            f"sir: infectious_phases={infectious_phases!r}, expected a whole number from 1 to {MAX_PHASES}"
-        )
+    infectious_phases = whole("sir", "infectious_phases", infectious_phases, 1, MAX_PHASES)
     graph = bound("sir", contacts, network, symmetrize)
     return SIR(graph, infectious_phases=infectious_phases, **params)

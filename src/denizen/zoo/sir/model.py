@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import denizen as dz
-from denizen.zoo._steps import check_duration, check_schedules
+from denizen.zoo._contacts import check_duration, check_schedules
 
 
 class People(dz.State):
