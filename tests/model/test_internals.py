@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.model._lookup import selected
+from denizen.model._stage import selected
 
 AGENTS = 50
 

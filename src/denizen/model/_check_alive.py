@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen.model._apply import series_names
 from denizen.model._check_runs import Flat
+from denizen.model._flat import series_names
 from denizen.model._history import History
 from denizen.model._stage import Stage
 from denizen.model._state import State, make, plain, values

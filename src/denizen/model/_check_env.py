@@ -9,9 +9,8 @@ from torch import Tensor
 
 from denizen.errors import ModelError
 from denizen.model import _check_globals as globals_
-from denizen.model._check_errors import explain
 from denizen.model._check_rules import Probes
-from denizen.model._check_runs import Course, Flat
+from denizen.model._check_runs import Course, Flat, explain
 from denizen.model._env import Env
 from denizen.model._flat_env import FlatEnv, Look
 from denizen.model._lines import Line, line_of_class, line_of_function

@@ -13,7 +13,7 @@ from denizen.model._state import State
 from denizen.rng import Rng
 
 if TYPE_CHECKING:
-    from denizen.model._in_place import InPlace
+    from denizen.model._flat_env import InPlace
 
 
 class Env(Model):

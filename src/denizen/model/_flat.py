@@ -1,17 +1,215 @@
-"""One world over flat tensors: the form that is batched, compiled and stored, by the engine and by `dz.check` alike."""
+"""One step of one world over flat tensors, with everything that the engine adds around the author's `step`.
+
+Pure: takes the model, the state and the keys, returns the next state, what was recorded and what went wrong. The engine
+batches it with vmap, compiles it and loops over it; `dz.check` watches it. Fields stored in float16 or bfloat16 are
+narrowed once at the end of a step and computed with in float32.
+"""
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from denizen.model._apply import Setting, advance, start
+from denizen import _tree, ops
+from denizen.errors import InputError, nearest
 from denizen.model._history import History
-from denizen.model._model import Model
-from denizen.model._precision import check, narrowed, widened
+from denizen.model._interventions import Intervention, Scale
+from denizen.model._model import Model, kind, value
+from denizen.model._param import Param
 from denizen.model._stage import Stage
-from denizen.model._state import State, Time, make, tensors
+from denizen.model._state import State, Time, form, make, own, tensors, values
+from denizen.rng import Relax, Rng
+
+NARROW = (torch.float16, torch.bfloat16)
+
+
+def check(precision: Mapping[str, torch.dtype], state: State, relaxed: bool) -> None:
+    """Raise `InputError` where a field or a dtype cannot be chosen."""
+    for name, dtype in precision.items():
+        if name not in state.kinds:
+            raise InputError(f"precision: {type(state).__name__} has no field {name!r}; {nearest(name, state.kinds)}")
+        if dtype not in NARROW:
+            raise InputError(f"precision[{name!r}]={dtype!r}, expected torch.float16 or torch.bfloat16")
+        kind = state.kinds[name]
+        if not relaxed and kind.name != "real":
+            raise InputError(
+                f"precision: {name!r} is a {kind.name}, stored in {_bits(getattr(state, name))} bits already; only a "
+                f"real field, or any field of a relaxed run, can be stored in {dtype}"
+            )
+
+
+def narrowed(state: Any, precision: Mapping[str, torch.dtype]) -> Any:
+    """The state as it is stored."""
+    return _with(state, {name: _to(getattr(state, name), dtype) for name, dtype in precision.items()})
+
+
+def widened(state: Any, precision: Mapping[str, torch.dtype]) -> Any:
+    """The state as a step sees it: float32, but for the columns of a history."""
+    fields = {name: getattr(state, name) for name in precision}
+    return _with(state, {n: v if isinstance(v, History) else _to(v, torch.float32) for n, v in fields.items()})
+
+
+def _with(state: Any, changes: dict[str, Any]) -> Any:
+    return make(type(state), {**values(state), **changes}) if changes else state
+
+
+def _to(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, History):
+        return History([column.to(dtype) for column in value.tensors()], value.length)
+    return (
+        Stage(ops.rounded(value.value, dtype), value.levels) if isinstance(value, Stage) else ops.rounded(value, dtype)
+    )
+
+
+def _bits(value: Any) -> int:
+    tensor = value.value if isinstance(value, Stage | History) else value
+    return 8 * tensor.element_size()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is fixed for a whole run.
+
+    Attributes:
+        dt: length of a step.
+        relax: makes draws differentiable; None for hard draws.
+        interventions: act before each step, in order.
+        record: further series: name, what it takes (see `denizen.model._model`), function.
+        custom_ids: whether identities differ from 0 … n - 1.
+        precision: fields that are stored in float16 or bfloat16.
+    """
+
+    dt: float = 1.0
+    relax: Relax | None = None
+    interventions: tuple[Intervention, ...] = ()
+    record: tuple[tuple[str, tuple[str, ...], Callable[..., Tensor]], ...] = ()
+    custom_ids: bool = False
+    precision: Mapping[str, torch.dtype] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What one step of one world returns.
+
+    Attributes:
+        state: the next state.
+        switches: int8 `[interventions]`: which were on.
+        records: one tensor per series, in the order of `series_names`.
+        bad: labels of the checks made on the device and, for each, an int8 0-d tensor: 1 where it failed.
+    """
+
+    state: Any
+    switches: Tensor
+    records: list[Tensor]
+    bad: list[tuple[str, Tensor]]
+
+
+def series_names(model: Model, setting: Setting) -> list[str]:
+    """Names of everything recorded: the model's own series, then the run's."""
+    return list(series_kinds(model, setting))
+
+
+def series_kinds(model: Model, setting: Setting) -> dict[str, str]:
+    """``"flow"`` or ``"level"`` for everything recorded."""
+    return {**model.all_series, **{name: kind(given) for name, given, _ in setting.record}}
+
+
+def start(model: Model, key: Tensor, ids: Tensor, setting: Setting) -> tuple[Any, list[tuple[str, Tensor]]]:
+    """The state before the first step, and the checks made while drawing it.
+
+    Args:
+        model: the model.
+        key: int64 `[2]` (seed, world).
+        ids: int64 `[agents]`.
+        setting: of the run.
+    """
+    step = torch.zeros((), dtype=torch.int64, device=key.device)
+    rng = _rng(key, step, ids, "init", setting)
+    state = form(model.init(rng), None, {"agents": ids.numel()}, None, setting.relax is not None)
+    # The one move to the device: `init` may build on the CPU what it does not get from rng or the model.
+    state = _tree.map_tensors(lambda tensor: tensor.to(key.device), state)
+    time = Time(step, setting.dt, model.time_unit)
+    return own(state, time, ids), rng._bad
+
+
+def advance(
+    model: Model, now: Any, switches: Tensor, key: Tensor, answers: dict[str, Tensor], setting: Setting
+) -> Outcome:
+    """One step: interventions, the author's step, the clock, the records.
+
+    Args:
+        model: the model.
+        now: the state, with the engine's fields.
+        switches: int8 `[interventions]` as the step before left them.
+        key: int64 `[2]` (seed, world).
+        answers: parameters decided on the host for this step.
+        setting: of the run.
+    """
+    rng = _rng(key, now.time.step, now.id, "step", setting)
+    model = model.with_values(answers) if answers else model
+    seen, cls = model, type(now)
+    if setting.interventions:
+        seen, now, switches = _intervene(model, now, switches, rng, setting)
+    returned = seen.step(now, rng)
+    new = form(returned, now, {}, cls, setting.relax is not None)
+    if setting.precision:  # series see what the next step will see
+        new = widened(narrowed(new, setting.precision), setting.precision)
+    time = now.time
+    new = own(new, Time(time.step + 1, time.dt, time.unit), getattr(returned, "id", now.id))
+    # Flows compare with what the step found: what interventions moved before it is none of its doing.
+    functions = [(name, given, getattr(seen, name)) for name, given in model._series_takes.items()]
+    records = [
+        value(name, function, given, now, new, rng.events) for name, given, function in (*functions, *setting.record)
+    ]
+    return Outcome(new, switches, records, rng._bad)
+
+
+def _rng(key: Tensor, step: Tensor, ids: Tensor, phase: str, setting: Setting) -> Rng:
+    known = ids if setting.custom_ids else None
+    return Rng(key, step, num=ids.shape[-1], ids=known, dt=setting.dt, phase=phase, relax=setting.relax)
+
+
+def bounds_label(name: str, spec: Param, by: list[Intervention]) -> str:
+    """Label of the check that a parameter is within its bounds after the interventions that changed it."""
+    return f"bounds|{name}|{spec.bounds()}|{' and '.join(_named(one) for one in by)}"
+
+
+def read_bounds_label(label: str) -> tuple[str, str, str] | None:
+    """(parameter, its bounds, the interventions that changed it) in words; None for the label of another check."""
+    if not label.startswith("bounds|"):
+        return None
+    name, bounds, by = label.split("|", 3)[1:]
+    return name, bounds, by
+
+
+def _named(intervention: Intervention) -> str:
+    factor = f" (factor {intervention.factor:g})" if isinstance(intervention, Scale) else ""
+    return f"the intervention {intervention.name!r}{factor}"
+
+
+def _intervene(model: Any, now: Any, switches: Tensor, rng: Rng, setting: Setting) -> tuple[Any, Any, Tensor]:
+    on = []
+    changed: dict[str, list[Intervention]] = {}
+    for k, intervention in enumerate(setting.interventions):
+        active = intervention.when.on(now, switches[k] != 0)
+        on.append(active.to(torch.int8))
+        told = len(rng._recorded)
+        before = model
+        model, now = intervention.act(model, now, active, rng["intervention", intervention.name])
+        for name in list(rng._recorded)[told:]:  # what it records happens only while it is on
+            happened = rng._recorded[name]
+            rng._recorded[name] = torch.where(active, happened, torch.zeros_like(happened))
+        for name in model.params if model is not before else ():
+            if getattr(model, name) is not getattr(before, name):
+                changed.setdefault(name, []).append(intervention)
+    for name, by in changed.items():
+        spec = model.params[name]
+        if all(isinstance(one, Scale) and spec.keeps(one.factor) for one in by):
+            continue  # such as closing a layer or halving a rate: a check would be a kernel in every step
+        rng._bad.append((bounds_label(name, spec, by), (~spec.inside(getattr(model, name))).to(torch.int8)))
+    return model, now, torch.stack(on)
 
 
 class FlatWorld:

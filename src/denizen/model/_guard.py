@@ -2,11 +2,13 @@
 
 It watches the author's calls of torch from two sides: as written (a function mode; under vmap it sees one world) and
 as executed (a dispatch mode; below vmap it sees storages). Calls that denizen makes on its own account pass. Host reads
-pass too, an eager run survives them; `dz.check` finds those.
+pass too, an eager run survives them; `dz.check` finds those, by stricter modes. What comes out wrong without an error
+are operations on narrow integers (`hazard_before`, `hazard_after`).
 """
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -18,8 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from denizen.errors import ModelError
-from denizen.model import _hazards, _kinds
-from denizen.model._hazards import Hazard
+from denizen.model import _kinds
 from denizen.model._lines import (
     Line,
     asked_on_host,
@@ -30,6 +31,167 @@ from denizen.model._lines import (
     line_of_function,
 )
 from denizen.model._model import Model
+
+NARROW = (torch.int8, torch.uint8, torch.int16)
+_NOT = {"__invert__", "bitwise_not", "bitwise_not_"}
+_FLOAT_ONLY = {"mean", "std", "var", "nanmean", "std_mean", "var_mean"}
+_MATMUL = {"matmul", "__matmul__", "__rmatmul__", "mm", "mv", "dot", "bmm", "inner", "einsum"}
+_BINARY = {"add", "sub", "mul", "__rsub__", "rsub", "subtract", "multiply", "pow", "__pow__", "__rpow__", "__lshift__"}
+_OTHERS = {"neg", "__neg__", "square", "sum", "prod", "cumsum", "cumprod", "index_add", "scatter_add", "scatter_reduce"}
+_IN_PLACE = {name + "_" for name in (*_BINARY, *_OTHERS)} | {"__iadd__", "__isub__", "__imul__"}
+_CASTS = {"to", "char", "byte", "short", "type", "type_as"}
+# Operations whose result is extreme where the operands are, on which `_fits` relies.
+_CORNERS: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "__rsub__": lambda x, y: y - x,
+}
+WATCHED = _NOT | _FLOAT_ONLY | _MATMUL | _BINARY | _OTHERS | _IN_PLACE | _CASTS
+
+
+@dataclasses.dataclass(frozen=True)
+class Hazard:
+    """What is wrong with a call, and what to write instead."""
+
+    what: str
+    instead: str
+
+
+def hazard_before(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hazard | None:
+    """A hazard that shows before the call: from dtypes and constants alone."""
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    if not tensors:
+        return None
+    first = tensors[0]
+    if name in _NOT and first.dtype in NARROW:
+        zero, one = _flip(first.dtype, 0), _flip(first.dtype, 1)
+        return Hazard(f"~ on {_short(first.dtype)} flips all bits: 0 becomes {zero} and 1 becomes {one}", "1 - mask")
+    whole = not (first.dtype.is_floating_point or first.dtype.is_complex or kwargs.get("dtype"))
+    if name in _FLOAT_ONLY and whole:
+        what = f"torch has no {name} of {_short(first.dtype)}"
+        return Hazard(what, f"mask.float().{name}(), or mask.sum() / mask.numel()")
+    if name.strip("_") not in ("pow", "lshift") and (name in _BINARY or name in _IN_PLACE):
+        return _constant(args)
+    return None
+
+
+def _constant(args: tuple[Any, ...]) -> Hazard | None:
+    """A Python integer that does not fit the narrow dtype that the result will have."""
+    operands = args[:2]
+    numbers = [a for a in operands if isinstance(a, int) and not isinstance(a, bool)]
+    tensors = [a for a in operands if isinstance(a, Tensor)]
+    if len(numbers) != 1 or len(tensors) != 1 or tensors[0].dtype not in NARROW:
+        return None
+    dtype, number = tensors[0].dtype, numbers[0]
+    info = torch.iinfo(dtype)
+    if info.min <= number <= info.max:
+        return None
+    wrapped = (number - info.min) % 2**info.bits + info.min
+    return Hazard(
+        f"{number} does not fit {_short(dtype)} and wraps to {wrapped} without an error",
+        f"mask.to(torch.int32) with {number}, or the float {float(number)}",
+    )
+
+
+def hazard_of_product(name: str, args: tuple[Any, ...]) -> Hazard | None:
+    """A matrix product of narrow integers, which accumulates in the narrow dtype."""
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    if name in _MATMUL and tensors and all(t.dtype in NARROW for t in tensors):
+        dtype = _short(tensors[0].dtype)
+        return Hazard(
+            f"{dtype} @ {dtype} adds up in {dtype} and wraps beyond {torch.iinfo(tensors[0].dtype).max}",
+            "mask.float() @ …, or (a * b).sum(), whose sum is int64",
+        )
+    return None
+
+
+def wide_result(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """For an in-place call on a narrow tensor: what it should write, computed wide; None for every other call."""
+    if name not in _IN_PLACE or not isinstance(args[0], Tensor) or args[0].dtype not in NARROW:
+        return None
+    plain = "__" + name[3:] if name.startswith("__i") else name[:-1]
+    return _wide(getattr(Tensor, plain, None), args, kwargs)
+
+
+def hazard_after(
+    name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, wide: Any
+) -> Hazard | None:
+    """A narrow result whose numbers differ from those of the same call in int64."""
+    if not isinstance(out, Tensor) or out.dtype not in NARROW:
+        return None
+    if name in _CASTS:
+        return hazard_of_cast(args[0], out)
+    if name in _FLOAT_ONLY or name in _NOT:
+        return None
+    if name in _CORNERS and not kwargs and _fits(_CORNERS[name], args, out.dtype):
+        return None
+    if name not in _IN_PLACE:
+        wide = _wide(function, args, kwargs)
+    if not isinstance(wide, Tensor) or wide.shape != out.shape or not _any(wide != out):
+        return None
+    info = torch.iinfo(out.dtype)
+    what = f"{name.strip('_')} wraps around in {_short(out.dtype)}: a result lies outside {info.min} … {info.max}"
+    return Hazard(what, "mask.to(torch.int32) or mask.float() first")
+
+
+def hazard_of_cast(source: Any, out: Tensor) -> Hazard | None:
+    """A cast to an integer that changes more than the fraction of a number."""
+    if not isinstance(source, Tensor) or source.dtype == torch.bool or source.dtype == out.dtype:
+        return None
+    whole = source.detach().trunc() if source.dtype.is_floating_point else source
+    if not _any(whole != out):
+        return None
+    info = torch.iinfo(out.dtype)
+    return Hazard(
+        f"the cast to {_short(out.dtype)} changes numbers: some lie outside {info.min} … {info.max} or are NaN",
+        "clamp(…) first, or keep the wider dtype",
+    )
+
+
+def _wide(function: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def widen(value: Any) -> Any:
+        if isinstance(value, Tensor) and not value.dtype.is_floating_point and value.dtype != torch.bool:
+            return value.to(torch.int64)
+        return torch.int64 if isinstance(value, torch.dtype) and value in NARROW else value
+
+    if function is None:
+        return None
+    try:
+        return function(*map(widen, args), **{k: widen(v) for k, v in kwargs.items() if k != "out"})
+    except (RuntimeError, TypeError):
+        return None  # nothing to compare with
+
+
+def _fits(corner: Callable[[int, int], int], args: tuple[Any, ...], dtype: torch.dtype) -> bool:
+    """Whether no result can leave the dtype, judged cheaply by the extremes of the operands."""
+    if len(args) != 2 or not all(isinstance(a, Tensor) and a.numel() for a in args if not isinstance(a, int)):
+        return False
+    ranges = [(a, a) if isinstance(a, int) else [int(x) for x in torch.aminmax(unwrapped(a))] for a in args]
+    corners = [corner(x, y) for x in ranges[0] for y in ranges[1]]
+    info = torch.iinfo(dtype)
+    return info.min <= min(corners) and max(corners) <= info.max
+
+
+def unwrapped(tensor: Tensor) -> Tensor:
+    """The tensor below vmap, which holds every world of a batch."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
+def _any(hit: Tensor) -> bool:
+    """Read on the host whether anything is true, in any world."""
+    return bool(unwrapped(hit).any())
+
+
+def _flip(dtype: torch.dtype, value: int) -> int:
+    return -1 - value if dtype.is_signed else torch.iinfo(dtype).max - value
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).replace("torch.", "")
+
 
 Tell = Callable[[str, Line | None, Hazard], None]  # rule, line (None: where init or step returns), what is wrong
 
@@ -61,17 +223,17 @@ class Calls(TorchFunctionMode):
                 out = func(*args, **kwargs)
             self._writes.made(out)
             return out
-        if name not in _hazards.WATCHED or (frame := author_frame()) is None:
+        if name not in WATCHED or (frame := author_frame()) is None:
             out = func(*args, **kwargs)
             if name == "to" and (caller := calling_frame()) and caller.f_code.co_filename == _kinds.__file__:
                 self._stored(caller, args[0], out)
             return out
-        self._report(frame, _hazards.before(name, args, kwargs))
+        self._report(frame, hazard_before(name, args, kwargs))
         with self._writes.looking_away():
-            wide = _hazards.expected(name, args, kwargs)
+            wide = wide_result(name, args, kwargs)
         out = func(*args, **kwargs)
         with self._writes.looking_away():
-            hazard = _hazards.after(name, func, args, kwargs, out, wide)
+            hazard = hazard_after(name, func, args, kwargs, out, wide)
         self._report(frame, hazard)
         return out
 
@@ -79,7 +241,7 @@ class Calls(TorchFunctionMode):
         """A field given wider integers than it stores."""
         if not out.dtype.is_floating_point:
             with self._writes.looking_away():
-                hazard = _hazards.cast(value, out)
+                hazard = hazard_of_cast(value, out)
             if hazard is not None:
                 what = f"{caller.f_locals.get('where', 'a field')} is stored as it cannot be: {hazard.what}"
                 self._tell("int8", None, Hazard(what, "a mask of 0 and 1, a stage code, a count within its bounds"))
@@ -109,7 +271,7 @@ class Writes(TorchDispatchMode):
 
     def made(self, tensor: Tensor) -> None:
         """Count a tensor as made by the step, so that it may be written to."""
-        self._made.add(_hazards.plain(tensor).untyped_storage()._cdata)
+        self._made.add(unwrapped(tensor).untyped_storage()._cdata)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -253,3 +415,88 @@ _MESSAGES = (
         Hazard("a number does not fit int8 (-128 … 127)", "mask.to(torch.int32) first"),
     ),
 )
+
+
+_READS = {"tolist", "numpy", "__array__", "cpu"}
+_INDEX = Hazard(
+    "indexing with a mask makes a tensor whose shape depends on values",
+    "mask * values, or torch.where(mask != 0, a, b)",
+)
+
+
+class CheckedCalls(Calls):
+    """Also host reads that torch makes without an operation, and products that wrap only in larger populations."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in _READS:
+            self._writes.report("host read", HOST_READ)
+        elif (wraps := hazard_of_product(name, args)) is not None:
+            self._writes.report("int8", wraps)
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+class CheckedOperations(Writes):
+    """Also operations that read values on the host, or whose shape depends on them."""
+
+    def look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().look(func, args, kwargs)
+        if torch.Tag.data_dependent_output in func.tags:
+            self.report("host read", HOST_READ)
+        elif func is torch.ops.aten.index.Tensor:
+            if any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
+                self.report("shapes", _INDEX)
+        elif torch.Tag.dynamic_output_shape in func.tags and kwargs.get("output_size") is None:
+            self.report("shapes", DATA_SHAPE)
+
+
+@contextmanager
+def watching(tell: Tell) -> Iterator[None]:
+    """Tell about every rule that a step breaks while it runs."""
+    operations = CheckedOperations(tell)
+    with operations, CheckedCalls(tell, operations):
+        yield
+
+
+class Cuts(TorchFunctionMode):
+    """Notes where a value that depends on parameters turns into one that has no gradient.
+
+    Attributes:
+        found: (line, name of the torch function, parameters that the value depends on, whether the author's own call).
+    """
+
+    def __init__(self, params: dict[str, Tensor]) -> None:
+        super().__init__()
+        self._names = {id(value): name for name, value in params.items()}
+        self.found: list[tuple[Line, str, set[str], bool]] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor) and not out.requires_grad:
+            cut = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
+            frame = author_frame() if cut else None
+            outer = author_frame(through_denizen=True) if cut and frame is None else frame
+            if outer is not None:
+                names = set().union(*(self._upstream(tensor) for tensor in cut))
+                self.found.append((line_of_frame(outer), getattr(func, "__name__", "?"), names, frame is not None))
+        return out
+
+    def _upstream(self, tensor: Tensor) -> set[str]:
+        """Parameters on which a tensor depends."""
+        if id(tensor) in self._names:
+            return {self._names[id(tensor)]}
+        seen, open_, names = set(), [tensor.grad_fn], set()
+        while open_:
+            node = open_.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            variable = getattr(node, "variable", None)
+            if variable is not None and id(variable) in self._names:
+                names.add(self._names[id(variable)])
+            open_.extend(parent for parent, _ in node.next_functions)
+        return names

@@ -1,4 +1,11 @@
-"""The value of a history field: how many steps ago something happened to each agent."""
+"""The value of a history field: how many steps ago something happened to each agent; hard, or relaxed to shares.
+
+The relaxed form has one float column for each age, so that growing older copies nothing. Columns are `[agents]` each:
+never, then age 1 … length; what is left to 1 happened longer ago. A step makes two new columns and hands the others on
+by reference, to autograd as well. Columns may be stored in float16 or bfloat16; they are computed with in float32.
+
+Legend: N agents, G groups, A ages of a table.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +15,96 @@ from torch import Tensor
 
 from denizen import _tree, ops
 from denizen.errors import ModelError
-from denizen.model import _shares
+
+Columns = tuple[Tensor, ...]
+
+_SELECTED = 8  # up to so many groups a sum for each and a choice is less than a gathered weight for each age
+
+
+def of_codes(codes: Tensor, length: int) -> Columns:
+    """Columns of ages that are known: `codes` integer `[agents]`, 0 for never."""
+    return tuple((codes == age).to(torch.float32) for age in range(length + 1))
+
+
+def of_shares(shares: Tensor) -> Columns:
+    """Columns of stacked shares `[…, agents, length + 1]`: each age, then longer ago."""
+    return (1 - shares.sum(dim=-1), *shares[..., :-1].unbind(-1))
+
+
+def stacked(columns: Columns) -> Tensor:
+    """float32 `[…, agents, length + 1]`: the share of each age, the last column longer ago."""
+    never, *ages = (column.to(torch.float32) for column in columns)
+    together = torch.stack(ages, dim=-1)
+    return torch.cat([together, (1 - never - together.sum(dim=-1))[..., None]], dim=-1)
+
+
+def record(columns: Columns, event: Tensor) -> Columns:
+    """One step on: the share `event` of never becomes age 1, every age the next one."""
+    never = columns[0].to(torch.float32)
+    new = event * never  # keeps in the graph that nobody is caught twice
+    return (never - new, new, *columns[1:-1])
+
+
+def clear(columns: Columns, event: Tensor) -> Columns:
+    """The share `event` of every age returns to never."""
+    never = columns[0].to(torch.float32)
+    return (never + event * (1 - never), *(column.to(torch.float32) * (1 - event) for column in columns[1:]))
+
+
+def within(columns: Columns, first: int, last: int) -> Tensor:
+    """float32 `[agents]`: the share of the ages `first` to `last`."""
+    return _summed([column.to(torch.float32) for column in columns[first : last + 1]])
+
+
+def weigh(columns: Columns, table: Tensor, group: Tensor | None) -> Tensor:
+    """float32 `[agents]`: the sum over ages of share times table entry.
+
+    Args:
+        columns: never and ages.
+        table: `[A]`, or `[G, A]` with `group`; entry k is for age k + 1.
+        group: integer `[agents]`.
+    """
+    ages = [column.to(torch.float32) for column in columns[1 : table.shape[-1] + 1]]
+    if not ages:
+        return torch.zeros_like(columns[0], dtype=torch.float32)
+    if group is None:
+        return _combined(ages, table)
+    if table.shape[0] > _SELECTED:
+        return _summed([age * table[:, k][group.long()] for k, age in enumerate(ages)])
+    out = _combined(ages, table[0])
+    for row in range(1, table.shape[0]):
+        out = torch.where(group == row, _combined(ages, table[row]), out)
+    return out
+
+
+def counts(columns: Columns, group: Tensor | None, num_groups: int) -> Tensor:
+    """float32 `[G, length]`: the sum of each age's shares over the agents of each group."""
+    ages = [column.to(torch.float32) for column in columns[1:]]
+    if group is None:
+        return torch.stack([age.sum() for age in ages])[None]
+    rows = torch.arange(num_groups, dtype=group.dtype, device=group.device)
+    member = (group == rows[:, None]).to(torch.float32)  # [G, N]
+    return torch.stack([member @ age for age in ages], dim=-1)
+
+
+def fault(columns: Columns) -> Tensor:
+    """0-d bool: whether a share is out of range, those of longer ago included; rounding may exceed it."""
+    wide = [column.to(torch.float32) for column in columns]
+    parts = torch.stack([((part >= -1e-3) & (part <= 1 + 1e-3)).all() for part in (*wide, _summed(wide))])
+    return ~parts.all()
+
+
+def _combined(ages: Sequence[Tensor], row: Tensor) -> Tensor:
+    """Sum of ages times the entries of a row; keeps nothing of their size for the backward pass but the columns."""
+    return _summed([age * row[k] for k, age in enumerate(ages)])  # addcmul makes inductor store every row[k] * 1
+
+
+def _summed(parts: Sequence[Tensor]) -> Tensor:
+    out = parts[0]
+    for part in parts[1:]:
+        out = out + part
+    return out
+
 
 INT8_LENGTH = 125
 MOST_LENGTH = 32000
@@ -40,7 +136,7 @@ class History:
         """A history of codes or shares, see `value`; or of columns, as `columns` holds them."""
         _check_length("History", length)
         self.length = length
-        self.columns: _shares.Columns | None = None
+        self.columns: Columns | None = None
         self._codes: Tensor | None = None
         if not isinstance(value, Tensor):
             self.columns = tuple(value)
@@ -51,7 +147,7 @@ class History:
                     f"each agent; start from whole numbers and record a draw: "
                     f"History.start(ages, length={length}).record(event)"
                 )
-            self.columns = _shares.of_shares(value)
+            self.columns = of_shares(value)
         else:
             self._codes = value
         self._never: Tensor | None = None  # both are kept, since several parts of one step ask for them
@@ -79,7 +175,7 @@ class History:
         float32 `[agents, length + 1]`: the share of each age, the last column longer ago; the rest never.
         """
         if self.columns is not None:
-            return _shares.stacked(self.columns)
+            return stacked(self.columns)
         assert self._codes is not None
         return self._codes
 
@@ -101,7 +197,7 @@ class History:
         if not 1 <= first <= last <= self.length:
             raise ModelError(f"History.within: {first} to {last}, expected 1 <= first <= last <= {self.length}")
         if self.columns is not None:
-            return _shares.within(self.columns, first, last)
+            return within(self.columns, first, last)
         return ops.in_range(self.value, first, last)
 
     def count_never(self) -> Tensor:
@@ -122,7 +218,7 @@ class History:
         if event.is_floating_point() and not self.relaxed:  # shares move in a relaxed run that starts from ages
             return self.relax().record(event)
         if self.columns is not None:
-            return History(_shares.record(self.columns, event), self.length)
+            return History(record(self.columns, event), self.length)
         return History(ops.grow(self.value, event, self.length + 1), self.length)
 
     def clear(self, event: Tensor) -> "History":
@@ -130,7 +226,7 @@ class History:
         if event.is_floating_point() and not self.relaxed:
             return self.relax().clear(event)
         if self.columns is not None:
-            return History(_shares.clear(self.columns, event), self.length)
+            return History(clear(self.columns, event), self.length)
         return History(self.value * (1 - event), self.length)
 
     def weigh(self, table: Tensor, group: Tensor | None = None) -> Tensor:
@@ -141,7 +237,7 @@ class History:
             group: integer `[agents]` row of the table for each agent.
         """
         if self.columns is not None:
-            return _shares.weigh(self.columns, self._fitting(table, group), group)
+            return weigh(self.columns, self._fitting(table, group), group)
         table = self._padded(table, group)
         rows = table[None] if group is None else table
         return ops.lookup(rows[None], self.value[None], None if group is None else group[None])[0]
@@ -151,7 +247,7 @@ class History:
         if self.columns is not None:
             table = self._fitting(table, group)
             if self.columns[0].is_cuda:  # one pass, as below
-                return _shares.weigh(self.columns, table, group).sum()
+                return weigh(self.columns, table, group).sum()
             rows = table if group is not None else table[None]
             return (self._counts(group, rows.shape[0], self.length)[:, : rows.shape[1]] * rows).sum()
         padded = self._padded(table, group)
@@ -163,7 +259,7 @@ class History:
         kept = self._kept
         if kept is None or kept[0] is not group or kept[1].shape != (num_groups, num_codes):
             if self.columns is not None:
-                kept = self._kept = (group, _shares.counts(self.columns, group, num_groups))
+                kept = self._kept = (group, counts(self.columns, group, num_groups))
                 return kept[1]
             row = None if group is None else group[None]
             kept = self._kept = (group, ops.histogram(self.value[None], row, num_groups, num_codes)[0])
@@ -193,12 +289,12 @@ class History:
         """The same history as shares."""
         if self.relaxed:
             return self
-        return History(_shares.of_codes(self.value, self.length), self.length)
+        return History(of_codes(self.value, self.length), self.length)
 
     def fault(self) -> Tensor:
         """0-d bool: whether a code or a share is out of range."""
         if self.columns is not None:
-            return _shares.fault(self.columns)
+            return fault(self.columns)
         return (self.value < 0).any() | (self.value > self.length + 1).any()
 
     def __eq__(self, other: object) -> bool:

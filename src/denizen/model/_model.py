@@ -1,6 +1,7 @@
-"""Model: parameters and fixed structures, and the pure functions `init` and `step` over one world."""
+"""Model: parameters and fixed structures, the pure functions `init` and `step` over one world, and its series."""
 
 import dataclasses
+import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -12,10 +13,63 @@ from torch import Tensor
 from denizen import _tree
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model._param import Param, param, short
-from denizen.model._series import SERIES_FORMS, kind, series_takes
 from denizen.model._state import State
-from denizen.rng import Rng
+from denizen.rng import Events, Rng
 from denizen.space import Graph, Layers
+
+SERIES_FORMS = "(now) or (before, now), or (events) for what rng.record noted"
+
+
+def series_takes(function: Callable[..., Any], skip: int = 0) -> tuple[str, ...] | None:
+    """What a function of a series is given, some of ``("before", "now", "events")``; None for one of another form.
+
+    One argument is the state after the step, two are the states before and after it, and a last one that is called
+    `events` is what the step recorded. Arguments with a default are the author's own: ``lambda now, group=group: …``.
+
+    Args:
+        function: the function.
+        skip: arguments before those: 1 for a method that is not bound.
+    """
+    try:
+        arguments = list(inspect.signature(function).parameters.values())[skip:]
+    except ValueError:  # of what is written in C
+        return None
+    needed = [argument for argument in arguments if argument.default is argument.empty]
+    if any(argument.kind is argument.KEYWORD_ONLY for argument in needed):
+        return None
+    names = [argument.name for argument in needed if argument.kind is not argument.VAR_KEYWORD]
+    recorded = ("events",) if names and names[-1] == "events" else ()
+    states = names[: len(names) - len(recorded)]
+    if "events" in states or len(states) > 2 or not names:
+        return None
+    return (*("before", "now")[2 - len(states) :], *recorded)
+
+
+def kind(given: tuple[str, ...]) -> str:
+    """``"level"`` for a value after the step, ``"flow"`` for what happened within it."""
+    return "level" if given == ("now",) else "flow"
+
+
+def value(
+    name: str, function: Callable[..., Any], given: tuple[str, ...], before: Any, now: Any, events: Events
+) -> Tensor:
+    """What a series is after a step.
+
+    Args:
+        name: of the series.
+        function: of what `given` names.
+        given: as `series_takes` told it.
+        before: the state as the author's step found it, after the interventions.
+        now: the state after the step.
+        events: what the step and its interventions recorded.
+    """
+    known = {"before": before, "now": now, "events": events}
+    found = function(*[known[argument] for argument in given])
+    if not isinstance(found, Tensor):
+        raise ModelError(
+            f"series {name!r} returned {type(found).__name__} {found!r}; expected a tensor, without .item()"
+        )
+    return found
 
 
 def series(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
