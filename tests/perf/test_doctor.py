@@ -14,9 +14,8 @@ from torch.overrides import TorchFunctionMode
 
 import denizen as dz
 from denizen.errors import ConfigError, InputError
+from denizen.perf._doctor.costs import Trial, estimated, interval
 from denizen.perf._doctor.diagnosis import Diagnosis, at, lowered, period_of
-from denizen.perf._doctor.estimate import estimated
-from denizen.perf._doctor.rank import Trial, interval
 from denizen.perf._doctor.region import examine_script
 from denizen.perf._doctor.subject import Subject
 from denizen.perf.watch._places import Place
@@ -463,7 +462,7 @@ def test_on_a_gpu():
 def test_the_profile_pass_by_the_operators_of_the_cpu():
     """On CUDA kernels stand where operators of the host stand here."""
     from denizen.perf._doctor.doctor import Examination, _run
-    from denizen.perf._doctor.phases import Profiled, throughout
+    from denizen.perf._doctor.passes import Profiled, throughout
 
     device = torch.device("cpu")
     examined = Examination.of(device, 4)
@@ -540,7 +539,7 @@ def test_a_script_with_torch_func_is_run_again_without_hooks():
 
 def test_modules_look_for_no_line_where_nothing_of_theirs_is_taken_out(monkeypatch):
     """It would slow one side of a comparison only."""
-    from denizen.perf._doctor import neutral
+    from denizen.perf._doctor import ablation as neutral
 
     looked = []
     monkeypatch.setattr(neutral, "_line", looked.append)
@@ -574,7 +573,7 @@ def test_a_loop_is_estimated_by_its_part_of_what_launching_takes(idle, busy, sec
 
 def test_a_step_bound_by_launches_without_a_loop_is_a_note():
     from denizen.perf._doctor.doctor import _by_launches
-    from denizen.perf._doctor.records import Op
+    from denizen.perf._doctor.operations import Op
 
     ops = [Op(step, "aten::add", "aten::add", Place(__file__, 1, "step"), "") for step in (0, 1)]
     roof = dz.perf.Roofline(2, 0, 0, 0, busy=0.1, launch_bound=True)
@@ -585,7 +584,7 @@ def test_a_step_bound_by_launches_without_a_loop_is_a_note():
 
 def test_steps_on_cuda_are_timed_by_events(monkeypatch):
     """By substitution: a clock of whole seconds."""
-    from denizen.perf._doctor.phases import Timed
+    from denizen.perf._doctor.passes import Timed
 
     class Event:
         now = 0

@@ -10,12 +10,10 @@ import torch
 from torch import nn
 
 import denizen as dz
+from denizen.perf._doctor.ablation import Tape, no_debugging, no_scaler
+from denizen.perf._doctor.costs import LEAD, Trial, estimated
 from denizen.perf._doctor.diagnosis import at
-from denizen.perf._doctor.estimate import estimated
-from denizen.perf._doctor.neutral import Tape
-from denizen.perf._doctor.rank import LEAD, Trial
 from denizen.perf._doctor.subject import Subject
-from denizen.perf._doctor.switches import no_debugging, no_scaler
 from denizen.perf.watch._places import Place
 
 PLACE = Place("model.py", 3, "step")
@@ -90,7 +88,7 @@ def test_waits_and_prints_that_are_left_out_have_a_cost(kind, line, tmp_path, mo
 
 
 def test_masks_become_places_on_the_side_without_them_only(tmp_path, monkeypatch):
-    from denizen.perf._doctor import neutral
+    from denizen.perf._doctor import ablation as neutral
 
     file = tmp_path / "step.py"
     file.write_text("def step():\n    x[mask].sum()\n    x[other].sum()\n")
@@ -188,7 +186,7 @@ NEWER = """
 import torch
 import denizen as dz
 from denizen.perf._bench.variant import Variant
-from denizen.perf._doctor.switches import tensor_cores
+from denizen.perf._doctor.ablation import tensor_cores
 from denizen.perf.watch._tf32 import takes_tf32
 
 matmul = torch.backends.cuda.matmul

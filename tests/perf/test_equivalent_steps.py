@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from denizen.perf._equivalent.rounding import WHY
-from denizen.perf._equivalent.steps import equivalent_steps
+from denizen.perf._equivalent.steps import WHY, equivalent_steps
 
 FEATURES = 32
 

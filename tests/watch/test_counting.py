@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from denizen.perf.watch import _rules, copy_rate, counting, distinct_bytes, graphs_compiled, profiled
+from denizen.perf.watch import _operations, copy_rate, counting, distinct_bytes, graphs_compiled, profiled
 from denizen.perf.watch._copy_rate import last_level_cache
 
 CPU = torch.device("cpu")
@@ -198,8 +198,8 @@ PUT = torch.ops.aten.index_put_.default
     ],
 )
 def test_what_crosses(func, args, out, expected):
-    crossed = _rules.crossing(func, args, {}, out)
-    assert crossed == (None if expected is None else _rules.Crossing(*expected))
+    crossed = _operations.crossing(func, args, {}, out)
+    assert crossed == (None if expected is None else _operations.Crossing(*expected))
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -208,15 +208,15 @@ def test_only_a_late_copy_to_pinned_memory_waits_for_nothing(late, pinned, monke
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda self: pinned)
     host = torch.ones(5)
     for args, kwargs in (((host, Fake(5)), {"non_blocking": late}), ((host, Fake(5), late), {})):
-        assert _rules.crossing(COPY, args, kwargs, host).waits == (not (late and pinned))
-    assert _rules.crossing(TO, (Fake(5),), {"non_blocking": late}, host).waits == (not (late and pinned))
-    assert not _rules.crossing(COPY, (Fake(5), host), {"non_blocking": late}, Fake(5)).waits
+        assert _operations.crossing(COPY, args, kwargs, host).waits == (not (late and pinned))
+    assert _operations.crossing(TO, (Fake(5),), {"non_blocking": late}, host).waits == (not (late and pinned))
+    assert not _operations.crossing(COPY, (Fake(5), host), {"non_blocking": late}, Fake(5)).waits
 
 
 def test_reads_of_host_tensors_are_none():
     on_cuda = lambda tensor: tensor.device.type == "cuda"
-    assert not _rules.reads_host(ITEM, (torch.ones(()),), {}, on_cuda)
-    assert _rules.reads_host(ITEM, (Fake(),), {}, on_cuda)
+    assert not _operations.reads_host(ITEM, (torch.ones(()),), {}, on_cuda)
+    assert _operations.reads_host(ITEM, (Fake(),), {}, on_cuda)
 
 
 # --- profile, graphs, copies --------------------------------------------------------------------------------

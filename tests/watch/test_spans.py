@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from denizen.perf.watch import Span, busy, collapsed, gaps, repeating
-from denizen.perf.watch._profile import spans
-from denizen.perf.watch._spans import union
+from denizen.perf.watch._spans import spans, union
 
 pieces = st.builds(lambda start, length, stream: Span(start, start + length, "k", stream), *[st.integers(0, 60)] * 3)
 lists = st.lists(pieces, max_size=30)

@@ -103,7 +103,7 @@ examples:
         from denizen.perf._doctor.region import examine_script
         from denizen.perf._doctor.subject import choose_device
         from denizen.perf.simulated._alias import as_if_cuda
-        from denizen.perf.watch._observe import SIMULATED
+        from denizen.perf.watch._operations import SIMULATED
 
         device = None if self.device == "auto" else self.device
         script = _script(self.target)

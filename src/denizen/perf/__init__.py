@@ -22,13 +22,13 @@ if typing.TYPE_CHECKING:
     from denizen.perf._doctor.region import region as region
     from denizen.perf._doctor.report import DoctorReport as DoctorReport
     from denizen.perf._doctor.roofline import Roofline as Roofline
-    from denizen.perf._environment.environment import Environment as Environment
-    from denizen.perf._environment.environment import Fact as Fact
-    from denizen.perf._environment.environment import environment as environment
+    from denizen.perf._environment import Environment as Environment
+    from denizen.perf._environment import Fact as Fact
+    from denizen.perf._environment import environment as environment
     from denizen.perf._equivalent.compare import TOLERANCES as TOLERANCES
     from denizen.perf._equivalent.compare import Compared as Compared
+    from denizen.perf._equivalent.compare import Verdict as Verdict
     from denizen.perf._equivalent.equivalent import equivalent as equivalent
-    from denizen.perf._equivalent.verdict import Verdict as Verdict
     from denizen.perf._profile.gaps import Gap as Gap
     from denizen.perf._profile.gaps import attribute as attribute
     from denizen.perf._profile.profile import Profiler as Profiler
@@ -53,10 +53,9 @@ _NAMES = {
     "_doctor.region": ("Region", "region"),
     "_doctor.report": ("DoctorReport",),
     "_doctor.roofline": ("Roofline",),
-    "_environment.environment": ("Environment", "Fact", "environment"),
-    "_equivalent.compare": ("Compared", "TOLERANCES"),
+    "_environment": ("Environment", "Fact", "environment"),
+    "_equivalent.compare": ("Compared", "TOLERANCES", "Verdict"),
     "_equivalent.equivalent": ("equivalent",),
-    "_equivalent.verdict": ("Verdict",),
     "_profile.gaps": ("Gap", "attribute"),
     "_profile.profile": ("Profiler", "profile"),
     "_profile.report": ("ProfileReport",),

@@ -27,7 +27,7 @@ from denizen.perf.watch import (
     repeating,
     sync_warnings,
 )
-from denizen.perf.watch._observe import SIMULATED
+from denizen.perf.watch._operations import SIMULATED
 from denizen.run._engine import Carry
 from denizen.run._reads import APART, Neighbours, body_bytes
 

@@ -9,8 +9,7 @@ import torch
 
 from denizen.errors import InputError, expect_function
 from denizen.perf.state._training_state import Snapshot, TrainingState
-from denizen.perf.watch._device import clean, free, out_of_memory, size, wait, without_frames
-from denizen.perf.watch._peak import peak_bytes
+from denizen.perf.watch._memory import clean, free, out_of_memory, peak_bytes, size, wait, without_frames
 from denizen.tools._device import place_of
 from denizen.tools._warm_up import warn_of_forgotten
 

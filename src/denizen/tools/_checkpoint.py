@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from denizen.errors import InputError, expect_function, nearest
 from denizen.perf.state._training_state import Snapshot, TrainingState
-from denizen.perf.watch._device import free, size
+from denizen.perf.watch._memory import free, size
 from denizen.tools._checkpoint_measure import BlockCost, Run, block_costs, compared, run
 from denizen.tools._device import place_of
 from denizen.tools._warm_up import warn_of_forgotten

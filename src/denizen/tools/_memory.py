@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen.perf.watch._device import size
 from denizen.perf.watch._host import free_on_host
+from denizen.perf.watch._memory import size
 
 DEPTH = 6  # of containers that are searched for names
 

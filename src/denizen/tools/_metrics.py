@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError
-from denizen.perf.watch._observe import SIMULATED
+from denizen.perf.watch._operations import SIMULATED
 from denizen.tools._sinks import Number, Row, Sink, as_sink
 
 ALIGN = 8

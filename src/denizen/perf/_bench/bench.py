@@ -17,12 +17,12 @@ from denizen.perf._bench.measure import counts_of, interval, peak_of, phases_of,
 from denizen.perf._bench.report import BenchCase, BenchReport, Ratio
 from denizen.perf._bench.variant import Variant
 from denizen.perf._doctor.subject import make_takes_device
+from denizen.perf._equivalent.compare import Verdict
+from denizen.perf._equivalent.sides import Weights
 from denizen.perf._equivalent.steps import equivalent_steps
-from denizen.perf._equivalent.verdict import Verdict
-from denizen.perf._equivalent.weights import Weights
 from denizen.perf.state._training_state import TrainingState
 from denizen.perf.watch._blame import users_code
-from denizen.perf.watch._device import clean, out_of_memory, wait, without_frames
+from denizen.perf.watch._memory import clean, out_of_memory, wait, without_frames
 from denizen.perf.watch._timing import Timing
 
 SIZES = ("batch", "batch_size", "size", "n")  # names of a maker's argument
@@ -143,7 +143,7 @@ class _Trial:
 
     def count(self, warm_up: int) -> None:
         """Counts and memory, of a step of its own, whose compiled code is forgotten afterwards."""
-        from denizen.perf.watch._compiled import graphs_compiled
+        from denizen.perf.watch._compiler import graphs_compiled
 
         with _caught(self):
             before = graphs_compiled()

@@ -8,7 +8,7 @@ from typing import Any
 
 from denizen._figures import save_figure
 from denizen.errors import DataError, need
-from denizen.perf.watch._device import size
+from denizen.perf.watch._memory import size
 from denizen.perf.watch._timing import Timing
 
 VERSION = 1

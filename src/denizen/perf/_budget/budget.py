@@ -16,14 +16,14 @@ from denizen.perf._budget.report import LIMITS, BudgetReport, measure
 from denizen.perf.simulated._device import simulated_device
 from denizen.perf.simulated._streams import standins
 from denizen.perf.simulated._tensor import live_bytes
-from denizen.perf.watch import _dynamo
+from denizen.perf.watch import _compiler
 from denizen.perf.watch._blame import could_not_look, unseen
-from denizen.perf.watch._compiled import graphs_compiled
+from denizen.perf.watch._compiler import graphs_compiled
 from denizen.perf.watch._findings import Finding, findings
-from denizen.perf.watch._observe import SIMULATED
 from denizen.perf.watch._on_cuda import heard_on_cuda
-from denizen.perf.watch._profile import profiled
+from denizen.perf.watch._operations import SIMULATED
 from denizen.perf.watch._recorder import Recorder, allow, recorders, recording
+from denizen.perf.watch._spans import profiled
 
 Item = TypeVar("Item")
 Call = TypeVar("Call", bound=Callable[..., Any])
@@ -275,7 +275,7 @@ class _Region:
         self._mark = (0, 0)
 
     def __enter__(self) -> None:
-        _dynamo.install()
+        _compiler.install()
         opened = self._opened
         opened.enter_context(standins)
         if self._limits["kernels"] is not None and self._device.type == "cuda":

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from denizen.perf.watch._findings import FIRST, SET_UP, UNKNOWN, Finding
-from denizen.perf.watch._observe import SIMULATED
+from denizen.perf.watch._operations import SIMULATED
 from denizen.perf.watch._recorder import GRAPHS, HOST_READS, RECOMPILES, TRANSFERS, Recorder, Totals
 
 LIMITS = (HOST_READS, TRANSFERS, "bytes", GRAPHS, RECOMPILES, "new_allocations", "kernels", "ops", "peak_bytes")

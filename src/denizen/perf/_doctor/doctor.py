@@ -10,15 +10,13 @@ from typing import Any
 import torch
 
 from denizen.errors import InputError
+from denizen.perf._doctor.checklist import facts
 from denizen.perf._doctor.diagnosis import NOTE, Diagnosis, at, lowered, of_finding, order
-from denizen.perf._doctor.facts import facts
-from denizen.perf._doctor.loaders import loaders
-from denizen.perf._doctor.loops import LAUNCH
-from denizen.perf._doctor.phases import LEAST, Counted, Pass, Profiled, Settle, Timed, Watched, throughout
-from denizen.perf._doctor.records import Op
+from denizen.perf._doctor.operations import Op
+from denizen.perf._doctor.passes import LEAST, Counted, Pass, Profiled, Settle, Timed, Watched, throughout
 from denizen.perf._doctor.report import DoctorReport
 from denizen.perf._doctor.roofline import Roofline, roofline
-from denizen.perf._doctor.rules import diagnose
+from denizen.perf._doctor.rules import LAUNCH, diagnose, loaders
 from denizen.perf._doctor.source import read_anew
 from denizen.perf._doctor.subject import (
     Subject,
@@ -32,7 +30,7 @@ from denizen.perf._doctor.subject import (
 from denizen.perf.simulated._alias import as_if_cuda
 from denizen.perf.watch._blame import unseen, users_code
 from denizen.perf.watch._findings import FIRST, SET_UP, Finding, findings
-from denizen.perf.watch._observe import SIMULATED
+from denizen.perf.watch._operations import SIMULATED
 from denizen.perf.watch._recorder import Recorder
 
 WATCHED = 5  # steps of which every operation is looked at
@@ -117,7 +115,7 @@ def doctor(
         with _undone(subject):
             report = examine(subject, where, steps).report()
             if rank and report.findings and where.type != SIMULATED:
-                from denizen.perf._doctor.rank import ranked
+                from denizen.perf._doctor.costs import ranked
 
                 report = ranked(report, subject, where)
     notes = [*report.notes, subject.ended] if subject.ended else report.notes
@@ -304,7 +302,7 @@ def _merged(found: list[Diagnosis], watched: Watched) -> list[Diagnosis]:
     out: dict[tuple[str, str, int], Diagnosis] = {}
     for one in found:
         if (one.file, one.line) in loaded and one.kind in ("h2d-fresh", "h2d-pageable"):
-            from denizen.perf._doctor.fixes import FIXES
+            from denizen.perf._doctor.diagnosis import FIXES
 
             one = dataclasses.replace(one, kind="loader-pin", fix=FIXES["loader-pin"])
         out.setdefault((one.kind, one.file, one.line), one)

@@ -12,11 +12,11 @@ import torch
 
 from denizen.errors import ConfigError
 from denizen.perf._doctor.doctor import HOOKS, Examination
-from denizen.perf._doctor.phases import LEAST, Pass, throughout
+from denizen.perf._doctor.passes import LEAST, Pass, throughout
 from denizen.perf._doctor.report import DoctorReport
 from denizen.perf._doctor.subject import choose_device
 from denizen.perf.simulated._alias import as_if_cuda
-from denizen.perf.watch._observe import SIMULATED
+from denizen.perf.watch._operations import SIMULATED
 
 _session: "Session | None" = None
 

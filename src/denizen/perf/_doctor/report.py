@@ -1,6 +1,7 @@
 """What the doctor says: as data, as text, as JSON, as a page."""
 
 import dataclasses
+import html
 import json
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,9 @@ from rich.text import Text
 from denizen._printing import Table, plain
 from denizen.errors import StorageError
 from denizen.perf._doctor.diagnosis import AB, LEVELS, NOTE, Diagnosis
-from denizen.perf._doctor.facts import Facts
 from denizen.perf._doctor.roofline import Roofline
 from denizen.perf.watch._findings import Finding
-from denizen.perf.watch._observe import SIMULATED
+from denizen.perf.watch._operations import SIMULATED
 
 NOTHING = "nothing worth changing"
 WIDTH = 120
@@ -25,6 +25,33 @@ _SIMULATED = (
     'torch.autocast did nothing here, and code behind device.type == "cuda" did not run.'
 )
 _COLOURS = {"severe": "red", "warning": "yellow", "note": "dim"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What a step was seen to use, right or wrong: the evidence for the checklist.
+
+    Attributes:
+        device_ops: operations on the device.
+        host_ops: operations on tensors of the host.
+        loaders: settings of each loader that it drew from, and seconds of waiting for a batch.
+        products: FLOP of matrix products and convolutions, by type.
+        autocast: whether an autocast context was open.
+        graphs: that torch.compile made in this process.
+        backwards: backward passes.
+        without_gradients: whether any operation ran with gradients off, outside of backward passes and optimizers.
+        elements: of the largest result of an operation, the median of all.
+    """
+
+    device_ops: int
+    host_ops: int
+    loaders: list[dict[str, Any]]
+    products: dict[str, int]
+    autocast: bool
+    graphs: int
+    backwards: int
+    without_gradients: bool
+    elements: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,8 +149,6 @@ class DoctorReport:
         Raises:
             StorageError: the file cannot be written.
         """
-        from denizen.perf._doctor.html import page
-
         _write(path, page(self))
 
     @property
@@ -223,3 +248,62 @@ def _quiet(report: DoctorReport) -> Text:
     )
     more = f" and {len(report.once) - 6} more" if len(report.once) > 6 else ""
     return Text(f"\nno fault: {kinds}{more}", style="dim")
+
+
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1c2024}
+h1{font-size:1.5rem}h2{font-size:1.1rem;margin:2rem 0 .3rem}
+code,pre{font:13px/1.5 ui-monospace,monospace;background:#f3f4f6;border-radius:4px}
+code{padding:.1em .3em}pre{padding:.6rem .8rem;overflow-x:auto}
+table{border-collapse:collapse}td,th{padding:.2rem .9rem .2rem 0;text-align:left;vertical-align:top}
+.warning{color:#8a5a00}.severe{color:#b42318}.note,.dim{color:#667085}
+.bar{height:.6rem;background:#eef0f3;border-radius:3px;width:16rem;display:inline-block}
+.bar i{display:block;height:100%;background:#b42318;border-radius:3px}
+@media(prefers-color-scheme:dark){body{background:#14171a;color:#e6e8ea}code,pre{background:#22262b}.bar{background:#22262b}}
+"""
+
+
+def page(report: "DoctorReport") -> str:
+    """A whole HTML document."""
+    rows = [f"<tr><th>{name}</th><td>{value:,}</td></tr>" for name, value in report.counts.items()]
+    if report.step_seconds is not None:
+        rows.insert(0, f"<tr><th>step</th><td>{1e3 * report.step_seconds:.3g} ms</td></tr>")
+    roof = "" if report.roofline is None else f"<p>{_html(distance(report.roofline))}</p>"
+    saved = (
+        ""
+        if report.combined is None
+        else (f"<p>All measured changes together save {1e3 * report.combined:.3g} ms a step.</p>")
+    )
+    faults = "".join(_finding_in_html(number, one) for number, one in enumerate(report.faults, 1))
+    notes = [one for one in report.findings if one.level == NOTE]
+    noted = "".join(
+        f"<tr><td>{_html(one.kind)}</td><td><code>{_html(one.where)}</code></td>"
+        f"<td>{_html('; '.join(one.evidence))}</td></tr>"
+        for one in notes
+    )
+    said = "".join(f"<p class=dim>{_html(note)}</p>" for note in (*report.notes, report.unseen) if note)
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>doctor: {_html(report.verdict)}</title>"
+        f"<style>{_STYLE}</style><h1>{_html(report.verdict)}</h1>"
+        f"<p>{_html(str(report.device))}, {report.steps} steps counted, {report.seconds:.1f} s.</p>"
+        f"<table>{''.join(rows)}</table>{roof}{saved}{faults}"
+        f"{f'<h2>notes</h2><table>{noted}</table>' if noted else ''}{said}</html>\n"
+    )
+
+
+def _finding_in_html(number: int, one: Diagnosis) -> str:
+    cost = ""
+    if one.cost is not None:
+        width = min(100, round(100 * one.cost.share))
+        cost = f"<p><span class=bar><i style='width:{width}%'></i></span> {_html(str(one.cost))}</p>"
+    seen = "".join(f"<li>{_html(line)}</li>" for line in one.evidence)
+    code = f"<pre>{_html(one.code)}</pre>" if one.code else ""
+    return (
+        f"<h2>{number}. <span class={one.level}>{_html(one.kind)}</span> <code>{_html(one.where)}</code></h2>"
+        f"<p class=dim>{_html(one.function)} · {one.count} a step · {_html(one.period)} · {one.level} · confidence "
+        f"{one.confidence}</p>{code}{cost}<ul>{seen}</ul><p><b>Write:</b> {_html(one.fix)}</p>"
+    )
+
+
+def _html(text: str) -> str:
+    return html.escape(text).replace("\n", "<br>")

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from denizen.perf._doctor.ops import Operations
-from denizen.perf._doctor.phases import Profiled
+from denizen.perf._doctor.operations import Operations
+from denizen.perf._doctor.passes import Profiled
 from denizen.perf.watch._copy_rate import copy_rate
-from denizen.perf.watch._observe import SIMULATED
+from denizen.perf.watch._operations import SIMULATED
 from denizen.perf.watch._tf32 import takes_tf32
 
 ROWS = {"cuda": 4096, "cpu": 1024}

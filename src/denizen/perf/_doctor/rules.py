@@ -4,18 +4,20 @@ import collections
 import dataclasses
 import itertools
 import linecache
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
+from denizen.perf._doctor.autograd import kept
 from denizen.perf._doctor.diagnosis import NOTE, WARNING, Diagnosis, at, period_of
-from denizen.perf._doctor.graphs import kept
-from denizen.perf._doctor.loops import loops
-from denizen.perf._doctor.ops import JOINS, PRODUCTS, SQUARE
-from denizen.perf._doctor.phases import Watched
-from denizen.perf._doctor.records import Op
-from denizen.perf._doctor.source import clock_attributes
+from denizen.perf._doctor.hooks import Drawn
+from denizen.perf._doctor.operations import JOINS, PRODUCTS, SQUARE, Op
+from denizen.perf._doctor.passes import Watched
+from denizen.perf._doctor.source import clock_attributes, loops_around
+from denizen.perf.watch._findings import EVERY
+from denizen.perf.watch._operations import SIMULATED
 from denizen.perf.watch._places import USER, Place, role
 from denizen.perf.watch._tf32 import takes_tf32
 
@@ -416,3 +418,172 @@ RULES = (
     _debugging,
     _inplace,
 )
+
+
+OFTEN = 16  # rounds in one step
+PARAMETERS = 8  # rounds, where each takes another parameter
+LAUNCH = 5e-6  # seconds of the host for an operation, about
+BYTES, FLOPS = 2e12, 3e13  # per second, of a large GPU: an operation below LAUNCH by these leaves it waiting
+# Where libraries are made of parts that a GPU has one kernel for.
+_PARTS = ("torch/_decomp/", "torch/nn/modules/rnn.py", "perf/simulated/_device.py")
+
+_PLAIN = ("aten::copy_", "aten::clone", "aten::zero_", "aten::fill_")  # element by element, though not tagged so
+
+Loop = tuple[str, int]  # file and first line
+
+
+def loops(ops: list[Op], steps: list[int], device: str, drawn: Iterable[Place]) -> list[Diagnosis]:
+    """Lines in loops whose operations are so small and so many that launching them is what takes the time.
+
+    Args:
+        ops: of some steps.
+        steps: numbers of these.
+        device: kind of the device.
+        drawn: the line of each batch that a step drew from a loader.
+    """
+    sites: dict[Loop, list[Op]] = {}
+    for op in ops:
+        if op.site is not None and not op.part and not _is_one_kernel(op):
+            sites.setdefault((op.site.file, op.site.line), []).append(op)
+    rounds = _rounds(ops, drawn)
+    found: dict[Loop, list[tuple[int, list[Op]]]] = {}
+    for (file, line), there in sites.items():
+        heads = loops_around(file, line)
+        times = max((rounds.get((file, head), 1) for head in heads), default=1)
+        often = _often(there) // times
+        own, plain = _own(there)
+        if often >= (PARAMETERS if own and plain else OFTEN) and (plain or not own) and _small(there):
+            found.setdefault((file, heads[-1]), []).append((often, there))
+    return [_told(head, group, steps, device) for (_, head), group in found.items()]
+
+
+def _often(there: list[Op]) -> int:
+    """Rounds of a line in a step: how often most of its operations came, for a network has some more than once."""
+    last = there[-1].step
+    counts = collections.Counter((op.line, op.at, op.name) for op in there if op.step == last)
+    return statistics.median_low(counts.values())
+
+
+def _is_one_kernel(op: Op) -> bool:
+    return any(part in file for file, _, _ in op.place.libraries for part in _PARTS)
+
+
+def _rounds(ops: list[Op], drawn: Iterable[Place]) -> dict[Loop, int]:
+    """Rounds of loops that are steps of training or batches of a loader: not loops that could be one operation."""
+    passes: dict[Loop, set[int]] = {}
+    last, before, number = ops[-1].step if ops else -1, "", 0
+    for op in ops:
+        number += op.part == "backward" and before != "backward"
+        before = op.part
+        if op.part == "backward" and op.step == last:
+            for head in loops_around(*op.line):
+                passes.setdefault((op.place.file, head), set()).add(number)
+    rounds = {loop: len(numbers) for loop, numbers in passes.items()}
+    for place in drawn:
+        for head in loops_around(place.file, place.line):
+            rounds[place.file, head] = rounds.get((place.file, head), 0) + 1
+    return rounds
+
+
+def _own(there: list[Op]) -> tuple[bool, bool]:
+    """Whether rounds take parameters of their own, as over a network's layers; whether all of that is pointwise."""
+    last = there[-1].step
+    weights: dict[tuple[Loop, str], list[Op]] = {}
+    for op in there:
+        if op.step == last and op.weight:
+            weights.setdefault((op.line, op.name), []).append(op)
+    own = [many for many in weights.values() if len(many) > 1 and len({op.weight for op in many}) >= len(many) // 2]
+    return bool(own), all(op.pointwise or op.schema in _PLAIN for many in own for op in many)
+
+
+def _small(there: list[Op]) -> bool:
+    mean = sum(max(op.bytes / BYTES, op.flops / FLOPS) for op in there) / len(there)
+    return mean < LAUNCH
+
+
+def _told(head: int, group: list[tuple[int, list[Op]]], steps: list[int], device: str) -> Diagnosis:
+    often, there = max(group, key=lambda entry: (len(entry[1]), -_line(entry[1])))
+    came = {op.step for op in there}
+    last, place = max(came), there[0].site
+    assert place is not None
+    total = sum(op.step == last for _, ops in group for op in ops)
+    largest = max(op.numel for op in there)
+    evidence = [f"the loop of line {head} launches {total} operations a step, {often} of a kind at this line"]
+    evidence += [f"the largest has {largest:,} elements: its work is less than its launch"]
+    if device != SIMULATED:
+        evidence += [f"about {1e3 * LAUNCH * total:.2g} ms of launching at {1e6 * LAUNCH:.0f} µs each (estimate)"]
+    return at("launch-bound", place, total, period_of(came, steps), evidence, op=there[0].name, confidence="medium")
+
+
+def _line(there: list[Op]) -> int:
+    return 0 if there[0].site is None else there[0].site.line
+
+
+BOUND = 0.05  # share of a step that may be waited for data
+LEAST = 5e-4  # seconds of the host for a batch, below which workers would not be faster
+
+
+def loaders(
+    drawn: Sequence[Drawn], times: Sequence[float], steps: Sequence[int], rest: float | None
+) -> list[Diagnosis]:
+    """Diagnoses of the loaders that plain steps drew from.
+
+    Args:
+        drawn: batches, by line.
+        times: seconds of the host in each step, loading within.
+        steps: numbers of these steps.
+        rest: seconds of a step besides loading, about, where `times` are those of a stand-in; None where they are real.
+    """
+    found: list[Diagnosis] = []
+    for batches in drawn:
+        found += _restarted(batches, steps) + _waited(batches, times, steps, rest)
+    return found
+
+
+def _made(batches: Drawn) -> Place:
+    """The line that made the loader, where that is known or the file with the loop has one only; else that draws."""
+    known = getattr(batches.loader, "_denizen_place", None)
+    if known is not None:
+        return known
+    file, text = batches.place.file, "DataLoader("
+    lines = [n for n, line in enumerate(linecache.getlines(file), 1) if text in line.partition("#")[0]]
+    return Place(file, lines[0], "") if len(lines) == 1 else batches.place
+
+
+def _workers(loader: Any) -> int:
+    """Of a loader or of a pass over one that began before anybody listened."""
+    return getattr(loader, "num_workers", getattr(loader, "_num_workers", 0))
+
+
+def _restarted(batches: Drawn, steps: Sequence[int]) -> list[Diagnosis]:
+    loader = batches.loader
+    if len(batches.starts) < 2 or getattr(loader, "persistent_workers", False):
+        return []
+    evidence = [f"{len(batches.starts)} passes in {len(steps)} steps each started {_workers(loader)} workers anew"]
+    period = period_of(batches.starts, steps)
+    return [at("loader-persistent", _made(batches), 1, period, evidence, op="DataLoader.__iter__")]
+
+
+def _waited(batches: Drawn, times: Sequence[float], steps: Sequence[int], rest: float | None) -> list[Diagnosis]:
+    workers = _workers(batches.loader)
+    if not batches.wait or not times or (workers and rest is not None):
+        return []
+    drawn, came = len(batches.wait), len(set(batches.steps))
+    wait, dataset, collate = statistics.median(batches.wait), batches.dataset / drawn, batches.collate / drawn
+    per_step = wait * drawn / came
+    share = per_step / (statistics.median(times) if rest is None else per_step + rest)
+    if share < BOUND:
+        return []
+    evidence = [f"line {batches.place.line} draws from it and waits {1e3 * wait:.3g} ms for a batch"]
+    if workers:
+        evidence[0] += f", though {workers} workers prepare them"
+    else:
+        evidence[0] += f", made in this process (dataset {1e3 * dataset:.3g} ms, collate {1e3 * collate:.3g} ms)"
+        evidence += [f"{batches.samples} samples one by one"] if batches.samples > 1 else []
+    evidence += [f"{share:.0%} of a step here"] if rest is None else []
+    period = period_of(batches.steps, steps)
+    often = period == EVERY or came > len(steps) // 2
+    level = WARNING if often and not workers and min(batches.wait) >= LEAST else NOTE
+    kind = "loader-collate" if collate > dataset and not workers else "loader-workers"
+    count = max(1, round(drawn / came))
+    return [at(kind, _made(batches), count, period, evidence, level=level, op="DataLoader", confidence="medium")]

@@ -16,7 +16,7 @@ from denizen.perf.state._keeper import Keeper
 from denizen.perf.state._training_state import Snapshot, TrainingState, _global_generators
 from denizen.perf.state._used import used
 from denizen.perf.watch._blame import place_of, unseen
-from denizen.perf.watch._observe import SIMULATED
+from denizen.perf.watch._operations import SIMULATED
 
 _STATEFUL = (Tensor, nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
 _STATEFUL += (torch.Generator, np.ndarray, np.random.Generator, random.Random, dict, list)

@@ -12,11 +12,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from denizen.errors import InputError, expect_function
-from denizen.perf._equivalent.compare import DIFFERENT, TOLERANCES, Rule, Tolerances, dense
+from denizen.perf._equivalent.compare import DIFFERENT, TOLERANCES, Rule, Tolerances, Verdict, dense
 from denizen.perf._equivalent.seeds import checked, same_distribution, without_steps
-from denizen.perf._equivalent.side import Observed, Side, lead
-from denizen.perf._equivalent.verdict import Verdict
-from denizen.perf._equivalent.weights import Mapped, Weights
+from denizen.perf._equivalent.sides import Mapped, Observed, Side, Weights, lead
 from denizen.perf.state._training_state import TrainingState
 from denizen.perf.watch._blame import place_of
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from denizen.errors import InputError
 from denizen.perf._equivalent.compare import DIFFERENT, STATISTICALLY, Compared, Rule
-from denizen.perf._equivalent.side import Side
+from denizen.perf._equivalent.sides import Side
 
 LEVEL = 1e-3  # how often two that are the same are called different
 SHUFFLES = 3999  # of the labels a and b; the least p is one over this plus one

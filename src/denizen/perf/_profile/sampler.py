@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from denizen.perf._profile.gaps import LOADERS
-from denizen.perf._profile.lock import WAITS, WAITS_FOR_THREADS
+from denizen.perf._profile.gaps import LOADERS, WAITS, WAITS_FOR_THREADS
 from denizen.perf._profile.trace import SAMPLE
 from denizen.perf.watch._gpu_counters import gpu_reader
 from denizen.perf.watch._places import USER, role, short

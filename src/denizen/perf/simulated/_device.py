@@ -16,7 +16,7 @@ from torch.utils import backend_registration
 from denizen.errors import DenizenError
 from denizen.perf.simulated import _pinned
 from denizen.perf.simulated._tensor import NAME, SimulatedTensor, fallback, frames_of_the_device, rebuild
-from denizen.perf.watch import _dynamo
+from denizen.perf.watch import _compiler
 
 _kept: list[Any] = []  # what torch refers to; libraries end their registrations when they are collected
 
@@ -88,8 +88,8 @@ def _register() -> None:
         with contextlib.suppress(AttributeError):
             eval_frame.set_code_exec_strategy(function.__code__, skip)
     torch.serialization.add_safe_globals([rebuild])
-    _dynamo.install()
-    _dynamo.teach(SimulatedTensor, NAME)
+    _compiler.install()
+    _compiler.teach(SimulatedTensor, NAME)
     _record_constants()
     _choose()
     _pinned.install(aten)

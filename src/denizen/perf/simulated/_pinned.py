@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.jit import _builtins
 from torch.utils._device import _device_constructors
 
-from denizen.perf.watch._observe import stands_for_pinned
+from denizen.perf.watch._operations import stands_for_pinned
 
 # Functions that take `pin_memory=`.
 _MAKERS = ("empty", "empty_like", "empty_strided", "full", "ones", "rand", "randn", "zeros", "zeros_like")

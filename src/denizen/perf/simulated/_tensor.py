@@ -17,8 +17,8 @@ from torch.utils import _python_dispatch
 from denizen.perf.simulated._pinned import mark
 from denizen.perf.watch import _blame
 from denizen.perf.watch._faults import kind_of_read
-from denizen.perf.watch._observe import SIMULATED as NAME
-from denizen.perf.watch._observe import Traits, is_pinned, traits, waits, work
+from denizen.perf.watch._operations import SIMULATED as NAME
+from denizen.perf.watch._operations import Traits, is_pinned, traits, waits, work
 from denizen.perf.watch._places import instruction
 from denizen.perf.watch._recorder import HOST_READS, here, recorders, tell
 

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Generator
 
 from denizen.errors import DenizenError
-from denizen.perf.watch._observe import SIMULATED
+from denizen.perf.watch._operations import SIMULATED
 from denizen.perf.watch._places import USER, Place, role
 
 _NO_KERNEL = re.compile(rf"Could not run '([^']+)' with arguments from the '(\w*){SIMULATED}'", re.IGNORECASE)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from denizen.perf.watch import _rules
+from denizen.perf.watch._operations import PYTHON_READS, crossing, is_higher_order, reads_host, schema_name
 
 # (operation, positional arguments) -> bytes that it reads of its i-th argument, for those it does not read in full.
 Weigh = Callable[[Any, tuple[Any, ...]], dict[int, int]]
@@ -91,7 +91,7 @@ class _Python(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         method = getattr(func, "__name__", "")
-        if method in _rules.PYTHON_READS:
+        if method in PYTHON_READS:
             self._counts.host_reads[f"Tensor.{method}"] += 1
         return func(*args, **(kwargs or {}))
 
@@ -108,20 +108,20 @@ class _Dispatch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         counts = self._counts
-        if _rules.is_higher_order(func):  # torch.cond and its like: one operation, whose inside stays unseen
-            counts.ops.append(_rules.name(func))
+        if is_higher_order(func):  # torch.cond and its like: one operation, whose inside stays unseen
+            counts.ops.append(schema_name(func))
             return func(*args, **kwargs)
-        if _rules.reads_host(func, args, kwargs, self._on_device):
-            counts.host_reads[_rules.name(func)] += 1
+        if reads_host(func, args, kwargs, self._on_device):
+            counts.host_reads[schema_name(func)] += 1
         before = {_storage(tensor) for tensor in _tensors((args, kwargs))}
         out = func(*args, **kwargs)
-        crossed = _rules.crossing(func, args, kwargs, out)
+        crossed = crossing(func, args, kwargs, out)
         if crossed is not None:
             traffic = counts.to_host if crossed.to_host else counts.to_device
             traffic.count += 1
             traffic.bytes += crossed.bytes
             if crossed.waits and func._schema.name != "aten::_local_scalar_dense":
-                counts.host_reads[_rules.name(func)] += 1
+                counts.host_reads[schema_name(func)] += 1
         self._memory(func, args, kwargs, out, before)
         return out
 
@@ -138,7 +138,7 @@ class _Dispatch(TorchDispatchMode):
         written = [*new, *_mutated(func, args, kwargs)]
         if (results and not written) or func._schema.name in _NOTHING:
             return  # a view, or memory without content
-        name = _rules.name(func)
+        name = schema_name(func)
         counts.ops.append(name)
         counts.moved[name] += sum(distinct_bytes(tensor) for tensor in written)
         known = self._weigh(func, args) if self._weigh is not None else {}

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from denizen.perf.watch import _rules
 from denizen.perf.watch._calls import function_heard
 from denizen.perf.watch._faults import METHODS, kind_of_read
-from denizen.perf.watch._observe import fresh, of_parameter, traits, waits, work
+from denizen.perf.watch._operations import fresh, is_higher_order, of_parameter, traits, waits, work
 from denizen.perf.watch._places import Place, locate, written
 from denizen.perf.watch._recorder import HOST_READS, TRANSFERS, Recorder, heard_by, here, recorders, tell
 from denizen.perf.watch._sync import sync_warnings_to
@@ -83,7 +82,7 @@ class _Heard(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if _rules.is_higher_order(func):
+        if is_higher_order(func):
             return func(*args, **kwargs)
         with contextlib.nullcontext() if recorders() else heard_by(self._recorder):  # autograd's threads hear nothing
             before, self._inside = self._waited, self._inside + 1

@@ -11,20 +11,131 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _len_torch_function_stack, _pop_mode, _push_mode
 
 from denizen.perf._doctor.diagnosis import Diagnosis
-from denizen.perf._doctor.lines import AtLines, Line
-from denizen.perf._doctor.objects import each_pass
-from denizen.perf._doctor.switches import SWITCHES
+from denizen.perf._doctor.hooks import each_pass
+from denizen.perf.watch._calls import quietly_traced
 from denizen.perf.watch._places import USER, role
 from denizen.perf.watch._replaced import replaced
+from denizen.perf.watch._tf32 import tf32
+
+Line = tuple[str, int]
+
+
+class AtLines:
+    """Has a mode on torch's stack while this thread is at one of some lines, calls from there included."""
+
+    def __init__(self, mode: TorchFunctionMode) -> None:
+        self._mode = mode
+        self._lines: dict[str, set[int]] = {}
+        self._inside: list[FrameType] = []  # frames that are at one of the lines, the outermost first
+        self._before: Any = None
+
+    def choose(self, lines: Iterable[Line]) -> None:
+        """The lines from now on."""
+        self._lines = {}
+        for file, line in lines:
+            self._lines.setdefault(file, set()).add(line)
+
+    @contextlib.contextmanager
+    def watching(self) -> Generator[None]:
+        """Watch what this thread calls within the block. A debugger or coverage that traces it goes on elsewhere."""
+        self._before = sys.gettrace()
+        with quietly_traced():
+            sys.settrace(self._called)
+            try:
+                yield
+            finally:
+                sys.settrace(self._before)
+                self._inside.clear()
+                self._leave()
+
+    def _called(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if frame.f_code.co_filename in self._lines:
+            return self._moved
+        return self._before(frame, event, arg) if self._before is not None else None
+
+    def _moved(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if event in ("line", "return"):
+            here = event == "line" and frame.f_lineno in self._lines.get(frame.f_code.co_filename, ())
+            was = bool(self._inside) and self._inside[-1] is frame
+            if here and not was:
+                self._inside.append(frame)
+                if len(self._inside) == 1:
+                    _push_mode(self._mode)
+            elif was and not here:
+                self._inside.pop()
+                if not self._inside:
+                    self._leave()
+        return self._moved
+
+    def _leave(self) -> None:
+        """Take the mode off the stack, also from below modes that the line has opened."""
+        above = []
+        while _len_torch_function_stack():
+            top = _pop_mode()
+            if top is self._mode:
+                break
+            above.append(top)
+        for mode in reversed(above):
+            _push_mode(mode)
+
+
+def tensor_cores() -> contextlib.AbstractContextManager[None]:
+    """Products of float32 matrices may use them."""
+    return tf32(True, torch.backends.cuda.matmul)
+
+
+@contextlib.contextmanager
+def no_debugging() -> Generator[None]:
+    """No detection of anomalies, and none to be switched on; no deterministic algorithms."""
+    anomaly, nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    switch, deterministic = torch.set_anomaly_enabled, torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    switch(False)
+    torch.use_deterministic_algorithms(False)
+    try:
+        with replaced(torch, "set_anomaly_enabled", lambda _: lambda *_, **__: None):
+            yield
+    finally:
+        switch(anomaly, nan)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+
+
+@contextlib.contextmanager
+def no_scaler(things: Iterable[Any] = ()) -> Generator[None]:
+    """Gradient scalers pass everything on, those among some things."""
+    with contextlib.ExitStack() as stack:
+        for scaler in things:
+            if isinstance(scaler, torch.amp.GradScaler):
+                for name, passes in _PASSING.items():
+                    stack.enter_context(replaced(scaler, name, lambda _, passes=passes: passes))
+        yield
+
+
+_PASSING: dict[str, Callable[..., Any]] = {
+    "scale": lambda outputs: outputs,
+    "unscale_": lambda *_, **__: None,
+    "step": lambda optimizer, *args, **kwargs: optimizer.step(*args, **kwargs),
+    "update": lambda *_, **__: None,
+}
+
+
+# Kinds that a setting takes out, wherever their line is.
+SWITCHES: dict[str, Callable[[Iterable[Any]], contextlib.AbstractContextManager[None]]] = {
+    "dtype-fp32": lambda _: tensor_cores(),
+    "debug-left-on": lambda _: no_debugging(),
+    "host-sync-scaler": no_scaler,
+}
+
 
 # Functions and methods of torch by their names, as a mode hears of them.
 _READS = {"item", "tolist", "__bool__", "__float__", "__int__", "__index__", "__complex__", "__repr__", "__format__"}

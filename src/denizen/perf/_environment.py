@@ -1,17 +1,96 @@
-"""Reading what `environment` reports of the machine, of torch's settings and of the process."""
+"""What of a machine and its torch makes loops fast or slow: each setting with its evidence and what to change."""
 
+import dataclasses
+import json
 import os
 import platform
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from denizen.perf._environment.environment import CHANGE, NOTE, OK, Fact
+from denizen.errors import expect_function
+from denizen.perf._profile.profile import profile
+from denizen.perf._profile.report import ProfileReport
+from denizen.perf.watch._compiler import graphs_compiled
 from denizen.perf.watch._host import available_cores
+
+OK, NOTE, CHANGE = "ok", "note", "change"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """One setting.
+
+    Attributes:
+        name: such as ``"TF32 in matrix products"``.
+        value: what it is.
+        level: ``"ok"``, ``"note"`` or ``"change"``.
+        evidence: what was read or measured.
+        advice: what to change; "" where nothing.
+    """
+
+    name: str
+    value: str
+    level: str
+    evidence: str
+    advice: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+    """What was found; print it.
+
+    Attributes:
+        facts: one for each setting.
+    """
+
+    facts: tuple[Fact, ...]
+
+    @property
+    def to_change(self) -> tuple[Fact, ...]:
+        """Those that had better be changed."""
+        return tuple(fact for fact in self.facts if fact.level == CHANGE)
+
+    def __getitem__(self, name: str) -> Fact:
+        return {fact.name: fact for fact in self.facts}[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dataclasses.asdict(self)
+
+    def to_json(self) -> str:
+        """As JSON."""
+        return json.dumps(self.to_dict(), indent=1)
+
+    def __str__(self) -> str:
+        width = max((len(fact.name) for fact in self.facts), default=0)
+        lines = []
+        for fact in self.facts:
+            lines.append(f"{fact.level:6}  {fact.name:{width}}  {fact.value}  ({fact.evidence})")
+            lines += [f"{'':8}{'':{width}}  -> {fact.advice}"] if fact.advice else []
+        return "\n".join(lines)
+
+
+def environment(step: Callable[[], Any] | None = None) -> Environment:
+    """Whether CUDA is there and used, whether compilation works, and every setting that changes speed.
+
+    Args:
+        step: one step of your loop. With it is told where it really computes and whether compiled code runs in it;
+            it is called four times, and really trains. Without it only the machine and torch's settings are looked at.
+
+    Returns:
+        Facts; `Environment.to_change` holds those to act on.
+    """
+    if step is not None:
+        expect_function("environment: step", step)
+
+    return Environment(tuple(found(step)))
+
 
 TENSOR_CORES = (8, 0)  # compute capability from which there are TF32 and bfloat16
 SMALL_SHM = 1 << 30  # bytes; containers often have 64 MiB, and workers of loaders hand over batches through it
@@ -25,8 +104,6 @@ def found(step: Callable[[], Any] | None) -> Iterator[Fact]:
         yield from cards()
         yield from processes()
     if step is not None:
-        from denizen.perf._environment.step import of_step
-
         yield from of_step(step)
     yield compiler()
     yield from tf32()
@@ -314,3 +391,62 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
+
+
+REGION = "Torch-Compiled Region"  # what torch's profiler calls a call of compiled code
+
+
+def of_step(step: Callable[[], Any]) -> Iterator[Fact]:
+    """Facts of one step, which is called four times: once alone, three times by `profile`."""
+    graphs, began = graphs_compiled(), time.perf_counter()
+    step()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    first, graphs = time.perf_counter() - began, graphs_compiled() - graphs
+    report = profile(step, plain=1, warm_up=1, active=1)
+    yield used(report)
+    yield compiled(report, graphs, first, report.plain_times[0])
+    yield from products(report)
+
+
+def used(report: ProfileReport) -> Fact:
+    """Whether the GPU does the work."""
+    ops = sum(op.calls for op in report.operators if op.name.startswith("aten::"))
+    if report.on_device:
+        share = f"busy {report.busy_share:.0%} of the step" if report.busy_share is not None else "nothing measured"
+        return Fact("CUDA used", "yes", OK, f"{report.kernels} kernels on {report.device} in a step, {share}")
+    if not torch.cuda.is_available():
+        return Fact("CUDA used", "no", NOTE, f"{ops} operators in a step, all on the CPU: there is no CUDA device")
+    advice = "move the model and every batch there: model.to('cuda'), batch.to('cuda', non_blocking=True)"
+    return Fact("CUDA used", "no", CHANGE, f"{ops} operators in a step and not one kernel on a GPU", advice)
+
+
+def compiled(report: ProfileReport, graphs: int, first: float, later: float) -> Fact:
+    """Whether compiled code runs in the step."""
+    regions = sum(op.calls for op in report.operators if op.name.startswith(REGION))
+    times = f"first call {_time(first)}, later ones {_time(later)}"
+    if regions:
+        new = f", {graphs} compiled in the first call" if graphs else ", compiled before"
+        return Fact("compile active", "yes", OK, f"{regions} calls of compiled code in a step{new}; {times}")
+    advice = "step = torch.compile(step) where launching costs more than computing; dz.doctor(step) says"
+    if graphs:
+        evidence = f"{graphs} graphs were compiled in the first call, and none runs in later ones; {times}"
+        return Fact("compile active", "no", CHANGE, evidence, "look for recompilations: dz.doctor(step)")
+    return Fact("compile active", "no", NOTE, f"no compiled region runs in a step; {times}", advice)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def products(report: ProfileReport) -> Iterator[Fact]:
+    """By which kernels float32 products are done, as their names say; nothing where the names do not."""
+    names = [kernel.name.lower() for kernel in report.device_ops]
+    gemms = [name for name in names if "gemm" in name]
+    tensor_cores = [name for name in gemms if "tf32" in name or "tensorop_s1688gemm" in name]
+    plain = [name for name in gemms if "sgemm" in name or "f32f32_f32f32" in name]
+    if tensor_cores:
+        yield Fact("matrix products", "TF32", OK, f"kernel {tensor_cores[0][:60]}")
+    elif plain:
+        advice = "dz.tools.set_fast_defaults() for TF32, dz.tools.Amp for bfloat16; check with dz.perf.equivalent"
+        yield Fact("matrix products", "float32 without tensor cores", CHANGE, f"kernel {plain[0][:60]}", advice)

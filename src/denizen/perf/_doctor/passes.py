@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from denizen.perf._doctor.graphs import Graphs
+from denizen.perf._doctor.autograd import Graphs
 from denizen.perf._doctor.hooks import Drawn, Hooks, debug_flags, remembering_loaders
-from denizen.perf._doctor.ops import Operations
+from denizen.perf._doctor.operations import Operations
 from denizen.perf.simulated._streams import standins
-from denizen.perf.watch import _dynamo
-from denizen.perf.watch._observe import SIMULATED
+from denizen.perf.watch import _compiler
 from denizen.perf.watch._on_cuda import heard_on_cuda
+from denizen.perf.watch._operations import SIMULATED
 from denizen.perf.watch._recorder import Recorder, recording
 
 SETTLE = 3  # steps before anything is looked at
@@ -257,7 +257,7 @@ def hearing(device: torch.device, recorder: Recorder) -> Generator[None]:
 @contextlib.contextmanager
 def throughout(device: torch.device) -> Generator[Recorder]:
     """What has to be in place for all passes: stand-ins for CUDA without it, and ears for the compiler."""
-    _dynamo.install()
+    _compiler.install()
     recorder = Recorder()
     with contextlib.ExitStack() as stack:
         if device.type in (SIMULATED, "cuda"):

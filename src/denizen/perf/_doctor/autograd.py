@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen.perf._doctor.ops import Operations
-from denizen.perf._doctor.records import caller
+from denizen.perf._doctor.operations import Operations, caller
 from denizen.perf.watch._faults import METHODS
 from denizen.perf.watch._places import USER, Place, locate, role
 from denizen.perf.watch._replaced import replaced

@@ -1,26 +1,266 @@
-"""Every operation of a step with its line: what it reads, makes and computes. Slow (20 to 60 µs an operation)."""
+"""Every operation of a step with its line: what it reads, makes and computes, and where its values go.
+
+Slow: 20 to 60 µs an operation.
+"""
 
 import contextlib
+import dataclasses
+import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from denizen.perf._doctor.flow import WHOLE, Flow
-from denizen.perf._doctor.flow import WIDE as BY_TORCH
-from denizen.perf._doctor.records import Copied, Matrix, Op, caller, is_dense, memory, owner, user_frames, values
 from denizen.perf._doctor.source import loops_around
-from denizen.perf.watch import _rules
 from denizen.perf.watch._counting import distinct_bytes
 from denizen.perf.watch._faults import METHODS
-from denizen.perf.watch._observe import traits
-from denizen.perf.watch._places import Place, instruction, locate
+from denizen.perf.watch._operations import is_higher_order, traits
+from denizen.perf.watch._places import USER, Place, instruction, is_user, locate, role
 from denizen.perf.watch._recorder import unheard
 from denizen.perf.watch._tf32 import takes_tf32
+
+
+@dataclasses.dataclass(slots=True)
+class Op:
+    """One operation.
+
+    Attributes:
+        step: its number.
+        name: with overload; `schema` is without.
+        place: the user's line.
+        site: the innermost line of the user's stack that lies in a loop of its function, if any.
+        part: ``"backward"``, ``"optimizer"`` or ``""``.
+        numel: elements of its largest result.
+        shape: of its first result.
+        bytes: read and written; each distinct element once.
+        double: of these, in float64.
+        new: bytes of the memory that it took.
+        flops: of matrix products and convolutions.
+        dtype: of its first result, if that lies on the device.
+        sources: dtypes of the tensors of the device that it took.
+        autocast: whether it ran under autocast.
+        fast: whether products of float32 might use tensor cores then.
+        grads: gradients that it filled with zeros.
+        off: whether gradients were off, outside of backward passes and optimizers.
+        weights: whether it copied a parameter.
+        weight: the memory of the parameter that it took, 0 without one.
+        loaded: whether it took a batch of a loader from the host.
+        pointwise: whether each element of the result comes from one of each argument.
+        tracked: whether it became part of a graph.
+        again: whether it joined something that its line had joined, or made, when it last ran.
+        order: number of its step's operations before it.
+        at: place of the user's instruction in its code, which tells several on a line apart.
+    """
+
+    step: int
+    name: str
+    schema: str
+    place: Place
+    part: str
+    numel: int = 0
+    shape: tuple[int, ...] = ()
+    bytes: int = 0
+    double: int = 0
+    new: int = 0
+    flops: int = 0
+    dtype: torch.dtype | None = None
+    sources: tuple[torch.dtype, ...] = ()
+    autocast: bool = False
+    fast: bool = False
+    grads: int = 0
+    off: bool = False
+    weights: bool = False
+    weight: int = 0
+    loaded: bool = False
+    pointwise: bool = False
+    tracked: bool = False
+    again: bool = False
+    order: int = 0
+    at: int = 0
+    site: Place | None = None
+
+    @property
+    def line(self) -> tuple[str, int]:
+        """File and line."""
+        return self.place.file, self.place.line
+
+
+@dataclasses.dataclass(slots=True)
+class Copied:
+    """A clone, until it can be told whether it was needed."""
+
+    op: Op
+    source: Tensor | None  # it shares its version with what it is a view of; let go at the end of the step
+    made: Any  # weak reference
+    versions: tuple[int, int]
+    needed: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix that a line worked on.
+
+    Attributes:
+        place: the line.
+        rows: of it.
+        columns: of it.
+        share: of its values other than 0.
+        weight: whether it is a parameter.
+        relates: whether it met its rows or columns, in a product or one by one, as a grid does not.
+        derived: whether it says which of all pairs' distances count.
+    """
+
+    place: Place
+    rows: int
+    columns: int
+    share: float
+    weight: bool
+    relates: bool
+    derived: bool
+
+
+def memory(tensor: Tensor) -> int:
+    """Of the block that a tensor's values lie in."""
+    block = getattr(tensor, "_block", None)
+    if block is not None:
+        return id(block)
+    try:
+        return tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):  # sparse
+        return id(tensor)
+
+
+def owner(tensor: Tensor) -> Any:
+    """What lives as long as a tensor's memory."""
+    return getattr(tensor, "_block", None) or tensor
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether its elements lie one by one; a wrapper cannot be asked where rows are compressed."""
+    return getattr(tensor, "_real", tensor).layout is torch.strided
+
+
+def values(tensor: Tensor) -> Tensor:
+    """A tensor of torch's own with the values."""
+    return getattr(tensor, "_real", tensor).detach()
+
+
+def caller(thread: int | None = None) -> Place:
+    """The user's line that called a model: the innermost one outside of `forward` methods."""
+    frames = user_frames(thread)
+    return next((place for place in frames if place.function not in ("forward", "__call__")), frames[-1])
+
+
+def user_frames(thread: int | None = None) -> list[Place]:
+    """The user's lines of the stack, innermost first, up to the doctor."""
+    frame: Any = sys._getframe(1)
+    frames = []
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "_take_step":
+            break
+        if role(code.co_filename) == USER and is_user(code):
+            frames.append(Place(code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back
+    return frames or [locate(METHODS, thread)]
+
+
+SAMPLES = 3  # times that a line asks a model the same in one step, from which it wants the spread of the answers
+WHOLE = (torch.int64, torch.int32)
+# Parts of names of operations that take whole numbers as places.
+_PLACING = ("index", "gather", "scatter", "take", "embedding", "nll_loss", "put")
+# Operations that give int64, whatever they are given.
+_WIDE = ("argmax", "argmin", "argsort", "sort", "topk", "multinomial", "bucketize", "searchsorted", "nonzero", "cumsum")
+BY_TORCH = "int64 by torch's choice"
+
+
+class Flow:
+    """Marks of tensors; views share those of their tensor.
+
+    Attributes:
+        into_graph: marks of what went into a graph, as a generator's samples do on the discriminator's turn.
+        as_places: marks of whole numbers that said where to read or write.
+        repeated: lines that asked a model the same several times in a step, as for samples of its dropout.
+    """
+
+    def __init__(self) -> None:
+        self.into_graph: set[Hashable] = set()
+        self.as_places: set[Hashable] = set()
+        self._marks: dict[int, frozenset[Hashable]] = {}
+        self._places: set[int] = set()
+        self.repeated: set[tuple[str, int]] = set()
+        self._asked: dict[tuple[tuple[str, int], int, int], tuple[Any, int]] = {}
+
+    def clear(self) -> None:
+        """A step begins: forget which tensor was marked with what."""
+        self._marks.clear()
+        self._places.clear()
+        self._asked.clear()
+
+    def asked(self, line: tuple[str, int], weight: int, given: list[Tensor]) -> None:
+        """A line had a parameter meet tensors: whether the same ones as before."""
+        for tensor in given:
+            key = line, weight, memory(tensor)
+            thing, times = self._asked.get(key, (None, 0))
+            times = times + 1 if thing is not None and thing() is owner(tensor) else 1
+            self._asked[key] = weakref.ref(owner(tensor)), times
+            if times >= SAMPLES:
+                self.repeated.add(line)
+
+    def passes(self, schema: str, given: list[Tensor], results: list[Tensor], tracked: bool) -> None:
+        """Hand marks on from arguments to results of their sort.
+
+        Args:
+            schema: name of the operation.
+            given: its arguments.
+            results: of it.
+            tracked: whether it becomes part of a graph.
+        """
+        where = _where(schema, given)
+        self.as_places |= self.of(where)
+        self._places |= {memory(tensor) for tensor in where}
+        real = [tensor for tensor in given if tensor.is_floating_point()]
+        if tracked:
+            self.into_graph |= self.of(real)
+        kinds, before = {tensor.is_floating_point() for tensor in results}, {memory(tensor) for tensor in given}
+        marks = self.of(tensor for tensor in given if tensor.is_floating_point() in kinds)
+        marks |= {BY_TORCH} if any(word in schema for word in _WIDE) else set()
+        self.made((tensor for tensor in results if memory(tensor) not in before), marks)
+        self.add((tensor for tensor in results if memory(tensor) in before), marks)
+
+    def whole(self, tensors: Iterable[Tensor], mark: Hashable) -> None:
+        """Mark whole numbers; some may have been places already."""
+        there = [tensor for tensor in tensors if tensor.dtype in WHOLE]
+        self.add(there, [mark])
+        if any(memory(tensor) in self._places for tensor in there):
+            self.as_places.add(mark)
+
+    def of(self, tensors: Iterable[Tensor]) -> set[Hashable]:
+        """Marks of any of them."""
+        return {mark for tensor in tensors for mark in self._marks.get(memory(tensor), ())}
+
+    def made(self, tensors: Iterable[Tensor], marks: Iterable[Hashable] = ()) -> None:
+        """New memory, which may have been another tensor's before."""
+        for tensor in tensors:
+            self._marks[memory(tensor)] = frozenset(marks)
+            self._places.discard(memory(tensor))
+
+    def add(self, tensors: Iterable[Tensor], marks: Iterable[Hashable]) -> None:
+        """Mark tensors beside what they are marked with."""
+        for tensor in tensors:
+            self._marks[memory(tensor)] = self._marks.get(memory(tensor), frozenset()).union(marks)
+
+
+def _where(schema: str, given: list[Tensor]) -> list[Tensor]:
+    """The tensors of an operation that say where, as whole numbers, of which it takes no narrow ones."""
+    if not any(part in schema for part in _PLACING):
+        return []
+    return [tensor for tensor in given[1:] if tensor.dtype in WHOLE]
+
 
 _FILLS = frozenset({"aten::zero_", "aten::_foreach_zero_", "aten::fill_"})
 _GATHERS = frozenset({"aten::index", "aten::index_select", "aten::gather", "aten::take", "aten::embedding"})
@@ -110,7 +350,7 @@ class Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if _rules.is_higher_order(func):
+        if is_higher_order(func):
             return func(*args, **kwargs)
         if torch.is_inference_mode_enabled() and traits(func).composite:
             with self:

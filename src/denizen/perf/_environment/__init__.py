@@ -1,1 +1,0 @@
-"""Whether a machine and its settings are set up for speed."""
