@@ -268,20 +268,18 @@ def test_a_region_in_which_nothing_ran_warns(cuda, x):
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_the_same_snippets_are_judged_alike_on_a_gpu(tmp_path, capsys, monkeypatch):
-    """Every snippet of the tests, with torch's own warnings and real pinned memory; tells all that differ."""
+def test_the_same_programs_are_judged_alike_on_a_gpu(capsys, monkeypatch):
+    """Every program of the tests, with torch's own warnings and real pinned memory; tells all that differ."""
     monkeypatch.setattr("torch.distributions.Distribution._validate_args", True)  # torch.compile switches it off
     faults = runpy.run_path(str(Path(__file__).with_name("test_budget_faults.py")))
     differ = []
-    faults["FAULTS"].pop("waiting for an event at once")  # three numbers are added before anybody asks for the event
-    sources = {name: pair[0] for name, pair in faults["FAULTS"].items()} | faults["FIELD"]["FAULTY"]
-    quiet = {f"{name}, mended": pair[1] for name, pair in faults["FAULTS"].items()}
-    for number, (name, source) in enumerate(
-        (sources | quiet | faults["LOOKALIKES"] | faults["FIELD"]["QUIET"]).items()
-    ):
-        (tmp_path / str(number)).mkdir()
-        report, text = faults["run"](source, tmp_path / str(number), device="cuda")
-        expected, found = faults["wanted"](text), defaultdict(set)
+    # three numbers are added before anybody asks for the event
+    left_out = {"faulty_waiting_for_an_event_at_once", "mended_waiting_for_an_event_at_once"}
+    programs = {name: one for name, one in faults["PROGRAMS"].items() if name not in left_out}
+    assert len(programs) == len(faults["PROGRAMS"]) - 2
+    for name, program in programs.items():
+        report = faults["run"](program, device="cuda")
+        expected, found = faults["blamed"](program), defaultdict(set)
         for finding in report.findings:
             if finding.counted:
                 found[finding.line].add(finding.kind)

@@ -1,24 +1,17 @@
-"""Every kind of fault: the right line and kind; silence on the mended snippet and on look-alikes."""
+"""Every kind of fault: the right line and kind; silence on the mended program and on look-alikes."""
 
-import re
 import runpy
-import textwrap
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from torch import nn
-from torch.nn import functional as F
 
 import denizen as dz
 
-SNIPPETS = runpy.run_path(str(Path(__file__).with_name("snippets.py")))
-FAULTS, LOOKALIKES = SNIPPETS["FAULTS"], SNIPPETS["LOOKALIKES"]
-FIELD = runpy.run_path(str(Path(__file__).with_name("field_snippets.py")))
-MARK = re.compile(r"  # ([a-z0-9 -]+)$")
+HELP = runpy.run_path(str(Path(__file__).with_name("marked.py")))
+blamed, PROGRAMS = HELP["blamed"], HELP["programs"]("faults", "field")
 
 
 @pytest.fixture(autouse=True)
@@ -27,33 +20,26 @@ def validated(monkeypatch):
     monkeypatch.setattr("torch.distributions.Distribution._validate_args", True)
 
 
-def wanted(source):
-    """Kinds to blame, by line."""
-    lines = source.splitlines()
-    return {number: set(mark[1].split()) for number, line in enumerate(lines, 1) if (mark := MARK.search(line))}
-
-
-def run(source, tmp_path, device=None, steps=4):
-    """The report of a snippet's steps, and its source."""
-    source = textwrap.dedent(source).strip() + "\n"
-    file = tmp_path / "snippet.py"
-    file.write_text(source)
+def run(program, device=None, steps=4):
+    """The report of a program's steps."""
     guard = dz.budget(device=device)
-    names = {"device": guard.device, "torch": torch, "nn": nn, "F": F, "np": np}
     with suppress(dz.errors.BudgetError), guard:
-        exec(compile(source, file, "exec"), names)
+        step = program(guard.device)
         for i in guard.steps(steps):
-            names["step"](i)
+            step(i)
             if device == "cuda":  # what a step asked for is there in the next one, whoever else uses the card
                 torch._C._cuda_synchronize()
-    return guard.report, source
+    return guard.report
 
 
-def check_fault(report, source):
-    expected, found = wanted(source), defaultdict(set)
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name.startswith("faulty_")])
+def test_fault_is_told_at_its_line(name, capsys):
+    program = PROGRAMS[name]
+    report = run(program)
+    expected, found = blamed(program), defaultdict(set)
     for finding in report.findings:
         if finding.counted:
-            assert finding.file.endswith("snippet.py")
+            assert finding.file == program.__code__.co_filename
             assert finding.period == "every step"
             assert finding.fix
             found[finding.line].add(finding.kind)
@@ -63,32 +49,9 @@ def check_fault(report, source):
         assert found[line] <= kinds, str(report)
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_fault_is_told_at_its_line(name, tmp_path, capsys):
-    check_fault(*run(FAULTS[name][0], tmp_path))
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_mended_is_silent(name, tmp_path, capsys):
-    report, _ = run(FAULTS[name][1], tmp_path)
-    assert report.ok, str(report)
-    assert not any(finding.counted for finding in report.findings)
-
-
-@pytest.mark.parametrize("name", LOOKALIKES)
-def test_lookalike_is_silent(name, tmp_path, capsys):
-    report, _ = run(LOOKALIKES[name], tmp_path)
-    assert report.ok, str(report)
-    assert not any(finding.counted for finding in report.findings)
-
-
-@pytest.mark.parametrize("name", FIELD["FAULTY"])
-def test_line_of_the_field_is_told(name, tmp_path, capsys):
-    check_fault(*run(FIELD["FAULTY"][name], tmp_path))
-
-
-@pytest.mark.parametrize("name", FIELD["QUIET"])
-def test_right_code_of_the_field_is_silent(name, tmp_path, capsys):
-    report, _ = run(FIELD["QUIET"][name], tmp_path)
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if not name.startswith("faulty_")])
+def test_what_is_mended_or_harmless_is_silent(name, capsys):
+    assert not blamed(PROGRAMS[name])
+    report = run(PROGRAMS[name])
     assert report.ok, str(report)
     assert not any(finding.counted for finding in report.findings)

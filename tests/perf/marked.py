@@ -1,0 +1,27 @@
+"""Makers of steps from `programs/`, and the lines that their comments blame."""
+
+import inspect
+import re
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PROGRAMS = Path(__file__).with_name("programs")
+MARK = re.compile(r"  # ([a-z0-9 -]+)$")
+
+
+def programs(*files: str) -> dict[str, Callable[[Any], Any]]:
+    """The functions of these files, by name."""
+    named: dict[str, Any] = {}
+    for file in files:
+        found = runpy.run_path(str(PROGRAMS / f"{file}.py"))
+        named |= {name: value for name, value in found.items() if name.startswith(("faulty_", "mended_", "harmless_"))}
+    return named
+
+
+def blamed(program: Callable[[Any], Any]) -> dict[int, set[str]]:
+    """Kinds that a program's comments name, by their line in the file."""
+    lines, first = inspect.getsourcelines(program)
+    marks = ((number, MARK.search(line.rstrip())) for number, line in enumerate(lines, first))
+    return {number: set(mark[1].split()) for number, mark in marks if mark}
