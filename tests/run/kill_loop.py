@@ -22,8 +22,7 @@ import zarr  # noqa: F401
 import denizen as dz
 from denizen import ops
 from denizen.run import Snapshots, _run, _zarr, load, resume
-from denizen.run._capture import Capture
-from denizen.run._chunks import Chunks
+from denizen.run._chunks import Capture, Chunks
 from denizen.run._folder import RunFolder
 from denizen.run._program import build
 from denizen.run._trace import trace

@@ -11,8 +11,7 @@ import torch
 import denizen as dz
 from denizen.errors import CapacityError, InputError
 from denizen.run import Snapshots, _ring, _room, _run, load, resume
-from denizen.run._capture import Capture
-from denizen.run._chunks import Chunks
+from denizen.run._chunks import Capture, Chunks
 from denizen.run._device import device_failed
 from denizen.run._engine import Stepper
 from denizen.run._folder import RunFolder

@@ -21,7 +21,7 @@ from denizen.errors import DataError, DenizenError, InputError, MissingExtra, St
 from denizen.run import Snapshots, _atomic, load, resume
 from denizen.run._folder import RunFolder
 from denizen.run._manifest import FORMAT
-from denizen.run._summary import number
+from denizen.run._results import number
 from denizen.zoo.sir import SIR
 
 SERIES = {

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.model import Act, During, Scale, Trigger, births
-from denizen.run._capture import Capture
+from denizen.run._chunks import Capture
 from denizen.run._engine import one_graph
 from denizen.zoo.covid import covid
 from denizen.zoo.seir import seir

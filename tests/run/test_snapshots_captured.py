@@ -12,8 +12,7 @@ from tests.run.test_snapshots import FULL, NARROW, Farm, Faulty, equal, no_threa
 import denizen as dz
 from denizen.errors import CapacityError, StorageError
 from denizen.run import Snapshots, _ring, _snapshots, _zarr, load, resume
-from denizen.run._capture import Capture, pieces
-from denizen.run._chunks import Chunks
+from denizen.run._chunks import Capture, Chunks, pieces
 from denizen.run._program import build
 from denizen.run._snapshots import Kept, _stack
 from denizen.run._trace import trace

@@ -13,8 +13,7 @@ from denizen.model import Ask, During
 from denizen.perf.watch import Profile, Span, allocations, counting, is_copy, sync_warnings
 from denizen.relax import MeanField
 from denizen.run import _compile, _run, _stats
-from denizen.run._capture import Capture
-from denizen.run._chunks import Chunks
+from denizen.run._chunks import Capture, Chunks
 from denizen.run._program import build
 from denizen.run._trace import trace
 from denizen.zoo.covid import covid
@@ -196,7 +195,7 @@ def test_active_and_at_risk_are_the_shares_of_senders_and_receivers():
 
 
 def test_needed_bytes_of_a_graph_are_those_of_its_active_rows():
-    from denizen.run._reads import Neighbours
+    from denizen.run._stats import Neighbours
 
     graph = dz.Graph.from_edges([0, 0, 1, 2], [1, 2, 2, 3], 5)
     pointers = (graph.in_ptr, graph.in_idx, graph.out_ptr, graph.out_idx)

@@ -10,7 +10,7 @@ from torch.fx import Node
 from denizen import ops
 from denizen.ops._direction import SWITCH
 from denizen.ops._neighbours import from_fixed
-from denizen.run._device_time import device_ms
+from denizen.run._device import device_ms
 from denizen.run._trace import Builder, calls, dtype
 
 aten, own = torch.ops.aten, torch.ops.denizen

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from denizen.ops import fuse_draws, variant
-from denizen.run._capture import Capture
+from denizen.run._chunks import Capture
 from denizen.run._engine import Carry, Stepper
 from denizen.run._room import out_of_memory
 

@@ -195,7 +195,7 @@ def one_graph(
     inner = lookup_backend(backend)
     options = {}
     if backend == "inductor":
-        from denizen.run._overlap import SafeWrites  # imports inductor, which takes seconds
+        from denizen.run._inductor_pass import SafeWrites  # imports inductor, which takes seconds
 
         options = {"config_patches": INDUCTOR | {"post_grad_custom_post_pass": SafeWrites()}}
 

@@ -16,17 +16,16 @@ from denizen.errors import CapacityError, InputError, ModelError, expect_functio
 from denizen.model import Intervention, Model, Setting, guard, series_names
 from denizen.rng import MAX_SEED, Relax
 from denizen.run import _compile, _simulate
-from denizen.run._arguments import model_to_run, step_length
-from denizen.run._bounds import Bounds, Flag, checked, held
+from denizen.run._checks import Bounds, Flag, checked, held, look
 from denizen.run._cuda_graph import CapturedFunction
 from denizen.run._device import choose_device, on_its_device
 from denizen.run._engine import Carry, Stepper
-from denizen.run._looks import look
 from denizen.run._precision import Precision, approved
 from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, model_tensors
 from denizen.run._room import _free as free_bytes
 from denizen.run._room import check_room, out_of_memory
 from denizen.run._settled import Settled
+from denizen.run._simulate import model_to_run, step_length
 
 # Of the free memory that a gradient may plan with; glibc holds up to four times what lives in tensors (docs/log.md).
 SHARE = {"cuda": 0.8, "cpu": 0.25}

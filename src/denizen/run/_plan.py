@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from denizen import _tree, ops
 from denizen.run._compile import AUTO_COMPILE_SECONDS
 from denizen.run._fingerprint import describe
-from denizen.run._summary import Shown
+from denizen.run._results import Shown
 
 if TYPE_CHECKING:
     from denizen.run._run import Run

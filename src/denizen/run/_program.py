@@ -21,9 +21,8 @@ from torch.fx import GraphModule, Node
 
 from denizen.ops._tables import lookup_narrow
 from denizen.run._accumulate import VIEWS, Sum, as_sum
-from denizen.run._partial import split_reductions
+from denizen.run._passes import split_reductions, widen
 from denizen.run._trace import Builder, Traced, ancestors, calls, shape
-from denizen.run._widen import widen
 
 ops = torch.ops.denizen
 SUMS = (ops.sum_counts.default, ops.sum_fixed.default)

@@ -1,12 +1,221 @@
-"""What can be done with series, whether of a `Run` in memory or of a `SavedRun` read from a folder."""
+"""What can be done with series, in memory or from a folder: read, sum up, plot."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from denizen.run._summary import Shown
+from denizen._figures import save_figure
+from denizen.errors import InputError, need
+
+QUANTILES = (0.5, 0.05, 0.95)
+
+
+class Shown:
+    """Something of rich's to print: in a terminal with colours, by `print` and in tests as plain text.
+
+    Attributes:
+        rows: the numbers behind it, by name.
+    """
+
+    def __init__(self, renderable: Any, rows: dict[str, Any] | None = None) -> None:
+        self._renderable, self.rows = renderable, rows or {}
+
+    def __rich__(self) -> Any:
+        return self._renderable
+
+    def __str__(self) -> str:
+        from denizen._printing import plain
+
+        return plain(self._renderable, 110)
+
+    __repr__ = __str__
+
+
+class _Fitting:
+    """Of several tables the first that fits the screen: a cut number would read as another one."""
+
+    def __init__(self, *tables: Any) -> None:
+        self._tables = tables
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        from rich.measure import Measurement
+
+        wide = options.update(width=1000)
+        fitting = (t for t in self._tables if Measurement.get(console, wide, t).minimum <= options.max_width)
+        yield next(fitting, self._tables[-1])
+
+
+def summary_table(results: "Results") -> Shown:
+    """See `Results.summary`."""
+    replicates, unit = len(results.worlds), results.time_unit
+    time = f"{results.steps * results.dt:g} {unit}s"
+    rows: dict[str, dict[str, list[float]]] = {}
+    cells = [["series", "total", "peak", f"{unit} of peak", "final"]]
+    for name in results.series_names:
+        values = results[name].detach().double().cpu()
+        if values.shape[1] == 0:
+            cells.append([name, *"––––"])
+            continue
+        entries = values.reshape(*values.shape[:2], -1)
+        rows[name] = row = _row(entries.sum(2))
+        label = name if values.dim() == 2 else f"{name} (sum of {entries.shape[2]})"
+        total = _cell(row["total"]) if results.kinds[name] == "flow" else "–"
+        when = [
+            round(step * results.dt, 1) if results.dt < 1 else round(step * results.dt) for step in row["peak_step"]
+        ]
+        day = _cell(when) if any(row["peak"]) else "–"  # what is 0 throughout has no peak
+        cells.append([label, total, _cell(row["peak"]), day, _cell(row["final"])])
+    if replicates == 1:
+        return Shown(
+            _Fitting(_table(f"{time}, one replicate", cells), _table(f"{time}, one replicate", cells, fold=True)), rows
+        )
+    bare = [[cell if k == 0 else cell.partition(" (")[0] for k, cell in enumerate(line)] for line in cells]
+    median = f"{time}, median over {replicates} replicates"
+    full = _table(f"{time}, median (5–95 %) over {replicates} replicates", cells)
+    return Shown(_Fitting(full, _table(median, bare), _table(median, bare, fold=True)), rows)
+
+
+def _table(title: str, cells: list[list[str]], fold: bool = False) -> Any:
+    """A table that breaks at spaces only; with `fold`, names of series give way to the numbers."""
+    from rich.box import SIMPLE_HEAD
+
+    from denizen._printing import Table
+
+    style: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "header_style": "bold"}
+    table = Table(title=title, box=SIMPLE_HEAD, padding=0, **style)
+    for k, column in enumerate(zip(*cells, strict=True)):
+        word = max(len(word) for text in column for word in text.split())
+        if k == 0:
+            table.add_column(column[0], no_wrap=not fold, min_width=4 if fold else word, overflow="fold")
+        else:
+            table.add_column(column[0], justify="right", min_width=word)
+    for line in cells[1:]:
+        table.add_row(*line)
+    return table
+
+
+def _row(values: Tensor) -> dict[str, list[float]]:
+    peak, place = values.max(dim=1)
+    measures = {"total": values.sum(dim=1), "peak": peak, "peak_step": (place + 1).double(), "final": values[:, -1]}
+    levels = torch.tensor(QUANTILES, dtype=torch.float64)
+    return {name: torch.quantile(measure, levels).tolist() for name, measure in measures.items()}
+
+
+def _cell(triple: Sequence[float]) -> str:
+    middle, low, high = (number(value) for value in triple)
+    return middle if low == high else f"{middle} ({low}–{high})"
+
+
+def number(value: float) -> str:
+    """A number for people: three significant digits below 100, whole up to 100,000, then in thousands or millions."""
+    size = abs(value)
+    if size >= 1e9:
+        return f"{value:.4g}"
+    if size >= 999_950:
+        return f"{value / 1e6:,.2f}M"
+    if size >= 99_999.5:
+        return f"{value / 1e3:,.1f}k"
+    return f"{value:,.0f}" if size >= 99.95 or size == 0 else f"{value:.3g}"
+
+
+COLOURS = ("#2a6f97", "#c1554a", "#4f8a5b", "#8a5a9e", "#b07d2b", "#4a7c7e", "#9b4f6d", "#5c6b8a")
+BANDS = ((0.05, 0.95, 0.18), (0.25, 0.75, 0.28))  # from, to, opacity
+INK, FAINT = "#222222", "#777777"
+LINES = 8  # curves shown of a series that has several at each step
+
+
+def curves(results: "Results", path: Path | str | None) -> Any:
+    """See `Results.plot`."""
+    need("matplotlib", "plot", "draw curves")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure  # no pyplot: no window system, no global state
+
+    if not results.steps:
+        raise InputError(f"plot: {results.name} has no steps yet, so there is nothing to draw; run.extend(steps) first")
+    names, flat = _panels(results)
+    columns = min(3, max(1, len(names)))
+    rows = max(1, math.ceil(len(names) / columns))
+    figure = Figure(figsize=(4.2 * columns, 2.7 * rows + 0.75), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False).flatten()
+    for place, name in enumerate(names):
+        _panel(axes[place], results, name, COLOURS[place % len(COLOURS)])
+        if place >= len(names) - columns:
+            axes[place].set_xlabel(results.time_unit if results.dt == 1 else f"time ({results.time_unit})")
+    for axis in axes[len(names) :]:
+        axis.set_visible(False)
+    figure.suptitle(_caption(results, flat), x=0.01, ha="left", fontsize=8.5, color=FAINT)
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def _panels(results: "Results") -> tuple[list[str], list[str]]:
+    """Series with something to show, and those that are 0 throughout."""
+    flat = [name for name in results.series_names if results.steps and not bool((results[name] != 0).any())]
+    return [name for name in results.series_names if name not in flat] or flat, flat
+
+
+def _caption(results: "Results", flat: list[str]) -> str:
+    replicates = len(results.worlds)
+    shown = f"{replicates} replicates: median, bands for 50 % and 90 % of them" if replicates > 1 else "one replicate"
+    text = f"{results.name}, seed {results.seed}    ·    {shown}"
+    zero = f"{', '.join(flat)} {'is' if len(flat) == 1 else 'are'} 0 throughout" if flat else ""
+    return f"{text}    ·    {zero}" if zero else text
+
+
+def _panel(axis: Any, results: "Results", name: str, colour: str) -> None:
+    values = results[name].detach().double().cpu().numpy()
+    time = np.arange(1, values.shape[1] + 1) * results.dt
+    curves = values.reshape(*values.shape[:2], -1)
+    shades = [colour] if curves.shape[2] == 1 else COLOURS
+    for k in range(min(curves.shape[2], LINES)):
+        _curve(axis, time, curves[..., k], shades[k % len(shades)], None if curves.shape[2] == 1 else str(k))
+    if curves.shape[2] > 1:
+        axis.legend(fontsize=7, frameon=False, ncols=2)
+    _decorate(axis, results, name, values)
+
+
+def _curve(axis: Any, time: np.ndarray, values: np.ndarray, colour: str, label: str | None) -> None:
+    if len(values) > 1:
+        for low, high, opacity in BANDS:
+            edges = np.quantile(values, (low, high), axis=0)
+            axis.fill_between(time, *edges, color=colour, alpha=opacity, linewidth=0)
+    marker = "o" if len(time) == 1 else None
+    axis.plot(time, np.median(values, axis=0), color=colour, linewidth=1.8, label=label, marker=marker)
+
+
+def _decorate(axis: Any, results: "Results", name: str, values: np.ndarray) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axis.set_title(name.replace("_", " "), loc="left", fontsize=10, fontweight="bold", color=INK, pad=17)
+    about = results.about(name).rstrip(".")
+    axis.text(0, 1.035, _wrapped(about), transform=axis.transAxes, fontsize=7.5, color=FAINT, va="bottom")
+    what = "number" if np.array_equal(values, np.round(values)) else "value"
+    step = results.time_unit if results.dt == 1 else f"{results.dt:g} {results.time_unit}"
+    axis.set_ylabel(f"{what} per {step}" if results.kinds[name] == "flow" else what, fontsize=8, color=INK)
+    axis.xaxis.label.set(fontsize=8, color=INK)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axis.spines[side].set_color("#bbbbbb")
+    axis.grid(axis="y", color="#e6e6e6", linewidth=0.7)
+    axis.set_axisbelow(True)
+    axis.tick_params(labelsize=8, color="#bbbbbb", labelcolor=INK)
+    axis.yaxis.set_major_locator(MaxNLocator(5))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.margins(x=0.01)
+    if values.size and np.nanmin(values) >= 0:
+        axis.set_ylim(bottom=0)
+
+
+def _wrapped(text: str, width: int = 62) -> str:
+    return text if len(text) <= width else f"{text[: width - 1].rsplit(' ', 1)[0]} …"
 
 
 class Results:
@@ -78,9 +287,7 @@ class Results:
         Returns:
             A table to print; `rows` holds its numbers.
         """
-        from denizen.run._summary import summary
-
-        return summary(self)
+        return summary_table(self)
 
     def plot(self, path: Path | str | None = None) -> Any:
         """Curves: median over replicates and the bands that hold 50 % and 90 % of them, one panel for each series.
@@ -95,6 +302,4 @@ class Results:
             MissingExtra: matplotlib is not installed.
             StorageError: the file cannot be written.
         """
-        from denizen.run._plot import plot
-
-        return plot(self, path)
+        return curves(self, path)

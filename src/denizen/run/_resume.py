@@ -14,7 +14,6 @@ from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Intervention, Model, Setting
 from denizen.rng import Relax
 from denizen.run import _facts, _manifest, _saved, _simulate
-from denizen.run._arguments import model_to_run
 from denizen.run._atomic import refuse_locked
 from denizen.run._device import VARIABLE, choose_device
 from denizen.run._engine import Carry
@@ -24,6 +23,7 @@ from denizen.run._folder import RunFolder
 from denizen.run._manifest import Manifest, Setup
 from denizen.run._narrow import Form
 from denizen.run._run import Run
+from denizen.run._simulate import model_to_run
 from denizen.run._snapshots import Snapshots
 from denizen.run._zarr import StoredSnapshots
 

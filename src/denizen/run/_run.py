@@ -16,25 +16,23 @@ from denizen.model import Intervention, Model, Setting, series_kinds, series_nam
 from denizen.model import guard as first_step_guard
 from denizen.perf.watch import graphs_compiled
 from denizen.run._atomic import uninterrupted
-from denizen.run._bounds import Bounds, held
+from denizen.run._checks import Bounds, held, keep_form, look, when
 from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
 from denizen.run._cuda_graph import NotCapturedError, warn_not_captured
 from denizen.run._device import on_its_device
 from denizen.run._engine import Carry, Stepper
-from denizen.run._heap import give_back
-from denizen.run._looks import keep_form, look, when
+from denizen.run._host import busy_threads, calm_threads, give_back
 from denizen.run._progress import progress_bar
 from denizen.run._results import Results
 from denizen.run._room import explained_room
 from denizen.run._settled import Settled
 from denizen.run._snapshots import Snapshots, SnapshotStore, SnapshotView
-from denizen.run._threads import busy_threads, calm_threads
 
 if TYPE_CHECKING:
-    from denizen.run._capture import Capture
+    from denizen.run._chunks import Capture
     from denizen.run._folder import RunFolder
+    from denizen.run._results import Shown
     from denizen.run._stats import Counted
-    from denizen.run._summary import Shown
 
 CHUNK = 32  # steps between looks at the device's checks, at most
 CAPTURED_CHUNK = 4096  # a look takes as long as several captured steps, and the device idles until the host goes on
@@ -317,7 +315,7 @@ class Run(Results):
                 self._carry = self._carry.clone()
             if self.device.type == "cuda" and setting.relax is None:
                 # What asks the host cannot be captured, and hard steps are safe to compile only as `Capture` does it:
-                # see run/_widen.py.
+                # see run/_passes.py.
                 self._capture = None if self._asking else try_capture(self._stepper, self._carry)
                 self._path = "eager" if self._capture is None else "captured"
                 if self._capture is not None and self._snapshots is not None:

@@ -1,6 +1,7 @@
 """`simulate`: checks the arguments and starts a `Run`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,36 @@ from torch import Tensor
 
 from denizen._arguments import folder, switch, whole
 from denizen.errors import InputError, ModelError, expect_function, nearest
-from denizen.model import SERIES_FORMS, Intervention, Model, Setting, series_takes
+from denizen.model import SERIES_FORMS, Env, Intervention, Model, Setting, series_takes
 from denizen.rng import MAX_SEED, Relax
-from denizen.run._arguments import model_to_run, step_length
 from denizen.run._device import choose_device
 from denizen.run._precision import Precision, approved
 from denizen.run._room import check_room
 from denizen.run._run import Run
 from denizen.run._snapshots import Snapshots
+
+
+def step_length(caller: str, dt: Any) -> float:
+    """`dt`, a positive number."""
+    length = float(dt) if isinstance(dt, Real) and not isinstance(dt, bool) else 0.0
+    if not 0 < length < float("inf"):
+        raise InputError(f"{caller}: dt={dt!r}, expected a positive number")
+    return length
+
+
+def model_to_run(caller: str, model: Any) -> None:
+    """A model that takes its steps by itself: an instance, and no environment."""
+    if isinstance(model, type) and issubclass(model, Model):
+        name = model.__name__
+        raise InputError(f"{caller}: model is the class {name}, expected an instance of a dz.Model: {name}(…)")
+    if not isinstance(model, Model):
+        raise InputError(f"{caller}: model is {type(model).__name__}, expected an instance of a dz.Model")
+    if isinstance(model, Env):
+        raise InputError(
+            f"{caller}: model is {type(model).__name__}, an environment, and its step needs actions; dz.train and "
+            "dz.rl.evaluate run it under a policy, dz.rl.Worlds under actions of your own"
+        )
+
 
 MOST_SLOTS = 1024  # buffers of snapshots
 
