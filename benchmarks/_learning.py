@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from denizen.app._recipes import recipe
+from denizen.zoo import entry
 
 PENDULUM = "-130, tuned, gymnax; no policy has more than -137.8 in the mean"
 MODES = ("ground_truth", "ground_truth_blinded", "proxy_mortal", "proxy", "ground_truth_handhold")
@@ -125,7 +125,7 @@ CASES = {
 
 def steps_of(case, scale):
     """Steps of worlds of a training."""
-    return max(1, int((case.steps or recipe(case.world).steps) * scale))
+    return max(1, int((case.steps or entry(case.world).steps) * scale))
 
 
 def alone(name, seeds, scale=1.0):

@@ -23,7 +23,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import denizen as dz
-from denizen.app._recipes import RECIPES
 from denizen.ops import fuse_draws
 from denizen.perf.watch import allocations, graphs_compiled, sync_warnings
 from denizen.run._stats import step_kernels
@@ -76,7 +75,7 @@ def actions(env: dz.Env, count: int, device: str, steps: int) -> torch.Tensor:
 
 def world(name: str, count: int = 4096) -> dict[str, Any]:
     """Counts of captured steps of many worlds."""
-    env = RECIPES[name].make_env({})
+    env = dz.zoo.entry(name).build()
     count = 64 if name == "control" else count  # a city each
     worlds = dz.rl.Worlds(env, count, device="cuda")
     worlds.reset()
@@ -134,7 +133,7 @@ def counted(name: str) -> dict[str, Any]:
 
 def main() -> None:
     """Count, print, save."""
-    names = [*MODELS, *RECIPES]
+    names = [*MODELS, *dz.zoo.entries(dz.zoo.WorldEntry)]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--names", nargs="+", choices=names, default=names)
     parser.add_argument("--out", type=Path)

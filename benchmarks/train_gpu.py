@@ -23,12 +23,11 @@ from torch.profiler import ProfilerActivity, profile
 
 import denizen as dz
 from denizen.app._build import build
-from denizen.app._recipes import RECIPES
 from denizen.ops import fuse_draws
 from denizen.perf.watch import counting
 from denizen.rl._iteration import Iteration
 from denizen.zoo.cartpole import CartPole
-from denizen.zoo.foraging import Foraging
+from denizen.zoo.foraging import Foraging, foraging
 
 WORLDS = {"cuda": (4096, 65_536, 1_048_576), "cpu": (64, 4096, 65_536)}
 FORAGERS = {"cuda": (192, 8192, 65_536), "cpu": (192, 2048)}
@@ -168,7 +167,7 @@ def measured(parts, device, rounds):
         for count in WORLDS[device]:
             yield world_alone(CartPole(), count, device, rounds)
         for count in FORAGERS[device]:
-            yield world_alone(RECIPES["foraging"].make_env({}), count, device, rounds)
+            yield world_alone(foraging(), count, device, rounds)
     if "cartpole" in parts:
         yield ppo("cartpole", device, rounds, num_envs=large, num_steps=128)
     if "few" in parts:

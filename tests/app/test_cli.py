@@ -132,7 +132,7 @@ def test_models_lists_what_can_be_set(denizen):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run"], "which model? covid, sir, seir"),
+        (["run"], "which model? covid, seir, sir, or FILE.py:NAME"),
         (["run", "covd"], "did you mean 'covid'"),
         (["run", "covid", "--population", "nowhere"], "does not exist"),
         (["run", "covid", "--population", "synthetic:astoira"], "did you mean 'astoria'"),

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from denizen.app import _cli, _config, _models
+from denizen.app import _cli, _config, _models, _target
 from denizen.errors import ConfigError, DenizenError
+from denizen.zoo import ModelEntry, entries, entry
 
 
 def parsed(tmp_path, toml, *words):
@@ -83,7 +84,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
     ],
 )
 def test_values_of_set(model, pairs, values):
-    assert _models.settings(model, pairs) == values
+    assert _models.settings(model, entry(model), pairs) == values
 
 
 @pytest.mark.parametrize(
@@ -102,20 +103,20 @@ def test_values_of_set(model, pairs, values):
 )
 def test_mistakes_of_set(model, pairs, message):
     with pytest.raises(ConfigError, match=message):
-        _models.settings(model, pairs)
+        _models.settings(model, entry(model), pairs)
 
 
-@pytest.mark.parametrize("name", _models.MODELS)
+@pytest.mark.parametrize("name", entries(ModelEntry))
 def test_every_parameter_has_a_default_and_is_documented(name):
-    model = _models.entry(name)
-    for key, spec in model.parameters.items():
+    model = entry(name)
+    for key, spec in _models.parameters(model).items():
         assert spec.about, key
         text = _models.shown(model, key)
-        assert _models.settings(name, {key: text})
-    for key in model.options:
-        assert model.about_option(key), key
+        assert _models.settings(name, model, {key: text})
+    for key, option in _models.options(model).items():
+        assert _models.about_option(model, key), key
         if text := _models.shown(model, key):
-            assert _models.settings(name, {key: text}) == {key: model.options[key]}
+            assert _models.settings(name, model, {key: text}) == {key: option.default}
 
 
 def test_json_gives_the_configuration_back():
@@ -135,8 +136,9 @@ KEYS = st.sampled_from([*_config.RunConfig.__dataclass_fields__, "R"]) | st.text
 def test_fuzzed_mappings(raw):
     try:
         config = _config.from_mapping(raw, "fuzz")
-        config.check()
-        _models.settings(config.model, config.pairs())
+        model = _target.known(config.model, ModelEntry)
+        config.check(model)
+        _models.settings(config.model, model, config.pairs())
     except DenizenError:
         pass
 

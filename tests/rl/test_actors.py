@@ -146,8 +146,8 @@ def test_who_comes_back_lives_anew():
 def test_a_policy_is_made_without_loading_compilers():
     """Numba and dynamo take seconds to load; a look at the environment is over before."""
     code = (
-        "import sys, denizen as dz; from denizen.app._recipes import RECIPES;"
-        "dz.rl.conv(RECIPES['foraging'].make_env({}), (4,), 8); dz.rl.mlp(RECIPES['cartpole'].make_env({}));"
+        "import sys, denizen as dz; "
+        "dz.rl.conv(dz.zoo.entry('foraging').build(), (4,), 8); dz.rl.mlp(dz.zoo.entry('cartpole').build());"
         "print({'numba', 'torch._dynamo', 'triton'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

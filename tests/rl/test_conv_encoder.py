@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen.app._recipes import RECIPES
 from denizen.rl import _conv_encoder, _policy, _value
 from denizen.rl._conv_encoder import Planes
 from denizen.zoo.cartpole import CartPole
@@ -76,7 +75,7 @@ def test_prepared_weights_give_the_same_bits_and_leave_no_trace():
 
 
 def test_a_prepared_policy_acts_the_same_to_the_bit_and_keeps_its_parameters():
-    env = RECIPES["breakout"].make_env({})
+    env = dz.zoo.entry("breakout").build()
     policy = dz.rl.conv(env, (4,), 16, critic_hidden=(16,))
     look, before = torch.rand(3, *env.observation_space.shape).round().to(torch.bool), list(policy.parameters())
 
@@ -94,7 +93,7 @@ def test_a_prepared_policy_acts_the_same_to_the_bit_and_keeps_its_parameters():
 
 @pytest.mark.parametrize("prepared", [False, True])
 def test_rows_of_a_critic_that_are_filled_up_change_no_number(monkeypatch, prepared):
-    env = RECIPES["foraging"].make_env({})
+    env = dz.zoo.entry("foraging").build()
     policy = dz.rl.conv(env, (4,), 8, critic_hidden=(16,))
     look, known = torch.zeros(3, 2, 11, dtype=torch.int16), torch.rand(3, 2)
     look[:, 0, 3] = 5
@@ -182,7 +181,7 @@ def test_ppo_learns_the_same_in_either_form(monkeypatch, name, backend):
         monkeypatch.setattr(_policy, "_pays", _conv_encoder.spreads)
         monkeypatch.setattr(_value, "_fuses", _conv_encoder.spreads)
         monkeypatch.setattr(_policy, "launches", _conv_encoder.spreads)
-        env = RECIPES[name].make_env({})
+        env = dz.zoo.entry(name).build()
         policy = dz.rl.conv(env, (4, 8), 16, critic_hidden=(16,))
         algorithm = dz.rl.PPO(num_envs=4, num_steps=4, num_minibatches=1, learning_rate=1e-3)
         training = algorithm.init(env, policy, total_steps=10**6, device="cpu")

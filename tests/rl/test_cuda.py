@@ -5,7 +5,6 @@ import torch
 
 import denizen as dz
 from denizen import ops
-from denizen.app._recipes import RECIPES
 from denizen.perf.watch import sync_warnings
 from denizen.rl._iteration import Iteration
 from denizen.zoo.cartpole import CartPole
@@ -48,9 +47,9 @@ def test_replays_never_repeat_random_numbers():
     assert not torch.equal(first, held.rollout.fields["action"])
 
 
-@pytest.mark.parametrize("world", RECIPES)
+@pytest.mark.parametrize("world", dz.zoo.entries(dz.zoo.WorldEntry))
 def test_worlds_of_the_zoo_begin_under_the_guard(world):
-    worlds = dz.rl.Worlds(RECIPES[world].make_env({}), 70, device="cuda", max_resets=2)
+    worlds = dz.rl.Worlds(dz.zoo.entry(world).build(), 70, device="cuda", max_resets=2)
     look = worlds.reset()
     assert look.observation.is_cuda
     worlds.check()

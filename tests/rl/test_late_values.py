@@ -5,12 +5,12 @@ import torch
 from torch import nn
 
 import denizen as dz
-from denizen.app._recipes import RECIPES
 from denizen.rl import _policy
 from denizen.rl._iteration import Iteration
 from denizen.zoo.cartpole import CartPole
+from denizen.zoo.foraging import foraging
 
-FORAGING = RECIPES["foraging"].make_env({"steps": 3})
+FORAGING = foraging(steps=3)
 
 
 def narrow():

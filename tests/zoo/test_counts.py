@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.app._recipes import RECIPES
 from denizen.rl import _worlds
 
+WORLDS = dz.zoo.entries(dz.zoo.WorldEntry)
 SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/launches_gpu.py"))
 MOST = 40  # launches of a step, resets included
 SMALL: dict[str, dict[str, Any]] = {
@@ -23,10 +23,10 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", WORLDS)
 def test_a_step_of_worlds_reads_nothing_and_moves_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     guard = dz.budget(host_reads=0, transfers=0)
-    env = RECIPES[name].make_env(SMALL.get(name, {}))
+    env = WORLDS[name].build(**SMALL.get(name, {}))
     actions = SCRIPT["actions"](env, 6, "cpu", 5)
     host = dz.rl.Worlds(env, 6, seed=2, device="cpu")
     host.reset()
@@ -49,7 +49,7 @@ def test_a_step_of_worlds_reads_nothing_and_moves_nothing(name: str, monkeypatch
 
 @pytest.mark.cuda
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", WORLDS)
 def test_captured_steps_of_worlds(name: str) -> None:
     found = SCRIPT["counted"](name)
     print(name, found)

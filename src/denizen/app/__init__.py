@@ -156,7 +156,7 @@ def _safe(stop: BaseException) -> str:
     epochs = getattr(stop, "epochs", None)
     safe = f"{getattr(stop, 'updates', 0)} updates" if epochs is None else f"{epochs} epochs"
     safe = safe if steps is None else f"{steps} steps"
-    return f"; {safe} are safe, go on with: {resume_command(folder)}"
+    return f"; {safe} are safe, go on with: {resume_command(folder, getattr(stop, 'target', ''))}"
 
 
 def _terminate(number: int, frame: Any) -> None:

@@ -98,7 +98,7 @@ examples:
 
     def _report(self) -> "BenchReport":
         from denizen import perf
-        from denizen.app._target import load_target
+        from denizen.app._target import function, maker
 
         if bool(self.target) == (self.stmt is not None):
             raise ConfigError("denizen bench takes a TARGET such as train.py:make, or --stmt CODE")
@@ -106,7 +106,7 @@ examples:
             raise ConfigError("--setup goes with --stmt")
         if self.rounds < 5:
             raise ConfigError(f"--rounds {self.rounds}: expected a whole number, at least 5")
-        load: Callable[[str], Any] = load_target if self.stmt is None else self._statement
+        load: Callable[[str], Any] = maker if self.stmt is None else self._statement
         first = self.target or self.stmt or ""
         versus = self.versus
         return perf.bench(
@@ -114,7 +114,7 @@ examples:
             versus=None if versus is None else load(versus),
             batch=_numbers(self.batch),
             variants=[word for word in self.variants.split(",") if word],
-            weights=None if self.weights is None else load_target(self.weights, "weights"),
+            weights=None if self.weights is None else function(self.weights, "weights"),
             device=None if self.device == "auto" else self.device,
             rounds=self.rounds,
             names=_names(first, versus),

@@ -1,14 +1,16 @@
 """What `denizen train` and a manifest mean: environment, policy and algorithm, from texts."""
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from denizen.errors import ConfigError, DenizenError, nearest
-
-if TYPE_CHECKING:
-    from denizen.app._recipes import Recipe
+from denizen.app._failures import their_code
+from denizen.app._target import Target, known
+from denizen.errors import ConfigError, DenizenError, InputError, nearest
+from denizen.model import Env
+from denizen.zoo import WorldEntry
 
 SHORT = {
     "ppo": {"batch_size": "num_envs", "max_steps": "num_steps"},
@@ -37,34 +39,36 @@ class Made:
     validation: dict[str, Any]
 
 
-def build(settings: Mapping[str, Any], seed: int) -> Made:
+def build(settings: Mapping[str, Any], seed: int, world: Target[WorldEntry] | None = None) -> Made:
     """Everything that a training needs, from what a command or a manifest says.
 
     Args:
         settings: `world_name`, `algo`, `steps` or `total_epochs`, and `set`, `world`, `policy` and `validation` as
             mappings of texts.
         seed: of the first weights.
+        world: what the command line named; None: `world_name` is a name of the zoo.
 
     Raises:
         ConfigError: something does not fit.
     """
     from denizen import rl
-    from denizen.app._recipes import recipe
     from denizen.app._settings import fill, whole
 
-    chosen = recipe(settings["world_name"])
+    name = settings["world_name"]
+    chosen = world or Target(name, known(name, WorldEntry))
+    entry = chosen.entry
     env, params = _world(chosen, settings["world"])
     algorithms = {name: getattr(rl, name.upper()) for name in ("ppo", "grpo") if hasattr(rl, name.upper())}
-    known = _dividing({**chosen.settings.get(settings["algo"], {}), **settings["set"]}, settings)
-    algorithm = fill(algorithms[settings["algo"]], known, "--set")
-    policy, validation = _policy(chosen, env, settings["policy"], seed), _validation(chosen, settings)
+    given = _dividing({**entry.settings.get(settings["algo"], {}), **settings["set"]}, settings)
+    algorithm = fill(algorithms[settings["algo"]], given, "--set")
+    policy, validation = _policy(entry, env, settings["policy"], seed), _validation(chosen, settings)
     epochs = settings.get("total_epochs")
     if epochs is not None:
         if epochs < 1:
             raise ConfigError(f"--total-epochs {epochs}: expected a whole number, at least 1")
         return Made(env, policy, algorithm, epochs * algorithm.samples, params, validation)
     try:
-        steps = chosen.steps if settings["steps"] is None else whole(str(settings["steps"]))
+        steps = entry.steps if settings["steps"] is None else whole(str(settings["steps"]))
     except ValueError as error:
         raise ConfigError(
             f"--steps {settings['steps']}: expected a whole number such as 500000, 500k or 50M"
@@ -74,12 +78,53 @@ def build(settings: Mapping[str, Any], seed: int) -> Made:
     return Made(env, policy, algorithm, steps, params, validation)
 
 
-def _world(chosen: "Recipe", given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def make_world(word: str, entry: WorldEntry, options: Mapping[str, Any]) -> Any:
+    """A world with options.
+
+    Raises:
+        ConfigError: it does not take one of them, or needs one that is not given.
+        TheirsError: its builder raised something else.
+    """
+    told = f"--world {' '.join(f'{name}={value}' for name, value in options.items())}"
+    try:
+        if isinstance(entry.build, type):
+            _check_options(entry.build, options)
+        inspect.signature(entry.build).bind(**options)
+        with their_code():
+            env = entry.build(**options)
+    except TypeError as error:
+        raise ConfigError(_unbound(word, entry, options, told)) from error
+    except InputError as error:
+        raise ConfigError(f"{told}: {error}" if options else f"{word}: {error}") from error
+    if not isinstance(env, Env):
+        raise ConfigError(f"{word} returned {type(env).__name__}, expected a dz.Env")
+    return env
+
+
+def _unbound(word: str, entry: WorldEntry, options: Mapping[str, Any], told: str) -> str:
+    """What is wrong with options that a builder cannot be called with."""
+    takes = inspect.signature(entry.build).parameters.values()
+    names = [argument.name for argument in takes if argument.kind is not argument.VAR_KEYWORD]
+    for name in options:
+        if name not in names:
+            return f"{told}: {word} has no option {name!r}; {nearest(name, names)}"
+    lacking = [a.name for a in takes if a.default is a.empty and a.name in names and a.name not in options]
+    return f"{word} needs {', '.join(lacking)}; give --world {lacking[0]}=VALUE"
+
+
+def _check_options(env: Any, options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name not in env.field_names:
+            raise InputError(f"{env.__name__}: unknown option {name!r}; {nearest(name, env.field_names)}")
+
+
+def _world(chosen: Target[WorldEntry], given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """(the world, as it is in the end; its parameters that change meanwhile, written START:END)."""
     from denizen.app._settings import guess, schedule
 
     changing = {name: found for name, value in given.items() if (found := schedule(value)) is not None}
-    env = chosen.make_env({name: guess(value) for name, value in given.items() if name not in changing})
+    plain = {name: guess(value) for name, value in given.items() if name not in changing}
+    env = make_world(chosen.word, chosen.entry, plain)
     for name in changing:
         if name not in env.params:
             known = nearest(name, env.params) if env.params else "this world has none"
@@ -89,15 +134,15 @@ def _world(chosen: "Recipe", given: Mapping[str, Any]) -> tuple[Any, dict[str, A
     return env.replace(**{name: found.end for name, found in changing.items()}), changing
 
 
-def _validation(chosen: "Recipe", settings: Mapping[str, Any]) -> dict[str, Any]:
+def _validation(chosen: Target[WorldEntry], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of `evaluate`; what is none is an option of the world."""
     from denizen.app._settings import guess
     from denizen.rl._evaluate import OPTIONS
 
-    known = [name for name in OPTIONS if name != "env"]  # here it follows from options of the world
+    taken = [name for name in OPTIONS if name != "env"]  # here it follows from options of the world
     given = settings.get("validation", {})  # trainings before denizen had it have none
-    read = {name: guess(value) for name, value in given.items() if name in known}
-    others = {name: value for name, value in given.items() if name not in known}
+    read = {name: guess(value) for name, value in given.items() if name in taken}
+    others = {name: value for name, value in given.items() if name not in taken}
     if not others:
         return read
     try:
@@ -106,36 +151,36 @@ def _validation(chosen: "Recipe", settings: Mapping[str, Any]) -> dict[str, Any]
         words = " ".join(f"{name}={value}" for name, value in others.items())
         raise ConfigError(
             f"--validation {words}: {error.__cause__ or error}; beside options of the world: "
-            f"{nearest(next(iter(others)), known)}"
+            f"{nearest(next(iter(others)), taken)}"
         ) from error
     for name in changing.keys() & others.keys():
         raise ConfigError(f"--validation {name}={others[name]}: expected one value")
     return {**read, "env": env}
 
 
-def _dividing(known: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _dividing(given: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe's number of minibatches, or the most of them that divide a batch which flags made smaller."""
     from denizen.app._settings import guess
 
-    sizes = [guess(known[name]) for name in SHORT[settings["algo"]].values() if name in known]
+    sizes = [guess(given[name]) for name in SHORT[settings["algo"]].values() if name in given]
     if settings["algo"] == "grpo":  # minibatches take an equal share of each group
-        sizes = [guess(known.get("group_size", 0))]
+        sizes = [guess(given.get("group_size", 0))]
     if (
-        "num_minibatches" not in known
+        "num_minibatches" not in given
         or "num_minibatches" in settings["set"]
         or not all(isinstance(s, int) for s in sizes)
     ):
-        return known
-    return {**known, "num_minibatches": math.gcd(known["num_minibatches"], math.prod(sizes))}
+        return given
+    return {**given, "num_minibatches": math.gcd(given["num_minibatches"], math.prod(sizes))}
 
 
-def _policy(chosen: Any, env: Any, given: Mapping[str, str], seed: int) -> Any:
+def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int) -> Any:
     from torch import nn
 
     from denizen import rl
     from denizen.app._settings import guess
 
-    options = {**chosen.policy_options, **given}
+    options = {**entry.policy_options, **given}
     takes = {
         "mlp": ("hidden", "activation", "shared", "head", "memory_size"),
         "conv": ("channels", "hidden", "critic_hidden", "head"),
@@ -143,13 +188,13 @@ def _policy(chosen: Any, env: Any, given: Mapping[str, str], seed: int) -> Any:
     named = {"activation": {"tanh": nn.Tanh, "relu": nn.ReLU}, "head": {"popart": rl.PopArt, "plain": rl.ValueHead}}
     read: dict[str, Any] = {}
     for name, value in options.items():
-        if name not in takes[chosen.policy]:
-            raise ConfigError(f"--policy {name}={value}: unknown; {nearest(name, takes[chosen.policy])}")
+        if name not in takes[entry.policy]:
+            raise ConfigError(f"--policy {name}={value}: unknown; {nearest(name, takes[entry.policy])}")
         if name in named:
             if value not in named[name]:
                 raise ConfigError(f"--policy {name}={value}: expected {' or '.join(named[name])}")
             read[name] = named[name][value]
-        elif name in ("hidden", "channels", "critic_hidden") and not (name == "hidden" and chosen.policy == "conv"):
+        elif name in ("hidden", "channels", "critic_hidden") and not (name == "hidden" and entry.policy == "conv"):
             try:
                 read[name] = tuple(int(part) for part in str(value).split(","))
             except ValueError as error:
@@ -158,4 +203,4 @@ def _policy(chosen: Any, env: Any, given: Mapping[str, str], seed: int) -> Any:
                 ) from error
         else:
             read[name] = guess(value)
-    return getattr(rl, chosen.policy)(env, seed=seed, **read)
+    return getattr(rl, entry.policy)(env, seed=seed, **read)

@@ -73,6 +73,8 @@ class Resume:
 
     run: Folder
     """Run folder."""
+    target: Annotated[Positional[str], arg(metavar="FILE.py:NAME", help_behavior_hint="")] = ""
+    """Where the model or world came from, for a folder that was made with a file: it runs only where you name it."""
     steps: Annotated[int | None, arg(metavar="MORE", help_behavior_hint="(default: those missing)")] = None
     """Further steps."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -84,6 +86,9 @@ class Resume:
 @dataclasses.dataclass(frozen=True)
 class Models:
     """`denizen models`."""
+
+    target: Annotated[Positional[str], arg(metavar="MODEL", help_behavior_hint="(default: all of the zoo)")] = ""
+    """A name, or FILE.py:NAME."""
 
 
 Command = RunConfig | Show | Resume | Models
@@ -182,7 +187,7 @@ def run(command: Any, console: "Console") -> int:
     elif isinstance(command, Show):
         _commands.show(command, console)
     elif isinstance(command, Models):
-        _commands.models(console)
+        _commands.models(command, console)
     else:
         return command(console)
     return DONE
@@ -218,6 +223,6 @@ def _train_begun(words: list[str]) -> Any:
     return dataclasses.replace(begun, **off, file=begun)
 
 
-def resume_command(folder: Path | str) -> str:
-    """What to type to go on with a run."""
-    return f"denizen resume {shlex.quote(str(folder))}"
+def resume_command(folder: Path | str, target: str = "") -> str:
+    """What to type to go on with a run; `target` is the file of its model, where that is not one of the zoo."""
+    return shlex.join(["denizen", "resume", str(folder), *([target] if target else [])])

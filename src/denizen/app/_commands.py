@@ -9,28 +9,43 @@ from typing import Any
 
 from rich.text import Text
 
-from denizen import run
+from denizen import ops, run
 from denizen._printing import Console, Table, bold, give, say
 from denizen.app import _trained
 from denizen.app._blame import Given, blamed, of_file
-from denizen.app._cli import Resume, Show, resume_command
+from denizen.app._cli import Models, Resume, Show, resume_command
 from denizen.app._config import RunConfig, from_mapping
+from denizen.app._failures import raise_theirs
 from denizen.app._folders import run_folder
-from denizen.app._models import MODELS, entry, notes, settings, shown
-from denizen.app._source import Source, fits, found_again, source
+from denizen.app._models import (
+    Source,
+    about_option,
+    build,
+    fits,
+    found_again,
+    options,
+    parameters,
+    settings,
+    shown,
+    source,
+)
+from denizen.app._origin import origin_of
+from denizen.app._target import Target, known, model, named_again
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
+from denizen.model import Model
 from denizen.run import Run, SavedRun
 from denizen.run._device import choose_device, device_failed
 from denizen.run._folder import check_free
+from denizen.zoo import ModelEntry, entries
 
-PLOT = "plot.png"
+PLOT, MANIFEST = "plot.png", "manifest.json"
 
 
 class Interrupted(KeyboardInterrupt):
     """A run was interrupted and is safe in its folder."""
 
-    def __init__(self, folder: Path, steps: int) -> None:
-        self.folder, self.steps = folder, steps
+    def __init__(self, folder: Path, steps: int, target: str) -> None:
+        self.folder, self.steps, self.target = folder, steps, target
 
 
 def run_model(config: RunConfig, console: Console) -> None:
@@ -40,32 +55,38 @@ def run_model(config: RunConfig, console: Console) -> None:
 
 
 def _run_model(config: RunConfig, console: Console) -> None:
-    config.check()
-    chosen, pairs = entry(config.model), settings(config.model, config.pairs())
-    config = _complete(config)
+    word = config.model
+    found = model(word)
+    config.check(found.entry)
+    pairs = settings(word, found.entry, config.pairs())
+    config = _complete(config, found)
     if config.out is not None:
         check_free(Path(config.out))
-    device = None if config.device == "auto" else config.device
-    choose_device(device, "denizen run")  # one that is not there is refused before anything is read
+    device, reason = choose_device(None if config.device == "auto" else config.device, "denizen run")
     with console.status(f"reading {config.population or 'a random graph'} …"):
-        made = source(config)
-        model = chosen.build(made.contacts, **made.arguments, **pairs)
-        started = run.simulate(
-            model,
-            0,
+        made = source(word, found.entry, config.contacts())
+        built = build(word, found.entry, made, pairs)
+    config = dataclasses.replace(config, device="cuda" if device.type == "cuda" else "cpu")
+    kept = {"config": config.to_json(), "source": made.facts, **(found.origin.settings() if found.origin else {})}
+    where = f"{device} ({reason}; ops: {ops.variant(device)})"
+    go_on = config.model if found.origin else ""
+    with run_folder(config.out, _stem(config.model)) as out, _made(out), _safe_in(out, 0, go_on):
+        _introduce(config, made, built, where, console)
+        for note in (*made.notes, *(found.entry.notes(built, config.steps or 0) if found.entry.notes else ())):
+            console.print(f"  note: {note}")
+        results = run.simulate(
+            built,
+            config.steps or 0,
             replicates=config.replicates,
             seed=config.seed,
             device=device,
             snapshots=config.snapshots(),
-            compile=True if config.compile else False if config.no_compile else None,
+            compile=_compile(config),
+            progress=not console.quiet,
+            out=out,
+            settings=kept,
         )
-    config = dataclasses.replace(config, device="cuda" if started.device.type == "cuda" else "cpu")
-    with run_folder(config.out, config.model) as out:
-        started.save(out, settings={"config": config.to_json(), "source": made.facts})
-    steps = config.steps or 0
-    _introduce(config, made, started, steps, console)
-    _go(started, steps, console)
-    _report(started, out, console)
+    _report(results, out, console)
 
 
 def resume(command: Resume, console: Console) -> None:
@@ -80,15 +101,15 @@ def resume(command: Resume, console: Console) -> None:
             from denizen.app import _train_dotgat
 
             return _train_dotgat.resume(command.run, command.device, command.quiet, console)
-        return _trained.resume(command.run, command.device, command.quiet, console)
+        return _trained.resume(command.run, command.target, command.device, command.quiet, console)
     saved = run.load(command.run)
     if command.steps is not None and command.steps < 0:
         raise ConfigError(f"--steps {command.steps}: expected a whole number, at least 0")
     config, facts = _begun_with(saved)
+    found = _found_again(command, saved, config.model)
     with blamed(Given(f"{command.run}/manifest.json: settings")):
-        config.check()
-        pairs = settings(config.model, config.pairs())
-    config = found_again(config, facts)
+        config.check(found.entry)
+        pairs = settings(config.model, found.entry, config.pairs())
     wanted = max(saved.manifest.wanted, config.steps or 0)
     missing = wanted - saved.steps if command.steps is None else command.steps
     if missing <= 0:
@@ -99,21 +120,21 @@ def resume(command: Resume, console: Console) -> None:
         _report(saved, command.run, console)
         return
     with console.status(f"reading {config.population or 'a random graph'} …"):
-        made = source(config)
+        made = source(config.model, found.entry, found_again(config.contacts(), facts))
         fits(made, facts, str(command.run))
-        model = entry(config.model).build(made.contacts, **made.arguments, **pairs)
-        resumed = run.resume(
+        built = build(config.model, found.entry, made, pairs)
+    say(console, f"{command.run}: going on after step {saved.steps} with {missing} more")
+    with _safe_in(command.run, saved.steps, command.target):
+        results = run.resume(
             command.run,
-            model,
-            0,
+            built,
+            # Where the manifest knows what is wanted, it counts: another process may have gone on meanwhile.
+            None if command.steps is None and saved.manifest.wanted == wanted else missing,
             device=None if command.device == "auto" else command.device,
-            compile=True if config.compile else False if config.no_compile else None,
+            compile=_compile(config),
+            progress=not console.quiet,
         )
-    if command.steps is None:
-        missing = wanted - resumed.steps  # another process may have gone on while the model was built
-    say(console, f"{command.run}: going on after step {resumed.steps} with {missing} more")
-    _go(resumed, missing, console)
-    _report(resumed, command.run, console)
+    _report(results, command.run, console)
 
 
 def show(command: Show, console: Console) -> None:
@@ -129,68 +150,129 @@ def show(command: Show, console: Console) -> None:
     _report(saved, command.run, console)
 
 
-def models(console: Console) -> None:
+def models(command: Models, console: Console) -> None:
     """`denizen models`."""
-    for name, model in MODELS.items():
-        where = model.population or "a random graph"
-        title = Text.assemble((name, "bold"), f": {model.about}. {model.steps} days on {where} by default")
-        table = Table(title=title, title_justify="left", title_style="", header_style="bold", expand=False)
-        for head in ("--set", "default", "bounds", "unit", "about"):
-            table.add_column(head, no_wrap=head == "--set", overflow="fold")
-        for key, spec in model.parameters.items():
-            table.add_row(key, shown(model, key), spec.bounds(), spec.unit, spec.about)
-        for key in model.options:
-            table.add_row(key, shown(model, key), "", "", model.about_option(key))
-        console.print(table, "")
+    if command.target:
+        console.print(_table(command.target, model(command.target).entry), "")
+        return
+    for name, entry in entries(ModelEntry).items():
+        console.print(_table(name, entry), "")
+
+
+def _table(name: str, entry: ModelEntry) -> Any:
+    where = entry.population or "a random graph"
+    title = Text.assemble((name, "bold"), f": {entry.about}. {entry.steps} days on {where} by default")
+    table = Table(title=title, title_justify="left", title_style="", header_style="bold", expand=False)
+    for head in ("--set", "default", "bounds", "unit", "about"):
+        table.add_column(head, no_wrap=head == "--set", overflow="fold")
+    for key, spec in parameters(entry).items():
+        table.add_row(key, shown(entry, key), spec.bounds(), spec.unit, spec.about)
+    for key in options(entry):
+        table.add_row(key, shown(entry, key), "", "", about_option(entry, key))
+    return table
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _complete(config: RunConfig) -> RunConfig:
+def _complete(config: RunConfig, found: Target[ModelEntry]) -> RunConfig:
     """With the defaults that depend on the model."""
-    chosen = entry(config.model)
     return dataclasses.replace(
         config,
-        population=config.place() or chosen.population,
-        steps=chosen.steps if config.steps is None else config.steps,
+        model=found.word,
+        population=config.place() or found.entry.population,
+        steps=found.entry.steps if config.steps is None else config.steps,
     )
 
 
-def _go(current: Run, steps: int, console: Console) -> None:
-    """Run the steps; whatever ends them, nothing that was computed is lost without a word."""
-    assert current.folder is not None
-    begun = current.steps
+def _compile(config: RunConfig) -> bool | None:
+    return True if config.compile else False if config.no_compile else None
+
+
+def _stem(word: str) -> str:
+    """What a new run folder is called by: the model's own name where it is one of a file."""
+    return word.rpartition(":")[2].replace(".", "-") or "run"
+
+
+def _found_again(command: Resume, saved: SavedRun, word: str) -> Target[ModelEntry]:
+    """The model of a run: one of the zoo, or that of the file which the command line names again."""
+    before = origin_of(saved.manifest.settings, command.run)
+    named_again(before, command.run, command.target, "resume")
+    if before is None:
+        if command.target:
+            raise ConfigError(f"{command.run} was begun with {word}, which is no file; leave {command.target} out")
+        return Target(word, known(word, ModelEntry))
+    found = model(command.target)
+    before.unchanged(found.origin, command.run, f"denizen.run.resume({str(command.run)!r}, model)")
+    return found
+
+
+@contextlib.contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """A run folder, made before anything is said of the run; removed where nothing was written to it.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
     try:
-        current.extend(steps, progress=not console.quiet)
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"run folder {folder} cannot be written: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # fails where it holds something
+
+
+@contextlib.contextmanager
+def _safe_in(folder: Path, begun: int, target: str) -> Iterator[None]:
+    """Around steps: whatever ends them, nothing that was computed is lost without a word.
+
+    Args:
+        folder: of the run.
+        begun: steps that it has already.
+        target: what to name beside the folder to go on; "" where nothing is needed.
+    """
+    try:
+        yield
     except KeyboardInterrupt:
-        raise Interrupted(current.folder, current.steps) from None
+        if not (folder / MANIFEST).exists():
+            raise
+        raise Interrupted(folder, run.load(folder).steps, target) from None
     except StorageError as error:
+        current = error.run
+        if current is None:
+            raise
         what = (
             str(error).partition(" Nothing is lost in memory")[0].partition("; run.save(")[0]
         )  # the rest is for Python
         saved = current.steps == begun  # as where another process writes to the folder: there is nothing new to save
-        raise StorageError(what if saved else f"{what}\n{_rescue(current)}") from error
+        raise StorageError(what if saved else f"{what}\n{_rescue(current, target)}") from error
     except DenizenError as error:
-        error.add_note(f"{current.folder} holds the {current.steps} steps before it")
+        if (folder / MANIFEST).exists():
+            error.add_note(f"{folder} holds the {run.load(folder).steps} steps before it")
         raise
-    except RuntimeError as error:
+    except Exception as error:
         if not device_failed(error):
+            raise_theirs(error)
             raise
-        first = str(error).partition("\n")[0]
-        raise DenizenError(
-            f"the device failed: {first}\n{run.load(current.folder).steps} steps are safe, go on with: "
-            f"{resume_command(current.folder)}"
-        ) from error
+        told = f"the device failed: {str(error).partition(chr(10))[0]}"
+        if (folder / MANIFEST).exists():
+            told += f"\n{run.load(folder).steps} steps are safe, go on with: {resume_command(folder, target)}"
+        raise DenizenError(told) from error
 
 
-def _rescue(current: Run) -> str:
+def _rescue(current: Run, target: str) -> str:
     """Save elsewhere what the full or vanished disk did not take; says where, or that it could not."""
     for place in (tempfile.gettempdir(), str(Path.home())):
         with contextlib.suppress(DenizenError, OSError):
             folder = Path(tempfile.mkdtemp(prefix="denizen-rescued-", dir=place))
             current.save(folder)
-            return f"All {current.steps} steps were saved to {folder} instead; go on with: {resume_command(folder)}"
+            return (
+                f"All {current.steps} steps were saved to {folder} instead; go on with: "
+                f"{resume_command(folder, target)}"
+            )
     return "No other place could be written either."
 
 
@@ -207,14 +289,13 @@ def _begun_with(saved: SavedRun) -> tuple[RunConfig, dict[str, Any]]:
     return from_mapping(kept["config"], where), kept["source"]
 
 
-def _introduce(config: RunConfig, made: Source, started: Run, steps: int, console: Console) -> None:
-    stats = started.stats()
-    name = f"{type(started.model).__name__} on {made.name}"
-    say(console, (name, "bold"), f": {stats['agents']:,} agents, {made.edges:,} contacts")
-    where = f"{stats['device']} ({stats['device_reason']}; ops: {stats['ops']})"
-    say(console, f"{steps} {started.time_unit}s × {config.replicates} replicates, seed {config.seed}, on {where}")
-    for note in (*made.notes, *notes(config.model, started.model, steps)):
-        console.print(f"  note: {note}")
+def _introduce(config: RunConfig, made: Source, built: Model, where: str, console: Console) -> None:
+    name = type(built).__name__
+    if made.contacts is None:
+        say(console, (name, "bold"), f": {built.num_agents:,} agents")
+    else:
+        say(console, (f"{name} on {made.name}", "bold"), f": {built.num_agents:,} agents, {made.edges:,} contacts")
+    say(console, f"{config.steps} {built.time_unit}s × {config.replicates} replicates, seed {config.seed}, on {where}")
 
 
 def _report(results: Run | SavedRun, folder: Path, console: Console) -> None:
@@ -259,5 +340,7 @@ def _card(saved: SavedRun) -> Any:
         if text:
             card.add_row(bold(name), text)
     if saved.status in ("killed", "interrupted", "failed"):
-        card.add_row(bold("go on"), resume_command(saved.path))
+        origin = origin_of(facts.settings, saved.path)
+        target = f"{origin.file}:{origin.name}" if origin else ""
+        card.add_row(bold("go on"), resume_command(saved.path, target))
     return card

@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal
 import torch
 from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppendAction, arg
 
-from denizen.app._models import MODELS, entry
+from denizen.app._models import Contacts, options, parameters
 from denizen.app._settings import whole, written
 from denizen.errors import ConfigError, nearest
 from denizen.run import Snapshots
+from denizen.zoo import ModelEntry, entries
 
 MAX_WHOLE = 2**32 - 1
 DTYPES = ("int8", "uint8", "int16", "int32", "float16", "bfloat16", "float32")
@@ -32,21 +33,19 @@ class RunConfig:
     """What `denizen run` does; the fields are its flags, the keys of a `--config` file, and part of a manifest."""
 
     model: Annotated[Positional[str], arg(metavar="MODEL", help_behavior_hint="")] = ""
-    """covid, sir or seir; `denizen models` tells what each has."""
-    population: Annotated[
-        str | None, arg(metavar="PATH", help_behavior_hint="(default: covid synthetic:astoria, others none)")
-    ] = None
+    """A name of `denizen models`, or FILE.py:NAME: a class, an object, or a function that returns one."""
+    population: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="(default: the model's, or none)")] = None
     """Population folder, table or .npz file, or synthetic:astoria[:SIZE]."""
     network: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="(default: 0, or the only one)")] = None
     """Contact network of the population."""
     symmetrize: FlagCreatePairsOff[bool] = False
     """Add the opposite direction of every contact, for lists that write each contact once."""
     agents: Annotated[int | None, _hint("10000 without a population")] = None
-    """Agents of a random graph (sir and seir without a population)."""
+    """Agents of a random graph, where there is no population."""
     mean_degree: Annotated[float | None, arg(metavar="C", help_behavior_hint="(default: 10)")] = None
     """Mean number of contacts in the random graph."""
-    steps: Annotated[int | None, _hint("covid 120, sir 120, seir 160")] = None
-    """Days to simulate."""
+    steps: Annotated[int | None, _hint("the model's, or 100")] = None
+    """Steps to simulate; one of covid, sir and seir is a day."""
     replicates: Annotated[int, arg(metavar="N")] = 16
     """Independent runs with their own random numbers."""
     seed: Annotated[int, arg(metavar="N")] = 0
@@ -116,9 +115,13 @@ class RunConfig:
             fields[name] = getattr(torch, dtype) if colon else None
         return Snapshots(self.snapshots_every, fields or None)
 
-    def check(self) -> None:
-        """Raise `ConfigError` where a value cannot be meant; the message names the flag."""
-        chosen = entry(self.model)
+    def contacts(self) -> Contacts:
+        """What it says of contacts."""
+        place, network, agents = self.place(), self.network, self.agents
+        return Contacts(place, network, self.symmetrize, agents, self.mean_degree, self.seed)
+
+    def check(self, chosen: ModelEntry) -> None:
+        """Raise `ConfigError` where a value cannot be meant for a model; the message names the flag."""
         for name, low in (("steps", 0), ("replicates", 1), ("seed", 0), ("agents", 1), ("snapshots_every", 1)):
             value = getattr(self, name)
             if value is not None and not low <= value <= MAX_WHOLE:
@@ -200,7 +203,7 @@ def from_mapping(raw: Mapping[str, Any], where: str) -> RunConfig:
 
 
 def _perhaps_parameter(key: str) -> str:
-    owners = [name for name, model in MODELS.items() if key in model.parameters or key in model.options]
+    owners = [name for name, one in entries(ModelEntry).items() if key in parameters(one) or key in options(one)]
     return f". {key} is a parameter of {' and '.join(owners)}: write it under [set]" if owners else ""
 
 

@@ -99,7 +99,7 @@ examples:
 
     def _report(self) -> "DoctorReport":
         from denizen import perf
-        from denizen.app._target import load_target
+        from denizen.app._target import maker
         from denizen.perf._doctor.region import examine_script
         from denizen.perf._doctor.subject import choose_device
         from denizen.perf.simulated._alias import as_if_cuda
@@ -112,7 +112,7 @@ examples:
         where = choose_device(device)
         # A module may ask for CUDA by name before anybody could hand it a device.
         with as_if_cuda() if where.type == SIMULATED else contextlib.nullcontext():
-            make = load_target(self.target[0])
+            make = maker(self.target[0])
             return perf.doctor(make=make, device=str(where.type), steps=self.steps, rank=not self.no_rank)
 
     def _environment(self, console: "Console") -> int:
@@ -120,13 +120,13 @@ examples:
 
         from denizen import perf
         from denizen.app._failures import their_code
-        from denizen.app._target import load_target
+        from denizen.app._target import maker
         from denizen.perf._doctor.subject import built
 
         if self.target and _script(self.target) is None:  # a step shows what settings cannot: what it really uses
             auto = "cuda" if torch.cuda.is_available() else "cpu"
             with their_code():
-                step = built(load_target(self.target[0]), torch.device(auto if self.device != "cpu" else "cpu"))
+                step = built(maker(self.target[0]), torch.device(auto if self.device != "cpu" else "cpu"))
                 found = perf.environment(step)
         else:
             found = perf.environment(None)

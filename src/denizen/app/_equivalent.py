@@ -68,17 +68,17 @@ examples:
         import torch
 
         from denizen import perf
-        from denizen.app._target import load_target
+        from denizen.app._target import function
 
         if (self.inputs is None) == (self.shape is None):
             raise ConfigError("denizen equivalent needs a batch: --inputs model.py:batch, or --shape 8,50,25")
-        weights = None if self.weights is None else load_target(self.weights, "weights")
+        weights = None if self.weights is None else function(self.weights, "weights")
         made: list[Any] = []
         for word in (self.a, self.b):
             torch.manual_seed(self.seed)
-            made.append(load_target(word)())
+            made.append(function(word)())
         torch.manual_seed(self.seed)
-        batch = torch.randn(_shape(self.shape)) if self.shape is not None else load_target(self.inputs or "", "batch")()
+        batch = torch.randn(_shape(self.shape)) if self.shape is not None else function(self.inputs or "", "batch")()
         return perf.equivalent(
             made[0], made[1], batch, weights=weights, steps=self.steps, seed=self.seed, seeds=self.seeds
         )

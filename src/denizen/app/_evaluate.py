@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from denizen._printing import give, say
-from denizen.app._train import Pairs
+from denizen.app._train import OtherWorld, Pairs
 from denizen.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ examples:
 
     run: Folder
     """Run folder; of several seeds, each is evaluated."""
+    target: OtherWorld = ""
+    """Another world than it was trained in, or where its own came from: a file runs only where you name it."""
     worlds: Annotated[int, arg(metavar="N")] = 256
     """Worlds, one life in each."""
     steps: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: the world's time limit)")] = None
@@ -60,6 +62,7 @@ examples:
         from denizen.app import _trained
         from denizen.rl import evaluate
         from denizen.rl._evaluate import t975
+        from denizen.zoo.foraging import Foraging
 
         self._check()
         table = Table("training", "return", "95 % interval", "lives", "unfinished", box=None)
@@ -67,7 +70,9 @@ examples:
         told: list[dict[str, Any]] = []
         errors: list[float] = []
         for folder in _trained.folders(self.run):
-            saved = _trained.load(folder, self.best, self.world)
+            saved = _trained.load(folder, self.best, self.world, self.target)
+            if saved.note:
+                say(console, f"note: {saved.note}")
             result = evaluate(
                 saved.env, saved.policy, num_envs=self.worlds, max_steps=self.steps, greedy=self.greedy, seed=self.seed
             )
@@ -82,7 +87,7 @@ examples:
                 str(unfinished),
             )
             told.append({"run": str(folder), "mean": result.mean, "low": low, "high": high, "unfinished": unfinished})
-            if saved.manifest["settings"]["world_name"] == "foraging":
+            if isinstance(saved.env, Foraging):
                 told[-1] |= self._foraged(saved, foragers)
         console.print(table)
         if foragers.row_count:

@@ -33,11 +33,19 @@ def their_code() -> Generator[None]:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
+    except TheirsError:
+        raise
     except DenizenError as error:
         if not _lines(error):
             raise
         raise TheirsError from error
     except (Exception, SystemExit) as error:
+        raise TheirsError from error
+
+
+def raise_theirs(error: Exception) -> None:
+    """Raise `TheirsError` from an error that lines of the user's led to."""
+    if _lines(error):
         raise TheirsError from error
 
 
@@ -98,7 +106,8 @@ def _lines(error: BaseException) -> list[traceback.FrameSummary]:
 def _theirs(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
     from denizen.perf.watch._places import USER, role
 
-    return [frame for frame in stack if role(frame.filename) == USER]
+    made = "<string>"  # code of dataclasses
+    return [frame for frame in stack if frame.filename != made and role(frame.filename) == USER]
 
 
 def _named(error: BaseException) -> str:

@@ -1,109 +1,102 @@
-"""The models that the command line offers, and what can be set of each."""
+"""What a model of the command line is built from: contacts, and what `--set` says."""
 
 import dataclasses
+import hashlib
 import inspect
 import math
+import os
 import re
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor
+import numpy as np
 
-from denizen.errors import ConfigError, nearest
-from denizen.model import Model, Param
-from denizen.zoo.covid import Covid, covid
-from denizen.zoo.seir import SEIR, seir
-from denizen.zoo.sir import SIR, sir
+from denizen.app._failures import their_code
+from denizen.app._settings import read
+from denizen.errors import ConfigError, DataError, InputError, nearest
+from denizen.model import Env, Model, Param
+from denizen.population import Population, load
+from denizen.space import EdgeList, Graph
+from denizen.space.generators import erdos_renyi
+from denizen.zoo import ModelEntry
 
-BOUND = ("network", "symmetrize")  # arguments of the builders that have flags of their own
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """A model of the command line.
-
-    Attributes:
-        model: its class.
-        build: function of (population or edge list, network=, symmetrize=, **settings).
-        about: one line.
-        steps: how many it runs by default: enough to see the whole curve.
-        population: the population it runs on by default; None for a random graph.
-    """
-
-    model: type[Model]
-    build: Callable[..., Model]
-    about: str
-    steps: int
-    population: str | None
-
-    @property
-    def parameters(self) -> dict[str, Param]:
-        """Numbers with bounds and units."""
-        return self.model.params
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Further settings of the builder, and their defaults."""
-        arguments = inspect.signature(self.build).parameters.values()
-        keyword = [a for a in arguments if a.kind is inspect.Parameter.KEYWORD_ONLY]
-        return {a.name: a.default for a in keyword if a.name not in BOUND and a.name not in self.parameters}
-
-    def about_option(self, name: str) -> str:
-        """What the builder's docstring says of an argument."""
-        text = inspect.getdoc(self.build) or ""
-        found = re.search(rf"^    (?:\w+, )*{name}(?:, \w+)*: (.*(?:\n        .*)*)", text, re.MULTILINE)
-        return " ".join(found.group(1).split()) if found else ""
+AGENTS, MEAN_DEGREE = 10_000, 10.0  # of a random graph, where nothing is said
+BOUND = ("network", "symmetrize")  # arguments of builders that have flags of their own
+PLAIN = (bool, int, float, str, type(None))  # what a text can be read as
+MISSING = inspect.Parameter.empty
 
 
-# To offer a model, add its line.
-MODELS: dict[str, Entry] = {
-    "covid": Entry(Covid, covid, "COVID: exposure history, weekly R, isolation, deaths", 120, "synthetic:astoria"),
-    "sir": Entry(SIR, sir, "susceptible, infected, recovered", 120, None),
-    "seir": Entry(SEIR, seir, "susceptible, exposed, infected, recovered", 160, None),
-}
+# --- settings ---------------------------------------------------------------------------------------------------------
 
 
-def entry(name: str) -> Entry:
-    """A model by name.
-
-    Raises:
-        ConfigError: there is none; names the nearest.
-    """
-    if not name:
-        raise ConfigError(f"which model? {', '.join(MODELS)}; for example: denizen run covid")
-    if name not in MODELS:
-        raise ConfigError(f"model {name!r} does not exist; {nearest(name, MODELS)}")
-    return MODELS[name]
+def parameters(entry: ModelEntry) -> dict[str, Param]:
+    """Numbers with bounds and units."""
+    return entry.model.params
 
 
-def settings(name: str, pairs: Mapping[str, str]) -> dict[str, Any]:
-    """Values for the builder of a model, from the texts behind `--set`.
+def options(entry: ModelEntry) -> dict[str, inspect.Parameter]:
+    """What else `--set` takes, by name: arguments of the builder, and fields of the model where it names no others."""
+    arguments = _arguments(entry.build)
+    known = [*BOUND, *parameters(entry), *_contacts_of(arguments)]
+    found = {
+        name: argument
+        for name, argument in arguments.items()
+        if name not in known and (argument.default is not MISSING or _plain(argument.annotation))
+    }
+    if entry.model in (Model, entry.build) or _takes_any(entry.build):
+        return found
+    fields = {n: a for n, a in _arguments(entry.model).items() if n not in known and _plain(a.annotation)}
+    return {n: a for n, a in fields.items() if a.default is not MISSING} | found
+
+
+def about_option(entry: ModelEntry, name: str) -> str:
+    """What the builder's docstring says of an argument."""
+    text = inspect.getdoc(entry.build) or ""
+    found = re.search(rf"^    (?:\w+, )*{name}(?:, \w+)*: (.*(?:\n        .*)*)", text, re.MULTILINE)
+    return " ".join(found.group(1).split()) if found else ""
+
+
+def settings(word: str, entry: ModelEntry, pairs: Mapping[str, str]) -> dict[str, Any]:
+    """Values of what a model is built from, from the texts behind `--set`.
 
     Raises:
         ConfigError: an unknown name, or a text that is no value of the kind that the setting takes.
     """
-    chosen = entry(name)
-    options = chosen.options
+    known = options(entry)
     out: dict[str, Any] = {}
     for key, text in pairs.items():
         where = f"--set {key}={text}"
-        if key in chosen.parameters:
-            out[key] = _numbers(text, where, _default(chosen, key).dim() > 0)
-        elif key in options:
-            out[key] = _option(text, where, options[key])
+        if key in parameters(entry):
+            out[key] = _numbers(text, where, _default(entry, key))
+        elif key in known:
+            out[key] = _option(text, where, known[key])
+        elif entry.model is Model:  # a function's: which parameters its model has shows once it was called
+            out[key] = text
         else:
             raise ConfigError(
-                f"--set {key}: {name} has no such parameter; {nearest(key, [*chosen.parameters, *options])}"
+                f"--set {key}: {word} has no such parameter; {nearest(key, [*parameters(entry), *known])}"
             )
     return out
 
 
-def _default(chosen: Entry, key: str) -> Any:
-    field = next(f for f in dataclasses.fields(chosen.model) if f.name == key)  # type: ignore[arg-type]
+def shown(entry: ModelEntry, key: str) -> str:
+    """The default of a parameter or option, as it would be written behind `--set`."""
+    default = options(entry)[key].default if key not in parameters(entry) else _default(entry, key)
+    if default is None or default is MISSING:
+        return ""
+    if key not in parameters(entry):
+        return ",".join(map(str, default)) if isinstance(default, tuple | list) else str(default).lower()
+    return ",".join(f"{value:g}" for value in default.reshape(-1).tolist())
+
+
+def _default(entry: ModelEntry, key: str) -> Any:
+    field = next(f for f in dataclasses.fields(entry.model) if f.name == key)  # type: ignore[arg-type]
     return field.default_factory()  # type: ignore[misc]  # dz.param always has one
 
 
-def _numbers(text: str, where: str, several: bool) -> float | list[float]:
+def _numbers(text: str, where: str, default: Any) -> float | list[float]:
+    several = default.dim() > 0
     try:
         values = [float(part) for part in text.split(",")]
     except ValueError:
@@ -116,39 +109,273 @@ def _numbers(text: str, where: str, several: bool) -> float | list[float]:
     return values if len(values) > 1 else values[0]
 
 
-def _option(text: str, where: str, default: Any) -> bool | int | list[str]:
+def _option(text: str, where: str, argument: inspect.Parameter) -> Any:
+    default, hint = argument.default, argument.annotation
     if isinstance(default, bool):
         if text not in ("true", "false"):
             raise ConfigError(f"{where}: expected true or false")
         return text == "true"
-    if isinstance(default, int):
+    if isinstance(default, int) and hint in (int, MISSING):
         if not re.fullmatch(r"[+-]?\d{1,9}", text):
             raise ConfigError(f"{where}: expected a whole number")
         return int(text)
-    return text.split(",")
+    if hint is MISSING and isinstance(default, float | str):
+        hint = type(default)
+    return read(hint, text, where) if _plain(hint) else text.split(",")
 
 
-def shown(chosen: Entry, key: str) -> str:
-    """The default of a parameter or option, as it would be written behind `--set`."""
-    if key in chosen.options:
-        default = chosen.options[key]
-        return "" if default is None else str(default).lower()
-    values = [f"{value:g}" for value in _default(chosen, key).reshape(-1).tolist()]
-    return ",".join(values)
+# --- contacts ---------------------------------------------------------------------------------------------------------
 
 
-def notes(name: str, model: Model, steps: int) -> list[str]:
-    """What a reader of the results should know of the numbers that go in."""
-    if name != "covid":
-        return []
-    found = []
-    weekly: Tensor = model.R  # type: ignore[attr-defined]  # of covid
-    weeks = weekly.numel()
-    if steps > 7 * weeks:
-        given = "1 week" if weeks == 1 else f"{weeks} weeks"
-        found.append(f"R is given for {given}; from week {weeks + 1} on the last value holds, {weekly[-1].item():g}")
-    if not model.sample_deaths:  # type: ignore[attr-defined]
-        found.append(
-            "daily_deaths are expected ones, so nobody enters the stage dead; --set sample_deaths=true draws them"
+@dataclasses.dataclass(frozen=True)
+class Contacts:
+    """What flags say of contacts; the fields are those flags."""
+
+    population: str | None = None
+    network: str | None = None
+    symmetrize: bool = False
+    agents: int | None = None
+    mean_degree: float | None = None
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Contacts, ready for a builder.
+
+    Attributes:
+        contacts: the population or the edge list; None for a model that takes neither.
+        arguments: `network` and `symmetrize`, where they apply.
+        name: for people.
+        edges: number of directed edges.
+        facts: name and digest, for the manifest.
+        notes: what was chosen while reading.
+        agents: as the flag says.
+    """
+
+    contacts: Population | EdgeList | None
+    arguments: dict[str, Any]
+    name: str
+    edges: int
+    facts: dict[str, Any]
+    notes: tuple[str, ...]
+    agents: int | None = None
+
+
+def source(word: str, entry: ModelEntry, given: Contacts) -> Source:
+    """The contacts that flags mean, of a kind that a model takes.
+
+    Raises:
+        DataError: the population cannot be read.
+        ConfigError: the network does not exist, or the model takes no contacts.
+    """
+    wanted = _contacts_of(_arguments(entry.build))
+    if not wanted:
+        _refuse_contacts(word, entry, given)
+        return Source(None, {}, "", 0, {}, (), given.agents)
+    if given.population is None:
+        if _only_population(wanted):
+            raise ConfigError(f"{word} needs a population; for example --population synthetic:astoria:1000")
+        return _random(given)
+    people = load(given.population)
+    network = _network(people, given.network)
+    edges = len(people.edges(network, symmetrize=given.symmetrize)[0])
+    facts = {"name": people.source, "network": network, "digest": content_digest(people, network)}
+    if os.path.exists(given.population):  # not synthetic:…
+        facts["path"] = os.path.abspath(given.population)
+    name = people.name if people.source.startswith("synthetic:") else f"{people.name} ({people.source})"
+    arguments = {"network": network, "symmetrize": given.symmetrize}
+    return Source(people, arguments, name, edges, facts, _notes(people, network))
+
+
+def _refuse_contacts(word: str, entry: ModelEntry, given: Contacts) -> None:
+    sized = "num_agents" in options(entry)
+    for name in ("population", "network", "symmetrize", "mean_degree", *(() if sized else ("agents",))):
+        value = getattr(given, name)
+        if value not in (None, False):
+            said = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+            raise ConfigError(f"{said}: {word} takes no contacts; leave it out")
+
+
+def _random(given: Contacts) -> Source:
+    agents = given.agents or AGENTS
+    degree = min(MEAN_DEGREE, agents - 1) if given.mean_degree is None else given.mean_degree
+    edges = erdos_renyi(agents, degree, seed=given.seed)
+    name = f"a random graph with mean degree {degree:g}"
+    hashed = _hash([edges.source, edges.target])
+    count = len(edges.source) * (1 if edges.directed else 2)
+    return Source(edges, {}, name, count, {"name": name, "digest": hashed}, ())
+
+
+def _network(people: Population, wanted: str | None) -> str:
+    names = list(people.networks)
+    if wanted is None and (len(names) == 1 or "0" in names):
+        return "0" if "0" in names else names[0]
+    if not names:
+        raise ConfigError(
+            f"population {people.name!r} has no network, so no contacts; write them, source,target a line, to "
+            f"mobility_networks/0.csv beside its columns"
         )
+    if wanted is None:
+        raise ConfigError(f"--network: population {people.name!r} has {', '.join(names)}; name one")
+    if wanted not in names:
+        raise ConfigError(
+            f"--network {wanted}: population {people.name!r} has no such network; {nearest(wanted, names)}"
+        )
+    return wanted
+
+
+def found_again(given: Contacts, saved: dict[str, Any]) -> Contacts:
+    """With the population where it lay when the run began, if its relative path leads nowhere from here."""
+    place, path = given.population, saved.get("path")
+    if place is None or not isinstance(path, str) or os.path.exists(place) or not os.path.exists(path):
+        return given
+    return dataclasses.replace(given, population=path)
+
+
+def fits(made: Source, saved: dict[str, Any], folder: str) -> None:
+    """Raise `DataError` where a population is not what it was when the run began."""
+    if made.facts.get("digest") != saved.get("digest"):
+        raise DataError(
+            f"{made.facts.get('name', 'the model')} has changed since {folder} was begun with it (content "
+            f"{made.facts.get('digest')}, then {saved.get('digest')}); bring it back, or begin a new run"
+        )
+
+
+def _notes(people: Population, network: str) -> tuple[str, ...]:
+    """The report without what concerns other networks, in the words of the command line."""
+    others = tuple(f"network {name!r}" for name in people.networks if name != network)
+    return tuple(
+        note.replace("symmetrize=True", "--symmetrize").replace(" unless keep_self_loops=True", "")
+        for note in people.report
+        if not note.startswith(others)
+    )
+
+
+def content_digest(people: Population, network: str) -> str:
+    """A digest of every column, every label and one network."""
+    arrays = [array for name in sorted(people.columns) for array in (name, people.columns[name])]
+    arrays += [part for name in sorted(people.labels) for part in (name, *people.labels[name])]
+    arrays += [network, *people.networks[network], people.weights.get(network, "")]
+    return _hash(arrays)
+
+
+def _hash(parts: list[Any]) -> str:
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = np.ascontiguousarray(part).view(np.uint8).data if isinstance(part, np.ndarray) else str(part).encode()
+        state.update(f"{len(data)} ".encode())
+        state.update(data)
+    return state.hexdigest()
+
+
+# --- building ---------------------------------------------------------------------------------------------------------
+
+
+def build(word: str, entry: ModelEntry, made: Source, values: Mapping[str, Any]) -> Model:
+    """The model, bound to its contacts.
+
+    Args:
+        word: what names it.
+        entry: how it is built.
+        made: contacts.
+        values: of `settings`.
+
+    Raises:
+        ConfigError: it needs what the command line cannot give, or the builder gives no model.
+        TheirsError: the builder raised something.
+    """
+    arguments = _arguments(entry.build)
+    named = {name: value for name, value in values.items() if name in arguments or _takes_any(entry.build)}
+    if made.agents is not None:
+        named["num_agents"] = made.agents
+    elif "num_agents" in arguments and arguments["num_agents"].default is MISSING:
+        named.setdefault("num_agents", AGENTS)
+    wanted = _contacts_of(arguments)
+    if made.contacts is not None:
+        whole = set(BOUND) <= set(arguments)  # the builder binds it by itself
+        named |= made.arguments if whole else {}
+        named |= {name: made.contacts if whole else _as_wanted(made, wanted[name]) for name in wanted}
+    lacking = [n for n, a in arguments.items() if a.default is MISSING and n not in named and n not in wanted]
+    if lacking:
+        plain = _plain(arguments[lacking[0]].annotation)
+        way = f"--set {lacking[0]}=VALUE" if plain else "the command line cannot; name a function that builds it"
+        raise ConfigError(f"{word} needs {lacking[0]}: {'give ' if plain else ''}{way}")
+    positional = [named.pop(n) for n, a in arguments.items() if n in named and a.kind is a.POSITIONAL_ONLY]
+    with their_code():
+        model: Any = entry.build(*positional, **named)
+    if not isinstance(model, Model) or isinstance(model, Env):
+        raise ConfigError(f"{word} returned {type(model).__name__}, expected a dz.Model")
+    return _replaced(word, model, {n: v for n, v in values.items() if n not in named})
+
+
+def _replaced(word: str, model: Model, late: dict[str, Any]) -> Model:
+    """With values of what the builder takes no arguments for."""
+    if not late:
+        return model
+    own = ModelEntry(about="", model=type(model), build=type(model))
+    texts = {name: value for name, value in late.items() if isinstance(value, str)}
+    try:
+        return model.replace(**{**late, **settings(word, own, texts)})
+    except InputError as error:
+        raise ConfigError(f"--set {' '.join(f'{n}={v}' for n, v in late.items())}: {error}") from error
+
+
+def _as_wanted(made: Source, annotation: Any) -> Any:
+    """Contacts as a class or function of somebody's takes them: a population where it says so, else a graph."""
+    if isinstance(made.contacts, Population):
+        if "Population" in _words(annotation):
+            return made.contacts
+        start, end, weight = made.contacts.edges(**made.arguments)
+        return Graph.from_edges(start, end, made.contacts.size, weight=weight)
+    return made.contacts if "EdgeList" in _words(annotation) else Graph.from_edges(made.contacts)
+
+
+def _contacts_of(arguments: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """Arguments that are contacts or a population, and how they are annotated."""
+    kinds = {"Graph", "Layers", "EdgeList", "Population"}
+    return {
+        name: argument.annotation
+        for name, argument in arguments.items()
+        if argument.default is MISSING and (kinds & _words(argument.annotation) or name in ("contacts", "population"))
+    }
+
+
+def _only_population(wanted: Mapping[str, Any]) -> bool:
+    return any(
+        _words(a) & {"Graph", "Layers", "EdgeList", "Population"} == {"Population"}
+        or (a is MISSING and name == "population")
+        for name, a in wanted.items()
+    )
+
+
+def _words(annotation: Any) -> set[str]:
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return set(re.findall(r"\w+", text))
+
+
+def _plain(annotation: Any) -> bool:
+    """Whether a text can be read as a value of this."""
+    parts = typing.get_args(annotation) if typing.get_origin(annotation) is not None else (annotation,)
+    return all(part in PLAIN for part in parts) if annotation is not MISSING else False
+
+
+def _signature(build: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(build, eval_str=True).parameters.values())
+    except (NameError, TypeError, ValueError):  # names that only a type checker knows; not Python's
+        return list(inspect.signature(build).parameters.values())
+
+
+def _takes_any(build: Callable[..., Any]) -> bool:
+    return any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in _signature(build))
+
+
+def _arguments(build: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """What a builder takes by name; of a class, its fields with their defaults."""
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    found = {a.name: a for a in _signature(build) if a.kind not in several}
+    if isinstance(build, type):  # a default that is made for each object shows as a mark
+        made = [f.name for f in dataclasses.fields(build) if f.default_factory is not dataclasses.MISSING]
+        found = {n: a.replace(default=None) if n in made else a for n, a in found.items()}
     return found

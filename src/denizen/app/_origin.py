@@ -45,20 +45,22 @@ class Origin:
         """What goes into a manifest's settings."""
         return {KEY: dataclasses.asdict(self)}
 
-    def unchanged(self, folder: Path | str) -> None:
+    def unchanged(self, now: "Origin | None", folder: Path | str, instead: str) -> None:
         """Refuse to go on where the file is not what it was.
 
+        Args:
+            now: the file that the command line names, as it is now.
+            folder: what was begun with it.
+            instead: how to go on all the same in Python.
+
         Raises:
-            DataError: it has gone or changed since `folder` was begun with it.
+            DataError: it is another file, or it has changed.
         """
-        try:
-            now = Origin.of(self.file, self.name)
-        except ConfigError as error:
-            raise DataError(f"{folder} was begun with {self.name} of {error}; bring the file back") from error
-        if now != self:
+        if now is None or (now.name, now.digest) != (self.name, self.digest):
+            found = "nothing of a file" if now is None else f"{now.name}, content {now.digest}"
             raise DataError(
-                f"{self.file} has changed since {folder} was begun with it (content {now.digest}, then {self.digest}); "
-                f"bring it back, or begin a new run"
+                f"{self.file} has changed since {folder} was begun with it ({found}, then {self.name}, content "
+                f"{self.digest}); bring it back, begin a new run, or go on all the same in Python: {instead}"
             )
 
 

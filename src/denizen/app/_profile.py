@@ -75,7 +75,7 @@ examples:
         import torch
 
         from denizen import perf
-        from denizen.app._target import load_target
+        from denizen.app._target import maker
         from denizen.errors import ConfigError
         from denizen.perf._doctor.subject import built
         from denizen.perf._profile.profile import _chosen
@@ -86,7 +86,7 @@ examples:
         if self.target.endswith((".json", ".json.gz")):
             return perf.ProfileReport.of(perf.read_trace(self.target), kept=Path(self.target))
         device = torch.device("cpu") if self.cpu else _chosen(None)
-        step = built(load_target(self.target), device)
+        step = built(maker(self.target), device)
         folder = self.trace_dir if self.save_traces else None
         return perf.profile(
             step, trace_dir=folder, warm_up=self.warm_up, active=self.steps, stacks=self.stacks, device=device

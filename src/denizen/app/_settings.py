@@ -49,7 +49,7 @@ def fill(cls: type[Any], values: Mapping[str, Any], flag: str) -> Any:
     for name, value in values.items():
         if name not in names:
             raise ConfigError(f"{flag} {name}={value}: {instead(cls, name, value)}")
-        known[name] = _read(hints[name], value, f"{flag} {name}={value}")
+        known[name] = read(hints[name], value, f"{flag} {name}={value}")
     return cls(**known)
 
 
@@ -61,9 +61,9 @@ def guess(value: Any) -> Any:
         return tuple(guess(part.strip()) for part in value.split(","))
     if value.lower() in ("true", "false", "none"):
         return {"true": True, "false": False, "none": None}[value.lower()]
-    for read in (whole, float):
+    for kind in (whole, float):
         try:
-            return read(value)
+            return kind(value)
         except ValueError:
             continue
     return value
@@ -103,7 +103,8 @@ def written(text: str) -> int | float:
         return float(text)
 
 
-def _read(hint: Any, value: Any, told: str) -> Any:
+def read(hint: Any, value: Any, told: str) -> Any:
+    """A text, or a value of a TOML file, as what a type says; `told` begins the message of a `ConfigError`."""
     options = typing.get_args(hint) if typing.get_origin(hint) is not None else (hint,)
     if value is None or (isinstance(value, str) and value.lower() == "none"):
         if type(None) in options:

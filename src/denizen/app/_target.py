@@ -1,22 +1,104 @@
-"""What a word such as `script.py:make` or `package.module:make` on the command line stands for."""
+"""What a word of the command line stands for: a name of the zoo, `FILE.py:NAME` or `package.module:NAME`.
 
+Every command that takes a model, a world or a step finds it here. Code of a file runs only because somebody named the
+file on the command line (or in the `--config` file that they named there): what a run folder says of a file is shown
+and compared, and never run by itself.
+"""
+
+import ast
+import dataclasses
 import importlib
 import importlib.util
+import inspect
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from denizen.app._failures import their_code
+from denizen.app._origin import Origin
 from denizen.errors import ConfigError, nearest
+from denizen.model import Env, Model
+from denizen.run._atomic import digest
+from denizen.zoo import ModelEntry, WorldEntry, entries, entry
+
+EXPECTED = "FILE.py:NAME or package.module:NAME"
+Entry = TypeVar("Entry", ModelEntry, WorldEntry)
 
 
-def load_target(word: str, default: str = "make") -> Callable[..., Any]:
-    """The function that a word names.
+@dataclasses.dataclass(frozen=True)
+class Target(Generic[Entry]):
+    """What a word stands for.
 
-    A script is run as a module of its own name, with its folder first on the path, so that its imports work and what it
-    defines can be sent to other processes; its ``if __name__ == "__main__":`` part does not run. Errors of its own pass
-    through with their traceback.
+    Attributes:
+        word: as it was typed, a path made absolute.
+        entry: how it is built.
+        origin: the file that it came from; None for the zoo.
+    """
+
+    word: str
+    entry: Entry
+    origin: Origin | None = None
+
+
+def model(word: str) -> Target[ModelEntry]:
+    """The model that a word names: a class, an object, or a function that returns one.
+
+    Raises:
+        ConfigError: it names nothing, or something else.
+        TheirsError: the file raised something.
+    """
+    if not word:
+        raise ConfigError(f"which model? {', '.join(entries(ModelEntry))}, or FILE.py:NAME; such as: denizen run covid")
+    return _target(word, ModelEntry, "model", _is_model, _model_entry)
+
+
+def world(word: str) -> Target[WorldEntry]:
+    """The same of a world."""
+    if not word:
+        raise ConfigError(
+            f"which world? {', '.join(entries(WorldEntry))}, or FILE.py:NAME; such as: denizen train cartpole"
+        )
+    return _target(word, WorldEntry, "world", _is_world, _world_entry)
+
+
+def known(name: str, kind: type[Entry]) -> Entry:
+    """What the zoo has of a name that a run folder tells; no file is read.
+
+    Raises:
+        ConfigError: there is none; names the nearest.
+    """
+    found = entry(name)
+    if not isinstance(found, kind):
+        what = "model" if kind is ModelEntry else "world"
+        raise ConfigError(f"{what} {name!r} does not exist; {nearest(name, entries(kind))}")
+    return found
+
+
+def named_again(origin: Origin | None, folder: Path, word: str, verb: str) -> None:
+    """Refuse to run the file of a folder that the command line does not name.
+
+    Args:
+        origin: the file that the folder remembers; None where it was made with a name of the zoo.
+        folder: a run folder.
+        word: what the command line names beside the folder; "" for nothing.
+        verb: the command.
+
+    Raises:
+        ConfigError: the file is not named.
+    """
+    if origin is not None and not word:
+        named = f"{origin.file}:{origin.name}"
+        raise ConfigError(
+            f"{folder} was made with {named}; a file runs only where you name it: "
+            f"denizen {verb} {shlex.quote(str(folder))} {shlex.quote(named)}"
+        )
+
+
+def function(word: str, default: str = "make") -> Callable[..., Any]:
+    """The function or class that a word names.
 
     Args:
         word: ``FILE.py:NAME`` or ``package.module:NAME``.
@@ -25,40 +107,218 @@ def load_target(word: str, default: str = "make") -> Callable[..., Any]:
     Raises:
         ConfigError: there is no such file, module or function.
     """
-    place, _, name = word.rpartition(":") if ":" in word else (word, "", default)
-    is_file = place.endswith(".py") or "/" in place
-    module = _run(Path(place), word) if is_file else _import(place, word)
-    found: Any = module
-    for part in (name or default).split("."):
-        if not hasattr(found, part):
-            names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
-            raise ConfigError(f"{word}: {place} has no {name!r}; {nearest(name, names)}")
-        found = getattr(found, part)
+    place, name, module = _opened(word)
+    found = _found(word, place, module, name or default, callable)
     if not callable(found):
-        raise ConfigError(f"{word}: expected a function; {name!r} has type {type(found).__name__}")
+        raise ConfigError(f"{word}: expected a function; {name or default!r} has type {type(found).__name__}")
     return found
 
 
-def _run(file: Path, word: str) -> ModuleType:
-    if file.is_dir():
-        raise ConfigError(f"{word}: {file} is a folder; expected FILE.py:NAME or package.module:NAME")
+def maker(word: str) -> Callable[..., Any]:
+    """The function that builds a step: one of the user's, or that of a model or a world, by name or from a file.
+
+    Raises:
+        ConfigError: there is no such name, file, module or function.
+    """
+    from denizen.app import _steps
+
+    found: Any = entry(word)
+    if found is None:
+        if not (_is_place(word) or ":" in word or "." in word):
+            names = nearest(word, [*entries(ModelEntry), *entries(WorldEntry)])
+            raise ConfigError(f"{word!r} names nothing; expected {EXPECTED}, or a name of the zoo; {names}")
+        place, name, module = _opened(word)
+        name = name or _only(word, place, module, _is_either, "make")
+        found = _found(word, place, module, name, lambda value: _is_either(value) or callable(value))
+        if _is_model(found):
+            found = _model_entry(found)
+        elif _is_world(found):
+            found = _world_entry(found)
+        elif not isinstance(found, ModelEntry | WorldEntry):
+            if not callable(found):
+                raise ConfigError(f"{word}: expected a function; {name!r} has type {type(found).__name__}")
+            return found
+    return _steps.of_model(word, found) if isinstance(found, ModelEntry) else _steps.of_world(word, found)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def _target(
+    word: str, kind: type[Entry], what: str, fits: Callable[[Any], bool], made: Callable[[Any], Entry]
+) -> Target[Entry]:
+    found = entry(word)
+    if isinstance(found, kind):
+        return Target(word, found)
+    if not (_is_place(word) or ":" in word):
+        raise ConfigError(f"{what} {word!r} does not exist; {nearest(word, entries(kind))}, or FILE.py:NAME")
+
+    def both(value: Any) -> bool:
+        return isinstance(value, kind) or fits(value)
+
+    with their_code():
+        place, name, module = _opened(word)
+        name = name or _only(word, place, module, both, None, what)
+        value = _found(word, place, module, name, lambda value: both(value) or inspect.isfunction(value))
+    if not (both(value) or inspect.isfunction(value)):
+        cls = value.__name__ if isinstance(value, type) else type(value).__name__
+        base = "dz.Model" if kind is ModelEntry else "dz.Env"
+        raise ConfigError(f"{word}: {name} is {cls}, expected a {base}, or a function that returns one")
+    file = Path(module.__file__ or "").absolute()
+    typed = f"{file if _is_place(place) else place}:{name}"
+    top = _top(file)
+    origin = Origin.of(file, name) if top is None else Origin(str(file), name, _digest(top))
+    return Target(typed, value if isinstance(value, kind) else made(value), origin)
+
+
+def _is_place(word: str) -> bool:
+    """Whether a word is the path of a file or folder rather than a module."""
+    place = word.rpartition(":")[0] if ":" in word else word
+    return place.endswith(".py") or "/" in place or (bool(place) and (Path(place) / "__init__.py").is_file())
+
+
+def _opened(word: str) -> tuple[str, str, ModuleType]:
+    """(place, name or "", module) of a word."""
+    place, _, name = word.rpartition(":") if ":" in word else (word, "", "")
+    return place, name, _run(Path(place), word) if _is_place(place) else _import(place, word)
+
+
+def _found(word: str, place: str, module: ModuleType, name: str, fits: Callable[[Any], bool]) -> Any:
+    """What a module has of a name, which may have dots; the message for a wrong one lists what fits."""
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ConfigError(f"{word}: {place} has no {name!r}; {nearest(name, _of(module, fits))}")
+        found = getattr(found, part)
+    return found
+
+
+def _only(
+    word: str, place: str, module: ModuleType, fits: Callable[[Any], bool], default: str | None, what: str = "step"
+) -> str:
+    """The name that is meant where none was given: the file's `ENTRY`, the default, or the only one that fits.
+
+    Where nothing fits but there is one function, that is meant.
+    """
+    for name in ("ENTRY", default):
+        if name and hasattr(module, name):
+            return name
+    names = _of(module, fits) or _of(module, inspect.isfunction)
+    if len(names) != 1:
+        told = f"has {', '.join(names)}; say which, such as {place}:{names[0]}" if names else f"has no {what}"
+        raise ConfigError(f"{word}: {place} {told}")
+    return names[0]
+
+
+def _of(module: ModuleType, fits: Callable[[Any], bool]) -> list[str]:
+    """Public names of a module's own that fit: what it imports is not its own."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and fits(value) and getattr(value, "__module__", module.__name__) == module.__name__
+    ]
+
+
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+
+def _is_model(value: Any) -> bool:
+    cls = value if isinstance(value, type) else type(value)
+    return issubclass(cls, Model) and not issubclass(cls, Env)
+
+
+def _is_world(value: Any) -> bool:
+    return issubclass(value if isinstance(value, type) else type(value), Env)
+
+
+def _is_either(value: Any) -> bool:
+    return isinstance(value, ModelEntry | WorldEntry) or _is_model(value) or _is_world(value)
+
+
+def _model_entry(value: Any) -> ModelEntry:
+    if isinstance(value, type):
+        return ModelEntry(about=_about(value), model=value, build=value)
+    if isinstance(value, Model):
+        return ModelEntry(about=_about(type(value)), model=type(value), build=lambda: value)
+    return ModelEntry(about=_about(value), model=Model, build=value)  # its class shows once it was called
+
+
+def _world_entry(value: Any) -> WorldEntry:
+    if isinstance(value, Env):
+        return WorldEntry(about=_about(type(value)), build=lambda **changes: value.replace(**changes))
+    return WorldEntry(about=_about(value), build=value)
+
+
+def _about(value: Any) -> str:
+    return (inspect.getdoc(value) or "").partition("\n")[0].rstrip(".")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _run(path: Path, word: str) -> ModuleType:
+    """The module of a file, or of a folder with `__init__.py`.
+
+    A script is run as a module of its own name, with its folder first on the path, so that its imports work and what it
+    defines can be sent to other processes; its ``if __name__ == "__main__":`` part does not run. One that imports from
+    its folder by dots (``from .model import …``) is run as a part of its package.
+    """
+    file = path / "__init__.py" if path.is_dir() else path
+    if path.is_dir() and not file.is_file():
+        raise ConfigError(f"{word}: {path} is a folder; expected {EXPECTED}")
     if not file.is_file():
         raise ConfigError(f"{word}: there is no file {file}")
-    sys.path.insert(0, str(file.resolve().parent))
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    top = _top(file)
+    folder = (file if top is None else top).resolve().parent
+    sys.path.insert(0, str(folder))
+    if top is None:
+        return _executed(file, file.stem)
+    parts = file.resolve().relative_to(folder).with_suffix("").parts
+    return _part_of(top, [part for part in parts if part != "__init__"])
+
+
+def _part_of(top: Path, parts: list[str]) -> ModuleType:
+    """A module of a package in a folder, which a package of the same name that was imported before does not hide."""
+    held = sys.modules.get(parts[0])
+    if held is None or Path(getattr(held, "__file__", None) or "").resolve() != (top / "__init__.py").resolve():
+        for name in [name for name in sys.modules if name.partition(".")[0] == parts[0]]:
+            del sys.modules[name]
+    return importlib.import_module(".".join(parts))
+
+
+def _top(file: Path) -> Path | None:
+    """The folder of the outermost package that a file is a part of; None for a script."""
+    if file.name != "__init__.py" and not _imports_by_dots(file):
+        return None
+    folder = file.resolve().parent
+    while (folder.parent / "__init__.py").is_file():
+        folder = folder.parent
+    return folder if (folder / "__init__.py").is_file() else None
+
+
+def _imports_by_dots(file: Path) -> bool:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return False  # running it tells
+    return any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
+
+
+def _executed(file: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    kept, words = sys.modules.get(file.stem), sys.argv
+    kept, words = sys.modules.get(name), sys.argv
     sys.argv = [str(file)]  # a script that reads words reads none of ours
-    sys.modules[file.stem] = module  # dataclasses and pickles look it up
+    sys.modules[name] = module  # dataclasses and pickles look it up
     try:
         spec.loader.exec_module(module)
     except BaseException:
         if kept is not None:
-            sys.modules[file.stem] = kept
+            sys.modules[name] = kept
         else:
-            del sys.modules[file.stem]
+            del sys.modules[name]
         raise
     finally:
         sys.argv = words
@@ -67,9 +327,9 @@ def _run(file: Path, word: str) -> ModuleType:
 
 def _import(name: str, word: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise ConfigError(f"{word!r} names nothing; expected FILE.py:NAME or package.module:NAME")
-    if Path(name).is_dir() and not (Path(name) / "__init__.py").exists():  # Python would import it, with nothing in it
-        raise ConfigError(f"{word}: {name} is a folder; expected FILE.py:NAME or package.module:NAME")
+        raise ConfigError(f"{word!r} names nothing; expected {EXPECTED}")
+    if Path(name).is_dir():  # Python would import it, with nothing in it
+        raise ConfigError(f"{word}: {name} is a folder; expected {EXPECTED}")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -77,4 +337,10 @@ def _import(name: str, word: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise  # something that it imports is missing
-        raise ConfigError(f"{word}: there is no module {name}; expected FILE.py:NAME or package.module:NAME") from error
+        raise ConfigError(f"{word}: there is no module {name}; expected {EXPECTED}") from error
+
+
+def _digest(package: Path) -> str:
+    """Of all Python files of a package."""
+    parts = [(str(part.relative_to(package)).encode(), part.read_bytes()) for part in sorted(package.rglob("*.py"))]
+    return digest(b"".join(b"%s %d %s" % (name, len(data), data) for name, data in parts))

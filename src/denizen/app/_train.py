@@ -12,7 +12,11 @@ from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppend
 
 from denizen._printing import give, say
 from denizen.app._build import SHORT, Made, build
-from denizen.errors import ConfigError, nearest
+from denizen.app._failures import raise_theirs
+from denizen.app._target import Target
+from denizen.app._target import world as find
+from denizen.errors import ConfigError, DenizenError, nearest
+from denizen.zoo import WorldEntry
 
 if TYPE_CHECKING:
     from denizen._printing import Console
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 Pairs = Annotated[
     UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="NAME=VALUE", help_behavior_hint="(repeatable)")
 ]
+OtherWorld = Annotated[Positional[str], arg(metavar="WORLD", help_behavior_hint="(default: as it was trained)")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,15 +34,14 @@ class Train:
 
     about: ClassVar[str] = """Train a policy in a world: a progress bar, a summary, curves, a run folder to keep.
 
-worlds:
-  cartpole acrobot mountaincar pendulum catch foraging fruits control
-  breakout spaceinvaders asterix freeway
+A world is a name of `denizen models`, or FILE.py:NAME: a class, an object, or a function that returns one.
 
 examples:
   denizen train cartpole
   denizen train foraging --mode proxy --steps 50M --seeds 5
   denizen train fruits --algo grpo --steps 200k
   denizen train breakout --set num_envs=4096 learning_rate=5e-3:0 --device cuda
+  denizen train maze.py:Maze --world size=9 --steps 1M
   denizen train --config pole.toml --seed 7
   torchrun --nproc-per-node 4 -m denizen train breakout --set num_envs=4096
   denizen train dotgat --help            agents that talk with one another, with flags of their own
@@ -49,7 +53,7 @@ A --config file holds the same words, with tables for pairs:
   num_envs = 64"""
 
     world_name: Annotated[Positional[str], arg(metavar="WORLD", help_behavior_hint="")] = ""
-    """Which world."""
+    """A name, or FILE.py:NAME."""
     mode: Annotated[str | None, arg(metavar="MODE", help_behavior_hint="(default: the world's)")] = None
     """Short for --world mode=MODE, which foraging takes."""
     algo: Literal["ppo", "grpo"] = "ppo"
@@ -209,14 +213,32 @@ def run(command: Train, device: str | None, console: "Console") -> int:
     from denizen.rl import _processes
 
     settings = _checked(command)
-    made = build(settings, command.seed)
-    stem = f"{command.world_name}-{command.algo}"
-    with run_folder(command.out, stem, writes=_processes.rank() == 0) as root:
-        return _run_into(root, command, settings, made, device, console)
+    world = find(command.world_name)
+    settings["world_name"] = world.word
+    settings |= world.origin.settings() if world.origin else {}
+    made = build(settings, command.seed, world)
+    name = world.origin.name if world.origin else world.word
+    with run_folder(command.out, f"{name}-{command.algo}", writes=_processes.rank() == 0) as root:
+        try:
+            return _run_into(root, command, settings, made, world, device, console)
+        except KeyboardInterrupt as stop:
+            stop.target = world.word if world.origin else ""  # type: ignore[attr-defined]  # to go on with
+            raise
+        except DenizenError:
+            raise
+        except Exception as error:
+            raise_theirs(error)
+            raise
 
 
 def _run_into(
-    root: Path, command: Train, settings: dict[str, Any], made: Made, device: str | None, console: "Console"
+    root: Path,
+    command: Train,
+    settings: dict[str, Any],
+    made: Made,
+    world: Target[WorldEntry],
+    device: str | None,
+    console: "Console",
 ) -> int:
     from denizen.rl import _processes
     from denizen.rl._training_folder import check_new
@@ -237,14 +259,14 @@ def _run_into(
     told = f" ({options})" if options else ""
     say(console, (command.world_name, "bold"), f"{told} by {command.algo}: {made.steps:,} steps, into {root}")
     try:
-        results = _trained(command, settings, made, root, given)
+        results = _trained(command, settings, made, world, root, given)
     except KeyboardInterrupt as stop:
         if command.seeds > 1:
             stop.folder = root  # type: ignore[attr-defined]  # from where the seeds that are missing begin as well
         raise
     if results[0].folder is None:  # another process writes and tells
         return 0
-    tell(results, root, console)
+    tell(results, root, console, world.word if world.origin else "")
     if command.quiet:
         give(root)
     return 0
@@ -252,8 +274,6 @@ def _run_into(
 
 def _checked(command: Train) -> dict[str, Any]:
     """The settings of a command; raises `ConfigError` where flags do not go together."""
-    if not command.world_name:
-        raise ConfigError("which world? for example: denizen train cartpole")
     if command.out == "":  # such as "$RUN" of a shell that knows no RUN
         raise ConfigError("--out is empty; leave it out, or give a value")
     if command.compile and command.no_compile:
@@ -270,7 +290,14 @@ def _checked(command: Train) -> dict[str, Any]:
     return settings
 
 
-def _trained(command: Train, settings: dict[str, Any], made: Made, root: Path, given: dict[str, Any]) -> list[Any]:
+def _trained(
+    command: Train,
+    settings: dict[str, Any],
+    made: Made,
+    world: Target[WorldEntry],
+    root: Path,
+    given: dict[str, Any],
+) -> list[Any]:
     """The trainings of a command, at once or one after the other; `made` is the first one's."""
     from denizen.rl import train, train_seeds
 
@@ -278,7 +305,7 @@ def _trained(command: Train, settings: dict[str, Any], made: Made, root: Path, g
     if command.together and command.seeds > 1:
         return train_seeds(
             made.env,
-            lambda seed: build(settings, seed).policy,
+            lambda seed: build(settings, seed, world).policy,
             made.algorithm,
             made.steps,
             seeds=seeds,
@@ -288,7 +315,7 @@ def _trained(command: Train, settings: dict[str, Any], made: Made, root: Path, g
         )
     results: list[Any] = []
     for seed in seeds:
-        made = build(settings, seed) if results else made
+        made = build(settings, seed, world) if results else made
         folder = root if command.seeds == 1 else root / f"seed-{seed}"
         results.append(
             train(
@@ -334,8 +361,15 @@ def sinks_of(settings: Mapping[str, Any], folder: Path) -> list[Any]:
     return sinks
 
 
-def tell(results: "list[Trained]", root: Path, console: "Console") -> None:
-    """Print a summary and draw the curves, where matplotlib is installed."""
+def tell(results: "list[Trained]", root: Path, console: "Console", target: str = "") -> None:
+    """Print a summary and draw the curves, where matplotlib is installed.
+
+    Args:
+        results: of the trainings.
+        root: their folder.
+        console: to print on.
+        target: what to name beside the folder in further commands, for a world of a file.
+    """
     from denizen._printing import Table
     from denizen.app._curves import draw
     from denizen.rl._training_folder import read_metrics
@@ -357,6 +391,6 @@ def tell(results: "list[Trained]", root: Path, console: "Console") -> None:
         )
     console.print(table)
     picture = draw([result.folder for result in results if result.folder], root / "curves.png", console)
-    last = shlex.quote(str(results[-1].folder))
+    last = shlex.join([str(results[-1].folder), *([target] if target else [])])
     say(console, f"{root}" + (f"  curves: {picture}" if picture else ""))
     say(console, f"next: denizen evaluate {last}   or: denizen watch {last}")

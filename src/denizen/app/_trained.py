@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from denizen._printing import say
+from denizen.app._origin import origin_of
+from denizen.app._target import Target, named_again
+from denizen.app._target import world as find
 from denizen.errors import ConfigError, DataError
+from denizen.zoo import WorldEntry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +23,14 @@ class Saved:
         policy: with the saved weights, on the CPU.
         manifest: of the folder.
         path: the folder.
+        note: what to know of the world; "" for nothing.
     """
 
     env: Any
     policy: Any
     manifest: dict[str, Any]
     path: Path
+    note: str = ""
 
 
 def is_training(path: Path) -> bool:
@@ -60,13 +66,17 @@ def folders(path: Path) -> list[Path]:
     return [file.parent for file in found]
 
 
-def load(path: Path, best: bool, world: Sequence[Sequence[str]] = ()) -> Saved:
+def load(
+    path: Path, best: bool, world: Sequence[Sequence[str]] = (), target: str = "", verb: str = "evaluate"
+) -> Saved:
     """The training in a folder.
 
     Args:
         path: of one training.
         best: the best policy rather than the last.
         world: groups of NAME=VALUE: options of the world in place of those of the training.
+        target: another world, by a name of the zoo or as FILE.py:NAME; "" for that of the training.
+        verb: the command, for messages.
 
     Raises:
         ConfigError: an option that the world does not take, or that the policy does not fit.
@@ -80,7 +90,10 @@ def load(path: Path, best: bool, world: Sequence[Sequence[str]] = ()) -> Saved:
     if not settings:
         raise DataError(f"{path} was not begun by `denizen train`; use dz.rl.resume and dz.rl.evaluate from Python")
     changes = pairs(world, "--world")
-    made = built(folder.manifest, path, changes)
+    origin = origin_of(settings, path)
+    named_again(origin, path, target, verb)
+    other = find(target) if target else None
+    made = built(folder.manifest, path, changes, other)
     for name in changes.keys() & made.params.keys():
         raise ConfigError(f"--world {name}={changes[name]}: nothing is trained here; give one value")
     tensors = folder.load("best" if best else "checkpoint")
@@ -88,23 +101,31 @@ def load(path: Path, best: bool, world: Sequence[Sequence[str]] = ()) -> Saved:
     try:
         made.policy.load_state_dict(weights)
     except RuntimeError as error:
-        if not changes:
+        if not changes and not target:
             raise DataError(f"{path}: its policy is another one than its manifest tells of: {error}") from error
         told = " ".join(f"{name}={value}" for name, value in changes.items())
         raise ConfigError(
-            f"--world {told}: the policy was trained for other observations or actions than this world has; leave out "
-            f"what changes their number"
+            f"{f'--world {told}' if told else target}: the policy was trained for other observations or actions than "
+            f"this world has; leave out what changes their number"
         ) from error
-    return Saved(made.env, made.policy, folder.manifest, path)
+    same = other is None or origin is None or other.origin == origin
+    note = "" if same else f"{other.word} is not what it was when {path} was trained with it"  # type: ignore[union-attr]
+    return Saved(made.env, made.policy, folder.manifest, path, note)
 
 
-def built(manifest: dict[str, Any], path: Path, changes: Mapping[str, str] | None = None) -> Any:
+def built(
+    manifest: dict[str, Any],
+    path: Path,
+    changes: Mapping[str, str] | None = None,
+    world: Target[WorldEntry] | None = None,
+) -> Any:
     """What a manifest means, as `_build.build` makes it.
 
     Args:
         manifest: of a training that has settings.
         path: its folder.
         changes: options of the world in place of those of the training.
+        world: what the command line names; None: the training's, which is one of the zoo.
 
     Raises:
         ConfigError: a change does not fit.
@@ -118,7 +139,7 @@ def built(manifest: dict[str, Any], path: Path, changes: Mapping[str, str] | Non
         names = {name: settings.get(name, {}).keys() for name in PAIRS}
         names["world"] = names["world"] - changes.keys()
         with blamed(Given(f"{path / 'manifest.json'}: settings", None, names)):
-            return build({**settings, "world": {**settings["world"], **changes}}, manifest["seed"])
+            return build({**settings, "world": {**settings["world"], **changes}}, manifest["seed"], world)
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path / 'manifest.json'} is damaged: its settings build nothing ({error!r})") from error
 
@@ -151,8 +172,16 @@ def to_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
-    """Go on with a training, or with those of several seeds that are not finished."""
+def resume(path: Path, target: str, device: str, quiet: bool, console: Any) -> None:
+    """Go on with a training, or with those of several seeds that are not finished.
+
+    Args:
+        path: of one training, or of several by seed.
+        target: where the world came from, for a training in a world of a file.
+        device: as `denizen resume` takes it.
+        quiet: print nothing but the run folder.
+        console: to print on.
+    """
     from denizen.app._together import together
     from denizen.app._train import sinks_of, tell
     from denizen.rl import Patience, resume, train
@@ -163,11 +192,12 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
     with together(device, console) as chosen:
         results, found = [], folders(path)
         manifest = read_manifest(found[0])
+        world = _found_again(manifest, found[0], path, target)
         for folder in found:
             manifest = read_manifest(folder)
             if not manifest["settings"]:
                 raise DataError(f"{folder} was not begun by `denizen train`; use dz.rl.resume from Python")
-            made = built(manifest, folder)
+            made = built(manifest, folder, world=world)
             say(console, f"{folder}: {described(manifest)}, {status_now(folder, manifest['status'])}")
             results.append(
                 resume(
@@ -184,7 +214,7 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
             )
         for seed in _not_begun(found) if found != [path] else ():  # of several within the folder
             settings = manifest["settings"]
-            made, folder = built({**manifest, "seed": seed}, found[0]), path / f"seed-{seed}"
+            made, folder = built({**manifest, "seed": seed}, found[0], world=world), path / f"seed-{seed}"
             say(console, f"{folder}: begins")
             patience = manifest["patience"] and Patience(**manifest["patience"])
             results.append(
@@ -208,7 +238,20 @@ def resume(path: Path, device: str, quiet: bool, console: Any) -> None:
             )
         first = processes.rank() == 0
     if first:
-        tell(results, path, console)
+        tell(results, path, console, target)
+
+
+def _found_again(manifest: dict[str, Any], folder: Path, path: Path, target: str) -> Target[WorldEntry] | None:
+    """The world that the command line names again; None for one of the zoo."""
+    before = origin_of(manifest["settings"], folder)
+    named_again(before, path, target, "resume")
+    if before is None:
+        if target:
+            raise ConfigError(f"{path} was not begun with a file; leave {target} out")
+        return None
+    world = find(target)
+    before.unchanged(world.origin, path, f"dz.rl.resume({str(folder)!r}, env, policy, algorithm)")
+    return world
 
 
 def _not_begun(found: Sequence[Path]) -> list[int]:

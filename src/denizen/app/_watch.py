@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from denizen._printing import say
-from denizen.app._train import Pairs
+from denizen.app._train import OtherWorld, Pairs
 from denizen.app._trained import make_room
 from denizen.errors import InputError, need
 
@@ -35,6 +35,8 @@ examples:
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run folder of one training."""
+    target: OtherWorld = ""
+    """Another world than it was trained in, or where its own came from: a file runs only where you name it."""
     steps: Annotated[int, arg(metavar="N")] = 200
     """Steps to show."""
     gif: Annotated[Path | None, arg(metavar="FILE.gif|FILE.mp4", help_behavior_hint="")] = None
@@ -71,7 +73,9 @@ examples:
             _ffmpeg()  # before anything is played
         if not self.frames_per_second > 0:
             raise InputError(f"--frames-per-second {self.frames_per_second}: expected a number above 0")
-        saved = _trained.load(_trained.folders(self.run)[0], self.best, self.world)
+        saved = _trained.load(_trained.folders(self.run)[0], self.best, self.world, self.target, "watch")
+        if saved.note:
+            say(console, f"note: {saved.note}")
         frames = play(saved.env, saved.policy, self.steps, greedy=self.greedy, seed=self.seed, brain=self.brain)
         if self.gif is not None:
             _write(self.gif, [picture for picture, _ in frames], self.frames_per_second)

@@ -1,4 +1,15 @@
 """Breakout; see README.md."""
 
-from denizen.zoo.breakout.model import Board as Board
-from denizen.zoo.breakout.model import Breakout as Breakout
+from denizen.zoo import WorldEntry
+
+from .model import Board as Board
+from .model import Breakout as Breakout
+
+ENTRY = WorldEntry(
+    about="MinAtar's Breakout",
+    build=Breakout,
+    steps=10_000_000,
+    policy_options={"activation": "relu"},
+    # PureJaxRL's for MinAtar
+    settings={"ppo": {"num_envs": 64, "num_steps": 128, "num_minibatches": 8, "learning_rate": "5e-3:0"}},
+)

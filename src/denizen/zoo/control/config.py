@@ -8,7 +8,7 @@ from denizen.population import Population, synthetic
 from denizen.zoo.covid.config import covid
 
 if TYPE_CHECKING:
-    from denizen.zoo.control.model import EpidemicControl
+    from .model import EpidemicControl
 
 R = 4.75  # a week, of every week: the COVID model's default, without the published series' end
 
@@ -27,7 +27,7 @@ def control(
     Raises:
         InputError: an unknown option, or a value that does not fit.
     """
-    from denizen.zoo.control.model import EpidemicControl
+    from .model import EpidemicControl
 
     for name in params:
         if name not in EpidemicControl.params:

@@ -15,7 +15,7 @@ from denizen.run import choose_device
 from denizen.space import Graph
 
 if TYPE_CHECKING:
-    from denizen.zoo.covid.model import Covid
+    from .model import Covid
 
 AGE_GROUPS = ("under 19", "20-29", "30-39", "40-49", "50-64", "65+")
 
@@ -94,7 +94,7 @@ def covid(
         DataError: for a population that lacks what the model needs.
         InputError: for a wrong value.
     """
-    from denizen.zoo.covid.model import Covid
+    from .model import Covid
 
     if not isinstance(population, Population):
         raise InputError(f"covid: population is {type(population).__name__}, expected one of denizen.population.load")

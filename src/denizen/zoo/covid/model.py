@@ -7,7 +7,8 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.zoo._contacts import check_whole
-from denizen.zoo.covid.config import AGE_GROUPS
+
+from .config import AGE_GROUPS
 
 STAGES = ("susceptible", "exposed", "infected", "recovered", "dead")
 

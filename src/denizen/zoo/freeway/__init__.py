@@ -1,4 +1,15 @@
 """Freeway; see README.md."""
 
-from denizen.zoo.freeway.model import Freeway as Freeway
-from denizen.zoo.freeway.model import Road as Road
+from denizen.zoo import WorldEntry
+
+from .model import Freeway as Freeway
+from .model import Road as Road
+
+ENTRY = WorldEntry(
+    about="MinAtar's Freeway",
+    build=Freeway,
+    steps=10_000_000,
+    policy_options={"activation": "relu"},
+    # PureJaxRL's for MinAtar
+    settings={"ppo": {"num_envs": 64, "num_steps": 128, "num_minibatches": 8, "learning_rate": "5e-3:0"}},
+)

@@ -1,4 +1,27 @@
 """Pendulum; see README.md."""
 
-from denizen.zoo.pendulum.model import Pendulum as Pendulum
-from denizen.zoo.pendulum.model import Swing as Swing
+from denizen.zoo import WorldEntry
+
+from .model import Pendulum as Pendulum
+from .model import Swing as Swing
+
+ENTRY = WorldEntry(
+    about="swing a pendulum up by torque",
+    build=Pendulum,
+    policy_options={"head": "popart"},
+    # The best policy for a discount of 0.9, which others use, returns -171, for 0.98 -139, and the best of all -138
+    # (dynamic programming on a grid). Costs add up to hundreds, so values are normalised and clipped apart.
+    settings={
+        "ppo": {
+            "num_envs": 16,
+            "num_steps": 128,
+            "update_epochs": 10,
+            "num_minibatches": 16,
+            "gamma": 0.98,
+            "learning_rate": "1e-3:0",
+            "ent_coef": 0.0,
+            "value_clip": None,
+            "clip_apart": True,
+        }
+    },
+)

@@ -6,7 +6,8 @@ from torch import Tensor
 import denizen as dz
 from denizen.errors import InputError
 from denizen.model import whole
-from denizen.zoo.probes.model import matched
+
+from .model import matched
 
 
 class Team(dz.State):

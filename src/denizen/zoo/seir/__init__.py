@@ -1,5 +1,9 @@
 """SEIR; see README.md."""
 
-from denizen.zoo.seir.config import seir as seir
-from denizen.zoo.seir.model import SEIR as SEIR
-from denizen.zoo.seir.model import People as People
+from denizen.zoo import ModelEntry
+
+from .config import seir as seir
+from .model import SEIR as SEIR
+from .model import People as People
+
+ENTRY = ModelEntry(about="susceptible, exposed, infected, recovered", model=SEIR, build=seir, steps=160)

@@ -9,7 +9,7 @@ from denizen.space import EdgeList, Graph, Layers
 from denizen.zoo._contacts import bound
 
 if TYPE_CHECKING:
-    from denizen.zoo.seir.model import SEIR
+    from .model import SEIR
 
 MAX_PHASES = 120
 
@@ -39,7 +39,7 @@ def seir(
     Raises:
         InputError: for an unknown parameter or a value that does not fit.
     """
-    from denizen.zoo.seir.model import SEIR
+    from .model import SEIR
 
     unknown = [name for name in params if name not in SEIR.params]
     if unknown:

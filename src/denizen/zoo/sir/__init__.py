@@ -1,5 +1,9 @@
 """SIR; see README.md."""
 
-from denizen.zoo.sir.config import sir as sir
-from denizen.zoo.sir.model import SIR as SIR
-from denizen.zoo.sir.model import People as People
+from denizen.zoo import ModelEntry
+
+from .config import sir as sir
+from .model import SIR as SIR
+from .model import People as People
+
+ENTRY = ModelEntry(about="susceptible, infected, recovered", model=SIR, build=sir, steps=120)

@@ -9,7 +9,7 @@ from denizen.space import EdgeList, Graph, Layers
 from denizen.zoo._contacts import bound
 
 if TYPE_CHECKING:
-    from denizen.zoo.sir.model import SIR
+    from .model import SIR
 
 MAX_PHASES = 120
 
@@ -37,7 +37,7 @@ def sir(
     Raises:
         InputError: for an unknown parameter or a value that does not fit.
     """
-    from denizen.zoo.sir.model import SIR
+    from .model import SIR
 
     unknown = [name for name in params if name not in SIR.params]
     if unknown:

@@ -1,0 +1,53 @@
+"""Models and worlds as functions that build a step, which `doctor`, `bench` and `profile` look at."""
+
+from collections.abc import Callable
+from typing import Any
+
+from denizen.zoo import ModelEntry, WorldEntry
+
+Make = Callable[..., Callable[[], Any]]
+REACH = 1.0  # actions of a space without bounds lie within ± that
+
+
+def of_model(word: str, entry: ModelEntry) -> Make:
+    """One step of a run; a batch is a number of replicates.
+
+    Args:
+        word: what names the model.
+        entry: how it is built; its contacts are those that `denizen run` takes by default.
+    """
+
+    def make(batch_size: int = 1, device: Any = None) -> Callable[[], Any]:
+        from denizen import simulate
+        from denizen.app._models import Contacts, build, source
+
+        made = build(word, entry, source(word, entry, Contacts(entry.population)), {})
+        run = simulate(made, 0, replicates=batch_size, device=device, compile=False)
+        return lambda: run.extend(1)
+
+    return make
+
+
+def of_world(word: str, entry: WorldEntry) -> Make:
+    """One step of worlds under random actions; a batch is a number of worlds."""
+
+    def make(batch_size: int = 64, device: Any = None) -> Callable[[], Any]:
+        import torch
+
+        from denizen.app._build import make_world
+        from denizen.rl import Discrete, Worlds
+
+        worlds = Worlds(make_world(word, entry, {}), batch_size, device=device)
+        worlds.reset()
+        space, actors = worlds.env.action_space, worlds.env.num_actors
+        numbers = torch.Generator().manual_seed(0)
+        shape = (batch_size, *(() if actors is None else (actors,)), *space.shape)
+        if isinstance(space, Discrete):
+            action = torch.randint(0, space.n, shape, generator=numbers)
+        else:
+            low, high = space.within(REACH)
+            action = low + (high - low) * torch.rand(shape, generator=numbers)
+        action = action.to(worlds.device)
+        return lambda: worlds.step(action)
+
+    return make
