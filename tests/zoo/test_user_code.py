@@ -8,11 +8,10 @@ import pytest
 import denizen.zoo
 
 ZOO = Path(denizen.zoo.__file__).parent
-# Not public so far, by file: the run folder of DotGAT, and the CUDA graph of its step.
+# Not public so far, by file: the run folder of DotGAT.
 LEFT = {
     "dotgat/folder.py": {"denizen.run._atomic", "denizen.run._facts", "denizen.run._files", "denizen.run._folder"}
     | {"denizen.run._manifest"},
-    "dotgat/step.py": {"denizen.run._cuda_graph", "denizen.run._settled"},
 }
 
 

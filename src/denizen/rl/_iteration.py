@@ -13,7 +13,7 @@ from denizen.errors import InputError, ModelError
 from denizen.nn.kernels import precompiling
 from denizen.ops import fuse_draws, variant
 from denizen.run._cuda_graph import CapturedFunction
-from denizen.run._settled import Settled
+from denizen.run._torch_switches import TorchSwitches
 
 # Steps in a row of a whole training from which compiling on a CPU pays; fixed, so that a resumed run decides alike.
 COMPILE_FROM = 100_000
@@ -63,14 +63,14 @@ class Iteration:
         steps = training.num_updates * algorithm.samples
         self._compile_loss = self._device.type == "cuda" or steps >= COMPILE_LOSS_FROM
         self._captured: CapturedFunction[dict[str, Tensor]] | None = None
-        self._settled = Settled(grad=True)
+        self._switches = TorchSwitches(grad=True)
         self.path, self.seconds_to_ready = "eager", 0.0
 
     def __call__(self) -> dict[str, Tensor]:
         """One update; the metrics of a captured one are overwritten by the next."""
         if self._captured is not None:
             return self._captured()
-        with self._settled.held():
+        with self._switches.held():
             return self._algorithm.update(self._training)
 
     def warm_up(self) -> None:
@@ -82,7 +82,7 @@ class Iteration:
         # Kept on the host: on the device they would count to the peak of memory, which is during the warm-up.
         kept = [(tensor, tensor.to("cpu", copy=True)) for tensor in self._training.tensors().values()]
         try:
-            with self._settled.held():
+            with self._switches.held():
                 if self._compile:
                     self._try_compiled(kept)
                 else:

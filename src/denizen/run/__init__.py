@@ -1,5 +1,6 @@
 """Running models: simulate, runs, snapshots, run folders."""
 
+from denizen.run._cuda_graph import CapturedFunction as CapturedFunction
 from denizen.run._device import choose_device as choose_device
 from denizen.run._gradient import Gradient as Gradient
 from denizen.run._precision import Precision as Precision
@@ -11,3 +12,4 @@ from denizen.run._saved import load as load
 from denizen.run._simulate import simulate as simulate
 from denizen.run._snapshots import Snapshots as Snapshots
 from denizen.run._snapshots import SnapshotView as SnapshotView
+from denizen.run._torch_switches import TorchSwitches as TorchSwitches

@@ -11,7 +11,7 @@ import torch
 
 from denizen.errors import DenizenError
 from denizen.run._room import out_of_memory
-from denizen.run._settled import Settled
+from denizen.run._torch_switches import TorchSwitches
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class CapturedFunction(Generic[T]):
         function: Callable[[], T],
         what: str,
         *,
-        settled: Settled | None = None,
+        switches: TorchSwitches | None = None,
         captures: bool = True,
         warm_up: int = 1,
         again: Callable[[], torch.cuda.Stream] | None = None,
@@ -50,7 +50,7 @@ class CapturedFunction(Generic[T]):
         """Args:
         function: what is called.
         what: the subject of the warning, in the plural: ``"steps"``.
-        settled: held around all but replays; None: the caller holds it, where the function runs compiled code.
+        switches: held around all but replays; None: the caller holds it, where the function runs compiled code.
         captures: see above.
         warm_up: calls of the function that `capture` makes first; 0 where it ran on `stream` before.
         again: warms up once more where a capture has failed, for something may have been compiled or made anew since;
@@ -60,7 +60,7 @@ class CapturedFunction(Generic[T]):
         pool: memory that is shared with other graphs; a second attempt has its own.
         backward: the function runs a backward pass.
         """
-        self._function, self._what, self._settled = function, what, settled
+        self._function, self._what, self._switches = function, what, switches
         self._warm_up, self._again = warm_up, again
         self._stream, self._pool, self._backward = stream, pool, backward
         self._side: torch.cuda.Stream | None = stream if warm_up == 0 else None  # where it was warmed up
@@ -158,7 +158,7 @@ class CapturedFunction(Generic[T]):
         return aside(call, times, self._stream)
 
     def _held(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._settled is None else self._settled.held()
+        return contextlib.nullcontext() if self._switches is None else self._switches.held()
 
     def _give_up(self, error: Exception) -> None:
         self.captures = False

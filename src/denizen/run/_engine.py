@@ -186,7 +186,7 @@ def one_graph(
     with an error of CUDA that names no cause.
 
     Args:
-        function: what to compile; `run/_settled.py` says what besides its arguments has to stay as it was.
+        function: what to compile; `run/_torch_switches.py` says what besides its arguments has to stay as it was.
         backend: of torch.compile.
         count: called for each graph that is compiled.
     """

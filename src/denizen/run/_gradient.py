@@ -24,8 +24,8 @@ from denizen.run._precision import Precision, approved
 from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, model_tensors
 from denizen.run._room import _free as free_bytes
 from denizen.run._room import check_room, out_of_memory
-from denizen.run._settled import Settled
 from denizen.run._simulate import model_to_run, step_length
+from denizen.run._torch_switches import TorchSwitches
 
 # Of the free memory that a gradient may plan with; glibc holds up to four times what lives in tensors (docs/log.md).
 SHARE = {"cuda": 0.8, "cpu": 0.25}
@@ -128,8 +128,8 @@ class Gradient:
         for intervention in acting:
             if type(intervention).answers is not Intervention.answers:
                 raise InputError(f"Gradient: intervention {intervention.name!r} asks the host, which stops the device")
-        self._settled = Settled(grad=True)
-        with self._settled.held():
+        self._switches = TorchSwitches(grad=True)
+        with self._switches.held():
             self.params, self._model = _leaves(model.to(target), wrt)
             self.gradients = {name: torch.zeros_like(value) for name, value in self.params.items()}
             self.seed = torch.tensor(seed, device=target)
@@ -152,7 +152,7 @@ class Gradient:
             self._call = CapturedFunction(
                 lambda: this._compute(),
                 "calls of the gradient",
-                settled=self._settled,
+                switches=self._switches,
                 captures=target.type == "cuda" and self._compiles,
             )
             self.optimizer = None if optimizer is None else _optimizer(optimizer, self.params, target)

@@ -25,8 +25,8 @@ from denizen.run._host import busy_threads, calm_threads, give_back
 from denizen.run._progress import progress_bar
 from denizen.run._results import Results
 from denizen.run._room import explained_room
-from denizen.run._settled import Settled
 from denizen.run._snapshots import Snapshots, SnapshotStore, SnapshotView
+from denizen.run._torch_switches import TorchSwitches
 
 if TYPE_CHECKING:
     from denizen.run._chunks import Capture
@@ -63,8 +63,8 @@ class Run(Results):
     _out: Path | str | None
     _settings: Mapping[str, Any] | None = None  # for the manifest of the folder
     _capture: "Capture | None" = None
-    _settled: Settled | None = None  # since the step is compiled
-    _callers: Settled  # torch's switches as they are for who runs it, and for what interventions ask
+    _switches: TorchSwitches | None = None  # since the step is compiled
+    _callers: TorchSwitches  # torch's switches as they are for who runs it, and for what interventions ask
     _custom_ids: bool
     _answered: tuple[int, dict[str, Tensor]]
     _bounds: Bounds  # of parameters, which may change in place
@@ -108,7 +108,7 @@ class Run(Results):
         run._counted = None
         run._path, run._custom_ids = "eager", setting.custom_ids
         run._answered = (-1, {})
-        run._callers = Settled(grad=torch.is_grad_enabled())
+        run._callers = TorchSwitches(grad=torch.is_grad_enabled())
         run._bounds, run._asked = Bounds(model), Bounds(model)
         run._bounds.check(held(model))
         run._steps, run._timed_steps = 0, 0  # done; done by this process
@@ -236,7 +236,7 @@ class Run(Results):
             from denizen.run._folder import RunFolder
 
             self._folder, self._out = RunFolder.create(self._out, self, self._settings, steps), None
-        self._callers = Settled(grad=torch.is_grad_enabled())
+        self._callers = TorchSwitches(grad=torch.is_grad_enabled())
         saving = self._folder.session(self, self._steps + steps) if self._folder else contextlib.nullcontext()
         writing = self._snapshots.at_work() if self._snapshots else contextlib.nullcontext()
         room = explained_room(self, "in its steps")
@@ -307,7 +307,7 @@ class Run(Results):
         began, graphs = time.perf_counter(), graphs_compiled()
         answers = self._answers(self._steps)
         setting = self._stepper.setting
-        self._settled = Settled(
+        self._switches = TorchSwitches(
             grad=setting.relax is not None, threads=busy_threads(self._stepper.ids.numel() * len(self.worlds))
         )
         with self._as_compiled():
@@ -323,7 +323,7 @@ class Run(Results):
             else:
                 self._path = try_compile(self._stepper, self._carry, answers)
         if self._path == "eager":
-            self._compile, self._settled = False, None
+            self._compile, self._switches = False, None
         self._times["compile"] += time.perf_counter() - began
         self._graphs += graphs_compiled() - graphs
 
@@ -334,8 +334,8 @@ class Run(Results):
 
     def _as_compiled(self) -> contextlib.AbstractContextManager[None]:
         """Around steps: torch's switches as they were when the step was compiled; before that few threads alone."""
-        if self._settled is not None:
-            return self._settled.held()
+        if self._switches is not None:
+            return self._switches.held()
         return calm_threads(self._stepper.ids.numel() * len(self.worlds))
 
     def _run_chunk(self, count: int) -> None:

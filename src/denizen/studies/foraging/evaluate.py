@@ -18,8 +18,7 @@ from denizen.rl import Draws, Worlds
 from denizen.rl._evaluate import EVALUATION_SEED
 from denizen.rl._recorded import Recorded
 from denizen.rl._rollout import CLOCK
-from denizen.run._cuda_graph import CapturedFunction
-from denizen.run._settled import Settled
+from denizen.run import CapturedFunction, TorchSwitches
 from denizen.studies.statistics import Estimate, Survival, ratio
 from denizen.zoo.foraging.agents import Agent, Learnt, Seeker
 from denizen.zoo.foraging.config import for_evaluation
@@ -186,7 +185,7 @@ def forage(
     for module in modules:
         module.eval()
     try:
-        with Settled(grad=False).held():
+        with TorchSwitches(grad=False).held():
             return _run(worlds, agent, modules, steps, seed, compile)
     finally:
         for module, was in zip(modules, training, strict=True):

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from denizen.errors import InputError
-from denizen.run._cuda_graph import CapturedFunction
-from denizen.run._settled import Settled
-from denizen.tools import Accumulate, Amp
+from denizen.run import CapturedFunction, TorchSwitches
+from denizen.tools import Accumulate, Amp, TrainingState
 from denizen.zoo.dotgat.config import Settings
 from denizen.zoo.dotgat.model import Judge
 
@@ -21,7 +20,7 @@ class Step:
 
     Attributes:
         model: as it computes: wrapped for several processes or compiled.
-        settled: torch's switches, under which it is compiled and every step is taken.
+        switches: torch's switches, under which it is compiled and every step is taken.
         optimizer: fused, its learning rate a tensor so that a captured graph follows the schedule.
         amp: precision.
     """
@@ -36,11 +35,11 @@ class Step:
         )
         self.model = torch.compile(model, fullgraph=True, dynamic=False) if settings.variant == "compiled" else model
         self._take = Accumulate(model, self.optimizer, amp=self.amp, max_norm=settings.max_norm)
-        self.settled = Settled(grad=True)
+        self.switches = TorchSwitches(grad=True)
 
     def __call__(self, window: Sequence[Batch]) -> Tensor:
         """One step; gradients are those of the mean over all series of the window."""
-        with self.settled.held():
+        with self.switches.held():
             return self._take(window, self._loss_sum)
 
     def _loss_sum(self, batch: Batch) -> Tensor:
@@ -81,10 +80,8 @@ class CapturedStep:
         return self._captured()
 
     def _capture(self, window: Sequence[Batch]) -> CapturedFunction[Tensor]:
-        from denizen.tools import TrainingState
-
         step = self._step
-        with step.settled.held(), TrainingState(*self._state).kept():
+        with step.switches.held(), TrainingState(*self._state).kept():
             self._window = own = [(x.clone(), y.clone()) for x, y in window]
             # In the stream of the warm-up: every stream that multiplies matrices keeps 32 MiB for it.
             captured = CapturedFunction(lambda: step(own), "steps", warm_up=WARM_UP)

@@ -27,7 +27,7 @@ _HOOKS: tuple[dict[int, Any], ...] = (
 _AUTOCAST = ("cpu", "cuda")
 
 
-class Settled:
+class TorchSwitches:
     """Torch's switches as they were when this was made, to be held around everything that runs what was compiled.
 
     Threads have some of their own and share the others. What is shared is put back when nobody holds it any more; of

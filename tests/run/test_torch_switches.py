@@ -21,7 +21,7 @@ from denizen.rl import _iteration
 from denizen.rl._iteration import Iteration
 from denizen.run import Gradient, Snapshots, _compile, _engine
 from denizen.run._run import Run
-from denizen.run._settled import Settled
+from denizen.run._torch_switches import TorchSwitches
 from denizen.studies.foraging import evaluate
 from denizen.zoo import dotgat
 from denizen.zoo.cartpole import CartPole
@@ -190,7 +190,7 @@ def plain(steps: int) -> Tensor:
 def test_every_switch_is_held_and_put_back(change: str) -> None:
     from torch._C._dynamo.guards import GlobalStateGuard
 
-    settled = Settled(grad=True)
+    settled = TorchSwitches(grad=True)
     wanted = GlobalStateGuard().__getstate__()
     with CHANGES[change]():
         with settled.held():
@@ -442,9 +442,9 @@ def test_threads_that_hold_different_switches_leave_those_of_the_process() -> No
     states = []
     for dtype in (torch.float64, torch.bfloat16):
         with _set(torch.get_default_dtype, torch.set_default_dtype, dtype):
-            states.append(Settled(grad=False))
+            states.append(TorchSwitches(grad=False))
 
-    def held(settled: Settled, begun: threading.Event, end: threading.Event) -> None:
+    def held(settled: TorchSwitches, begun: threading.Event, end: threading.Event) -> None:
         with settled.held():
             begun.set()
             end.wait()
