@@ -26,11 +26,11 @@ from denizen.tools._memory import Held as Held
 from denizen.tools._memory import MemoryReport as MemoryReport
 from denizen.tools._memory import memory_report as memory_report
 from denizen.tools._metrics import MetricsWriter as MetricsWriter
-from denizen.tools._services import TensorBoard as TensorBoard
-from denizen.tools._services import WeightsAndBiases as WeightsAndBiases
 from denizen.tools._sinks import JsonLines as JsonLines
 from denizen.tools._sinks import Parquet as Parquet
 from denizen.tools._sinks import Sink as Sink
+from denizen.tools._sinks import TensorBoard as TensorBoard
+from denizen.tools._sinks import WeightsAndBiases as WeightsAndBiases
 from denizen.tools._timers import Timers as Timers
 from denizen.tools._tune import Trial as Trial
 from denizen.tools._tune import TunedLoader as TunedLoader

@@ -10,8 +10,7 @@ import torch
 from denizen.errors import InputError, expect_function
 from denizen.perf.state._training_state import Snapshot, TrainingState
 from denizen.perf.watch._memory import clean, free, out_of_memory, peak_bytes, size, wait, without_frames
-from denizen.tools._device import place_of
-from denizen.tools._warm_up import warn_of_forgotten
+from denizen.tools._warm_up import place_of, warn_of_forgotten
 
 AS_FAST = 0.97  # of the best rate: a smaller batch at this rate is the better one
 WARM, ROUNDS = 2, 3  # steps before timing; rounds of steps, of which the best counts: other programs only add time

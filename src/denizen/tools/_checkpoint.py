@@ -16,8 +16,7 @@ from denizen.errors import InputError, expect_function, nearest
 from denizen.perf.state._training_state import Snapshot, TrainingState
 from denizen.perf.watch._memory import free, size
 from denizen.tools._checkpoint_measure import BlockCost, Run, block_costs, compared, run
-from denizen.tools._device import place_of
-from denizen.tools._warm_up import warn_of_forgotten
+from denizen.tools._warm_up import place_of, warn_of_forgotten
 
 HEADROOM = 0.1  # of the free memory is left free where no budget is given
 

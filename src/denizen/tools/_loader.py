@@ -13,7 +13,7 @@ from denizen.errors import InputError
 from denizen.perf.state._keeper import Keeper
 from denizen.perf.watch._operations import SIMULATED
 from denizen.tools._feed import Ahead, Inline, Stager, at_once
-from denizen.tools._resume import order_of, start_workers, taken_up
+from denizen.tools._position import order_of, start_workers, taken_up
 from denizen.tools._waiting import Waiting, costs
 
 VERSION = 1

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from denizen.errors import InputError
 from denizen.perf.watch._host import available_cores
 from denizen.tools._feed import mapped
-from denizen.tools._resume import plain, rebuilt, same_random_numbers
+from denizen.tools._position import plain, rebuilt, same_random_numbers
 
 LIKE_THE_BEST = 1.05  # a setting within 5 % of the best one is as good
 KEEPS_UP = 0.05  # of a step may go into waiting

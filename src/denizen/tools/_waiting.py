@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from denizen.tools._feed import PHASES
-from denizen.tools._resume import same_random_numbers
+from denizen.tools._position import same_random_numbers
 
 NAMES = ("load", "pin", "copy")
 BOUND = 0.05  # share of the time from which waiting is worth a change

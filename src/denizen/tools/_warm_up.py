@@ -1,12 +1,12 @@
-"""Run a few steps for what they compile and allocate, and undo everything else."""
+"""Run a few steps for what they compile and allocate, and undo everything else; and where a training lives."""
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from denizen.errors import InputError, expect_function
 from denizen.perf.state._training_state import Snapshot, TrainingState
@@ -82,3 +82,21 @@ def _has_state(thing: Any) -> bool:
     return isinstance(thing, (torch.Generator, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)) or (
         isinstance(thing, torch.amp.GradScaler) and thing.is_enabled()
     )
+
+
+def place_of(training: TrainingState) -> torch.device:
+    """Where the tensors of the parts are."""
+    for tensor in _tensors(training):
+        if tensor.device.type != "cpu":
+            return tensor.device
+    return torch.device("cpu")
+
+
+def _tensors(training: TrainingState) -> Iterator[Tensor]:
+    for part in training.parts.values():
+        if isinstance(part, nn.Module):
+            yield from part.parameters()
+        elif isinstance(part, torch.optim.Optimizer):
+            yield from (weight for group in part.param_groups for weight in group["params"])
+        elif isinstance(part, Tensor):
+            yield part
