@@ -22,7 +22,7 @@ from triton.runtime.jit import JITFunction
 
 from denizen import ops
 from denizen.nn import kernels
-from denizen.nn.kernels import _adam, _conv, _cuda_device_clock, _mlp, _rows, _two_layers
+from denizen.nn.kernels import _adam, _conv_encoder, _cuda_device_clock, _mlp, _rows, _two_layers
 from denizen.ops import _codes, _draws, _neighbours, _tables
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
@@ -54,7 +54,7 @@ def pretend() -> None:
         return made
 
     JITFunction.run = compile_only
-    for module in (_adam, _codes, _conv, _draws, _mlp, _neighbours, _rows, _tables, _two_layers):
+    for module in (_adam, _codes, _conv_encoder, _draws, _mlp, _neighbours, _rows, _tables, _two_layers):
         module.variant = lambda device: "triton"
 
 
@@ -182,7 +182,7 @@ def layers() -> None:
 def convolutions() -> None:
     """Those of a network, in every precision."""
     sizes = (2, 32, 64, 64)
-    for dtype in _conv.DTYPES:
+    for dtype in _conv_encoder.DTYPES:
         seen = [torch.rand(8, 11, 11, size).to(dtype) for size in sizes]
         planes = seen[0].permute(0, 3, 1, 2).contiguous()
         weights = [torch.rand(9, *pair).to(dtype) for pair in itertools.pairwise(sizes)]

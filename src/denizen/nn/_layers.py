@@ -104,8 +104,7 @@ class MemoryAttention(Attention):
 class SocialAttention(Attention):
     """At each time, agents attend to one another.
 
-    Written out: the library's attention was 2 % slower for a whole step with 20 agents on a CPU, and a fifth slower by
-    itself with 128; its quick forms refuse a learnable bias.
+    Written out: the library's attention is slower here, and its quick forms refuse a learnable bias.
     """
 
     def forward(self, h: Tensor, bias: Tensor | None) -> Tensor:

@@ -1,6 +1,6 @@
 """Masks from codes, and codes that count steps, on the CPU with numba; the same values as `_codes`.
 
-torch compares bytes one at a time on the CPU (40 µs for 100,000); these loops become vector instructions (4 µs).
+torch compares bytes one at a time on the CPU; these loops become vector instructions.
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 
 Bits equal `_neighbours`: integer sums have no order, `pull` keeps the canonical one. `sum_counts` chooses the direction
 for each world by the edges on either side, which changes no bit; `sum_fixed` always pushes, which was measured to be
-faster even with every sender active (615 against 873 µs at 100,000 agents).
+faster even with every sender active.
 """
 
 import numpy as np

@@ -18,7 +18,7 @@ from denizen.ops._direction import SAMPLE, Traffic, way
 _LANES, _EDGES = 8, 16  # agents and edges at once; one warp
 _FEW = 300_000  # agents up to which smaller blocks, of which there are more, were measured to be faster
 _CACHE = 24 * 2**20  # bytes of what a group of worlds scatters or gathers: about half of an H100's L2
-# Worlds in a group: with more, values of few agents leave the L1 cache (64 x 37,518: 3.1 for 1.9 us a world).
+# Worlds in a group: with more, values of few agents leave the L1 cache.
 _TOGETHER = 8
 _REAL_SWITCH = 0.25  # senders that cost as much as one receiver, in fixed point: measured on an H100
 

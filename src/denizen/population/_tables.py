@@ -262,7 +262,7 @@ def _fast(text: _Text, chosen: list[int], exact: set[str]) -> dict[str, Raw] | N
     import polars
 
     rows = text.data.count(b"\n") + (not text.data.endswith(b"\n")) - text.header
-    for scanned in (10_000, None):  # rows that tell the types; all of them take thirty times as long
+    for scanned in (10_000, None):  # rows that tell the types; all of them take far longer
         with contextlib.suppress(DataError), reading(text.origin, "CSV"):
             table = polars.read_csv(
                 io.BytesIO(text.data),

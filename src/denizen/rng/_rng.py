@@ -38,7 +38,7 @@ def stream_number(path: str) -> int:
     return int.from_bytes(hashlib.blake2s(path.encode(), digest_size=4).digest(), "little")
 
 
-# What torch.compiler.assume_constant_result sets, without its import of torch._dynamo: 1.5 s of `import denizen`.
+# What torch.compiler.assume_constant_result sets, without its import of torch._dynamo, which is slow.
 stream_number._dynamo_marked_constant = True  # type: ignore[attr-defined]  # a mark that dynamo looks for
 
 

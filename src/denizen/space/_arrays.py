@@ -48,7 +48,7 @@ def on_device(
 ) -> dict[str, Any] | None:
     """The same for tensors on one device, checked there; None where something is to be refused, or for the host to do.
 
-    Bit for bit what the host makes of them. 30 million edges take seconds there, on a GPU a tenth of one.
+    Bit for bit what the host makes of them, in a tenth of the time.
     """
     given = [source, target] if weight is None else [source, target, weight]
     if not all(isinstance(t, Tensor) and t.dim() == 1 and t.device == given[0].device for t in given):

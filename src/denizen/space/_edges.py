@@ -68,8 +68,8 @@ def csr(keys: np.ndarray, num_keys: int, *values: np.ndarray) -> tuple[np.ndarra
     """Group edges by a key, keeping their order within each group.
 
     Key and position are packed in one int64 and sorted by numpy's vectorised sort, which is unstable by itself but
-    has no ties here. Measured on 10M edges and 1M keys: 0.19 s, against 1.42 s for a stable argsort, 0.73 s for two
-    passes of a 16-bit radix sort and 0.23 s for scipy's counting sort. Peak memory beyond the result: 8 bytes an edge.
+    has no ties here: quicker than a stable argsort, a radix sort or scipy's counting sort. Peak memory beyond the
+    result: 8 bytes an edge.
 
     Args:
         keys: `[edges]` integers in 0 … num_keys - 1, for example the target of each edge.

@@ -5,13 +5,13 @@ variant with Triton. What simulations need is in `denizen.ops`.
 """
 
 from denizen.nn.kernels._adam import adam as adam
-from denizen.nn.kernels._conv import conv as conv
-from denizen.nn.kernels._conv import conv_first_gradient as conv_first_gradient
-from denizen.nn.kernels._conv import conv_fits as conv_fits
-from denizen.nn.kernels._conv import conv_input_gradient as conv_input_gradient
-from denizen.nn.kernels._conv import conv_weight_gradient as conv_weight_gradient
-from denizen.nn.kernels._conv import linear_gradient as linear_gradient
+from denizen.nn.kernels._conv_encoder import conv as conv
+from denizen.nn.kernels._conv_encoder import conv_first_gradient as conv_first_gradient
+from denizen.nn.kernels._conv_encoder import conv_fits as conv_fits
+from denizen.nn.kernels._conv_encoder import conv_input_gradient as conv_input_gradient
+from denizen.nn.kernels._conv_encoder import conv_weight_gradient as conv_weight_gradient
 from denizen.nn.kernels._conv_encoder import encode as encode
+from denizen.nn.kernels._conv_encoder import linear_gradient as linear_gradient
 from denizen.nn.kernels._conv_encoder import precompile_encode as precompile_encode
 from denizen.nn.kernels._device_clock import device_clock as device_clock
 from denizen.nn.kernels._mlp import MLP_INPUTS as MLP_INPUTS

@@ -1,4 +1,4 @@
-"""Gradients of `_conv` on CUDA with Triton: implicit matrix products over tiles of cells.
+"""Gradients of later convolutions of `_conv_encoder` on CUDA with Triton: implicit matrix products over tiles of cells.
 
 Sums are float32 and added in a fixed order. Products of float32 are TF32 where cuDNN may use that, else three TF32
 products, whose error is that of float32.
@@ -273,7 +273,7 @@ def _precision() -> str:
 
 
 def input_gradient(grad: torch.Tensor, weight: torch.Tensor, shown: torch.Tensor) -> torch.Tensor:
-    """`_conv.conv_input_gradient`, of a weight that is turned already."""
+    """`_conv_encoder.conv_input_gradient`, of a weight that is turned already."""
     (n, height, width, inputs), outputs = grad.shape, weight.shape[-1]
     cells, tile = n * height * width, _tile(outputs)
     out = torch.empty(shown.shape, dtype=grad.dtype, device=grad.device)
@@ -303,7 +303,7 @@ def input_gradient(grad: torch.Tensor, weight: torch.Tensor, shown: torch.Tensor
 
 
 def weight_gradient(x: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """`_conv.conv_weight_gradient`; parts of the sums over cells are added in a fixed order."""
+    """`_conv_encoder.conv_weight_gradient`; parts of the sums over cells are added in a fixed order."""
     n, height, width, inputs = x.shape
     outputs, cells, tile = grad.shape[-1], n * height * width, _tile(inputs)
     columns, deep, warps, stages = _slopes(x, tile)

@@ -1,4 +1,4 @@
-"""`_conv.encode` on CUDA with Triton: several convolutions of a few images in one program, layer after layer.
+"""`conv` and `conv_first_gradient` of `_conv_encoder` on CUDA with Triton: layers of a few images in one program.
 
 What a program has written it reads again for its next layer: nothing passes between programs, so one barrier of the
 program between layers is enough. Sums are float32 and added in a fixed order.
@@ -149,8 +149,8 @@ def _encode_kernel(
         _layer(out_1, weight_2, bias_2, out_2, count, HEIGHT, WIDTH, C1, C2, T1, T2, SIZE, CELLS, PRECISION, WORD)
 
 
-def encode(planes: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """`_conv.encode`."""
+def conv(planes: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """`_conv_encoder.conv`."""
     n, count, height, width = planes.shape
     made = [planes.new_empty(n, height, width, weight.shape[-1]) for weight in weights]
     images = max(1, _CELLS // (height * width))
@@ -227,8 +227,8 @@ def _first_slope_kernel(
     tl.store(parts + split * ((9 * PLANES + 1) * OUT) + k[:, None] * OUT + o[None, :], total, mask=known)
 
 
-def first_slope(planes: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """`_conv.first_weight_gradient`; parts of the sum over cells are added in a fixed order."""
+def first_gradient(planes: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`_conv_encoder.conv_first_gradient`; parts of the sum over cells are added in a fixed order."""
     (n, count, height, width), outputs = planes.shape, grad.shape[-1]
     cells, tile, deep = n * height * width, _tile(outputs), _tile(9 * count + 1)
     splits = max(1, min(_PROGRAMS, triton.cdiv(cells, _DEEP)))

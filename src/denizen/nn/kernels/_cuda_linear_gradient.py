@@ -1,7 +1,7 @@
-"""`_conv.linear_gradient` on CUDA with Triton: a matrix product that passes a ReLU before it is stored.
+"""`_conv_encoder.linear_gradient` on CUDA with Triton: a matrix product that passes a ReLU before it is stored.
 
-Where the GPU copies whole tiles by itself (Hopper and later), `_reach_tiles_kernel` has it do so: 431 us in place of
-534, in which the assembler serializes the products.
+Where the GPU copies whole tiles by itself (Hopper and later), `_reach_tiles_kernel` has it do so: in the other
+kernel the assembler serializes the products.
 """
 
 import functools
@@ -67,7 +67,7 @@ def _reach_tiles_kernel(
 
 
 def reach(grad: torch.Tensor, weight: torch.Tensor, shown: torch.Tensor) -> torch.Tensor:
-    """`_conv.linear_gradient`."""
+    """`_conv_encoder.linear_gradient`."""
     (rows, hidden), wide = grad.shape, weight.shape[1]
     out = torch.empty(shown.shape, dtype=grad.dtype, device=grad.device)
     grid = (triton.cdiv(wide, _COLUMNS), triton.cdiv(rows, _ROWS))

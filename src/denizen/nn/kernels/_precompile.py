@@ -1,4 +1,4 @@
-"""Kernels that Triton compiles in threads while the host does other things: half a second each, one after another.
+"""Kernels that Triton compiles in threads while the host does other things.
 
 Whoever knows what will be launched calls the launching functions with tensors of the device "meta", which have no
 memory: then kernels are compiled only. Within `precompiling` that goes on in threads, and a launch that comes too

@@ -110,7 +110,7 @@ def watts_strogatz(num_agents: int, neighbours: int, rewire_prob: float, seed: i
 def _settle(taken: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the first of equal codes that are not taken, and the sorted array of all that are taken then.
 
-    One sort finds the few values that clash; looking up every code in `taken` costs ten times as much.
+    One sort finds the few values that clash; looking up every code in `taken` costs far more.
     """
     merged = np.sort(np.concatenate([taken, code]))
     clash = drop_repeats(merged[1:][merged[1:] == merged[:-1]])
