@@ -1,4 +1,4 @@
-"""Compiles every Triton kernel of the ops for an H100 on a machine without one; run as a script, prints their names.
+"""Compiles every Triton kernel of ops and nn.kernels for an H100 on a machine without one; prints their names.
 
 The interpreter accepts what the compiler does not. Ops run on CPU tensors; instead of launching, Triton compiles.
 Matrix products that the assembler has left out, as that of CUDA 12.8 once did (docs/log.md), are an error.
@@ -22,7 +22,15 @@ from triton.runtime.jit import JITFunction
 
 from denizen import ops
 from denizen.nn import kernels
-from denizen.nn.kernels import _adam, _conv_encoder, _cuda_device_clock, _mlp, _rows, _two_layers
+from denizen.nn.kernels import (
+    _adam,
+    _conv_encoder,
+    _cuda_device_clock,
+    _cuda_message_steps,
+    _mlp,
+    _rows,
+    _two_layers,
+)
 from denizen.ops import _codes, _draws, _neighbours, _tables
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
@@ -242,9 +250,29 @@ def ahead() -> None:
         towers("cpu", 80, taken)
 
 
+def messages() -> None:
+    """Message steps of 2 agents, forward and backward; sizes of 1 are constants to Triton."""
+    for samples, times, width, dtype, own, rate in (
+        (1, 1, 16, torch.bfloat16, torch.float32, 0.1),
+        (3, 7, 32, torch.float16, torch.float16, 0.0),
+    ):
+        h = torch.zeros(2, samples * times, width, dtype=dtype)
+        gain, wide, square = (
+            torch.zeros(shape, dtype=own) for shape in ((width,), (2, width, 3 * width), (2, width, width))
+        )
+        bias, each = torch.zeros(2, 2, dtype=own), torch.zeros(2, width, dtype=own)
+        seed = torch.tensor([3]) if rate else None
+        sizes = seed, times, width // 16, 1, rate, 1e-6
+        weights = [gain, wide, gain, wide, bias, gain, square, each, square, each]
+        _, between, qkvs, *matrices = _cuda_message_steps.forward(h, weights, *sizes, True)
+        for place, matrix in zip((1, 3, 6, 8), matrices, strict=True):
+            weights[place] = matrix
+        _cuda_message_steps.backward(h, h, between, qkvs, weights, *sizes)
+
+
 if __name__ == "__main__":
     pretend()
     ahead()
-    for part in (draws, sums, tables, rows, layers, convolutions, few_rows, laps):
+    for part in (draws, sums, tables, rows, layers, convolutions, few_rows, laps, messages):
         part()
     print(json.dumps(sorted(compiled)))

@@ -1,4 +1,4 @@
-"""The Triton kernels on the CPU, by Triton's interpreter: other tests of this folder, in a process of their own.
+"""The Triton kernels on the CPU, by Triton's interpreter: other tests of ops and nn.kernels, in a process of their own.
 
 Triton decides at import whether it interprets, hence the process. The interpreter is a Python loop over programs: few
 tests in the default run, all that take less than minutes by hand (`-m long`).
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import kernel_tools
 from denizen import ops
 from denizen.nn import kernels
 
@@ -36,24 +37,11 @@ def interpret(expression: str, examples: int) -> None:
         examples: of a property.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", "--color=no"]
-    files = [
-        "philox",
-        "rows",
-        "packed",
-        "adam",
-        "mlp",
-        "conv",
-        "two_layers",
-        "pairs",
-        "edges",
-        "gradients",
-        "worlds",
-        "properties",
-        "interpreter",
-    ]
+    of_ops = ["philox", "packed", "pairs", "edges", "gradients", "worlds", "properties"]
+    files = [*(HERE / f"test_{name}.py" for name in of_ops), HERE.parent / "nn/kernels", HERE / "test_interpreter.py"]
     command += ["-o", "addopts=", "-m", "not cuda", "-k", f"({expression}) or every_kernel"]
     # NumPy warns where lanes that are masked out compute inf * 0.
-    command += ["-W", "ignore::RuntimeWarning", *(str(HERE / f"test_{name}.py") for name in files)]
+    command += ["-W", "ignore::RuntimeWarning", *map(str, files)]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "DENIZEN_EXAMPLES": str(examples)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
@@ -76,7 +64,7 @@ def test_kernels_by_the_interpreter_at_length() -> None:
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="runs last in the interpreter's process")
-def test_every_kernel_was_launched(launched: set[str]) -> None:
+def test_every_kernel_was_launched() -> None:
     expected = {
         name
         for package in (ops, kernels)
@@ -85,5 +73,4 @@ def test_every_kernel_was_launched(launched: set[str]) -> None:
         for name in vars(importlib.import_module(f"{package.__name__}.{module.name}"))
         if name.endswith("_kernel")
     }
-    assert launched
-    assert launched == expected - {"_lap_kernel"}  # reads a GPU's clock, which the interpreter has none of
+    assert kernel_tools.launched == expected - {"_lap_kernel"}  # reads a GPU's clock, which the interpreter has none of
