@@ -170,10 +170,11 @@ def test_masks_of_nothing_are_refused():
     for wrong in (
         lambda: nn.sense_columns(0, 4, 0.5),
         lambda: nn.sense_entries(0, 4, 4),
-        lambda: nn.sense_entries(3, 1, 4, hide_last=True),
     ):
         with pytest.raises(InputError, match="at least 1"):
             wrong()
+    with pytest.raises(InputError, match="times=1, expected a whole number, at least 2"):
+        nn.sense_entries(3, 1, 4, hide_last=True)
     with pytest.raises(InputError, match="no scale"):
         nn.NonlinearTarget.fit(torch.zeros(3, 5, 4))
     with pytest.raises(InputError, match="no more than rounding"):

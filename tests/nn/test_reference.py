@@ -84,8 +84,8 @@ def test_batch_of_one_and_views():
         ({"shared_v": "no"}, "shared_v='no'.* True or False"),
         ({"social": "graph"}, "SmallWorld"),
         ({"social": SmallWorld(neighbours=3)}, "even"),
-        ({"social": SmallWorld(freeze=2.0)}, "share from 0 to 1"),
-        ({"social": SmallWorld(freeze="all")}, "share from 0 to 1"),
+        ({"social": SmallWorld(freeze=2.0)}, "number from 0 to 1"),
+        ({"social": SmallWorld(freeze="all")}, "number from 0 to 1"),
         ({"social": SmallWorld(seed=-1)}, "seed=-1"),
     ],
 )

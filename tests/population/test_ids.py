@@ -350,7 +350,7 @@ def test_another_column_of_ids(tmp_path: Path) -> None:
     assert [end.tolist() for end in load(place, ids="citizen").networks["a"]] == [[1], [0]]
     with pytest.raises(DataError, match="no column 'citicen' of ids; did you mean 'citizen'"):
         load(place, ids="citicen")
-    with pytest.raises(InputError, match=r"ids is 3; expected the name of a column"):
+    with pytest.raises(InputError, match=r"load: ids=3, expected the name of a column"):
         load(place, ids=3)
     with pytest.raises(InputError, match=r"between rows already"):
         load("synthetic:astoria:100", ids="id")

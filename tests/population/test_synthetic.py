@@ -117,11 +117,11 @@ def test_load_makes_synthetic_populations():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"name": "paris"}, "'paris' does not exist"),
-        ({"size": 10}, "size is 10; expected an integer from 200"),
-        ({"size": 1e6}, "size is 1000000"),
-        ({"seed": -1}, "seed is -1"),
-        ({"networks": ["2"]}, "network '2' does not exist"),
+        ({"name": "paris"}, "synthetic: name='paris', valid: astoria"),
+        ({"size": 10}, "synthetic: size=10, expected a whole number from 200"),
+        ({"size": 1e6}, "size=1000000.0"),
+        ({"seed": -1}, "synthetic: seed=-1, expected a whole number, at least 0"),
+        ({"networks": ["2"]}, "synthetic: networks='2'.* valid: 0, 1"),
     ],
 )
 def test_wrong_arguments(arguments, words):

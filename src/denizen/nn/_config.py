@@ -2,11 +2,11 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from denizen._arguments import number, share, switch, whole
 from denizen.errors import InputError
 from denizen.nn._social import SmallWorld
 from denizen.space import Graph
@@ -56,26 +56,20 @@ class DotGATConfig:
     def __post_init__(self) -> None:
         lowest = {"num_agents": 1, "num_features": 1, "hidden": 1, "num_heads": 1, "num_outputs": 1, "message_steps": 0}
         for name, low in lowest.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise InputError(f"DotGATConfig({name}={value!r}): expected a whole number, at least {low}")
+            whole("DotGATConfig", name, getattr(self, name), low)
         if self.hidden % self.num_heads:
             raise InputError(
-                f"DotGATConfig(hidden={self.hidden}, num_heads={self.num_heads}): hidden has to be a multiple of "
+                f"DotGATConfig: hidden={self.hidden}, num_heads={self.num_heads}; hidden has to be a multiple of "
                 "num_heads, for each head takes an equal part"
             )
-        kinds: dict[str, Any] = {"dropout": int | float, "eps": int | float, "memory": bool, "shared_v": bool}
-        for name, kind in kinds.items():
-            if not isinstance(getattr(self, name), kind):
-                expected = "True or False" if kind is bool else "a number"
-                raise InputError(f"DotGATConfig({name}={getattr(self, name)!r}): expected {expected}")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"DotGATConfig(dropout={self.dropout!r}): expected a rate from 0 to below 1")
-        if not self.eps > 0:
-            raise InputError(f"DotGATConfig(eps={self.eps!r}): expected a number above 0, such as 1e-6")
+        switch("DotGATConfig", "memory", self.memory)
+        switch("DotGATConfig", "shared_v", self.shared_v)
+        if share("DotGATConfig", "dropout", self.dropout, hint=", below 1") == 1:
+            raise InputError(f"DotGATConfig: dropout={self.dropout!r}, expected a number from 0 to below 1")
+        number("DotGATConfig", "eps", self.eps, above=0, hint=", such as 1e-6")
         if self.social is not None and not isinstance(self.social, SmallWorld | Graph | Isolated):
             raise InputError(
-                f"DotGATConfig(social={self.social!r}): expected SmallWorld(…), a denizen.Graph, Isolated() or None"
+                f"DotGATConfig: social={self.social!r}, expected SmallWorld(…), a denizen.Graph, Isolated() or None"
             )
         if isinstance(self.social, Graph):
             self._check_graph(self.social)
@@ -85,19 +79,19 @@ class DotGATConfig:
     def _check_graph(self, graph: Graph) -> None:
         if graph.num_agents != self.num_agents:
             raise InputError(
-                f"DotGATConfig(num_agents={self.num_agents}): the graph in social= has {graph.num_agents} agents; "
+                f"DotGATConfig: num_agents={self.num_agents}, but the graph in social= has {graph.num_agents} agents; "
                 "expected the same number"
             )
         if graph.weight is not None:
             raise InputError(
-                "DotGATConfig(social=graph): the graph has weights; here each edge learns its own bias from 0, so pass "
+                "DotGATConfig: the graph has weights; here each edge learns its own bias from 0, so pass "
                 "the graph without weights: Graph.from_edges(*graph.edges(), num_agents=…)"
             )
 
         sender, receiver = graph.edges()  # by receiver, then sender: repeated edges are beside each other
         if bool(((sender[1:] == sender[:-1]) & (receiver[1:] == receiver[:-1])).any()):
             raise InputError(
-                "DotGATConfig(social=graph): the graph has repeated edges, of which each would learn a bias; make it "
+                "DotGATConfig: the graph has repeated edges, of which each would learn a bias; make it "
                 'with Graph.from_edges(…, duplicates="drop")'
             )
 

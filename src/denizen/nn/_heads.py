@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from denizen.errors import InputError
+from denizen._arguments import whole
 from denizen.nn._config import DotGATConfig, check_entries
 from denizen.nn._dynamic import DynamicDotGAT
 from denizen.nn._initial import GAIN
@@ -100,8 +100,7 @@ class FactorPredictor(nn.Module):
 
     def __init__(self, num_agents: int, hidden: int, num_features: int, side: int, eps: float = 1e-6) -> None:
         super().__init__()
-        if side < 2:
-            raise InputError(f"FactorPredictor(side={side}): expected a square matrix of at least 2 x 2")
+        whole("FactorPredictor", "side", side, low=2)
         self.side = side
         self.predict = Predictor(num_agents, hidden, num_features, 2 * side * (side // 2), eps)
 
@@ -116,8 +115,8 @@ class SharedDecoder(nn.Module):
 
     def __init__(self, hidden: int, rows: int, columns: int) -> None:
         super().__init__()
-        if min(rows, columns) < 2:
-            raise InputError(f"SharedDecoder(rows={rows}, columns={columns}): expected at least 2 of each")
+        whole("SharedDecoder", "rows", rows, low=2)
+        whole("SharedDecoder", "columns", columns, low=2)
         self.rank = min(rows // 2, columns // 2)
         self.to_rows, self.to_columns = nn.Linear(hidden, rows * self.rank), nn.Linear(hidden, columns * self.rank)
 

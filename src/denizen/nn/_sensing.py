@@ -6,6 +6,8 @@ import math
 import torch
 from torch import Tensor
 
+from denizen import _arguments
+from denizen._arguments import whole
 from denizen.errors import InputError
 
 _TRIES = 20
@@ -13,18 +15,12 @@ _TRIES = 20
 
 def sense_columns(num_agents: int, num_features: int, share: float, seed: int = 0) -> Tensor:
     """Each agent sees `round(share * num_features)` columns, at least one: float32 `[agents, features]` of 0 and 1."""
-    _check_sizes(num_agents=num_agents, num_features=num_features)
-    if not 0 <= share <= 1:
-        raise InputError(f"share={share}: expected a number from 0 to 1")
+    whole("sense_columns", "num_agents", num_agents, low=1)
+    whole("sense_columns", "num_features", num_features, low=1)
+    _arguments.share("sense_columns", "share", share)
     seen = max(1, round(share * num_features))
     order = torch.rand(num_agents, num_features, generator=torch.Generator().manual_seed(seed)).argsort(1)
     return torch.zeros(num_agents, num_features).scatter(1, order[:, :seen], 1.0)
-
-
-def _check_sizes(**sizes: int) -> None:
-    for name, value in sizes.items():
-        if value < 1:
-            raise InputError(f"{name}={value}: expected at least 1 to be seen")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -78,10 +74,11 @@ def sense_entries(
     Raises:
         InputError: an argument out of range, or no such known set after 20 draws.
     """
-    _check_sizes(num_agents=num_agents, times=times - hide_last, features=features)
+    whole("sense_entries", "num_agents", num_agents, low=1)
+    whole("sense_entries", "times", times, low=1 + hide_last)
+    whole("sense_entries", "features", features, low=1)
     for name, value in (("density", density), ("share", share), ("inequality", inequality)):
-        if not 0 <= value <= 1:
-            raise InputError(f"{name}={value}: expected a number from 0 to 1")
+        _arguments.share("sense_entries", name, value)
     generator = torch.Generator().manual_seed(seed)
     rows = times - hide_last
     size = min(round(density * times * features), rows * features)
@@ -116,8 +113,8 @@ def _known_set(rows: int, features: int, size: int, rank: int, generator: torch.
         if int(known.sum(0).min()) >= rank and int(known.sum(1).min()) >= rank:
             return known
     raise InputError(
-        f"no {size} known entries of {rows} x {features} with at least rank={rank} in every row and column were found "
-        f"in {_TRIES} draws: raise density= or lower rank="
+        f"sense_entries: no {size} known entries of {rows} x {features} with at least rank={rank} in every row and "
+        f"column were found in {_TRIES} draws: raise density= or lower rank="
     )
 
 

@@ -9,6 +9,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
+from denizen._arguments import whole
 from denizen.errors import DataError, InputError
 from denizen.nn._covariance import Kernel, Matern
 from denizen.ops import rounding
@@ -100,9 +101,11 @@ def draw_series(
         InputError: a size below 1, or a rank above the smaller side.
         DataError: a covariance that cannot be factored.
     """
-    _check_sizes(num_processes=num_processes, times=times, features=features, rank=rank, realisations=realisations)
+    _check_sizes(
+        "draw_series", num_processes=num_processes, times=times, features=features, rank=rank, realisations=realisations
+    )
     if rank > min(times, features):
-        raise InputError(f"rank={rank}: expected at most the smaller side of {times} x {features}")
+        raise InputError(f"draw_series: rank={rank}, expected at most the smaller side of {times} x {features}")
     generator = torch.Generator(device).manual_seed(seed)
     weights, redrawn = mixing.draw(num_processes, features, rank, generator)
     speed = torch.arange(rank) * min(rank, 3) // rank
@@ -139,7 +142,7 @@ def draw_unstructured(
     device: torch.device | str = "cpu",
 ) -> Series:
     """Matrices U V^T with U and V uniform on (0, 1), each a process of its own: for matrix completion."""
-    _check_sizes(num_series=num_series, times=times, features=features, rank=rank)
+    _check_sizes("draw_unstructured", num_series=num_series, times=times, features=features, rank=rank)
     generator = torch.Generator(device).manual_seed(seed)
     u, v = (
         torch.rand(num_series, 1, side, rank, dtype=torch.float64, generator=generator, device=device)
@@ -176,10 +179,9 @@ def _root(covariance: Tensor) -> Tensor:
     return root
 
 
-def _check_sizes(**sizes: int) -> None:
+def _check_sizes(caller: str, **sizes: int) -> None:
     for name, value in sizes.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise InputError(f"{name}={value!r}: expected a whole number, at least 1")
+        whole(caller, name, value, low=1)
 
 
 def split_processes(
@@ -199,10 +201,12 @@ def split_processes(
         InputError: shares that do not add up to 1, or fewer processes than parts.
     """
     if any(not share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
-        raise InputError(f"shares={shares}: expected shares above 0 that add up to 1")
+        raise InputError(f"split_processes: shares={shares}, expected shares above 0 that add up to 1")
     names = process.unique()
     if len(names) < len(shares):
-        raise InputError(f"{len(names)} processes cannot fill {len(shares)} parts: draw more processes")
+        raise InputError(
+            f"split_processes: {len(names)} processes cannot fill {len(shares)} parts: draw more processes"
+        )
     if seed is not None:
         order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed))
         names = names[order.to(names.device)]

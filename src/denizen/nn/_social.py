@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from denizen._arguments import share, whole
 from denizen.errors import InputError
 from denizen.space import Graph
 from denizen.space.generators import watts_strogatz
@@ -34,15 +35,11 @@ class SmallWorld:
 
     def check(self, num_agents: int) -> None:
         """Refuse what makes no graph over so many agents."""
-        if not isinstance(self.freeze, int | float) or not 0 <= self.freeze <= 1:
-            raise InputError(f"SmallWorld(freeze={self.freeze!r}): expected a share from 0 to 1")
-        if not isinstance(self.neighbours, int) or self.neighbours < 0 or self.neighbours % 2:
-            raise InputError(
-                f"SmallWorld(neighbours={self.neighbours!r}): expected an even whole number, half of them "
-                "on each side of the ring"
-            )
-        if not isinstance(self.seed, int) or self.seed < 0:
-            raise InputError(f"SmallWorld(seed={self.seed!r}): expected a whole number, at least 0")
+        share("SmallWorld", "freeze", self.freeze)
+        sides = ", even: half of them on each side of the ring"
+        if whole("SmallWorld", "neighbours", self.neighbours, low=0, hint=sides) % 2:
+            raise InputError(f"SmallWorld: neighbours={self.neighbours}, expected a whole number{sides}")
+        whole("SmallWorld", "seed", self.seed, low=0)
         self._edges(num_agents)
 
     def _edges(self, num_agents: int) -> tuple[np.ndarray, np.ndarray]:

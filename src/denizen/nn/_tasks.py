@@ -6,7 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from denizen.errors import InputError, nearest
+from denizen._arguments import one_of
+from denizen.errors import InputError
 from denizen.ops import FEW, rounding
 
 _USED_COLUMNS = 0.4
@@ -35,7 +36,7 @@ class Task:
         return {"nonlin_function": 1, "lrmc": times * features}.get(self.name, features)
 
 
-TASKS = {
+TASKS: dict[str, Task] = {
     task.name: task
     for task in (
         Task("argmax", True, False, "which column will be largest in the last row"),
@@ -54,8 +55,7 @@ def task(name: str) -> Task:
     Raises:
         InputError: there is none of this name.
     """
-    if name not in TASKS:
-        raise InputError(f"task {name!r}: {nearest(name, TASKS)}")
+    one_of("task", "name", name, TASKS)
     return TASKS[name]
 
 
@@ -120,12 +120,14 @@ def examples(task: Task, values: Tensor, target: NonlinearTarget | None = None) 
         `[series, y]` or `[series, rows, y]`. No target lies in a row that is looked at by its time.
     """
     if values.ndim != 3 or values.shape[1] < 2:
-        raise InputError(f"values has shape {tuple(values.shape)}: expected [series, at least 2 times, features]")
+        raise InputError(
+            f"examples: values has shape {tuple(values.shape)}, expected [series, at least 2 times, features]"
+        )
     if task.name == "lrmc":
         return values, values.flatten(1)
     if task.name == "nonlin_function":
         if target is None:
-            raise InputError("nonlin_function needs target=NonlinearTarget.fit(training series)")
+            raise InputError("examples: the task nonlin_function needs target=NonlinearTarget.fit(training series)")
         return values, target(values)
     seen, coming = values[:, :-1], values[:, 1:] if task.every_time else values[:, -1]
     return seen, coming.argmax(-1) if task.classes else coming

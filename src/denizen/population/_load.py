@@ -39,10 +39,10 @@ _TABLES = (*TEXT, ".parquet")
 def _stated(labels: Any) -> dict[str, list[str]]:
     wanted = "expected a list of labels for each column, such as {'age': ['under 19', '20-29']}"
     if not isinstance(labels, Mapping):
-        raise InputError(f"labels is {labels!r}; {wanted}")
+        raise InputError(f"load: labels={labels!r}, {wanted}")
     for name, values in labels.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
-            raise InputError(f"labels[{name!r}] is {values!r}; {wanted}")
+            raise InputError(f"load: labels[{name!r}]={values!r}, {wanted}")
     return {name: [str(label) for label in values] for name, values in labels.items()}
 
 
@@ -85,16 +85,16 @@ def load(
     """
     for argument, names in (("columns", columns), ("networks", networks), ("targets", targets)):
         if isinstance(names, str):
-            raise InputError(f"{argument} is {names!r}; expected a list of names, for example [{names!r}]")
+            raise InputError(f"load: {argument}={names!r}, expected a list of names, such as [{names!r}]")
         if names is not None and not isinstance(names, Iterable):
-            raise InputError(f"{argument} is {names!r}; expected a list of names")
+            raise InputError(f"load: {argument}={names!r}, expected a list of names")
     if not isinstance(ids, str | bool):
-        raise InputError(f"ids is {ids!r}; expected the name of a column, True or False")
+        raise InputError(f"load: ids={ids!r}, expected the name of a column, True or False")
     stated = _stated({} if labels is None else labels)
     wanted = Wanted(columns, networks, targets, stated, ids)
     place = _place(path)
     if isinstance(ids, str) and (place.startswith("synthetic:") or place.lower().endswith(".npz")):
-        raise InputError(f"ids is {ids!r}, but the contacts of {place!r} are between rows already; leave it out")
+        raise InputError(f"load: ids={ids!r}, but the contacts of {place!r} are between rows already; leave it out")
     if place.startswith("synthetic:"):
         return _restate(_select(_synthetic(place, networks), columns), wanted)
     root = Path(place)
@@ -123,11 +123,12 @@ def _place(path: Any) -> str:
         parts = getattr(path, "__path__", None)
         if parts is None:
             raise InputError(
-                f"population is a {type(path).__name__}; expected a path, a package or an object with a __path__"
+                f"load: the population is a {type(path).__name__}, expected a path, a package or an object with a "
+                "__path__"
             )
         place = parts if isinstance(parts, str) else next((os.fspath(part) for part in parts), "")
     if not isinstance(place, str) or not place or "\0" in place:
-        raise InputError(f"population path is {place!r}; expected a path")
+        raise InputError(f"load: population={place!r}, expected a path")
     return place
 
 

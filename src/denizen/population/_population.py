@@ -107,12 +107,12 @@ class Population:
         """
         for argument, given in (("labels", labels), ("order", order)):
             if isinstance(given, str):
-                raise InputError(f"codes_of: {argument} is {given!r}; expected a list of labels, such as [{given!r}]")
+                raise InputError(f"codes_of: {argument}={given!r}, expected a list of labels, such as [{given!r}]")
         codes = self.column(column)
         places = Labels(labels)
         if not places.distinct:
             raise InputError(
-                f"labels {list(labels)} hold the same label twice (spellings of one age band count as one)"
+                f"codes_of: labels {list(labels)} hold the same label twice (spellings of one age band count as one)"
             )
         stated = order if order is not None else self.labels.get(column)
         if stated is None:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from denizen.errors import DataError, InputError, StorageError, nearest
+from denizen import _arguments
+from denizen.errors import DataError, StorageError, nearest
 from denizen.population._population import Population
 from denizen.space._files import reading
 from denizen.space._npz import read_npz
@@ -25,9 +26,7 @@ MANIFEST = "manifest.json"
 
 def save(population: Population, path: str | os.PathLike[str]) -> None:
     """Write `population` to `path` atomically; see `Population.save`."""
-    if not isinstance(path, str | os.PathLike):
-        raise InputError(f"save: path={path!r}, expected the path of a file, such as 'village.npz'")
-    path = Path(path)
+    path = _arguments.path("save", "path", path, "the path of a file, such as 'village.npz'")
     arrays = {f"columns/{name}": values for name, values in population.columns.items()}
     for name, (source, target) in population.networks.items():
         arrays |= {f"networks/{name}/source": source, f"networks/{name}/target": target}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from denizen.errors import InputError, nearest
+from denizen._arguments import one_of, whole
 from denizen.population._columns import STAGES
 from denizen.population._population import Population
 from denizen.space.generators._pairs import contains, pair_code
@@ -56,17 +56,13 @@ def synthetic(
         >>> population.size, len(population.networks["0"][0])
         (1000, 3635)
     """
-    if name != "astoria":
-        raise InputError(f"synthetic population {name!r} does not exist; {nearest(str(name), ['astoria'])}")
+    one_of("synthetic", "name", name, ["astoria"])
     size = _ASTORIA if size is None else size
-    if isinstance(size, bool) or not isinstance(size, int) or not _SMALLEST <= size < 2**31:
-        raise InputError(f"size is {size!r}; expected an integer from {_SMALLEST} to {2**31 - 1}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise InputError(f"seed is {seed!r}; expected an integer of at least 0")
+    size = whole("synthetic", "size", size, low=_SMALLEST, high=2**31 - 1)
+    seed = whole("synthetic", "seed", seed, low=0)
     wanted = list(_EDGES) if networks is None else list(networks)
     for network in wanted:
-        if network not in _EDGES:
-            raise InputError(f"synthetic network {network!r} does not exist; {nearest(str(network), _EDGES)}")
+        one_of("synthetic", "networks", network, _EDGES)
     columns = {
         column: _shuffled(_scaled(counts, size), np.random.default_rng([seed, place]))
         for place, (column, counts) in enumerate(_COUNTS.items())

@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from denizen._arguments import one_of, whole
 from denizen.errors import DataError, InputError
 from denizen.space._edges import INT32_MAX, EdgeList, index_dtype
 from denizen.space._formats import Columns, left_out, load, sparse_columns
-from denizen.space.generators._pairs import drop_repeats, pair_code, repeats, whole
+from denizen.space.generators._pairs import drop_repeats, pair_code, repeats
 
 Repeats = Literal["keep", "drop", "error"]
 MAX_AGENTS = 3_037_000_499  # the square still fits an int64: pairs of agents are handled as single integers
@@ -177,8 +178,7 @@ def checked(where: Columns, directed: bool, self_loops: Repeats, duplicates: Rep
         told: whether anybody reads the report.
     """
     for name, choice in (("self_loops", self_loops), ("duplicates", duplicates)):
-        if choice not in ("keep", "drop", "error"):
-            raise InputError(f"{name}={choice!r}: expected 'keep', 'drop' or 'error'")
+        one_of(where.origin, name, choice, ("keep", "drop", "error"))
     report: list[str] = list(where.report)
     start, end = (
         whole_numbers(where, name, array, report)
@@ -254,7 +254,7 @@ def read_weights(where: Columns, values: Any) -> np.ndarray:
 def _size(where: Columns, start: np.ndarray, end: np.ndarray, report: list[str]) -> int:
     """The number of agents, given or inferred."""
     if where.size is not None:
-        return whole("num_agents", where.size, low=0, high=MAX_AGENTS)
+        return whole(where.origin, "num_agents", where.size, low=0, high=MAX_AGENTS)
     if start.size == 0:
         raise DataError(f"{where.origin}: no contacts, so the number of agents is unknown; pass num_agents")
     size = max(int(start.max()), int(end.max())) + 1

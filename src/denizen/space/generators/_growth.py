@@ -3,9 +3,10 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from denizen._arguments import whole
 from denizen.errors import InputError
 from denizen.space._edges import EdgeList, index_dtype
-from denizen.space.generators._pairs import contains, fill_pairs, generator, num_pairs, pair_code, repeats, whole
+from denizen.space.generators._pairs import contains, fill_pairs, generator, num_pairs, pair_code, repeats
 
 _PATIENCE = 100  # looks at the whole graph without progress; sparse sequences need two looks in all
 _HUBS = 256  # agents that choose one after another, a pass over all agents each
@@ -31,7 +32,7 @@ def configuration_model(degrees: ArrayLike, seed: int = 0) -> EdgeList:
     Source: Newman 2002 (cond-mat/0205009).
     """
     degrees = _checked_degrees(degrees)
-    rng, num_agents = generator(seed), degrees.size
+    rng, num_agents = generator("configuration_model", seed), degrees.size
     if 2 * degrees.sum() > num_agents * (num_agents - 1):
         sparse = _simple(rng, num_agents - 1 - degrees)
         pairs = fill_pairs(np.arange(num_pairs(num_agents)), num_agents)
@@ -47,25 +48,29 @@ def _checked_degrees(degrees: ArrayLike) -> np.ndarray:
     array = np.asarray(degrees)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
         raise InputError(
-            f"degrees: expected a non-empty one-dimensional integer array, got {array.dtype} {array.shape}"
+            f"configuration_model: degrees, expected a non-empty one-dimensional integer array, got {array.dtype} "
+            f"{array.shape}"
         )
     array = array.astype(np.int64)
     wrong = np.flatnonzero((array < 0) | (array >= array.size))
     if wrong.size:
         raise InputError(
-            f"degrees[{wrong[0]}]={array[wrong[0]]}: expected 0 … {array.size - 1}, contacts with distinct others "
-            f"({wrong.size} such values)"
+            f"configuration_model: degrees[{wrong[0]}]={array[wrong[0]]}, expected 0 … {array.size - 1}, contacts "
+            f"with distinct others ({wrong.size} such values)"
         )
     if array.sum() % 2:
         raise InputError(
-            f"degrees: the sum {array.sum()} is odd, and each contact has two ends; change one degree by one"
+            f"configuration_model: the sum of degrees {array.sum()} is odd, and each contact has two ends; change one "
+            "degree by one"
         )
     falling = np.sort(array)[::-1]
     rank = np.arange(1, array.size + 1)
     total = np.concatenate([[0], np.cumsum(falling)])
     capped = np.maximum(array.size - np.searchsorted(falling[::-1], rank), rank)  # the first `capped` count as rank
     if (total[rank] > rank * (rank - 1) + (capped - rank) * rank + total[-1] - total[capped]).any():
-        raise InputError("degrees: no simple graph has these degrees (Erdős-Gallai); lower the largest ones")
+        raise InputError(
+            "configuration_model: no simple graph has these degrees (Erdős-Gallai); lower the largest ones"
+        )
     return array
 
 
@@ -198,9 +203,9 @@ def barabasi_albert(num_agents: int, edges_per_agent: int, seed: int = 0) -> Edg
     Source: Barabási and Albert 1999; copying: Batagelj and Brandes 2005. P(degree = k) = 2 m (m + 1) /
     (k (k + 1) (k + 2)).
     """
-    num_agents = whole("num_agents", num_agents, low=2)
-    each = whole("edges_per_agent", edges_per_agent, low=1, high=num_agents - 1)
-    rng, dtype = generator(seed), index_dtype(num_agents)
+    num_agents = whole("barabasi_albert", "num_agents", num_agents, low=2)
+    each = whole("barabasi_albert", "edges_per_agent", edges_per_agent, low=1, high=num_agents - 1)
+    rng, dtype = generator("barabasi_albert", seed), index_dtype(num_agents)
     source = np.repeat(np.arange(each, num_agents, dtype=dtype), each)
     target = np.empty(source.size, dtype)
     target[:each] = np.arange(each)

@@ -4,9 +4,10 @@ from typing import Literal
 
 import numpy as np
 
-from denizen.errors import InputError, nearest
+from denizen._arguments import one_of, share, whole
+from denizen.errors import InputError
 from denizen.space._edges import EdgeList, index_dtype
-from denizen.space.generators._pairs import contains, drop_repeats, generator, number, pair_code, repeats, whole
+from denizen.space.generators._pairs import contains, drop_repeats, generator, pair_code, repeats
 
 # Half of the neighbours of a cell as (row, column) steps; the other half are the same contacts seen from the other end.
 # Hexagonal cells are in axial coordinates: the triangular lattice, six neighbours each.
@@ -38,9 +39,8 @@ def grid(
     Raises:
         InputError: for an empty grid or an unknown neighbourhood.
     """
-    rows, cols = whole("rows", rows, low=1), whole("cols", cols, low=1)
-    if neighbourhood not in _STEPS:
-        raise InputError(f"neighbourhood={neighbourhood!r}: {nearest(str(neighbourhood), _STEPS)}")
+    rows, cols = whole("grid", "rows", rows, low=1), whole("grid", "cols", cols, low=1)
+    one_of("grid", "neighbourhood", neighbourhood, _STEPS)
     cells = np.arange(rows * cols, dtype=index_dtype(rows * cols)).reshape(rows, cols)
     sources, targets = [], []
     for down, right in _STEPS[neighbourhood]:
@@ -77,12 +77,14 @@ def watts_strogatz(num_agents: int, neighbours: int, rewire_prob: float, seed: i
 
     Source: Watts and Strogatz 1998; clustering 3 (k - 2) / (4 (k - 1)) at probability 0, times about (1 - p)^3.
     """
-    num_agents = whole("num_agents", num_agents, low=1)
-    neighbours = whole("neighbours", neighbours, low=0, high=num_agents - 1)
+    num_agents = whole("watts_strogatz", "num_agents", num_agents, low=1)
+    neighbours = whole("watts_strogatz", "neighbours", neighbours, low=0, high=num_agents - 1)
     if neighbours % 2:
-        raise InputError(f"neighbours={neighbours}: expected an even number, half of them on each side of the ring")
-    rewire_prob = number("rewire_prob", rewire_prob, 0, 1)
-    rng, half, dtype = generator(seed), neighbours // 2, index_dtype(num_agents)
+        raise InputError(
+            f"watts_strogatz: neighbours={neighbours}, expected an even number, half of them on each side of the ring"
+        )
+    rewire_prob = share("watts_strogatz", "rewire_prob", rewire_prob)
+    rng, half, dtype = generator("watts_strogatz", seed), neighbours // 2, index_dtype(num_agents)
     source = np.repeat(np.arange(num_agents, dtype=dtype), half)
     target = source - np.tile(num_agents - np.arange(1, half + 1, dtype=dtype), num_agents)  # no sum beyond int32
     target[target < 0] += num_agents

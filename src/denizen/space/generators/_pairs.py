@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from denizen.errors import InputError
+from denizen._arguments import whole
 from denizen.space._edges import index_dtype
 
 BLOCK = 1 << 12  # edges handled at once where temporaries would pile up; they stay in the cache
@@ -17,33 +17,9 @@ BLOCK = 1 << 12  # edges handled at once where temporaries would pile up; they s
 Count = TypeVar("Count", int, np.ndarray)
 
 
-def generator(seed: int) -> np.random.Generator:
-    """A numpy generator for a seed.
-
-    Raises:
-        InputError: unless `seed` is an integer of at least 0.
-    """
-    return np.random.default_rng(whole("seed", seed, low=0))
-
-
-def whole(name: str, value: object, low: int, high: int | None = None) -> int:
-    """The argument `name` as an int, or an InputError unless it is an integer in `low … high`."""
-    integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if integer and low <= int(value) and (high is None or int(value) <= high):
-        return int(value)
-    expected = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
-    raise InputError(f"{name}={value!r}: expected {expected}")
-
-
-def number(name: str, value: object, low: float, high: float, hint: str = "") -> float:
-    """The argument `name` as a float, or an InputError unless it is a number in `low … high`."""
-    if (
-        isinstance(value, int | float | np.integer | np.floating)
-        and not isinstance(value, bool)
-        and low <= value <= high
-    ):
-        return float(value)
-    raise InputError(f"{name}={value!r}: expected a number from {low:g} to {high:g}{hint}")
+def generator(caller: str, seed: int) -> np.random.Generator:
+    """A numpy generator for the seed that `caller` was given."""
+    return np.random.default_rng(whole(caller, "seed", seed, low=0))
 
 
 def num_pairs(size: Count) -> Count:

@@ -5,9 +5,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from denizen._arguments import number, whole
 from denizen.errors import InputError
 from denizen.space._edges import EdgeList, index_dtype
-from denizen.space.generators._pairs import num_pairs, number, ragged_arange, split_pairs, whole
+from denizen.space.generators._pairs import num_pairs, ragged_arange, split_pairs
 from denizen.space.generators._random import erdos_renyi
 
 HOUSEHOLD_SIZES: Mapping[int, float] = MappingProxyType({1: 0.28, 2: 0.35, 3: 0.15, 4: 0.13, 5: 0.06, 6: 0.03})
@@ -15,6 +16,7 @@ WORKPLACE_SIZES: Mapping[int, float] = MappingProxyType(
     {2: 0.35, 5: 0.3, 10: 0.17, 20: 0.1, 50: 0.05, 100: 0.02, 500: 0.01}
 )
 CLASS_SIZES: Mapping[int, float] = MappingProxyType({20: 0.25, 25: 0.5, 30: 0.25})
+_CALLER = "households_and_workplaces"
 
 
 def households_and_workplaces(
@@ -56,10 +58,11 @@ def households_and_workplaces(
         InputError: for an empty or negative size table, shares outside 0 … 1 or adding up to more than 1, or masks of
             another length.
     """
-    num_agents = whole("num_agents", num_agents, low=1)
-    max_contacts = whole("max_contacts", max_contacts, low=1)
-    number("community_degree", community_degree, 0, num_agents - 1, hint=" (num_agents - 1)")
-    roles, home, work, school, community = np.random.SeedSequence(whole("seed", seed, low=0)).spawn(5)
+    num_agents = whole(_CALLER, "num_agents", num_agents, low=1)
+    max_contacts = whole(_CALLER, "max_contacts", max_contacts, low=1)
+    number(_CALLER, "community_degree", community_degree, 0, num_agents - 1, hint=" (num_agents - 1)")
+    seed = whole(_CALLER, "seed", seed, low=0)
+    roles, home, work, school, community = np.random.SeedSequence(seed).spawn(5)
     working, learning = _roles(np.random.default_rng(roles), num_agents, workers, pupils)
 
     def layer(name: str, members: np.ndarray, sizes: Mapping[int, float], rng: np.random.Generator) -> EdgeList:
@@ -86,15 +89,17 @@ def _roles(
         if isinstance(role, np.ndarray):
             if role.dtype != bool or role.shape != (num_agents,):
                 raise InputError(
-                    f"{name}: expected a share or a bool array ({num_agents},), got {role.dtype} {role.shape}"
+                    f"{_CALLER}: {name}, expected a share or a bool array ({num_agents},), got {role.dtype} "
+                    f"{role.shape}"
                 )
             ids.append(np.flatnonzero(role).astype(order.dtype))
         else:
-            size = round(number(name, role, 0, 1, hint=" (a share) or a boolean array [agents]") * num_agents)
+            size = round(number(_CALLER, name, role, 0, 1, hint=" (a share) or a boolean array [agents]") * num_agents)
             free = order if not ids else order[~np.isin(order, ids[0])]
             if size > free.size:
                 raise InputError(
-                    f"{name}={role!r}: expected at most {free.size / num_agents:g}, the share who do not work"
+                    f"{_CALLER}: {name}={role!r}, expected at most {free.size / num_agents:g}, the share who "
+                    "do not work"
                 )
             ids.append(free[:size])
     return ids[0], ids[1]
@@ -104,12 +109,12 @@ def _group_sizes(name: str, rng: np.random.Generator, members: int, sizes: Mappi
     """Sizes of random groups that hold all members; the last one is cut to fit."""
     if not sizes:
         raise InputError(
-            f"{name}={dict(sizes)!r}: expected a mapping from size to share, for example {{2: 0.5, 3: 0.5}}"
+            f"{_CALLER}: {name}={dict(sizes)!r}, expected a mapping from size to share, for example {{2: 0.5, 3: 0.5}}"
         )
-    choices = np.array([whole(f"a size in {name}", size, low=1) for size in sizes])
-    shares = np.array([number(f"{name}[{size}]", share, 0, 1e9) for size, share in sizes.items()])
+    choices = np.array([whole(_CALLER, f"a size in {name}", size, low=1) for size in sizes])
+    shares = np.array([number(_CALLER, f"{name}[{size}]", share, 0, 1e9) for size, share in sizes.items()])
     if shares.sum() <= 0:
-        raise InputError(f"{name}={dict(sizes)!r}: expected at least one positive share")
+        raise InputError(f"{_CALLER}: {name}={dict(sizes)!r}, expected at least one positive share")
     shares /= shares.sum()
     drawn, total = [np.empty(0, np.int64)], 0
     while total < members:

@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 
+from denizen._arguments import number, one_of, whole
 from denizen.errors import InputError
 from denizen.space._edges import EdgeList, index_dtype
 from denizen.space.generators._pairs import (
@@ -12,8 +13,6 @@ from denizen.space.generators._pairs import (
     fill_pairs,
     generator,
     num_pairs,
-    number,
-    whole,
 )
 
 
@@ -33,9 +32,9 @@ def erdos_renyi(num_agents: int, mean_degree: float, seed: int = 0, directed: bo
 
     Source: Gilbert 1959; giant component S = 1 - exp(-mean_degree S).
     """
-    num_agents = whole("num_agents", num_agents, low=1)
-    mean_degree = number("mean_degree", mean_degree, 0, num_agents - 1, hint=" (num_agents - 1)")
-    rng = generator(seed)
+    num_agents = whole("erdos_renyi", "num_agents", num_agents, low=1)
+    mean_degree = number("erdos_renyi", "mean_degree", mean_degree, 0, num_agents - 1, hint=" (num_agents - 1)")
+    rng = generator("erdos_renyi", seed)
     population = num_pairs(num_agents) * (2 if directed else 1)
     chance = mean_degree / max(num_agents - 1, 1)
     codes = distinct_codes(rng, population, rng.binomial(population, chance))
@@ -62,17 +61,17 @@ def random_in_neighbours(
     Raises:
         InputError: for a mean outside 0 … num_agents - 1, a fractional fixed number, or an unknown law.
     """
-    num_agents = whole("num_agents", num_agents, low=1)
-    mean = number("mean_in_degree", mean_in_degree, 0, num_agents - 1, hint=" (num_agents - 1)")
-    rng = generator(seed)
+    caller = "random_in_neighbours"
+    num_agents = whole(caller, "num_agents", num_agents, low=1)
+    mean = number(caller, "mean_in_degree", mean_in_degree, 0, num_agents - 1, hint=" (num_agents - 1)")
+    one_of(caller, "law", law, ("poisson", "fixed"))
+    rng = generator(caller, seed)
     if law == "poisson":
         counts = np.minimum(rng.poisson(mean, num_agents), num_agents - 1)
-    elif law == "fixed":
-        if mean != int(mean):
-            raise InputError(f"mean_in_degree={mean_in_degree!r}: expected a whole number with law='fixed'")
-        counts = np.full(num_agents, int(mean))
     else:
-        raise InputError(f"law={law!r}: expected 'poisson' or 'fixed'")
+        if mean != int(mean):
+            raise InputError(f"{caller}: mean_in_degree={mean_in_degree!r}, expected a whole number with law='fixed'")
+        counts = np.full(num_agents, int(mean))
     if 4 * mean > num_agents - 1:  # rejection would take many rounds; the full table is at most 4 times the edges
         table = rng.permuted(np.broadcast_to(np.arange(num_agents - 1), (num_agents, num_agents - 1)), axis=1)
         codes = table + np.arange(num_agents)[:, None] * (num_agents - 1)
