@@ -10,7 +10,7 @@ from types import ModuleType
 import denizen as dz
 
 PUBLIC = {"State", "Model", "Env", "Graph", "mask", "stage", "count", "real", "history", "param", "series"}
-PUBLIC |= {"check", "simulate", "train", "PPO", "GRPO", "budget", "doctor", "__version__"}
+PUBLIC |= {"check", "simulate", "calibrate", "train", "PPO", "GRPO", "budget", "doctor", "__version__"}
 
 # What models with kernels, checks or kinds of fields of their own take; the zoo, which is user code, stands on it.
 DOORS = {

@@ -7,6 +7,7 @@ from denizen._version import __version__ as __version__
 
 if typing.TYPE_CHECKING:
     from denizen import errors as errors
+    from denizen import fit as fit
     from denizen import model as model
     from denizen import nn as nn
     from denizen import ops as ops
@@ -19,6 +20,7 @@ if typing.TYPE_CHECKING:
     from denizen import space as space
     from denizen import tools as tools
     from denizen import zoo as zoo
+    from denizen.fit import calibrate as calibrate
     from denizen.model import Env as Env
     from denizen.model import Model as Model
     from denizen.model import State as State
@@ -42,6 +44,7 @@ if typing.TYPE_CHECKING:
 # Ctrl-C, and a namespace costs its import only where it is used.
 _NAMESPACES = (
     "errors",
+    "fit",
     "model",
     "nn",
     "ops",
@@ -59,7 +62,7 @@ _NAMES = dict.fromkeys(
     ("Env", "Model", "State", "check", "count", "history", "mask", "param", "real", "series", "stage"), "model"
 )
 _NAMES |= {"GRPO": "rl", "PPO": "rl", "budget": "perf", "doctor": "perf", "train": "rl", "simulate": "run"}
-_NAMES |= {"Graph": "space"}
+_NAMES |= {"Graph": "space", "calibrate": "fit"}
 
 
 def __getattr__(name: str) -> typing.Any:
@@ -85,6 +88,7 @@ __all__ = [
     "State",
     "__version__",
     "budget",
+    "calibrate",
     "check",
     "count",
     "doctor",

@@ -1,0 +1,11 @@
+"""Calibration: targets, methods, and the fit that `dz.calibrate` returns."""
+
+from denizen.fit._calibrate import calibrate as calibrate
+from denizen.fit._fit import Fit as Fit
+from denizen.fit._gauss_newton import GaussNewton as GaussNewton
+from denizen.fit._scores import Scores as Scores
+from denizen.fit._target import NegativeBinomial as NegativeBinomial
+from denizen.fit._target import Noise as Noise
+from denizen.fit._target import Normal as Normal
+from denizen.fit._target import Poisson as Poisson
+from denizen.fit._target import Target as Target

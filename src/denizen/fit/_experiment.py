@@ -1,0 +1,169 @@
+"""Sets of parameters in, observations out: a model in one launch of sets × worlds, or a function in its place."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from denizen.errors import InputError, ModelError, nearest
+from denizen.fit._parameters import Parameters, as_tensor
+from denizen.fit._target import Target
+from denizen.model import Intervention, Model
+from denizen.run import simulate
+from denizen.run._device import choose
+
+# More rows at once gain nothing on the CPU and fill the memory of a GPU.
+MOST_AGENTS = {"cpu": 1 << 22, "cuda": 1 << 29}
+
+Simulator = Callable[[Tensor, Sequence[int]], Any]
+
+
+class Experiment:
+    """What is simulated for a fit, and how it is seen.
+
+    Attributes:
+        targets: what was observed, by series.
+        steps: simulated in each run.
+        observed: float64 `[D]`, every observed number as it is compared, gaps left out.
+        runs: worlds simulated so far.
+    """
+
+    def __init__(
+        self,
+        model: Model | Simulator,
+        parameters: Parameters,
+        targets: Mapping[str, Target],
+        *,
+        steps: int,
+        seed: int,
+        device: torch.device | str | None,
+        interventions: Sequence[Intervention],
+    ) -> None:
+        """Args: see `denizen.calibrate`; targets and parameters are checked already."""
+        self.model, self.parameters, self.targets, self.steps = model, parameters, dict(targets), steps
+        self._seed, self._device, self._interventions = seed, device, tuple(interventions)
+        self._kinds = {name: self._kind(name, target) for name, target in self.targets.items()}
+        self._seen = [~np.isnan(target.values).reshape(-1) for target in self.targets.values()]
+        self.observed = np.concatenate(
+            [
+                target.scaled(target.values).reshape(-1)[seen]
+                for target, seen in zip(self.targets.values(), self._seen, strict=True)
+            ]
+        )
+        self.weights = np.concatenate(
+            [np.full(seen.sum(), target.weight) for target, seen in zip(self.targets.values(), self._seen, strict=True)]
+        )
+        self.runs = 0
+
+    def ahead(self, values: int) -> "Experiment":
+        """The same with that many values more in each target, unobserved, and the steps for them."""
+        longer = {
+            name: dataclasses.replace(target, values=np.concatenate([target.values, np.full_like(more, np.nan)]))
+            for name, target in self.targets.items()
+            for more in [np.repeat(target.values[:1], values, axis=0)]
+        }
+        found = copy.copy(self)
+        found.targets, found.steps = longer, max(target.last for target in longer.values())
+        return found
+
+    def fits(self, free: np.ndarray) -> bool:
+        """Whether the model takes these free numbers `[P]`, such as a duration that is not over before a step is."""
+        if not isinstance(self.model, Model):
+            return True
+        try:
+            self.model.with_values(
+                {name: as_tensor(value[0]) for name, value in self.parameters.values(free[None]).items()}
+            ).fits(1.0)
+        except InputError:
+            return False
+        return True
+
+    def observations(self, free: np.ndarray, worlds: Sequence[int]) -> np.ndarray:
+        """What is compared with `observed`, for each set of free numbers in each world: float64 `[sets, worlds, D]`."""
+        rows = np.repeat(free, len(worlds), axis=0)
+        seen = self.windows(rows, list(worlds) * len(free))
+        parts = [
+            target.scaled(seen[name]).reshape(len(rows), -1)[:, kept]
+            for (name, target), kept in zip(self.targets.items(), self._seen, strict=True)
+        ]
+        return np.concatenate(parts, axis=1).reshape(len(free), len(worlds), -1)
+
+    def windows(self, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
+        """The targets as they would be observed, in their own units: by name `[rows, values, …]`.
+
+        Args:
+            free: `[rows, P]`.
+            worlds: number of the world of each row.
+        """
+        series, found = self._series(free, worlds), {}
+        for name, target in self.targets.items():
+            seen = target.windows(series[name], self._kinds[name])
+            if target.noise is not None:
+                seen = target.noise.draw(
+                    seen, np.stack([self._uniform(name, world, seen.shape[1:]) for world in worlds])
+                )
+            found[name] = seen
+        return found
+
+    def _series(self, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
+        self.runs += len(free)
+        if not isinstance(self.model, Model):
+            return self._call(free, worlds)
+        most = MOST_AGENTS[choose(self._device)[0].type]
+        at_once = max(1, most // max(1, self.model.num_agents))
+        parts = [
+            self._run(self.model, free[k : k + at_once], worlds[k : k + at_once]) for k in range(0, len(free), at_once)
+        ]
+        return {name: np.concatenate([part[name] for part in parts]) for name in self.targets}
+
+    def _run(self, model: Model, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
+        run = simulate(
+            model,
+            self.steps,
+            worlds=worlds,
+            seed=self._seed,
+            device=self._device,
+            params={name: as_tensor(value) for name, value in self.parameters.values(free).items()},
+            interventions=self._interventions,
+        )
+        return {name: run[name].detach().cpu().numpy() for name in self.targets}
+
+    def _call(self, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
+        theta, steps = torch.as_tensor(np.stack(list(self.parameters.values(free).values()), axis=1)), self.steps
+        assert not isinstance(self.model, Model)
+        found = self.model(theta, worlds)
+        series = found if isinstance(found, Mapping) else dict.fromkeys(self.targets, found)
+        for name in self.targets:
+            if name not in series:
+                raise InputError(
+                    f"calibrate: targets has {name!r}, which the function does not give; {nearest(name, series)}"
+                )
+        arrays = {name: torch.as_tensor(series[name]).detach().cpu().numpy() for name in self.targets}
+        for name, array in arrays.items():
+            if array.ndim < 2 or len(array) != len(theta) or array.shape[1] < steps:
+                raise ModelError(
+                    f"calibrate: the function gave {name!r} of shape {array.shape} for theta {tuple(theta.shape)}, "
+                    f"expected [{len(theta)}, {steps}, …]: one row for each row of theta"
+                )
+        return {name: array[:, :steps] for name, array in arrays.items()}
+
+    def _kind(self, name: str, target: Target) -> str:
+        if not isinstance(self.model, Model):
+            return target.kind or "flow"
+        its = self.model.all_series.get(name)
+        if its is None:
+            raise InputError(f"calibrate: targets has {name!r}; {nearest(name, self.model.all_series)}")
+        if its == "level" and target.kind == "flow":
+            raise InputError(
+                f"calibrate: targets[{name!r}] has kind='flow', and the series is a level, the state after a step; "
+                f"take a series of what happens in a step, or kind='level'"
+            )
+        return target.kind or its
+
+    def _uniform(self, name: str, world: int, shape: tuple[int, ...]) -> np.ndarray:
+        number = list(self.targets).index(name)
+        return np.random.default_rng([self._seed, world, number]).random(shape)

@@ -1,0 +1,161 @@
+"""What calibration gives back: a fitted model, intervals, the course of the search, forecasts and their scores."""
+
+import dataclasses
+from collections.abc import Mapping
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from denizen._arguments import number, whole
+from denizen._printing import Table, plain
+from denizen.errors import InputError
+from denizen.fit._experiment import Experiment
+from denizen.fit._gauss_newton import Iteration, Solution
+from denizen.fit._scores import Scores, scores
+from denizen.model import Model
+
+UNKNOWN = 1.5  # standard deviation in free numbers: a factor of more than four either way
+LEVEL = 0.9
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """A calibration.
+
+    Attributes:
+        model: the model with the fitted values, or None where a function was fitted.
+        params: fitted values by name: a float, or an array.
+        trace: an entry for each iteration.
+        runs: worlds simulated.
+        converged: whether the search came to rest within its iterations.
+        notes: what should be known before the numbers are used, in words.
+    """
+
+    model: Model | None
+    params: dict[str, Any]
+    trace: tuple[Iteration, ...]
+    runs: int
+    converged: bool
+    notes: tuple[str, ...]
+    _experiment: Experiment
+    _solution: Solution
+    _held_out: dict[str, np.ndarray]
+
+    def interval(self, level: float = LEVEL) -> dict[str, tuple[Any, Any]]:
+        """Bounds between which the true value lies in a share `level` of calibrations.
+
+        They come from the sandwich formula: the slopes of the mean by differences under common random numbers, and the
+        scatter of one world's observation; a prior's curvature is added. They hold for a model that is right.
+
+        Args:
+            level: above 0, below 1.
+        """
+        number("Fit.interval", "level", level, above=0, high=1 - 1e-9)
+        reach = NormalDist().inv_cdf(0.5 + level / 2) * self._sd()
+        ends = np.stack([self._solution.free - reach, self._solution.free + reach])
+        values = self._experiment.parameters.values(ends)
+        return {name: (_plain(ends[0]), _plain(ends[1])) for name, ends in values.items()}
+
+    def samples(self, num: int, seed: int = 0) -> dict[str, np.ndarray]:
+        """Parameters `[num, …]` by name, drawn from the normal distribution of the free numbers."""
+        return self._experiment.parameters.values(self._drawn(whole("Fit.samples", "num", num, 1), seed))
+
+    def curve(self, worlds: int = 64) -> dict[str, np.ndarray]:
+        """The targets as the fitted model gives them: by name `[worlds, values, …]`, noise of observation included."""
+        numbers = self._fresh(whole("Fit.curve", "worlds", worlds, 1))
+        return self._experiment.windows(np.repeat(self._solution.free[None], len(numbers), axis=0), numbers)
+
+    def forecast(self, ahead: int | None = None, draws: int = 64, seed: int = 0) -> dict[str, np.ndarray]:
+        """What may be observed after the last value that was fitted: by name `[draws, ahead, …]`.
+
+        Each draw has parameters of its own from `samples`, a world of its own and its own noise of observation. Runs
+        begin at the model's first step: they are not held to what was observed on the way.
+
+        Args:
+            ahead: values after the last one fitted; None: those held out.
+            draws: how many.
+            seed: of the parameters.
+        """
+        if ahead is None:
+            ahead = max((len(values) for values in self._held_out.values()), default=None)
+        ahead = whole("Fit.forecast", "ahead", ahead, 1)
+        free = self._drawn(whole("Fit.forecast", "draws", draws, 1), seed)
+        found = self._experiment.ahead(ahead).windows(free, self._fresh(draws))
+        return {name: found[name][:, len(target.values) :] for name, target in self._experiment.targets.items()}
+
+    def score(self, draws: int = 64, seed: int = 0) -> dict[str, Scores]:
+        """How well the held-out values were forecast, beside the last fitted value kept (persistence)."""
+        if not self._held_out:
+            raise InputError(
+                "Fit.score: nothing was held out; calibrate with holdout=, the number of last values to keep"
+            )
+        forecast = self.forecast(draws=draws, seed=seed)
+        return {
+            name: scores(forecast[name], values, self._experiment.targets[name].values[-1])
+            for name, values in self._held_out.items()
+        }
+
+    def _sd(self) -> np.ndarray:
+        return np.sqrt(np.diag(self._covariance()))
+
+    def _covariance(self) -> np.ndarray:
+        precision = self._solution.precision
+        return np.linalg.inv(precision + 1e-6 * np.diag(np.maximum(np.diag(precision), 1e-6)))
+
+    def _drawn(self, num: int, seed: int) -> np.ndarray:
+        return np.random.default_rng(seed).multivariate_normal(self._solution.free, self._covariance(), num)
+
+    def _fresh(self, worlds: int) -> list[int]:
+        return list(range(self._solution.worlds, self._solution.worlds + worlds))
+
+    def __str__(self) -> str:
+        table = Table("parameter", "estimate", f"{LEVEL:.0%} interval", title="Fit")
+        low_high = self.interval()
+        for name, value in self.params.items():
+            low, high = low_high[name]
+            for k, entries in enumerate(np.broadcast(value, low, high)):
+                label = name if np.ndim(value) == 0 else f"{name}[{k}]"
+                table.add_row(label, f"{entries[0]:.4g}", f"{entries[1]:.4g} to {entries[2]:.4g}")
+        lines = [f"{self.runs:,} runs, {len(self.trace)} iterations, {'at rest' if self.converged else 'NOT at rest'}"]
+        return plain(table, 100).rstrip() + "\n" + "\n".join([*lines, *self.notes])
+
+
+def of_solution(model: Any, experiment: Experiment, solution: Solution, held_out: Mapping[str, np.ndarray]) -> Fit:
+    """A fit from what a method found."""
+    values = {name: _plain(value[0]) for name, value in experiment.parameters.values(solution.free[None]).items()}
+    fitted = model.replace(**values) if isinstance(model, Model) else None
+    return Fit(
+        fitted,
+        values,
+        solution.trace,
+        experiment.runs,
+        solution.converged,
+        _notes(experiment, solution),
+        experiment,
+        solution,
+        dict(held_out),
+    )
+
+
+def _notes(experiment: Experiment, solution: Solution) -> tuple[str, ...]:
+    notes = []
+    if not solution.converged:
+        notes.append("The search did not come to rest; allow more iterations, or begin nearer.")
+    flat = [part.name for part in experiment.parameters.parts if part.prior is None]
+    if flat:
+        notes.append(f"Without a prior, so flat between the bounds in transformed units: {', '.join(flat)}.")
+    values, vectors = np.linalg.eigh(solution.precision)
+    for value, vector in zip(values, vectors.T, strict=True):
+        if value < 1 / UNKNOWN**2:
+            parts = [
+                f"{share:+.2f} {label}"
+                for share, label in zip(vector, experiment.parameters.labels, strict=True)
+                if abs(share) > 0.2
+            ]
+            notes.append(f"Not identified: {' '.join(parts)} (in transformed units); these data say little about it.")
+    return tuple(notes)
+
+
+def _plain(value: np.ndarray) -> Any:
+    return float(value) if np.ndim(value) == 0 else value

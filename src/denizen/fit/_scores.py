@@ -1,0 +1,69 @@
+"""Scores of forecasts: ensembles against what came."""
+
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """How good an ensemble was, over all values; smaller is better but for the coverages.
+
+    Attributes:
+        crps: continuous ranked probability score, in the units of the values (fair form for few members).
+        nd: sum of absolute errors of the median over the sum of the values.
+        coverage_50: share of values within the middle half of the ensemble.
+        coverage_90: share within its middle nine tenths.
+        persistence_crps: of the last value before, kept; its CRPS is its absolute error.
+        persistence_nd: the same by `nd`.
+    """
+
+    crps: float
+    nd: float
+    coverage_50: float
+    coverage_90: float
+    persistence_crps: float
+    persistence_nd: float
+
+
+def scores(ensemble: np.ndarray, values: np.ndarray, last: np.ndarray) -> Scores:
+    """Scores over all values that were observed.
+
+    Args:
+        ensemble: `[members, values, …]`, at least two members.
+        values: `[values, …]`, NaN for gaps.
+        last: the value before, of one value's shape.
+    """
+    seen = ~np.isnan(values)
+    kept = np.broadcast_to(last, values.shape)
+    error = np.abs(np.median(ensemble, axis=0) - values)
+    inside = [
+        (np.quantile(ensemble, 0.5 - width / 2, axis=0) <= values)
+        & (values <= np.quantile(ensemble, 0.5 + width / 2, axis=0))
+        for width in (0.5, 0.9)
+    ]
+    size = max(np.abs(values[seen]).sum(), 1e-300)
+    away = np.abs(kept - values)[seen]
+    return Scores(
+        float(crps(ensemble, values)[seen].mean()),
+        float(error[seen].sum() / size),
+        float(inside[0][seen].mean()),
+        float(inside[1][seen].mean()),
+        float(away.mean()),
+        float(away.sum() / size),
+    )
+
+
+def crps(ensemble: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """mean|x_i - y| - sum|x_i - x_j| / (2 m (m - 1)), the fair form (Ferro 2014), of each value.
+
+    Args:
+        ensemble: `[members, values, …]`.
+        values: `[values, …]`.
+    """
+    members = len(ensemble)
+    ordered = np.sort(ensemble, axis=0)
+    # Sum over pairs of sorted members by their ranks.
+    ranks = (2 * np.arange(members) - members + 1).reshape(-1, *[1] * values.ndim)
+    spread = (ranks * ordered).sum(0) / max(members * (members - 1), 1)
+    return np.abs(ensemble - values).mean(0) - spread

@@ -1,0 +1,230 @@
+"""Calibration on closed forms, where the answer is known, and on an epidemic, from end to end."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import LogNormal, Normal, Uniform
+
+import denizen as dz
+from denizen.errors import InputError
+from denizen.space import generators
+from denizen.zoo.sir import SIR, sir
+
+TIMES = torch.arange(12) / 12
+
+
+def line(theta: Tensor, worlds: Sequence[int]) -> Tensor:
+    """A level and a slope, with noise of each value and a shift of each world."""
+    drawn = np.stack([np.random.default_rng([5, world]).normal(size=13) for world in worlds])
+    noise = torch.as_tensor(drawn)
+    return theta[:, :1] + theta[:, 1:] * TIMES + 0.3 * noise[:, :12] + 0.2 * noise[:, 12:]
+
+
+def observed(level: float, slope: float, number: int) -> np.ndarray:
+    rng = np.random.default_rng([7, number])
+    return level + slope * TIMES.numpy() + 0.3 * rng.normal(size=12) + 0.2 * rng.normal()
+
+
+def fitted(values: Any, priors: Any, **options: Any) -> dz.fit.Fit:
+    targets = {"y": dz.fit.Target(values, scale="identity")}
+    return dz.calibrate(line, targets, priors=priors, progress=False, **options)
+
+
+def test_intervals_cover_as_they_say() -> None:
+    """A linear model with correlated noise; 150 observations: 90 % intervals cover 0.90 ± 3 standard errors."""
+    wide = {"level": Normal(0.0, 1e3), "slope": Normal(0.0, 1e3)}
+    covered, z = np.zeros(2), []
+    for number in range(150):
+        truth = np.random.default_rng([8, number]).normal(size=2)
+        fit = fitted(observed(*truth, number), wide, seed=number)
+        for k, (value, (low, high)) in enumerate(zip(truth, fit.interval().values(), strict=True)):
+            covered[k] += low <= value <= high
+        z.append((np.array(list(fit.params.values())) - truth) / fit._sd())
+    assert (abs(covered / 150 - 0.9) < 0.075).all(), covered
+    assert (abs(np.mean(z, axis=0)) < 3.5 / np.sqrt(150)).all(), np.mean(z, axis=0)
+
+
+def test_a_prior_and_data_weigh_as_in_closed_form() -> None:
+    """The level alone, slope fixed by its prior: the posterior of a normal mean with a normal prior."""
+    values = observed(1.0, 0.0, 3)
+    fit = fitted(values, {"level": Normal(0.0, 0.2), "slope": Normal(0.0, 1e-3)}, replicates=400)
+    data = 1 / (0.3**2 / 12 + 0.2**2)
+    mean, precision = values.mean() * data / (data + 25), data + 25
+    assert fit.params["level"] == pytest.approx(mean, abs=0.05)
+    assert fit._sd()[0] == pytest.approx(precision**-0.5, rel=0.1)
+
+
+def test_what_the_data_do_not_say_is_told() -> None:
+    def without_slope(theta: Tensor, worlds: Sequence[int]) -> Tensor:
+        return line(theta * torch.tensor([1.0, 1e-4]), worlds)
+
+    targets = {"y": dz.fit.Target(observed(1.0, 0.0, 1), scale="identity")}
+    priors = {"level": Normal(0.0, 10.0), "slope": Normal(0.0, 10.0)}
+    fit = dz.calibrate(without_slope, targets, priors=priors, progress=False)
+    assert any(note.startswith("Not identified") and "slope" in note for note in fit.notes)
+    low, high = fit.interval()["slope"]
+    assert high - low > 20
+
+
+@pytest.fixture(scope="module")
+def epidemic() -> SIR:
+    return sir(generators.erdos_renyi(2_000, 10.0, seed=0), infect_rate=0.05, infectious_days=7.0)
+
+
+@pytest.fixture(scope="module")
+def weekly(epidemic: SIR) -> np.ndarray:
+    return dz.simulate(epidemic, 70, seed=99, device="cpu")["cases"][0].reshape(-1, 7).sum(1).numpy()
+
+
+@pytest.fixture(scope="module")
+def fit(epidemic: SIR, weekly: np.ndarray) -> dz.fit.Fit:
+    start = epidemic.replace(infect_rate=0.03, infectious_days=5.0)
+    return dz.calibrate(
+        start, {"cases": dz.fit.Target(weekly, every=7)}, holdout=2, device="cpu", replicates=8, progress=False
+    )
+
+
+def test_an_epidemic_is_recovered(fit: dz.fit.Fit) -> None:
+    assert fit.converged
+    for name, truth in (("infect_rate", 0.05), ("infectious_days", 7.0)):
+        low, high = fit.interval(0.99)[name]
+        assert low < truth < high
+    assert isinstance(fit.model, SIR)
+    assert float(fit.model.infect_rate) == pytest.approx(fit.params["infect_rate"])
+
+
+def test_the_same_seed_gives_the_same_fit(epidemic: SIR, weekly: np.ndarray, fit: dz.fit.Fit) -> None:
+    start = epidemic.replace(infect_rate=0.03, infectious_days=5.0)
+    targets = {"cases": dz.fit.Target(torch.tensor(weekly), every=7)}
+    again = dz.calibrate(start, targets, holdout=2, device="cpu", replicates=8, progress=False)
+    assert again.params == fit.params
+    assert again.interval() == fit.interval()
+
+
+def test_curves_forecasts_and_scores(fit: dz.fit.Fit, weekly: np.ndarray) -> None:
+    assert fit.curve(3)["cases"].shape == (3, 8)
+    forecast = fit.forecast()["cases"]
+    assert forecast.shape == (64, 2)
+    assert fit.forecast(5, draws=4)["cases"].shape == (4, 5)
+    assert fit.samples(6)["infect_rate"].shape == (6,)
+    found = fit.score()["cases"]
+    assert found.persistence_crps == pytest.approx(np.abs(weekly[-2:] - weekly[-3]).mean())
+    assert found.crps >= 0
+    assert "infectious_days" in str(fit)
+    assert "Without a prior" in str(fit)
+
+
+def test_a_vector_is_fitted_number_by_number() -> None:
+    class Rain(dz.Model):
+        rate: Tensor = dz.param([1.0, 1.0], low=0.0)
+        num_agents: int = 400
+
+        def init(self, rng: dz.rng.Rng) -> dz.State:
+            return Wet(wet=rng.bernoulli("wet", torch.zeros(400)))
+
+        def step(self, now: Any, rng: dz.rng.Rng) -> dz.State:
+            rate = self.rate.index_select(0, (now.time.step // 5).clamp(max=1)[None])[0]
+            return now.replace(wet=rng.event("rain", rate.expand(400)))
+
+        @dz.series
+        def wet(self, now: Any) -> Tensor:
+            return now.wet.sum()
+
+    values = dz.simulate(Rain(rate=[0.3, 1.5]), 10, seed=4, device="cpu")["wet"][0]
+    fit = dz.calibrate(Rain(), {"wet": values}, device="cpu", progress=False)
+    assert fit.params["rate"] == pytest.approx([0.3, 1.5], rel=0.1)
+    assert fit.interval()["rate"][0].shape == (2,)
+
+
+class Wet(dz.State):
+    wet: Tensor = dz.mask("agents")
+
+
+def test_gaps_are_left_out(epidemic: SIR, weekly: np.ndarray) -> None:
+    seen = weekly.astype(float)
+    seen[3] = np.nan
+    fit = dz.calibrate(
+        epidemic,
+        {"cases": dz.fit.Target(seen, every=7)},
+        priors=["infect_rate"],
+        device="cpu",
+        replicates=4,
+        progress=False,
+    )
+    low, high = fit.interval(0.99)["infect_rate"]
+    assert low < 0.05 < high
+
+
+def test_what_is_reported_in_part_with_noise(epidemic: SIR, weekly: np.ndarray) -> None:
+    rng = np.random.default_rng(1)
+    seen = rng.negative_binomial(20, 20 / (20 + 0.3 * weekly))
+    target = dz.fit.Target(seen, every=7, report=0.3, noise=dz.fit.NegativeBinomial(20))
+    fit = dz.calibrate(
+        epidemic,
+        {"cases": target},
+        priors={"infect_rate": LogNormal(-3.0, 0.5)},
+        device="cpu",
+        replicates=8,
+        progress=False,
+    )
+    low, high = fit.interval(0.99)["infect_rate"]
+    assert low < 0.05 < high
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"targets": {}}, "targets={}, expected observed series by name"),
+    ({"targets": {"case": [1, 2]}}, "did you mean 'cases'"),
+    ({"targets": {"cases": [-1.0, 2.0]}}, "counts of at least 0"),
+    ({"targets": {"cases": []}}, "at least one number"),
+    ({"targets": {"cases": [float("nan")] * 3}}, "nothing but gaps"),
+    ({"targets": {"cases": ["a"]}}, "expected numbers"),
+    ({"targets": {"cases": [1.0]}}, "1 observed numbers for 2 to fit"),
+    ({"steps": 5}, "reaches to step 70, beyond steps=5"),
+    ({"priors": ["infect_rat"]}, "did you mean 'infect_rate'"),
+    ({"priors": "infect_rate"}, "expected a list of names"),
+    ({"priors": []}, "nothing to fit"),
+    ({"priors": {"infect_rate": Normal(0.0, 1.0)}}, "outside the bounds"),
+    ({"priors": {"infect_rate": 0.5}}, "expected a torch distribution"),
+    ({"priors": {"infect_rate": Uniform(torch.zeros(2), torch.ones(2))}}, "of one number"),
+    ({"holdout": 10}, "leaves nothing"),
+    ({"replicates": 1}, "expected a whole number, at least 2"),
+    ({"method": "gauss"}, r"expected an object such as dz.fit.GaussNewton\(\)"),
+    ({"seed": -1}, "seed=-1"),
+    ({"progress": 1}, "progress=1"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), WRONG)
+def test_wrong_arguments_are_told(epidemic: SIR, weekly: np.ndarray, changed: dict[str, Any], message: str) -> None:
+    arguments = {"targets": {"cases": dz.fit.Target(weekly, every=7)}, "device": "cpu", **changed}
+    with pytest.raises(InputError, match=message):
+        dz.calibrate(epidemic, **arguments)
+
+
+def test_a_level_is_no_flow(epidemic: SIR) -> None:
+    with pytest.raises(InputError, match="the series is a level"):
+        dz.calibrate(epidemic, {"infected": dz.fit.Target([1.0, 2.0], kind="flow")}, device="cpu")
+
+
+def test_a_search_cannot_begin_on_a_bound(epidemic: SIR, weekly: np.ndarray) -> None:
+    with pytest.raises(InputError, match="lies on a bound"):
+        dz.calibrate(epidemic.replace(infect_rate=0.0), {"cases": dz.fit.Target(weekly, every=7)}, device="cpu")
+
+
+def test_no_model() -> None:
+    for model in (SIR, 5, None):
+        with pytest.raises(InputError, match=r"expected a dz\.Model"):
+            dz.calibrate(model, {"cases": [1.0]})  # pyrefly: ignore
+
+
+def test_functions_that_give_something_else() -> None:
+    with pytest.raises(dz.errors.ModelError, match="one row for each row of theta"):
+        dz.calibrate(lambda theta, worlds: torch.zeros(3, 4), {"y": [1.0]}, priors={"a": Normal(0.0, 1.0)})
+    with pytest.raises(InputError, match="did you mean 'y'"):
+        dz.calibrate(lambda theta, worlds: {"y": theta}, {"yy": [1.0]}, priors={"a": Normal(0.0, 1.0)})
+    with pytest.raises(InputError, match="expected a distribution for each parameter"):
+        dz.calibrate(line, {"y": [1.0]})
