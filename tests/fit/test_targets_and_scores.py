@@ -44,8 +44,8 @@ def test_crps_of_an_ensemble_is_that_of_its_distribution() -> None:
 def test_scores_of_a_perfect_and_of_a_constant_forecast() -> None:
     values = np.array([4.0, np.nan, 6.0])
     found = scores(np.tile([4.0, 9.0, 6.0], (8, 1)), values, np.array(5.0))
-    assert (found.crps, found.nd, found.coverage_90) == (0, 0, 1)
-    assert (found.persistence_crps, found.persistence_nd) == (1, 0.2)
+    assert (found.crps, found.deviation, found.coverage_90) == (0, 0, 1)
+    assert (found.persistence_crps, found.persistence_deviation) == (1, 0.2)
 
 
 @pytest.mark.parametrize(

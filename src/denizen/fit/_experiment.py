@@ -14,10 +14,8 @@ from denizen.fit._parameters import Parameters, as_tensor
 from denizen.fit._target import Target
 from denizen.model import Intervention, Model
 from denizen.run import simulate
-from denizen.run._device import choose
 
-# More rows at once gain nothing on the CPU and fill the memory of a GPU.
-MOST_AGENTS = {"cpu": 1 << 22, "cuda": 1 << 29}
+MOST_AGENTS = 1 << 26  # of all rows of a launch together: enough to fill a GPU, and a GiB or two
 
 Simulator = Callable[[Tensor, Sequence[int]], Any]
 
@@ -113,8 +111,7 @@ class Experiment:
         self.runs += len(free)
         if not isinstance(self.model, Model):
             return self._call(free, worlds)
-        most = MOST_AGENTS[choose(self._device)[0].type]
-        at_once = max(1, most // max(1, self.model.num_agents))
+        at_once = max(1, MOST_AGENTS // max(1, self.model.num_agents))
         parts = [
             self._run(self.model, free[k : k + at_once], worlds[k : k + at_once]) for k in range(0, len(free), at_once)
         ]

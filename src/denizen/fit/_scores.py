@@ -11,19 +11,19 @@ class Scores:
 
     Attributes:
         crps: continuous ranked probability score, in the units of the values (fair form for few members).
-        nd: sum of absolute errors of the median over the sum of the values.
+        deviation: normalized deviation, ND: sum of absolute errors of the median over the sum of the values.
         coverage_50: share of values within the middle half of the ensemble.
         coverage_90: share within its middle nine tenths.
         persistence_crps: of the last value before, kept; its CRPS is its absolute error.
-        persistence_nd: the same by `nd`.
+        persistence_deviation: its normalized deviation.
     """
 
     crps: float
-    nd: float
+    deviation: float
     coverage_50: float
     coverage_90: float
     persistence_crps: float
-    persistence_nd: float
+    persistence_deviation: float
 
 
 def scores(ensemble: np.ndarray, values: np.ndarray, last: np.ndarray) -> Scores:
