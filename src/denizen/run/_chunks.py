@@ -274,7 +274,7 @@ class Capture:
     """
 
     def __init__(self, stepper: Stepper, carry: Carry, longest: int, backend: str) -> None:
-        """Compile the step; the carry is left untouched. The caller holds `Settled` here and at every call.
+        """Compile the step; the carry is left untouched. The caller holds the `TorchSwitches` here and at every call.
 
         Args:
             stepper: on a CUDA device, without interventions that ask the host.
