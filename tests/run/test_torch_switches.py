@@ -25,7 +25,7 @@ from denizen.run._torch_switches import TorchSwitches
 from denizen.studies.foraging import evaluate
 from denizen.zoo import dotgat
 from denizen.zoo.cartpole import CartPole
-from denizen.zoo.dotgat.step import CapturedStep, Step
+from denizen.zoo.dotgat.step import Step
 from denizen.zoo.fruits import fruits
 from denizen.zoo.sir import SIR, sir
 
@@ -385,19 +385,18 @@ def test_a_step_of_dotgat_is_captured_or_eager(change: str, broken: int, cuda: C
     data = dotgat.draw(settings)
     batch = [(data.inputs["training"][:4], data.targets["training"][:4])]
 
-    def made() -> tuple[Any, Step]:
+    def made() -> Step:
         torch.manual_seed(0)
         model = dotgat.Answers(settings, data)
-        return model, Step(settings, model, dotgat.Judge(settings, data), torch.device("cpu"))
+        return Step(settings, model, dotgat.Judge(settings, data), torch.device("cpu"))
 
-    (_, eager), (model, step) = made(), made()
-    whole = CapturedStep.__new__(CapturedStep)
-    whole._step, whole._state, whole._captured = step, [model, step.optimizer, step.amp], None
+    eager, whole = made(), made()
+    whole._captures = True
     cuda.broken = broken
     told = pytest.warns(UserWarning, match="run eagerly, with equal results: CUDA error")
     with CHANGES[change](), told if broken == 2 else contextlib.nullcontext():
         loss = whole(batch)
-    assert (whole._captured.captured is False, cuda.captures) == (broken == 2, min(broken, 1) + 1)
+    assert (whole._graph.captured is False, cuda.captures) == (broken == 2, min(broken, 1) + 1)
     if broken == 2:  # else a stand-in's replay has done nothing
         assert [loss, whole(batch)] == [eager(batch), eager(batch)]
 

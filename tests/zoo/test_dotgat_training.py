@@ -10,8 +10,9 @@ from torch import nn
 import denizen as dz
 from denizen.nn import AgentStates, NonlinearTarget, task
 from denizen.zoo import dotgat
-from denizen.zoo.dotgat import Settings
+from denizen.zoo.dotgat import Answers, Settings
 from denizen.zoo.dotgat.opinions import GAIN, Learnt, Opinions
+from denizen.zoo.dotgat.step import Step
 from denizen.zoo.dotgat.train import LOWEST_RATE
 
 TINY = Settings(
@@ -39,20 +40,18 @@ def tiny(**changes):
 @pytest.fixture
 def steps(monkeypatch):
     """Of every step of a training: learning rate, whether dropout is on, and the rows of its batch."""
-    kind, noted = dotgat.train.__globals__["_Training"], []
+    noted, take, models = [], Step.__call__, []
 
-    class Noting(kind):
-        def __init__(self, *args):
-            super().__init__(*args)
-            take = self.step
+    def made(*args):
+        models.append(model := Answers(*args))
+        return model
 
-            def noting(window):
-                noted.append((float(self.eager.learning_rate), self.model.training, window[0][0]))
-                return take(window)
+    def noting(step, window):
+        noted.append((float(step.learning_rate), models[-1].training, window[0][0]))
+        return take(step, window)
 
-            self.step = noting
-
-    monkeypatch.setitem(dotgat.train.__globals__, "_Training", Noting)
+    monkeypatch.setitem(dotgat.train.__globals__, "Answers", made)
+    monkeypatch.setattr(Step, "__call__", noting)
     return noted
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 EVALUATION_SEEDS = (42, 43, 44)
 SEEDS_APART = 1000
+COMPILE_FROM = 10_000_000  # steps of agents from which compiling an evaluation on the CPU pays
 
 
 class Goodhart:
@@ -118,7 +119,6 @@ class Goodhart:
         self, folder: Path, name: str, seed: int, *, greedy: bool = False, world: dict[str, str] | None = None
     ) -> Any:
         """An evaluation of a training, made where it is missing; `world` are other options of the world."""
-        from denizen.rl._iteration import COMPILE_FROM
         from denizen.run import choose_device
         from denizen.studies.foraging.evaluate import Foraged, forage
         from denizen.zoo.foraging.agents import Learnt
@@ -134,7 +134,7 @@ class Goodhart:
                 steps=plan.budget,
                 seed=seed,
                 device=target,
-                compile=target.type == "cuda" or plan.budget * plan.worlds >= COMPILE_FROM * 100,
+                compile=target.type == "cuda" or plan.budget * plan.worlds >= COMPILE_FROM,
             )
             _save(file, told)
         return Foraged.load(file)

@@ -1,4 +1,4 @@
-"""Evaluation of foragers: many worlds for a fixed number of steps, counted on the device, told once at the end."""
+"""Evaluation of foragers: many worlds run for a fixed number of steps and are counted on the device."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -198,32 +198,32 @@ def _run(worlds: Worlds, agent: Agent, modules: list[Any], steps: int, seed: int
     carry, look = worlds.begin()
     if isinstance(agent, Seeker):
         agent.to(at)
-    step_of = Recorded(lambda held: _step(worlds, agent, draws, held), *modules, in_place=worlds.in_place)
+    step_of = Recorded(lambda state: _step(worlds, agent, draws, state), *modules, in_place=worlds.in_place)
     if compile:
         fuse_draws()
         step_of.compile("inductor")
     names = ("food", "poison", "deaths", "steps", "age", "life_food", "life_poison", "first_age", "fed")
-    held: dict[str, Any] = {name: torch.zeros(count, dtype=torch.int64, device=at) for name in names}
-    held |= {
+    state: dict[str, Any] = {name: torch.zeros(count, dtype=torch.int64, device=at) for name in names}
+    state |= {
         "worlds": carry.clone().tensors(),
         "look": _tree.map_tensors(Tensor.clone, look),
         "first_died": torch.zeros(count, dtype=torch.bool, device=at),
         "shares": torch.zeros(count, dtype=torch.float64, device=at),
         "died": torch.zeros(steps + 1, dtype=torch.int64, device=at),
     }
-    _repeat(*step_of.bound(held), steps, at)
-    worlds.carry = worlds._carry(held["worlds"])
+    _repeat(*step_of.bound(state), steps, at)
+    worlds.carry = worlds._carry(state["worlds"])
     worlds.check()
     now = worlds.state()
     share = float(now.poisons.sum() / (now.foods.sum() + now.poisons.sum()).clamp(min=1))
-    told = {name: held[name].cpu().numpy() for name in (*names, "first_died", "shares", "died")}
-    alive = ~told["first_died"]
-    told["first_age"] = np.where(alive, told["age"], told["first_age"])
-    censored = np.bincount(told.pop("age"), minlength=steps + 1)
-    del told["life_food"], told["life_poison"]
+    counts = {name: state[name].cpu().numpy() for name in (*names, "first_died", "shares", "died")}
+    alive = ~counts["first_died"]
+    counts["first_age"] = np.where(alive, counts["age"], counts["first_age"])
+    censored = np.bincount(counts.pop("age"), minlength=steps + 1)
+    del counts["life_food"], counts["life_poison"]
     env: Any = worlds.env
     costs = {"move_cost": env.move_cost, "food_energy": env.food_energy, "poison_energy": env.poison_energy}
-    return Foraged(**told, censored=censored, poison_share=share, **costs)
+    return Foraged(**counts, censored=censored, poison_share=share, **costs)
 
 
 def _repeat(
@@ -248,17 +248,17 @@ def _repeat(
         go(steps % CHUNK)
 
 
-def _step(worlds: Worlds, agent: Agent, draws: Draws, held: dict[str, Any]) -> dict[str, Any]:
-    """One step of all worlds, and the books."""
-    uniform = draws.uniform("action", held["worlds"][CLOCK], 1)
-    tensors, step = worlds.next_in_place(held["worlds"], agent.act(held["look"], uniform))
+def _step(worlds: Worlds, agent: Agent, draws: Draws, state: dict[str, Any]) -> dict[str, Any]:
+    """One step of all worlds, and what is counted."""
+    uniform = draws.uniform("action", state["worlds"][CLOCK], 1)
+    tensors, step = worlds.next_in_place(state["worlds"], agent.act(state["look"], uniform))
     food, poison = step.flows["food"].long(), step.flows["poison"].long()
-    ended, age = step.terminated, held["age"] + step.valid
-    life_food, life_poison = held["life_food"] + food, held["life_poison"] + poison
+    ended, age = step.terminated, state["age"] + step.valid
+    life_food, life_poison = state["life_food"] + food, state["life_poison"] + poison
     eaten = life_food + life_poison
     fed = ended & (eaten > 0)
     share = life_food.double() / eaten.clamp(min=1)
-    first = ended & ~held["first_died"]
+    first = ended & ~state["first_died"]
 
     def going_on(value: Tensor) -> Tensor:
         return torch.where(ended, 0, value)
@@ -266,17 +266,17 @@ def _step(worlds: Worlds, agent: Agent, draws: Draws, held: dict[str, Any]) -> d
     new = {
         "worlds": tensors,
         "look": step.look,
-        "food": held["food"] + food,
-        "poison": held["poison"] + poison,
-        "deaths": held["deaths"] + ended,
-        "steps": held["steps"] + step.valid,
-        "died": held["died"].scatter_add(0, age, ended.long()),
+        "food": state["food"] + food,
+        "poison": state["poison"] + poison,
+        "deaths": state["deaths"] + ended,
+        "steps": state["steps"] + step.valid,
+        "died": state["died"].scatter_add(0, age, ended.long()),
         "age": going_on(age),
         "life_food": going_on(life_food),
         "life_poison": going_on(life_poison),
-        "first_age": torch.where(first, age, held["first_age"]),
-        "first_died": held["first_died"] | ended,
-        "shares": held["shares"] + torch.where(fed, share, 0.0),
-        "fed": held["fed"] + fed,
+        "first_age": torch.where(first, age, state["first_age"]),
+        "first_died": state["first_died"] | ended,
+        "shares": state["shares"] + torch.where(fed, share, 0.0),
+        "fed": state["fed"] + fed,
     }
-    return {name: new[name] for name in held}  # in one order, for what comes out goes in again
+    return {name: new[name] for name in state}  # in one order, for what comes out goes in again

@@ -17,7 +17,7 @@ from denizen.zoo.dotgat.config import Settings
 from denizen.zoo.dotgat.data import MOST_EVALUATED, Data, baselines, draw
 from denizen.zoo.dotgat.folder import Folder
 from denizen.zoo.dotgat.model import Answers, Judge, evaluate
-from denizen.zoo.dotgat.step import CapturedStep, Step
+from denizen.zoo.dotgat.step import Step
 
 LOWEST_RATE = 1e-6
 SOLVED, DIVERGED = 1e-5, 10.0
@@ -136,10 +136,7 @@ class _Training:
         if world > 1:
             ids = [self.device] if self.device.type == "cuda" else None
             together = nn.parallel.DistributedDataParallel(self.model, device_ids=ids)
-        self.eager = Step(settings, together, self.judge, self.device)
-        self.step: Step | CapturedStep = self.eager
-        if settings.variant == "captured":
-            self.step = CapturedStep(self.eager, [self.model, self.eager.optimizer, self.eager.amp])
+        self.step = Step(settings, together, self.judge, self.device)
         torch.manual_seed(settings.seed + 1 + _rank())  # dropout differs between processes
         rows = TensorDataset(data.inputs["training"], data.targets["training"])
         self.order = Shuffled(len(rows), settings, _rank(), world)
@@ -180,7 +177,7 @@ class _Training:
                 break  # an incomplete window would be another step, of another shape
             done = (self.epoch * self.per_epoch + number) / total
             high = self.settings.learning_rate
-            self.eager.learning_rate.fill_(LOWEST_RATE + (high - LOWEST_RATE) * (1 + math.cos(math.pi * done)) / 2)
+            self.step.learning_rate.fill_(LOWEST_RATE + (high - LOWEST_RATE) * (1 + math.cos(math.pi * done)) / 2)
             losses.append(self.step([(batch[0], batch[1]) for batch in window]).clone())
         self.epoch += 1
         means = torch.stack(losses)
@@ -233,9 +230,9 @@ class _Training:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that the next epoch depends on."""
         held = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        for number, state in self.eager.optimizer.state_dict()["state"].items():
+        for number, state in self.step.optimizer.state_dict()["state"].items():
             held |= {f"optimizer.{number}.{name}": value for name, value in state.items()}
-        held |= {f"amp.{name}": torch.tensor(value) for name, value in self.eager.amp.state_dict().items()}
+        held |= {f"amp.{name}": torch.tensor(value) for name, value in self.step.amp.state_dict().items()}
         held["random.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
             held["random.cuda"] = torch.cuda.get_rng_state(self.device)
@@ -245,15 +242,15 @@ class _Training:
     def load(self, held: dict[str, Tensor]) -> None:
         """Take up what `tensors` made."""
         self.model.load_state_dict(_under("model.", held))
-        plain = self.eager.optimizer.state_dict()
+        plain = self.step.optimizer.state_dict()
         states: dict[int, dict[str, Tensor]] = {}
         for name, value in _under("optimizer.", held).items():
             number, _, leaf = name.partition(".")
             states.setdefault(int(number), {})[leaf] = value
-        self.eager.optimizer.load_state_dict({**plain, "state": states})
-        for group in self.eager.optimizer.param_groups:
-            group["lr"] = self.eager.learning_rate  # loading has put a copy in its place
-        self.eager.amp.load_state_dict({name: value.item() for name, value in _under("amp.", held).items()})
+        self.step.optimizer.load_state_dict({**plain, "state": states})
+        for group in self.step.optimizer.param_groups:
+            group["lr"] = self.step.learning_rate  # loading has put a copy in its place
+        self.step.amp.load_state_dict({name: value.item() for name, value in _under("amp.", held).items()})
         torch.set_rng_state(held["random.cpu"])
         if self.device.type == "cuda" and "random.cuda" in held:
             torch.cuda.set_rng_state(held["random.cuda"], self.device)
