@@ -75,10 +75,10 @@ def share(caller: str, name: str, value: Any, hint: str = "") -> float:
     return number(caller, name, value, 0, 1, hint=hint)
 
 
-def switch(caller: str, name: str, value: Any) -> bool:
+def switch(caller: str, name: str, value: Any, hint: str = "") -> bool:
     """True or False."""
     if not isinstance(value, bool):
-        raise InputError(f"{caller}: {name}={value!r}, expected True or False")
+        raise InputError(f"{caller}: {name}={value!r}, expected True or False{hint}")
     return value
 
 

@@ -444,7 +444,7 @@ def test_replays_follow_the_seed() -> None:
         ({"seed": -1}, "seed=-1"),
         ({"checkpoint": 0}, "checkpoint=0"),
         ({"compile": 1}, "compile=1"),
-        ({"dt": -1.0}, "Gradient: dt=-1.0, expected a positive number"),
+        ({"dt": -1.0}, "Gradient: dt=-1.0, expected a number above 0"),
         ({"dt": "a"}, "dt='a'"),
         ({"loss": 3}, "loss=3, expected a function"),
         ({"replicates": 10**12}, "Gradient: .* replicates need at least .* are free on cpu"),

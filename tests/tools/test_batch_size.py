@@ -262,7 +262,7 @@ def test_arguments_are_checked():
             find(job, **options)
     with pytest.raises(InputError, match=r"make_step\(1\) returned NoneType: expected a function that runs one step"):
         tools.find_batch_size(lambda size: None, state=job.state())
-    with pytest.raises(InputError, match="make_step is a int"):
+    with pytest.raises(InputError, match=r"find_batch_size: make_step=.*, expected a function of \(batch_size\)"):
         tools.find_batch_size(3, state=job.state())
 
 

@@ -8,6 +8,7 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
+from denizen._arguments import whole
 from denizen.errors import InputError, ModelError
 from denizen.model._check_env import EnvProbes
 from denizen.model._check_globals import kept
@@ -98,10 +99,7 @@ def check(
     if not isinstance(model, Model):
         wanted = "an instance, with its parameters and graphs: check(MyModel(…))"
         raise InputError(f"check: model is {model!r}, expected {wanted if isinstance(model, type) else 'a dz.Model'}")
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 2:
-        raise InputError(f"check: steps={steps!r}, expected a whole number, at least 2")
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:
-        raise InputError(f"check: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")
+    steps, seed = whole("check", "steps", steps, 2), whole("check", "seed", seed, 0, MAX_SEED)
     if isinstance(model, Env) and interventions:
         raise InputError("check: interventions are for models that are simulated; an environment takes none")
     for intervention in interventions:

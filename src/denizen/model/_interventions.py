@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from denizen import _tree
+from denizen._arguments import number, whole
 from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model._model import Model
 from denizen.model._state import State, form, own
@@ -42,11 +43,8 @@ class During:
 
     def check(self) -> None:
         """Raise `InputError` where the steps are not whole numbers in order."""
-        for name, step in (("start", self.start), ("stop", self.stop)):
-            fits = isinstance(step, int) and not isinstance(step, bool) and step >= 0
-            if not fits and not (name == "stop" and step is None):
-                raise InputError(f"During: {name}={step!r}, expected a whole number of steps, at least 0")
-        if self.stop is not None and self.stop < self.start:
+        whole("During", "start", self.start, 0)
+        if self.stop is not None and whole("During", "stop", self.stop, 0) < self.start:
             raise InputError(f"During: stop={self.stop} lies before start={self.start}")
 
     def on(self, now: State, was_on: Tensor) -> Tensor:
@@ -133,8 +131,7 @@ class Scale(Intervention):
 
     def check(self, model: Model) -> None:
         super().check(model)
-        if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not math.isfinite(self.factor):
-            raise InputError(f"Scale: factor={self.factor!r}, expected a finite number")
+        number("Scale", "factor", self.factor)
         if not isinstance(self.target, str):
             raise InputError(
                 f"Scale: target={self.target!r}, expected the name of a parameter or of a layer, such as "

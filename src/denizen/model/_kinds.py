@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen._arguments import number, whole
 from denizen.errors import InputError, ModelError
 from denizen.model._history import MOST_LENGTH, History, code_dtype
 from denizen.model._stage import Stage
@@ -221,15 +222,13 @@ def mask(*axes: str) -> Any:
 
 def count(*axes: str, max: int = 2**31 - 1) -> Any:
     """A field of whole numbers from 0 to `max`: int32, or float32 when relaxed."""
-    if not isinstance(max, int) or not 1 <= max < 2**31:
-        raise InputError(f"count: max={max!r}, expected a whole number from 1 to 2**31 - 1")
-    return _field(Count(axes=_axes(axes), max=max))
+    return _field(Count(axes=_axes(axes), max=whole("count", "max", max, 1, 2**31 - 1)))
 
 
 def real(*axes: str, max: float | None = None) -> Any:
     """A field of finite real numbers, with |value| <= `max` where given: float32."""
-    if max is not None and not (isinstance(max, int | float) and max > 0):
-        raise InputError(f"real: max={max!r}, expected a number above 0")
+    if max is not None:
+        number("real", "max", max, above=0)
     return _field(Real(axes=_axes(axes), max=max))
 
 
@@ -256,6 +255,4 @@ def history(*axes: str, length: int = 0) -> Any:
         length: steps to tell apart; what is older counts as long ago. 0 leaves it to `init`, which then gives a
             `History.start(elapsed, length=…)`.
     """
-    if not isinstance(length, int) or isinstance(length, bool) or not 0 <= length <= MOST_LENGTH:
-        raise InputError(f"history: length={length!r}, expected 1 to {MOST_LENGTH} steps")
-    return _field(HistoryKind(axes=_axes(axes), length=length))
+    return _field(HistoryKind(axes=_axes(axes), length=whole("history", "length", length, 0, MOST_LENGTH)))

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from denizen._arguments import whole
 from denizen.errors import InputError, ModelError
 
 DTYPES = (
@@ -38,8 +39,7 @@ class Discrete:
     n: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
-            raise InputError(f"Discrete(n={self.n!r}): expected a whole number, at least 1")
+        object.__setattr__(self, "n", whole("Discrete", "n", self.n, 1))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -162,8 +162,8 @@ def _bound(name: str, bound: Any, shape: tuple[int, ...]) -> Bound:
             f"worlds"
         ) from error
     if entries.size and (entries == entries.flat[0]).all():
-        whole = np.asarray(given).dtype.kind in "biu" and abs(entries.flat[0]) < _WHOLE
-        return int(entries.flat[0]) if whole else float(entries.flat[0])
+        are_whole = np.asarray(given).dtype.kind in "biu" and abs(entries.flat[0]) < _WHOLE
+        return int(entries.flat[0]) if are_whole else float(entries.flat[0])
     return _nested(entries.tolist())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen._arguments import whole
+from denizen._arguments import number, switch, whole
 from denizen.errors import CapacityError, InputError, ModelError, expect_function, nearest
 from denizen.model import Intervention, Model, Setting, guard, series_names
 from denizen.rng import MAX_SEED, Relax
@@ -24,7 +24,7 @@ from denizen.run._precision import Precision, approved
 from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, model_tensors
 from denizen.run._room import _free as free_bytes
 from denizen.run._room import check_room, out_of_memory
-from denizen.run._simulate import model_to_run, step_length
+from denizen.run._simulate import model_to_run
 from denizen.run._torch_switches import TorchSwitches
 
 # Of the free memory that a gradient may plan with; glibc holds up to four times what lives in tensors (docs/log.md).
@@ -113,10 +113,10 @@ class Gradient:
             expect_function("Gradient: optimizer", optimizer, "params")
         self._steps, self._loss = whole("Gradient", "steps", steps, 1), loss
         replicates = whole("Gradient", "replicates", replicates, 1)
-        seed, dt = whole("Gradient", "seed", seed, 0, MAX_SEED), step_length("Gradient", dt)
+        seed, dt = whole("Gradient", "seed", seed, 0, MAX_SEED), number("Gradient", "dt", dt, above=0)
         block = None if checkpoint is None else min(whole("Gradient", "checkpoint", checkpoint, 1), self._steps)
-        if compile is not None and not isinstance(compile, bool):
-            raise InputError(f"Gradient: compile={compile!r}, expected True, False or None")
+        if compile is not None:
+            switch("Gradient", "compile", compile, " or None")
         target = choose_device(device, "Gradient")[0]
         if not callable(getattr(relax, "draw", None)) or isinstance(relax, type):
             raise InputError(f"Gradient: relax={relax!r}, expected an object such as dz.relax.StraightThrough()")

@@ -1,14 +1,13 @@
 """`simulate`: checks the arguments and starts a `Run`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from denizen._arguments import folder, switch, whole
+from denizen._arguments import folder, number, switch, whole
 from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model import SERIES_FORMS, Env, Intervention, Model, Setting, series_takes
 from denizen.rng import MAX_SEED, Relax
@@ -17,14 +16,6 @@ from denizen.run._precision import Precision, approved
 from denizen.run._room import check_room
 from denizen.run._run import Run
 from denizen.run._snapshots import Snapshots
-
-
-def step_length(caller: str, dt: Any) -> float:
-    """`dt`, a positive number."""
-    length = float(dt) if isinstance(dt, Real) and not isinstance(dt, bool) else 0.0
-    if not 0 < length < float("inf"):
-        raise InputError(f"{caller}: dt={dt!r}, expected a positive number")
-    return length
 
 
 def model_to_run(caller: str, model: Any) -> None:
@@ -111,7 +102,7 @@ def simulate(
     model_to_run("simulate", model)
     numbers = _world_numbers(replicates, worlds)
     steps, seed = whole("simulate", "steps", steps, 0), whole("simulate", "seed", seed, 0, MAX_SEED)
-    dt = step_length("simulate", dt)
+    dt = number("simulate", "dt", dt, above=0)
     _options("simulate", relax, compile, progress)
     if out is not None:
         folder("simulate", "out", out)
@@ -159,8 +150,8 @@ def _options(caller: str, relax: Any, compile: Any, progress: Any) -> None:
         raise InputError(f"{caller}: relax={relax!r}, expected an object such as dz.relax.MeanField()")
     if relax is not None:
         expect_function(f"{caller}: relax.draw", relax.draw, "prob", "hard")
-    if compile is not None and not isinstance(compile, bool):
-        raise InputError(f"{caller}: compile={compile!r}, expected True, False or None")
+    if compile is not None:
+        switch(caller, "compile", compile, " or None")
     switch(caller, "progress", progress)
 
 

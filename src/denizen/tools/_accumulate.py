@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from denizen import _tree
+from denizen._arguments import whole
 from denizen.errors import InputError, expect_function
 from denizen.tools._amp import Amp, check_scheduler
 
@@ -30,8 +31,7 @@ def windows(batches: Iterable[Any], size: int | None = None, *, rows: int | None
     """
     if (size is None) == (rows is None):
         raise InputError(f"windows(size={size}, rows={rows}): expected one of them, for example windows(loader, 4)")
-    if (size if size is not None else rows or 0) < 1:
-        raise InputError(f"windows(size={size}, rows={rows}): expected at least 1")
+    whole("windows", *(("rows", rows) if size is None else ("size", size)), 1)
     return _windows(iter(batches), size, rows)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from denizen._arguments import share, whole
 from denizen.errors import InputError, expect_function
 from denizen.perf.state._training_state import Snapshot, TrainingState
 from denizen.perf.watch._memory import clean, free, out_of_memory, peak_bytes, size, wait, without_frames
@@ -140,15 +141,13 @@ def find_batch_size(
     """
     limits = {"ceiling": ceiling, "dataset_length": dataset_length}
     for name, value in ({"floor": floor, "steps": steps} | limits).items():
-        if value is not None and value < 1:
-            raise InputError(f"{name}={value}: expected at least 1")
+        if value is not None:
+            whole("find_batch_size", name, value, 1)
     for name, value in limits.items():
         if value is not None and value < floor:
             raise InputError(f"{name}={value} is below floor={floor}: nothing is left to try")
-    if not 0 <= headroom < 1:
-        raise InputError(f"headroom={headroom}: expected a share of the free memory, from 0 to below 1")
-    if not callable(make_step):
-        raise InputError(f"make_step is a {type(make_step).__name__}: expected a function of the batch size")
+    if share("find_batch_size", "headroom", headroom) == 1:
+        raise InputError(f"find_batch_size: headroom={headroom!r}, expected a number from 0 to below 1")
     expect_function("find_batch_size: make_step", make_step, "batch_size")
     training = TrainingState.of(state)
     place = torch.device(device) if device is not None else place_of(training)

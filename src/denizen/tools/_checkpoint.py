@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from denizen._arguments import number
 from denizen.errors import InputError, expect_function, nearest
 from denizen.perf.state._training_state import Snapshot, TrainingState
 from denizen.perf.watch._memory import free, size
@@ -207,8 +208,8 @@ def fit_memory(
     Warns:
         UserWarning: the step uses an optimizer, scheduler or generator that is not in `state`.
     """
-    if budget_bytes is not None and budget_bytes < 1:
-        raise InputError(f"budget_bytes={budget_bytes}: expected a positive number of bytes")
+    if budget_bytes is not None:
+        number("fit_memory", "budget_bytes", budget_bytes, 1)
     expect_function("fit_memory: step", step)
     training = TrainingState(model, *([state] if not isinstance(state, (list, tuple)) else state))
     device = place_of(training)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.autograd.profiler import record_function
 
+from denizen._arguments import whole
 from denizen.errors import InputError
 from denizen.perf.state._keeper import Keeper
 from denizen.perf.watch._operations import SIMULATED
@@ -56,8 +57,7 @@ class PrefetchLoader:
         """
         if not hasattr(loader, "__iter__"):
             raise InputError(f"loader is a {type(loader).__name__}: expected a DataLoader or an iterable of batches")
-        if depth < 1:
-            raise InputError(f"depth={depth}: expected at least 1 batch ahead")
+        whole("PrefetchLoader", "depth", depth, 1)
         self.loader, self.device, self.depth, self.epoch = loader, _resolved(device), depth, 0
         self._consumed = 0
         self._order: dict[str, Any] | None = None  # of the pass that is under way, or to be taken up

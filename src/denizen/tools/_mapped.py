@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
+from denizen._arguments import whole
 from denizen.errors import DataError, InputError, nearest, need
 
 CACHE = 64 << 20  # bytes of decoded row groups that are kept
@@ -135,8 +136,7 @@ class WindowSampler(torch.utils.data.Sampler[int]):
         window: rows that are shuffled among themselves, such as two row groups of a Parquet file.
         generator: None draws a seed from torch's own at each pass.
         """
-        if window < 1:
-            raise InputError(f"window={window}: expected at least one row")
+        whole("WindowSampler", "window", window, 1)
         self._length, self._window, self.generator = length, window, generator
 
     def __len__(self) -> int:

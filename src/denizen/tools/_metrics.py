@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen._arguments import whole
 from denizen.errors import InputError
 from denizen.perf.watch._operations import SIMULATED
 from denizen.tools._sinks import Number, Row, Sink, as_sink
@@ -82,8 +83,7 @@ class MetricsWriter:
         """
         if not sinks:
             raise InputError('MetricsWriter needs a sink: MetricsWriter("metrics.jsonl") or a callable')
-        if slots < 1:
-            raise InputError(f"slots={slots}: expected at least 1")
+        whole("MetricsWriter", "slots", slots, 1)
         self.drop, self.dropped = drop, 0
         self._sinks = [as_sink(sink) for sink in sinks]
         self._changed = threading.Condition()

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from denizen._arguments import number, whole
 from denizen.errors import InputError
 from denizen.perf.watch._host import available_cores
 from denizen.tools._feed import mapped
@@ -85,13 +86,10 @@ def tune_workers(
     """
     if not plain(loader):
         raise InputError(f"loader is a {type(loader).__name__}: expected a torch.utils.data.DataLoader itself")
-    for name, value, least in (
-        ("step_seconds", step_seconds, 0),
-        ("max_workers", max_workers, 0),
-        ("seconds", seconds, 0),
-    ):
-        if value is not None and value < least:
-            raise InputError(f"{name}={value}: expected at least {least}")
+    number("tune_workers", "step_seconds", step_seconds, 0)
+    number("tune_workers", "seconds", seconds, 0)
+    if max_workers is not None:
+        whole("tune_workers", "max_workers", max_workers, 0)
     cores = available_cores()
     most = cores if max_workers is None else min(max_workers, cores)
     numbers = sorted({0, most, *(2**k for k in range(most.bit_length()) if 2**k <= most)})

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from denizen.errors import InputError, expect_function
+from denizen._arguments import whole
+from denizen.errors import expect_function
 from denizen.perf.state._training_state import Snapshot, TrainingState
 from denizen.perf.state._used import used
 from denizen.perf.watch._recorder import allow
@@ -42,8 +43,7 @@ def warm_up(step: Callable[..., object], *args: Any, state: Any, steps: int = 3)
     Warns:
         UserWarning: `step` uses a model, optimizer, scheduler or generator that is not in `state`.
     """
-    if steps < 1:
-        raise InputError(f"steps={steps}: expected at least 1")
+    whole("warm_up", "steps", steps, 1)
     expect_function("warm_up: step", step, *(type(one).__name__ for one in args))
     with TrainingState.of(state).kept() as snapshot:
         warn_of_forgotten(step, snapshot, "warm_up")
