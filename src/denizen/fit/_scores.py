@@ -11,7 +11,7 @@ class Scores:
 
     Attributes:
         crps: continuous ranked probability score, in the units of the values (fair form for few members).
-        deviation: normalized deviation, ND: sum of absolute errors of the median over the sum of the values.
+        deviation: normalized deviation: sum of absolute errors of the median over the sum of the values.
         coverage_50: share of values within the middle half of the ensemble.
         coverage_90: share within its middle nine tenths.
         persistence_crps: of the last value before, kept; its CRPS is its absolute error.
