@@ -198,19 +198,22 @@ PUT = torch.ops.aten.index_put_.default
     ],
 )
 def test_what_crosses(func, args, out, expected):
-    crossed = _operations.crossing(func, args, {}, out)
-    assert crossed == (None if expected is None else _operations.Crossing(*expected))
+    crossed = _operations.crossings(func, args, {}, out, "cuda")
+    assert [(one.to_host, one.bytes, one.waits) for one in crossed] == ([] if expected is None else [expected])
 
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("pinned", [False, True])
 def test_only_a_late_copy_to_pinned_memory_waits_for_nothing(late, pinned, monkeypatch):
-    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda self: pinned)
+    monkeypatch.setattr(_operations, "is_pinned", lambda tensor: pinned)
     host = torch.ones(5)
     for args, kwargs in (((host, Fake(5)), {"non_blocking": late}), ((host, Fake(5), late), {})):
-        assert _operations.crossing(COPY, args, kwargs, host).waits == (not (late and pinned))
-    assert _operations.crossing(TO, (Fake(5),), {"non_blocking": late}, host).waits == (not (late and pinned))
-    assert not _operations.crossing(COPY, (Fake(5), host), {"non_blocking": late}, Fake(5)).waits
+        (copy,) = _operations.crossings(COPY, args, kwargs, host, "cuda")
+        assert copy.waits == (not (late and pinned))
+    (copy,) = _operations.crossings(TO, (Fake(5),), {"non_blocking": late}, host, "cuda")
+    assert copy.waits == (not (late and pinned))
+    (copy,) = _operations.crossings(COPY, (Fake(5), host), {"non_blocking": late}, Fake(5), "cuda")
+    assert not copy.waits
 
 
 def test_reads_of_host_tensors_are_none():

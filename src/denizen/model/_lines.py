@@ -21,7 +21,6 @@ _WATCHERS = {_DENIZEN + os.path.join("model", "_guard.py")}
 # Stand between an author and torch, once a process has used the simulated device.
 _SIMULATED = _DENIZEN + os.path.join("perf", "simulated")
 _WATCHERS |= {os.path.join(_SIMULATED, name) for name in ("_pinned.py", "_streams.py", "_tensor.py")}
-_WATCHERS.add(_DENIZEN + os.path.join("perf", "watch", "_observe.py"))
 _LIBRARIES = tuple(os.path.dirname(os.path.abspath(package.__file__ or "")) + os.sep for package in (torch, np))
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _PACKAGES = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))

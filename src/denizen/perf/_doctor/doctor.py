@@ -29,6 +29,7 @@ from denizen.perf._doctor.subject import (
 )
 from denizen.perf.simulated._alias import as_if_cuda
 from denizen.perf.watch._blame import unseen, users_code
+from denizen.perf.watch._faults import FAULTS
 from denizen.perf.watch._findings import FIRST, SET_UP, Finding, findings
 from denizen.perf.watch._operations import SIMULATED
 from denizen.perf.watch._recorder import Recorder
@@ -302,9 +303,7 @@ def _merged(found: list[Diagnosis], watched: Watched) -> list[Diagnosis]:
     out: dict[tuple[str, str, int], Diagnosis] = {}
     for one in found:
         if (one.file, one.line) in loaded and one.kind in ("h2d-fresh", "h2d-pageable"):
-            from denizen.perf._doctor.diagnosis import FIXES
-
-            one = dataclasses.replace(one, kind="loader-pin", fix=FIXES["loader-pin"])
+            one = dataclasses.replace(one, kind="loader-pin", fix=FAULTS["loader-pin"].fix)
         out.setdefault((one.kind, one.file, one.line), one)
     if watched.flags:  # anomaly detection reads what it checks
         out = {key: one for key, one in out.items() if one.kind != "host-sync-bool" or "autograd" not in one.via}

@@ -9,8 +9,6 @@ from torch import Tensor
 from torch.jit import _builtins
 from torch.utils._device import _device_constructors
 
-from denizen.perf.watch._operations import stands_for_pinned
-
 # Functions that take `pin_memory=`.
 _MAKERS = ("empty", "empty_like", "empty_strided", "full", "ones", "rand", "randn", "zeros", "zeros_like")
 
@@ -19,6 +17,10 @@ def mark(tensor: Tensor) -> Tensor:
     """Say that a host tensor's memory stands for page-locked memory."""
     tensor.untyped_storage()._denizen_pinned = True  # type: ignore[attr-defined]
     return tensor
+
+
+def _marked(tensor: Tensor, device: Any = None) -> bool:
+    return getattr(tensor.untyped_storage(), "_denizen_pinned", False)
 
 
 def _pinned(tensor: Tensor, device: Any = None) -> Tensor:
@@ -32,7 +34,7 @@ def install(aten: torch.library.Library) -> None:
         aten: takes what `Tensor.pin_memory` and `Tensor.is_pinned` come to; the class of tensors stays as it is.
     """
     _device_constructors()  # torch compares by identity: let it see its own functions first
-    aten.impl("is_pinned", stands_for_pinned, "CPU")
+    aten.impl("is_pinned", _marked, "CPU")
     aten.impl("_pin_memory", _pinned, "CPU")
     for name in _MAKERS:  # ask for pinned memory in C++, from an allocator that is not there
         setattr(torch, name, _maker(getattr(torch, name)))

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from denizen.perf.watch._operations import PYTHON_READS, crossing, is_higher_order, reads_host, schema_name
+from denizen.perf.watch._operations import PYTHON_READS, crossings, is_higher_order, reads_host, schema_name
 
 # (operation, positional arguments) -> bytes that it reads of its i-th argument, for those it does not read in full.
 Weigh = Callable[[Any, tuple[Any, ...]], dict[int, int]]
@@ -115,12 +115,12 @@ class _Dispatch(TorchDispatchMode):
             counts.host_reads[schema_name(func)] += 1
         before = {_storage(tensor) for tensor in _tensors((args, kwargs))}
         out = func(*args, **kwargs)
-        crossed = crossing(func, args, kwargs, out)
-        if crossed is not None:
-            traffic = counts.to_host if crossed.to_host else counts.to_device
+        crossed = crossings(func, args, kwargs, out, self._device) if self._device != "cpu" else []
+        if crossed:
+            traffic = counts.to_host if crossed[0].to_host else counts.to_device
             traffic.count += 1
-            traffic.bytes += crossed.bytes
-            if crossed.waits and func._schema.name != "aten::_local_scalar_dense":
+            traffic.bytes += sum(one.bytes for one in crossed)
+            if crossed[0].waits and func._schema.name != "aten::_local_scalar_dense":
                 counts.host_reads[schema_name(func)] += 1
         self._memory(func, args, kwargs, out, before)
         return out

@@ -24,7 +24,7 @@ class Rule:
     """An operation that makes the host wait where its first argument is on the device.
 
     Attributes:
-        op: schema schema_name, such as ``"aten::nonzero"``; with ``".overload"`` where only that one waits.
+        op: schema name, such as ``"aten::nonzero"``; with ``".overload"`` where only that one waits.
         when: decides by the arguments; None: always.
     """
 
@@ -56,8 +56,7 @@ def fills(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     accumulate = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
     if not isinstance(value, Tensor) or value.numel() != 1 or accumulate:
         return False
-    of_host = value.device.type == "cpu" or getattr(value, "_of_number", False)
-    return of_host and len(indices) == len(_masks(args)) == 1
+    return _of_host(value) and len(indices) == len(_masks(args)) == 1
 
 
 def _no_bounds(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -119,60 +118,86 @@ def reads_host(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], on_dev
 
 @dataclasses.dataclass(frozen=True)
 class Crossing:
-    """Data that crosses between host and device.
+    """Data of one tensor that crosses between host and device.
 
     Attributes:
         to_host: else to the device.
+        numel: elements.
         bytes: how many.
-        waits: whether the host waits for it.
+        what: ``"copy"`` (of a tensor), ``"made"`` (of numbers of the host), ``"read"`` (of one value), ``"index"``,
+            ``"value"`` (a single one of the host, beside tensors of the device).
+        asked: whether the host asked not to wait.
+        late: whether it then need not: the memory of the host is pinned.
     """
 
     to_host: bool
+    numel: int
     bytes: int
-    waits: bool
+    what: str
+    asked: bool = False
+    late: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the host waits for the device."""
+        return self.to_host and not self.late
 
 
-def crossing(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Crossing | None:
-    """What an operation carries across; None where it stays on one side.
+def crossings(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, device: str) -> list[Crossing]:
+    """What an operation carries between the host and a device; nothing where it stays on one side.
 
     A copy to the host waits, unless it is told not to and goes to pinned memory. Arithmetic is given a single value of
     the host with its launch; what copies it, makes it or writes it to places carries it (seen on an H200, torch 2.11).
+    Of no elements nothing is carried.
+
+    Args:
+        func: the operation.
+        args: its positional arguments.
+        kwargs: its other arguments.
+        out: its result.
+        device: type of the device, such as ``"cuda"``.
     """
     op = func._schema.name
-    if op == "aten::lift_fresh" and out.device.type != "cpu":  # made of numbers of the host
-        return Crossing(False, out.numel() * out.element_size(), False) if out.numel() else None
-    if op == "aten::where":
-        return _single_values([value for value in args if isinstance(value, Tensor)])
-    if op == "aten::_local_scalar_dense" and args[0].device.type != "cpu":
-        return Crossing(True, args[0].element_size(), True)
-    if op in COPIES and isinstance(out, Tensor):
-        source = args[1] if op == "aten::copy_" else args[0]
-        if not isinstance(source, Tensor) or source.device == out.device or "cpu" not in _types(source, out):
-            return None
-        to_host = out.device.type == "cpu"
-        if not out.numel():
-            return None
-        late = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking", False)) and to_host and out.is_pinned()
-        carried = min(source.numel(), out.numel())
-        return Crossing(to_host, carried * out.element_size(), to_host and not late)
-    if op in ("aten::index", "aten::index_put", "aten::index_put_") and args[0].device.type != "cpu":
-        hosts = [index for index in args[1] if index is not None and index.device.type == "cpu" and index.dim() > 0]
-        if len(args) > 2 and isinstance(args[2], Tensor) and args[2].device.type == "cpu" and not fills(args, kwargs):
-            hosts.append(args[2])
-        return Crossing(False, sum(i.numel() * i.element_size() for i in hosts), False) if hosts else None
-    return None
+    if op in COPIES:
+        return _copied(op, args, kwargs, out, device)
+    if op == _CHOOSING:
+        tensors = [value for value in args if isinstance(value, Tensor)]
+        there = any(tensor.device.type == device and tensor.numel() for tensor in tensors)
+        return [_to_device(value, "value") for value in tensors if there and value.device.type == "cpu"]
+    if op == "aten::lift_fresh":
+        return [_to_device(out, "made")] if out.device.type == device and out.numel() else []
+    if op not in ("aten::_local_scalar_dense", *_INDEXING) or args[0].device.type != device:
+        return []
+    if op == "aten::_local_scalar_dense":
+        return [Crossing(True, 1, args[0].element_size(), "read")]
+    found = [_to_device(index, "index") for index in args[1] if index is not None and _lies_on_host(index)]
+    value = args[2] if len(args) > 2 else kwargs.get("values")
+    if isinstance(value, Tensor) and value.numel() == 1 and _of_host(value) and not fills(args, kwargs):
+        found.append(_to_device(value, "value"))  # where a mask chooses the places, a kernel is given it
+    return found
 
 
-def _single_values(tensors: Sequence[Tensor]) -> Crossing | None:
-    """Values of the host among tensors of a device."""
-    hosts = [tensor for tensor in tensors if tensor.device.type == "cpu"]
-    if not hosts or len(hosts) == len(tensors):
-        return None
-    return Crossing(False, sum(value.numel() * value.element_size() for value in hosts), False)
+def _copied(op: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, device: str) -> list[Crossing]:
+    into, source = (args[0], args[1]) if op == "aten::copy_" else (out, args[0])
+    if not isinstance(source, Tensor) or not isinstance(into, Tensor):
+        return []
+    ends = "cpu" if _of_host(source) else source.device.type, into.device.type
+    if ends not in ((device, "cpu"), ("cpu", device)) or not into.numel():
+        return []
+    if ends[0] == "cpu" and into.dim() and source.device.type == device:
+        return []  # a number written to a row fills it
+    asked = bool(args[2] if len(args) > 2 and op == "aten::copy_" else kwargs.get("non_blocking", False))
+    carried, to_host = min(source.numel(), into.numel()), ends[1] == "cpu"
+    late = asked and is_pinned(into if to_host else source)
+    return [Crossing(to_host, carried, carried * into.element_size(), "copy", asked, late)]
 
 
-def _types(*tensors: Tensor) -> set[str]:
-    return {tensor.device.type for tensor in tensors}
+def _to_device(tensor: Tensor, what: str) -> Crossing:
+    return Crossing(False, tensor.numel(), tensor.numel() * tensor.element_size(), what)
+
+
+def _lies_on_host(index: Tensor) -> bool:
+    return index.device.type == "cpu" and index.dim() > 0
 
 
 SIMULATED = "simulated"
@@ -248,9 +273,7 @@ def work(seen: Traits, blocks: int, size: int, live: int = 0, weights: bool = Fa
         tell("state-copy" if weights else "alloc-churn", seen.name, (ALLOCATIONS,), bytes=size)
 
 
-def waits(
-    func: Any, seen: Traits, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, device: str
-) -> list[Event]:
+def waits(func: Any, seen: Traits, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, device: str) -> None:
     """Record what an operation carried across and whether the host waited for it.
 
     Args:
@@ -260,93 +283,74 @@ def waits(
         kwargs: its other arguments.
         out: its result.
         device: type of the device, such as ``"cuda"``.
-
-    Returns:
-        What was recorded.
     """
     if not seen.may_wait:
-        return []
-    if seen.schema in COPIES:
-        return _copy(seen, args, kwargs, out, device)
-    if seen.schema == _CHOOSING:
-        return _chosen(seen, args, device)
+        return
+    for crossed in crossings(func, args, kwargs, out, device):
+        if crossed.what == "copy":
+            into, source = (args[0], args[1]) if seen.schema == "aten::copy_" else (out, args[0])
+            _copy(seen, crossed, source, into, device)
+        elif crossed.what != "read":  # of reads the rules tell, which know others besides
+            _carried(seen, crossed)
     if seen.schema in _INDEXING and args[0].device.type == device:
-        _index(seen, args)
-        _written(seen, args, kwargs)
+        _made_on_the_line(seen, args[1])
     if reads_host(func, args, kwargs, lambda tensor: tensor.device.type == device):
         place, source = _place(device), args[0]
         scalar = seen.schema == "aten::_local_scalar_dense"
         kind = kind_of_read(seen.schema, place, scalar and source.dtype == torch.bool)
         size = source.element_size() if scalar else 0
-        return tell(kind, seen.name, (HOST_READS,), place=place, bytes=size, numel=scalar, to="host" if scalar else "")
-    return []
+        tell(kind, seen.name, (HOST_READS,), place=place, bytes=size, numel=scalar, to="host" if scalar else "")
 
 
-def _copy(seen: Traits, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, device: str) -> list[Event]:
-    into, source = (args[0], args[1]) if seen.schema == "aten::copy_" else (out, args[0])
-    if not isinstance(source, Tensor) or not isinstance(into, Tensor):
-        return []
-    ends = "cpu" if _of_host(source) else source.device.type, into.device.type
-    if ends not in ((device, "cpu"), ("cpu", device)) or not into.numel():
-        return []  # of no elements nothing is carried, and nobody waits
-    if ends[0] == "cpu" and into.dim() and source.device.type == device:
-        return []  # a number written to a row fills it
-    late = bool(args[2] if len(args) > 2 and seen.schema == "aten::copy_" else kwargs.get("non_blocking", False))
-    carried = min(source.numel(), into.numel())
-    more: dict[str, Any] = {"bytes": carried * into.element_size(), "numel": carried}
+def _copy(seen: Traits, crossed: Crossing, source: Tensor, into: Tensor, device: str) -> None:
+    more: dict[str, Any] = {"bytes": crossed.bytes, "numel": crossed.numel}
     more["weights"] = of_parameter(source) or of_parameter(into)
-    if ends[0] == device:
-        if late and is_pinned(into):
-            return tell("async-copy", seen.name, (), to="host", **more)
-        return _to_host(seen, device, more)
-    if late and is_pinned(source):
-        return tell("async-copy", seen.name, (), to="device", **more)
-    more["note"] = SINGLE if carried == 1 else ""
-    place = here()
-    limits = () if _of_torch(place) else (TRANSFERS,)
-    told = tell("h2d-pageable" if late else "h2d-fresh", seen.name, limits, place=place, to="device", **more)
-    if told:
-        into._denizen_origin = told  # type: ignore[attr-defined]  # so that an index made on the spot is known as one
-    return told
+    if crossed.late:
+        tell("async-copy", seen.name, (), to="host" if crossed.to_host else "device", **more)
+    elif crossed.to_host:
+        # What `tolist` and `print` read comes so from torch's own tensors.
+        place = _place(device)
+        kind = kind_of_copy(place)
+        limits = (HOST_READS, TRANSFERS) if kind == "host-sync-copy" else (HOST_READS,)
+        tell(kind, seen.name, () if _of_torch(place) else limits, place=place, to="host", **more)
+    else:
+        place, kind = here(), "h2d-pageable" if crossed.asked else "h2d-fresh"
+        limits = () if _of_torch(place) else (TRANSFERS,)
+        note = SINGLE if crossed.numel == 1 else ""
+        _remember(into, tell(kind, seen.name, limits, place=place, to="device", note=note, **more))
 
 
 def fresh(seen: Traits, out: Tensor) -> None:
     """Record a tensor made of numbers of the host, of which a real device shows only the result."""
     if out.numel():
-        size, note = out.numel() * out.element_size(), SINGLE if out.numel() == 1 else ""
-        told = tell("h2d-fresh", seen.name, (TRANSFERS,), to="device", bytes=size, numel=out.numel(), note=note)
-        if told:
-            out._denizen_origin = told  # type: ignore[attr-defined]
+        _remember(out, _carried(seen, _to_device(out, "made")))
 
 
-def _to_host(seen: Traits, device: str, more: dict[str, Any]) -> list[Event]:
-    """A copy that the host waits for. What `tolist` and `print` read comes so from torch's own tensors."""
-    place = _place(device)
-    kind = kind_of_copy(place)
-    limits = (HOST_READS, TRANSFERS) if kind == "host-sync-copy" else (HOST_READS,)
-    limits = () if _of_torch(place) else limits
-    return tell(kind, seen.name, limits, place=place, to="host", **more)
+def _carried(seen: Traits, crossed: Crossing) -> list[Event]:
+    kind = "h2d-index" if crossed.what == "index" else "h2d-fresh"
+    note = SINGLE if crossed.numel == 1 and kind == "h2d-fresh" else ""
+    return tell(kind, seen.name, (TRANSFERS,), to="device", bytes=crossed.bytes, numel=crossed.numel, note=note)
+
+
+def _remember(tensor: Tensor, events: list[Event]) -> None:
+    """Of a tensor that came from the host by which events: an index made on the spot is known as one."""
+    if events:
+        tensor._denizen_origin = events  # type: ignore[attr-defined]
+
+
+def _made_on_the_line(seen: Traits, indices: Sequence[Tensor | None]) -> None:
+    """Indices that came from the host just before, on the same line: what brought them brought an index."""
+    for index in indices:
+        brought = None if index is None or _lies_on_host(index) else getattr(index, "_denizen_origin", None)
+        if brought and (place := here()).line == brought[0].place.line and place.file == brought[0].place.file:
+            for event in brought:
+                event.kind, event.op = "h2d-index", seen.name
 
 
 def _place(device: str) -> Place:
     """The line to blame, with the method that was called; on real devices from the line's text."""
     place = here()
     return place if place.method or device == SIMULATED else dataclasses.replace(place, method=written())
-
-
-def _index(seen: Traits, args: Sequence[Any]) -> None:
-    """Indices that came from the host: with the operation, or just before it on the same line."""
-    for index in args[1]:
-        if index is None:
-            continue
-        if index.device.type == "cpu" and index.dim() > 0:
-            size = index.numel() * index.element_size()
-            tell("h2d-index", seen.name, (TRANSFERS,), bytes=size, numel=index.numel(), to="device")
-            continue
-        told = getattr(index, "_denizen_origin", None)
-        if told and (place := here()).line == told[0].place.line and place.file == told[0].place.file:
-            for event in told:
-                event.kind, event.op = "h2d-index", seen.name
 
 
 def _of_torch(place: Place) -> bool:
@@ -363,38 +367,14 @@ def _of_host(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" or getattr(tensor, "_of_number", False)
 
 
-def _single(seen: Traits, value: Tensor) -> list[Event]:
-    size = value.element_size()
-    return tell("h2d-fresh", seen.name, (TRANSFERS,), to="device", bytes=size, numel=1, note=SINGLE)
-
-
-def _written(seen: Traits, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """A number written to chosen places; where a mask chooses them, a kernel is given it."""
-    value = args[2] if len(args) > 2 else kwargs.get("values")
-    if isinstance(value, Tensor) and value.numel() == 1 and _of_host(value) and not fills(args, kwargs):
-        _single(seen, value)
-
-
-def _chosen(seen: Traits, args: Sequence[Any], device: str) -> list[Event]:
-    """`torch.where` with single tensors of the host; with plain numbers it makes them on the device."""
-    tensors = [value for value in args if isinstance(value, Tensor)]
-    if not any(tensor.device.type == device and tensor.numel() for tensor in tensors):
-        return []
-    return [event for value in tensors if value.device.type == "cpu" for event in _single(seen, value)]
-
-
 def of_parameter(tensor: Tensor) -> bool:
     """Whether its memory is a parameter's, as far as is known."""
     return isinstance(tensor, torch.nn.Parameter) or getattr(tensor, "_of_parameter", False)
 
 
 def is_pinned(tensor: Tensor) -> bool:
-    """Whether a host tensor lies in page-locked memory, or in memory that stands for it."""
+    """Whether a host tensor lies in page-locked memory, or in memory that stands for it on the simulated device."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return False
-    return stands_for_pinned(tensor) or (torch.cuda.is_initialized() and tensor.is_pinned())
-
-
-def stands_for_pinned(tensor: Tensor, device: Any = None) -> bool:
-    """Whether a host tensor has the mark of memory that stands for page-locked memory."""
-    return getattr(tensor.untyped_storage(), "_denizen_pinned", False)
+    stands_for_it = getattr(tensor.untyped_storage(), "_denizen_pinned", False)
+    return stands_for_it or (torch.cuda.is_initialized() and tensor.is_pinned())

@@ -22,7 +22,7 @@ class Event:
     """One thing that happened.
 
     Attributes:
-        kind: of fault; a key of `_faults.FIXES`.
+        kind: of fault; a key of `_faults.FAULTS`.
         op: operation or function that did it.
         place: the line to blame.
         limits: the limits that it counts against; none where it is only told.
