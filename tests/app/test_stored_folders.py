@@ -139,9 +139,9 @@ def test_stored_training_of_dotgat_goes_on(denizen, stored):
 
 
 def test_stored_folders_are_told_apart(denizen, stored):
-    with pytest.raises(dz.errors.DataError, match="this is a training, no run"):
+    with pytest.raises(dz.errors.DataError, match="holds a run of kind 'training', expected 'simulation'"):
         dz.run.load(stored("training_grpo"))
-    with pytest.raises(dz.errors.DataError, match="this is a training, no run"):
+    with pytest.raises(dz.errors.DataError, match="holds a run of kind 'dotgat', expected 'simulation'"):
         dz.run.load(stored("dotgat"))
     code, _, errors = denizen("resume", stored("training_ppo"), "--steps", 3)
     assert code == 2

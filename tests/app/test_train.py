@@ -386,7 +386,7 @@ def test_a_training_that_was_killed_before_its_first_save_can_begin_anew(denizen
     (tmp_path / "run/checkpoints").mkdir(parents=True)
     (tmp_path / "run/log.txt").touch()
     code, _, err = denizen("resume", "run")
-    assert (code, "before its first save" in err, "train into it anew" in err) == (2, True, True)
+    assert (code, "before its first save" in err, "begin a new one in it" in err) == (2, True, True)
     assert denizen(*SMALL, "--out", "run", "--steps", "64", "--quiet")[0] == 0
 
 

@@ -340,11 +340,11 @@ def test_settings_that_no_manifest_can_keep_leave_no_folder(tmp_path, value):
 def test_a_folder_of_a_training_that_ended_before_its_first_save_is_free(tmp_path, monkeypatch):
     folder = tmp_path / "seed-1"
     with monkeypatch.context() as patched:
-        patched.setattr("denizen.rl._training_folder.TrainingFolder._commit", lambda self, changes: 1 / 0)  # a kill
+        patched.setattr("denizen.rl._training_folder.TrainingFolder._commit", lambda self, **changes: 1 / 0)  # a kill
         with pytest.raises(ZeroDivisionError):
             dz.train(POLE, dz.rl.mlp(POLE, (4,)), SMALL, 64, folder=folder, **QUIET)
     assert sorted(entry.name for entry in folder.iterdir()) == [".lock", "checkpoints", "log.txt"]
-    with pytest.raises(DataError, match=r"ended before its first save.*train into it anew"):
+    with pytest.raises(DataError, match=r"ended before its first save.*begin a new one in it"):
         dz.rl.resume(folder, POLE, dz.rl.mlp(POLE, (4,)), SMALL, progress=False)
     dz.rl.train_seeds(POLE, lambda seed: dz.rl.mlp(POLE, (4,)), SMALL, 64, seeds=[1], folder=tmp_path, **QUIET)
     assert len((folder / "log.txt").read_text().splitlines()) == 1  # nothing of the one before

@@ -143,10 +143,9 @@ def test_a_kill_at_any_moment_is_survived(tmp_path):
     folder = tmp_path / "run"
     code = f"""
         import denizen as dz
-        from denizen.rl import _training_folder
+        from denizen.rl._training_folder import TrainingFolder
         from denizen.zoo.cartpole import CartPole
-        _training_folder.SECONDS = 0.0
-        _training_folder.SHARE = 1e9
+        TrainingFolder._pause = lambda self: 0.0
         env = CartPole()
         settings = dz.PPO(num_envs=4, num_steps=16)
         policy, folder = dz.rl.mlp(env, (16,)), {str(folder)!r}
@@ -292,8 +291,8 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
     go(tmp_path / "run")
     plain = _train.TrainingFolder.load
 
-    def older(self):  # once the checks of a world had an entry each
-        return {k: v[:, None].repeat(1, 3) if k == "memo.7" else v for k, v in plain(self).items()}
+    def older(self, which):  # once the checks of a world had an entry each
+        return {k: v[:, None].repeat(1, 3) if k == "memo.7" else v for k, v in plain(self, which).items()}
 
     monkeypatch.setattr(_train.TrainingFolder, "load", older)
     env = CartPole()

@@ -116,7 +116,7 @@ def test_from_one_device_to_another(first, second, compiled):
     whole = dz.simulate(model(), 60, device="cpu", **options)
     begun = dz.simulate(model(), 31, device=first, compile=compiled and first == "cuda", **options)
     going = dz.simulate(model(), 0, device=second, compile=compiled and second == "cuda", **options)
-    going._carry = _resume._carry(going, _facts.decode(_facts.checkpoint(begun), "checkpoint"), "checkpoint")
+    going._carry = _resume._carry(going, _resume.decode(_facts.checkpoint(begun), "checkpoint"), "checkpoint")
     going._steps = begun.steps
     going.extend(29)
     both = {name: torch.cat([begun[name].cpu(), going[name].cpu()], dim=1) for name in whole.series_names}

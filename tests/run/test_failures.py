@@ -151,7 +151,7 @@ def test_while_a_snapshot_is_copied(tmp_path, monkeypatch, every_chunk, where, n
 def test_in_a_save(tmp_path, monkeypatch, every_chunk, nth):
     from denizen.run import _facts
 
-    run, device, left, real = begun(tmp_path / "r"), Device(monkeypatch), [nth], _facts._encode
+    run, device, left, real = begun(tmp_path / "r"), Device(monkeypatch), [nth], _facts.encode
     device.run = run
 
     def encode(tensors):
@@ -161,7 +161,7 @@ def test_in_a_save(tmp_path, monkeypatch, every_chunk, nth):
         return real(tensors)
 
     with monkeypatch.context() as patched:
-        patched.setattr(_facts, "_encode", encode)
+        patched.setattr(_facts, "encode", encode)
         with pytest.raises(RuntimeError, match="in a save"):
             run.extend(40)
     goes_on(tmp_path / "r")

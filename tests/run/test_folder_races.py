@@ -13,7 +13,7 @@ from denizen.app._experiment import Experiment
 from denizen.app._folders import run_folder
 from denizen.errors import ConfigError, DataError, StorageError
 from denizen.rl._training_folder import TrainingFolder
-from denizen.run import _folder
+from denizen.run import _simulation_folder
 from denizen.run._atomic import Lock, locked
 from denizen.studies._experiment import begin
 from denizen.zoo.dotgat.config import Settings
@@ -129,17 +129,10 @@ def test_a_training_that_has_not_saved_yet_is_not_cleared_by_another(tmp_path):
 
 def test_a_run_that_was_just_begun_is_not_written_over(tmp_path, monkeypatch):
     run = dz.simulate(SIR(dz.Graph.from_edges([0, 1], [1, 0])), 2, seed=0)
-    checks, real = [], _folder.check_free
-
-    def late(path):  # both have looked before either wrote
-        checks.append(path)
-        if len(checks) > 1:
-            real(path)
-
     run.save(tmp_path / "r")
-    monkeypatch.setattr(_folder, "check_free", late)
+    monkeypatch.setattr(_simulation_folder, "check_free", lambda path: None)  # both have looked before either wrote
     with pytest.raises(StorageError, match="is not empty; choose another folder"):
-        _folder.RunFolder.create(tmp_path / "r", run)
+        _simulation_folder.SimulationFolder.create(tmp_path / "r", run)
     assert dz.run.load(tmp_path / "r").steps == 2
 
 
@@ -155,11 +148,11 @@ def test_two_experiments_in_one_folder_do_not_change_what_it_holds(tmp_path, mon
 
 def test_a_training_is_resumed_once(tmp_path):
     made = TrainingFolder.create(tmp_path / "r", {"seed": 0}, None)
-    made._commit({"updates": 3})
+    made._commit(updates=3)
     other = TrainingFolder.open(tmp_path / "r")
     with pytest.raises(StorageError, match="another run is writing to it now"):
         other.hold()
-    made._commit({"updates": 5})
+    made._commit(updates=5)
     made.release()
     other.hold()  # what counts is what is there by now
     assert other.manifest["updates"] == 5
@@ -168,12 +161,14 @@ def test_a_training_is_resumed_once(tmp_path):
 
 def test_what_is_read_of_a_training_that_goes_on_is_read_again(tmp_path):
     made = TrainingFolder.create(tmp_path / "r", {"seed": 0}, None)
-    made.save(1, {"w": torch.tensor([1.0])}, {})
+    made.save(1, {"checkpoint": {"w": torch.tensor([1.0])}, "best": {}})
     reader = TrainingFolder.open(tmp_path / "r")
-    made.save(2, {"w": torch.tensor([2.0])}, {})  # and the checkpoint that the reader knows of is gone
-    assert reader.load()["w"] == 2.0
+    made.save(
+        2, {"checkpoint": {"w": torch.tensor([2.0])}, "best": {}}
+    )  # and the checkpoint that the reader knows of is gone
+    assert reader.load("checkpoint")["w"] == 2.0
     assert reader.manifest["updates"] == 2
     (tmp_path / "r" / reader.manifest["checkpoint"]["file"]).unlink()
     with pytest.raises(DataError, match="cannot be read"):
-        reader.load()
+        reader.load("checkpoint")
     made.release()

@@ -11,7 +11,7 @@ import denizen as dz
 from denizen import population
 from denizen.errors import DataError, InputError
 from denizen.model import Act, During, Scale, Trigger, births
-from denizen.run import Snapshots, _facts, _fingerprint, resume
+from denizen.run import Snapshots, _fingerprint, _resume, resume
 from denizen.zoo.covid import covid
 from denizen.zoo.sir import SIR
 
@@ -218,7 +218,7 @@ def test_other_arguments_are_refused(tmp_path, changed):
 
 def test_other_versions_are_told(tmp_path, monkeypatch):
     dz.simulate(model(), 3, out=tmp_path / "r")
-    monkeypatch.setattr(_facts, "versions", lambda: {"denizen": "99", "torch": torch.__version__})
+    monkeypatch.setattr(_resume, "versions", lambda: {"denizen": "99", "torch": torch.__version__})
     with pytest.warns(UserWarning, match="here is 99"):
         resume(tmp_path / "r", model(), 0)
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from denizen.app import _cli, _commands
+from denizen.app import _cli
 from denizen.errors import DataError, InputError, StorageError
 from denizen.nn import attention_maps, quantize_int8, task
 from denizen.zoo import dotgat
@@ -194,8 +194,10 @@ def test_a_solved_task_ends_with_what_solved_it(monkeypatch):
 def test_a_disk_that_is_full_in_the_end_says_so(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     dotgat.train(tiny(epochs=1), folder)
-    monkeypatch.setattr(Folder, "_commit", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(StorageError, match="No space left on device; all epochs are safe"):
+    monkeypatch.setattr(
+        Folder, "_commit", lambda *args, **more: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
+    with pytest.raises(StorageError, match="No space left on device; safe are"):
         dotgat.resume(folder)
 
 
@@ -228,7 +230,7 @@ def test_folders_that_cannot_be_used(tmp_path):
     (tmp_path / "full" / "x").write_text("")
     with pytest.raises(StorageError, match="not empty"):
         dotgat.train(TINY, tmp_path / "full")
-    with pytest.raises(DataError, match="no run folder"):
+    with pytest.raises(DataError, match="nowhere does not exist"):
         dotgat.resume(tmp_path / "nowhere")
     folder = tmp_path / "run"
     dotgat.train(tiny(epochs=1), folder)
@@ -307,13 +309,13 @@ def test_the_command_line(tmp_path, capsys):
         _cli.parse(["train", "dotgat", "--resume", str(folder), "--agents", "4"])(Console(quiet=True))
     assert _cli.parse(["train", "dotgat", "--resume", str(folder), "--quiet"])(Console(quiet=True)) == 0
     capsys.readouterr()
-    _commands.resume(_cli.parse(["resume", str(folder)]), Console(width=200))
-    _commands.show(_cli.parse(["show", str(folder)]), Console(width=200))
+    _cli.run(_cli.parse(["resume", str(folder)]), Console(width=200))
+    _cli.run(_cli.parse(["show", str(folder)]), Console(width=200))
     told = capsys.readouterr().out
     assert told.count("agents together") == 2
     assert told.count("social graph: 6 pairs, 2 to 2 contacts each, connected") == 2
     with pytest.raises(InputError, match="--steps"):
-        _commands.resume(_cli.parse(["resume", str(folder), "--steps", "3"]), Console(quiet=True))
+        _cli.run(_cli.parse(["resume", str(folder), "--steps", "3"]), Console(quiet=True))
 
 
 def test_an_interrupted_training_says_how_to_go_on(tmp_path, monkeypatch):

@@ -178,14 +178,14 @@ def _numbers() -> ConstructorRegistry:
 
 def run(command: Any, console: "Console") -> int:
     """Do what a command says; the exit code."""
-    from denizen.app import _commands
+    from denizen.app import _commands, _folders
 
     if isinstance(command, RunConfig):
         _commands.run_model(command, console)
     elif isinstance(command, Resume):
-        _commands.resume(command, console)
+        _folders.do("resume", command, console)
     elif isinstance(command, Show):
-        _commands.show(command, console)
+        _folders.do("show", command, console)
     elif isinstance(command, Models):
         _commands.models(command, console)
     else:

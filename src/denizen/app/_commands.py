@@ -11,7 +11,6 @@ from rich.text import Text
 
 from denizen import ops, run
 from denizen._printing import Console, Table, bold, give, say
-from denizen.app import _trained
 from denizen.app._blame import Given, blamed, of_file
 from denizen.app._cli import Models, Resume, Show, resume_command
 from denizen.app._config import RunConfig, from_mapping
@@ -90,18 +89,7 @@ def _run_model(config: RunConfig, console: Console) -> None:
 
 
 def resume(command: Resume, console: Console) -> None:
-    """`denizen resume`."""
-    from denizen.rl._training_folder import unsaved
-
-    dotgat = _trained.is_dotgat(command.run)
-    if dotgat or _trained.is_training(command.run) or unsaved(command.run):
-        if command.steps is not None:
-            raise ConfigError("--steps: a training has its number of steps, which its schedules go by; leave it out")
-        if dotgat:
-            from denizen.app import _train_dotgat
-
-            return _train_dotgat.resume(command.run, command.device, command.quiet, console)
-        return _trained.resume(command.run, command.target, command.device, command.quiet, console)
+    """`denizen resume` of a simulation."""
     saved = run.load(command.run)
     if command.steps is not None and command.steps < 0:
         raise ConfigError(f"--steps {command.steps}: expected a whole number, at least 0")
@@ -138,13 +126,7 @@ def resume(command: Resume, console: Console) -> None:
 
 
 def show(command: Show, console: Console) -> None:
-    """`denizen show`."""
-    if _trained.is_dotgat(command.run):
-        from denizen.app import _train_dotgat
-
-        return _train_dotgat.show(command.run, console)
-    if _trained.is_training(command.run):
-        return _trained.show(command.run, console)
+    """`denizen show` of a simulation."""
     saved = run.load(command.run)
     console.print(_card(saved))
     _report(saved, command.run, console)

@@ -1,13 +1,46 @@
-"""The run folder of a command: the one that it names, or a new one in `runs`."""
+"""Run folders of the commands: what they do with one, by its kind, and the new one that a command writes."""
 
 import contextlib
 import datetime
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from denizen.run._folder import new_folder
+from denizen.errors import ConfigError, nearest
+from denizen.run._folder import kind_of, new_folder
+
+if TYPE_CHECKING:
+    from denizen._printing import Console
 
 RUNS = Path("runs")
+
+# A kind of run folder, and the module of `denizen.app` that knows it: for each command that takes such a folder, a
+# function of the command's name, of (command, console). A new kind is a line here.
+KINDS = {"simulation": "_commands", "training": "_trained", "dotgat": "_train_dotgat"}
+
+
+def do(name: str, command: Any, console: "Console") -> Any:
+    """Do what a command says with the folder `command.run`, as its kind has it done.
+
+    Raises:
+        ConfigError: this command is not for folders of this kind.
+        DataError: there is no run in the folder, or it is damaged.
+    """
+    kind = _kind(command.run)
+    if kind not in KINDS:
+        raise ConfigError(f"{command.run} holds a run of kind {kind!r}, which is unknown here; {nearest(kind, KINDS)}")
+    function = getattr(import_module(f"denizen.app.{KINDS[kind]}"), name, None)
+    if function is None:
+        raise ConfigError(f"denizen {name}: {command.run} holds a {kind}, which it is not for; `denizen show` reads it")
+    return function(command, console)
+
+
+def _kind(path: Path) -> str:
+    """What a folder holds: one run, or trainings of several seeds. Of anything else `load` tells what is wrong."""
+    found = kind_of(path)
+    seeds = () if found else path.glob("seed-*/manifest.json")
+    return found or next((kind for file in seeds if (kind := kind_of(file.parent))), "simulation")
 
 
 @contextlib.contextmanager

@@ -241,11 +241,11 @@ def _run_into(
     console: "Console",
 ) -> int:
     from denizen.rl import _processes
-    from denizen.rl._training_folder import check_new
+    from denizen.run._folder import check_free
 
     if command.seeds > 1 and _processes.rank() == 0:  # all of them, before the first takes its hours
         for seed in range(command.seed, command.seed + command.seeds):
-            check_new(root / f"seed-{seed}")
+            check_free(root / f"seed-{seed}")
     given: dict[str, Any] = {
         "compile": True if command.compile else False if command.no_compile else None,
         "device": device,

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tyro.conf import FlagCreatePairsOff, arg
 
 from denizen._printing import give, say
-from denizen.app._trained import is_dotgat
+from denizen.app._trained import refuse_steps
 from denizen.errors import ConfigError, MissingExtra
 from denizen.run._atomic import status_now
+from denizen.run._folder import kind_of
 from denizen.zoo.dotgat.config import Settings
 from denizen.zoo.dotgat.folder import Folder
 
 if TYPE_CHECKING:
     from denizen._printing import Console
+    from denizen.app._cli import Resume, Show
     from denizen.zoo.dotgat import Trained
 
 
@@ -68,7 +70,7 @@ examples:
                 else:
                     trained = dotgat.train(self.settings, out, device=device, report=report)
             except KeyboardInterrupt:
-                if not is_dotgat(out):
+                if kind_of(out) is None:
                     raise
                 raise Interrupted(out, Folder.open(out).manifest["epochs"]) from None
         if trained.folder is not None:
@@ -85,14 +87,15 @@ class Interrupted(KeyboardInterrupt):
         self.folder, self.epochs = folder, epochs
 
 
-def resume(path: Path, device: Any, quiet: bool, console: "Console") -> None:
+def resume(command: "Resume", console: "Console") -> None:
     """`denizen resume` of such a folder."""
-    TrainDotGAT(resume=path, device=device, quiet=quiet)(console)
+    refuse_steps(command)
+    TrainDotGAT(resume=command.run, device=command.device, quiet=command.quiet)(console)
 
 
-def show(path: Path, console: "Console") -> None:
+def show(command: "Show", console: "Console") -> None:
     """`denizen show` of such a folder: how it stands, and its results where it has ended."""
-    manifest = Folder.open(path).manifest
+    path, manifest = command.run, Folder.open(command.run).manifest
     settings = manifest["settings"]
     done = f"{manifest['epochs']} of {settings['epochs']} epochs"
     say(

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from denizen._printing import say
 from denizen.app._origin import origin_of
@@ -12,6 +12,10 @@ from denizen.app._target import Target, named_again
 from denizen.app._target import world as find
 from denizen.errors import ConfigError, DataError
 from denizen.zoo import WorldEntry
+
+if TYPE_CHECKING:
+    from denizen._printing import Console
+    from denizen.app._cli import Resume, Show
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,29 +37,9 @@ class Saved:
     note: str = ""
 
 
-def is_training(path: Path) -> bool:
-    """Whether a folder holds a training, or several by seed."""
-    return any(
-        "denizen training" in _head(file) for file in (path / "manifest.json", *path.glob("seed-*/manifest.json"))
-    )
-
-
-def is_dotgat(path: Path) -> bool:
-    """Whether a folder holds a training of agent attention networks."""
-    return "denizen dotgat" in _head(path / "manifest.json")
-
-
-def _head(file: Path) -> str:
-    try:
-        with open(file, "rb") as opened:
-            return opened.read(200).decode(errors="replace")
-    except OSError:
-        return ""
-
-
 def folders(path: Path) -> list[Path]:
     """The folder itself, or those of several seeds within it."""
-    from denizen.rl._training_folder import unsaved
+    from denizen.run._folder import unsaved
 
     if (path / "manifest.json").exists() or unsaved(path):  # of the latter reading its manifest tells
         return [path]
@@ -172,16 +156,8 @@ def to_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def resume(path: Path, target: str, device: str, quiet: bool, console: Any) -> None:
-    """Go on with a training, or with those of several seeds that are not finished.
-
-    Args:
-        path: of one training, or of several by seed.
-        target: where the world came from, for a training in a world of a file.
-        device: as `denizen resume` takes it.
-        quiet: print nothing but the run folder.
-        console: to print on.
-    """
+def resume(command: "Resume", console: "Console") -> None:
+    """`denizen resume` of a training, or of those of several seeds that are not finished."""
     from denizen.app._together import together
     from denizen.app._train import sinks_of, tell
     from denizen.rl import Patience, resume, train
@@ -189,7 +165,9 @@ def resume(path: Path, target: str, device: str, quiet: bool, console: Any) -> N
     from denizen.rl._training_folder import read_manifest
     from denizen.run._atomic import status_now
 
-    with together(device, console) as chosen:
+    refuse_steps(command)
+    path, target, quiet = command.run, command.target, command.quiet
+    with together(command.device, console) as chosen:
         results, found = [], folders(path)
         manifest = read_manifest(found[0])
         world = _found_again(manifest, found[0], path, target)
@@ -254,6 +232,12 @@ def _found_again(manifest: dict[str, Any], folder: Path, path: Path, target: str
     return world
 
 
+def refuse_steps(command: "Resume") -> None:
+    """Raise `ConfigError` where a training is to run a number of steps."""
+    if command.steps is not None:
+        raise ConfigError("--steps: a training has its number of steps, which its schedules go by; leave it out")
+
+
 def _not_begun(found: Sequence[Path]) -> list[int]:
     """Seeds of the command that wrote these folders of trainings which it did not come to."""
     from denizen.rl._training_folder import read_manifest
@@ -263,12 +247,13 @@ def _not_begun(found: Sequence[Path]) -> list[int]:
     return [] if count == 1 else [seed for seed in range(first, first + count) if f"seed-{seed}" not in begun]
 
 
-def show(path: Path, console: Any) -> None:
-    """Print what a training's folder holds, and draw its curves again."""
+def show(command: "Show", console: "Console") -> None:
+    """`denizen show` of a training: what its folder holds, and its curves again."""
     from denizen.app._curves import draw
     from denizen.rl._training_folder import read_manifest, read_metrics
     from denizen.run._atomic import status_now
 
+    path = command.run
     found = folders(path)
     for folder in found:
         manifest = read_manifest(folder)

@@ -17,9 +17,9 @@ from denizen.rl._live import live_view
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
 from denizen.rl._train import Loop, Trained, new_loop
-from denizen.rl._training_folder import check_new
 from denizen.rl._worlds import named
 from denizen.rng import MAX_SEED
+from denizen.run._folder import check_free
 
 AT_ONCE = 16  # torch has 32 streams, which others use as well
 
@@ -92,7 +92,7 @@ def train_seeds(
     folders = [None if folder is None else Path(folder) / f"seed-{seed}" for seed in seeds]
     for one in folders:  # all of them before any is made
         if one is not None:
-            check_new(one)
+            check_free(one)
     loops: list[Loop] = []
     try:
         for seed, made, kept in zip(seeds, policies, folders, strict=True):

@@ -294,7 +294,7 @@ class Loop:
     def load(self) -> None:
         """Go on from the folder's last save."""
         assert self.folder is not None
-        saved, mine = self.folder.load(), self.tensors()
+        saved, mine = self.folder.load("checkpoint"), self.tensors()
         if not set(mine) <= set(saved) or len([name for name in saved if name.endswith(".0")]) != processes.size():
             raise DataError(
                 f"run folder {self.folder.path}: its checkpoint holds other tensors than this training has; go on with "
@@ -459,7 +459,8 @@ class Loop:
             own = {name: tensor for name, tensor in self.training.tensors().items() if name.startswith("memo.")}
             tensors = {name: t for name, t in tensors.items() if ".memo." not in name} | processes.gathered(own)
         if self.folder is not None and processes.rank() == 0:
-            self.folder.save(self.done, tensors, self.best.tensors(), status, error)
+            states = {"checkpoint": tensors, "best": self.best.tensors()}
+            self.folder.save(self.done, states, status=status, error=error)
 
     def _ended(self, error: BaseException) -> None:
         """After Ctrl-C everything is saved; after a fault the last save stands, since later states may be spoilt."""

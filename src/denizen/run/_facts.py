@@ -1,30 +1,19 @@
 """What a run folder keeps of a `Run`: tensors as safetensors, series as a table, facts for the manifest."""
 
-import datetime
 import json
-import platform
-import subprocess
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy
 import torch
-from torch import Tensor
 
-from denizen._version import __version__
-from denizen.errors import DataError
 from denizen.model import series_kinds, tensors
 from denizen.run import _metrics
 from denizen.run._fingerprint import describe, fingerprint
-from denizen.run._manifest import Manifest, Part, Series, Setup
+from denizen.run._folder import Part, commit, encode, now, versions
+from denizen.run._manifest import Manifest, Series, Setup
 
 if TYPE_CHECKING:
     from denizen.run._run import Run
-
-
-def now() -> str:
-    """The time, UTC, ISO 8601, to the second."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def setup(run: "Run") -> Setup:
@@ -68,29 +57,6 @@ def first_manifest(
     )
 
 
-def versions() -> dict[str, str]:
-    """Of everything that numbers may depend on."""
-    return {
-        "denizen": __version__,
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-    }
-
-
-def commit() -> str | None:
-    """Commit of the git checkout that the process works in, "+" behind it for uncommitted changes; None outside one."""
-    try:
-        head, changed = (
-            subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
-        )
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
-        return None
-    return f"{head}+" if changed else head
-
-
 def series(run: "Run") -> tuple[Series, ...]:
     """How each series is stored."""
     kinds = run.kinds
@@ -116,13 +82,13 @@ def inputs(run: "Run") -> bytes:
     held = {f"param.{name}": value for name, value in run._stepper.values.items()}
     if run._custom_ids:
         held["ids"] = run._stepper.ids
-    return _encode(held)
+    return encode(held)
 
 
 def checkpoint(run: "Run") -> bytes:
     """State, switches and step."""
     leaves = dict(zip(leaf_names(run), run._carry.leaves, strict=True))
-    return _encode({**leaves, "switches": run._carry.switches, "step": run._carry.step})
+    return encode({**leaves, "switches": run._carry.switches, "step": run._carry.step})
 
 
 def leaf_names(run: "Run") -> list[str]:
@@ -143,24 +109,3 @@ def narrow_fields(data: bytes) -> dict[str, torch.dtype]:
     except (ValueError, AttributeError):
         return {}
     return {name.split(".")[1]: dtype for name, dtype in found.items() if dtype and name.startswith("state.")}
-
-
-def _encode(tensors: Mapping[str, Tensor]) -> bytes:
-    from safetensors.torch import save
-
-    return save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
-
-
-def decode(data: bytes, where: str) -> dict[str, Tensor]:
-    """Tensors of a safetensors file, on the CPU.
-
-    Raises:
-        DataError: it is damaged.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
-    try:
-        return load(data)
-    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
-        raise DataError(f"{where} cannot be read as safetensors: {str(error)[:200]}") from error

@@ -1,4 +1,4 @@
-"""The manifest of a run folder: what the run is, what of it is safe on disk, and the checksum of each file.
+"""The manifest of a simulation: what the run is, what of it is safe on disk, and the checksum of each file.
 
 Reading trusts nothing: a manifest that was damaged or made up ends in a `DataError` that names the entry.
 """
@@ -11,36 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from denizen.errors import DataError
+from denizen.run._folder import NAME, Part, read_manifest
 from denizen.run._narrow import Form, checked_form
 
-FORMAT = "denizen run 1"
-TRAININGS = ("denizen training 1", "denizen dotgat 1")  # folders that hold no run, which people give in place of one
-NAME = "manifest.json"
+KIND, FORMAT = "simulation", "denizen run 1"
 STATUSES = ("running", "finished", "interrupted", "failed")
-LARGEST = 1 << 26  # bytes of a manifest
 MOST_STEPS = 1 << 53
 PART = re.compile(r"metrics/part-\d{5,9}\.parquet")
 CHECKPOINT = re.compile(r"checkpoints/step-\d{8,16}\.safetensors")
 INPUTS = re.compile(r"inputs\.safetensors")
 NAME_LIKE = re.compile(r"[^\W\d]\w*")
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """A file of the folder.
-
-    Attributes:
-        file: path within the folder.
-        first, last: first and last step that it covers; for a checkpoint both are its step.
-        size: bytes.
-        digest: BLAKE2b of its content.
-    """
-
-    file: str
-    first: int
-    last: int
-    size: int
-    digest: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,50 +111,28 @@ class Manifest:
 
     def encode(self) -> bytes:
         """As JSON."""
-        return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=1, ensure_ascii=False).encode()
+        return json.dumps(
+            {"format": FORMAT, "kind": KIND, **dataclasses.asdict(self)}, indent=1, ensure_ascii=False
+        ).encode()
 
 
 def read(folder: Path) -> tuple[Manifest, bytes]:
-    """The manifest of a folder and its bytes.
+    """The manifest of a simulation's folder and its bytes.
 
     Raises:
-        DataError: no folder, no manifest, or not one that denizen wrote.
+        DataError: there is none, or it is damaged; names the entry that is wrong.
     """
-    if not folder.is_dir():
-        if folder.exists():
-            raise DataError(f"{folder} is a file; expected a run folder, as a run with out= writes it")
-        raise DataError(f"run folder {folder} does not exist")
-    path = folder / NAME
-    try:
-        with open(path, "rb") as file:
-            data = file.read(LARGEST + 1)
-    except FileNotFoundError:
-        raise DataError(
-            f"{folder} is not a run folder: it holds no {NAME} (or the run was killed before its first save)"
-        ) from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    if len(data) > LARGEST:
-        raise DataError(f"{path} is larger than {LARGEST >> 20} MiB")
-    return decode(data, str(path)), data
+    raw, data = read_manifest(folder, KIND, FORMAT)
+    return decode(raw, str(folder / NAME)), data
 
 
-def decode(data: bytes, origin: str) -> Manifest:
+def decode(raw: dict[str, Any], origin: str) -> Manifest:
     """A manifest from JSON.
 
     Raises:
         DataError: names the entry that is wrong.
     """
-    try:
-        raw = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{origin} is not valid JSON: {str(error)[:200]}") from None
-    if isinstance(raw, dict) and raw.get("format") in TRAININGS:
-        raise DataError(
-            f"{origin}: format is {raw['format']!r}, so this is a training, no run; `denizen show` reads it"
-        )
     top = _Entry(raw, origin)
-    top.one_of("format", (FORMAT,))
     snapshots = top.optional("snapshots", _taken)
     manifest = Manifest(
         status=top.one_of("status", STATUSES),

@@ -17,13 +17,13 @@ from denizen.run import _facts, _manifest, _saved, _simulate
 from denizen.run._atomic import refuse_locked
 from denizen.run._device import VARIABLE, choose_device
 from denizen.run._engine import Carry
-from denizen.run._files import content
 from denizen.run._fingerprint import differences, fingerprint
-from denizen.run._folder import RunFolder
+from denizen.run._folder import content, decode, versions
 from denizen.run._manifest import Manifest, Setup
 from denizen.run._narrow import Form
 from denizen.run._run import Run
 from denizen.run._simulate import model_to_run
+from denizen.run._simulation_folder import SimulationFolder
 from denizen.run._snapshots import Snapshots
 from denizen.run._zarr import StoredSnapshots
 
@@ -79,7 +79,7 @@ def resume(
     model.fits(setup.dt)
     _simulate._options("resume", relax, compile, progress)
     target, reason = _choose(device, setup.device)
-    inputs = _facts.decode(content(path, manifest.inputs), str(path / manifest.inputs.file))
+    inputs = decode(content(path, manifest.inputs), str(path / manifest.inputs.file))
     setting = Setting(
         dt=setup.dt,
         relax=relax,
@@ -107,7 +107,7 @@ def resume(
     _same_setup(path, setup, _facts.setup(run))
     _warn_of_versions(path, manifest)
     moved = dataclasses.replace(manifest, setup=dataclasses.replace(setup, device=run.device.type))
-    _restore(run, RunFolder(path, moved, data))
+    _restore(run, SimulationFolder(path, moved, data))
     return run.extend(_missing(manifest, steps), progress=progress) if steps != 0 else run
 
 
@@ -126,10 +126,10 @@ def _missing(manifest: Manifest, steps: int | None) -> int:
     return max(manifest.wanted - manifest.steps, 0) if steps is None else steps
 
 
-def _restore(run: Run, folder: RunFolder) -> None:
+def _restore(run: Run, folder: SimulationFolder) -> None:
     path, manifest = folder.path, folder.manifest
     where = str(path / manifest.checkpoint.file)
-    carry = _carry(run, _facts.decode(content(path, manifest.checkpoint), where), where)
+    carry = _carry(run, decode(content(path, manifest.checkpoint), where), where)
     if int(carry.step) != manifest.steps:
         raise DataError(f"{where} is of step {int(carry.step)}, the manifest says {manifest.steps}")
     names = [entry.name for entry in manifest.series]
@@ -195,7 +195,7 @@ def _same_setup(path: Path, saved: Setup, given: Setup) -> None:
 
 
 def _warn_of_versions(path: Path, manifest: Manifest) -> None:
-    now = _facts.versions()
+    now = versions()
     for what in ("denizen", "torch"):
         if manifest.versions.get(what) != now[what]:
             warnings.warn(

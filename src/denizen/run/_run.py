@@ -30,8 +30,8 @@ from denizen.run._torch_switches import TorchSwitches
 
 if TYPE_CHECKING:
     from denizen.run._chunks import Capture
-    from denizen.run._folder import RunFolder
     from denizen.run._results import Shown
+    from denizen.run._simulation_folder import SimulationFolder
     from denizen.run._stats import Counted
 
 CHUNK = 32  # steps between looks at the device's checks, at most
@@ -59,7 +59,7 @@ class Run(Results):
     _stepper: Stepper
     _carry: Carry
     _snapshots: SnapshotStore | None
-    _folder: "RunFolder | None"
+    _folder: "SimulationFolder | None"
     _out: Path | str | None
     _settings: Mapping[str, Any] | None = None  # for the manifest of the folder
     _capture: "Capture | None" = None
@@ -233,9 +233,9 @@ class Run(Results):
                 f"have {self._steps + steps}; begin it with as many, or with dz.run.check_precision over as many"
             )
         if self._out is not None:
-            from denizen.run._folder import RunFolder
+            from denizen.run._simulation_folder import SimulationFolder
 
-            self._folder, self._out = RunFolder.create(self._out, self, self._settings, steps), None
+            self._folder, self._out = SimulationFolder.create(self._out, self, self._settings, steps), None
         self._callers = TorchSwitches(grad=torch.is_grad_enabled())
         saving = self._folder.session(self, self._steps + steps) if self._folder else contextlib.nullcontext()
         writing = self._snapshots.at_work() if self._snapshots else contextlib.nullcontext()
@@ -290,7 +290,7 @@ class Run(Results):
         Raises:
             StorageError: the folder cannot be written; the message says what is safe on disk.
         """
-        from denizen.run._folder import RunFolder
+        from denizen.run._simulation_folder import SimulationFolder
 
         if path is not None:
             path = folder("run.save", "path", path)
@@ -300,7 +300,7 @@ class Run(Results):
             self._folder.save_now(self)
         else:
             kept = self._folder.manifest.settings if self._folder else None
-            self._folder = RunFolder.create(path, self, settings if settings is not None else kept)
+            self._folder = SimulationFolder.create(path, self, settings if settings is not None else kept)
         return self
 
     def _compile_now(self) -> None:
@@ -416,7 +416,7 @@ class Run(Results):
         values = {**held(self.model), **self._stepper.values}
         look(carry, self._stepper.state(carry), self._stepper.checks, step, values)
 
-    def _restore(self, carry: Carry, series: dict[str, Tensor], folder: "RunFolder") -> None:
+    def _restore(self, carry: Carry, series: dict[str, Tensor], folder: "SimulationFolder") -> None:
         """Go on from what a folder holds."""
         self._look(carry, int(carry.step))
         self._carry, self._steps, self._folder = carry, int(carry.step), folder

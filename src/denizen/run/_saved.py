@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from denizen._arguments import folder
-from denizen.errors import DataError, InputError, nearest
+from denizen.errors import InputError, nearest
 from denizen.run import _manifest, _metrics
 from denizen.run._atomic import status_now
-from denizen.run._files import content
+from denizen.run._folder import content, while_it_goes_on
 from denizen.run._manifest import Manifest
 from denizen.run._results import Results
 from denizen.run._snapshots import SnapshotView
@@ -101,14 +101,11 @@ def load(path: Path | str) -> SavedRun:
         MissingExtra: polars is not installed.
     """
     path = folder("load", "path", path)
-    for _ in range(3):
-        manifest, _ = _manifest.read(path)
-        try:
-            return SavedRun(path, manifest, series(path, manifest))
-        except DataError:
-            if _manifest.read(path)[0] == manifest:  # else the run has gone on meanwhile: read again
-                raise
-    return SavedRun(path, manifest, series(path, manifest))
+
+    def read() -> Manifest:
+        return _manifest.read(path)[0]
+
+    return while_it_goes_on(read(), read, lambda manifest: SavedRun(path, manifest, series(path, manifest)))
 
 
 def series(path: Path, manifest: Manifest) -> dict[str, Tensor]:

@@ -156,13 +156,14 @@ class _Training:
             if better:
                 self.best_weights = self._weights()
             if self.folder is not None:
-                self.folder.save(self.epoch, row, self.tensors(), self.best_weights if better else None)
+                states = {"last": self.tensors()} | ({"best": self.best_weights} if better else {})
+                self.folder.save(self.epoch, states, metrics=list(self.metrics))
             if report is not None:
                 report(row)
         self.model.load_state_dict(self.best_weights)
         results = self._results()
         if self.folder is not None:
-            self.folder.finish(reason, results)
+            self.folder.note(status="done", reason=reason, results=results)
         path = None if self.folder is None else self.folder.path
         return Trained(self.settings, self.model.cpu().eval(), self.metrics, results, reason, self.losses, path)
 
