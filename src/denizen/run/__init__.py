@@ -2,6 +2,7 @@
 
 from denizen.run._cuda_graph import CapturedFunction as CapturedFunction
 from denizen.run._device import choose_device as choose_device
+from denizen.run._folder import StateFolder as StateFolder
 from denizen.run._gradient import Gradient as Gradient
 from denizen.run._precision import Precision as Precision
 from denizen.run._precision import check_precision as check_precision

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from denizen.errors import DataError, InputError, nearest
-from denizen.run._folder import NAME, StateFolder
+from denizen.run import StateFolder
 from denizen.zoo.dotgat.config import Settings
 
 
@@ -37,10 +37,10 @@ class Folder(StateFolder):
         held, known = self.manifest["settings"], [field.name for field in dataclasses.fields(Settings)]
         for name in held:
             if name not in known:
-                raise DataError(f"{self.path / NAME}: unknown setting {name!r}; {nearest(name, known)}")
+                raise DataError(f"{self.path}/manifest.json: unknown setting {name!r}; {nearest(name, known)}")
         try:
             settings = Settings(**held)
             settings.check()
         except (InputError, TypeError) as error:
-            raise DataError(f"{self.path / NAME}: {error}") from error
+            raise DataError(f"{self.path}/manifest.json: {error}") from error
         return settings
