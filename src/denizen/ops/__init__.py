@@ -2,7 +2,7 @@
 
 A file has the reference in plain torch, the op that is registered with torch for vmap, autograd and compilation, and
 its form without memory. Fast variants with the same bits are beside it: `_cpu_*` with numba, `_cuda_*` with Triton.
-What networks and their training need is in `denizen.nn.kernels`; `docs/add-an-op.md` shows how to add one.
+What networks and their training need is in `denizen.nn.kernels`; `docs/guides/add-an-op.md` shows how to add one.
 """
 
 from denizen.ops._codes import grow as grow
