@@ -69,6 +69,7 @@ WRONG = {
     "watch": (["watch", "nowhere"], "nowhere holds no training"),
     "compare": (["compare", "nowhere", "elsewhere"], "nowhere holds no training"),
     "experiment": (["experiment", "goodhart", "--modes", "prox"], "did you mean 'proxy'"),
+    "check": (["check", "nowhere.py:Epidemic"], "there is no file nowhere.py"),
     "profile": (["profile", "nowhere.py:make"], "there is no file nowhere.py"),
     "doctor": (["doctor", "nowhere.py:make"], "there is no file nowhere.py"),
     "bench": (["bench", "nowhere.py:make"], "there is no file nowhere.py"),

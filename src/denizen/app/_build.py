@@ -78,14 +78,14 @@ def build(settings: Mapping[str, Any], seed: int, world: Target[WorldEntry] | No
     return Made(env, policy, algorithm, steps, params, validation)
 
 
-def make_world(word: str, entry: WorldEntry, options: Mapping[str, Any]) -> Any:
-    """A world with options.
+def make_world(word: str, entry: WorldEntry, options: Mapping[str, Any], flag: str = "--world") -> Any:
+    """A world with options; `flag` is what gives them.
 
     Raises:
         ConfigError: it does not take one of them, or needs one that is not given.
         TheirsError: its builder raised something else.
     """
-    told = f"--world {' '.join(f'{name}={value}' for name, value in options.items())}"
+    told = f"{flag} {' '.join(f'{name}={value}' for name, value in options.items())}"
     try:
         if isinstance(entry.build, type):
             _check_options(entry.build, options)
@@ -93,7 +93,7 @@ def make_world(word: str, entry: WorldEntry, options: Mapping[str, Any]) -> Any:
         with their_code():
             env = entry.build(**options)
     except TypeError as error:
-        raise ConfigError(_unbound(word, entry, options, told)) from error
+        raise ConfigError(_unbound(word, entry, options, told, flag)) from error
     except InputError as error:
         raise ConfigError(f"{told}: {error}" if options else f"{word}: {error}") from error
     if not isinstance(env, Env):
@@ -101,7 +101,7 @@ def make_world(word: str, entry: WorldEntry, options: Mapping[str, Any]) -> Any:
     return env
 
 
-def _unbound(word: str, entry: WorldEntry, options: Mapping[str, Any], told: str) -> str:
+def _unbound(word: str, entry: WorldEntry, options: Mapping[str, Any], told: str, flag: str) -> str:
     """What is wrong with options that a builder cannot be called with."""
     takes = inspect.signature(entry.build).parameters.values()
     names = [argument.name for argument in takes if argument.kind is not argument.VAR_KEYWORD]
@@ -109,7 +109,7 @@ def _unbound(word: str, entry: WorldEntry, options: Mapping[str, Any], told: str
         if name not in names:
             return f"{told}: {word} has no option {name!r}; {nearest(name, names)}"
     lacking = [a.name for a in takes if a.default is a.empty and a.name in names and a.name not in options]
-    return f"{word} needs {', '.join(lacking)}; give --world {lacking[0]}=VALUE"
+    return f"{word} needs {', '.join(lacking)}; give {flag} {lacking[0]}=VALUE"
 
 
 def _check_options(env: Any, options: Mapping[str, Any]) -> None:

@@ -103,6 +103,7 @@ FURTHER: dict[str, tuple[str, str]] = {
     "watch": ("_watch", "Watch"),
     "compare": ("_evaluate", "Compare"),
     "experiment": ("_experiment", "Experiment"),
+    "check": ("_check", "Check"),
     "profile": ("_profile", "Profile"),
     "doctor": ("_doctor", "Doctor"),
     "bench": ("_bench", "Bench"),

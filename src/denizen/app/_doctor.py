@@ -109,6 +109,8 @@ examples:
         script = _script(self.target)
         if script is not None:
             return examine_script(script, self.steps, device)
+        import denizen.rl  # noqa: F401  # before torch's names are replaced, which annotations there evaluate
+
         where = choose_device(device)
         # A module may ask for CUDA by name before anybody could hand it a device.
         with as_if_cuda() if where.type == SIMULATED else contextlib.nullcontext():

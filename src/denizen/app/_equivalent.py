@@ -69,6 +69,7 @@ examples:
 
         from denizen import perf
         from denizen.app._target import function
+        from denizen.zoo import entry
 
         if (self.inputs is None) == (self.shape is None):
             raise ConfigError("denizen equivalent needs a batch: --inputs model.py:batch, or --shape 8,50,25")
@@ -76,6 +77,8 @@ examples:
         made: list[Any] = []
         for word in (self.a, self.b):
             torch.manual_seed(self.seed)
+            if entry(word) is not None:
+                raise ConfigError(f"{word} is a model or world of the zoo; denizen equivalent compares torch modules")
             made.append(function(word)())
         torch.manual_seed(self.seed)
         batch = torch.randn(_shape(self.shape)) if self.shape is not None else function(self.inputs or "", "batch")()

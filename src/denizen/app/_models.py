@@ -306,17 +306,22 @@ def build(word: str, entry: ModelEntry, made: Source, values: Mapping[str, Any])
         model: Any = entry.build(*positional, **named)
     if not isinstance(model, Model) or isinstance(model, Env):
         raise ConfigError(f"{word} returned {type(model).__name__}, expected a dz.Model")
-    return _replaced(word, model, {n: v for n, v in values.items() if n not in named})
+    return _replaced(word, entry, model, {n: v for n, v in values.items() if n not in named})
 
 
-def _replaced(word: str, model: Model, late: dict[str, Any]) -> Model:
+def _replaced(word: str, entry: ModelEntry, model: Model, late: dict[str, Any]) -> Model:
     """With values of what the builder takes no arguments for."""
     if not late:
         return model
     own = ModelEntry(about="", model=type(model), build=type(model))
-    texts = {name: value for name, value in late.items() if isinstance(value, str)}
+    names = [*parameters(own), *(name for name, option in options(own).items() if option.default is not MISSING)]
+    for name in late:
+        if name not in names:
+            told = nearest(name, [*_arguments(entry.build).keys() - _contacts_of(_arguments(entry.build)), *names])
+            raise ConfigError(f"--set {name}: {word} has no such parameter; {told}")
+    read = late | settings(word, own, {name: value for name, value in late.items() if isinstance(value, str)})
     try:
-        return model.replace(**{**late, **settings(word, own, texts)})
+        return model.replace(**read)
     except InputError as error:
         raise ConfigError(f"--set {' '.join(f'{n}={v}' for n, v in late.items())}: {error}") from error
 

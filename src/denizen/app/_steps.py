@@ -23,7 +23,13 @@ def of_model(word: str, entry: ModelEntry) -> Make:
 
         made = build(word, entry, source(word, entry, Contacts(entry.population)), {})
         run = simulate(made, 0, replicates=batch_size, device=device, compile=False)
-        return lambda: run.extend(1)
+        carry = run._carry
+
+        def step() -> None:  # without the looks at the device between chunks, which are denizen's and not the model's
+            nonlocal carry
+            carry, _ = run._stepper.advance(carry, {})
+
+        return step
 
     return make
 

@@ -64,6 +64,30 @@ def world(word: str) -> Target[WorldEntry]:
     return _target(word, WorldEntry, "world", _is_world, _world_entry)
 
 
+def either(word: str) -> Target[Any]:
+    """The model or the world that a word names.
+
+    Raises:
+        ConfigError: it names nothing, or something else; a function must say by its annotation that it returns a world.
+    """
+    found: Any = entry(word)
+    if found is not None:
+        return Target(word, found)
+    if not (_is_place(word) or ":" in word):
+        names = nearest(word, [*entries(ModelEntry), *entries(WorldEntry)])
+        raise ConfigError(f"{word!r} does not exist; {names}, or FILE.py:NAME")
+    with their_code():
+        place, name, module = _opened(word)
+        name = name or _only(word, place, module, _is_either, None, "model or world")
+        value = _found(word, place, module, name, lambda value: _is_either(value) or inspect.isfunction(value))
+    returns = inspect.signature(value).return_annotation if inspect.isfunction(value) else None
+    if isinstance(value, WorldEntry) or _is_world(value) or (isinstance(returns, type) and _is_world(returns)):
+        return _of_code(place, name, module, value if isinstance(value, WorldEntry) else _world_entry(value))
+    if isinstance(value, ModelEntry) or _is_model(value) or inspect.isfunction(value):
+        return _of_code(place, name, module, value if isinstance(value, ModelEntry) else _model_entry(value))
+    raise ConfigError(_none(word, name, value, "a dz.Model or dz.Env"))
+
+
 def known(name: str, kind: type[Entry]) -> Entry:
     """What the zoo has of a name that a run folder tells; no file is read.
 
@@ -161,14 +185,23 @@ def _target(
         name = name or _only(word, place, module, both, None, what)
         value = _found(word, place, module, name, lambda value: both(value) or inspect.isfunction(value))
     if not (both(value) or inspect.isfunction(value)):
-        cls = value.__name__ if isinstance(value, type) else type(value).__name__
-        base = "dz.Model" if kind is ModelEntry else "dz.Env"
-        raise ConfigError(f"{word}: {name} is {cls}, expected a {base}, or a function that returns one")
+        raise ConfigError(_none(word, name, value, "a dz.Model" if kind is ModelEntry else "a dz.Env"))
+    return _of_code(place, name, module, value if isinstance(value, kind) else made(value))
+
+
+def _none(word: str, name: str, value: Any, wanted: str) -> str:
+    """What to say of a name that is nothing of a kind."""
+    is_class = isinstance(value, type)
+    held = f"the class {value.__name__}" if is_class else f"of type {type(value).__name__}"
+    return f"{word}: {name} is {held}, expected {wanted}, or a function that returns one"
+
+
+def _of_code(place: str, name: str, module: ModuleType, found: Entry) -> Target[Entry]:
     file = Path(module.__file__ or "").absolute()
     typed = f"{file if _is_place(place) else place}:{name}"
     top = _top(file)
     origin = Origin.of(file, name) if top is None else Origin(str(file), name, _digest(top))
-    return Target(typed, value if isinstance(value, kind) else made(value), origin)
+    return Target(typed, found, origin)
 
 
 def _is_place(word: str) -> bool:

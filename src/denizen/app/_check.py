@@ -1,0 +1,81 @@
+"""`denizen check`: whether a model or a world keeps the author's rules."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+from denizen._printing import say
+from denizen.app._train import Pairs
+
+if TYPE_CHECKING:
+    from denizen._printing import Console
+
+AGENTS = 200  # a small population finds as much as a large one, in less time
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """`denizen check`."""
+
+    about: ClassVar[str] = """Check that a model or a world keeps the author's rules, and name the lines that do not.
+
+It runs a few steps on the CPU: watched, again, batched, compiled and relaxed. A world gets random actions.
+
+exit code:
+  0  all rules hold
+  1  a rule is broken
+  2  wrong usage, or an error of the code
+
+examples:
+  denizen check city.py:Epidemic
+  denizen check city.py:Epidemic --set infect_rate=0.2 --agents 1000
+  denizen check maze.py:Maze --set size=9
+  denizen check seir"""
+
+    target: Annotated[Positional[str], arg(metavar="TARGET")]
+    """FILE.py:NAME, package.module:NAME or a name of `denizen models`."""
+    set: Pairs = ()
+    """Parameters and options of the model or world."""
+    agents: Annotated[int | None, arg(metavar="N", help_behavior_hint=f"(default: {AGENTS} without a population)")] = (
+        None
+    )
+    """Agents of a random graph, where the model takes contacts."""
+    population: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="(default: none, or a small one)")] = None
+    """Population folder, table or .npz file, or synthetic:astoria[:SIZE]."""
+    network: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="(default: 0, or the only one)")] = None
+    """Contact network of the population."""
+    steps: Annotated[int, arg(metavar="N")] = 3
+    """Steps to run, at least 2."""
+    seed: Annotated[int, arg(metavar="N")] = 0
+    """Of the random numbers."""
+    no_gradient: FlagCreatePairsOff[bool] = False
+    """Do not judge gradients: for a model that will never be calibrated."""
+
+    def __call__(self, console: "Console") -> int:
+        """Check, and print."""
+        from denizen import check
+        from denizen.app._exit import DONE, FOUND
+        from denizen.app._failures import their_code
+
+        model = self._model()
+        with their_code():
+            report = check(model, steps=self.steps, seed=self.seed, gradient=not self.no_gradient)
+        say(console, report)
+        return DONE if report.ok else FOUND
+
+    def _model(self) -> Any:
+        from denizen.app import _build, _models, _target
+        from denizen.app._settings import guess, pairs
+        from denizen.zoo import WorldEntry
+
+        entry, given = _target.either(self.target).entry, pairs(self.set, "--set")
+        if isinstance(entry, WorldEntry):
+            return _build.make_world(self.target, entry, {name: guess(text) for name, text in given.items()}, "--set")
+        place = self.population or entry.population
+        if place == "synthetic:astoria" and self.population is None:
+            place = f"{place}:{self.agents or 5 * AGENTS}"
+        agents = self.agents if place is not None or self.agents is not None else AGENTS
+        values = _models.settings(self.target, entry, given)
+        contacts = _models.Contacts(place, self.network, agents=None if place else agents)
+        return _models.build(self.target, entry, _models.source(self.target, entry, contacts), values)
