@@ -8,7 +8,7 @@ import dataclasses
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from denizen.perf._doctor.source import loops_around
 from denizen.perf.watch._counting import distinct_bytes
 from denizen.perf.watch._faults import METHODS
-from denizen.perf.watch._operations import is_higher_order, traits
+from denizen.perf.watch._operations import is_higher_order, tensors_in, traits
 from denizen.perf.watch._places import USER, Place, instruction, is_user, locate, role
 from denizen.perf.watch._recorder import unheard
 from denizen.perf.watch._tf32 import takes_tf32
@@ -360,7 +360,7 @@ class Operations(TorchDispatchMode):
         clone = func._schema.name == "aten::clone"
         version = args[0]._version if clone and not args[0].is_inference() else 0
         out = func(*args, **kwargs)
-        if any(tensor.is_nested for tensor in _tensors((args, kwargs, out))):
+        if any(tensor.is_nested for tensor in tensors_in((args, kwargs, out))):
             self.unseen.add("nested tensors")  # have no shape, and no bytes that could be told
         elif self._step >= 0:
             self._record(func, args, kwargs, out)
@@ -370,7 +370,7 @@ class Operations(TorchDispatchMode):
 
     def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         seen = traits(func)
-        given, results = list(_tensors((args, kwargs))), list(_tensors(out))
+        given, results = list(tensors_in((args, kwargs))), list(tensors_in(out))
         if not any(tensor.device.type == self.device for tensor in (*given, *results)):
             self.host_ops += seen.computes and bool(results)
             return
@@ -544,7 +544,7 @@ class Operations(TorchDispatchMode):
         if func._schema.name == "aten::fill_" and args[1] != 0:
             return 0
         grads = {memory(p.grad) for p in self.parameters if p.grad is not None}
-        return sum(memory(tensor) in grads for tensor in _tensors(args[0]))
+        return sum(memory(tensor) in grads for tensor in tensors_in(args[0]))
 
     def of_parameter(self, tensor: Tensor) -> bool:
         """Whether a tensor lies in the memory of a parameter."""
@@ -614,14 +614,3 @@ def _flops(func: Any, args: Any, kwargs: Any, out: Any) -> int:
         return int(formula(*args, **kwargs, out_val=out))
     except Exception:  # of a form that torch's formula does not know
         return 0
-
-
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, dict):
-        for value in tree.values():
-            yield from _tensors(value)
-    elif isinstance(tree, list | tuple):
-        for value in tree:
-            yield from _tensors(value)

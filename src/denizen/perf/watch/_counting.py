@@ -12,7 +12,14 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from denizen.perf.watch._operations import PYTHON_READS, crossings, is_higher_order, reads_host, schema_name
+from denizen.perf.watch._operations import (
+    PYTHON_READS,
+    crossings,
+    is_higher_order,
+    reads_host,
+    schema_name,
+    tensors_in,
+)
 
 # (operation, positional arguments) -> bytes that it reads of its i-th argument, for those it does not read in full.
 Weigh = Callable[[Any, tuple[Any, ...]], dict[int, int]]
@@ -113,7 +120,7 @@ class _Dispatch(TorchDispatchMode):
             return func(*args, **kwargs)
         if reads_host(func, args, kwargs, self._on_device):
             counts.host_reads[schema_name(func)] += 1
-        before = {_storage(tensor) for tensor in _tensors((args, kwargs))}
+        before = {_storage(tensor) for tensor in _dense((args, kwargs))}
         out = func(*args, **kwargs)
         crossed = crossings(func, args, kwargs, out, self._device) if self._device != "cpu" else []
         if crossed:
@@ -129,7 +136,7 @@ class _Dispatch(TorchDispatchMode):
         return tensor.device.type == self._device
 
     def _memory(self, func: Any, args: Any, kwargs: Any, out: Any, before: set[int]) -> None:
-        counts, results = self._counts, list(_tensors(out))
+        counts, results = self._counts, list(_dense(out))
         new = [tensor for tensor in results if _storage(tensor) not in before]
         for tensor in new:
             self._made.add(_storage(tensor))
@@ -144,7 +151,7 @@ class _Dispatch(TorchDispatchMode):
         known = self._weigh(func, args) if self._weigh is not None else {}
         given = [*enumerate(args), *((-1, value) for value in kwargs.values())]
         for place, argument in given:
-            for tensor in _tensors(argument):
+            for tensor in _dense(argument):
                 read = known.get(place, distinct_bytes(tensor))
                 if place == 0 and func._schema.name in _GATHERS and results:
                     read = min(read, sum(distinct_bytes(result) for result in results))
@@ -159,24 +166,16 @@ def _mutated(func: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:
     if func._schema.is_mutable:
         for place, argument in enumerate(func._schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                yield from _tensors(args[place] if place < len(args) else kwargs.get(argument.name))
+                yield from _dense(args[place] if place < len(args) else kwargs.get(argument.name))
 
 
 def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    """Dense tensors in nested arguments; sparse ones have no storage of their own."""
-    if isinstance(tree, Tensor):
-        if tree.layout is torch.strided:
-            yield tree
-    elif isinstance(tree, dict):
-        for value in tree.values():
-            yield from _tensors(value)
-    elif isinstance(tree, list | tuple):
-        for value in tree:
-            yield from _tensors(value)
+def _dense(tree: Any) -> Iterator[Tensor]:
+    """Tensors in nested arguments without the sparse ones, which have no storage of their own."""
+    return (tensor for tensor in tensors_in(tree) if tensor.layout is torch.strided)
 
 
 def distinct_bytes(tensor: Tensor) -> int:

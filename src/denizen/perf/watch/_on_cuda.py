@@ -7,12 +7,11 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from denizen.perf.watch._calls import function_heard
 from denizen.perf.watch._faults import METHODS, kind_of_read
-from denizen.perf.watch._operations import fresh, is_higher_order, of_parameter, traits, waits, work
+from denizen.perf.watch._operations import fresh, is_higher_order, of_parameter, tensors_in, traits, waits, work
 from denizen.perf.watch._places import Place, locate, written
 from denizen.perf.watch._recorder import HOST_READS, TRANSFERS, Recorder, heard_by, here, recorders, tell
 from denizen.perf.watch._sync import sync_warnings_to
@@ -95,7 +94,7 @@ class _Heard(TorchDispatchMode):
 
     def _told(self, func: Any, args: Any, kwargs: Any, out: Any, waited: bool) -> None:
         seen = traits(func)
-        if any(tensor.device.type == self._device for tensor in _tensors((args, out))):
+        if any(tensor.device.type == self._device for tensor in tensors_in((args, out))):
             work(seen, 0, 0)
         if seen.schema == "aten::detach" and of_parameter(args[0]):  # as in state_dict(): still a parameter's memory
             out._of_parameter = True
@@ -118,11 +117,3 @@ def _without_warnings(place: Place) -> Place:
     return dataclasses.replace(
         place, libraries=tuple(at for at in place.libraries if not at[0].endswith("warnings.py"))
     )
-
-
-def _tensors(values: Any) -> Generator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)

@@ -6,7 +6,7 @@ is no finding. A tensor's device decides, never a method's name.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -98,6 +98,18 @@ WAITING = frozenset("::".join((rule.op.split("::")[0], rule.op.split("::")[1].sp
 def is_higher_order(func: Any) -> bool:
     """Whether an operation takes functions, such as `torch.cond`; it has no schema."""
     return isinstance(func, torch._ops.HigherOrderOperator)
+
+
+def tensors_in(tree: Any) -> Iterator[Tensor]:
+    """The tensors in what an operation takes or gives, by plain recursion: it runs at every operation."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, dict):
+        for value in tree.values():
+            yield from tensors_in(value)
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from tensors_in(value)
 
 
 def schema_name(func: Any) -> str:
