@@ -153,7 +153,7 @@ class Runner:
             interventions=(self._parameters.bind,),
         )
         self._fields = self._binding.follow(self._model)
-        self._fields.look(self._run.state, 0)
+        self._fields.update(self._run.state, 0)
         self._trajectory = Trajectory()
         self._record(0, 0, None)
 
@@ -177,7 +177,7 @@ class Runner:
             count = min(n, memory)
             with self._clock.running(count):
                 self.run.extend(count)
-            self._fields.look(self.run.state, self.run.steps)
+            self._fields.update(self.run.state, self.run.steps)
             n -= count
 
     def _weeks_end(self) -> int | None:

@@ -47,7 +47,7 @@ class Parameter:
 class AgentFields(Protocol):
     """Follows the agents' fields along a run; made anew for each run."""
 
-    def look(self, state: Any, step: int) -> None:
+    def update(self, state: Any, step: int) -> None:
         """Take in the state of a run after `step` steps; called at least every `Binding.memory(model)` steps."""
 
     def read(self, name: str, state: Any, step: int, before: Any = None) -> Tensor:
@@ -55,7 +55,7 @@ class AgentFields(Protocol):
 
         Args:
             name: of the field.
-            state: of all replicates, the one last looked at.
+            state: of all replicates, that of the last `update`.
             step: steps done.
             before: the state one step earlier: the field is then read between the two substeps of the last step.
         """
@@ -126,7 +126,7 @@ class CovidFields:
         self._stay = torch.stack([(stage <= level).sum(dim=1) for level in range(len(STAGES))], dim=1).to(torch.int32)
         self._since: Tensor | None = None
 
-    def look(self, state: Any, step: int) -> None:
+    def update(self, state: Any, step: int) -> None:
         """Note who was exposed when."""
         codes, length = _codes(state.exposed), state.exposed.length
         known = (codes > 0) & (codes <= length)
@@ -135,7 +135,7 @@ class CovidFields:
 
     def read(self, name: str, state: Any, step: int, before: Any = None) -> Tensor:
         """`disease_stage` int8, `infected_time` int32 or `next_stage_time` int32, `[agents]`; `NEVER` where not due."""
-        assert self._since is not None, "look comes before read"
+        assert self._since is not None, "update comes before read"
         _refuse_shares(state.exposed)
         if name == "infected_time":
             return self._since

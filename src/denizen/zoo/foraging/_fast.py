@@ -177,8 +177,8 @@ def in_place(env: Any, device: torch.device, max_resets: int) -> InPlace | None:
     near = env._nearness(device)
 
     def advance(leaves: list[Tensor], books: list[Tensor], clock: Tensor, keys: Tensor, action: Tensor) -> Advanced:
-        given = foraging_step(leaves, books, clock, keys, action, near, max_resets, whole, real)
-        clock, look, known, reward, terminated, truncated, valid, *eaten, final, final_known, index = given
+        results = foraging_step(leaves, books, clock, keys, action, near, max_resets, whole, real)
+        clock, look, known, reward, terminated, truncated, valid, *eaten, final, final_known, index = results
         flowing = dict(zip(FLOWS, eaten, strict=True))
         return Advanced(
             clock,

@@ -79,12 +79,12 @@ def fruits_step(
     if not all(tensor.is_contiguous() for tensor in (*state, *books)):
         raise InputError("fruits_step: state and books must be contiguous, since they are changed in place")
     out = _results(keys, whole)
-    given = (state, books, clock, keys.contiguous(), action.contiguous(), prob, out, whole)
+    arguments = (state, books, clock, keys.contiguous(), action.contiguous(), prob, out, whole)
     if variant(keys.device) == "triton":
         from denizen.zoo.fruits._cuda import step
     else:
         from denizen.zoo.fruits._cpu import step
-    step(*given)
+    step(*arguments)
     return out
 
 

@@ -246,5 +246,5 @@ class Fruits(dz.Env):
             if active:
                 rows[y][x] = "o"
         edge = "+" + "-" * self.width + "+"
-        told = f"step {int(now.time.step)}  score {int(now.score):+d}  caught {int(now.caught)}"
-        return [edge, *["|" + "".join(row) + "|" for row in rows], edge, told]
+        status = f"step {int(now.time.step)}  score {int(now.score):+d}  caught {int(now.caught)}"
+        return [edge, *["|" + "".join(row) + "|" for row in rows], edge, status]

@@ -25,9 +25,9 @@ class Body(nn.Module):
         nn.init.kaiming_normal_(self.deep.weight)
         nn.init.zeros_(self.deep.bias)
 
-    def forward(self, given: Tensor) -> Tensor:
+    def forward(self, observation: Tensor) -> Tensor:
         """Features `[rows, hidden]` of observations `[rows, inputs]`."""
-        shown = self.enter(given)
+        shown = self.enter(observation)
         shown = shown + self.norm(nn.functional.gelu(shown, approximate="tanh"))
         return nn.functional.gelu(self.deep(shown), approximate="tanh")
 
