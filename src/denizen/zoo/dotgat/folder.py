@@ -23,8 +23,8 @@ class Folder(StateFolder):
         Raises:
             StorageError: it holds something, or cannot be written.
         """
-        told = {"settings": dataclasses.asdict(settings), "data": dict(facts), "reason": "", "metrics": []}
-        folder = cls.begin(path, told)
+        entries = {"settings": dataclasses.asdict(settings), "data": dict(facts), "reason": "", "metrics": []}
+        folder = cls.begin(path, entries)
         try:
             folder.note()
         except BaseException:

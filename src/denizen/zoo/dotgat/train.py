@@ -1,4 +1,4 @@
-"""The training itself: epochs of prefetched batches, a cosine schedule, early stopping, saving and going on."""
+"""The training: epochs of prefetched batches, a cosine schedule, early stopping, saving and going on."""
 
 import dataclasses
 import math
@@ -132,11 +132,11 @@ class _Training:
         torch.manual_seed(settings.seed)
         self.model = Answers(settings, data).to(self.device)
         self.judge = Judge(settings, data).to(self.device)
-        together: nn.Module = self.model
+        wrapped: nn.Module = self.model
         if world > 1:
             ids = [self.device] if self.device.type == "cuda" else None
-            together = nn.parallel.DistributedDataParallel(self.model, device_ids=ids)
-        self.step = Step(settings, together, self.judge, self.device)
+            wrapped = nn.parallel.DistributedDataParallel(self.model, device_ids=ids)
+        self.step = Step(settings, wrapped, self.judge, self.device)
         torch.manual_seed(settings.seed + 1 + _rank())  # dropout differs between processes
         rows = TensorDataset(data.inputs["training"], data.targets["training"])
         self.order = Shuffled(len(rows), settings, _rank(), world)
@@ -184,17 +184,17 @@ class _Training:
         means = torch.stack(losses)
         if _world() > 1:  # every process has as many series as the others
             torch.distributed.all_reduce(means)
-        held = (means / _world()).tolist()  # the only read of an epoch
-        self.losses += held
-        loss = sum(held) / len(held)
-        row = {"epoch": self.epoch, "loss": loss, "first_loss": held[0]}
+        steps = (means / _world()).tolist()  # the only read of an epoch
+        self.losses += steps
+        loss = sum(steps) / len(steps)
+        row = {"epoch": self.epoch, "loss": loss, "first_loss": steps[0]}
         last = self.epoch == self.settings.epochs or loss < SOLVED  # what ends here is seen in validation
         if last or self.epoch % self.settings.validate_every == 0:
             row |= {f"validation_{name}": value for name, value in self._evaluate("validation").items()}
         return row
 
     def _evaluate(self, split: str, most: int = MOST_EVALUATED) -> dict[str, float]:
-        inputs, targets = (held[split][:most] for held in (self.data.inputs, self.data.targets))
+        inputs, targets = self.data.inputs[split][:most], self.data.targets[split][:most]
         return evaluate(self.model, self.judge, inputs, targets, self.settings.batch)
 
     def _score(self, row: dict[str, Any]) -> bool:
@@ -230,37 +230,37 @@ class _Training:
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that the next epoch depends on."""
-        held = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        for number, state in self.step.optimizer.state_dict()["state"].items():
-            held |= {f"optimizer.{number}.{name}": value for name, value in state.items()}
-        held |= {f"amp.{name}": torch.tensor(value) for name, value in self.step.amp.state_dict().items()}
-        held["random.cpu"] = torch.get_rng_state()
+        state = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        for number, moments in self.step.optimizer.state_dict()["state"].items():
+            state |= {f"optimizer.{number}.{name}": value for name, value in moments.items()}
+        state |= {f"amp.{name}": torch.tensor(value) for name, value in self.step.amp.state_dict().items()}
+        state["random.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
-            held["random.cuda"] = torch.cuda.get_rng_state(self.device)
+            state["random.cuda"] = torch.cuda.get_rng_state(self.device)
         counts = torch.tensor([float(self.epoch), self.best, float(self.since)], dtype=torch.float64)
-        return {**held, "counts": counts}
+        return {**state, "counts": counts}
 
-    def load(self, held: dict[str, Tensor]) -> None:
+    def load(self, state: dict[str, Tensor]) -> None:
         """Take up what `tensors` made."""
-        self.model.load_state_dict(_under("model.", held))
+        self.model.load_state_dict(_under("model.", state))
         plain = self.step.optimizer.state_dict()
         states: dict[int, dict[str, Tensor]] = {}
-        for name, value in _under("optimizer.", held).items():
+        for name, value in _under("optimizer.", state).items():
             number, _, leaf = name.partition(".")
             states.setdefault(int(number), {})[leaf] = value
         self.step.optimizer.load_state_dict({**plain, "state": states})
         for group in self.step.optimizer.param_groups:
             group["lr"] = self.step.learning_rate  # loading has put a copy in its place
-        self.step.amp.load_state_dict({name: value.item() for name, value in _under("amp.", held).items()})
-        torch.set_rng_state(held["random.cpu"])
-        if self.device.type == "cuda" and "random.cuda" in held:
-            torch.cuda.set_rng_state(held["random.cuda"], self.device)
-        epoch, self.best, since = held["counts"].tolist()
+        self.step.amp.load_state_dict({name: value.item() for name, value in _under("amp.", state).items()})
+        torch.set_rng_state(state["random.cpu"])
+        if self.device.type == "cuda" and "random.cuda" in state:
+            torch.cuda.set_rng_state(state["random.cuda"], self.device)
+        epoch, self.best, since = state["counts"].tolist()
         self.epoch, self.since = int(epoch), int(since)
 
 
-def _under(prefix: str, held: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in held.items() if name.startswith(prefix)}
+def _under(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 def _rank() -> int:
@@ -281,6 +281,5 @@ def load(folder: Path, *, best: bool = True) -> tuple[Answers, Settings, Data]:
     settings = kept.settings()
     data = draw(settings)
     model = Answers(settings, data)
-    held = kept.load("best") if best else _under("model.", kept.load("last"))
-    model.load_state_dict(held)
+    model.load_state_dict(kept.load("best") if best else _under("model.", kept.load("last")))
     return model.eval(), settings, data

@@ -11,7 +11,7 @@ import triton
 from denizen.zoo.foraging._cuda import _life_kernel, _step_kernel
 from denizen.zoo.foraging._cuda_few import _few_kernel
 
-FEW = 4096  # worlds up to which each has a warp of its own: 192 take 2.9 us, 4,096 6.0; 8,192 take 10.0, not 9.7 (H100)
+FEW = 4096  # worlds up to which each has a warp of its own: beyond, a thread for each is faster
 STEP_WHOLE = ("MOVE", "LIMIT", "GUIDED", "LIFE", "GROW", "PLACE")
 LIFE_WHOLE = (
     "FOOD_LOW",
