@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import denizen as dz
+from denizen.run._folder import kind_of
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.seir import SEIR
 
@@ -149,3 +150,25 @@ def test_stored_folders_are_told_apart(denizen, stored):
     code, _, errors = denizen("resume", stored("simulation_python"))
     assert code == 2
     assert "was begun from Python" in errors
+
+
+def test_new_folders_say_their_kind(denizen, stored):
+    """As do those of before, once something is saved to them again."""
+    for name, kind in (("simulation", "simulation"), ("training_grpo", "training"), ("dotgat", "dotgat")):
+        folder = stored(name)
+        assert "kind" not in json.loads((folder / "manifest.json").read_text())
+        assert denizen("resume", folder, "--quiet")[0] == 0
+        assert json.loads((folder / "manifest.json").read_text())["kind"] == kind_of(folder) == kind
+
+
+def test_commands_refuse_kinds_that_they_do_not_know(denizen, stored):
+    folder = stored("dotgat")
+    code, _, errors = denizen("evaluate", folder)
+    assert (code, "holds a run of kind 'dotgat', expected 'training'" in errors) == (2, True)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "kind": "trains"}))
+    code, _, errors = denizen("show", folder)
+    assert (code, "kind 'trains', which is unknown here; did you mean 'training'?" in errors) == (2, True)
+    (folder / "manifest.json").write_text("{")
+    code, _, errors = denizen("show", folder)
+    assert (code, "manifest.json is not valid JSON" in errors) == (2, True)

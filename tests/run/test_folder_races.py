@@ -159,16 +159,27 @@ def test_a_training_is_resumed_once(tmp_path):
     other.release()
 
 
-def test_what_is_read_of_a_training_that_goes_on_is_read_again(tmp_path):
-    made = TrainingFolder.create(tmp_path / "r", {"seed": 0}, None)
-    made.save(1, {"checkpoint": {"w": torch.tensor([1.0])}, "best": {}})
-    reader = TrainingFolder.open(tmp_path / "r")
-    made.save(
-        2, {"checkpoint": {"w": torch.tensor([2.0])}, "best": {}}
-    )  # and the checkpoint that the reader knows of is gone
-    assert reader.load("checkpoint")["w"] == 2.0
-    assert reader.manifest["updates"] == 2
-    (tmp_path / "r" / reader.manifest["checkpoint"]["file"]).unlink()
+@pytest.mark.parametrize(("create", "which"), [(training, "checkpoint"), (dotgat, "last")])
+def test_what_is_read_of_a_run_that_goes_on_is_read_again(tmp_path, create, which):
+    made = create(tmp_path / "r", 0)
+    made.save(1, {which: {"w": torch.tensor([1.0])}})
+    reader = type(made).open(tmp_path / "r")
+    made.save(2, {which: {"w": torch.tensor([2.0])}})  # and the file that the reader knows of is gone
+    assert reader.load(which)["w"] == 2.0
+    assert reader.manifest[made.COUNT] == 2
+    (tmp_path / "r" / reader.manifest[which]["file"]).unlink()
     with pytest.raises(DataError, match="cannot be read"):
-        reader.load("checkpoint")
+        reader.load(which)
     made.release()
+
+
+@pytest.mark.parametrize("create", [training, dotgat])
+def test_a_folder_that_cannot_be_read_is_not_held(tmp_path, create):
+    made = create(tmp_path / "r", 0)
+    made.save(1, {})
+    made.release()
+    (tmp_path / "r/manifest.json").write_text("{")
+    with pytest.raises(DataError, match="not valid JSON"):
+        made.hold()
+    with locked(tmp_path / "r"):  # it is free for others
+        pass

@@ -37,10 +37,9 @@ def do(name: str, command: Any, console: "Console") -> Any:
 
 
 def _kind(path: Path) -> str:
-    """What a folder holds: one run, or trainings of several seeds. Of anything else `load` tells what is wrong."""
-    found = kind_of(path)
-    seeds = () if found else path.glob("seed-*/manifest.json")
-    return found or next((kind for file in seeds if (kind := kind_of(file.parent))), "simulation")
+    """What a folder holds: one run, or trainings of several seeds. Of anything else reading it tells what is wrong."""
+    several = any(path.glob("seed-*/manifest.json"))
+    return kind_of(path) or ("training" if several else "simulation")
 
 
 @contextlib.contextmanager

@@ -219,7 +219,11 @@ class StateFolder(RunFolder):
             StorageError: another run holds it, or it cannot be written.
         """
         self._lock.take()
-        self.manifest = self.read(self.path)
+        try:
+            self.manifest = self.read(self.path)
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Let go of the folder's lock, where it is held."""
@@ -286,7 +290,7 @@ class StateFolder(RunFolder):
         return while_it_goes_on(self.manifest, lambda: self.read(self.path), tensors)
 
     def _changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        return Entries({**self.manifest, **changes, "updated": now()}, self.path / NAME)
+        return Entries({**self.manifest, "kind": self.KIND, **changes, "updated": now()}, self.path / NAME)
 
     def _encoded(self, manifest: dict[str, Any]) -> bytes:
         return json.dumps(manifest, indent=1).encode() + b"\n"
