@@ -204,7 +204,7 @@ def test_a_disk_that_is_full_in_the_end_says_so(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({"task": "x"}, "task 'x'"),
+        ({"task": "x"}, "dotgat: task='x', .*valid: argmax"),
         ({"batch": 512}, "raise processes="),
         ({"accumulate": 50}, "only 6 batches"),
         ({"variant": "captured"}, "needs a CUDA device"),

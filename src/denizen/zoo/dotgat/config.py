@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from denizen.errors import InputError
 from denizen.model import number, one_of, whole
-from denizen.nn import Cauchy, Matern, WhiteNoise, task
+from denizen.nn import TASKS, Cauchy, Matern, WhiteNoise
 
 Variant = Literal["reference", "fast", "compiled", "captured"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
@@ -87,7 +87,6 @@ class Settings:
         Raises:
             InputError: names the setting, its value and what was expected.
         """
-        task(self.task)
         lowest = {
             "agents": 1,
             "times": 2,
@@ -111,7 +110,7 @@ class Settings:
         for name in ("learning_rate", "max_norm"):
             number("dotgat", name, getattr(self, name), above=0)
         number("dotgat", "weight_decay", self.weight_decay, 0)
-        words = {"variant": get_args(Variant), "precision": get_args(Precision)}
+        words = {"task": tuple(TASKS), "variant": get_args(Variant), "precision": get_args(Precision)}
         words |= {"kernel": tuple(KERNELS), "mixing": ("random", "block")}
         for name, valid in words.items():
             one_of("dotgat", name, getattr(self, name), valid)
