@@ -40,7 +40,7 @@ def replay_ms(run: Run, steps: int, times: int = 5) -> float:
     """Milliseconds a step of `steps` steps from the start: graphs as they are replayed, the best of a few."""
     capture, start = run._capture, run._stepper.start()
     assert capture is not None
-    start.bad = torch.zeros_like(run._carry.bad)
+    start.bad = torch.zeros_like(run._run_state.bad)
     best = float("inf")
     for _ in range(times + 1):
         capture._chunks.forget()
@@ -57,7 +57,7 @@ def kernels(run: Run, steps: int = 64, skip: int = 64) -> tuple[float, float, li
     """(launches a step, busy milliseconds a step, the longest kernels) of a chunk `skip` steps after the start."""
     capture, start = run._capture, run._stepper.start()
     assert capture is not None
-    start.bad = torch.zeros_like(run._carry.bad)
+    start.bad = torch.zeros_like(run._run_state.bad)
     later, _ = capture.run(start, skip)
     capture.run(later, steps)
     torch.cuda.synchronize()

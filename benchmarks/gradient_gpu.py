@@ -130,7 +130,7 @@ def hard_alone(model: Covid, device: str, compiled: bool) -> Callable[[], Any]:
     if run._capture is None:
         return lambda: dz.simulate(model, STEPS, device=device, compile=False)
     start = run._stepper.start()
-    start.bad = torch.zeros_like(run._carry.bad)
+    start.bad = torch.zeros_like(run._run_state.bad)
     return lambda: run._capture.run(start, STEPS)
 
 

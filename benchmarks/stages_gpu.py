@@ -103,14 +103,14 @@ def compiled(graph: dz.Graph, device: str, way: str, narrow: bool) -> Run:
 
 def stepped(run: Run) -> float:
     """Milliseconds of a step by plain calls, from the start on."""
-    carry = run._stepper.start()
+    run_state = run._stepper.start()
     with torch.no_grad(), turn():
-        run._stepper.advance(carry, {})  # what is done once
+        run._stepper.advance(run_state, {})  # what is done once
         synchronize(run)
         began = time.perf_counter()
         for _ in range(STEPS):
-            carry.bad = None
-            carry, _ = run._stepper.advance(carry, {})
+            run_state.bad = None
+            run_state, _ = run._stepper.advance(run_state, {})
         synchronize(run)
     return (time.perf_counter() - began) / STEPS * 1e3
 
@@ -119,7 +119,7 @@ def launched(run: Run) -> float:
     """Milliseconds of a step of the compiled pieces, launched from Python."""
     assert run._capture is not None
     chunks, start = run._capture._chunks, run._stepper.start()
-    start.bad = torch.zeros_like(run._carry.bad)
+    start.bad = torch.zeros_like(run._run_state.bad)
     with torch.no_grad(), turn():
         chunks.forget()
         chunks.load(start)

@@ -22,7 +22,7 @@ import zarr  # noqa: F401
 import denizen as dz
 from denizen import ops
 from denizen.run import Snapshots, _run, _zarr, load, resume
-from denizen.run._chunks import Capture, Chunks
+from denizen.run._chunks import CapturedSteps, Chunks
 from denizen.run._folder import RunFolder
 from denizen.run._program import build
 from denizen.run._trace import trace
@@ -40,13 +40,13 @@ def model() -> SIR:
     return SIR(dz.Graph.from_edges(ring, (ring + 1) % 300, 300, directed=False), infect_rate=0.2)
 
 
-class Replayed(Capture):
+class Replayed(CapturedSteps):
     """Chunks of steps by plain calls; what they return lies in the same memory each time."""
 
     def __init__(self, run: dz.run.Run) -> None:
         self.seconds, self.longest, self._stepper, self._kept = 0.0, LONGEST, run._stepper, {}
-        program = build(trace(run._stepper, run._carry), run._stepper.masks)
-        self._chunks = Chunks(program, run._carry, LONGEST, lambda module: module)
+        program = build(trace(run._stepper, run._run_state), run._stepper.masks)
+        self._chunks = Chunks(program, run._run_state, LONGEST, lambda module: module)
 
     def _replay(self, length, due, store):
         records, group = self._plain(length, due, store)
@@ -68,7 +68,7 @@ def attempt(folder: Path) -> None:
             run.extend(2)
         run._compile = False
         with torch.no_grad():
-            if run._carry.bad is None:
+            if run._run_state.bad is None:
                 run.extend(1)
             run._capture = Replayed(run)
         run._times["later"], run._timed_steps = 1e-9, max(run._timed_steps, 2)

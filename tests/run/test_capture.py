@@ -56,8 +56,8 @@ MODELS = [
 def test_chunks_equal_steps(model: dz.Model, replicates: int, least: int) -> None:
     whole = dz.simulate(model, 42, replicates=replicates, seed=2)
     begun = dz.simulate(model, 3, replicates=replicates, seed=2)
-    program = build(trace(begun._stepper, begun._carry), begun._stepper.masks, least)
-    chunks = Chunks(program, begun._carry, 16, lambda module: module)
+    program = build(trace(begun._stepper, begun._run_state), begun._stepper.masks, least)
+    chunks = Chunks(program, begun._run_state, 16, lambda module: module)
 
     def run(*counts: int) -> list[Tensor]:
         rows = [[record[:count].clone() for record in chunks.steps(count)] for count in counts]
@@ -66,13 +66,13 @@ def test_chunks_equal_steps(model: dz.Model, replicates: int, least: int) -> Non
     first = run(8, 1, 4)
     kept = chunks.take()
     second = run(16, 10)
-    carry = chunks.take()
+    run_state = chunks.take()
     for name, a, b in zip(whole.series_names, first, second, strict=True):
         assert torch.equal(whole[name][:, 3:], torch.cat([a, b], dim=1)), name
-    assert all(torch.equal(x, y) for x, y in zip(carry.leaves, whole._carry.leaves, strict=True))
-    chunks.load(kept)  # an earlier carry is as good as the latest
+    assert all(torch.equal(x, y) for x, y in zip(run_state.leaves, whole._run_state.leaves, strict=True))
+    chunks.load(kept)  # an earlier state is as good as the latest
     assert all(torch.equal(x, y) for x, y in zip(second, run(16, 10), strict=True))
-    assert int(chunks.take().step) == int(carry.step) == 42
+    assert int(chunks.take().step) == int(run_state.step) == 42
 
 
 def test_a_sum_over_no_named_axis_is_one_over_all() -> None:
@@ -80,19 +80,19 @@ def test_a_sum_over_no_named_axis_is_one_over_all() -> None:
     record = {"mean": lambda now: torch.where(now.current > 2, now.current.to(torch.float32), torch.nan).nanmean()}
     whole = dz.simulate(Shifts(), 8, record=record)
     begun = dz.simulate(Shifts(), 3, record=record)
-    program = build(trace(begun._stepper, begun._carry), begun._stepper.masks, 4)
-    *_, mean = Chunks(program, begun._carry, 5, lambda module: module).steps(5)
+    program = build(trace(begun._stepper, begun._run_state), begun._stepper.masks, 4)
+    *_, mean = Chunks(program, begun._run_state, 5, lambda module: module).steps(5)
     assert torch.equal(whole["mean"][:, 3:], mean.movedim(0, 1))
 
 
 def test_a_step_is_one_graph_and_what_a_chunk_records_another() -> None:
     whole = dz.simulate(MODELS[2], 15, seed=2)
     begun = dz.simulate(MODELS[2], 3, seed=2)
-    program = build(trace(begun._stepper, begun._carry), begun._stepper.masks, 8)
+    program = build(trace(begun._stepper, begun._run_state), begun._stepper.masks, 8)
     counters = torch._dynamo.utils.counters["stats"]
     before = counters["unique_graphs"]
     with torch.no_grad():
-        chunks = Chunks(program, begun._carry, 12, partial(torch.compile, fullgraph=True, backend="aot_eager"))
+        chunks = Chunks(program, begun._run_state, 12, partial(torch.compile, fullgraph=True, backend="aot_eager"))
         records = [*chunks.steps(12)]
         chunks.steps(12)
     assert counters["unique_graphs"] - before == 2
@@ -124,7 +124,7 @@ def test_masks_are_counted_in_bytes(kind: Any, replicates: int, monkeypatch: pyt
     monkeypatch.setattr(_codes, "_as_op", lambda codes: False)  # as on CUDA
     model = kind(dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 8.0, seed=1)))
     begun = dz.simulate(model, 1, replicates=replicates)
-    program = build(trace(begun._stepper, begun._carry), begun._stepper.masks)
+    program = build(trace(begun._stepper, begun._run_state), begun._stepper.masks)
     assert [one.width for one in program.sums] == [torch.uint8]
 
 
@@ -147,7 +147,9 @@ class Loud(Rumour):
 def test_a_parameter_that_changes_in_place_counts_from_the_next_step(replicates: int) -> None:
     graph = dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 8.0, seed=1))
     eager, begun = (dz.simulate(Loud(graph, loudness=0.1), n, replicates=replicates) for n in (7, 3))
-    chunks = Chunks(build(trace(begun._stepper, begun._carry), begun._stepper.masks), begun._carry, 8, lambda m: m)
+    chunks = Chunks(
+        build(trace(begun._stepper, begun._run_state), begun._stepper.masks), begun._run_state, 8, lambda m: m
+    )
     chunks.steps(4)
     kept = chunks.take()
     for run in (eager, begun):
@@ -192,24 +194,26 @@ class Faulty(Rumour):
 def test_a_fault_of_any_step_of_a_chunk_is_kept(counts: tuple[int, ...]) -> None:
     model = Faulty(dz.Graph.from_edges([0], [1], 20))
     begun = dz.simulate(model, 3, replicates=6)
-    chunks = Chunks(build(trace(begun._stepper, begun._carry), begun._stepper.masks), begun._carry, 8, lambda m: m)
+    chunks = Chunks(
+        build(trace(begun._stepper, begun._run_state), begun._stepper.masks), begun._run_state, 8, lambda m: m
+    )
     for count in counts:
         chunks.steps(count)
     eager = dz.simulate(model, 3, replicates=6)
     for _ in range(8):
-        eager._carry, _ = eager._stepper.advance(eager._carry, {})
-    assert 0 < int(eager._carry.bad.sum()) < 6
-    assert torch.equal(chunks.take().bad, eager._carry.bad)
+        eager._run_state, _ = eager._stepper.advance(eager._run_state, {})
+    assert 0 < int(eager._run_state.bad.sum()) < 6
+    assert torch.equal(chunks.take().bad, eager._run_state.bad)
 
 
 @pytest.mark.parametrize("replicates", [1, 3])
 def test_a_field_that_stays_as_it_was_is_not_copied(replicates: int) -> None:
     """The dead of a COVID without sampled deaths; a kernel would do nothing else."""
     begun = dz.simulate(covid(PEOPLE), 1, replicates=replicates)
-    program = build(trace(begun._stepper, begun._carry), begun._stepper.masks)
+    program = build(trace(begun._stepper, begun._run_state), begun._stepper.masks)
     outputs = program.body.module.graph.output_node().args[0]
-    assert [node.op for node in outputs[: len(begun._carry.leaves)]].count("placeholder") == 1
-    chunks = Chunks(program, begun._carry, 4, lambda module: module)
+    assert [node.op for node in outputs[: len(begun._run_state.leaves)]].count("placeholder") == 1
+    chunks = Chunks(program, begun._run_state, 4, lambda module: module)
     static = chunks._static
     leaves = chunks._step(0, static.leaves, static.switches, chunks._arguments)[0]
     assert sum(new is old for new, old in zip(leaves, static.leaves, strict=True)) == 1
@@ -250,13 +254,13 @@ class Moody(dz.Model):
 def test_real_sums_in_chunks_equal_steps(replicates: int) -> None:
     graph = dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 6.0, seed=1))
     begun = dz.simulate(Moody(graph), 3, replicates=replicates, seed=2)
-    program = build(trace(begun._stepper, begun._carry), begun._stepper.masks)
+    program = build(trace(begun._stepper, begun._run_state), begun._stepper.masks)
     assert [one.fixed for one in program.sums] == [True]
-    chunks = Chunks(program, begun._carry, 8, lambda m: m)
+    chunks = Chunks(program, begun._run_state, 8, lambda m: m)
     (moved,) = chunks.steps(8)
-    carry = chunks.take()
+    run_state = chunks.take()
     assert torch.equal(begun.extend(8)["moved"][:, 3:], moved.movedim(0, 1))
-    assert torch.equal(begun._carry.leaves[0], carry.leaves[0])
+    assert torch.equal(begun._run_state.leaves[0], run_state.leaves[0])
 
 
 class OfAGpu(Tensor):
@@ -278,7 +282,7 @@ def test_the_switch_is_what_a_receiver_costs_in_senders(
         return {"push": 1.0, "pull": 2.0}[way]
 
     begun = dz.simulate(kind(dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 6.0, seed=1))), 3)
-    (one,) = build(trace(begun._stepper, begun._carry), begun._stepper.masks).sums
+    (one,) = build(trace(begun._stepper, begun._run_state), begun._stepper.masks).sums
     assert one.measured() == one  # on a CPU nothing chooses
     monkeypatch.setattr(_accumulate, "LARGE", 0)
     monkeypatch.setattr(_accumulate, "_milliseconds", timed)

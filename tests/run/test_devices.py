@@ -116,12 +116,12 @@ def test_from_one_device_to_another(first, second, compiled):
     whole = dz.simulate(model(), 60, device="cpu", **options)
     begun = dz.simulate(model(), 31, device=first, compile=compiled and first == "cuda", **options)
     going = dz.simulate(model(), 0, device=second, compile=compiled and second == "cuda", **options)
-    going._carry = _resume._carry(going, _resume.decode(_facts.checkpoint(begun), "checkpoint"), "checkpoint")
+    going._run_state = _resume._run_state(going, _resume.decode(_facts.checkpoint(begun), "checkpoint"), "checkpoint")
     going._steps = begun.steps
     going.extend(29)
     both = {name: torch.cat([begun[name].cpu(), going[name].cpu()], dim=1) for name in whole.series_names}
     assert all(torch.equal(whole[name], values) for name, values in both.items())
-    assert all(torch.equal(a, b.cpu()) for a, b in zip(whole._carry.leaves, going._carry.leaves, strict=True))
+    assert all(torch.equal(a, b.cpu()) for a, b in zip(whole._run_state.leaves, going._run_state.leaves, strict=True))
 
 
 @pytest.mark.cuda

@@ -11,7 +11,7 @@ import torch
 import denizen as dz
 from denizen.errors import CapacityError, InputError
 from denizen.run import Snapshots, _ring, _room, _run, load, resume
-from denizen.run._chunks import Capture, Chunks
+from denizen.run._chunks import CapturedSteps, Chunks
 from denizen.run._device import device_failed
 from denizen.run._engine import Stepper
 from denizen.run._folder import RunFolder
@@ -46,18 +46,18 @@ class Device:
     def __init__(self, monkeypatch, step=None):
         self.step, self.run, real = step, None, Stepper.advance
 
-        def advance(stepper, carry, answers):
-            if self.step is not None and int(carry.step) == self.step:
+        def advance(stepper, run_state, answers):
+            if self.step is not None and int(run_state.step) == self.step:
                 self.fail("in a step")
-            return real(stepper, carry, answers)
+            return real(stepper, run_state, answers)
 
         monkeypatch.setattr(Stepper, "advance", advance)
 
     def fail(self, where):
         self.step = None
         if self.run is not None:
-            carry = self.run._carry
-            carry.leaves = [leaf.as_subclass(Lost) for leaf in carry.leaves]
+            run_state = self.run._run_state
+            run_state.leaves = [leaf.as_subclass(Lost) for leaf in run_state.leaves]
             self.run._chunks = {name: [part.as_subclass(Lost) for part in c] for name, c in self.run._chunks.items()}
         raise self.error(where)
 
@@ -121,7 +121,7 @@ def test_in_init(tmp_path, monkeypatch, with_folder):
 
 def test_in_the_first_save(tmp_path, monkeypatch):
     run = dz.simulate(model(), 0, replicates=2, snapshots=SNAPS)
-    run._carry.leaves = [leaf.as_subclass(Lost) for leaf in run._carry.leaves]
+    run._run_state.leaves = [leaf.as_subclass(Lost) for leaf in run._run_state.leaves]
     with pytest.raises(RuntimeError, match="in a read"):
         run.save(tmp_path / "r")
     assert [path.name for path in (tmp_path / "r").iterdir()] == [".lock"]  # the folder can be used again
@@ -188,10 +188,10 @@ ring = torch.arange(200)
 model = SIR(dz.Graph.from_edges(ring, (ring + 1) % 200, 200, directed=False), infect_rate=0.3, seed_share=0.05)
 take = Run._take
 
-def fails(run, carry, start, *rest):
+def fails(run, run_state, start, *rest):
     if start >= 20:
         torch.zeros(3, device="cuda")[torch.tensor([10], device="cuda")]
-    return take(run, carry, start, *rest)
+    return take(run, run_state, start, *rest)
 
 run = dz.simulate(model, 20, replicates=2, snapshots=Snapshots(2, slots=2), out=sys.argv[1], device="cuda",
                   compile=sys.argv[2] == "True")
@@ -229,14 +229,14 @@ def test_what_counts_as_a_failed_device():
     assert not device_failed(KeyboardInterrupt())
 
 
-class Plain(Capture):
+class Plain(CapturedSteps):
     """A capture without CUDA: chunks by plain calls; the first ends half-way."""
 
     def __init__(self, run):
         self.longest, self.seconds, self.fails = 8, 0.0, True
         self._stepper = run._stepper
-        program = build(trace(run._stepper, run._carry), run._stepper.masks, 10**9)
-        self._chunks = Chunks(program, run._carry, 8, lambda module: module)
+        program = build(trace(run._stepper, run._run_state), run._stepper.masks, 10**9)
+        self._chunks = Chunks(program, run._run_state, 8, lambda module: module)
 
     def _replay(self, length, due, store):
         records, group = self._plain(length, due, store)

@@ -54,7 +54,7 @@ def test_a_capture_that_fails_leaves_the_run_as_it_was(monkeypatch: pytest.Monke
     monkeypatch.setattr(_compile, "BACKEND", "eager")
     monkeypatch.setattr(torch.cuda, "Stream", lambda: (_ for _ in ()).throw(RuntimeError("CUDA error: not here")))
     with pytest.warns(UserWarning, match="CUDA error: not here") as said:
-        assert try_capture(run._stepper, run._carry) is None
+        assert try_capture(run._stepper, run._run_state) is None
     assert len(said) == 1
     assert torch.equal(run.extend(9)["cases"], plain["cases"])
 
@@ -87,10 +87,10 @@ def _asked_anew() -> Iterator[None]:
 @pytest.mark.usefixtures("_asked_anew")
 def test_a_gpu_without_triton_compiles_nothing_and_says_so_once(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lacking(missing, monkeypatch)
-    carry: Any = types.SimpleNamespace(step=types.SimpleNamespace(device=CUDA))
+    run_state: Any = types.SimpleNamespace(step=types.SimpleNamespace(device=CUDA))
     stepper: Any = None  # is not touched
     with pytest.warns(UserWarning, match="plain torch, with equal results") as said:
-        found = dz.ops.variant(CUDA), try_capture(stepper, carry), try_compile(stepper, carry, {})
+        found = dz.ops.variant(CUDA), try_capture(stepper, run_state), try_compile(stepper, run_state, {})
     assert found == ("reference", None, "eager")
     assert len(said) == 1
 

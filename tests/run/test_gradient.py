@@ -190,7 +190,7 @@ def test_narrow_columns_keep_less(dtype: torch.dtype) -> None:
     plain, narrow = made("covid"), made("covid", precision={"exposed": dtype})
     assert torch.equal(plain(), narrow())
     assert narrow.bytes["state"] < 0.6 * plain.bytes["state"]
-    assert {leaf.dtype for leaf in narrow._ends.carry.leaves} == {dtype, torch.float32}
+    assert {leaf.dtype for leaf in narrow._ends.run_state.leaves} == {dtype, torch.float32}
     for mine, other in zip(narrow.gradients.values(), plain.gradients.values(), strict=True):
         assert not torch.equal(mine, other)
         torch.testing.assert_close(mine, other, rtol=0.02, atol=0.02)

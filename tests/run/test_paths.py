@@ -14,7 +14,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.model import Act, During, Scale, Trigger, births
-from denizen.run._chunks import Capture
+from denizen.run._chunks import CapturedSteps
 from denizen.run._engine import one_graph
 from denizen.zoo.covid import covid
 from denizen.zoo.seir import seir
@@ -116,9 +116,9 @@ def run_case(name: str, steps: int, device: Any, **options: Any) -> dz.run.Run:
 
 
 def everything(run: dz.run.Run) -> dict[str, Tensor]:
-    """Series and carry, on the CPU."""
+    """Series and run_state, on the CPU."""
     held = {f"series {name}": run[name] for name in run.series_names}
-    held.update({f"carry {k}": tensor for k, tensor in enumerate(run._carry.tensors())})
+    held.update({f"run_state {k}": tensor for k, tensor in enumerate(run._run_state.tensors())})
     return {name: tensor.cpu() for name, tensor in held.items()}
 
 
@@ -129,13 +129,13 @@ def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
         assert torch.equal(value, right[name]), name
 
 
-class Uncaptured(Capture):
+class Uncaptured(CapturedSteps):
     """The chunks of a capture, compiled or not, by plain calls."""
 
     def _warm_up(self) -> None:
         pass
 
-    _replay = Capture._plain
+    _replay = CapturedSteps._plain
 
 
 ALONE = ("sir", "covid", "births")  # whose single replicate is looked at in the default run too
@@ -163,11 +163,11 @@ def test_every_path_has_the_same_bits(device: torch.device, name: str, replicate
         chunks = captured._capture
         chunks._replay = chunks._plain  # the same compiled step without its graph
     else:
-        chunks = Uncaptured(begun._stepper, begun._carry, 32, "eager")
-    carry, records = chunks.run(begun._carry, STEPS - 2)
+        chunks = Uncaptured(begun._stepper, begun._run_state, 32, "eager")
+    run_state, records = chunks.run(begun._run_state, STEPS - 2)
     for series, record in zip(eager.series_names, records, strict=True):
         assert torch.equal(record.cpu(), expected[f"series {series}"][:, 2:]), series
-    assert all(torch.equal(a, b) for a, b in zip(carry.tensors(), eager._carry.tensors(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(run_state.tensors(), eager._run_state.tensors(), strict=True))
 
 
 @pytest.mark.cuda
@@ -215,9 +215,9 @@ def test_replays_draw_fresh_numbers(device: torch.device, replicates: int) -> No
         codes = run["code"]
     else:
         begun = dz.simulate(Toss(), 5, replicates=replicates, device=device, compile=False)
-        capture = Uncaptured(begun._stepper, begun._carry, 32, "eager")
-        carry, (first,) = capture.run(begun._carry, 96)
-        _, (second,) = capture.run(carry, 3)
+        capture = Uncaptured(begun._stepper, begun._run_state, 32, "eager")
+        run_state, (first,) = capture.run(begun._run_state, 96)
+        _, (second,) = capture.run(run_state, 3)
         codes = torch.cat([begun["code"], first, second], dim=1)
     assert codes.unique().numel() == replicates * steps
     assert torch.equal(codes, eager["code"])

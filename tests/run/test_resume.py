@@ -25,7 +25,7 @@ def model(**params) -> SIR:
 
 
 def leaves(run):
-    return run._carry.leaves
+    return run._run_state.leaves
 
 
 def equal(first, second):
@@ -34,7 +34,7 @@ def equal(first, second):
         assert first[name].dtype == second[name].dtype
         assert torch.equal(first[name], second[name]), name
     assert all(torch.equal(a, b) for a, b in zip(leaves(first), leaves(second), strict=True))
-    assert torch.equal(first._carry.switches, second._carry.switches)
+    assert torch.equal(first._run_state.switches, second._run_state.switches)
     if first._snapshots is not None:
         assert all(torch.equal(kept, second.snapshots[name]) for name, kept in first.snapshots.items())
 
@@ -232,7 +232,7 @@ def test_the_device_can_be_chosen(tmp_path):
 
 def test_a_state_that_cannot_be_is_refused(tmp_path):
     run = dz.simulate(model(), 3, out=tmp_path / "r")
-    run._carry.leaves[0] = torch.full_like(run._carry.leaves[0], 9)
+    run._run_state.leaves[0] = torch.full_like(run._run_state.leaves[0], 9)
     run.save(tmp_path / "bad")
     with pytest.raises(DataError, match="cannot have"):
         resume(tmp_path / "bad", model(), 0)

@@ -54,9 +54,9 @@ def guard():
 @pytest.mark.parametrize("name", MODELS)
 def test_between_the_first_and_the_last_step_nothing_is_read_and_nothing_moves(name, replicates, guard):
     run = dz.simulate(MODELS[name](), 2, replicates=replicates, device=guard.device)
-    carry = run._carry
+    run_state = run._run_state
     with guard:
-        run._take(carry, 2, 6)
+        run._take(run_state, 2, 6)
     assert guard.report.ops > 20
     run.extend(4)
     there = dz.simulate(MODELS[name](), 6, replicates=replicates, device="cpu")
@@ -94,7 +94,7 @@ def test_snapshots_leave_through_pinned_memory(guard):
     kept = dz.run.Snapshots(every=1)
     run = dz.simulate(MODELS["sir"](), 2, replicates=2, device=guard.device, snapshots=kept)
     with guard:
-        run._take(run._carry, 2, 6, run._snapshots)
+        run._take(run._run_state, 2, 6, run._snapshots)
     run = dz.simulate(MODELS["sir"](), 6, replicates=2, device=guard.device, snapshots=kept)
     there = dz.simulate(MODELS["sir"](), 6, replicates=2, device="cpu", snapshots=kept)
     for name in there.snapshots:

@@ -12,7 +12,7 @@ from tests.run.test_snapshots import FULL, NARROW, Farm, Faulty, equal, no_threa
 import denizen as dz
 from denizen.errors import CapacityError, StorageError
 from denizen.run import Snapshots, _ring, _snapshots, _zarr, load, resume
-from denizen.run._chunks import Capture, Chunks, pieces
+from denizen.run._chunks import CapturedSteps, Chunks, pieces
 from denizen.run._program import build
 from denizen.run._snapshots import Kept, _stack
 from denizen.run._trace import trace
@@ -21,13 +21,13 @@ LENGTHS = (70, 1, 33, 128, 7)  # of the extensions of a run that has six steps
 STEPS = 6 + sum(LENGTHS)
 
 
-class Replayed(Capture):
+class Replayed(CapturedSteps):
     """A capture whose graphs are plain calls; their results lie where those of the same graph lay before."""
 
     def __init__(self, run, longest=64):
         self.seconds, self.longest, self._stepper = 0.0, longest, run._stepper
-        program = build(trace(run._stepper, run._carry), run._stepper.masks)
-        self._chunks = Chunks(program, run._carry, longest, lambda module: module)
+        program = build(trace(run._stepper, run._run_state), run._stepper.masks)
+        self._chunks = Chunks(program, run._run_state, longest, lambda module: module)
         self.kept, self.replays, self.fails = {}, [], 0
 
     def _replay(self, length, due, store):
@@ -122,7 +122,7 @@ def test_what_has_not_left_the_device_is_written_by_a_save_and_dropped_with_its_
     run = captured(dz.simulate(Farm(), 6, seed=5, snapshots=Snapshots(2), compile=False))
     store = run._snapshots
     with torch.no_grad():
-        carry, _ = run._take(run._carry, 6, 134, store)
+        run_state, _ = run._take(run._run_state, 6, 134, store)
     assert (store.ring.puts, store.ring.entries) == (4, 4 + 64)  # two groups wait for others
     store.drop(6 + 33)  # within the first
     assert len(store.view(38)["step"]) == 20
@@ -131,7 +131,7 @@ def test_what_has_not_left_the_device_is_written_by_a_save_and_dropped_with_its_
     run.save(tmp_path / "r")
     assert load(tmp_path / "r").snapshots["step"].tolist() == [0, 2, 4, 6]
     with torch.no_grad():
-        run._carry, _ = run._take(run._carry, 6, 134, store)
+        run._run_state, _ = run._take(run._run_state, 6, 134, store)
     run._steps = 134
     store.copy_to(kept := Kept(), 134)
     assert len(kept._taken) == 68

@@ -90,15 +90,15 @@ def test_what_does_not_fit(compiled: bool) -> None:
 def test_buffers_are_pinned_and_steps_do_not_wait(no_waits) -> None:
     run = dz.simulate(MODELS["sir"], 40, snapshots=Snapshots(8), device="cuda", compile=True)
     run.extend(64)
-    store, capture, carry = run._snapshots, run._capture, run._carry.clone()
+    store, capture, run_state = run._snapshots, run._capture, run._run_state.clone()
     assert all(slot.buffer.is_pinned() for slot in run._snapshots.ring._free)
     with no_waits():
-        capture.run(carry, 64, run.steps, store)  # copies, events, streams: nothing that waits for the device
+        capture.run(run_state, 64, run.steps, store)  # copies, events, streams: nothing that waits for the device
         store.put(run.steps + 72, run.state)
     store.drop(run.steps)
 
 
-def test_graphs_put_together_and_leave_the_carry_as_it_was() -> None:
+def test_graphs_put_together_and_leave_the_state_as_it_was() -> None:
     run = dz.simulate(MODELS["sir"], 8, seed=3, snapshots=Snapshots(2), device="cuda", compile=True)
     ring = run._snapshots.ring
     assert ring.most == 32

@@ -13,7 +13,7 @@ from denizen.model import Ask, During
 from denizen.perf.watch import Profile, Span, allocations, counting, is_copy, sync_warnings
 from denizen.relax import MeanField
 from denizen.run import _compile, _run, _stats
-from denizen.run._chunks import Capture, Chunks
+from denizen.run._chunks import CapturedSteps, Chunks
 from denizen.run._program import build
 from denizen.run._trace import trace
 from denizen.zoo.covid import covid
@@ -34,7 +34,7 @@ models = pytest.mark.parametrize("name", ZOO)
 
 
 def bits(run: dz.run.Run) -> list[Tensor]:
-    return [*(tensor.clone() for tensor in run._carry.tensors()), *(run[name].clone() for name in run.series_names)]
+    return [*(tensor.clone() for tensor in run._run_state.tensors()), *(run[name].clone() for name in run.series_names)]
 
 
 def same(a: list[Tensor], b: list[Tensor]) -> bool:
@@ -322,13 +322,13 @@ def test_a_chunk_on_cuda_is_told_from_a_step_by_substitution(monkeypatch):
     run = dz.simulate(ZOO["sir"], 3)
     asked = {"mode": 0, "blocks": 0, "segments": 0}
 
-    def take(run, carry, count):
+    def take(run, run_state, count):
         asked["blocks"] += 5 + 2 * count  # of the chunk, of each step
         asked["segments"] += 1
         if asked["mode"]:
             warnings.warn("called a synchronizing CUDA operation (Triggered internally at …)", stacklevel=1)
         torch.ones(2) + 1
-        return carry
+        return run_state
 
     def set_mode(mode):
         asked["mode"] = {"warn": 1}.get(mode, mode)
@@ -348,13 +348,13 @@ def test_a_chunk_on_cuda_is_told_from_a_step_by_substitution(monkeypatch):
     assert asked["mode"] == 0
 
 
-class Replayed(Capture):
+class Replayed(CapturedSteps):
     """A capture whose chunks are plain calls, instead of graphs."""
 
     def __init__(self, run):
         self.seconds, self.longest = 0.0, 8
-        program = build(trace(run._stepper, run._carry), run._stepper.masks)
-        self._chunks = Chunks(program, run._carry, self.longest, lambda module: module)
+        program = build(trace(run._stepper, run._run_state), run._stepper.masks)
+        self._chunks = Chunks(program, run._run_state, self.longest, lambda module: module)
 
     def _replay(self, length, due, store):
         with torch.no_grad():

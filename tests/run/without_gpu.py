@@ -81,8 +81,8 @@ def body(model: dz.Model, replicates: int) -> tuple[GraphModule, list[Tensor]]:
     """The body of a captured step, traced on the CPU in the form that CUDA takes, and its arguments."""
     run = dz.simulate(model, 3, replicates=replicates, device="cpu")
     _codes._as_op = lambda codes: False
-    program = _program.build(trace(run._stepper, run._carry), run._stepper.masks)
-    chunks = Chunks(program, run._carry, 4, lambda module: module)
+    program = _program.build(trace(run._stepper, run._run_state), run._stepper.masks)
+    chunks = Chunks(program, run._run_state, 4, lambda module: module)
     now = chunks._now(chunks._static.leaves, chunks._static.switches, chunks._steps[0, 0])
     chunks._sum(0, now, [argument.clone() for argument in chunks._arguments])
     return program.body.module, chunks._resolve(program.body, now)

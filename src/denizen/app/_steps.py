@@ -23,11 +23,11 @@ def of_model(word: str, entry: ModelEntry) -> Make:
 
         made = build(word, entry, source(word, entry, Contacts(entry.population)), {})
         run = simulate(made, 0, replicates=batch_size, device=device, compile=False)
-        carry = run._carry
+        run_state = run._run_state
 
         def step() -> None:  # without the looks at the device between chunks, which are denizen's and not the model's
-            nonlocal carry
-            carry, _ = run._stepper.advance(carry, {})
+            nonlocal run_state
+            run_state, _ = run._stepper.advance(run_state, {})
 
         return step
 

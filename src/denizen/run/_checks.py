@@ -8,7 +8,7 @@ from torch import Tensor
 
 from denizen.errors import CapacityError, InputError, ModelError
 from denizen.model import Model, Param, faults, read_bounds_label, short
-from denizen.run._engine import Carry
+from denizen.run._engine import RunState
 
 
 class Bounds:
@@ -112,11 +112,11 @@ EXPECTED = {
 }
 
 
-def look(carry: Carry, state: Any, checks: list[str], step: int, values: Mapping[str, Tensor]) -> None:
+def read_checks(run_state: RunState, state: Any, checks: list[str], step: int, values: Mapping[str, Tensor]) -> None:
     """Read the checks made since the last look, which followed step `step`; raise where one failed.
 
     Args:
-        carry: holds them.
+        run_state: holds them.
         state: of all worlds.
         checks: what each looked for.
         step: after which the last look was.
@@ -127,16 +127,16 @@ def look(carry: Carry, state: Any, checks: list[str], step: int, values: Mapping
         ModelError: a draw from values out of range, a field that is out of range, or an intervention took a parameter
             out of its bounds.
     """
-    if carry.bad is not None and carry.bad.numel():
-        failed = carry.bad.any(dim=0).tolist()
+    if run_state.bad is not None and run_state.bad.numel():
+        failed = run_state.bad.any(dim=0).tolist()
         for label, bad in zip(checks, failed, strict=True):
             if bad:
                 raise (CapacityError if label.startswith("births") else ModelError)(
-                    _explain(label, carry, step, values)
+                    _explain(label, run_state, step, values)
                 )
     for name, fault in faults(state):
         if bool(fault):
-            raise ModelError(f"{name} is out of range (or NaN) {when(step, carry)}")
+            raise ModelError(f"{name} is out of range (or NaN) {when(step, run_state)}")
 
 
 def keep_form(records: list[Tensor], rows: list[list[Tensor]], chunks: Mapping[str, list[Tensor]], step: int) -> None:
@@ -161,23 +161,23 @@ def keep_form(records: list[Tensor], rows: list[list[Tensor]], chunks: Mapping[s
             )
 
 
-def _explain(label: str, carry: Carry, step: int, values: Mapping[str, Tensor]) -> str:
-    scaled = read_bounds_label(label)
+def _explain(label: str, run_state: RunState, step: int, values: Mapping[str, Tensor]) -> str:
+    scaled, at = read_bounds_label(label), when(step, run_state)
     if scaled is not None:
         name, bounds, by = scaled
         return (
             f"{by} took the parameter {name!r}, which is {short(values[name].detach())}, out of its bounds "
-            f"{when(step, carry)}: expected {bounds}; change the intervention, or declare wider bounds with dz.param"
+            f"{at}: expected {bounds}; change the intervention, or declare wider bounds with dz.param"
         )
     if label.startswith("births"):
-        return f"{label} ({when(step, carry)})"
+        return f"{label} ({at})"
     wanted = EXPECTED[label.removeprefix("rng.").partition("(")[0]]
     return (
-        f"{label} got a value that is negative, NaN or out of range {when(step, carry)}; expected {wanted}. A NaN may "
+        f"{label} got a value that is negative, NaN or out of range {at}; expected {wanted}. A NaN may "
         f"come from a sum over neighbours whose values exceeded its max=, or from a parameter"
     )
 
 
-def when(step: int, carry: Carry) -> str:
+def when(step: int, run_state: RunState) -> str:
     """What was checked by a look that follows one at `step`."""
-    return "in init" if int(carry.step) == 0 else f"between steps {step} and {int(carry.step)}"
+    return "in init" if int(run_state.step) == 0 else f"between steps {step} and {int(run_state.step)}"

@@ -20,7 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from denizen import ops
 from denizen.run._cuda_graph import CapturedFunction, aside
 from denizen.run._device import device_ms
-from denizen.run._engine import Carry, Stepper, one_graph
+from denizen.run._engine import RunState, Stepper, one_graph
 from denizen.run._program import Function, Program, build
 from denizen.run._trace import shape, trace
 
@@ -34,7 +34,7 @@ Call = Callable[..., list[Tensor]]
 class Watch(Protocol):
     """Sees the states along a chunk."""
 
-    def see(self, count: int, carry: Carry) -> None:
+    def see(self, count: int, run_state: RunState) -> None:
         """What holds after so many steps of the chunk; nothing writes to its leaves before `finish`."""
         ...
 
@@ -46,25 +46,27 @@ class Watch(Protocol):
 class Chunks:
     """Runs chunks of up to `longest` steps of a program, by plain calls."""
 
-    def __init__(self, program: Program, carry: Carry, longest: int, compile: Callable[[GraphModule], Call]) -> None:
-        """Make the buffers; the carry is left untouched.
+    def __init__(
+        self, program: Program, run_state: RunState, longest: int, compile: Callable[[GraphModule], Call]
+    ) -> None:
+        """Make the buffers; the run's state is left untouched.
 
         Args:
             program: the step, taken apart.
-            carry: after at least one step.
+            run_state: after at least one step.
             longest: most steps in a chunk.
             compile: makes a function of a module.
         """
-        assert carry.bad is not None, "chunks follow a step"
+        assert run_state.bad is not None, "chunks follow a step"
         self._program, self.longest = program, longest
-        self._static = carry.clone()
-        self._at: Carry | None = carry  # what the buffers hold
+        self._static = run_state.clone()
+        self._at: RunState | None = run_state  # what the buffers hold
         traced = program.traced
         constants = [traced.constant(node) for node in traced.module.graph.nodes if node.op == "get_attr"]
         # The model's own parameters are constants, which are the very tensors.
         self._watched = [*traced.values, *(old for old, _ in traced.copies), *constants]
         self._seen = self._versions()
-        device, worlds = carry.step.device, carry.bad.shape[0]
+        device, worlds = run_state.step.device, run_state.bad.shape[0]
         # A step's counter every 16 bytes: what a compiled function is promised about addresses.
         self._steps = torch.zeros(longest + 1, 2, dtype=torch.int64, device=device)
         self._ahead = torch.arange(longest + 1, device=device)[:, None]
@@ -82,26 +84,26 @@ class Chunks:
         self._rings = self._make_rings()
         self._epilogue = self._make_epilogue(compile)
 
-    def load(self, carry: Carry) -> None:
-        """Start from a carry, and from the parameters as they are: those that changed in place count from here on."""
+    def load(self, run_state: RunState) -> None:
+        """Start from a state, and from the parameters as they are: those that changed in place count from here on."""
         versions = self._versions()
-        if carry is not self._at or versions != self._seen:
+        if run_state is not self._at or versions != self._seen:
             if versions != self._seen:
                 for old, copy in self._program.traced.copies:
                     copy.copy_(old)
                 self._seen = self._versions()
             self._tables = self._make_tables()
-            for old, new in zip(self._static.tensors(), carry.tensors(), strict=True):
+            for old, new in zip(self._static.tensors(), run_state.tensors(), strict=True):
                 old.copy_(new)
             _copy(self._arguments, self._heads())
-            self._at = carry
+            self._at = run_state
 
     def forget(self) -> None:
-        """The buffers hold no carry that is known: the next `load` fills them."""
+        """The buffers hold no run_state that is known: the next `load` fills them."""
         self._at = None
 
-    def take(self) -> Carry:
-        """A copy of the carry that the buffers hold."""
+    def take(self) -> RunState:
+        """A copy of the run's state that the buffers hold."""
         self._at = self._static.clone()
         return self._at
 
@@ -127,7 +129,7 @@ class Chunks:
             leaves, switches, arguments, kept = self._step(k, leaves, switches, arguments)
             rows.append(kept)
             if watch is not None:
-                watch.see(k + 1, Carry(leaves, self._steps[k + 1, 0], switches, static.bad))
+                watch.see(k + 1, RunState(leaves, self._steps[k + 1, 0], switches, static.bad))
         if watch is not None:
             watch.finish()
         for ring, column in zip(self._rings, zip(*rows, strict=True), strict=True):
@@ -261,7 +263,7 @@ GRAPHS = 12  # kept; a run asks for few lengths
 WARM_UP = 2  # chunks before capture
 
 
-class Capture:
+class CapturedSteps:
     """Replayable chunks of a stepper's steps.
 
     Graphs are captured when a length is first asked for: the longest, and what remains after it. All share one memory
@@ -273,12 +275,12 @@ class Capture:
         seconds: spent on recording graphs.
     """
 
-    def __init__(self, stepper: Stepper, carry: Carry, longest: int, backend: str) -> None:
-        """Compile the step; the carry is left untouched. The caller holds the `TorchSwitches` here and at every call.
+    def __init__(self, stepper: Stepper, run_state: RunState, longest: int, backend: str) -> None:
+        """Compile the step; the run's state stays. The caller holds the `TorchSwitches` here and at every call.
 
         Args:
             stepper: on a CUDA device, without interventions that ask the host.
-            carry: after at least one step, so that every buffer's shape is known.
+            run_state: after at least one step, so that every buffer's shape is known.
             longest: most steps in one graph.
             backend: of torch.compile.
         """
@@ -292,28 +294,28 @@ class Capture:
         self._pool = None  # made with the first graph, shared by all
         self._stepper = stepper
         with torch.no_grad():
-            program = build(trace(stepper, carry), stepper.masks)
+            program = build(trace(stepper, run_state), stepper.masks)
             program = dataclasses.replace(program, sums=[one.measured() for one in program.sums])
-            self._chunks = Chunks(program, carry, longest, compile)
+            self._chunks = Chunks(program, run_state, longest, compile)
             self._stream = self._warm_up()
-        self._chunks.load(carry)
+        self._chunks.load(run_state)
 
     def run(
-        self, carry: Carry, count: int, start: int = 0, store: "SnapshotStore | None" = None
-    ) -> tuple[Carry, list[Tensor]]:
-        """`count` steps: the carry after them, and each record `[worlds, count, …]`; copies, not the buffers.
+        self, run_state: RunState, count: int, start: int = 0, store: "SnapshotStore | None" = None
+    ) -> tuple[RunState, list[Tensor]]:
+        """`count` steps: the run's state after them, and each record `[worlds, count, …]`; copies, not the buffers.
 
         Args:
-            carry: after `start` steps.
+            run_state: after `start` steps.
             count: of steps.
             start: matters for snapshots alone.
             store: gets the snapshots that are due.
 
         Raises:
-            NotCapturedError: a chunk could not be captured; the carry is as it was.
+            NotCapturedError: a chunk could not be captured; the run's state is as it was.
         """
-        self._chunks.load(carry)
-        self._chunks.forget()  # should something end this half-way, the next call starts from its carry
+        self._chunks.load(run_state)
+        self._chunks.forget()  # should something end this half-way, the next call starts from its own state
         rows: list[Tensor] = []
         every, most = (store.every, store.ring.most) if store is not None else (0, 0)
         for begin, end in pieces(start, start + count, self.longest, every, most):
@@ -326,12 +328,12 @@ class Capture:
             _copy_all([row[begin - start : end - start] for row in rows], [record[:length] for record in whole])
         return self._chunks.take(), [row.movedim(0, 1).contiguous() for row in rows]
 
-    def device_seconds(self, carry: Carry, count: int) -> float:
-        """What `count` steps take the device, whatever the host does before and after; the carry is left untouched.
+    def device_seconds(self, run_state: RunState, count: int) -> float:
+        """What `count` steps take the device, whatever the host does before and after; the run's state stays.
 
         Their graphs should exist: recording one would count as well.
         """
-        self._chunks.load(carry)
+        self._chunks.load(run_state)
         self._chunks.forget()
 
         def replay() -> None:
@@ -401,10 +403,10 @@ class Taking:
         self._taken: list[list[Tensor]] = []
         self.group: Group | None = None
 
-    def see(self, count: int, carry: Carry) -> None:
+    def see(self, count: int, run_state: RunState) -> None:
         """See `Watch`; fields that are not kept are let go."""
         if count in self._due:
-            self._taken.append(self._store.fields(self._stepper.state(carry)))
+            self._taken.append(self._store.fields(self._stepper.state(run_state)))
 
     def finish(self) -> None:
         """See `Watch`."""

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from denizen.ops import fuse_draws, variant
-from denizen.run._chunks import Capture
-from denizen.run._engine import Carry, Stepper
+from denizen.run._chunks import CapturedSteps
+from denizen.run._engine import RunState, Stepper
 from denizen.run._room import out_of_memory
 
 # Eager time left from which compiling is worth its start: it takes 12-90 s on a CPU and 3-7 s on a GPU.
@@ -18,19 +18,19 @@ BACKEND = "inductor"
 GRAPH_STEPS = 64  # steps in the longest CUDA graph
 
 
-def try_compile(stepper: Stepper, carry: Carry, answers: dict[str, Any]) -> str:
+def try_compile(stepper: Stepper, run_state: RunState, answers: dict[str, Any]) -> str:
     """Compile the step and try it on a copy of the state; returns the path taken, ``"compiled"`` or ``"eager"``.
 
     A machine without a C++ compiler, or one that torch cannot use, gives one warning and the eager path, whose results
     are the same.
     """
-    if not _compiles(carry.step.device):
+    if not _compiles(run_state.step.device):
         return "eager"
     try:
         with _quiet():
             stepper.compile(BACKEND)
             fuse_draws()
-            stepper.advance(carry, answers)
+            stepper.advance(run_state, answers)
     except Exception as error:  # torch raises many types here; all mean: this machine cannot compile
         stepper.eager()
         if out_of_memory(error):  # eager steps need more of it, not less
@@ -40,14 +40,14 @@ def try_compile(stepper: Stepper, carry: Carry, answers: dict[str, Any]) -> str:
     return "compiled"
 
 
-def try_capture(stepper: Stepper, carry: Carry) -> Capture | None:
+def try_capture(stepper: Stepper, run_state: RunState) -> CapturedSteps | None:
     """Compile the step on CUDA and make it ready for CUDA graphs; None, with one warning, where that fails."""
-    if not _compiles(carry.step.device):
+    if not _compiles(run_state.step.device):
         return None
     try:
         with _quiet():
             fuse_draws()
-            return Capture(stepper, carry, GRAPH_STEPS, BACKEND)
+            return CapturedSteps(stepper, run_state, GRAPH_STEPS, BACKEND)
     except Exception as error:  # as above
         if out_of_memory(error):
             raise

@@ -19,7 +19,7 @@ from denizen.model import FlatWorld, Model, OneWorldAtATimeError, Setting, own
 
 
 @dataclasses.dataclass
-class Carry:
+class RunState:
     """What goes from step to step, for all worlds.
 
     Attributes:
@@ -38,10 +38,10 @@ class Carry:
         """Everything, as one list."""
         return [*self.leaves, self.step, self.switches, *([] if self.bad is None else [self.bad])]
 
-    def clone(self) -> "Carry":
+    def clone(self) -> "RunState":
         """A copy that shares no memory."""
         bad = None if self.bad is None else self.bad.clone()
-        return Carry([leaf.clone() for leaf in self.leaves], self.step.clone(), self.switches.clone(), bad)
+        return RunState([leaf.clone() for leaf in self.leaves], self.step.clone(), self.switches.clone(), bad)
 
 
 class Stepper:
@@ -87,9 +87,9 @@ class Stepper:
         """Number of worlds."""
         return self.keys.shape[0]
 
-    def start(self) -> Carry:
+    def start(self) -> RunState:
         """Draw the initial state of every world."""
-        with torch.set_grad_enabled(self.setting.relax is not None):  # hard draws carry no gradient: do not record
+        with torch.set_grad_enabled(self.setting.relax is not None):  # hard draws have no gradient: do not record
             try:
                 leaves, bad = self._batched(self._world.init, batched=2)(self.keys, self.values)
             except OneWorldAtATimeError:
@@ -98,12 +98,12 @@ class Stepper:
         switches = torch.zeros(self.worlds, len(self.setting.interventions), dtype=torch.int8, device=self.keys.device)
         step = torch.zeros((), dtype=torch.int64, device=self.keys.device)
         # The checks of init and of step differ; those of init are looked at once, by the caller.
-        return Carry(list(leaves), step, switches, bad)
+        return RunState(list(leaves), step, switches, bad)
 
-    def advance(self, carry: Carry, answers: dict[str, Tensor]) -> tuple[Carry, list[Tensor]]:
-        """One step of every world: the next carry, and each record `[worlds, …]`."""
+    def advance(self, run_state: RunState, answers: dict[str, Tensor]) -> tuple[RunState, list[Tensor]]:
+        """One step of every world: the next run_state, and each record `[worlds, …]`."""
         with torch.set_grad_enabled(self.setting.relax is not None):
-            arguments = (carry.leaves, carry.switches, self.keys, self.values, carry.step, answers)
+            arguments = (run_state.leaves, run_state.switches, self.keys, self.values, run_state.step, answers)
             try:
                 leaves, switches, records, bad = self._advance(*arguments)
             except OneWorldAtATimeError:
@@ -113,8 +113,8 @@ class Stepper:
                 if self._advance is not self.batched_step:
                     self.batched_step(*arguments)  # the model's own error; torch.compile's lacks its message
                 raise
-        bad = bad if carry.bad is None else torch.maximum(carry.bad, bad)
-        return Carry(list(leaves), carry.step + 1, switches, bad), list(records)
+        bad = bad if run_state.bad is None else torch.maximum(run_state.bad, bad)
+        return RunState(list(leaves), run_state.step + 1, switches, bad), list(records)
 
     def _batched(self, one: Callable[..., Any], batched: int = 4) -> Callable[..., Any]:
         """Over all worlds: the first `batched` arguments have an axis of worlds, the others are shared.
@@ -154,10 +154,10 @@ class Stepper:
         """Back to plain torch."""
         self._advance = self.batched_step
 
-    def state(self, carry: Carry, world: int | None = None) -> Any:
+    def state(self, run_state: RunState, world: int | None = None) -> Any:
         """The state of all worlds (fields `[worlds, …]`) or of one, by position."""
-        leaves = carry.leaves if world is None else [leaf[world] for leaf in carry.leaves]
-        state = self._world.state(leaves, carry.step)
+        leaves = run_state.leaves if world is None else [leaf[world] for leaf in run_state.leaves]
+        state = self._world.state(leaves, run_state.step)
         if world is None and not self.setting.custom_ids:
             return own(state, state.time, self.ids.expand(self.worlds, -1))
         return state

@@ -87,8 +87,8 @@ def inputs(run: "Run") -> bytes:
 
 def checkpoint(run: "Run") -> bytes:
     """State, switches and step."""
-    leaves = dict(zip(leaf_names(run), run._carry.leaves, strict=True))
-    return encode({**leaves, "switches": run._carry.switches, "step": run._carry.step})
+    leaves = dict(zip(leaf_names(run), run._run_state.leaves, strict=True))
+    return encode({**leaves, "switches": run._run_state.switches, "step": run._run_state.step})
 
 
 def leaf_names(run: "Run") -> list[str]:

@@ -16,10 +16,10 @@ from denizen.errors import CapacityError, InputError, ModelError, expect_functio
 from denizen.model import Intervention, Model, Setting, guard, series_names
 from denizen.rng import MAX_SEED, Relax
 from denizen.run import _compile, _simulate
-from denizen.run._checks import Bounds, Flag, checked, held, look
+from denizen.run._checks import Bounds, Flag, checked, held, read_checks
 from denizen.run._cuda_graph import CapturedFunction
 from denizen.run._device import choose_device, on_its_device
-from denizen.run._engine import Carry, Stepper
+from denizen.run._engine import RunState, Stepper
 from denizen.run._precision import Precision, approved
 from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, model_tensors
 from denizen.run._room import _free as free_bytes
@@ -227,11 +227,11 @@ class Gradient:
         if self._ends is None:
             return
         ends, (init_labels, labels) = self._ends, self._labels
-        state, values = self._stepper.state(ends.carry), held(self._model)
-        beginning = Carry([], torch.zeros_like(ends.carry.step), ends.carry.switches, ends.start)
+        state, values = self._stepper.state(ends.run_state), held(self._model)
+        beginning = RunState([], torch.zeros_like(ends.run_state.step), ends.run_state.switches, ends.start)
         try:
-            look(ends.carry, state, labels, 0, values)
-            look(beginning, state, init_labels, 0, values)
+            read_checks(ends.run_state, state, labels, 0, values)
+            read_checks(beginning, state, init_labels, 0, values)
         except ModelError as error:
             try:
                 self._check_learned()
@@ -272,10 +272,10 @@ class Gradient:
         stepper = self._stepper
         with torch.no_grad():
             with guard(self._model, "init"):
-                carry = stepper.start()
-            init_labels, carry.bad = list(stepper.checks), None
+                run_state = stepper.start()
+            init_labels, run_state.bad = list(stepper.checks), None
         with guard(self._model):
-            carry, records = stepper.advance(carry, {})
+            run_state, records = stepper.advance(run_state, {})
         self._labels = (init_labels, list(stepper.checks))
         names = series_names(self._model, stepper.setting)
         rows = {
@@ -345,15 +345,15 @@ class Gradient:
             for name, slope in zip(self.params, slopes, strict=True):
                 if slope is None:
                     raise InputError(f"Gradient: the loss does not depend on {name!r}; leave it out of wrt")
-            flags = [flag.any() for flag in (ends.start, ends.carry.bad) if flag is not None and flag.numel()]
+            flags = [flag.any() for flag in (ends.start, ends.run_state.bad) if flag is not None and flag.numel()]
             bad = torch.stack([outside, *flags]).any()
             shown = torch.where(bad, torch.nan, value.detach())
             self._update(slopes, bad)
             self._flag.outside.copy_(outside | self._flag.now())
         series = {name: values.detach() for name, values in ends.series.items()}
-        last = ends.carry
-        carry = Carry([t.detach() for t in last.leaves], last.step, last.switches, last.bad)
-        return shown, series, Ends({}, carry, ends.start)
+        last = ends.run_state
+        run_state = RunState([t.detach() for t in last.leaves], last.step, last.switches, last.bad)
+        return shown, series, Ends({}, run_state, ends.start)
 
     def _update(self, slopes: Sequence[Tensor], bad: Tensor) -> None:
         """Hand over the slopes and step the optimiser; where a check failed slopes are 0 and parameters stay."""

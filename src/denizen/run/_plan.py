@@ -92,7 +92,7 @@ def _fields(run: "Run") -> list[tuple[str, ...]]:
 
 def _memory(run: "Run") -> dict[str, int]:
     """Bytes by what holds them: a step has the old and the new state, and about two float32 an entry besides."""
-    leaves = run._carry.leaves
+    leaves = run._run_state.leaves
     memory = {
         "model": sum(map(_bytes, _tree.tensors(run.model))),
         "state": 2 * sum(_bytes(leaf) for leaf in leaves),

@@ -16,7 +16,7 @@ from denizen.rng import Relax
 from denizen.run import _facts, _manifest, _saved, _simulate
 from denizen.run._atomic import refuse_locked
 from denizen.run._device import VARIABLE, choose_device
-from denizen.run._engine import Carry
+from denizen.run._engine import RunState
 from denizen.run._fingerprint import differences, fingerprint
 from denizen.run._folder import content, decode, versions
 from denizen.run._manifest import Manifest, Setup
@@ -129,9 +129,9 @@ def _missing(manifest: Manifest, steps: int | None) -> int:
 def _restore(run: Run, folder: SimulationFolder) -> None:
     path, manifest = folder.path, folder.manifest
     where = str(path / manifest.checkpoint.file)
-    carry = _carry(run, decode(content(path, manifest.checkpoint), where), where)
-    if int(carry.step) != manifest.steps:
-        raise DataError(f"{where} is of step {int(carry.step)}, the manifest says {manifest.steps}")
+    run_state = _run_state(run, decode(content(path, manifest.checkpoint), where), where)
+    if int(run_state.step) != manifest.steps:
+        raise DataError(f"{where} is of step {int(run_state.step)}, the manifest says {manifest.steps}")
     names = [entry.name for entry in manifest.series]
     if names and names != run.series_names:
         raise DataError(f"{path}: the manifest lists the series {names}, the model records {run.series_names}")
@@ -141,7 +141,7 @@ def _restore(run: Run, folder: SimulationFolder) -> None:
         _same_forms(path, stored.forms, run._snapshots.forms if run._snapshots else {})
         stored.verify()
     try:
-        run._restore(carry, series, folder)
+        run._restore(run_state, series, folder)
     except ModelError as error:
         raise DataError(f"{where} holds a state that the model cannot have: {error}") from error
 
@@ -157,9 +157,9 @@ def _same_forms(path: Path, there: Mapping[str, Form], here: Mapping[str, Form])
             )
 
 
-def _carry(run: Run, tensors: dict[str, Tensor], where: str) -> Carry:
+def _run_state(run: Run, tensors: dict[str, Tensor], where: str) -> RunState:
     """The state of a checkpoint, where it has the form of the run's own."""
-    fresh = run._carry
+    fresh = run._run_state
     wanted = dict(zip(_facts.leaf_names(run), fresh.leaves, strict=True)) | {
         "switches": fresh.switches,
         "step": fresh.step,
@@ -174,7 +174,7 @@ def _carry(run: Run, tensors: dict[str, Tensor], where: str) -> Carry:
             )
     moved = {name: tensor.to(run.device) for name, tensor in tensors.items()}
     step, switches = moved.pop("step"), moved.pop("switches")
-    return Carry([moved[name] for name in _facts.leaf_names(run)], step, switches, None)
+    return RunState([moved[name] for name in _facts.leaf_names(run)], step, switches, None)
 
 
 def _same_model(path: Path, manifest: Manifest, model: Model) -> None:

@@ -17,7 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from denizen import _tree
-from denizen.run._engine import Carry, Stepper, one_graph, own_code
+from denizen.run._engine import RunState, Stepper, one_graph, own_code
 
 PIECE = 4  # steps compiled together, at most
 
@@ -98,12 +98,12 @@ class Ends:
 
     Attributes:
         series: by name, `[worlds, steps, …]`.
-        carry: after the last step, with the checks of all steps.
+        run_state: after the last step, with the checks of all steps.
         start: int8 `[worlds, checks]` of init.
     """
 
     series: dict[str, Tensor]
-    carry: Carry
+    run_state: RunState
     start: Tensor
 
 
@@ -144,13 +144,13 @@ class Rollout:
             keys: int64 `[worlds, 2]`.
         """
         self._stepper.keys = keys
-        carry, start = self._start()
+        run_state, start = self._start()
         parts: list[list[Tensor]] = []
         for lengths in self.schedule.blocks():
-            carry, records = self._block(carry, keys, lengths)
+            run_state, records = self._block(run_state, keys, lengths)
             parts.append(records)
         series = {name: torch.cat(column, dim=1) for name, *column in zip(self._used, *parts, strict=True)}
-        return Ends(series, carry, start)
+        return Ends(series, run_state, start)
 
     def cost(self, keys: Tensor, known: Iterable[Tensor]) -> Cost:
         """What a step keeps, measured over one piece.
@@ -162,8 +162,8 @@ class Rollout:
             known: tensors of the model.
         """
         self._stepper.keys = keys
-        carry, _ = self._start()
-        before = {_storage(t) for t in (*known, *carry.tensors(), keys)}
+        run_state, _ = self._start()
+        before = {_storage(t) for t in (*known, *run_state.tensors(), keys)}
         held: dict[int, tuple[Any, int]] = {}
 
         def pack(tensor: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ class Rollout:
             return tensor.detach()  # itself, an output would hold the node that holds it, for ever
 
         with torch.enable_grad(), saved_tensors_hooks(pack, lambda tensor: tensor):
-            out, _ = self._block(carry, keys, [self.schedule.piece], again=False)
+            out, _ = self._block(run_state, keys, [self.schedule.piece], again=False)
         state = {_storage(t): t.untyped_storage().nbytes() for t in out.leaves}
         fresh = sum(size for where, size in state.items() if where not in before)
         alive = {where: size for where, (storage, size) in held.items() if storage() is not None}  # not unused series
@@ -180,17 +180,19 @@ class Rollout:
         steps = self.schedule.piece
         return Cost(-(-kept // steps), -(-fresh // steps), sum(state.values()))
 
-    def _start(self) -> tuple[Carry, Tensor]:
+    def _start(self) -> tuple[RunState, Tensor]:
         """The state before the first step, and the checks of init."""
-        carry = self._stepper.start()
-        start = carry.bad
+        run_state = self._stepper.start()
+        start = run_state.bad
         assert start is not None
-        carry.bad = start.new_zeros(len(start), self._checks)
-        return carry, start
+        run_state.bad = start.new_zeros(len(start), self._checks)
+        return run_state, start
 
-    def _block(self, carry: Carry, keys: Tensor, lengths: list[int], again: bool = True) -> tuple[Carry, list[Tensor]]:
-        """The steps of a block: the carry after it, and the used records `[worlds, steps, …]`."""
-        num_leaves = len(carry.leaves)
+    def _block(
+        self, run_state: RunState, keys: Tensor, lengths: list[int], again: bool = True
+    ) -> tuple[RunState, list[Tensor]]:
+        """The steps of a block: the run's state after it, and the used records `[worlds, steps, …]`."""
+        num_leaves = len(run_state.leaves)
 
         def steps(*tensors: Tensor) -> tuple[Tensor, ...]:
             leaves, rest = _alike(tensors[:num_leaves]), _alike(tensors[num_leaves:])
@@ -201,13 +203,13 @@ class Rollout:
                 parts.append(records)
             return (*leaves, *rest, *(torch.cat(column, dim=1) for column in zip(*parts, strict=True)))
 
-        tensors = carry.tensors()
+        tensors = run_state.tensors()
         if self.schedule.block is None or not again:
             out = steps(*tensors)
         else:
             out = checkpoint(steps, *tensors, use_reentrant=False, preserve_rng_state=False)
         leaves, (step, switches, bad), records = out[:num_leaves], out[num_leaves:][:3], out[num_leaves + 3 :]
-        return Carry(list(leaves), step, switches, bad), list(records)
+        return RunState(list(leaves), step, switches, bad), list(records)
 
     def _piece(self, length: int) -> Callable[..., Any]:
         if length not in self._pieces:

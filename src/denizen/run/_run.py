@@ -16,11 +16,11 @@ from denizen.model import Intervention, Model, Setting, series_kinds, series_nam
 from denizen.model import guard as first_step_guard
 from denizen.perf.watch import graphs_compiled
 from denizen.run._atomic import uninterrupted
-from denizen.run._checks import Bounds, held, keep_form, look, when
+from denizen.run._checks import Bounds, held, keep_form, read_checks, when
 from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
 from denizen.run._cuda_graph import NotCapturedError, warn_not_captured
 from denizen.run._device import on_its_device
-from denizen.run._engine import Carry, Stepper
+from denizen.run._engine import RunState, Stepper
 from denizen.run._host import busy_threads, calm_threads, give_back
 from denizen.run._progress import progress_bar
 from denizen.run._results import Results
@@ -29,7 +29,7 @@ from denizen.run._snapshots import Snapshots, SnapshotStore, SnapshotView
 from denizen.run._torch_switches import TorchSwitches
 
 if TYPE_CHECKING:
-    from denizen.run._chunks import Capture
+    from denizen.run._chunks import CapturedSteps
     from denizen.run._results import Shown
     from denizen.run._simulation_folder import SimulationFolder
     from denizen.run._stats import Counted
@@ -57,12 +57,12 @@ class Run(Results):
     worlds: list[int]
     seed: int
     _stepper: Stepper
-    _carry: Carry
+    _run_state: RunState
     _snapshots: SnapshotStore | None
     _folder: "SimulationFolder | None"
     _out: Path | str | None
     _settings: Mapping[str, Any] | None = None  # for the manifest of the folder
-    _capture: "Capture | None" = None
+    _capture: "CapturedSteps | None" = None
     _switches: TorchSwitches | None = None  # since the step is compiled
     _callers: TorchSwitches  # torch's switches as they are for who runs it, and for what interventions ask
     _custom_ids: bool
@@ -127,11 +127,11 @@ class Run(Results):
         self._stepper = Stepper(self.model, setting, keys, ids, values)
         self._bounds.vouch({**held(self.model), **values})
         with first_step_guard(self.model, "init"):
-            self._carry = self._stepper.start()
-        self._look(self._carry, 0)
-        self._carry.bad = None
+            self._run_state = self._stepper.start()
+        self._read_checks(self._run_state, 0)
+        self._run_state.bad = None
         self._chunks = {name: [] for name in self.series_names}
-        store = SnapshotStore(snapshots, self._stepper.state(self._carry)) if snapshots else None
+        store = SnapshotStore(snapshots, self._stepper.state(self._run_state)) if snapshots else None
         if store is not None:
             store.check(lambda: "in init")
         self._snapshots = store
@@ -189,7 +189,7 @@ class Run(Results):
     @property
     def state(self) -> Any:
         """The present state of all replicates: every field `[replicates, …]`."""
-        return self._stepper.state(self._carry)
+        return self._stepper.state(self._run_state)
 
     def __getitem__(self, name: str) -> Tensor:
         """A series by name: `[replicates, steps, …]`, on the run's device."""
@@ -311,17 +311,17 @@ class Run(Results):
             grad=setting.relax is not None, threads=busy_threads(self._stepper.ids.numel() * len(self.worlds))
         )
         with self._as_compiled():
-            if self._carry.step.is_inference():  # steps before were taken in inference mode, and those to come are not
-                self._carry = self._carry.clone()
+            if self._run_state.step.is_inference():  # steps before were taken in inference mode, those to come not
+                self._run_state = self._run_state.clone()
             if self.device.type == "cuda" and setting.relax is None:
-                # What asks the host cannot be captured, and hard steps are safe to compile only as `Capture` does it:
+                # What asks the host cannot be captured, and hard steps compile safely only as `CapturedSteps` does it:
                 # see run/_passes.py.
-                self._capture = None if self._asking else try_capture(self._stepper, self._carry)
+                self._capture = None if self._asking else try_capture(self._stepper, self._run_state)
                 self._path = "eager" if self._capture is None else "captured"
                 if self._capture is not None and self._snapshots is not None:
                     self._snapshots.gather(self._capture.longest)
             else:
-                self._path = try_compile(self._stepper, self._carry, answers)
+                self._path = try_compile(self._stepper, self._run_state, answers)
         if self._path == "eager":
             self._compile, self._switches = False, None
         self._times["compile"] += time.perf_counter() - began
@@ -345,12 +345,12 @@ class Run(Results):
         store = self._snapshots
         putting = store.seconds if store else 0.0
         with self._whole_or_dropped(), self._as_compiled():
-            carry, records = self._take(self._carry, self._steps, self._steps + count, store)
-            self._look(carry, self._steps)
+            run_state, records = self._take(self._run_state, self._steps, self._steps + count, store)
+            self._read_checks(run_state, self._steps)
             if store is not None:
-                store.check(lambda: when(self._steps, carry))
+                store.check(lambda: when(self._steps, run_state))
         with uninterrupted():  # Ctrl-C finds a run with this chunk or without it, never with half of it
-            self._carry = carry
+            self._run_state = run_state
             self._steps += count
             for name, values in zip(self.series_names, records, strict=True):
                 self._chunks[name].append(values)
@@ -377,12 +377,12 @@ class Run(Results):
             raise
 
     def _take(
-        self, carry: Carry, start: int, stop: int, store: SnapshotStore | None = None
-    ) -> tuple[Carry, list[Tensor]]:
-        """Steps `start` to `stop`: the carry after them and each record `[worlds, steps, …]`; snapshots to a store."""
+        self, run_state: RunState, start: int, stop: int, store: SnapshotStore | None = None
+    ) -> tuple[RunState, list[Tensor]]:
+        """Steps `start` to `stop`: the state after them, each record `[worlds, steps, …]`; snapshots to a store."""
         if self._capture is not None:
             try:
-                return self._capture.run(carry, stop - start, start, store)
+                return self._capture.run(run_state, stop - start, start, store)
             except NotCapturedError as error:
                 warn_not_captured("steps", error)
                 self._capture, self._path, self._compile = None, "eager", False
@@ -391,12 +391,12 @@ class Run(Results):
         rows = []
         for step in range(start, stop):
             with first_step_guard(self.model) if step == 0 else contextlib.nullcontext():
-                carry, records = self._stepper.advance(carry, self._answers(step))
+                run_state, records = self._stepper.advance(run_state, self._answers(step))
             keep_form(records, rows, self._chunks, step)
             rows.append(records)
             if store is not None and store.due(step + 1):
-                store.put(step + 1, self._stepper.state(carry))
-        return carry, [torch.stack(column, dim=1) for column in zip(*rows, strict=True)]
+                store.put(step + 1, self._stepper.state(run_state))
+        return run_state, [torch.stack(column, dim=1) for column in zip(*rows, strict=True)]
 
     def _answers(self, step: int) -> dict[str, Tensor]:
         if self._answered[0] == step:  # asked when the step was compiled
@@ -410,16 +410,16 @@ class Run(Results):
         self._answered = (step, answers)
         return answers
 
-    def _look(self, carry: Carry, step: int) -> None:
+    def _read_checks(self, run_state: RunState, step: int) -> None:
         """Read the checks made on the device since the last look; raise where one failed."""
         self._looks += 1
         values = {**held(self.model), **self._stepper.values}
-        look(carry, self._stepper.state(carry), self._stepper.checks, step, values)
+        read_checks(run_state, self._stepper.state(run_state), self._stepper.checks, step, values)
 
-    def _restore(self, carry: Carry, series: dict[str, Tensor], folder: "SimulationFolder") -> None:
+    def _restore(self, run_state: RunState, series: dict[str, Tensor], folder: "SimulationFolder") -> None:
         """Go on from what a folder holds."""
-        self._look(carry, int(carry.step))
-        self._carry, self._steps, self._folder = carry, int(carry.step), folder
+        self._read_checks(run_state, int(run_state.step))
+        self._run_state, self._steps, self._folder = run_state, int(run_state.step), folder
         self._chunks = {name: [series[name]] if name in series else [] for name in self.series_names}
         if self._snapshots is not None and folder.sink is not None:
             self._snapshots.keep_in(folder.sink)

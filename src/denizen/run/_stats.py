@@ -29,7 +29,7 @@ from denizen.perf.watch import (
     sync_warnings,
 )
 from denizen.perf.watch._operations import SIMULATED
-from denizen.run._engine import Carry
+from denizen.run._engine import RunState
 
 if TYPE_CHECKING:
     from denizen.run._chunks import Chunks
@@ -95,8 +95,8 @@ def _edges(pointer: Tensor, rows: Tensor) -> int:
     return int(((pointer[1:] - pointer[:-1]) * rows).sum())
 
 
-def body_bytes(chunks: "Chunks", carry: Carry) -> int:
-    """Bytes that the compiled part of a captured step reads and writes, each tensor once; the carry is left alone."""
+def body_bytes(chunks: "Chunks", run_state: RunState) -> int:
+    """Bytes that the compiled part of a captured step reads and writes, each tensor once; the state stays."""
     body, moved = chunks._body, 0
 
     def noted(*given: Tensor) -> list[Tensor]:
@@ -105,7 +105,7 @@ def body_bytes(chunks: "Chunks", carry: Carry) -> int:
         moved = sum({_place(tensor): distinct_bytes(tensor) for tensor in (*given, *out)}.values())
         return out
 
-    chunks.load(carry)
+    chunks.load(run_state)
     try:
         chunks._body = noted
         with torch.no_grad():
@@ -183,7 +183,7 @@ def _facts(run: "Run") -> dict[str, Any]:
         "seconds_snapshot_waits": run._snapshots.ring.seconds_waited if run._snapshots else 0.0,
         "seconds_per_step": run._step_cost() or seconds,
         "agent_steps_per_second": agents * worlds * run._timed_steps / seconds if seconds else 0.0,
-        "state_bytes": sum(leaf.numel() * leaf.element_size() for leaf in run._carry.leaves),
+        "state_bytes": sum(leaf.numel() * leaf.element_size() for leaf in run._run_state.leaves),
         "fallback_calls": per_agent_fallbacks(),
         "looks": run._looks,
         "graphs": run._graphs,
@@ -198,7 +198,7 @@ def _count(run: "Run") -> Counted:
     _refuse_simulated(run)
     cuda, count = run.device.type == "cuda", STEPS[run.device.type]
     with run._as_compiled():
-        _take(run, _copy(run._carry), count)  # warm: what is set up at a first call is no part of a step
+        _take(run, _copy(run._run_state), count)  # warm: what is set up at a first call is no part of a step
         seconds = _seconds(run)
         plain = _plain(run)
         kernels = step_spans(run)
@@ -237,7 +237,7 @@ def _moved(run: "Run", plain: "_Plain") -> float | None:
     if run._path == "captured":
         assert run._capture is not None
         apart = plain.mean(lambda counts: sum(counts.moved[name] for name in APART))
-        return body_bytes(run._capture._chunks, _copy(run._carry)) + apart
+        return body_bytes(run._capture._chunks, _copy(run._run_state)) + apart
     return plain.mean(lambda counts: counts.moved.total()) if run._path == "eager" else None
 
 
@@ -250,28 +250,28 @@ def _mean(values: list[Tensor]) -> float | None:
     return float(torch.stack(values).mean()) if values else None
 
 
-def _copy(carry: Carry) -> Carry:
-    """A carry that steps like the given one, gradients included, and shares no memory with it."""
+def _copy(run_state: RunState) -> RunState:
+    """A run_state that steps like the given one, gradients included, and shares no memory with it."""
 
     def copy(tensor: Tensor) -> Tensor:
         return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
     return dataclasses.replace(
-        carry,
-        leaves=[copy(leaf) for leaf in carry.leaves],
-        step=copy(carry.step),
-        switches=copy(carry.switches),
-        bad=None if carry.bad is None else copy(carry.bad),
+        run_state,
+        leaves=[copy(leaf) for leaf in run_state.leaves],
+        step=copy(run_state.step),
+        switches=copy(run_state.switches),
+        bad=None if run_state.bad is None else copy(run_state.bad),
     )
 
 
-def _take(run: "Run", carry: Carry, count: int) -> Carry:
+def _take(run: "Run", run_state: RunState, count: int) -> RunState:
     """Steps from the run's present place, as the run itself would take them; who answers on the host is not asked."""
     if run._path == "captured":
-        return run._take(carry, run._steps, run._steps + count)[0]
+        return run._take(run_state, run._steps, run._steps + count)[0]
     for _ in range(count):
-        carry, _records = run._stepper.advance(carry, run._answered[1])
-    return carry
+        run_state, _records = run._stepper.advance(run_state, run._answered[1])
+    return run_state
 
 
 def _seconds(run: "Run") -> float:
@@ -287,18 +287,18 @@ def _seconds(run: "Run") -> float:
 def _quickest(run: "Run", count: int) -> float:
     """Seconds of so many steps at once."""
     if run._path == "captured":
-        _take(run, _copy(run._carry), count)  # a graph of a new length is captured here
+        _take(run, _copy(run._run_state), count)  # a graph of a new length is captured here
     best, spent, rounds = float("inf"), 0.0, 0
     # A chunk takes some 100 us, and what is looked for is the difference of two.
     while rounds < ROUNDS or (run._path == "captured" and spent < QUICK):
-        carry = _copy(run._carry)
+        run_state = _copy(run._run_state)
         _wait(run)
         began = time.perf_counter()
         if run._path == "captured" and run.device.type == "cuda":
             assert run._capture is not None
-            took = run._capture.device_seconds(carry, count)
+            took = run._capture.device_seconds(run_state, count)
         else:
-            _take(run, carry, count)
+            _take(run, run_state, count)
             _wait(run)
             took = time.perf_counter() - began
         best, spent, rounds = min(best, took), spent + time.perf_counter() - began, rounds + 1
@@ -334,17 +334,17 @@ class _Plain:
 
 def _plain(run: "Run") -> _Plain:
     neighbours, counted, needed, changed = Neighbours(), [], 0, []
-    loops, carry = per_agent_fallbacks(), _copy(run._carry)
+    loops, run_state = per_agent_fallbacks(), _copy(run._run_state)
     with _uncompiled(run):
         for _ in range(PLAIN):
             with counting(run.device, neighbours) as counts:
-                after, records = run._stepper.advance(carry, run._answered[1])
+                after, records = run._stepper.advance(run_state, run._answered[1])
             counted.append(counts)
-            held = {leaf.untyped_storage()._cdata for leaf in carry.leaves}
+            held = {leaf.untyped_storage()._cdata for leaf in run_state.leaves}
             new = [leaf for leaf in after.leaves if leaf.untyped_storage()._cdata not in held]
             needed += sum(counts.inputs.values()) + sum(distinct_bytes(tensor) for tensor in (*new, *records))
-            changed.append(_changed(carry, after, run._stepper.ids.numel()))
-            carry = after
+            changed.append(_changed(run_state, after, run._stepper.ids.numel()))
+            run_state = after
     return _Plain(
         counts=counted,
         neighbours=neighbours,
@@ -362,7 +362,7 @@ def _uncompiled(run: "Run") -> Generator[None]:
         yield
 
 
-def _changed(before: Carry, after: Carry, agents: int) -> Tensor:
+def _changed(before: RunState, after: RunState, agents: int) -> Tensor:
     """Share of agents of all worlds whose state differs after a step, 0-d."""
     differs = torch.zeros(after.switches.shape[0], agents, dtype=torch.bool, device=after.step.device)
     for old, new in zip(before.leaves, after.leaves, strict=True):
@@ -401,9 +401,9 @@ def _watched(run: "Run") -> _HostSide:
     count = STEPS["cuda"]
     half, _ = _asked(run, count // 2)
     whole, waits = _asked(run, count)
-    carry = _copy(run._carry)
+    run_state = _copy(run._run_state)
     with _uncompiled(run), counting(run.device) as counts:
-        _take(run, carry, count)
+        _take(run, run_state, count)
     return _HostSide(
         host_reads=max(len(waits), counts.host_reads.total()),
         transfers_to_device=counts.to_device.count,
@@ -418,10 +418,10 @@ def _watched(run: "Run") -> _HostSide:
 
 def _asked(run: "Run", count: int) -> tuple[Allocations, list[str]]:
     """What steps ask of the allocator, and where they wait."""
-    _take(run, _copy(run._carry), count)  # the graph of this length exists, the pool has its blocks
-    carry = _copy(run._carry)
+    _take(run, _copy(run._run_state), count)  # the graph of this length exists, the pool has its blocks
+    run_state = _copy(run._run_state)
     with sync_warnings() as waits, allocations(run.device) as memory:
-        _take(run, carry, count)
+        _take(run, run_state, count)
     return memory, waits
 
 
@@ -432,10 +432,10 @@ def step_spans(run: "Run") -> tuple[list[Span], int] | None:
     """
     if run.device.type == "cpu" and run._path != "eager":
         return None
-    count, carry = STEPS[run.device.type], _copy(run._carry)
-    _take(run, _copy(run._carry), count)
+    count, run_state = STEPS[run.device.type], _copy(run._run_state)
+    _take(run, _copy(run._run_state), count)
     with profiled(run.device) as profile:
-        _take(run, carry, count)
+        _take(run, run_state, count)
     launched = sorted([*profile.kernels, *profile.copies])
     block = repeating([span.name for span in launched], count)
     if block is None:

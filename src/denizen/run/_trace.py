@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from denizen.run._engine import Carry, Stepper
+from denizen.run._engine import RunState, Stepper
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +72,10 @@ class Traced:
         return getattr(self.module, str(node.target))
 
 
-def trace(stepper: Stepper, carry: Carry) -> Traced:
-    """Record a step of all worlds; runs it once, without effect on the carry."""
+def trace(stepper: Stepper, run_state: RunState) -> Traced:
+    """Record a step of all worlds; runs it once, without effect on the run's state."""
     names = list(stepper.values)
-    count = len(carry.leaves)
+    count = len(run_state.leaves)
 
     def flat(*args: Tensor) -> list[Tensor]:
         leaves, (switches, step, keys, *values) = list(args[:count]), args[count:]
@@ -84,7 +84,7 @@ def trace(stepper: Stepper, carry: Carry) -> Traced:
         return [*new, after, *records, bad]
 
     invariants = [stepper.keys, *stepper.values.values()]
-    module = recorded(flat, [*carry.leaves, carry.switches, carry.step, *invariants])
+    module = recorded(flat, [*run_state.leaves, run_state.switches, run_state.step, *invariants])
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
     return Traced(
         module=module,
