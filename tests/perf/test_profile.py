@@ -135,7 +135,7 @@ def test_lines_of_long_gaps_are_known():
 @pytest.mark.parametrize("argument", ["plain", "warm_up", "active"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, None])
 def test_numbers_of_steps_are_checked(argument, value):
-    with pytest.raises(InputError, match=f"profile\\({argument}="):
+    with pytest.raises(InputError, match=f"profile: {argument}="):
         profile(make(), **{argument: value})
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from denizen._arguments import whole
 from denizen.errors import InputError, expect_function
 from denizen.perf._bench.measure import counts_of, interval, peak_of, phases_of, round_of, steps_per_round
 from denizen.perf._bench.report import BenchCase, BenchReport, Ratio
@@ -85,8 +86,7 @@ def bench(
         InputError: a maker returns no function, needs a batch size and gets none, or the other way round.
     """
     sizes = _sizes(batch)
-    if warm_up < 1 or rounds < 5:
-        raise InputError(f"warm_up={warm_up}, rounds={rounds}: expected at least 1 step and 5 rounds")
+    warm_up, rounds = whole("bench", "warm_up", warm_up, low=1), whole("bench", "rounds", rounds, low=5)
     place = torch.device(device) if device is not None else torch.device("cuda" if torch.cuda.is_available() else "cpu")
     ways = [Variant.of(text) for text in ([variants] if isinstance(variants, str) else variants)]
     if not ways:
@@ -291,9 +291,9 @@ def _sizes(batch: Any) -> list[int | None]:
     if batch is None:
         return [None]
     sizes = [batch] if isinstance(batch, int) else list(batch)
-    if not sizes or any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in sizes):
-        raise InputError(f"batch={batch!r}: expected numbers of at least 1, such as [8, 16, 32, 64]")
-    return list(dict.fromkeys(sizes))
+    if not sizes:
+        raise InputError(f"bench: batch={batch!r}, expected whole numbers, such as [8, 16, 32, 64]")
+    return list(dict.fromkeys(whole("bench", "batch", size, low=1) for size in sizes))
 
 
 def _timing(times: list[float]) -> Timing:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
+from denizen._arguments import whole
 from denizen.errors import BudgetError, DenizenError, InputError, nearest
 from denizen.perf._budget.report import LIMITS, BudgetReport, measure
 from denizen.perf.simulated._device import simulated_device
@@ -112,8 +113,8 @@ class Budget:
         for name, value in limits.items():
             if name not in LIMITS:
                 raise InputError(f"budget({name}=...): no such limit; {nearest(name, LIMITS)}")
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-                raise InputError(f"budget({name}={value!r}): expected a number of 0 or more, or None for no bound")
+            if value is not None:
+                whole("budget", name, value, low=0, hint=", or None for no bound")
         self.limits = {name: limits.get(name) for name in LIMITS}
         self.report: BudgetReport | None = None
         self._wanted, self._place = device, _where(device)
@@ -176,12 +177,11 @@ class Budget:
             raise InputError(
                 "steps() counts within a region: with dz.budget() as guard: for x in guard.steps(...): ..."
             )
-        if not isinstance(warmup, int) or isinstance(warmup, bool) or warmup < 0:
-            raise InputError(f"steps(warmup={warmup!r}): expected a number of steps of 0 or more")
+        warmup = whole("steps", "warmup", warmup, low=0)
         if isinstance(items, int) and not isinstance(items, bool) and items >= 0:
             return region.steps(range(items), warmup)
         if not isinstance(items, Iterable):
-            raise InputError(f"steps(items={items!r}): expected things to loop over, or a number of steps")
+            raise InputError(f"steps: items={items!r}, expected things to loop over, or a number of steps")
         return region.steps(items, warmup)
 
     def allow(self, reason: str, every: int | None = None) -> AbstractContextManager[None]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from denizen._arguments import whole
 from denizen.errors import InputError
 from denizen.perf._doctor.checklist import facts
 from denizen.perf._doctor.diagnosis import NOTE, Diagnosis, at, lowered, of_finding, order
@@ -89,8 +90,7 @@ def doctor(
         InputError: neither or both of `step` and `make`, fewer than 4 steps, a device that is not there.
         DenizenError: the step uses what cannot be looked at, such as nested tensors on the simulated device.
     """
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 4:
-        raise InputError(f"doctor(steps={steps!r}): expected a number of steps, at least 4")
+    steps = whole("doctor", "steps", steps, low=4)
     if step is not None and make is None and not args and required(step) == ["device"]:
         step, make = None, step
     if (step is None) == (make is None):

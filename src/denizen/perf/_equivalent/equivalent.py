@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
+from denizen._arguments import whole
 from denizen.errors import InputError, expect_function
 from denizen.perf._equivalent.compare import DIFFERENT, TOLERANCES, Rule, Tolerances, Verdict, dense
 from denizen.perf._equivalent.seeds import checked, same_distribution, without_steps
@@ -88,9 +89,8 @@ def equivalent(
         )
     if a is b:
         raise InputError("a and b are the same object; compare with a copy: copy.deepcopy(a)")
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
-        raise InputError(f"steps={steps!r}: expected a number of training steps of 0 or more")
-    checked(seeds)
+    steps = whole("equivalent", "steps", steps, low=0)
+    seeds = checked(seeds)
     for name, function, given in (("loss", loss, "output"), ("optimizer", optimizer, "params")):
         if function is not None:
             expect_function(f"equivalent: {name}", function, given)

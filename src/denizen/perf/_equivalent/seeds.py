@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from denizen.errors import InputError
+from denizen._arguments import whole
 from denizen.perf._equivalent.compare import DIFFERENT, STATISTICALLY, Compared, Rule
 from denizen.perf._equivalent.sides import Side
 
@@ -69,9 +69,9 @@ def checked(seeds: Any) -> int:
     Raises:
         InputError: it is neither 0 nor `LEAST` or more.
     """
-    if not isinstance(seeds, int) or isinstance(seeds, bool) or (seeds and seeds < LEAST) or seeds < 0:
-        raise InputError(f"seeds={seeds!r}: expected 0 for none, or at least {LEAST}; 200 tell most faults")
-    return seeds
+    if isinstance(seeds, int) and not isinstance(seeds, bool) and seeds == 0:
+        return 0
+    return whole("equivalent", "seeds", seeds, low=LEAST, hint=", or 0 for none; 200 tell most faults")
 
 
 def _seen(side: Side, batch: Any, seed: int, rearranged: Rearranged | None) -> Iterator[tuple[str, Tensor]]:

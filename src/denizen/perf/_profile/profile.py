@@ -13,6 +13,7 @@ from typing import Any, Self, overload
 
 import torch
 
+from denizen._arguments import whole
 from denizen.errors import InputError, StorageError
 from denizen.perf._doctor.subject import Subject
 from denizen.perf._profile.gaps import Gap
@@ -127,8 +128,7 @@ class Profiler:
         device: torch.device | str | None,
     ) -> None:
         for name, value in {"plain": plain, "warm_up": warm_up, "active": active}.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"profile({name}={value!r}): expected a number of steps, at least 1")
+            whole("profile", name, value, low=1)
         self.device = _chosen(device)
         self._folder = Path(trace_dir) if trace_dir is not None else None
         self._plain, self._before, self._all = plain, plain + warm_up, plain + warm_up + active

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+from denizen._arguments import whole
 from denizen.errors import InputError
 from denizen.perf.watch._faults import METHODS
 from denizen.perf.watch._places import Place, locate
@@ -200,8 +201,8 @@ def allow(reason: str, every: int | None = None) -> Generator[None]:
     """
     if not isinstance(reason, str) or not reason.strip():
         raise InputError(f"allow(reason={reason!r}): say why it is meant, for example allow('periodic log', every=100)")
-    if every is not None and (not isinstance(every, int) or isinstance(every, bool) or every < 1):
-        raise InputError(f"allow(every={every!r}): expected a number of steps of 1 or more, or None")
+    if every is not None:
+        every = whole("allow", "every", every, low=1, hint=", or None for whenever")
     permit = _Permit(reason)
     if every is not None and (listeners := _recorders.get()):
         place = here()
