@@ -38,7 +38,8 @@ def diagnose(seen: Watched) -> list[Diagnosis]:
     return found
 
 
-def _by_line(ops: Iterable[Op]) -> Iterator[tuple[Place, list[Op]]]:
+def by_line(ops: Iterable[Op]) -> Iterator[tuple[Place, list[Op]]]:
+    """Operations of each line, in order, with the line."""
     lines: dict[tuple[str, int], list[Op]] = {}
     for op in ops:
         lines.setdefault(op.line, []).append(op)
@@ -46,8 +47,8 @@ def _by_line(ops: Iterable[Op]) -> Iterator[tuple[Place, list[Op]]]:
         yield there[0].place, there
 
 
-def _each(there: Sequence[Any]) -> int:
-    """Times in a step, at most."""
+def a_step(there: Sequence[Any]) -> int:
+    """How often something came in a step, at most."""
     return max(collections.Counter(thing.step for thing in there).values())
 
 
@@ -61,7 +62,7 @@ def _bytes(there: Sequence[Op]) -> int:
 
 def _cat(seen: Watched) -> list[Diagnosis]:
     found, steps = [], seen.operations.steps
-    for place, there in _by_line(op for op in seen.operations.ops if op.schema in JOINS and not op.part):
+    for place, there in by_line(op for op in seen.operations.ops if op.schema in JOINS and not op.part):
         joins = [op for op in there if op.step == there[-1].step]
         last = [op.new for op in joins]
         # Not what layers of a network join once: there nothing is copied again, or a graph needs it.
@@ -83,33 +84,33 @@ def _clones(seen: Watched) -> list[Diagnosis]:
     found, steps = [], seen.operations.steps
     copies = [copy for copy in seen.operations.copied if copy.op.step < steps[-1]] if len(steps) > 1 else []
     needed = {copy.op.line for copy in seen.operations.copied if copy.needed}
-    for place, there in _by_line(copy.op for copy in copies if copy.op.line not in needed):
+    for place, there in by_line(copy.op for copy in copies if copy.op.line not in needed):
         size = sum(op.new for op in there if op.step == there[-1].step)
-        evidence = [f"{_each(there)} clone a step, {size:,} bytes; neither it nor its source was written to meanwhile"]
+        evidence = [f"{a_step(there)} clone a step, {size:,} bytes; neither it nor its source was written to meanwhile"]
         period = period_of({op.step for op in there}, steps[:-1])
-        found.append(at("alloc-churn", place, _each(there), period, evidence, op="aten::clone", confidence="medium"))
+        found.append(at("alloc-churn", place, a_step(there), period, evidence, op="aten::clone", confidence="medium"))
     return found
 
 
 def _weights(seen: Watched) -> list[Diagnosis]:
     found, steps = [], seen.operations.steps
     copies = (op for op in seen.operations.ops if op.schema == "aten::clone" and op.weights and not op.part)
-    for place, there in _by_line(copies):
+    for place, there in by_line(copies):
         size = sum(op.new for op in there if op.step == there[-1].step)
-        evidence = [f"{_each(there)} parameters copied a step, {size:,} bytes of new memory"]
+        evidence = [f"{a_step(there)} parameters copied a step, {size:,} bytes of new memory"]
         period = period_of({op.step for op in there}, steps)
-        found.append(at("state-copy", place, _each(there), period, evidence, op="aten::clone"))
+        found.append(at("state-copy", place, a_step(there), period, evidence, op="aten::clone"))
     return found
 
 
 def _inplace(seen: Watched) -> list[Diagnosis]:
     found = []
-    for place, there in _by_line(op for op in seen.operations.freed if op.new >= FREED):
+    for place, there in by_line(op for op in seen.operations.freed if op.new >= FREED):
         size = max(op.new for op in there)
         evidence = [f"takes {size:,} bytes for its result, and nobody needs its argument afterwards"]
         period = period_of({op.step for op in there}, seen.operations.steps)
         level, confidence = NOTE, "low"
-        one = at("inplace-possible", place, _each(there), period, evidence, level=level, confidence=confidence)
+        one = at("inplace-possible", place, a_step(there), period, evidence, level=level, confidence=confidence)
         found.append(dataclasses.replace(one, op=there[0].name))
     return found
 
@@ -175,17 +176,17 @@ def _fp64(seen: Watched) -> list[Diagnosis]:
     if not origins:
         origins = [op for op in ops if op.line == ops[0].line]
     found = []
-    per_step = _each(ops)
+    per_step = a_step(ops)
     last = [op for op in ops if op.step == ops[-1].step]
     spare = sum(op.double for op in last) // 2
     much = spare >= DOUBLE * _bytes([op for op in seen.operations.ops if op.step == ops[-1].step])  # not sums alone
     work = much and (per_step > 1 or any(op.schema in PRODUCTS for op in ops))
     level = WARNING if seen.device.type != "cpu" and work else NOTE
     flops = sum(op.flops for op in last if op.dtype == double)
-    for place, there in _by_line(origins):
+    for place, there in by_line(origins):
         evidence = [f"float64 comes in here; {per_step} operations a step then work in it, with twice the bytes"]
         period = period_of({op.step for op in there}, steps)
-        one = at("dtype-fp64", place, _each(there), period, evidence, level=level, op=there[0].name, needless=spare)
+        one = at("dtype-fp64", place, a_step(there), period, evidence, level=level, op=there[0].name, needless=spare)
         found.append(dataclasses.replace(one, flops=flops))
     return found
 
@@ -207,13 +208,13 @@ def _fp32(seen: Watched) -> list[Diagnosis]:
     found = []
     old = seen.device.type == "cuda" and torch.cuda.get_device_capability(seen.device)[0] < 8
     fix = "torch.autocast(device, torch.float16) with a GradScaler: what its tensor cores take" if old else ""
-    for place, there in _by_line(ops):
+    for place, there in by_line(ops):
         flops = sum(op.flops for op in there if op.step == there[-1].step)
-        evidence = [f"{_each(there)} products of float32 matrices a step, {flops / 1e9:.3g} GFLOP, no tensor cores"]
+        evidence = [f"{a_step(there)} products of float32 matrices a step, {flops / 1e9:.3g} GFLOP, no tensor cores"]
         evidence += ["backward passes take twice as much again"] if seen.graphs.backwards else []
         period = period_of({op.step for op in there}, seen.operations.steps)
         found.append(
-            at("dtype-fp32", place, _each(there), period, evidence, op=there[0].name, confidence="medium", fix=fix)
+            at("dtype-fp32", place, a_step(there), period, evidence, op=there[0].name, confidence="medium", fix=fix)
         )
     return found
 
@@ -317,7 +318,7 @@ def _optimizers(seen: Watched) -> list[Diagnosis]:
 
 def _memset(seen: Watched) -> list[Diagnosis]:
     found = []
-    for place, there in _by_line(op for op in seen.operations.ops if op.grads):
+    for place, there in by_line(op for op in seen.operations.ops if op.grads):
         count = sum(op.grads for op in there if op.step == there[-1].step)
         evidence = [f"{count} gradients filled with zeros a step, which the backward pass then reads and adds to"]
         period = period_of({op.step for op in there}, seen.operations.steps)
