@@ -3,8 +3,8 @@
     python benchmarks/calibrate_coverage.py [--cases sir seir] [--truths 100] [--out RESULT.json]
 
 SIR: 10,000 agents, 100 days, rate and days of infection, from daily cases. SEIR: 10,000 agents, 100 days, rate, latent
-and infectious days, from daily cases and the number of the infectious. True values scatter by 15 % (sd of the logarithm)
-around the models' defaults; the search begins at 0.7 times them.
+and infectious days, from daily cases and the number of the infectious. True values scatter by 15 % (sd of the
+logarithm) around the models' defaults; the search begins at 0.7 times them.
 """
 
 import argparse

@@ -228,3 +228,20 @@ def test_functions_that_give_something_else() -> None:
         dz.calibrate(lambda theta, worlds: {"y": theta}, {"yy": [1.0]}, priors={"a": Normal(0.0, 1.0)})
     with pytest.raises(InputError, match="expected a distribution for each parameter"):
         dz.calibrate(line, {"y": [1.0]})
+
+
+def test_a_model_that_fails_says_where(epidemic: SIR, weekly: np.ndarray) -> None:
+    def broken(theta: Tensor, worlds: Sequence[int]) -> Tensor:
+        return torch.where(theta > 0.55, torch.nan, theta).expand(-1, 3)
+
+    with pytest.raises(dz.errors.ModelError, match=r"'y' is NaN or infinite at a=0\.\d+; begin nearer"):
+        dz.calibrate(broken, {"y": [3.0, 3.0, 3.0]}, priors={"a": Uniform(0.0, 1.0)}, progress=False)
+
+    class Fragile(SIR):
+        def step(self, now: Any, rng: dz.rng.Rng) -> Any:
+            rng.bernoulli("fragile", (self.infect_rate / 0.052).expand(self.num_agents))
+            return super().step(now, rng)
+
+    start = Fragile(epidemic.contacts, infect_rate=0.05)
+    with pytest.raises(dz.errors.ModelError, match=r"near infect_rate=.*infectious_days=.*rng.bernoulli"):
+        dz.calibrate(start, {"cases": dz.fit.Target(weekly, every=7)}, device="cpu", progress=False)

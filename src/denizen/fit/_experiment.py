@@ -17,6 +17,8 @@ from denizen.run import simulate
 
 MOST_AGENTS = 1 << 26  # of all rows of a launch together: enough to fill a GPU, and a GiB or two
 
+KEEP = "begin nearer to the truth, or give priors whose bounds the model can stand"
+
 Simulator = Callable[[Tensor, Sequence[int]], Any]
 
 
@@ -99,6 +101,9 @@ class Experiment:
         """
         series, found = self._series(free, worlds), {}
         for name, target in self.targets.items():
+            bad = ~np.isfinite(series[name].reshape(len(free), -1)).all(1)
+            if bad.any():
+                raise ModelError(f"calibrate: {name!r} is NaN or infinite at {self._told(free[bad][:1])}; {KEEP}")
             seen = target.windows(series[name], self._kinds[name])
             if target.noise is not None:
                 seen = target.noise.draw(
@@ -118,15 +123,19 @@ class Experiment:
         return {name: np.concatenate([part[name] for part in parts]) for name in self.targets}
 
     def _run(self, model: Model, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
-        run = simulate(
-            model,
-            self.steps,
-            worlds=worlds,
-            seed=self._seed,
-            device=self._device,
-            params={name: as_tensor(value) for name, value in self.parameters.values(free).items()},
-            interventions=self._interventions,
-        )
+        values = {name: as_tensor(value) for name, value in self.parameters.values(free).items()}
+        try:
+            run = simulate(
+                model,
+                self.steps,
+                worlds=worlds,
+                seed=self._seed,
+                device=self._device,
+                params=values,
+                interventions=self._interventions,
+            )
+        except ModelError as error:
+            raise type(error)(f"calibrate: near {self._told(free[:1])}: {error}; {KEEP}") from error
         return {name: run[name].detach().cpu().numpy() for name in self.targets}
 
     def _call(self, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
@@ -147,6 +156,11 @@ class Experiment:
                     f"expected [{len(theta)}, {steps}, …]: one row for each row of theta"
                 )
         return {name: array[:, :steps] for name, array in arrays.items()}
+
+    def _told(self, free: np.ndarray) -> str:
+        return ", ".join(
+            f"{name}={np.round(value[0], 6).tolist()}" for name, value in self.parameters.values(free).items()
+        )
 
     def _kind(self, name: str, target: Target) -> str:
         if not isinstance(self.model, Model):
