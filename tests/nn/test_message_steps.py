@@ -320,7 +320,7 @@ def test_what_the_kernels_take():
 
 @pytest.mark.parametrize(("capability", "there"), [((9, 0), True), ((7, 5), False)])
 def test_where_the_kernels_run(capability, there, monkeypatch):
-    monkeypatch.setattr(_message_steps._library, "variant", lambda device: "triton")
+    monkeypatch.setattr(_message_steps, "variant", lambda device: "triton")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert _message_steps.available(torch.device("cuda")) is there
     assert not _message_steps.available(torch.device("cpu"))

@@ -221,7 +221,7 @@ def test_a_parquet_bomb_is_not_unpacked(folder, missing, monkeypatch, hide):
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow writes the table of this test")
     parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.table({"x": np.zeros(2_000_000, dtype=np.int8)}), folder / "x.parquet")
-    monkeypatch.setattr("denizen.space._files._ALWAYS_FINE", 0)
+    monkeypatch.setattr("denizen.space.files._reading._ALWAYS_FINE", 0)
     hide(*missing)
     with pytest.raises(DataError, match="announces 2000000 rows"):
         load(folder)

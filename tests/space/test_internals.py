@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from denizen.space import _csv as csv_module
 from denizen.space._edges import csr
+from denizen.space.files import _csv as csv_module
 from denizen.space.generators._pairs import distinct_codes
 
 

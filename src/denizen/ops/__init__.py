@@ -8,6 +8,7 @@ What networks and their training need is in `denizen.nn.kernels`; `docs/guides/a
 from denizen.ops._codes import grow as grow
 from denizen.ops._codes import in_range as in_range
 from denizen.ops._codes import pack as pack
+from denizen.ops._direction import SWITCH as SWITCH
 from denizen.ops._direction import Traffic as Traffic
 from denizen.ops._direction import direction as direction
 from denizen.ops._draws import draw_mask as draw_mask
@@ -15,6 +16,7 @@ from denizen.ops._draws import draw_words as draw_words
 from denizen.ops._inductor import fuse_draws as fuse_draws
 from denizen.ops._inductor import start_compilers as start_compilers
 from denizen.ops._library import fold_worlds as fold_worlds
+from denizen.ops._library import once_for_all as once_for_all
 from denizen.ops._library import reference_only as reference_only
 from denizen.ops._library import register as register
 from denizen.ops._library import register_mutating as register_mutating
@@ -22,8 +24,11 @@ from denizen.ops._library import reverse_only as reverse_only
 from denizen.ops._library import unfold_worlds as unfold_worlds
 from denizen.ops._library import variant as variant
 from denizen.ops._library import vmap_rule as vmap_rule
+from denizen.ops._neighbours import FRACTION_BITS as FRACTION_BITS
 from denizen.ops._neighbours import add_counts as add_counts
 from denizen.ops._neighbours import add_fixed as add_fixed
+from denizen.ops._neighbours import edge_targets as edge_targets
+from denizen.ops._neighbours import from_fixed as from_fixed
 from denizen.ops._neighbours import sum_counts as sum_counts
 from denizen.ops._neighbours import sum_fixed as sum_fixed
 from denizen.ops._neighbours import sum_real as sum_real
@@ -33,3 +38,4 @@ from denizen.ops._rounding import rounding as rounding
 from denizen.ops._tables import add_histogram as add_histogram
 from denizen.ops._tables import histogram as histogram
 from denizen.ops._tables import lookup as lookup
+from denizen.ops._tables import lookup_narrow as lookup_narrow

@@ -12,11 +12,19 @@ from denizen.population._checks import edge_facts
 from denizen.population._columns import INDEX, Raw, categorical, strings
 from denizen.population._ids import Ids
 from denizen.population._tables import read_parquet
-from denizen.space._csv import columns, is_missing, is_number, open_text, texts
-from denizen.space._files import content
-from denizen.space._formats import Columns
-from denizen.space._npz import read_npz
-from denizen.space._readers import check_range, read_weights, whole_numbers
+from denizen.space.files import (
+    Columns,
+    check_range,
+    columns,
+    content,
+    is_missing,
+    is_number,
+    open_text,
+    read_npz,
+    read_weights,
+    texts,
+    whole_numbers,
+)
 
 SIDES = ("source", "target")
 TEXT = (".csv", ".tsv", ".edges")

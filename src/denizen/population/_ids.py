@@ -9,9 +9,7 @@ import numpy as np
 
 from denizen.errors import DataError
 from denizen.population._columns import Raw
-from denizen.space._csv import is_missing, is_number
-from denizen.space._formats import Columns
-from denizen.space._readers import whole_numbers
+from denizen.space.files import Columns, is_missing, is_number, whole_numbers
 
 _NAMES = ("id", "agentid", "personid", "individualid", "nodeid", "uniqueid", "pid", "uid")
 _WHOLE = re.compile(r"\s*([+-]?\d{1,400})(?:\.0*)?\s*", re.ASCII)

@@ -21,14 +21,13 @@ from denizen.errors import DataError, InputError, nearest
 from denizen.population import _frames, _pickle
 from denizen.population._columns import COUNTER, INDEX, STAGES, Raw
 from denizen.population._edges import SUFFIXES, read_network
-from denizen.population._found import Found, Wanted, keep
 from denizen.population._ids import Ids, named
-from denizen.population._match import agents, distinct, how
+from denizen.population._match import Found, Wanted, agents, distinct, how, keep
 from denizen.population._population import Population
 from denizen.population._store import load_store, parse_json
 from denizen.population._synthetic import synthetic
 from denizen.population._tables import TEXT, Named, Table, every, nothing, read_csv, read_parquet, table_names
-from denizen.space._files import content, reading
+from denizen.space.files import content, reading
 
 _PICKLES = (".pickle", ".pkl")
 _NETWORK_FOLDERS = ("mobility_networks", "networks")

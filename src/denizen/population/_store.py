@@ -17,8 +17,7 @@ import numpy as np
 from denizen import _arguments
 from denizen.errors import DataError, StorageError, nearest
 from denizen.population._population import Population
-from denizen.space._files import reading
-from denizen.space._npz import read_npz
+from denizen.space.files import read_npz, reading
 
 FORMAT = "denizen-population/1"
 MANIFEST = "manifest.json"

@@ -14,8 +14,7 @@ import numpy as np
 
 from denizen.errors import DataError, need
 from denizen.population._columns import STAGES, Raw, categorical, strings
-from denizen.space._csv import is_number
-from denizen.space._files import check_size, content, reading
+from denizen.space.files import check_size, content, is_number, reading
 
 TEXT = (".csv", ".tsv")
 _MARKS = {";": "semicolons", "\t": "tabs"}

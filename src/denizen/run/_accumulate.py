@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from denizen import ops
-from denizen.ops._direction import SWITCH
-from denizen.ops._neighbours import from_fixed
+from denizen.ops import SWITCH, from_fixed
 from denizen.run._device import device_ms
 from denizen.run._trace import Builder, calls, dtype
 

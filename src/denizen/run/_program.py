@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-from denizen.ops._tables import lookup_narrow
+from denizen.ops import lookup_narrow
 from denizen.run._accumulate import VIEWS, Sum, as_sum
 from denizen.run._passes import split_reductions, widen
 from denizen.run._trace import Builder, Traced, ancestors, calls, shape

@@ -4,51 +4,26 @@ Nothing is unpickled, and whatever a parser raises on foreign bytes ends as a Da
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from denizen.errors import DataError, InputError, nearest, need
-from denizen.space._csv import columns, is_number, open_text
-from denizen.space._files import check_size, content, reading
-from denizen.space._npz import npz_names, read_npz
+from denizen.space.files import (
+    Columns,
+    check_size,
+    columns,
+    content,
+    is_number,
+    npz_names,
+    open_text,
+    read_npz,
+    reading,
+)
 
 TEXT = (".csv", ".tsv", ".txt", ".edges")
-
-
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Raw columns of contacts and where they came from.
-
-    Attributes:
-        source: `[edges]`, anything array-like.
-        target: `[edges]`, anything array-like.
-        weight: `[edges]` or None.
-        size: number of agents where the format knows it.
-        origin: name of the file or argument, for messages.
-        report: what the format had to take for granted.
-        line: row to line of a text file; None where rows are counted from 0.
-    """
-
-    source: Any
-    target: Any
-    weight: Any = None
-    size: int | None = None
-    origin: str = "edges"
-    report: tuple[str, ...] = ()
-    line: Callable[[int], int] | None = None
-
-    def place(self, row: int) -> str:
-        """Where a row stands."""
-        return f"row {row}" if self.line is None else f"line {self.line(row)}"
-
-    def error(self, name: str, wrong: np.ndarray, values: np.ndarray, expected: str) -> DataError:
-        """The error for the first of the rows `wrong`."""
-        row = int(wrong[0])
-        count = "" if wrong.size == 1 else f" ({wrong.size} such rows)"
-        return DataError(f"{self.origin}, {self.place(row)}: {name}={values[row]!s}: {expected}{count}")
 
 
 def load(path: Path, source: str, target: str, weight: str | bool | None) -> Columns:

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from denizen import _tree, ops
 from denizen.errors import InputError, ModelError
-from denizen.ops._neighbours import FRACTION_BITS, edge_targets
+from denizen.ops import FRACTION_BITS, edge_targets
 from denizen.space import _arrays
 from denizen.space._edges import EdgeList, csr, index_dtype
-from denizen.space._readers import Columns, Repeats, checked, from_networkx, from_scipy, read_edges
+from denizen.space._readers import Repeats, checked, from_networkx, from_scipy, read_edges
+from denizen.space.files import Columns
 
 _MAX_SCALE = 126  # binary digits after the point that a float32 factor can express
 _INT8_BITS = 7

@@ -1,6 +1,6 @@
 """Contacts from elsewhere: arrays, scipy, networkx, and files in CSV, Parquet or npz.
 
-Everything ends in `_checked`, which refuses what cannot be meant and reports what it changes. The file formats
+Everything ends in `checked`, which refuses what cannot be meant and reports what it changes. The file formats
 themselves are in `_formats`. Parquet needs polars (extra "tables"), which also reads text faster.
 """
 
@@ -15,11 +15,11 @@ import numpy as np
 from denizen._arguments import one_of, whole
 from denizen.errors import DataError, InputError
 from denizen.space._edges import INT32_MAX, EdgeList, index_dtype
-from denizen.space._formats import Columns, left_out, load, sparse_columns
+from denizen.space._formats import left_out, load, sparse_columns
+from denizen.space.files import MAX_AGENTS, Columns, check_range, read_weights, whole_numbers
 from denizen.space.generators._pairs import drop_repeats, pair_code, repeats
 
 Repeats = Literal["keep", "drop", "error"]
-MAX_AGENTS = 3_037_000_499  # the square still fits an int64: pairs of agents are handled as single integers
 
 
 def read_edges(
@@ -205,52 +205,6 @@ def checked(where: Columns, directed: bool, self_loops: Repeats, duplicates: Rep
     return EdgeList(num_agents, start, end, weights, directed, tuple(report))
 
 
-def whole_numbers(where: Columns, name: str, values: Any, report: list[str]) -> np.ndarray:
-    """The ids as an integer array of one dimension."""
-    array = _numeric(where, name, values, "iuf")
-    if array.dtype.kind == "f":
-        wrong = np.flatnonzero(~np.isfinite(array) | (array != np.floor(array)) | (np.abs(array) > 2**53))
-        if wrong.size:
-            raise where.error(name, wrong, array, "ids are whole numbers; remove or complete these rows")
-        report.append(f"{where.origin}: {name} came as {array.dtype} and was read as whole numbers.")
-        array = array.astype(np.int64)
-    elif array.dtype == np.uint64:
-        wrong = np.flatnonzero(array > INT32_MAX * 2**32)
-        if wrong.size:
-            raise where.error(name, wrong, array, f"ids are below {MAX_AGENTS}; number the agents from 0")
-        array = array.astype(np.int64)
-    return array
-
-
-def _numeric(where: Columns, name: str, values: Any, kinds: str) -> np.ndarray:
-    """A one-dimensional array of one of the numpy kinds."""
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        raise DataError(f"{where.origin}: {name} is not an array of numbers: {error}") from error
-    if array.size == 0 and array.ndim == 1:
-        return array.astype(np.int64)
-    if array.ndim != 1 or array.dtype.kind not in kinds:
-        expected = "whole numbers" if kinds == "iuf" else "numbers"
-        first = f", first {array.flat[0]!r}" if array.size else ""
-        raise DataError(
-            f"{where.origin}: {name} holds {array.dtype} values of shape {array.shape}{first}; expected a flat "
-            f"array of {expected}"
-        )
-    return array
-
-
-def read_weights(where: Columns, values: Any) -> np.ndarray:
-    """The weights as float32."""
-    array = _numeric(where, "weight", values, "biuf")
-    with np.errstate(over="ignore"):  # what overflows is infinite and refused below
-        narrow = array.astype(np.float32)
-    wrong = np.flatnonzero(~(np.isfinite(narrow) & (narrow >= 0)))
-    if wrong.size:
-        raise where.error("weight", wrong, array, "weights are finite float32 numbers of at least 0")
-    return narrow
-
-
 def _size(where: Columns, start: np.ndarray, end: np.ndarray, report: list[str]) -> int:
     """The number of agents, given or inferred."""
     if where.size is not None:
@@ -265,16 +219,6 @@ def _size(where: Columns, start: np.ndarray, end: np.ndarray, report: list[str])
         )
     report.append(f"{where.origin}: num_agents taken as the highest id + 1, {size}.")
     return max(size, 1)
-
-
-def check_range(where: Columns, name: str, ids: np.ndarray, num_agents: int) -> None:
-    """Refuse ids outside 0 … num_agents - 1."""
-    if ids.size == 0 or (ids.min() >= 0 and ids.max() < num_agents):
-        return
-    wrong = np.flatnonzero((ids < 0) | (ids >= num_agents))
-    one_based = ids.min() >= 1 and ids.max() == num_agents
-    hint = "the ids seem to start at 1: subtract 1" if one_based else "fix the ids or the number of agents"
-    raise where.error(name, wrong, ids, f"ids go from 0 to {num_agents - 1} for {num_agents} agents; {hint}")
 
 
 def _decide(

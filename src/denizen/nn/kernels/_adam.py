@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from denizen.ops._library import variant
+from denizen.ops import variant
 
 
 @torch.no_grad()

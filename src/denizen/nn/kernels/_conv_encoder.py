@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from denizen.ops._library import once_for_all, register, variant
+from denizen.ops import once_for_all, register, variant
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 

@@ -4,7 +4,7 @@ import time
 
 from torch import Tensor
 
-from denizen.ops._library import variant
+from denizen.ops import variant
 
 
 def device_clock(last: Tensor, seconds: Tensor) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from denizen.errors import ModelError
-from denizen.ops import _library
+from denizen.ops import register, variant, vmap_rule
 
 # Beyond these sizes a tile does not fit into a multiprocessor's memory, and plain operations are efficient anyway.
 MAX_AGENTS, MAX_TIMES, MAX_WIDTH, HEADS = 64, 128, 128, (16, 32, 64)
@@ -24,7 +24,7 @@ def available(device: torch.device) -> bool:
 
     Nor on AMD's devices, whose shared memory is smaller than the tiles here.
     """
-    if device.type != "cuda" or torch.version.hip or _library.variant(device) != "triton":
+    if device.type != "cuda" or torch.version.hip or variant(device) != "triton":
         return False
     return torch.cuda.get_device_capability(device) >= (8, 0)  # older ones have too little shared memory
 
@@ -126,7 +126,7 @@ def plain_steps(
 # --- the operation by kernels -----------------------------------------------------------------------------------------
 
 
-@_library.register
+@register
 def message_steps(
     h: Tensor,
     memory_gain: Tensor | None,
@@ -192,7 +192,7 @@ def _(h, *args):  # type: ignore[no-untyped-def]
     return [out, h.new_empty(between, *h.shape), h.new_empty(qkvs, agents, rows, 3 * width), *wide, *square]
 
 
-@_library.register
+@register
 def message_steps_backward(
     dafter: Tensor,
     h: Tensor,
@@ -285,7 +285,7 @@ torch.library.register_autograd("denizen::message_steps", _backward, setup_conte
 torch.library.register_autograd("denizen::message_steps_backward", _twice)
 
 
-@_library.vmap_rule("message_steps")
+@vmap_rule("message_steps")
 def _(info, in_dims, h, *rest):  # type: ignore[no-untyped-def]
     *weights, seed = in_dims[1:12]
     if any(dim is not None for dim in weights):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from denizen.ops._library import register, variant
+from denizen.ops import register, variant
 
 ACTIVATIONS = ("tanh", "relu")
 TOWER = 6  # tensors of a tower: weight [hidden, inputs] and bias, weight [out, hidden] and bias, and those of the head

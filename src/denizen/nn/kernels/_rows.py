@@ -6,7 +6,7 @@ The plain torch forms are the reference; `_cuda_rows` gives their bits on CUDA, 
 import torch
 from torch import Tensor
 
-from denizen.ops._library import register, variant
+from denizen.ops import register, variant
 
 
 @register

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from denizen.ops._library import register, variant
+from denizen.ops import register, variant
 
 MOST_ROWS, MOST_WIDTH, MOST_NUMBERS = 512, 2048, 32  # beyond that torch's own products are as good
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from denizen.errors import DataError
-from denizen.space._files import reading
+from denizen.space.files._reading import reading
 
 _COMPRESSED_LIMIT = 4 << 30
 """Bytes that compressed members may unpack to, together: a small file must not fill the memory."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from denizen.errors import DataError
-from denizen.space._files import reading
+from denizen.space.files._reading import reading
 
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\s*", re.ASCII)
 _MISSING = ("", "nan", "na", "n/a", "null", "none", "inf", "-inf", "+inf", "infinity")
