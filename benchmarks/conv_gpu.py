@@ -27,7 +27,7 @@ from triton.runtime.jit import JITFunction
 
 from denizen.nn import kernels
 from denizen.nn.kernels import _cuda_conv, _cuda_conv_encoder, _cuda_linear_gradient
-from denizen.rl._conv_encoder import Planes
+from denizen.rl._conv_encoder import ConvEncoder
 
 PROCESSES = 14
 LAYERS = ((2, 32), (32, 64), (64, 64))  # channels in and out
@@ -222,7 +222,7 @@ def main():
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     torch.manual_seed(0)
-    net = Planes((2, 11, 11), (32, 64, 64), 512).cuda()
+    net = ConvEncoder((2, 11, 11), (32, 64, 64), 512).cuda()
     plain = nn.Sequential(*[copy.deepcopy(layer) for layer in net])
     seen, grad = (torch.rand(2048, 2, 11, 11, device="cuda") < 0.01).float(), torch.randn(2048, 512, device="cuda")
     torch.backends.cudnn.deterministic = True

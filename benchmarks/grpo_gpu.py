@@ -108,12 +108,12 @@ def rollout(device: str, rounds: int, hidden: int = 64, compile: bool = True):
     def go() -> None:
         began = time.process_time()
         held.begin()
-        held.collector.collect(held.memo, held.rollout)
+        held.rollout.collect()
         used.append(time.process_time() - began)
 
     if compile:
         fuse_draws()
-        held.collector.compile()
+        held.rollout.compile()
     found = seconds(go, device, rounds)
     return {
         "part": f"rollout, hidden {hidden}, {'compiled' if compile else 'eager'}",

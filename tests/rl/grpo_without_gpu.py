@@ -21,10 +21,10 @@ def main() -> None:
     env = fruits()
     algorithm = dz.GRPO(precision="bfloat16")
     held = algorithm.init(env, original_policy(env, 256), total_steps=10**6, device="cpu")
-    step, sums = held.collector._step, held.rollout.sums(held.memo.rows)
+    step, sums = held.rollout._step, held.rollout.sums()
     with held.policy.prepared(torch.bfloat16):
-        step.bound(held.memo.parts(), sums)
-        graph, tensors = step.graph, step._ready((held.memo.parts(), sums))
+        step.bound(held.rollout.state.parts(), sums)
+        graph, tensors = step.graph, step._ready((held.rollout.state.parts(), sums))
     last = [node for node in graph.graph.nodes if node.op == "placeholder"][-1]
     for node in [node for node in graph.graph.nodes if node.op == "get_attr"]:  # constants are on the CPU: give them
         tensors = [*tensors, getattr(graph, node.target)]

@@ -49,9 +49,9 @@ def recorded(world: str, count: int) -> tuple[GraphModule, list[Tensor]]:
     settings = {"num_envs": count, "num_steps": 8, **({"precision": "bfloat16"} if world == "foraging" else {})}
     made = build({"world_name": world, "algo": "ppo", "steps": None, "set": settings, "world": {}, "policy": policy}, 0)
     held = made.algorithm.init(made.env, made.policy, total_steps=10**9, device="cpu")
-    step: Any = held.collector._step
+    step: Any = held.rollout._step
     with held.policy.prepared(PRECISIONS[made.algorithm.precision]):
-        tensors = step._ready((held.memo.parts(), held.rollout.sums(count)))
+        tensors = step._ready((held.rollout.state.parts(), held.rollout.sums()))
     graph = step.graph.graph
     last = [node for node in graph.nodes if node.op == "placeholder"][-1]
     for number, node in enumerate([node for node in graph.nodes if node.op == "get_attr"]):

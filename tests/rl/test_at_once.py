@@ -90,7 +90,7 @@ def test_a_value_head_needs_no_linear_layer():
 
     env, algorithm = CartPole(), dz.PPO(num_envs=4, num_steps=4)
     training = algorithm.init(env, dz.rl.mlp(env, (8, 8), head=Deep), total_steps=16, device="cpu")
-    training.ahead()  # as before it is compiled on CUDA
+    training.precompile()  # as before it is compiled on CUDA
     algorithm.update(training)
     training.check()
 

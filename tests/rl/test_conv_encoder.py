@@ -9,7 +9,7 @@ from torch import nn
 
 import denizen as dz
 from denizen.rl import _conv_encoder, _policy, _value
-from denizen.rl._conv_encoder import Planes
+from denizen.rl._conv_encoder import ConvEncoder
 from denizen.zoo.cartpole import CartPole
 
 SHAPES = [((2, 11, 11), (32, 64, 64)), ((2, 5, 9), (8,)), ((7, 10, 10), (16, 12)), ((4, 10, 10), (3, 5))]
@@ -18,7 +18,7 @@ SHAPES = [((2, 11, 11), (32, 64, 64)), ((2, 5, 9), (8,)), ((7, 10, 10), (16, 12)
 def pair(planes, channels, hidden=24):
     """A network, and the same one as plain layers."""
     torch.manual_seed(1)
-    net = Planes(planes, channels, hidden)
+    net = ConvEncoder(planes, channels, hidden)
     plain = nn.Sequential(*[copy.deepcopy(layer) for layer in net])
     return net, plain
 
@@ -145,7 +145,7 @@ def test_a_layer_on_top_is_taken_with_the_features(monkeypatch):
 
 
 def test_hooks_on_convolutions_are_called(monkeypatch):
-    net, seen = Planes((2, 4, 4), (3,), 8), []
+    net, seen = ConvEncoder((2, 4, 4), (3,), 8), []
     monkeypatch.setattr("denizen.rl._conv_encoder.spreads", lambda tensor: True)
     looks = torch.rand(2, 2, 4, 4)
     net(looks)

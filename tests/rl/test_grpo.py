@@ -194,7 +194,7 @@ def test_micro_batches_change_nothing_but_with_bnpo(loss):
         algorithm = small(loss=loss, micro_batches=parts, update_epochs=1, beta=0.1, drop_flat_groups=True)
         held = training(algorithm)
         held.begin()
-        held.collector.collect(held.memo, held.rollout)
+        held.rollout.collect()
         assert not bool(held.rollout.fields["valid"].all()), "lengths differ"
         algorithm.learn(held)
         after.append(torch.cat([flat.grad for flat in held.optimizer.flat]))
@@ -208,7 +208,7 @@ def test_what_is_stored_after_an_end_changes_nothing():
         algorithm = small(beta=0.1)
         held = training(algorithm)
         held.begin()
-        held.collector.collect(held.memo, held.rollout)
+        held.rollout.collect()
         fields = held.rollout.fields
         unused = ~fields["valid"]
         assert bool(unused.any())
@@ -429,7 +429,7 @@ def test_the_original_takes_one_step_of_its_policy_gradient():
     algorithm = dz.GRPO.original(groups=3, group_size=4, max_steps=12)
     held = training(algorithm)
     held.begin()
-    held.collector.collect(held.memo, held.rollout)
+    held.rollout.collect()
     fields = held.rollout.fields
     gained = dz.rl.group_advantages(
         held.grouped(fields["reward"]), held.grouped(fields["valid"]), advantage="original", scale="none", gamma=0.99

@@ -13,7 +13,7 @@ def looks(scores, **settings):
     stall = Stall(Patience(**settings), torch.device("cpu"))
     told = []
     for update, score in enumerate(scores, 1):
-        stall.look(torch.tensor(score), torch.tensor(update))
+        stall.take(torch.tensor(score), torch.tensor(update))
         told.append(bool(stall.over))
     return told, stall
 

@@ -182,7 +182,7 @@ def test_a_full_update_equals_a_plain_one_in_float64():
     algorithm = dz.PPO(**SMALL, learning_rate=3e-3, update_epochs=3, num_minibatches=4)
     held = training(algorithm)
     for _ in range(2):
-        held.collector.collect(held.memo, held.rollout)
+        held.rollout.collect()
     before = weights(held)
     wanted = reference_update(held, algorithm)
     algorithm.learn(held)
@@ -200,7 +200,7 @@ def test_the_ratio_is_exactly_one_before_the_first_step(memory):
     held = training(algorithm, env, dz.rl.mlp(env, (16,), memory_size=memory))
     for _ in range(2):  # lives end within the rollouts, and go on from one to the next
         algorithm.update(held)
-        held.collector.collect(held.memo, held.rollout)
+        held.rollout.collect()
         assert held.rollout.fields["terminated"].any()
         part = picked(algorithm._parts(held, dict.fromkeys(["weight"], held.rollout.fields["valid"].float()), 0)[0])
         judged = held.policy(part["observation"], part["memory"], first=part["first"])
@@ -210,14 +210,14 @@ def test_the_ratio_is_exactly_one_before_the_first_step(memory):
 def test_a_life_begins_after_each_end_and_is_stored_so():
     env = CartPole()
     held = training(dz.PPO(num_envs=8, num_steps=64), env, dz.rl.mlp(env, (16,), memory_size=4))
-    assert bool(held.memo.first.all())
-    held.collector.collect(held.memo, held.rollout)
+    assert bool(held.rollout.state.first.all())
+    held.rollout.collect()
     fields = held.rollout.fields
     ended = fields["terminated"] | fields["truncated"]
     assert int(ended.sum()) > 8
     assert bool(fields["first"][0].all())
     assert torch.equal(fields["first"][1:], ended[:-1])
-    assert torch.equal(held.memo.first, ended[-1])
+    assert torch.equal(held.rollout.state.first, ended[-1])
 
 
 class Narrow(CartPole):
@@ -253,7 +253,7 @@ class Doubled(CartPole):
 def test_what_a_critic_sees_belongs_to_what_the_policy_sees():
     env = Doubled()
     held = training(dz.PPO(num_envs=8, num_steps=64), env, dz.rl.mlp(env, (16,)))
-    held.collector.collect(held.memo, held.rollout)
+    held.rollout.collect()
     fields = held.rollout.fields
     assert bool(fields["terminated"].any())
     assert torch.equal(fields["privileged"], 2 * fields["observation"])
@@ -327,7 +327,7 @@ def test_a_compiled_step_gives_the_same_numbers():
 
 def test_a_step_is_compiled_once():
     held, graphs = training(dz.PPO(**SMALL)), CompileCounter()
-    held.collector.compile(graphs)
+    held.rollout.compile(graphs)
     for _ in range(2):
         held.algorithm.update(held)
     assert graphs.frame_count == 1

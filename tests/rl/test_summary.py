@@ -88,9 +88,9 @@ def test_phases_take_what_lies_between_their_ends(algorithm, monkeypatch):
     clock = iter(range(0, 10**12, 10**9))  # a second at each look
     env = CartPole()
     training = algorithm.init(env, dz.rl.mlp(env, (4,)), total_steps=64, device="cpu")
-    plain, collect = training.collector.collect, []
+    plain, collect = training.rollout.collect, []
     monkeypatch.setattr("denizen.nn.kernels._device_clock.time.perf_counter_ns", lambda: next(clock))
-    monkeypatch.setattr(training.collector, "collect", lambda *given: (plain(*given), collect.append(next(clock))))
+    monkeypatch.setattr(training.rollout, "collect", lambda *given: (plain(*given), collect.append(next(clock))))
     for _ in range(2):
         algorithm.update(training)
         assert {name: value.item() for name, value in training.phases.metrics().items()} == {

@@ -14,8 +14,8 @@ from torch import nn
 
 import denizen as dz
 from denizen.rl import _evaluate, _metrics, _train
-from denizen.rl._best_policy import Best
-from denizen.rl._metrics import TIMES, Counters, Times
+from denizen.rl._best_policy import BestPolicy
+from denizen.rl._metrics import RATES, TIMES, Times
 from denizen.rl._training_folder import read_manifest, read_metrics
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.catch import Catch
@@ -57,7 +57,7 @@ def untimed(rows):
 def test_rates_are_of_an_update_of_four_and_of_all(monkeypatch):
     clock = iter([0.0, 1.0, 3.0, 4.0, 5.0, 6.0, 16.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    times, rows = Times(100), [{"step": k} for k in range(6)]
+    times, rows = Times(100, torch.device("cpu")), [{"step": k} for k in range(6)]
     for row in rows:
         times.add_to(row)
     assert [row["seconds"] for row in rows] == [1.0, 3.0, 4.0, 5.0, 6.0, 16.0]
@@ -71,21 +71,21 @@ def test_a_gpu_is_looked_at_once_a_second(monkeypatch):
     told = lambda: [("utilisation %", next(looks)), ("power W", 250.0), ("SM clock MHz", 1980.0)]
     monkeypatch.setattr(_metrics, "gpu_reader", lambda device: told)
     monkeypatch.setattr(_metrics.time, "perf_counter", lambda: now[0])
-    counters, found = Counters(torch.device("cuda")), []
+    times, found = Times(100, torch.device("cuda")), []
     for now[0] in (0.0, 0.5, 1.5):
         row = {"loss": 1.0}
-        counters.add_to(row)
-        found.append(row)
+        times.add_to(row)
+        found.append({name: value for name, value in row.items() if name not in RATES})
     assert [row["gpu_utilisation"] for row in found] == [10.0, 10.0, 90.0]
     assert found[0] == {"loss": 1.0, "gpu_utilisation": 10.0, "gpu_power": 250.0}
     row = {}
-    Counters(torch.device("cpu")).add_to(row)
-    assert row == {}
+    Times(100, torch.device("cpu")).add_to(row)
+    assert row.keys() == set(RATES)
 
 
 def test_the_best_is_the_highest_score_and_nan_is_none():
     layer = nn.Linear(1, 1)
-    best = Best(layer)
+    best = BestPolicy(layer)
     for number, score in enumerate([torch.nan, 1.0, torch.nan, 3.0, 2.0, torch.nan]):
         nn.init.constant_(layer.weight, number)
         best.offer(torch.tensor(score), torch.tensor(number))
@@ -97,7 +97,7 @@ def test_evaluation_shares_no_world_with_training(monkeypatch):
     plain = _evaluate.Worlds
     monkeypatch.setattr(_evaluate, "Worlds", lambda *given, **more: made.append(plain(*given, **more)) or made[-1])
     dz.rl.evaluate(env, dz.rl.mlp(env, (4,)), num_envs=3, max_steps=1, seed=5)
-    mine = SETTINGS.init(env, dz.rl.mlp(env, (4,)), total_steps=64, seed=5, device="cpu").memo.look.observation
+    mine = SETTINGS.init(env, dz.rl.mlp(env, (4,)), total_steps=64, seed=5, device="cpu").rollout.state.look.observation
     theirs = made[0].reset().observation
     assert not torch.isin(theirs, mine).any()
 

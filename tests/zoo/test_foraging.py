@@ -310,7 +310,7 @@ def test_densities_differ_between_worlds_and_change_with_a_training():
     seen = []
     for _ in range(4):
         algorithm.update(training)
-        seen.append(set(training.worlds.state_of(training.memo.worlds).foods.tolist()))
+        seen.append(set(training.worlds.state_of(training.rollout.state.worlds).foods.tolist()))
     assert seen == [{20}, {40}, {60}, {80}]
     with pytest.raises(dz.errors.InputError, match=r"food_share cannot change .* set grid_lifetime='life'"):
         algorithm.init(foraging(), policy, total_steps=8, device="cpu", params={"food_share": dz.rl.Linear(0.2, 1)})

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.rl import Draws
 from denizen.rl._iteration import Iteration
-from denizen.rl._rollout import Collector, Memo, Rollout
+from denizen.rl._rollout import Rollout
 from denizen.studies.foraging.evaluate import forage
 from denizen.zoo.foraging import MODES, Foraging, Mode, TrueTypes, foraging
 from denizen.zoo.foraging.agents import OmniscientSeeker
@@ -162,24 +161,22 @@ def both_rollouts(device, backend, rounds, **options):
         if not fast:
             worlds._fast = None
         policy = dz.rl.mlp(env, hidden=(8,)).to(device)
-        memo = Memo(worlds, policy)
-        rollout = Rollout(memo, env, 4)
-        collector = Collector(worlds, policy, Draws(3, torch.arange(7, device=device)), contextlib.nullcontext)
+        rollout = Rollout(worlds, policy, 4, 3, contextlib.nullcontext)
         if fast and backend is not None:
-            collector.compile(backend)
-        made.append((collector, memo, rollout))
-    places = [tensor.data_ptr() for tensor in made[0][1].tensors()]
+            rollout.compile(backend)
+        made.append(rollout)
+    places = [tensor.data_ptr() for tensor in made[0].state.tensors()]
     for _ in range(rounds):
-        for collector, memo, rollout in made:
-            collector.collect(memo, rollout)
-        (_, memo, fast), (_, other, plain) = made
+        for rollout in made:
+            rollout.collect()
+        fast, plain = made
         for name in fast.fields:
             assert torch.equal(fast.fields[name], plain.fields[name]), name
-        for a, b in zip(memo.tensors(), other.tensors(), strict=True):
+        for a, b in zip(fast.state.tensors(), plain.state.tensors(), strict=True):
             assert torch.equal(a, b)
         assert torch.equal(fast.lives, plain.lives)
         assert torch.equal(fast.flows, plain.flows)
-    assert places == [tensor.data_ptr() for tensor in made[0][1].tensors()]
+    assert places == [tensor.data_ptr() for tensor in made[0].state.tensors()]
 
 
 @pytest.mark.parametrize("backend", [None, "aot_eager"])
@@ -263,14 +260,14 @@ def test_training_in_place_captured(lifetime):
     training = dz.rl.PPO(num_envs=192, num_steps=16).init(env, dz.rl.mlp(env), total_steps=10**6, device="cuda")
     iteration = Iteration(training.algorithm, training, compile=True)
     iteration.warm_up()
-    carry, before = training.memo.worlds, training.memo.worlds.clone()
+    carry, before = training.rollout.state.worlds, training.rollout.state.worlds.clone()
     items = [before.leaves[place].clone() for place in (2, 3)]
     for _ in range(20):
         iteration()
     assert iteration.path == "captured"
     assert int(carry.clock) == int(before.clock) + 320
     look = training.worlds._see(carry.leaves, carry.age, {})
-    assert torch.equal(look.observation, training.memo.look.observation)
+    assert torch.equal(look.observation, training.rollout.state.look.observation)
     planes, taken, foods, poisons = carry.leaves[:4]
     bits = ((planes[..., None] >> torch.arange(32, device="cuda")) & 1).sum((2, 3, 4))
     assert torch.equal(bits, torch.stack([foods, poisons], 1))

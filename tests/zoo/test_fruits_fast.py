@@ -109,7 +109,7 @@ def both_trainings(device, compile, updates, **changes):
         assert held.worlds.in_place
         if not fast:
             held.worlds._fast = None
-            held.collector._step._in_place = False
+            held.rollout._step._in_place = False
         iteration = Iteration(algorithm, held, compile=compile and fast)
         iteration.warm_up()
         for _ in range(updates):
@@ -118,7 +118,7 @@ def both_trainings(device, compile, updates, **changes):
     (fast, path), (plain, _) = made
     for name, field in fast.rollout.fields.items():
         torch.testing.assert_close(field, plain.rollout.fields[name], rtol=0, atol=1e-5)
-    for a, b in zip(fast.memo.tensors(), plain.memo.tensors(), strict=True):
+    for a, b in zip(fast.rollout.state.tensors(), plain.rollout.state.tensors(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
     torch.testing.assert_close(fast.rollout.flows, plain.rollout.flows)
     return path

@@ -25,13 +25,13 @@ from denizen.rl._policy import ActorCritic as ActorCritic
 from denizen.rl._policy import conv as conv
 from denizen.rl._policy import mlp as mlp
 from denizen.rl._ppo import PPO as PPO
-from denizen.rl._ppo import Training as Training
 from denizen.rl._schedules import Earned as Earned
 from denizen.rl._schedules import Linear as Linear
 from denizen.rl._seeds import train_seeds as train_seeds
 from denizen.rl._train import Trained as Trained
 from denizen.rl._train import resume as resume
 from denizen.rl._train import train as train
+from denizen.rl._training import Training as Training
 from denizen.rl._value import PopArt as PopArt
 from denizen.rl._value import ValueHead as ValueHead
 from denizen.rl._worlds import Step as Step

@@ -1,49 +1,14 @@
 """The best policy so far, and when no better one is waited for: both on the device, without a host read."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-from denizen.errors import InputError
-from denizen.rl._schedules import check_amounts, check_switches
+from denizen._arguments import number, switch, whole
 
-
-class Best:
-    """Keeps a copy of a module's parameters and buffers as they were when its score was highest.
-
-    Attributes:
-        score: float32 `[]`: the highest so far; -inf before.
-        update: int64 `[]`: at which update.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        self._live = module.state_dict(keep_vars=True)
-        self._kept = {name: tensor.detach().clone() for name, tensor in self._live.items()}
-        device = next(iter(self._kept.values())).device
-        self.score = torch.full((), -torch.inf, device=device)
-        self.update = torch.zeros((), dtype=torch.int64, device=device)
-
-    @torch.no_grad()
-    def offer(self, score: Tensor, update: Tensor) -> None:
-        """Keep the module as it is if `score` is higher than before; NaN never is."""
-        better = score > self.score
-        for name, kept in self._kept.items():
-            kept.copy_(torch.where(better, self._live[name], kept))
-        self.score.copy_(torch.where(better, score, self.score))
-        self.update.copy_(torch.where(better, update, self.update))
-
-    def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint holds."""
-        return {
-            **{f"policy.{name}": tensor for name, tensor in self._kept.items()},
-            "score": self.score,
-            "update": self.update,
-        }
-
-    def weights(self) -> dict[str, Tensor]:
-        """The best module's state dict."""
-        return dict(self._kept)
+SMOOTHING = 0.9  # by which the score follows the mean return of an update
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,17 +26,15 @@ class Patience:
     restore_best: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.updates, int) or isinstance(self.updates, bool) or self.updates < 1:
-            raise InputError(f"Patience(updates={self.updates!r}): expected a whole number, at least 1")
-        check_amounts(self, "min_delta")
-        check_switches(self)
+        whole("Patience", "updates", self.updates, 1)
+        number("Patience", "min_delta", self.min_delta, 0)
+        switch("Patience", "restore_best", self.restore_best)
 
 
 class Stall:
     """Tells on the device whether patience is at its end.
 
-    The host reads `over` when it likes, an update or more late; once it is 1 it stays, so the best policy should be
-    kept as it is from then on, and how late the host was makes no difference.
+    The host reads `over` when it likes, an update or more late; once it is 1 it stays.
 
     Attributes:
         over: bool `[]`.
@@ -84,24 +47,93 @@ class Stall:
         patience: when it ends.
         device: of the scores.
         """
-        self._patience = patience
+        self.patience = patience
         self.over = torch.zeros((), dtype=torch.bool, device=device)
         self.best = torch.full((), -torch.inf, device=device)
         self.since = torch.zeros((), dtype=torch.int64, device=device)
 
     @torch.no_grad()
-    def look(self, score: Tensor, update: Tensor) -> None:
+    def take(self, score: Tensor, update: Tensor) -> None:
         """Take a score; NaN is never better.
 
         Args:
             score: float32 `[]`, the higher the better.
             update: int64 `[]`: updates done.
         """
-        better = score > self.best + self._patience.min_delta
+        better = score > self.best + self.patience.min_delta
         self.best.copy_(torch.where(better, score, self.best))
         self.since.copy_(torch.where(better, update, self.since))
-        self.over.logical_or_(update - self.since >= self._patience.updates)
+        self.over.logical_or_(update - self.since >= self.patience.updates)
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint holds."""
         return {"over": self.over, "best": self.best, "since": self.since}
+
+
+class BestPolicy:
+    """A copy of a policy's parameters and buffers as they were when its score was highest.
+
+    Attributes:
+        score: float32 `[]`: the highest so far; -inf before.
+        update: int64 `[]`: at which update.
+        stall: tells when patience is at its end; None: never.
+    """
+
+    def __init__(self, policy: nn.Module, patience: Patience | None = None) -> None:
+        """Args:
+        policy: which is copied.
+        patience: with scores that do not rise; None: endless.
+        """
+        self._live = policy.state_dict(keep_vars=True)
+        self._kept = {name: tensor.detach().clone() for name, tensor in self._live.items()}
+        device = next(iter(self._kept.values())).device
+        self.score = torch.full((), -torch.inf, device=device)
+        self.update = torch.zeros((), dtype=torch.int64, device=device)
+        self._smoothed = torch.full((), torch.nan, device=device)
+        self.stall = None if patience is None else Stall(patience, device)
+
+    def follow(self, mean_return: Tensor, update: Tensor) -> dict[str, Tensor]:
+        """`offer` the policy by the mean return of each update, smoothed; NaN where no life ended changes nothing."""
+        now = mean_return
+        following = torch.where(torch.isnan(self._smoothed), now, torch.lerp(now, self._smoothed, SMOOTHING))
+        self._smoothed.copy_(torch.where(torch.isnan(now), self._smoothed, following))
+        return self.offer(self._smoothed, update)
+
+    @torch.no_grad()
+    def offer(self, score: Tensor, update: Tensor) -> dict[str, Tensor]:
+        """Keep the policy as it is if `score` is higher than before; NaN never is, nor what comes after patience.
+
+        So how late the host reads that patience is at its end changes nothing in the best policy.
+
+        Returns:
+            Metrics of patience, where there is one.
+        """
+        counts = score if self.stall is None else torch.where(self.stall.over, -torch.inf, score)
+        better = counts > self.score
+        for name, kept in self._kept.items():
+            kept.copy_(torch.where(better, self._live[name], kept))
+        self.score.copy_(torch.where(better, counts, self.score))
+        self.update.copy_(torch.where(better, update, self.update))
+        if self.stall is None:
+            return {}
+        self.stall.take(score, update)
+        return {"patience_over": self.stall.over.to(torch.float32)}
+
+    def patience_over(self) -> bool:
+        """Whether patience is at its end (reads the device)."""
+        return self.stall is not None and bool(self.stall.over)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The best policy's state dict."""
+        return dict(self._kept)
+
+    def saved(self) -> dict[str, Tensor]:
+        """What the file of the best policy holds."""
+        policy = {f"policy.{name}": tensor for name, tensor in self._kept.items()}
+        return {**policy, "score": self.score, "update": self.update}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint of the training holds of it."""
+        best = {f"best.{name}": tensor for name, tensor in self.saved().items()}
+        stall: Mapping[str, Tensor] = {} if self.stall is None else self.stall.tensors()
+        return {**best, "score": self._smoothed, **{f"stall.{name}": tensor for name, tensor in stall.items()}}

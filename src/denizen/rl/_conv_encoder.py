@@ -12,7 +12,7 @@ _READY = "ready_"
 _LAYERS = (nn.Linear, nn.Conv2d)
 
 
-class Planes(nn.Sequential):
+class ConvEncoder(nn.Sequential):
     """3 x 3 convolutions with padding 1 and ReLU over planes `[rows, channels, height, width]`, then a linear layer.
 
     On CUDA (`spread_out`) activations are `[rows, height, width, channels]`, and denizen's own kernels run through all
@@ -61,7 +61,7 @@ class Planes(nn.Sequential):
         layers = (weight, bias, self._numbers(top, "weight"), self._numbers(top, "bias"))
         return kernels.two_layers(seen, *[tensor.to(planes.dtype) for tensor in layers])
 
-    def ahead(self, acting: int, learning: int, dtype: torch.dtype, top: nn.Module) -> None:
+    def precompile(self, acting: int, learning: int, dtype: torch.dtype, top: nn.Module) -> None:
         """Have kernels compiled: of features with a layer on top for so many rows, of a gradient for so many."""
         if not (
             spreads(self._numbers(self._layers()[0], "weight")) and self._layers()[1:] and isinstance(top, nn.Linear)

@@ -1,26 +1,21 @@
 """GRPO as a frozen object: a policy learns from how replicas of one start compare, without a value function."""
 
-import contextlib
 import copy
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from denizen import ops
 from denizen.errors import InputError, nearest
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._argument_names import by_name
-from denizen.rl._draws import Draws
 from denizen.rl._group_advantages import ADVANTAGES, SCALES, group_advantages
-from denizen.rl._metrics import Phases, joined, told
-from denizen.rl._optimizer import FlatAdam
-from denizen.rl._policy import ActorCritic, Judged, ahead, check_learns, rows_of
-from denizen.rl._ppo import _FIRST_SCALE, PRECISIONS
-from denizen.rl._rollout import Collector, Memo, Rollout
+from denizen.rl._metrics import joined, rollout_metrics
+from denizen.rl._policy import ActorCritic, check_learns, rows_of
 from denizen.rl._schedules import (
     Curriculum,
     Schedule,
@@ -30,9 +25,9 @@ from denizen.rl._schedules import (
     first_values,
     value_at,
 )
+from denizen.rl._training import PRECISIONS, Training
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED, stream_number
-from denizen.run._engine import one_graph, own_code
 
 LOSSES = ("grpo", "dapo", "bnpo", "dr_grpo")
 ESTIMATORS = ("k3_iw", "k3", "exact")
@@ -169,39 +164,14 @@ def grpo_loss(
     return Terms(total, torch.nn.functional.pad(sums.detach(), (0, len(SUMS) - len(terms))), least, most)
 
 
-class GroupCollector(Collector):
-    """Fills rollouts of one life in each world, without values."""
-
-    def __init__(self, worlds: Worlds, policy: ActorCritic, draws: Draws, autocast: Any) -> None:
-        """As `Collector`."""
-        super().__init__(worlds, policy, draws, autocast)
-        self._cuts = False  # nothing is bootstrapped
-
-    def _judge(self, memo: dict[str, Any]) -> tuple[Judged, None]:
-        look = memo["look"]
-        with self._autocast():
-            judged = self._policy(
-                look.observation, memo["memory"], look.action_mask, first=memo["first"], actor_only=True
-            )
-        return judged, None
-
-
-class GroupTraining:
-    """A training under way; `GRPO.update` changes it in place.
+class GroupTraining(Training):
+    """A training with groups of replicas that begin alike; `GRPO.update` changes it in place.
 
     Rows are worlds times actors; the worlds of a group stand side by side.
 
     Attributes:
-        algorithm: its settings.
-        worlds: the worlds.
         groups: of worlds in this process.
-        policy: the policy, on the device.
         reference: the policy that the KL is taken to; None where there is none.
-        optimizer: of the parameters that actions depend on.
-        memo: what goes from step to step.
-        rollout: the last one.
-        updates: int64 `[]` on the device: updates done.
-        num_updates: updates to come in all, which schedules go by.
     """
 
     def __init__(
@@ -216,64 +186,30 @@ class GroupTraining:
         groups: range,
         curriculum: Curriculum,
     ) -> None:
-        ops.start_compilers(worlds.device)
-        self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
-        self._starts, self.groups, self.curriculum, device = starts, groups, curriculum, worlds.device
-        self.phases = Phases(device)
-        self.policy = policy.to(device).train()
-        self.reference = None if not algorithm.beta else _frozen(reference or policy).to(device)
-        self._dtype, self._device = PRECISIONS[algorithm.precision], device
-        self.optimizer = FlatAdam(
-            [_actor(self.policy)],
-            max_norm=algorithm.max_grad_norm,
-            eps=algorithm.adam_eps,
-            scale=_FIRST_SCALE if self._dtype == torch.float16 else None,
-        )
-        self.memo = Memo(worlds, self.policy)
-        self.rollout = Rollout(self.memo, worlds.env, algorithm.num_steps)
-        replicas = torch.arange(self.memo.rows, device=device) + processes.rank() * self.memo.rows
-        self.collector = GroupCollector(worlds, self.policy, Draws(seed, replicas), self.autocast)
-        self._group_keys = torch.tensor([[seed, group] for group in groups], device=device)
-        self.updates = torch.zeros((), dtype=torch.int64, device=device)
-        self.loss: Callable[..., Terms] = algorithm._loss
+        """As `Training`, with the worlds that lives begin in, the reference and the groups."""
+        super().__init__(algorithm, worlds, policy, num_updates, seed, curriculum, learnt=_actor, values=False)
+        self._starts, self.groups = starts, groups
+        self.reference = None if not algorithm.beta else _frozen(reference or policy).to(worlds.device)
+        self._group_keys = torch.tensor([[seed, group] for group in groups], device=worlds.device)
 
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """The precision in which the policy runs."""
-        if self._dtype == torch.float32:
-            return contextlib.nullcontext()
-        return torch.autocast(self._device.type, self._dtype, cache_enabled=False)
-
-    def ahead(self) -> None:
-        """Have the policy's own kernels compiled."""
-        learning = self.algorithm.samples // self.algorithm.num_minibatches
-        ahead(self.policy, [self.policy.actor], self.memo.rows, learning, self._dtype)
-
-    def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
-        """Compile what an update is made of, when it is next run; None: no longer.
-
-        Args:
-            backend: of torch.compile.
-            loss: the loss with its backward as well, which takes longest.
-        """
-        self.collector.compile(backend)
-        self.loss = self.algorithm._loss
-        if backend is not None and loss:
-            self.loss = one_graph(own_code(self.algorithm._loss), backend)
+    def heads(self) -> list[nn.Linear]:
+        """The actor alone."""
+        return [self.policy.actor]
 
     def begin(self) -> None:
         """A new life in every world: each group a start of its own that no rollout had before."""
-        memo, worlds = self.memo, self.memo.worlds
-        carry, look = self._starts.begin(worlds.clock)
-        carry.faults = worlds.faults  # of the whole run
+        state = self.rollout.state
+        carry, look = self._starts.begin(state.worlds.clock)
+        carry.faults = state.worlds.faults  # of the whole run
         seen = [part for part in rows_of(look, self.worlds.env) if part is not None]
-        memo.take(
+        state.take(
             [
                 *carry.tensors(),
                 *seen,
-                torch.zeros_like(memo.memory),
-                torch.ones_like(memo.first),
-                torch.zeros_like(memo.returned),
-                torch.zeros_like(memo.length),
+                torch.zeros_like(state.memory),
+                torch.ones_like(state.first),
+                torch.zeros_like(state.returned),
+                torch.zeros_like(state.length),
             ]
         )
 
@@ -293,7 +229,7 @@ class GroupTraining:
             shuffle: int64 `[]`: number of the shuffle, which with the seed and the group fixes the order.
             parts: how many.
         """
-        each = self.memo.rows // len(self.groups)
+        each = self.rollout.state.rows // len(self.groups)
         keys = self._group_keys
         words = ops.draw_words(keys.new_empty(0), each, keys, shuffle, stream_number("learn/shuffle"))
         first = torch.arange(len(self.groups), device=keys.device)[:, None] * each
@@ -309,16 +245,11 @@ class GroupTraining:
         groups, actors = len(self.groups), self.worlds.env.num_actors or 1
         return field.unflatten(1, (groups, actors)).transpose(2, 3).flatten(1, 3)
 
-    @property
-    def progress(self) -> Tensor:
-        """Share of the updates that are done: float32 `[]`."""
-        return self.updates.to(torch.float32) / self.num_updates
-
     def summary(self) -> dict[str, Tensor]:
         """Of the last rollout: lives, flows, faults; of all processes."""
         fields = self.rollout.fields
         returns = fields["reward"].sum(0)
-        faulty = (self.memo.worlds.faults >= 0).any().to(torch.float32)
+        faulty = (self.rollout.state.worlds.faults >= 0).any().to(torch.float32)
         sums = [torch.ones_like(returns).sum(), returns.sum(), fields["valid"].sum(), faulty]
         count, whole, steps, faulty = processes.total(torch.stack([one.to(torch.float32) for one in sums])).unbind()
         summary = {
@@ -330,21 +261,12 @@ class GroupTraining:
             "length_mean": steps / count,
             "faulty": faulty,
         }
-        return joined(self.worlds.env, summary, told(self.worlds.env, self.rollout))
+        return joined(self.worlds.env, summary, rollout_metrics(self.worlds.env, self.rollout))
 
-    def check(self) -> None:
-        """Raise `ModelError` where a check on the device has failed (reads the device)."""
-        self.worlds.check(self.memo.worlds)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything that an update depends on, by name; what a checkpoint holds."""
-        held = {f"policy.{name}": tensor for name, tensor in self.policy.state_dict().items()}
-        held.update({f"optimizer.{name}": tensor for name, tensor in self.optimizer.tensors().items()})
-        held.update({f"memo.{k}": tensor for k, tensor in enumerate(self.memo.tensors())})
-        if self.reference is not None:
-            held.update({f"reference.{name}": tensor for name, tensor in self.reference.state_dict().items()})
-        held["updates"] = self.updates
-        return {**held, **self.curriculum.tensors()}
+    def shared_tensors(self) -> dict[str, Tensor]:
+        """As of any training, with the reference."""
+        reference = {} if self.reference is None else self.reference.state_dict()
+        return {**super().shared_tensors(), **{f"reference.{name}": tensor for name, tensor in reference.items()}}
 
 
 def _frozen(policy: ActorCritic) -> ActorCritic:
@@ -352,11 +274,11 @@ def _frozen(policy: ActorCritic) -> ActorCritic:
     return copy.deepcopy(policy, {id(policy.env): policy.env}).eval().requires_grad_(False)
 
 
-def _actor(policy: ActorCritic) -> list[torch.nn.Parameter]:
-    """Parameters that actions depend on."""
+def _actor(policy: ActorCritic) -> list[list[nn.Parameter]]:
+    """Parameters that actions depend on, as one group."""
     parts = (policy.critic_body, policy.critic, policy.head)
     critic = {id(p) for part in parts if part is not None for p in part.parameters()}
-    return [p for p in policy.parameters() if p.requires_grad and id(p) not in critic]
+    return [[p for p in policy.parameters() if p.requires_grad and id(p) not in critic]]
 
 
 _NAMES = {
@@ -570,8 +492,8 @@ class GRPO:
         training.refresh(self.refresh_reference)
         training.curriculum.begin(training.progress)
         training.begin()
-        with training.policy.prepared(PRECISIONS[self.precision]):
-            training.collector.collect(training.memo, training.rollout)
+        with training.prepared():
+            training.rollout.collect()
         training.phases.ended(0)
         metrics = training.curriculum.end(self.learn(training))
         training.phases.ended(1)
@@ -612,12 +534,12 @@ class GRPO:
         high = self.clip_coef if self.clip_high is None else self.clip_high
         settings = Settings(self.clip_coef, high, self.beta, self.kl, entropy, self.sequence_ratio)
         never = torch.zeros((), dtype=torch.bool, device=progress.device)
-        rows, extremes = [], []
+        loss_of, rows, extremes = training.compiled(self._loss), [], []
         for epoch in range(self.update_epochs):
             for batch in self._batches(training, learned, epoch):
                 sums = torch.zeros(len(SUMS), device=progress.device)
                 for number, part in enumerate(_micro_batches(batch, self)):
-                    terms = training.loss(training, part, settings)
+                    terms = loss_of(training, part, settings)
                     training.optimizer.backward(terms.total, add=number > 0)
                     sums = sums + terms.sums
                     extremes.append(torch.stack([terms.ratio_low, terms.ratio_high]))

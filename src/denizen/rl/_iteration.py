@@ -95,7 +95,7 @@ class Iteration:
 
     def _try_compiled(self, kept: list[tuple[Tensor, Tensor]]) -> None:
         try:
-            with warnings.catch_warnings(), self._ahead():
+            with warnings.catch_warnings(), self._precompiling():
                 warnings.simplefilter("ignore")  # what torch says about itself while it compiles
                 fuse_draws()
                 self._training.compile(loss=self._compile_loss)
@@ -116,14 +116,14 @@ class Iteration:
             self._algorithm.update(self._training)
 
     @contextlib.contextmanager
-    def _ahead(self) -> Iterator[None]:
+    def _precompiling(self) -> Iterator[None]:
         """Kernels of the policy are compiled meanwhile."""
         if self._device.type != "cuda" or variant(self._device) != "triton":
             yield
             return
         with precompiling() as begun:
             if begun:
-                self._training.ahead()
+                self._training.precompile()
             yield
 
     def _capture(self) -> None:

@@ -26,46 +26,39 @@ EACH = 1.0  # seconds between looks at the GPU's counters; its driver averages o
 
 
 class Times:
-    """Adds times to the metrics of each update, as they arrive on the host."""
+    """Adds times to the metrics of each update, as they arrive on the host, and what the GPU tells of itself.
 
-    def __init__(self, samples: int) -> None:
+    That is its utilisation (%), memory (GiB) and power (W); nothing without nvidia-ml-py.
+    """
+
+    def __init__(self, samples: int, device: torch.device) -> None:
         """Args:
         samples: steps of worlds in an update.
+        device: of the training.
         """
         self._samples, self._count = samples, 0
         self._began = time.perf_counter()
         self._arrived = deque([self._began], LAST + 1)
+        self._read = gpu_reader(device) if device.type == "cuda" else None
+        self._looked, self._counters = -EACH, dict[str, float]()
 
     def add_to(self, row: dict[str, Any]) -> None:
         """Add `seconds` since the first update began, and steps of worlds a second: of this update, of the last four,
         of all since then.
+
+        Called by the thread that writes: a look at the counters takes the driver longer than a small update.
         """
         now, arrived, self._count = time.perf_counter(), self._arrived, self._count + 1
         arrived.append(now)
         rates = (1, arrived[-2]), (len(arrived) - 1, arrived[0]), (self._count, self._began)
         speeds = [updates * self._samples / max(now - since, 1e-9) for updates, since in rates]
         row.update(zip(RATES, (now - self._began, *speeds), strict=True))
-
-
-class Counters:
-    """Adds the GPU's utilisation (%), memory (GiB) and power (W) to the metrics; nothing without nvidia-ml-py."""
-
-    def __init__(self, device: torch.device) -> None:
-        """Args:
-        device: of the training.
-        """
-        self._read = gpu_reader(device) if device.type == "cuda" else None
-        self._looked, self._last = -EACH, dict[str, float]()
-
-    def add_to(self, row: dict[str, Any]) -> None:
-        """Called by the thread that writes: a look takes the driver longer than a small update."""
         if self._read is None:
             return
-        now = time.perf_counter()
         if now - self._looked >= EACH:
             self._looked = now
-            self._last = {COUNTERS[name]: value for name, value in self._read() if name in COUNTERS}
-        row.update(self._last)
+            self._counters = {COUNTERS[name]: value for name, value in self._read() if name in COUNTERS}
+        row.update(self._counters)
 
 
 class Phases:
@@ -92,7 +85,7 @@ class Phases:
         return {name: part[0] for name, part in zip(PHASES, self._seconds, strict=True)} if self._known else {}
 
 
-TOLD_ACTIONS = 18  # choices of which metrics tell how often each was made
+SHOWN_ACTIONS = 18  # choices of which metrics tell how often each was made
 OTHERS = {"step", "steps", "best_score", "validation_return", "patience_over", *TIMES}  # that the loop adds
 
 
@@ -107,7 +100,7 @@ def measures_of(env: Env) -> list[str]:
     return list(env.measures({"reward": zero, "steps": zero, **dict.fromkeys(flows_of(env), zero)}))
 
 
-def told(env: Env, rollout: "Rollout") -> dict[str, Tensor]:
+def rollout_metrics(env: Env, rollout: "Rollout") -> dict[str, Tensor]:
     """Mean reward of a step, the sum of each flow, what the environment makes of such sums, and how often each choice
     was made: float32 `[]` each.
     """
@@ -123,7 +116,7 @@ def told(env: Env, rollout: "Rollout") -> dict[str, Tensor]:
 def _shares(env: Env, rollout: "Rollout") -> dict[str, Tensor]:
     """How often each choice was made, of all that were."""
     space = env.action_space
-    if not isinstance(space, Discrete) or space.n > TOLD_ACTIONS:
+    if not isinstance(space, Discrete) or space.n > SHOWN_ACTIONS:
         return {}
     action, valid = rollout.fields["action"], rollout.fields["valid"]
     taken = (action[..., None] == torch.arange(space.n, device=action.device)) & valid[..., None]

@@ -13,7 +13,7 @@ from denizen import ops
 from denizen.errors import InputError, expect_function
 from denizen.model import Box, Discrete, Env, Look
 from denizen.nn import kernels
-from denizen.rl._conv_encoder import Planes, as_it_is, spreads
+from denizen.rl._conv_encoder import ConvEncoder, as_it_is, spreads
 from denizen.rl._distributions import Categorical, Distribution, Gaussian
 from denizen.rl._value import ValueHead, check_head
 from denizen.rl._worlds import Worlds, check_env, named, prove
@@ -154,7 +154,7 @@ class ActorCritic(nn.Module):
         """
         with contextlib.ExitStack() as held:
             for part in (self.body, self.critic_body, self.critic, self.actor):
-                if isinstance(part, Planes) and spreads(next(part.parameters())):
+                if isinstance(part, ConvEncoder) and spreads(next(part.parameters())):
                     held.enter_context(part.prepared(dtype))
                 if part is not None and all(type(m).__module__.startswith(_KNOWN) for m in part.modules()):
                     for layer in part.modules():
@@ -235,7 +235,9 @@ class ActorCritic(nn.Module):
 
     def act(self, given: Tensor, memory: Tensor, action_mask: Tensor | None, first: Tensor | None) -> Judged:
         """`forward` without the critic, of inputs of the network; features are those of the body."""
-        both = self.body.with_top(given, self.actor) if isinstance(self.body, Planes) and self.cell is None else None
+        both = (
+            self.body.with_top(given, self.actor) if isinstance(self.body, ConvEncoder) and self.cell is None else None
+        )
         if both is not None:
             return Judged(self._actions(both[1], action_mask), both[0], memory)
         shown = self.body(given)
@@ -325,6 +327,28 @@ class ActorCritic(nn.Module):
             weights += [tensor for layer in three for tensor in (layer.weight, layer.bias)]
             activations.add(layers[2])
         return (weights, activations.pop()) if len(activations) == 1 and kernels.mlp_fits(weights) else None
+
+    def precompile(self, heads: list[nn.Linear], acting: int, learning: int, dtype: torch.dtype) -> None:
+        """Have own kernels compiled, in threads within `kernels.precompiling`; on CUDA.
+
+        Args:
+            heads: of actor and critic that are learnt.
+            acting: rows that act at once.
+            learning: rows of a minibatch.
+            dtype: in which the policy runs.
+        """
+        if isinstance(self.body, ConvEncoder):
+            self.body.precompile(acting, learning, dtype, self.actor)
+            return
+        found = self.towers(heads) if dtype == torch.float32 else None
+        if found is None:
+            return
+        weights, activation = found
+        seen = self._seen(self._example().to(self.actor.weight.device)).flatten(1).to("meta")
+        if seen.dtype in kernels.MLP_INPUTS:
+            few, many = (seen.new_empty(rows, seen.shape[1]) for rows in (acting, learning))
+            shaped = [torch.empty(weight.shape, device="meta") for weight in weights]
+            kernels.precompile_mlp(few, many, shaped, activation)
 
     def _remember(self, shown: Tensor, memory: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
         """The cell over steps in a row; memory is cleared before a step where a life begins."""
@@ -485,7 +509,7 @@ def conv(
             raise InputError(
                 f"conv: {type(env).__name__} gives inputs {tuple(planes.shape[1:])}, expected (channels, height, width)"
             )
-        body = orthogonal(Planes(planes.shape[1:], channels, hidden))
+        body = orthogonal(ConvEncoder(planes.shape[1:], channels, hidden))
         critic = None
         if critic_hidden:
             critic = Critic(
@@ -517,32 +541,6 @@ def _seeded(seed: int, build: Callable[[], Any]) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build()
-
-
-def ahead(policy: ActorCritic, heads: list[nn.Linear], acting: int, learning: int, dtype: torch.dtype) -> None:
-    """Have kernels compiled, in threads within `kernels.precompiling`.
-
-    Args:
-        policy: on CUDA.
-        heads: of actor and critic that are learnt.
-        acting: rows that act at once.
-        learning: rows of a minibatch.
-        dtype: in which the policy runs.
-    """
-    if isinstance(policy.body, Planes):
-        policy.body.ahead(acting, learning, dtype, policy.actor)
-        return
-    found = policy.towers(heads) if dtype == torch.float32 else None
-    if found is None:
-        return
-    weights, activation = found
-    space = policy.env.observation_space
-    look = torch.zeros(1, *space.shape, dtype=space.dtype, device=policy.actor.weight.device)
-    seen = policy._seen(look).flatten(1).to("meta")
-    if seen.dtype in kernels.MLP_INPUTS:
-        few, many = (seen.new_empty(rows, seen.shape[1]) for rows in (acting, learning))
-        shaped = [torch.empty(weight.shape, device="meta") for weight in weights]
-        kernels.precompile_mlp(few, many, shaped, activation)
 
 
 def check_fits(policy: ActorCritic, env: Any, what: str) -> None:

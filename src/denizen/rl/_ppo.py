@@ -1,25 +1,20 @@
 """PPO as a frozen object: `init` makes a training, `update` takes it one iteration further."""
 
-import contextlib
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from denizen.errors import InputError
 from denizen.model import Env
-from denizen.ops import start_compilers
 from denizen.rl import _processes as processes
 from denizen.rl._argument_names import by_name
-from denizen.rl._draws import Draws, Minibatches, picked
+from denizen.rl._draws import Minibatches, picked
 from denizen.rl._gae import advantages, flat, normalised, summed
-from denizen.rl._metrics import Phases, joined, told
-from denizen.rl._optimizer import FlatAdam
-from denizen.rl._policy import ActorCritic, ahead, check_learns
+from denizen.rl._metrics import joined
+from denizen.rl._policy import ActorCritic, check_learns
 from denizen.rl._processes import size, total
-from denizen.rl._rollout import Collector, Memo, Rollout
 from denizen.rl._schedules import (
     Curriculum,
     Linear,
@@ -30,9 +25,9 @@ from denizen.rl._schedules import (
     first_values,
     value_at,
 )
+from denizen.rl._training import PRECISIONS, Training
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
-from denizen.run._engine import one_graph, own_code
 
 
 class Coefficients(NamedTuple):
@@ -110,8 +105,6 @@ def ppo_loss(
     return Loss(whole, policy, value_loss, spread, kl, clipped)
 
 
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_FIRST_SCALE = 2.0**16  # of the loss in float16, as torch.amp.GradScaler begins
 _ANNEALED = Linear(2.5e-4, 0.0)
 LOSS_NAMES = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "gradient_norm")
 
@@ -210,7 +203,7 @@ class PPO:
         seed: int = 0,
         device: torch.device | str | None = None,
         params: dict[str, Any] | None = None,
-    ) -> "Training":
+    ) -> "PPOTraining":
         """A training before its first update.
 
         Args:
@@ -235,7 +228,7 @@ class PPO:
         worlds = Worlds(
             env, len(here), seed=seed, device=device, max_resets=self.max_resets, params=values, worlds=here
         )
-        return Training(self, worlds, policy, -(-total_steps // self.samples), seed, Curriculum(params, worlds))
+        return PPOTraining(self, worlds, policy, -(-total_steps // self.samples), seed, Curriculum(params, worlds))
 
     def _share(self, env: Env, policy: ActorCritic) -> range:
         """Numbers of the worlds of this process; raises `InputError` where worlds cannot be shared out."""
@@ -258,7 +251,7 @@ class PPO:
         """Groups of worlds that are shuffled apart."""
         return self.shuffle_groups if self.shuffle_groups > 1 else processes.size()
 
-    def update(self, training: "Training") -> dict[str, Tensor]:
+    def update(self, training: "PPOTraining") -> dict[str, Tensor]:
         """One iteration: a rollout, advantages, all epochs; no host read.
 
         Returns:
@@ -266,20 +259,20 @@ class PPO:
         """
         training.phases.begin()
         training.curriculum.begin(training.progress)
-        with training.policy.prepared(PRECISIONS[self.precision]):
-            training.collector.collect(training.memo, training.rollout)
+        with training.prepared():
+            training.rollout.collect()
         training.phases.ended(0)
         metrics = training.curriculum.end(self.learn(training))
         training.phases.ended(1)
         return metrics
 
-    def learn(self, training: "Training") -> dict[str, Tensor]:
+    def learn(self, training: "PPOTraining") -> dict[str, Tensor]:
         """Learn from the rollout that the training holds."""
-        fields, memo = training.rollout.fields, training.rollout
+        fields = training.rollout.fields
         gained = advantages(
             fields["reward"],
             fields["value"],
-            memo.bootstrap,
+            training.rollout.bootstrap,
             fields["terminated"],
             fields["truncated"],
             fields["valid"],
@@ -293,14 +286,22 @@ class PPO:
         if self.normalise_advantages and not self.normalise_minibatches:
             advantage = normalised(advantage, weight)
         learned = {"advantage": advantage, "target": target, "old_value": old_value, "weight": weight}
-        progress = training.updates.to(torch.float32) / training.num_updates
-        settings = self._settings(progress)
+        settings = self._settings(training.progress)
         means = self._epochs(training, learned, settings)
         training.updates.add_(1)
         metrics = dict(zip(LOSS_NAMES, means.unbind(), strict=True))
         metrics.update(settings)
         metrics["explained_variance"] = _explained(gained.returns, fields["value"], weight)
         return joined(training.worlds.env, metrics, training.summary())
+
+    def _learnt(self, policy: ActorCritic) -> list[list[nn.Parameter]]:
+        """Parameters whose gradient is clipped together: all, or the critic's apart."""
+        learnable = [p for p in policy.parameters() if p.requires_grad]
+        if not self.clip_apart:
+            return [learnable]
+        parts = (policy.critic_body, policy.critic, policy.head)
+        critic = {id(p) for part in parts if part is not None for p in part.parameters()}
+        return [[p for p in learnable if id(p) not in critic], [p for p in learnable if id(p) in critic]]
 
     def _settings(self, progress: Tensor) -> dict[str, Tensor]:
         """What follows a schedule, at this progress; by the names of its metrics."""
@@ -323,15 +324,17 @@ class PPO:
             floor_penalty=torch.full_like(like, self.floor_penalty),
         )
 
-    def _epochs(self, training: "Training", learned: dict[str, Tensor], settings: dict[str, Tensor]) -> Tensor:
+    def _epochs(self, training: "PPOTraining", learned: dict[str, Tensor], settings: dict[str, Tensor]) -> Tensor:
         """Every minibatch of every epoch; means of the losses over those that changed the policy: float32 `[6]`."""
         coefficients, rate = self._coefficients(settings), settings["learning_rate"]
+        # Among several processes the loss talks to the others, which is not compiled.
+        loss_of = training.compiled(self._loss) if processes.size() == 1 else self._loss
         stopped = torch.zeros((), dtype=torch.bool, device=rate.device)
         seen: list[Tensor] = []  # summed up at the end: on a GPU every sum of a few numbers is a launch
         stops: list[Tensor] = []
         for epoch in range(self.update_epochs):
             for part in self._parts(training, learned, epoch):
-                loss = training.loss(training, part, coefficients)
+                loss = loss_of(training, part, coefficients)
                 training.optimizer.backward(loss.total)
                 if self.target_kl is not None:
                     stopped = stopped | (processes.total(loss.kl) > self.target_kl)
@@ -343,7 +346,7 @@ class PPO:
         sums[:-1] = processes.total(sums[:-1])  # the norm is of the whole gradient already
         return sums / counted.sum().clamp(min=1)
 
-    def _parts(self, training: "Training", learned: dict[str, Tensor], epoch: int) -> list[dict[str, Tensor]]:
+    def _parts(self, training: "PPOTraining", learned: dict[str, Tensor], epoch: int) -> list[dict[str, Tensor]]:
         """Minibatches in random order: rows of single steps, or whole worlds where the policy has a memory.
 
         Each is all fields and which `rows` of them count; the loss picks them, so that compiled it copies nothing.
@@ -358,11 +361,11 @@ class PPO:
             fields = {name: field.flatten(0, 1) for name, field in fields.items()}
         if self.num_minibatches == 1:
             return [fields]
-        times, rows = (1, training.memo.rows) if recurrent else (self.num_steps, training.memo.rows)
+        times, rows = (1, training.rollout.state.rows) if recurrent else (self.num_steps, training.rollout.state.rows)
         shuffle = training.updates * self.update_epochs + epoch
         return [{**fields, "rows": index} for index in training.minibatches.parts(shuffle, times, rows)]
 
-    def _loss(self, training: "Training", part: dict[str, Tensor], coefficients: Coefficients) -> Loss:
+    def _loss(self, training: "PPOTraining", part: dict[str, Tensor], coefficients: Coefficients) -> Loss:
         part = picked(part)
         with training.autocast():
             judged, value = training.policy.with_value(
@@ -391,118 +394,22 @@ class PPO:
         return Loss(loss.total, *(part.detach() for part in loss[1:]))
 
 
-class Training:
-    """A training under way; `PPO.update` changes it in place.
+class PPOTraining(Training):
+    """A training with PPO.
 
     Attributes:
-        algorithm: its settings.
-        worlds: the worlds.
-        policy: the policy, on the device.
-        optimizer: of the policy's parameters.
-        memo: what goes on from rollout to rollout.
-        rollout: the last one.
-        updates: int64 `[]` on the device: updates done.
-        num_updates: updates to come in all, which schedules go by.
-        curriculum: of the worlds' parameters.
-        phases: how long those of an update took.
+        minibatches: rows of a rollout in random order.
     """
 
     def __init__(
         self, algorithm: PPO, worlds: Worlds, policy: ActorCritic, num_updates: int, seed: int, curriculum: Curriculum
     ) -> None:
-        start_compilers(worlds.device)
-        self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
-        self.curriculum, self.phases = curriculum, Phases(worlds.device)
-        self.policy = policy.to(worlds.device).train()
-        device = worlds.device
-        dtype = PRECISIONS[algorithm.precision]
-        self.optimizer = FlatAdam(
-            self._groups(algorithm.clip_apart),
-            max_norm=algorithm.max_grad_norm,
-            eps=algorithm.adam_eps,
-            scale=_FIRST_SCALE if dtype == torch.float16 else None,
-        )
-        policy.head.bind(self.optimizer.moments)
-        self._dtype, self._device = dtype, device
-        self.memo = Memo(worlds, self.policy)
-        self.rollout = Rollout(self.memo, worlds.env, algorithm.num_steps)
-        replicas = torch.arange(self.memo.rows, device=device) + processes.rank() * self.memo.rows
-        self.collector = Collector(worlds, self.policy, Draws(seed, replicas), self.autocast)
+        """As `Training`."""
+        super().__init__(algorithm, worlds, policy, num_updates, seed, curriculum, learnt=algorithm._learnt)
+        self.policy.head.bind(self.optimizer.moments)
         share = algorithm.groups // processes.size()
         groups = range(processes.rank() * share, (processes.rank() + 1) * share)
-        self.minibatches = Minibatches(seed, device, groups, algorithm.num_minibatches)
-        self.updates = torch.zeros((), dtype=torch.int64, device=device)
-        self.loss: Callable[..., Loss] = algorithm._loss
-
-    def _groups(self, apart: bool) -> list[list[torch.nn.Parameter]]:
-        learnable = [p for p in self.policy.parameters() if p.requires_grad]
-        if not apart:
-            return [learnable]
-        parts = (self.policy.critic_body, self.policy.critic, self.policy.head)
-        critic = {id(p) for part in parts if part is not None for p in part.parameters()}
-        return [[p for p in learnable if id(p) not in critic], [p for p in learnable if id(p) in critic]]
-
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """The precision in which the policy runs."""
-        if self._dtype == torch.float32:
-            return contextlib.nullcontext()
-        return torch.autocast(self._device.type, self._dtype, cache_enabled=False)
-
-    @property
-    def progress(self) -> Tensor:
-        """Share of the updates that are done: float32 `[]`."""
-        return self.updates.to(torch.float32) / self.num_updates
-
-    def summary(self) -> dict[str, Tensor]:
-        """Of the last rollout: lives that ended, flows, worlds that waited, faults; of all processes."""
-        count, whole, least, most, steps = self.rollout.lives.unbind()
-        carry = self.memo.worlds
-        sums = [count, whole, steps, carry.waited.sum(), (carry.faults >= 0).any()]
-        count, whole, steps, waited, faulty = processes.total(
-            torch.stack([one.to(torch.float32) for one in sums])
-        ).unbind()
-        some, mean = count > 0, count.clamp(min=1)
-        none = torch.full_like(count, torch.nan)
-        summary = {
-            "episodes": count,
-            "return_sum": whole,
-            "return_mean": torch.where(some, whole / mean, none),
-            "return_min": torch.where(some, processes.least(least), none),
-            "return_max": torch.where(some, processes.most(most), none),
-            "length_mean": torch.where(some, steps / mean, none),
-            "waited": waited,
-            "faulty": faulty,
-        }
-        return joined(self.worlds.env, summary, told(self.worlds.env, self.rollout))
-
-    def ahead(self) -> None:
-        """Have the policy's own kernels compiled."""
-        learning = self.algorithm.samples // self.algorithm.num_minibatches
-        ahead(self.policy, self.policy.heads(), self.memo.rows, learning, self._dtype)
-
-    def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
-        """Compile what an update is made of, when it is next run; None: no longer.
-
-        Args:
-            backend: of torch.compile.
-            loss: the loss with its backward as well, which takes longest.
-        """
-        self.collector.compile(backend)
-        self.loss = self.algorithm._loss
-        if backend is not None and loss and processes.size() == 1:
-            self.loss = one_graph(own_code(self.algorithm._loss), backend)
-
-    def check(self) -> None:
-        """Raise `ModelError` where a check on the device has failed (reads the device)."""
-        self.worlds.check(self.memo.worlds)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything that an update depends on, by name; what a checkpoint holds."""
-        held = {f"policy.{name}": tensor for name, tensor in self.policy.state_dict().items()}
-        held.update({f"optimizer.{name}": tensor for name, tensor in self.optimizer.tensors().items()})
-        held.update({f"memo.{k}": tensor for k, tensor in enumerate(self.memo.tensors())})
-        held["updates"] = self.updates
-        return {**held, **self.curriculum.tensors()}
+        self.minibatches = Minibatches(seed, worlds.device, groups, algorithm.num_minibatches)
 
 
 def _explained(returns: Tensor, value: Tensor, weight: Tensor) -> Tensor:

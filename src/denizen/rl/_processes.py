@@ -3,7 +3,7 @@
 Everything here is the identity where torch.distributed is not in use.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 import torch.distributed as dist
@@ -47,8 +47,20 @@ def total_(tensor: Tensor) -> None:
         dist.all_reduce(tensor)
 
 
+def named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of this process by names that begin with it, where there are several."""
+    return {f"rank{rank()}.{name}": tensor for name, tensor in tensors.items()} if size() > 1 else dict(tensors)
+
+
+def of_how_many(names: Iterable[str], name: str) -> int:
+    """Of how many processes `named` gave names, one tensor's among them."""
+    return sum(one == name or (one.startswith("rank") and one.endswith(f".{name}")) for one in names)
+
+
 def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """On process 0 the tensors of all, by names that begin with their process; on others nothing."""
+    """On process 0 the tensors of all, as `named` has them; on others nothing."""
+    if size() == 1:
+        return dict(tensors)
     held: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         # Bytes: NCCL knows no whole numbers of 16 bits. Of a copy: a view of one element may have any stride.

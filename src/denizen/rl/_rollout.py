@@ -9,6 +9,7 @@ from torch import Tensor
 from denizen import _tree, ops
 from denizen.model import Discrete, Env, Look
 from denizen.nn import kernels
+from denizen.rl import _processes as processes
 from denizen.rl._draws import Draws
 from denizen.rl._policy import ActorCritic, Judged, for_worlds, rows_of
 from denizen.rl._recorded import Recorded
@@ -18,8 +19,8 @@ FEATURES = "features"  # of each step, where values are computed after the last
 CLOCK = -3  # place of the clock among the tensors of a carry
 
 
-class Memo:
-    """What goes from step to step of a run beside the worlds, in static buffers.
+class RolloutState:
+    """What goes on from step to step, and from rollout to rollout, in static buffers.
 
     Attributes:
         worlds: the worlds' carry.
@@ -69,9 +70,15 @@ class Memo:
 
 
 class Rollout:
-    """Buffers of one rollout, each `[steps, rows, …]`.
+    """A policy in worlds, and buffers of what happened in so many steps, each `[steps, rows, …]`.
+
+    The policy's draws are keyed by (seed, replica), the worlds' by (seed, world): replicas of one world share its
+    random numbers and differ in their actions only. One step of everything (policy, draw, worlds, books) is one
+    function, recorded once as a flat graph; compiled where asked. It may write into the worlds that it is given.
 
     Attributes:
+        state: what goes on from rollout to rollout.
+        steps: of a rollout.
         fields: observation, action, log_prob, value, reward, terminated, truncated, valid, first, and where they exist
             action_mask and privileged.
         memory: float32 `[rows, memory_size]` before the first step.
@@ -80,66 +87,64 @@ class Rollout:
         lives: of lives that ended: count, sum, smallest and largest return, sum of lengths: float32 `[5]`.
     """
 
-    def __init__(self, memo: Memo, env: Env, steps: int) -> None:
-        rows, device = memo.rows, memo.first.device
+    def __init__(
+        self, worlds: Worlds, policy: ActorCritic, steps: int, seed: int, autocast: Any, *, values: bool = True
+    ) -> None:
+        """Args:
+        worlds: on their device.
+        policy: on the same.
+        steps: of a rollout.
+        seed: of actions.
+        autocast: makes the context in which the policy runs.
+        values: whether the critic judges states; else `value` and `bootstrap` stay 0.
+        """
+        self._worlds, self._policy, self._autocast, self._with_values = worlds, policy, autocast, values
+        self.state, self.steps = RolloutState(worlds, policy), steps
+        env, rows, device = worlds.env, self.state.rows, worlds.device
+        self._cuts = values and (env.time_limit is not None or type(env).truncated is not Env.truncated)
+        self._actors = env.num_actors or 1
+        self._draws = Draws(seed, torch.arange(rows, device=device) + processes.rank() * rows)
+        self._step = Recorded(self._next, policy, worlds.world_params, in_place=worlds.in_place)
+        self._value, self._ends = Recorded(self._last_value, policy), Recorded(self._values_of_ends, policy)
+        self._values = Recorded(self._late_values, policy)
+        self.fields = self._buffers()
+        self.memory = self.state.memory.clone()
+        self.bootstrap = torch.zeros(steps, rows, device=device)
+        self.flows = torch.zeros(sum(kind == "flow" for kind in env.all_series.values()), device=device)
+        self.lives = torch.zeros(5, device=device)
+
+    def _buffers(self) -> dict[str, Tensor]:
+        look, space, steps, rows = self.state.look, self._worlds.env.action_space, self.steps, self.state.rows
+        device = self._worlds.device
 
         def buffer(like: Tensor) -> Tensor:
             return like.new_zeros(steps, *like.shape)
 
-        space = env.action_space
-        self.fields: dict[str, Tensor] = {"observation": buffer(memo.look.observation)}
-        self.fields["action"] = torch.zeros(steps, rows, *space.shape, dtype=space.dtype, device=device)
+        fields = {"observation": buffer(look.observation)}
+        fields["action"] = torch.zeros(steps, rows, *space.shape, dtype=space.dtype, device=device)
         for name in ("log_prob", "value", "reward"):
-            self.fields[name] = torch.zeros(steps, rows, device=device)
+            fields[name] = torch.zeros(steps, rows, device=device)
         for name in ("terminated", "truncated", "valid", "first"):
-            self.fields[name] = torch.zeros(steps, rows, dtype=torch.bool, device=device)
-        if memo.look.action_mask is not None:
-            self.fields["action_mask"] = buffer(memo.look.action_mask)
-        if memo.look.privileged is not None:
-            self.fields["privileged"] = buffer(memo.look.privileged)
-        self.memory = memo.memory.clone()
-        self.bootstrap = torch.zeros(steps, rows, device=device)
-        self.flows = torch.zeros(sum(kind == "flow" for kind in env.all_series.values()), device=device)
-        self.lives = torch.zeros(5, device=device)
-        self.steps = steps
+            fields[name] = torch.zeros(steps, rows, dtype=torch.bool, device=device)
+        if look.action_mask is not None:
+            fields["action_mask"] = buffer(look.action_mask)
+        if look.privileged is not None:
+            fields["privileged"] = buffer(look.privileged)
+        return fields
 
-    def sums(self, worlds: int) -> dict[str, list[Tensor]]:
+    def sums(self) -> dict[str, list[Tensor]]:
         """Where sums over the rollout begin: of each world's flows, and of each row's lives."""
         # Each is a tensor of its own, as in later steps: for inputs that are one tensor a step is compiled apart.
-        rows, begin = self.fields["reward"].shape[1], self.lives.new_full
+        rows, worlds, begin = self.state.rows, self._worlds.num_envs, self.lives.new_full
         flows = [begin((worlds,), 0.0) for _ in self.flows]
         return {"flows": flows, "lives": [begin((rows,), value) for value in (0.0, 0.0, torch.inf, -torch.inf, 0.0)]}
 
-    def take(self, sums: dict[str, list[Tensor]]) -> None:
+    def _add_up(self, sums: dict[str, list[Tensor]]) -> None:
         """Add up what `sums` has become."""
         count, total, least, most, steps = sums["lives"]
         self.lives.copy_(torch.stack([count.sum(), total.sum(), least.min(), most.max(), steps.sum()]))
         if sums["flows"]:
             self.flows.copy_(torch.stack(sums["flows"]).sum(1))
-
-
-class Collector:
-    """Fills rollouts.
-
-    The policy's draws are keyed by (seed, replica), the worlds' by (seed, world): replicas of one world share its
-    random numbers and differ in their actions only. One step of everything (policy, draw, worlds, books) is one
-    function, recorded once as a flat graph; compiled where asked. It may write into the worlds that it is given.
-    """
-
-    def __init__(self, worlds: Worlds, policy: ActorCritic, draws: Draws, autocast: Any) -> None:
-        """Args:
-        worlds: on their device.
-        policy: on the same.
-        draws: one key for each row.
-        autocast: makes the context in which the policy runs.
-        """
-        self._worlds, self._policy, self._draws, self._autocast = worlds, policy, draws, autocast
-        env = worlds.env
-        self._cuts = env.time_limit is not None or type(env).truncated is not Env.truncated
-        self._actors = env.num_actors or 1
-        self._step = Recorded(self._next, policy, worlds.given, in_place=worlds.in_place)
-        self._value, self._ends = Recorded(self._last_value, policy), Recorded(self._values_of_ends, policy)
-        self._values = Recorded(self._late_values, policy)
 
     def compile(self, backend: str | None = "inductor") -> None:
         """Compile a step, and values that are late, when they are next computed; None: no longer."""
@@ -147,41 +152,42 @@ class Collector:
         self._values.compile(backend)
 
     @torch.no_grad()
-    def collect(self, memo: Memo, out: Rollout) -> None:
-        """Go on from the memo for as many steps as the rollout has; both change in place."""
-        out.memory.copy_(memo.memory)
-        sums = out.sums(self._worlds.num_envs)
-        step, given = self._step.bound(memo.parts(), sums)
-        ahead, behind = len(memo.tensors()), len(given) - len(memo.tensors())
+    def collect(self) -> None:
+        """Go on from the state for as many steps as there are; state and buffers change in place."""
+        state, fields = self.state, self.fields
+        self.memory.copy_(state.memory)
+        sums = self.sums()
+        step, given = self._step.bound(state.parts(), sums)
+        front, back = len(state.tensors()), len(given) - len(state.tensors())
         rows: list[list[Tensor]] = []
         results: list[Tensor] = []
-        clocks, place = self._clocks(memo, out.steps)
+        clocks, place = self._clocks(state, self.steps)
         for clock in clocks[1:]:  # what a step returns is what the next one takes: nothing is copied in between
             results = step(given)
-            last = len(results) - behind
-            given = results[:ahead] + results[last:]
+            last = len(results) - back
+            given = results[:front] + results[last:]
             given[place] = clock
-            rows.append(results[ahead:last])
+            rows.append(results[front:last])
         _, row, ends, sums = self._step.tree(results)
         columns = list(zip(*rows, strict=True))
         for name, column in zip(row, columns, strict=False):
             if name != FEATURES:
-                torch.stack(column, out=out.fields[name])
-        memo.take(given[:ahead])
-        out.take(sums)
+                torch.stack(column, out=fields[name])
+        state.take(given[:front])
+        self._add_up(sums)
         if FEATURES in row:
-            seen = {name: out.fields[name] for name in ("observation", "privileged") if name in out.fields}
+            seen = {name: fields[name] for name in ("observation", "privileged") if name in fields}
             seen[FEATURES] = torch.stack(columns[list(row).index(FEATURES)])
-            out.fields["value"].copy_(self._values(seen))
+            fields["value"].copy_(self._values(seen))
         elif "value" not in row:
             return
-        out.bootstrap.copy_(torch.cat([out.fields["value"][1:], self._value(memo.parts())[None]]))
+        self.bootstrap.copy_(torch.cat([fields["value"][1:], self._value(state.parts())[None]]))
         if self._cuts:
             final = {name: torch.stack(column) for name, column in zip(ends, columns[len(row) :], strict=True)}
-            cut = out.fields["truncated"] & ~out.fields["terminated"]
+            cut = fields["truncated"] & ~fields["terminated"]
             final, place = self._cut_short(final, cut)
-            found = out.bootstrap.flatten().scatter(0, place.flatten(), self._ends(final).flatten())
-            out.bootstrap.copy_(torch.where(cut, found.view_as(cut), out.bootstrap))
+            found = self.bootstrap.flatten().scatter(0, place.flatten(), self._ends(final).flatten())
+            self.bootstrap.copy_(torch.where(cut, found.view_as(cut), self.bootstrap))
 
     def _cut_short(self, final: dict[str, Tensor], cut: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """(last looks, those of lives that were cut short among them; their places in a flat rollout).
@@ -198,21 +204,23 @@ class Collector:
         return {name: tensor.flatten(0, 1)[where][None] for name, tensor in final.items()}, place.flatten()[where]
 
     @staticmethod
-    def _clocks(memo: Memo, steps: int) -> tuple[list[Tensor], int]:
-        """(the clock at every step, which counted in each step would be a launch; its place in a memo's tensors)."""
-        place = next(k for k, tensor in enumerate(memo.tensors()) if tensor is memo.worlds.clock)
-        clocks = memo.worlds.clock + torch.arange(steps + 1, device=memo.worlds.clock.device)
+    def _clocks(state: RolloutState, steps: int) -> tuple[list[Tensor], int]:
+        """(the clock at every step, which counted in each step would be a launch; its place in a state's tensors)."""
+        place = next(k for k, tensor in enumerate(state.tensors()) if tensor is state.worlds.clock)
+        clocks = state.worlds.clock + torch.arange(steps + 1, device=state.worlds.clock.device)
         # Each begins at 16 bytes, as compiled code takes its arguments to be.
         return list(clocks[:, None].expand(-1, 2).contiguous()[:, 0].unbind()), place
 
-    def _judge(self, memo: dict[str, Any]) -> tuple[Judged, Tensor | None]:
-        """What the policy makes of the looks, and their values where it has any and does not judge them late."""
-        look, policy = memo["look"], self._policy
+    def _judge(self, state: dict[str, Any]) -> tuple[Judged, Tensor | None]:
+        """What the policy makes of the looks, and their values where they are wanted and not judged late."""
+        look, memory, first, policy = state["look"], state["memory"], state["first"], self._policy
         with self._autocast():
+            if not self._with_values:
+                return policy(look.observation, memory, look.action_mask, first=first, actor_only=True), None
             if policy.judges_late(look.observation.shape[0]):
                 given = self._worlds.env.network_input(look.observation)
-                return policy.act(given, memo["memory"], look.action_mask, memo["first"]), None
-            return policy.with_value(look.observation, memo["memory"], look.action_mask, look.privileged, memo["first"])
+                return policy.act(given, memory, look.action_mask, first), None
+            return policy.with_value(look.observation, memory, look.action_mask, look.privileged, first)
 
     def _late_values(self, seen: dict[str, Tensor]) -> Tensor:
         """Values `[steps, rows]` of what was seen at each step, from the features of a body."""
@@ -221,22 +229,22 @@ class Collector:
             features = self._policy.judge(rows[FEATURES], rows["observation"], rows.get("privileged"))
             return self._policy.head.value(features).view(seen[FEATURES].shape[:2])
 
-    def _last_value(self, memo: dict[str, Any]) -> Tensor:
-        look = memo["look"]
+    def _last_value(self, state: dict[str, Any]) -> Tensor:
+        look = state["look"]
         with self._autocast():
             return self._policy.with_value(
-                look.observation, memo["memory"], look.action_mask, look.privileged, memo["first"]
+                look.observation, state["memory"], look.action_mask, look.privileged, state["first"]
             )[1]
 
     def _next(
-        self, memo: dict[str, Any], sums: dict[str, list[Tensor]]
+        self, state: dict[str, Any], sums: dict[str, list[Tensor]]
     ) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, list[Tensor]]]:
         """One step: (what goes on, what is kept, what values of lives' ends need, sums over the rollout)."""
-        env, look = self._worlds.env, memo["look"]
-        judged, value = self._judge(memo)
-        action = self.sample(judged, memo["worlds"][CLOCK])
-        tensors, step = self._worlds.next_in_place(memo["worlds"], for_worlds(action, env))
-        tensors[CLOCK] = memo["worlds"][CLOCK]  # the collector counts
+        env, look = self._worlds.env, state["look"]
+        judged, value = self._judge(state)
+        action = self.sample(judged, state["worlds"][CLOCK])
+        tensors, step = self._worlds.next_in_place(state["worlds"], for_worlds(action, env))
+        tensors[CLOCK] = state["worlds"][CLOCK]  # the rollout counts
 
         terminated, truncated = self._spread(step.terminated), self._spread(step.truncated)
         valid, now = self._spread(step.valid), rows_of(step.look, env)
@@ -248,7 +256,7 @@ class Collector:
         reward = torch.where(valid, step.reward.flatten(), 0.0)
         row = {
             "observation": look.observation,
-            "first": memo["first"],
+            "first": state["first"],
             "action": action,
             "log_prob": judged.actions.log_prob(action),
             "reward": reward,
@@ -261,11 +269,11 @@ class Collector:
             row["value"] = value
         elif judged.features.shape[-1]:
             row[FEATURES] = judged.features
-        lives, returned, length = _count(sums["lives"], memo, reward, valid, ended)
+        lives, returned, length = _count(sums["lives"], state, reward, valid, ended)
         # Flows are 0 where a world waited already; what reads the same flags is compiled into one kernel.
         flowed = [torch.where(step.valid, flow, 0.0) for flow in step.flows.values()]
         flows = [whole + flow for whole, flow in zip(sums["flows"], flowed, strict=True)]
-        state = {
+        onwards = {
             "worlds": tensors,
             "look": now,
             "memory": judged.memory,
@@ -274,7 +282,7 @@ class Collector:
             "length": length,
         }
         ends = self._last_looks(step, judged.memory) if self._cuts else {}
-        return state, row, ends, {"flows": flows, "lives": lives}
+        return onwards, row, ends, {"flows": flows, "lives": lives}
 
     def sample(self, judged: Judged, clock: Tensor) -> Tensor:
         """Actions of every row, drawn for this step, and as they are kept: ratios begin at 1."""
@@ -315,10 +323,10 @@ class Collector:
 
 
 def _count(
-    lives: list[Tensor], memo: dict[str, Any], reward: Tensor, valid: Tensor, ended: Tensor
+    lives: list[Tensor], state: dict[str, Any], reward: Tensor, valid: Tensor, ended: Tensor
 ) -> tuple[list[Tensor], Tensor, Tensor]:
     """(each row's lives that ended, rewards so far, steps so far) after a step."""
-    returned, length, ended = memo["returned"] + reward, memo["length"] + valid, ended & valid
+    returned, length, ended = state["returned"] + reward, state["length"] + valid, ended & valid
     count, total, least, most, steps = lives
     new = [
         count + ended,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from denizen.errors import InputError
 from denizen.model import Env
-from denizen.rl._worlds import Worlds, numbers
+from denizen.rl._worlds import Worlds, param_numbers
 from denizen.run._fingerprint import describe
 
 
@@ -187,7 +187,7 @@ def first_values(env: Env, params: Mapping[str, Any] | None, count: int) -> dict
     if not isinstance(params or {}, Mapping):
         raise InputError(f"params={params!r}: expected values by name, such as {{'gravity': dz.rl.Linear(5, 9.8)}}")
     changing = schedules(params)
-    values = {name: numbers(name, v) for name, v in (params or {}).items() if name not in changing}
+    values = {name: param_numbers(name, v) for name, v in (params or {}).items() if name not in changing}
     env.check_changing([name for name in changing if name in env.params])
     for name, schedule in changing.items():
         spec, shape = env.params.get(name), ()
@@ -202,5 +202,5 @@ def first_values(env: Env, params: Mapping[str, Any] | None, count: int) -> dict
 def described(params: Mapping[str, Any] | None) -> dict[str, str]:
     """Parameters as text, to compare."""
     changing = schedules(params)
-    fixed = {name: numbers(name, value) for name, value in (params or {}).items() if name not in changing}
+    fixed = {name: param_numbers(name, value) for name, value in (params or {}).items() if name not in changing}
     return {name: describe(value) for name, value in {**fixed, **changing}.items()}

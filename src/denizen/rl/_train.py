@@ -16,12 +16,12 @@ from torch import Tensor
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Env
 from denizen.rl import _processes as processes
-from denizen.rl._best_policy import Best, Patience, Stall
+from denizen.rl._best_policy import BestPolicy, Patience
 from denizen.rl._evaluate import Evaluation, Validation
 from denizen.rl._grpo import GRPO
 from denizen.rl._iteration import Iteration
 from denizen.rl._live import live_view
-from denizen.rl._metrics import Counters, Times, measures_of
+from denizen.rl._metrics import Times, measures_of
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
 from denizen.rl._schedules import described
@@ -31,8 +31,7 @@ from denizen.run._atomic import uninterrupted
 from denizen.run._fingerprint import describe, differences, fingerprint
 from denizen.tools import JsonLines, MetricsWriter
 
-LOOKS = 100  # of several processes at whether to save, on which they must agree
-SMOOTHING = 0.9  # by which the score of the policy follows the mean return of an update
+CHECKS = 100  # of several processes at whether to save, on which they must agree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,10 +244,10 @@ def _resumed(
     training = algorithm.init(
         env, policy, total_steps=known["total_steps"], seed=known["seed"], device=device, params=params
     )
-    given = {"algorithm": describe(algorithm), "policy": _shapes(policy), "params": described(params)}
-    told = {"env": "; ".join(differences(known["env"], fingerprint(training.worlds.env)))}
-    told.update({name: difference(known.get(name, value), value) for name, value in given.items()})
-    for name, found in told.items():
+    now = {"algorithm": describe(algorithm), "policy": _shapes(policy), "params": described(params)}
+    differing = {"env": "; ".join(differences(known["env"], fingerprint(training.worlds.env)))}
+    differing.update({name: difference(known.get(name, value), value) for name, value in now.items()})
+    for name, found in differing.items():
         if found:
             raise InputError(f"resume: the {name} differs from that of the training in {kept.path}; {found}")
     patience = Patience(**known["patience"]) if known.get("patience") else None
@@ -270,32 +269,25 @@ class Loop:
         patience: Patience | None = None,
     ) -> None:
         self.training, self.folder, self.validation = training, folder, validation
-        self.best = Best(training.policy)
-        self.score = torch.full_like(self.best.score, torch.nan)
+        self.best_policy = BestPolicy(training.policy, patience)
         self.rows: list[dict[str, Any]] = []
         self.evaluations: list[tuple[int, Evaluation]] = []
         self.done = 0 if folder is None else folder.manifest["updates"]
         self._sinks = sinks
         self._faulty = self._over = False
         self._lost: int | None = None  # the update at which the loss became NaN
-        self.patience = patience
-        self._times = Times(training.algorithm.samples)
-        self.stall = None if patience is None else Stall(patience, self.best.score.device)
+        self._times = Times(training.algorithm.samples, training.worlds.device)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What the rest of the training depends on; of several processes, what is this one's has its number."""
-        best = {f"best.{name}": tensor for name, tensor in self.best.tensors().items()}
-        stall = {} if self.stall is None else {f"stall.{n}": tensor for n, tensor in self.stall.tensors().items()}
-        held = {**self.training.tensors(), **best, "score": self.score, **stall}
-        if processes.size() == 1:
-            return held
-        return {(f"rank{processes.rank()}.{n}" if n.startswith("memo.") else n): t for n, t in held.items()}
+    def _shared(self) -> dict[str, Tensor]:
+        """What the rest of the training depends on and all processes have alike."""
+        return {**self.training.shared_tensors(), **self.best_policy.tensors()}
 
     def load(self) -> None:
         """Go on from the folder's last save."""
         assert self.folder is not None
-        saved, mine = self.folder.load("checkpoint"), self.tensors()
-        if not set(mine) <= set(saved) or len([name for name in saved if name.endswith(".0")]) != processes.size():
+        saved, own = self.folder.load("checkpoint"), self.training.own_tensors()
+        mine = {**self._shared(), **processes.named(own)}
+        if not set(mine) <= set(saved) or processes.of_how_many(saved, next(iter(own))) != processes.size():
             raise DataError(
                 f"run folder {self.folder.path}: its checkpoint holds other tensors than this training has; go on with "
                 f"as many processes as before"
@@ -309,7 +301,7 @@ class Loop:
                         f"its manifest.json names, or train anew"
                     )
                 tensor.copy_(saved[name])
-        self._over = self.stall is not None and bool(self.stall.over)
+        self._over = self.best_policy.patience_over()
         if processes.rank() > 0:
             return
         self.folder.trim_metrics()
@@ -345,7 +337,7 @@ class Loop:
                 raise
         return Trained(
             policy=training.policy,
-            best=self.best.weights(),
+            best=self.best_policy.weights(),
             metrics=self.rows,
             updates=self.done,
             steps=self.done * training.algorithm.samples,
@@ -359,17 +351,20 @@ class Loop:
 
     def _restore(self) -> None:
         """After the last save, which is of the last policy."""
-        if self._over and self.folder is not None and self.stall is not None and processes.rank() == 0:
-            self.folder.log(f"stopped at update {self.done}: no better score since update {int(self.stall.since)}")
-        if self.patience is not None and self.patience.restore_best and self.done:
-            self.training.policy.load_state_dict(self.best.weights())
+        stall = self.best_policy.stall
+        if stall is None:
+            return
+        if self._over and self.folder is not None and processes.rank() == 0:
+            self.folder.log(f"stopped at update {self.done}: no better score since update {int(stall.since)}")
+        if stall.patience.restore_best and self.done:
+            self.training.policy.load_state_dict(self.best_policy.weights())
 
     def _updates(self, iteration: Iteration, progress: bool) -> Generator[None]:
         training, samples = self.training, self.training.algorithm.samples
         show = progress and processes.rank() == 0
         env, missing = training.worlds.env, (training.num_updates - self.done) * samples
         view = live_view(missing, show, type(env).__name__, measures_of(env))
-        with view as (advance, told), self._writer(told) as writer:
+        with view as (advance, show_row), self._writer(show_row) as writer:
             while self.done < training.num_updates and not self._faulty and not self._over:
                 with uninterrupted():  # Ctrl-C waits for the end of the update, where everything fits together
                     metrics = dict(iteration())
@@ -377,41 +372,39 @@ class Loop:
                     self._judge(metrics)
                     writer.log(self.done, {"steps": self.done * samples, **metrics, **training.phases.metrics()})
                 advance(samples)
-                if self._looks():
+                if self._checks_now():
                     writer.flush()
                     self._check()
                     self._save_if_due()
-                    self._over = self.stall is not None and bool(self.stall.over)
+                    self._over = self.best_policy.patience_over()
                 yield
 
-    def _looks(self) -> bool:
+    def _checks_now(self) -> bool:
         """Whether to look at what may end the training, and to save: as time goes by; of several processes, which must
         do so together, at fixed updates.
         """
         if processes.size() == 1:
             return self.folder is not None and self.folder.due()
-        return self.done % max(1, self.training.num_updates // LOOKS) == 0
+        return self.done % max(1, self.training.num_updates // CHECKS) == 0
 
     def _save_if_due(self) -> None:
         """Save; of several processes, if the first one's clock says so."""
         if processes.size() > 1:
-            due = torch.full_like(self.score, float(self.folder is not None and self.folder.due()))
+            due = torch.full_like(self.best_policy.score, float(self.folder is not None and self.folder.due()))
             if not bool(processes.total(due) > 0):
                 return
         self._save("running")
 
-    def _writer(self, told: Any) -> MetricsWriter:
+    def _writer(self, show_row: Any) -> MetricsWriter:
         files = (
             [] if self.folder is None or processes.rank() > 0 else [JsonLines(self.folder.path / METRICS, append=True)]
         )
-        self._times = Times(self.training.algorithm.samples)
-        self._counters = Counters(self.training.worlds.device)
-        return MetricsWriter(self._take, told, *files, *self._sinks)
+        self._times = Times(self.training.algorithm.samples, self.training.worlds.device)
+        return MetricsWriter(self._take, show_row, *files, *self._sinks)
 
     def _take(self, row: dict[str, Any]) -> None:
         """Called by the writer's thread, an update or more late."""
         self._times.add_to(row)
-        self._counters.add_to(row)
         self.rows.append(row)
         scaled = self.training.algorithm.precision == "float16"  # there an overflow is skipped, and goes by
         if self._lost is None and not scaled and math.isnan(row.get("policy_loss", 0.0)):
@@ -422,26 +415,15 @@ class Loop:
 
     def _judge(self, metrics: dict[str, Tensor]) -> None:
         """Offer the policy as the best, by the mean return of training or of a validation."""
+        best, updates = self.best_policy, self.training.updates
         if self.validation.every is None:
-            now = metrics["return_mean"]
-            following = torch.where(torch.isnan(self.score), now, torch.lerp(now, self.score, SMOOTHING))
-            self.score.copy_(torch.where(torch.isnan(now), self.score, following))
-            self._offer(self.score, metrics)
+            metrics.update(best.follow(metrics["return_mean"], updates))
         elif self.validation.due(self.done, self.training.num_updates):
-            told = self.validation(self.training.policy)
-            self.evaluations.append((self.done, told))
-            metrics["validation_return"] = torch.full_like(self.score, told.mean)
-            self._offer(metrics["validation_return"], metrics)
-        metrics["best_score"] = torch.where(self.best.score.isinf(), torch.nan, self.best.score)
-
-    def _offer(self, score: Tensor, metrics: dict[str, Tensor]) -> None:
-        """The score of the policy as it is; how late the end of patience is read changes nothing in the best one."""
-        if self.stall is None:
-            self.best.offer(score, self.training.updates)
-            return
-        self.best.offer(torch.where(self.stall.over, -torch.inf, score), self.training.updates)
-        self.stall.look(score, self.training.updates)
-        metrics["patience_over"] = self.stall.over.to(torch.float32)
+            evaluation = self.validation(self.training.policy)
+            self.evaluations.append((self.done, evaluation))
+            metrics["validation_return"] = torch.full_like(best.score, evaluation.mean)
+            metrics.update(best.offer(metrics["validation_return"], updates))
+        metrics["best_score"] = torch.where(best.score.isinf(), torch.nan, best.score)
 
     def _check(self) -> None:
         self.training.check()
@@ -450,28 +432,27 @@ class Loop:
                 f"the loss is not a number from update {self._lost} on, and the policy with it; try a lower "
                 f"learning_rate, and max_grad_norm=0.5"
             )
-        if processes.size() > 1 and bool(processes.total((self.training.memo.worlds.faults >= 0).any().float()) > 0):
-            raise ModelError("a check on the device failed in another process, which says where")
+        if processes.size() > 1:
+            faulty = (self.training.rollout.state.worlds.faults >= 0).any()
+            if bool(processes.total(faulty.float()) > 0):
+                raise ModelError("a check on the device failed in another process, which says where")
 
     def _save(self, status: str, error: str | None = None) -> None:
-        tensors = self.tensors()
-        if processes.size() > 1:
-            own = {name: tensor for name, tensor in self.training.tensors().items() if name.startswith("memo.")}
-            tensors = {name: t for name, t in tensors.items() if ".memo." not in name} | processes.gathered(own)
+        tensors = {**self._shared(), **processes.gathered(self.training.own_tensors())}
         if self.folder is not None and processes.rank() == 0:
-            states = {"checkpoint": tensors, "best": self.best.tensors()}
+            states = {"checkpoint": tensors, "best": self.best_policy.saved()}
             self.folder.save(self.done, states, status=status, error=error)
 
     def _ended(self, error: BaseException) -> None:
         """After Ctrl-C everything is saved; after a fault the last save stands, since later states may be spoilt."""
         if self.folder is None or processes.rank() > 0:
             return
-        told = f"{type(error).__name__}: {error}".strip(": ")
+        text = f"{type(error).__name__}: {error}".strip(": ")
         if isinstance(error, KeyboardInterrupt) and processes.size() == 1:
-            self._save("interrupted", told)
+            self._save("interrupted", text)
             error.folder, error.updates = self.folder.path, self.done  # type: ignore[attr-defined]  # for the CLI
         else:
-            self.folder.mark("failed", told)
+            self.folder.mark("failed", text)
         manifest, path = self.folder.manifest, self.folder.path
         how = f"denizen resume {shlex.quote(str(path))}" if manifest["settings"] else "dz.rl.resume"
         error.add_note(f"safe on disk: {manifest['updates']} updates, in {path}; go on with {how}")

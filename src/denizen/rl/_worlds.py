@@ -17,7 +17,7 @@ from denizen.run._checks import Bounds, held
 from denizen.run._device import choose_device, make_current
 
 
-class Given(nn.Module):
+class WorldParams(nn.Module):
     """Parameters of worlds as buffers: functions that are recorded take them as inputs, so that they may change."""
 
     def __init__(self, env: Env, num_envs: int, params: Mapping[str, Any], device: torch.device) -> None:
@@ -36,7 +36,7 @@ class Given(nn.Module):
             if spec is None:
                 known = nearest(name, env.params)
                 raise InputError(f"Worlds: params has {name!r}, which {type(env).__name__} has not; {known}")
-            tensor = numbers(name, value).to(device)
+            tensor = param_numbers(name, value).to(device)
             if tensor.shape != (num_envs, *spec.shape):
                 raise InputError(
                     f"Worlds: params[{name!r}] has shape {tuple(tensor.shape)}, expected {(num_envs, *spec.shape)}: "
@@ -50,7 +50,7 @@ class Given(nn.Module):
         return {name.removeprefix("value_"): value for name, value in self._buffers.items() if value is not None}
 
 
-def numbers(name: str, value: Any) -> Tensor:
+def param_numbers(name: str, value: Any) -> Tensor:
     """Values of a parameter as float32; raises `InputError` where they are none."""
     try:
         return torch.as_tensor(value, dtype=torch.float32)
@@ -67,7 +67,7 @@ TINY = 8  # likewise for any number of rows of so few numbers
 
 
 @dataclasses.dataclass
-class Carry:
+class WorldsState:
     """What goes from step to step.
 
     Attributes:
@@ -90,15 +90,15 @@ class Carry:
         """Everything, in a fixed order."""
         return [*self.leaves, self.age, self.waiting, self.clock, self.faults, self.waited]
 
-    def copy_(self, other: "Carry") -> None:
+    def copy_(self, other: "WorldsState") -> None:
         """Take another one's values into these tensors."""
         for mine, new in zip(self.tensors(), other.tensors(), strict=True):
             mine.copy_(new)
 
-    def clone(self) -> "Carry":
+    def clone(self) -> "WorldsState":
         """A copy that shares no memory."""
         leaves = [leaf.clone() for leaf in self.leaves]
-        return Carry(leaves, *[tensor.clone() for tensor in self.tensors()[len(leaves) :]])
+        return WorldsState(leaves, *[tensor.clone() for tensor in self.tensors()[len(leaves) :]])
 
 
 class Step(NamedTuple):
@@ -144,7 +144,7 @@ class Worlds:
         num_envs: number of worlds.
         max_resets: worlds that can be reset in one step; others wait, masked, and are reset first come by position.
         carry: the present states; None before `reset`.
-        given: holds the parameters that differ between worlds.
+        world_params: holds the parameters that differ between worlds.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Worlds:
         self.num_envs, self.device, self.seed = num_envs, target, seed
         numbers = list(range(num_envs)) if worlds is None else check_numbers(worlds, num_envs)
         self.keys = torch.tensor([[seed, number] for number in numbers], device=target)
-        self.given = Given(self.env, num_envs, params or {}, target)
+        self.world_params = WorldParams(self.env, num_envs, params or {}, target)
         self._bounds.vouch({**held(self.env), **self.values})
         self._flat = FlatEnv(self.env, torch.arange(self.env.num_agents, device=target))
         self.max_resets = min(num_envs, self._usual_resets() if max_resets is None else max_resets)
@@ -195,13 +195,13 @@ class Worlds:
             self._fast = self.env.in_place(target, self.max_resets)
         if self._fast is not None:
             self._flat.step_checks = list(self._fast.checks)
-        self.carry: Carry | None = None
+        self.carry: WorldsState | None = None
         self._proved = False
 
     @property
     def values(self) -> dict[str, Tensor]:
         """Parameters that differ between worlds, each `[worlds, …]`."""
-        return self.given.values()
+        return self.world_params.values()
 
     def _usual_resets(self) -> int:
         """An eighth of the worlds, or more where fresh worlds cost less than finding out which of them are needed."""
@@ -247,7 +247,7 @@ class Worlds:
         self.carry.faults = torch.where(wrong, before.clock * len(self._labels), self.carry.faults)
         return step
 
-    def check(self, carry: Carry | None = None) -> None:
+    def check(self, carry: WorldsState | None = None) -> None:
         """Raise where a check on the device has failed, naming the first world and step (reads the device).
 
         Args:
@@ -294,7 +294,7 @@ class Worlds:
             raise InputError("Worlds.state: the worlds have not begun; call reset() first")
         return self.state_of(self.carry, world)
 
-    def state_of(self, carry: Carry, world: int | None = None) -> Any:
+    def state_of(self, carry: WorldsState, world: int | None = None) -> Any:
         """The author's state of one world of a carry, or of all with a leading axis."""
         if world is None:
             return self._flat.state(carry.leaves, carry.age)
@@ -311,7 +311,7 @@ class Worlds:
 
     # --- pure functions, for trainers ---------------------------------------------------------------------------------
 
-    def begin(self, clock: Tensor | None = None) -> tuple[Carry, Look]:
+    def begin(self, clock: Tensor | None = None) -> tuple[WorldsState, Look]:
         """The first states and looks.
 
         Args:
@@ -330,9 +330,9 @@ class Worlds:
             look = Look(*[None if part is None else part.contiguous() for part in look])  # type: ignore[arg-type]
         counts = torch.zeros(2, count, dtype=torch.int64, device=device)
         waiting, faults = torch.zeros(count, dtype=torch.bool, device=device), torch.full_like(counts[0], -1)
-        return Carry(leaves, counts[0], waiting, clock, faults, counts[1]), look
+        return WorldsState(leaves, counts[0], waiting, clock, faults, counts[1]), look
 
-    def advance(self, carry: Carry, action: Tensor) -> tuple[Carry, Step]:
+    def advance(self, carry: WorldsState, action: Tensor) -> tuple[WorldsState, Step]:
         """The next states and what happened; a pure function of its arguments."""
         tensors, step = self._advance(carry.tensors(), self.keys, self.values, action)
         return self._carry(tensors), step
@@ -357,8 +357,8 @@ class Worlds:
         )
         return [*leaves, age, waiting, got.clock, faults, waited], step
 
-    def _carry(self, tensors: list[Tensor]) -> Carry:
-        return Carry(tensors[:-5], *tensors[-5:])
+    def _carry(self, tensors: list[Tensor]) -> WorldsState:
+        return WorldsState(tensors[:-5], *tensors[-5:])
 
     def _start(self, keys: Tensor, values: dict[str, Tensor], clock: Tensor) -> tuple[list[Tensor], Look]:
         age = torch.zeros(self.num_envs, dtype=torch.int64, device=keys.device)
@@ -428,7 +428,7 @@ class Worlds:
         leaves = [torch.where(_like(chosen, old), new[where], old) for new, old in zip(fresh, leaves, strict=True)]
         return leaves, torch.where(chosen, 0, age), over & ~chosen, final, index
 
-    def _faults(self, carry: Carry, bad: Tensor, look: Look, valid: Tensor) -> Tensor:
+    def _faults(self, carry: WorldsState, bad: Tensor, look: Look, valid: Tensor) -> Tensor:
         observation = look.observation
         if observation.is_floating_point():
             blind = (~torch.isfinite(observation)).flatten(1).any(1)

@@ -1,0 +1,158 @@
+"""A training under way: all that an algorithm's update changes, in one object."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from denizen.ops import start_compilers
+from denizen.rl import _processes as processes
+from denizen.rl._metrics import Phases, joined, rollout_metrics
+from denizen.rl._optimizer import FlatAdam
+from denizen.rl._policy import ActorCritic
+from denizen.rl._rollout import Rollout
+from denizen.rl._schedules import Curriculum
+from denizen.rl._worlds import Worlds
+from denizen.run._engine import one_graph, own_code
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_FIRST_SCALE = 2.0**16  # of the loss in float16, as torch.amp.GradScaler begins
+
+
+class Training:
+    """A training under way; the algorithm's `update` changes it in place.
+
+    Attributes:
+        algorithm: its settings.
+        worlds: the worlds.
+        policy: the policy, on the device.
+        optimizer: of the parameters that are learnt.
+        rollout: acts in the worlds, and holds what happened last and what goes on.
+        updates: int64 `[]` on the device: updates done.
+        num_updates: updates to come in all, which schedules go by.
+        curriculum: of the worlds' parameters.
+        phases: how long those of an update took.
+    """
+
+    def __init__(
+        self,
+        algorithm: Any,
+        worlds: Worlds,
+        policy: ActorCritic,
+        num_updates: int,
+        seed: int,
+        curriculum: Curriculum,
+        *,
+        learnt: Callable[[ActorCritic], Sequence[Sequence[nn.Parameter]]],
+        values: bool = True,
+    ) -> None:
+        """Args:
+        algorithm: its settings.
+        worlds: on their device.
+        policy: is moved there.
+        num_updates: to come in all.
+        seed: of actions.
+        curriculum: of the worlds' parameters.
+        learnt: from the policy to groups of its parameters, each clipped by its own norm.
+        values: whether the critic judges states.
+        """
+        start_compilers(worlds.device)
+        self.algorithm, self.worlds, self.num_updates, self.seed = algorithm, worlds, num_updates, seed
+        self.curriculum, self.phases = curriculum, Phases(worlds.device)
+        self.policy = policy.to(worlds.device).train()
+        self._dtype, self._device = PRECISIONS[algorithm.precision], worlds.device
+        self.optimizer = FlatAdam(
+            learnt(self.policy),
+            max_norm=algorithm.max_grad_norm,
+            eps=algorithm.adam_eps,
+            scale=_FIRST_SCALE if self._dtype == torch.float16 else None,
+        )
+        self.rollout = Rollout(worlds, self.policy, algorithm.num_steps, seed, self.autocast, values=values)
+        self.updates = torch.zeros((), dtype=torch.int64, device=worlds.device)
+        self._backend: str | None = None
+        self._compiled: Callable[..., Any] | None = None
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """The precision in which the policy runs."""
+        if self._dtype == torch.float32:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, self._dtype, cache_enabled=False)
+
+    def prepared(self) -> contextlib.AbstractContextManager[None]:
+        """While this lasts the policy acts and does not learn; see `ActorCritic.prepared`."""
+        return self.policy.prepared(self._dtype)
+
+    @property
+    def progress(self) -> Tensor:
+        """Share of the updates that are done: float32 `[]`."""
+        return self.updates.to(torch.float32) / self.num_updates
+
+    def precompile(self) -> None:
+        """Have the policy's own kernels compiled; within `kernels.precompiling`."""
+        rows = self.algorithm.samples // self.algorithm.num_minibatches
+        self.policy.precompile(self.heads(), self.rollout.state.rows, rows, self._dtype)
+
+    def heads(self) -> list[nn.Linear]:
+        """Of actor and critic that are learnt; see `ActorCritic.heads`."""
+        return self.policy.heads()
+
+    def compile(self, backend: str | None = "inductor", loss: bool = True) -> None:
+        """Compile what an update is made of, when it is next run; None: no longer.
+
+        Args:
+            backend: of torch.compile.
+            loss: the loss with its backward as well, which takes longest.
+        """
+        self.rollout.compile(backend)
+        self._backend, self._compiled = backend if loss else None, None
+
+    def compiled(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+        """An algorithm's loss as it is, or compiled where `compile` asked for it."""
+        if self._backend is None:
+            return loss
+        if self._compiled is None:
+            self._compiled = one_graph(own_code(loss), self._backend)
+        return self._compiled
+
+    def summary(self) -> dict[str, Tensor]:
+        """Of the last rollout: lives that ended, flows, worlds that waited, faults; of all processes."""
+        count, whole, least, most, steps = self.rollout.lives.unbind()
+        worlds = self.rollout.state.worlds
+        sums = [count, whole, steps, worlds.waited.sum(), (worlds.faults >= 0).any()]
+        count, whole, steps, waited, faulty = processes.total(
+            torch.stack([one.to(torch.float32) for one in sums])
+        ).unbind()
+        some, mean = count > 0, count.clamp(min=1)
+        none = torch.full_like(count, torch.nan)
+        summary = {
+            "episodes": count,
+            "return_sum": whole,
+            "return_mean": torch.where(some, whole / mean, none),
+            "return_min": torch.where(some, processes.least(least), none),
+            "return_max": torch.where(some, processes.most(most), none),
+            "length_mean": torch.where(some, steps / mean, none),
+            "waited": waited,
+            "faulty": faulty,
+        }
+        return joined(self.worlds.env, summary, rollout_metrics(self.worlds.env, self.rollout))
+
+    def check(self) -> None:
+        """Raise `ModelError` where a check on the device has failed (reads the device)."""
+        self.worlds.check(self.rollout.state.worlds)
+
+    def shared_tensors(self) -> dict[str, Tensor]:
+        """What an update depends on and all processes have alike, by name."""
+        held = {f"policy.{name}": tensor for name, tensor in self.policy.state_dict().items()}
+        held.update({f"optimizer.{name}": tensor for name, tensor in self.optimizer.tensors().items()})
+        return {**held, "updates": self.updates, **self.curriculum.tensors()}
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """What an update depends on and each process has of its own, by name: its worlds."""
+        # Run folders know the state of a rollout as memo.
+        return {f"memo.{k}": tensor for k, tensor in enumerate(self.rollout.state.tensors())}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that an update depends on, by name; what a checkpoint holds."""
+        return {**self.shared_tensors(), **self.own_tensors()}
