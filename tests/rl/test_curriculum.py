@@ -199,5 +199,5 @@ def test_values_out_of_bounds_are_named():
 )
 def test_wrong_settings_are_named(settings):
     ((name, value),) = settings.items()
-    with pytest.raises(InputError, match=rf"Earned\({name}={value!r}\): expected a"):
+    with pytest.raises(InputError, match=rf"Earned: {name}={value!r}, expected a"):
         dz.rl.Earned(**{"start": 0.0, "end": 1.0, "score": 1.0, **settings})

@@ -389,7 +389,7 @@ def test_faults_of_the_worlds_are_told_also_after_later_rollouts():
         ({"advantage": "gae"}, "valid: original"),
         ({"clip_coef": 0}, r"clip_coef=0"),
         ({"num_minibatches": 3}, "does not divide"),
-        ({"refresh_reference": 3}, r"beta above 0"),
+        ({"refresh_reference": 3}, "refresh_reference=3, but beta=0"),
         ({"beta": -1}, r"beta=-1"),
         ({"gamma": 1.5}, r"gamma=1\.5"),
         ({"precision": "half"}, r"precision='half'"),

@@ -77,8 +77,8 @@ def test_wrong_inputs():
     for seeds in ((), (1, 1), range(17)):
         with pytest.raises(dz.errors.InputError, match="expected 1 to 16 different ones"):
             together(seeds)
-    for seeds in (3, (1, -2), ("1",)):
-        with pytest.raises(dz.errors.InputError, match="expected a list of whole numbers"):
+    for seeds, told in ((3, "=3, expected a list of whole"), ((1, -2), r"\[1\]=-2, "), (("1",), r"\[0\]='1', ")):
+        with pytest.raises(dz.errors.InputError, match=rf"train_seeds: seeds{told}"):
             together(seeds)
     with pytest.raises(dz.errors.InputError, match="the same object for two seeds"):
         together(policy=lambda seed: one)

@@ -41,7 +41,7 @@ def fill(cls: type[Any], values: Mapping[str, Any], flag: str) -> Any:
     Raises:
         ConfigError: an unknown name, or a value that is none of its type.
     """
-    from denizen.rl._argument_names import instead
+    from denizen.rl._settings import instead
 
     hints = typing.get_type_hints(cls)
     names = [field.name for field in dataclasses.fields(cls)]

@@ -5,6 +5,7 @@ from denizen.model import Discrete as Discrete
 from denizen.model import Env as Env
 from denizen.model import Look as Look
 from denizen.rl._best_policy import Patience as Patience
+from denizen.rl._curriculum import Earned as Earned
 from denizen.rl._distributions import Categorical as Categorical
 from denizen.rl._distributions import Gaussian as Gaussian
 from denizen.rl._draws import Draws as Draws
@@ -25,9 +26,8 @@ from denizen.rl._policy import ActorCritic as ActorCritic
 from denizen.rl._policy import conv as conv
 from denizen.rl._policy import mlp as mlp
 from denizen.rl._ppo import PPO as PPO
-from denizen.rl._schedules import Earned as Earned
-from denizen.rl._schedules import Linear as Linear
 from denizen.rl._seeds import train_seeds as train_seeds
+from denizen.rl._settings import Linear as Linear
 from denizen.rl._train import Trained as Trained
 from denizen.rl._train import resume as resume
 from denizen.rl._train import train as train

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from denizen._arguments import number, switch, whole
+from denizen.rl._settings import numbers, switches, wholes
 
 SMOOTHING = 0.9  # by which the score follows the mean return of an update
 
@@ -26,9 +26,9 @@ class Patience:
     restore_best: bool = True
 
     def __post_init__(self) -> None:
-        whole("Patience", "updates", self.updates, 1)
-        number("Patience", "min_delta", self.min_delta, 0)
-        switch("Patience", "restore_best", self.restore_best)
+        wholes(self, "updates")
+        numbers(self, "min_delta", low=0)
+        switches(self)
 
 
 class Stall:

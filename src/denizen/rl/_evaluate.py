@@ -8,16 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen._arguments import switch, whole
 from denizen.errors import InputError, nearest
 from denizen.model import Discrete, Env, Look
 from denizen.rl._draws import Draws
 from denizen.rl._policy import ActorCritic, check_fits, for_worlds, rows_of
 from denizen.rl._recorded import Recorded
-from denizen.rl._worlds import Worlds, check_worlds
+from denizen.rl._worlds import Worlds
 from denizen.run._fingerprint import differences, fingerprint
 
 BUDGET = 10_000  # steps of a life where the environment sets no limit
-LOOK_EVERY = 64  # steps between looks at whether all lives are over
+CHECK_EVERY = 64  # steps between checks of whether all lives are over
 EVALUATION_SEED = 2**31  # added to seeds, so that evaluation shares no world with training
 
 
@@ -138,16 +139,15 @@ def evaluate(
 
 def check_evaluation(
     env: Any, policy: ActorCritic, *, num_envs: Any = 64, max_steps: Any = None, greedy: Any = False, seed: Any = 0
-) -> None:
-    """Raise `InputError` where an argument of `evaluate` does not fit."""
+) -> dict[str, Any]:
+    """Arguments of `evaluate` by name, as plain values; raises `InputError` where one does not fit."""
     check_fits(policy, env, "evaluate")
-    check_worlds(num_envs, 0, None)
-    if max_steps is not None and (not isinstance(max_steps, int) or isinstance(max_steps, bool) or max_steps < 1):
-        raise InputError(f"evaluate: max_steps={max_steps!r}, expected a whole number, at least 1, or None")
-    if not isinstance(greedy, bool):
-        raise InputError(f"evaluate: greedy={greedy!r}, expected True or False")
-    if not isinstance(seed, int) or not 0 <= seed < EVALUATION_SEED:
-        raise InputError(f"evaluate: seed={seed!r}, expected a whole number from 0 to {EVALUATION_SEED - 1}")
+    return {
+        "num_envs": whole("evaluate", "num_envs", num_envs, 1, 2**31),
+        "max_steps": None if max_steps is None else whole("evaluate", "max_steps", max_steps, 1, hint=", or None"),
+        "greedy": switch("evaluate", "greedy", greedy),
+        "seed": whole("evaluate", "seed", seed, 0, EVALUATION_SEED - 1),
+    }
 
 
 def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: int) -> Evaluation:
@@ -169,7 +169,7 @@ def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: i
     }
     for step in range(steps):
         life = step_of(life)
-        if step % LOOK_EVERY == LOOK_EVERY - 1 and bool(life["over"].all()):
+        if step % CHECK_EVERY == CHECK_EVERY - 1 and bool(life["over"].all()):
             break
     worlds.check(worlds._carry(life["worlds"]))
     total, length, over = (life[name].cpu() for name in ("total", "length", "over"))
@@ -293,8 +293,8 @@ class Validation:
         Raises:
             InputError: an argument does not fit.
         """
-        if every is not None and (not isinstance(every, int) or isinstance(every, bool) or every < 1):
-            raise InputError(f"train: validate_every={every!r}, expected a number of updates, at least 1, or None")
+        if every is not None:
+            every = whole("train", "validate_every", every, 1, hint=", or None for no validation")
         if given is not None and not isinstance(given, Mapping):
             raise InputError(f"train: validation={given!r}, expected arguments of evaluate, such as {{'num_envs': 64}}")
         for name in given or {}:
@@ -303,8 +303,9 @@ class Validation:
         if given and every is None:
             raise InputError(f"train: validation={dict(given)} without validate_every; say every how many updates")
         self.every, self._given = every, dict(given or {})
+        plain = check_evaluation(policy=policy, **{"env": env, **self._given})
+        self._given.update({name: plain[name] for name in self._given if name in plain})
         self._options: dict[str, Any] = {"env": env, **self._given}
-        check_evaluation(policy=policy, **self._options)
 
     def due(self, done: int, last: int) -> bool:
         """Whether to evaluate after so many updates of all."""

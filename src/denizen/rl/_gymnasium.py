@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import denizen.model as model
+from denizen._arguments import whole
 from denizen.errors import InputError, expect_function, need
 from denizen.model import Box, Discrete, Env, Look, Space
 from denizen.rl._worlds import Step, Worlds, check_kind
@@ -241,10 +242,8 @@ class FromGymnasium:
         gymnasium = need("gymnasium", "gym", "step Gymnasium environments")
         from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-        if not isinstance(num_envs, int) or isinstance(num_envs, bool) or num_envs < 1:
-            raise InputError(f"FromGymnasium: num_envs={num_envs!r}, expected a whole number, at least 1")
-        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:
-            raise InputError(f"FromGymnasium: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")
+        num_envs = whole("FromGymnasium", "num_envs", num_envs, 1)
+        seed = whole("FromGymnasium", "seed", seed, 0, MAX_SEED)
         if not callable(make) and not isinstance(make, str):
             raise InputError(f"FromGymnasium: make={make!r}, expected an id such as 'CartPole-v1', or a function")
         if callable(make) and options:

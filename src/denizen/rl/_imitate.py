@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from denizen import ops
+from denizen._arguments import number, whole
 from denizen.errors import InputError, expect_function
 from denizen.model import Discrete, Env, Look, Space
 from denizen.rl._draws import Draws
@@ -15,7 +16,6 @@ from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic, check_fits, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._rollout import CLOCK
-from denizen.rl._schedules import finite
 from denizen.rl._worlds import Worlds, named
 from denizen.run._progress import progress_bar
 
@@ -66,17 +66,17 @@ def imitate(
     Raises:
         InputError: an argument does not fit.
     """
-    for name, value in (("updates", updates), ("num_envs", num_envs), ("num_steps", num_steps)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise InputError(f"imitate: {name}={value!r}, expected a whole number, at least 1")
+    updates, num_envs, num_steps = (
+        whole("imitate", name, value, 1)
+        for name, value in (("updates", updates), ("num_envs", num_envs), ("num_steps", num_steps))
+    )
     check_fits(policy, env, "imitate")
     if policy.memory_size:
         raise InputError("imitate: the policy has a memory, which cloning from single states would not train")
     if not callable(teacher):
         raise InputError(f"imitate: teacher is {named(teacher)}, expected a function of (look, uniform) to actions")
     expect_function("imitate: teacher", teacher, "look", "uniform")
-    if not (finite(learning_rate) and learning_rate > 0):
-        raise InputError(f"imitate: learning_rate={learning_rate!r}, expected a number above 0")
+    learning_rate = number("imitate", "learning_rate", learning_rate, above=0)
     worlds = Worlds(env, num_envs, seed=seed, device=device)
     policy = policy.to(worlds.device).train()
     carry, look = worlds.begin()

@@ -41,12 +41,12 @@ class Trends:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """(name, value, trend) of each metric that there is."""
-        told = []
+        shown = []
         for name, words in self._shown:
             kept = list(self._kept[name])
             if kept:
-                told.append((words, f"{kept[-1]:.4g}", spark(kept)))
-        return told
+                shown.append((words, f"{kept[-1]:.4g}", spark(kept)))
+        return shown
 
 
 def spark(values: list[float]) -> str:

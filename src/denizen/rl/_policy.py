@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from denizen import ops
+from denizen._arguments import whole
 from denizen.errors import InputError, expect_function
 from denizen.model import Box, Discrete, Env, Look
 from denizen.nn import kernels
@@ -398,13 +399,12 @@ def orthogonal(module: nn.Module, gain: float = _SQRT2) -> nn.Module:
     return module
 
 
-def _checked(name: str, sizes: Sequence[int], least: int = 1) -> None:
-    """Raise `InputError` unless every size is a whole number of at least `least`."""
+def _check_widths(name: str, sizes: Sequence[int]) -> None:
+    """Raise `InputError` unless every size is a whole number of at least 1."""
     if not isinstance(sizes, Sequence):
         raise InputError(f"policy: {name}={sizes!r}, expected widths, one for each layer, such as (64, 64)")
-    for size in sizes:
-        if not isinstance(size, int) or isinstance(size, bool) or size < least:
-            raise InputError(f"policy: {name} has {size!r}, expected whole numbers of at least {least}")
+    for place, size in enumerate(sizes):
+        whole("policy", f"{name}[{place}]", size, 1)
 
 
 def _check_makes(name: str, makes: Any, example: str, *given: str) -> None:
@@ -460,8 +460,8 @@ def mlp(
         InputError: a width that is no whole number above 0.
     """
     check_env(env, "mlp")
-    _checked("hidden", hidden)
-    _checked("memory_size", [memory_size], least=0)
+    _check_widths("hidden", hidden)
+    memory_size = whole("policy", "memory_size", memory_size, 0)
     _check_makes("activation", activation, "torch.nn.ReLU")
     return _seeded(
         seed,
@@ -500,8 +500,9 @@ def conv(
         InputError: a width that is no whole number above 0, or inputs that are no planes.
     """
     check_env(env, "conv")
-    for name, sizes in (("channels", channels), ("hidden", [hidden]), ("critic_hidden", critic_hidden)):
-        _checked(name, sizes)
+    hidden = whole("policy", "hidden", hidden, 1)
+    for name, sizes in (("channels", channels), ("critic_hidden", critic_hidden)):
+        _check_widths(name, sizes)
 
     def build() -> ActorCritic:
         planes = env.network_input(torch.zeros(1, *env.observation_space.shape, dtype=env.observation_space.dtype))
@@ -536,8 +537,7 @@ def _flat_width(env: Env) -> int:
 
 def _seeded(seed: int, build: Callable[[], Any]) -> Any:
     """Build with torch's generator seeded, and leave the generator as it was."""
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:
-        raise InputError(f"policy: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")
+    seed = whole("policy", "seed", seed, 0, MAX_SEED)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build()

@@ -6,25 +6,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from denizen._arguments import one_of, whole
 from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl import _processes as processes
-from denizen.rl._argument_names import by_name
+from denizen.rl._curriculum import Curriculum, first_values
 from denizen.rl._draws import Minibatches, picked
 from denizen.rl._gae import advantages, flat, normalised, summed
 from denizen.rl._metrics import joined
 from denizen.rl._policy import ActorCritic, check_learns
 from denizen.rl._processes import size, total
-from denizen.rl._schedules import (
-    Curriculum,
-    Linear,
-    Schedule,
-    check_above,
-    check_amounts,
-    check_switches,
-    first_values,
-    value_at,
-)
+from denizen.rl._settings import Linear, Schedule, by_name, numbers, switches, value_at, wholes
 from denizen.rl._training import PRECISIONS, Training
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
@@ -50,59 +42,6 @@ class Loss(NamedTuple):
     entropy: Tensor
     kl: Tensor
     clipped: Tensor
-
-
-def ppo_loss(
-    log_prob: Tensor,
-    entropy: Tensor,
-    value: Tensor,
-    old_log_prob: Tensor,
-    advantage: Tensor,
-    target: Tensor,
-    old_value: Tensor,
-    weight: Tensor,
-    coefficients: Coefficients,
-) -> Loss:
-    """L = -mean min(rho A, clip(rho) A) + c_v L_v - c_e H + c_f max(0, floor - H), means over rows of weight 1.
-
-    Of several processes each gives its share, which add up to the loss of all. L_v is the mean squared error; clipped,
-    for each element the larger of the two squared errors.
-
-    Args:
-        log_prob: of the stored actions under the present policy; every argument but the last is `[rows]`.
-        entropy: of the present policy.
-        value: in the units of `target`.
-        old_log_prob: under the policy that acted.
-        advantage: normalised or not.
-        target: what values are to become.
-        old_value: of the policy that acted, in the units of `target`.
-        weight: 1 where the row counts.
-        coefficients: settings.
-    """
-    count = total(summed(weight)).clamp(min=1)
-
-    def mean(rows: Tensor) -> Tensor:
-        return summed(rows * weight) / count
-
-    # Rows that do not count may hold anything, also what overflows.
-    change = torch.where(weight > 0, log_prob - old_log_prob, 0.0)
-    ratio = change.exp()
-    bounded = torch.clamp(ratio, 1 - coefficients.clip, 1 + coefficients.clip)
-    policy = -mean(torch.minimum(ratio * advantage, bounded * advantage))
-    error = torch.where(weight > 0, value - target, 0.0).square()
-    if coefficients.value_clip is not None:
-        near = old_value + torch.clamp(value - old_value, -coefficients.value_clip, coefficients.value_clip)
-        error = torch.maximum(error, torch.where(weight > 0, near - target, 0.0).square())
-    value_loss = mean(error)
-    spread = mean(torch.where(weight > 0, entropy, 0.0))
-    below = coefficients.entropy_floor > total(spread)
-    lacking = torch.where(below, coefficients.entropy_floor / size() - spread, 0.0)
-    whole = policy + coefficients.value * value_loss - coefficients.entropy * spread
-    whole = whole + coefficients.floor_penalty * lacking
-    with torch.no_grad():
-        kl = mean(ratio - 1 - change)
-        clipped = mean(((ratio - 1).abs() > coefficients.clip).to(torch.float32))
-    return Loss(whole, policy, value_loss, spread, kl, clipped)
 
 
 _ANNEALED = Linear(2.5e-4, 0.0)
@@ -166,23 +105,14 @@ class PPO:
     max_resets: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "num_steps", "update_epochs", "num_minibatches", "shuffle_groups"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"PPO({name}={value!r}): expected a whole number, at least 1")
-        most = self.max_resets
-        if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
-            why = "no life would begin anew; " if most == 0 else ""
-            raise InputError(f"PPO(max_resets={most!r}): {why}expected a whole number, at least 1, or None")
-        check_amounts(self, "learning_rate", "clip_coef", "ent_coef", "entropy_floor", schedule=True)
-        check_amounts(self, "vf_coef", "floor_penalty", "adam_eps", "gamma", "gae_lambda")
-        for name in ("gamma", "gae_lambda"):
-            if getattr(self, name) > 1:
-                raise InputError(f"PPO({name}={getattr(self, name)!r}): expected a number from 0 to 1")
-        check_above(self, "value_clip", "target_kl", "max_grad_norm", none=True)
-        check_switches(self)
-        if self.precision not in tuple(PRECISIONS):  # of a tuple, since what is asked for may have no hash
-            raise InputError(f"PPO(precision={self.precision!r}): expected one of {', '.join(PRECISIONS)}")
+        wholes(self, "num_envs", "num_steps", "update_epochs", "num_minibatches", "shuffle_groups")
+        wholes(self, "max_resets", none=True)
+        numbers(self, "learning_rate", "clip_coef", "ent_coef", "entropy_floor", low=0, schedule=True)
+        numbers(self, "vf_coef", "floor_penalty", "adam_eps", low=0)
+        numbers(self, "gamma", "gae_lambda", low=0, high=1)
+        numbers(self, "value_clip", "target_kl", "max_grad_norm", above=0, none=True)
+        switches(self)
+        one_of("PPO", "precision", self.precision, PRECISIONS)
         if self.num_envs * self.num_steps % self.num_minibatches:
             raise InputError(
                 f"PPO: {self.num_envs} worlds x {self.num_steps} steps do not divide into {self.num_minibatches} "
@@ -218,10 +148,8 @@ class PPO:
             InputError: an argument does not fit.
         """
         check_learns(policy, env, "PPO.init")
-        if not isinstance(total_steps, int) or isinstance(total_steps, bool) or total_steps < 1:
-            raise InputError(f"PPO.init: total_steps={total_steps!r}, expected a whole number, at least 1")
-        if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
-            raise InputError(f"PPO.init: seed={seed!r}, expected a whole number from 0 to {MAX_SEED}")
+        total_steps = whole("PPO.init", "total_steps", total_steps, 1)
+        seed = whole("PPO.init", "seed", seed, 0, MAX_SEED)
         here, values = self._share(env, policy), first_values(env, params, self.num_envs)
         if len(here) != self.num_envs:
             values = {name: value[here.start : here.stop] for name, value in values.items()}
@@ -410,6 +338,59 @@ class PPOTraining(Training):
         share = algorithm.groups // processes.size()
         groups = range(processes.rank() * share, (processes.rank() + 1) * share)
         self.minibatches = Minibatches(seed, worlds.device, groups, algorithm.num_minibatches)
+
+
+def ppo_loss(
+    log_prob: Tensor,
+    entropy: Tensor,
+    value: Tensor,
+    old_log_prob: Tensor,
+    advantage: Tensor,
+    target: Tensor,
+    old_value: Tensor,
+    weight: Tensor,
+    coefficients: Coefficients,
+) -> Loss:
+    """L = -mean min(rho A, clip(rho) A) + c_v L_v - c_e H + c_f max(0, floor - H), means over rows of weight 1.
+
+    Of several processes each gives its share, which add up to the loss of all. L_v is the mean squared error; clipped,
+    for each element the larger of the two squared errors.
+
+    Args:
+        log_prob: of the stored actions under the present policy; every argument but the last is `[rows]`.
+        entropy: of the present policy.
+        value: in the units of `target`.
+        old_log_prob: under the policy that acted.
+        advantage: normalised or not.
+        target: what values are to become.
+        old_value: of the policy that acted, in the units of `target`.
+        weight: 1 where the row counts.
+        coefficients: settings.
+    """
+    count = total(summed(weight)).clamp(min=1)
+
+    def mean(rows: Tensor) -> Tensor:
+        return summed(rows * weight) / count
+
+    # Rows that do not count may hold anything, also what overflows.
+    change = torch.where(weight > 0, log_prob - old_log_prob, 0.0)
+    ratio = change.exp()
+    bounded = torch.clamp(ratio, 1 - coefficients.clip, 1 + coefficients.clip)
+    policy = -mean(torch.minimum(ratio * advantage, bounded * advantage))
+    error = torch.where(weight > 0, value - target, 0.0).square()
+    if coefficients.value_clip is not None:
+        near = old_value + torch.clamp(value - old_value, -coefficients.value_clip, coefficients.value_clip)
+        error = torch.maximum(error, torch.where(weight > 0, near - target, 0.0).square())
+    value_loss = mean(error)
+    spread = mean(torch.where(weight > 0, entropy, 0.0))
+    below = coefficients.entropy_floor > total(spread)
+    lacking = torch.where(below, coefficients.entropy_floor / size() - spread, 0.0)
+    whole = policy + coefficients.value * value_loss - coefficients.entropy * spread
+    whole = whole + coefficients.floor_penalty * lacking
+    with torch.no_grad():
+        kl = mean(ratio - 1 - change)
+        clipped = mean(((ratio - 1).abs() > coefficients.clip).to(torch.float32))
+    return Loss(whole, policy, value_loss, spread, kl, clipped)
 
 
 def _explained(returns: Tensor, value: Tensor, weight: Tensor) -> Tensor:

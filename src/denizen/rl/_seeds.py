@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from denizen._arguments import whole
 from denizen.errors import InputError, expect_function
 from denizen.model import Env
 from denizen.rl import _processes as processes
@@ -74,8 +75,9 @@ def train_seeds(
         InputError: an argument does not fit, or there are several processes.
         StorageError: a training's folder holds something already; then no training begins.
     """
-    if not isinstance(seeds, Sequence) or not all(isinstance(seed, int) and 0 <= seed <= MAX_SEED for seed in seeds):
-        raise InputError(f"train_seeds: seeds={seeds!r}, expected a list of whole numbers from 0 to {MAX_SEED}")
+    if not isinstance(seeds, Sequence):
+        raise InputError(f"train_seeds: seeds={seeds!r}, expected a list of whole numbers")
+    seeds = [whole("train_seeds", f"seeds[{place}]", seed, 0, MAX_SEED) for place, seed in enumerate(seeds)]
     if not 1 <= len(seeds) <= AT_ONCE or len(set(seeds)) < len(seeds):
         raise InputError(f"train_seeds: seeds={seeds}, expected 1 to {AT_ONCE} different ones")
     if processes.size() > 1:

@@ -13,10 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen._arguments import path, switch
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._best_policy import BestPolicy, Patience
+from denizen.rl._curriculum import described
 from denizen.rl._evaluate import Evaluation, Validation
 from denizen.rl._grpo import GRPO
 from denizen.rl._iteration import Iteration
@@ -24,7 +26,6 @@ from denizen.rl._live import live_view
 from denizen.rl._metrics import Times, measures_of
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
-from denizen.rl._schedules import described
 from denizen.rl._training_folder import METRICS, TrainingFolder, create_together, difference
 from denizen.rl._worlds import named
 from denizen.run._atomic import uninterrupted
@@ -172,11 +173,11 @@ def new_loop(
         "env": fingerprint(training.worlds.env),
         "algorithm": describe(algorithm),
         "policy": _shapes(policy),
-        "seed": seed,
-        "total_steps": total_steps,
+        "seed": training.seed,
+        "total_steps": int(total_steps),
         "device": training.worlds.device.type,
         "compile": compile,
-        "validate_every": validate_every,
+        "validate_every": validated.every,
         "validation": validated.facts(),
         "samples": algorithm.samples,
         "patience": None if patience is None else dataclasses.asdict(patience),
@@ -216,9 +217,7 @@ def resume(
         InputError: environment, policy or algorithm differ from those of the training.
     """
     _check_algorithm(algorithm, "resume")
-    if not isinstance(folder, str | Path):
-        raise InputError(f"resume: folder={folder!r}, expected the path of a training")
-    kept = TrainingFolder.open(folder)
+    kept = TrainingFolder.open(path("resume", "folder", folder, "the path of a training"))
     if processes.rank() == 0:
         kept.hold()  # before anything is read of it: it may go on elsewhere
     try:
@@ -260,6 +259,8 @@ def _resumed(
 class Loop:
     """A training, what is kept of it, and where its metrics go."""
 
+    _times: Times  # from the first update of this call on
+
     def __init__(
         self,
         training: Any,
@@ -276,7 +277,6 @@ class Loop:
         self._sinks = sinks
         self._faulty = self._over = False
         self._lost: int | None = None  # the update at which the loss became NaN
-        self._times = Times(training.algorithm.samples, training.worlds.device)
 
     def _shared(self) -> dict[str, Tensor]:
         """What the rest of the training depends on and all processes have alike."""
@@ -465,8 +465,8 @@ def _check_algorithm(algorithm: Any, what: str) -> None:
 
 def _check_options(compile: Any, sinks: Any, patience: Any) -> None:
     """Raise `InputError` where one of these arguments of `train` is of no kind that it takes."""
-    if compile is not None and not isinstance(compile, bool):
-        raise InputError(f"train: compile={compile!r}, expected True, False or None")
+    if compile is not None:
+        switch("train", "compile", compile)
     if not isinstance(sinks, Sequence) or isinstance(sinks, str):
         raise InputError(f"train: sinks={sinks!r}, expected a list of sinks")
     if patience is not None and not isinstance(patience, Patience):
@@ -475,8 +475,8 @@ def _check_options(compile: Any, sinks: Any, patience: Any) -> None:
 
 def _check_kept(folder: Any, settings: Any) -> None:
     """Raise `InputError` where this is no name of a folder, or nothing that its manifest could keep."""
-    if folder is not None and not isinstance(folder, str | Path):
-        raise InputError(f"train: folder={folder!r}, expected a path, or None to write nothing")
+    if folder is not None:
+        path("train", "folder", folder, "the path of a folder, or None to write nothing")
     if settings is not None and not isinstance(settings, Mapping):
         raise InputError(f"train: settings={settings!r}, expected JSON values by name, or None")
     for name, value in (settings or {}).items():

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from denizen.ops import start_compilers
 from denizen.rl import _processes as processes
+from denizen.rl._curriculum import Curriculum
 from denizen.rl._metrics import Phases, joined, rollout_metrics
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic
 from denizen.rl._rollout import Rollout
-from denizen.rl._schedules import Curriculum
 from denizen.rl._worlds import Worlds
 from denizen.run._engine import one_graph, own_code
 

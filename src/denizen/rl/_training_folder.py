@@ -17,7 +17,7 @@ import torch
 
 from denizen.errors import DataError, StorageError
 from denizen.rl import _processes as processes
-from denizen.rl._argument_names import with_present_names
+from denizen.rl._settings import with_present_names
 from denizen.run._atomic import write_atomic
 from denizen.run._folder import NAME, Entries, StateFolder
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from denizen._arguments import whole
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model import Box, Discrete, Env, FlatEnv, InPlace, Look, Space, guard
 from denizen.model._spaces import check_spaces
@@ -175,7 +176,10 @@ class Worlds:
             InputError: an argument does not fit.
         """
         check_env(env, "Worlds")
-        check_worlds(num_envs, seed, max_resets)
+        num_envs = whole("Worlds", "num_envs", num_envs, 1, 2**31)
+        seed = whole("Worlds", "seed", seed, 0, MAX_SEED)
+        if max_resets is not None:
+            max_resets = whole("Worlds", "max_resets", max_resets, 0, 2**31)
         self._bounds = Bounds(env)
         self._bounds.check(held(env))
         target, _ = choose_device(device, "Worlds")
@@ -298,15 +302,12 @@ class Worlds:
         """The author's state of one world of a carry, or of all with a leading axis."""
         if world is None:
             return self._flat.state(carry.leaves, carry.age)
-        if not isinstance(world, int) or isinstance(world, bool) or not 0 <= world < self.num_envs:
-            raise InputError(
-                f"Worlds.state: world={world!r}, expected a whole number from 0 to {self.num_envs - 1}, or None for all"
-            )
+        world = whole("Worlds.state", "world", world, 0, self.num_envs - 1, hint=", or None for all")
         return self._flat.state([leaf[world] for leaf in carry.leaves], carry.age[world])
 
     def seeded(self, seed: int) -> None:
         """Take another seed, from the next `reset` on."""
-        check_worlds(self.num_envs, seed, None)
+        seed = whole("Worlds", "seed", seed, 0, MAX_SEED)
         self.keys, self.seed = torch.stack([torch.full_like(self.keys[:, 0], seed), self.keys[:, 1]], 1), seed
 
     # --- pure functions, for trainers ---------------------------------------------------------------------------------
@@ -465,27 +466,11 @@ def named(value: Any) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
-def check_worlds(num_envs: Any, seed: Any, max_resets: Any) -> None:
-    """Raise `InputError` where one of these arguments of `Worlds` is no number that it can be."""
-    for name, value, low, high in (
-        ("num_envs", num_envs, 1, 2**31),
-        ("seed", seed, 0, MAX_SEED),
-        ("max_resets", max_resets, 0, 2**31),
-    ):
-        if value is None and name == "max_resets":
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise InputError(f"Worlds: {name}={value!r}, expected a whole number from {low} to {high}")
-
-
 def check_numbers(worlds: Any, num_envs: int) -> list[int]:
     """Numbers of worlds as a list; raises `InputError` where they are none, or too few or too many."""
     if not isinstance(worlds, Iterable):
         raise InputError(f"Worlds: worlds={worlds!r}, expected a list of {num_envs} whole numbers")
-    numbers = list(worlds)
-    for number in numbers:
-        if type(number) is not int or not 0 <= number <= MAX_SEED:
-            raise InputError(f"Worlds: worlds has {number!r}, expected whole numbers from 0 to {MAX_SEED}")
+    numbers = [whole("Worlds", f"worlds[{place}]", one, 0, MAX_SEED) for place, one in enumerate(worlds)]
     if len(numbers) != num_envs:
         raise InputError(f"Worlds: worlds has {len(numbers)} numbers, expected {num_envs}, one for each world")
     return numbers

@@ -133,7 +133,7 @@ def begun(out: Path, facts: dict[str, Any]) -> bool:
     Raises:
         ConfigError: it holds something else.
     """
-    from denizen.rl._argument_names import present
+    from denizen.rl._settings import present
 
     file = out / NAME
     try:

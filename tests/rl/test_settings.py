@@ -7,7 +7,7 @@ import pytest
 
 import denizen as dz
 from denizen.errors import InputError
-from denizen.rl._argument_names import FORMER, with_present_names
+from denizen.rl._settings import FORMER, with_present_names
 from denizen.zoo.cartpole import CartPole
 
 GRPO_HAS_NONE = ("value_coefficient",)

@@ -1,0 +1,148 @@
+"""Settings of algorithms: their names, former ones included, their values, and schedules of those that may change."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from denizen._arguments import number, switch, whole
+from denizen.errors import InputError, nearest
+
+T = TypeVar("T")
+
+FORMER = {  # former name -> present one: run folders of denizen before November 2026 hold the former ones
+    "epochs": "update_epochs",
+    "minibatches": "num_minibatches",
+    "clip": "clip_coef",
+    "value_coefficient": "vf_coef",
+    "entropy_coefficient": "ent_coef",
+    "max_gradient_norm": "max_grad_norm",
+}
+_FORMER_IN_TEXT = re.compile(rf"\b({'|'.join(FORMER)})(?==)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear:
+    """From `start` to `end` while progress goes from `begin` to `until`, constant before and after.
+
+    Attributes:
+        start: value up to `begin`.
+        end: value from `until` on.
+        begin: progress, 0 to 1.
+        until: progress, 0 to 1.
+    """
+
+    start: float
+    end: float
+    begin: float = 0.0
+    until: float = 1.0
+
+    def __post_init__(self) -> None:
+        numbers(self, "start", "end")
+        numbers(self, "begin", "until", low=0, high=1)
+        if self.begin >= self.until:
+            raise InputError(f"Linear: begin={self.begin}, until={self.until}, expected begin below until")
+
+    def at(self, progress: Tensor) -> Tensor:
+        """Value at a progress: float32 `[]`."""
+        part = ((progress - self.begin) / (self.until - self.begin)).clamp(0, 1)
+        return self.start + (self.end - self.start) * part
+
+
+Schedule = float | Linear
+
+
+def value_at(schedule: Schedule, progress: Tensor) -> Tensor:
+    """Value of a number or a schedule: float32 `[]` on the device of `progress`."""
+    if isinstance(schedule, Linear):
+        return schedule.at(progress)
+    return torch.full_like(progress, schedule)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def wholes(owner: Any, *names: str, low: int = 1, none: bool = False) -> None:
+    """Have settings of a frozen dataclass be whole numbers of at least `low`, or None where that is allowed."""
+    for name in names:
+        value = getattr(owner, name)
+        if not (none and value is None):
+            kept = whole(type(owner).__name__, name, value, low, hint=", or None" if none else "")
+            object.__setattr__(owner, name, kept)
+
+
+def numbers(
+    owner: Any,
+    *names: str,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    none: bool = False,
+    schedule: bool = False,
+) -> None:
+    """Have settings of a frozen dataclass be finite numbers within limits, or None, or a `Linear` between such."""
+    hint = ", or None for none" if none else ", or a dz.rl.Linear between such" if schedule else ""
+    for name in names:
+        value = getattr(owner, name)
+        if none and value is None:
+            continue
+        ends = (value.start, value.end) if schedule and isinstance(value, Linear) else (value,)
+        kept = [number(type(owner).__name__, name, end, low, high, above=above, hint=hint) for end in ends]
+        if not isinstance(value, int | float | Linear):  # a whole one stays so: manifests tell 1 from 1.0
+            object.__setattr__(owner, name, kept[0])
+
+
+def switches(owner: Any) -> None:
+    """Have settings that are declared a bool be one: any word, "no" as well, would count as on."""
+    for field in dataclasses.fields(owner):
+        if field.type is bool:
+            switch(type(owner).__name__, field.name, getattr(owner, field.name))
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def by_name(cls: type[T]) -> type[T]:
+    """A dataclass of settings that answers a name which it does not know with an `InputError` that helps."""
+    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]  # pyrefly: ignore
+    made = cls.__init__
+
+    @functools.wraps(made)
+    def init(self: T, *args: Any, **given: Any) -> None:
+        for name, value in given.items():
+            if name not in names:
+                raise InputError(f"{cls.__name__}: {name}={value!r}: {instead(cls, name, repr(value))}")
+        made(self, *args, **given)
+
+    cls.__init__ = init  # type: ignore[method-assign]  # pyrefly: ignore
+    return cls
+
+
+def instead(cls: type[Any], name: str, value: Any) -> str:
+    """What to write in place of an argument that a class of settings does not take."""
+    names = [field.name for field in dataclasses.fields(cls)]
+    now = FORMER.get(name)
+    return f"renamed; write {now}={value}" if now in names else f"unknown; {nearest(name, names)}"
+
+
+def present(text: str) -> str:
+    """Text of ``NAME=VALUE`` with present names in place of former ones."""
+    return _FORMER_IN_TEXT.sub(lambda found: FORMER[found[0]], text)
+
+
+def with_present_names(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """A training's manifest with present names in place of former ones."""
+    new = dict(manifest)
+    if isinstance(new.get("algorithm"), str):
+        new["algorithm"] = present(new["algorithm"])
+    settings = new.get("settings")
+    if isinstance(settings, dict) and isinstance(settings.get("set"), dict):
+        new["settings"] = {
+            **settings,
+            "set": {FORMER.get(name, name): value for name, value in settings["set"].items()},
+        }
+    return new
