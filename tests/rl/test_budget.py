@@ -48,7 +48,7 @@ CASES = {
 @pytest.fixture
 def guard(monkeypatch):
     held = dz.budget(host_reads=0, transfers=0)
-    monkeypatch.setattr(_worlds, "choose", lambda device, who: (held.device, "the budget's"))
+    monkeypatch.setattr(_worlds, "choose_device", lambda device, who: (held.device, "the budget's"))
     return held
 
 

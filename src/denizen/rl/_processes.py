@@ -59,8 +59,6 @@ def of_how_many(names: Iterable[str], name: str) -> int:
 
 def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """On process 0 the tensors of all, as `named` has them; on others nothing."""
-    if size() == 1:
-        return dict(tensors)
     held: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         # Bytes: NCCL knows no whole numbers of 16 bits. Of a copy: a view of one element may have any stride.

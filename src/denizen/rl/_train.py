@@ -438,7 +438,8 @@ class Loop:
                 raise ModelError("a check on the device failed in another process, which says where")
 
     def _save(self, status: str, error: str | None = None) -> None:
-        tensors = {**self._shared(), **processes.gathered(self.training.own_tensors())}
+        own = self.training.own_tensors()
+        tensors = {**self._shared(), **(processes.gathered(own) if processes.size() > 1 else own)}
         if self.folder is not None and processes.rank() == 0:
             states = {"checkpoint": tensors, "best": self.best_policy.saved()}
             self.folder.save(self.done, states, status=status, error=error)
