@@ -30,7 +30,7 @@ def test_a_step_of_worlds_reads_nothing_and_moves_nothing(name: str, monkeypatch
     actions = SCRIPT["actions"](env, 6, "cpu", 5)
     host = dz.rl.Worlds(env, 6, seed=2, device="cpu")
     host.reset()
-    monkeypatch.setattr(_worlds, "choose", lambda device, who: (guard.device, "the budget's"))
+    monkeypatch.setattr(_worlds, "choose_device", lambda device, who: (guard.device, "the budget's"))
     worlds = dz.rl.Worlds(env, 6, seed=2)
     worlds.reset()
     assert worlds.carry is not None

@@ -1,1 +1,1 @@
-"""Doors for users of other simulators: their names, denizen's engine."""
+"""Doors for users of other simulators: the calls that they know, on denizen's engine."""

@@ -1,4 +1,4 @@
-"""What every experiment is asked for, and its folder, in which the same command goes on."""
+"""What an experiment is asked for, and its folder. The same command goes on in the same folder."""
 
 import contextlib
 import dataclasses
@@ -47,7 +47,7 @@ class Plan:
     load: Callable[[Path, Mapping[str, str]], Any]
 
     def train(self, settings: dict[str, Any], seed: int, folder: Path, **options: Any) -> None:
-        """Train into a folder, or go on there; nothing where that is done.
+        """Train into a folder, or go on there. Nothing happens where the training is finished.
 
         Args:
             settings: as `build` takes them.
@@ -115,7 +115,7 @@ def held(out: Path, facts: dict[str, Any]) -> Iterator[None]:
 
 
 def begin(out: Path, facts: dict[str, Any]) -> None:
-    """With the folder held: keep what an experiment is, or make sure that it is the one in the folder.
+    """Write down what an experiment is, or make sure that the folder holds the same one. The caller holds the folder.
 
     Raises:
         ConfigError: the folder holds another one.

@@ -1,4 +1,4 @@
-"""Simple play of the fruit catcher, and the best that could be done by somebody who knew what falls."""
+"""Simple agents for the fruit catcher, and the best score in hindsight."""
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ class Chase:
         self._env = env
 
     def seen(self, look: Look) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(sprite `[worlds]`, x `[worlds, slots]`, y, active bool) from what is seen."""
+        """(sprite `[worlds]`, x `[worlds, slots]`, y, active bool) from an observation."""
         env, seen = self._env, look.observation
         sprite, slots = seen[:, 0], seen[:, 1 : 1 + 3 * env.max_fruits].unflatten(1, (env.max_fruits, 3))
         x, y, active = slots.unbind(-1)
@@ -37,7 +37,7 @@ class Chase:
 
 
 class Lookahead(Chase):
-    """Goes for the lowest fruit that it can still reach, to the edge of where it catches that is next to the next one.
+    """Goes for the lowest fruit that it can reach, and catches it with the edge that is nearest to the next fruit.
 
     The next one is the lowest of those above it.
     """
@@ -58,7 +58,7 @@ class Lookahead(Chase):
 
 
 class Guess:
-    """Every action as likely."""
+    """Takes every action with the same probability."""
 
     def act(self, look: Look, uniform: Tensor) -> Tensor:
         """Int64 `[worlds]`."""
@@ -88,7 +88,7 @@ def scores(env: Fruits, agent: Chase | Guess, *, num_envs: int = 1024, seed: int
 
 @torch.no_grad()
 def hindsight(env: Fruits, *, num_envs: int = 1024, seed: int = 0) -> Tensor:
-    """The best scores that there were in the worlds of `scores`: float32 `[worlds]`.
+    """The best scores that were possible in the worlds of `scores`: float32 `[worlds]`.
 
     What falls does not depend on the sprite, so the best play of a known schedule is a walk through columns: with
     V the value of a column from a step on, V_t(x) = max over moves of c_t(x') + V_{t+1}(x'), x' the column reached and

@@ -1,4 +1,4 @@
-"""`denizen experiment goodhart`: all modes of foraging trained, evaluated and written up."""
+"""`denizen experiment goodhart`: trains and evaluates all modes of foraging, and writes the report."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ COMPILE_FROM = 10_000_000  # steps of agents from which compiling an evaluation 
 
 
 class Goodhart:
-    """All modes of foraging."""
+    """The experiment on all modes of foraging."""
 
     def __init__(self, plan: Plan) -> None:
         """Args:
@@ -38,7 +38,7 @@ class Goodhart:
         self.modes = given or tuple(name for name, mode in MODES.items() if mode.in_all)
 
     def run(self, console: "Console") -> Path:
-        """Everything that is missing; the report."""
+        """Do what is missing, and write the report; its path."""
         from denizen.studies.foraging.evaluate import joined
         from denizen.studies.foraging.report import write_report
 
@@ -58,7 +58,7 @@ class Goodhart:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What must stay as it is."""
+        """What must stay the same when the experiment goes on."""
         plan = self.plan
         kept = {"name": "goodhart", "modes": list(self.modes), "steps": plan.steps, "seeds": plan.seeds}
         words = {"set": plan.set, "world": plan.world, "policy": plan.policy}
@@ -99,7 +99,7 @@ class Goodhart:
         return told | self.plan.surroundings()
 
     def _evaluate(self, folder: Path) -> list[Any]:
-        """The evaluations of a training, those that are missing made."""
+        """The evaluations of a training; missing ones are made."""
         return [self._foraged(folder, f"evaluation-{seed}", seed) for seed in EVALUATION_SEEDS]
 
     def _otherwise(self, folder: Path) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class Goodhart:
         return Foraged.load(file)
 
     def _directions(self, folder: Path) -> Any:
-        """How a training moves in constructed scenes."""
+        """How a trained policy moves in constructed scenes."""
         from denizen.studies.foraging.verify import Directions, directions
         from denizen.zoo.foraging.agents import Learnt
 

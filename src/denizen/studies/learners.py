@@ -1,4 +1,4 @@
-"""`denizen experiment learners`: PPO beside GRPO in several worlds, under equal steps, in one report."""
+"""`denizen experiment learners`: compares PPO and GRPO in several worlds with equal numbers of steps."""
 
 import dataclasses
 import json
@@ -103,7 +103,7 @@ class Learners:
         self.worlds = tuple(name for name in ARENAS if name in plan.modes or not plan.modes)
 
     def run(self, console: "Console") -> Path:
-        """Everything that is missing; the report."""
+        """Do what is missing, and write the report; its path."""
         found: dict[str, dict[str, list[Outcome]]] = {}
         for world, arm, seed, folder in self._trainings():
             say(console, (world, "bold"), f", {arm}, seed {seed}: {folder}")
@@ -112,7 +112,7 @@ class Learners:
         return write_report(self.plan.out / "report", found, self._lines(), facts)
 
     def facts(self) -> dict[str, Any]:
-        """What must stay as it is."""
+        """What must stay the same when the experiment goes on."""
         names = ("steps", "seeds", "worlds", "budget")
         kept = {name: getattr(self.plan, name) for name in names}
         return {"name": "learners", **kept, "modes": list(self.worlds)}

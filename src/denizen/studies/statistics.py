@@ -1,4 +1,4 @@
-"""Statistics of lives and of trainings: survival with censoring, rates over worlds, and claims about several trainings.
+"""Statistics of lives and of trainings: survival with censoring, rates over worlds, comparisons of trainings.
 
 Everything here works on the host, on numbers that left the device once.
 """
@@ -101,7 +101,7 @@ class Estimate:
 
 
 def ratio(above: ArrayLike, below: ArrayLike, scale: float = 1.0) -> Estimate:
-    """Ratio of sums over worlds, with a standard error by worlds: what happens within one is no independent evidence.
+    """Ratio of sums over worlds. The standard error is by worlds, since events in one world are not independent.
 
     SE^2 = W / (W - 1) * sum (a_w - R b_w)^2 / (sum b_w)^2.
 
@@ -125,7 +125,7 @@ def ratio(above: ArrayLike, below: ArrayLike, scale: float = 1.0) -> Estimate:
 
 
 def death_bound(deaths: float, steps: float) -> float | None:
-    """95 % upper bound of a death rate of which no death was seen, 3.0 / steps; None where there were deaths."""
+    """95 % upper bound of a death rate where no death was seen, 3.0 / steps; None where there were deaths."""
     return RULE_OF_THREE / steps if deaths == 0 else None
 
 
@@ -147,7 +147,7 @@ class Interval:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """What several trainings tell of the mean over all trainings."""
+    """The mean over all trainings, estimated from several."""
     x = np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or x.size == 0:
         raise InputError(f"interval: {values!r}, expected one number for each training")
@@ -201,12 +201,12 @@ def _flat(x: Array) -> bool:
 
 
 def _variance(x: Array) -> float:
-    """Of a sample, without bias; exactly 0 where it is rounding."""
+    """Variance of a sample, without bias; exactly 0 where it is rounding."""
     return 0.0 if _flat(x) else float(x.var(ddof=1))
 
 
 def permutation_test(a: Sequence[float], b: Sequence[float], most: int = 20_000) -> float:
-    """Share of ways to deal the numbers out whose means differ at least as much; a fixed sample where too many."""
+    """Share of permutations whose means differ at least as much; a fixed sample of them where there are too many."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     pooled = np.concatenate([x, y])
     seen = abs(x.mean() - y.mean())
@@ -235,7 +235,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def compare(modes: dict[str, Sequence[float]]) -> list[Comparison]:
-    """All pairs of modes that have at least three trainings each; nothing is claimed of the others.
+    """Compare all pairs of modes that have at least three trainings each.
 
     Args:
         modes: for each mode one number for each training.
@@ -272,7 +272,7 @@ def _welch(a: Array, b: Array) -> float:
 
 
 def power(effect: float, trainings: int) -> float:
-    """Chance that a two-sided t-test at 5 % finds a difference, each of two modes having so many trainings.
+    """Power of a two-sided t-test at 5 % with so many trainings of each of two modes.
 
     For normal numbers of equal spread, as in Cohen (1988): the noncentral t distribution, here as a mean over the
     quantiles of the spread that is measured, to 1e-5; scipy's own gives NaN for large samples and effects.
@@ -290,7 +290,7 @@ def power(effect: float, trainings: int) -> float:
 
 
 def trainings_for(effect: float, chance: float = 0.8, most: int = 1000) -> int | None:
-    """Fewest trainings of each of two modes that find an effect with a chance; None: more than `most`.
+    """Fewest trainings of each of two modes that find an effect with a given power; None: more than `most`.
 
     Args:
         effect: as `power` takes it; a measured one is uncertain itself, and so is the answer.
@@ -309,7 +309,7 @@ def trainings_for(effect: float, chance: float = 0.8, most: int = 1000) -> int |
 
 
 def effect_for(trainings: int, chance: float = 0.8) -> float:
-    """The smallest effect that so many trainings of each of two modes find with a chance."""
+    """The smallest effect that so many trainings of each of two modes find with a given power."""
     low, high = 0.0, 100.0
     for _ in range(40):
         middle = (low + high) / 2

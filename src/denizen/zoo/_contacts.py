@@ -13,7 +13,7 @@ MADE_BY = {"networkx": "dz.Graph.from_networkx(contacts)", "scipy": "dz.Graph.fr
 
 
 def bound(model: str, contacts: Any, network: str, symmetrize: bool) -> Graph | Layers:
-    """Contacts as a graph; a population's are those of one of its networks.
+    """Contacts as a graph. Those of a population are one of its networks.
 
     Raises:
         InputError: they are something else; says how it becomes a graph.

@@ -54,7 +54,7 @@ class Game(dz.Env):
         return dz.rl.Box(0, 1, (len(self.planes), SIZE, SIZE), torch.uint8)
 
     def played(self, now: Any, action: Tensor, rng: dz.rng.Rng) -> Tensor:
-        """The action as one of MinAtar's six, the one before where it sticks: int64 `[]`."""
+        """The action as one of MinAtar's six, or the previous one where it sticks: int64 `[]`."""
         code = action
         if not self.all_actions:
             code = torch.full_like(action, self.moves[0])
@@ -75,7 +75,7 @@ class Game(dz.Env):
 
 
 def cells(row: Tensor, column: Tensor) -> Tensor:
-    """uint8 `[100]`, row by row: 1 at one place. Compilers make more of one long axis than of two short ones."""
+    """uint8 `[100]`, row by row: 1 at one place. Compilers handle one long axis better than two short ones."""
     places = torch.arange(SIZE * SIZE, dtype=torch.int32, device=row.device)
     return (places == (SIZE * row + column).to(torch.int32)).to(torch.uint8)
 

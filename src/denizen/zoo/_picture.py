@@ -1,4 +1,4 @@
-"""Small pictures of worlds for people: uint8 `[height, width, 3]`; off the device, after the fact."""
+"""Small pictures of worlds for people: uint8 `[height, width, 3]`, drawn on the host from saved states."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""`LoadPopulation` and `DataLoader`: a population, and a model bound to it. Nothing is written, nothing is global."""
+"""`LoadPopulation` and `DataLoader`: a population, and a model bound to it. Neither writes anything."""
 
 import time
 from typing import Any
@@ -69,7 +69,7 @@ def _tensor(column: np.ndarray) -> Tensor:
 
 
 class DataLoader:
-    """A model bound to a population. Pure: any number of them per process, none writes anything.
+    """A model bound to a population. A process may have any number of them; none writes anything.
 
     Attributes:
         binding: says how the model is built and what its parameters are called.

@@ -27,7 +27,7 @@ ENVIRONMENT = ("daily_infected", "daily_deaths")
 
 
 class Runner:
-    """A simulation that goes on from where it stands; made by `Executor`.
+    """A simulation that can be continued; `Executor` makes it.
 
     Attributes:
         device: where it runs.
@@ -70,7 +70,7 @@ class Runner:
         return list(self._parameters.named())
 
     def set_parameters(self, params: Mapping[str, Tensor]) -> None:
-        """Bind tensors, graph and all, under dotted or short names; they count from the next step on.
+        """Bind tensors, with their graph, under dotted or short names. They count from the next step on.
 
         Args:
             params: for example ``{"R2": torch.tensor([3.5, 4.2, 5.6], requires_grad=True)}``. Tensors on another device

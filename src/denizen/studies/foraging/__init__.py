@@ -1,1 +1,1 @@
-"""How foragers live: evaluation, constructed scenes, what no skill would reach, and the report of all of it."""
+"""The study of foragers: evaluation, constructed scenes, values without skill, and the report."""

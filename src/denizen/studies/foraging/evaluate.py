@@ -30,7 +30,7 @@ CHUNK = 32  # steps that are captured as one graph
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Foraged:
-    """What an agent came to, over worlds that all ran for the same number of steps.
+    """How an agent fared in worlds that all ran for the same number of steps.
 
     Attributes:
         food: int64 `[worlds]`: eaten.
@@ -72,23 +72,23 @@ class Foraged:
 
     @property
     def lives(self) -> Survival:
-        """Survival of all lives; those of one world share it, so its errors are too small."""
+        """Survival of all lives. Lives of one world depend on each other, so the errors are too small."""
         return Survival(self.died, self.censored)
 
     @property
     def first_lives(self) -> Survival:
-        """Survival of the first life in each world: one for a world, so independent."""
+        """Survival of the first life in each world. These lives are independent."""
         return self.first_lives_of(np.ones_like(self.first_age))
 
     def first_lives_of(self, often: Counts) -> Survival:
-        """The same with each world counted a number of times."""
+        """`first_lives` with each world counted a number of times."""
         ages, size = self.first_age, self.budget + 1
         died = np.bincount(ages, weights=often * self.first_died, minlength=size)
         censored = np.bincount(ages, weights=often * ~self.first_died, minlength=size)
         return Survival(died.astype(np.int64), censored.astype(np.int64))
 
     def per_thousand(self, name: str) -> Estimate:
-        """Of `food`, `poison`, `deaths` or `energy` in 1,000 steps."""
+        """Rate of `food`, `poison`, `deaths` or `energy` in 1,000 steps."""
         if name == "energy":
             got = self.food_energy * self.food - self.poison_energy * self.poison - self.move_cost * self.steps
         elif name in ("food", "poison", "deaths"):
@@ -104,22 +104,22 @@ class Foraged:
 
     @property
     def life_efficiency(self) -> Estimate:
-        """Mean over lives that ended of their own share of food; biased down, so never without its null beside it."""
+        """Mean over lives that ended of their own share of food. It is biased down: compare it only with its null."""
         return ratio(self.shares, self.fed)
 
     @property
     def naive_age(self) -> float:
-        """Mean age with lives that go on counted as if they ended: budget * worlds / (worlds + deaths), no more."""
+        """Mean age, with lives that go on counted as if they ended: always budget * worlds / (worlds + deaths)."""
         ages = np.arange(self.budget + 1)
         return float((ages * (self.died + self.censored)).sum() / (self.died + self.censored).sum())
 
     def save(self, path: Path | str) -> None:
-        """Everything, as a numpy archive without pickles."""
+        """Write everything to a numpy archive without pickles."""
         np.savez_compressed(path, **dataclasses.asdict(self))
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """What `save` wrote."""
+        """Read what `save` wrote."""
         with np.load(path, allow_pickle=False) as held:
             values = {name: held[name] for name in held.files}
         for name in ("poison_share", "move_cost", "food_energy", "poison_energy"):
@@ -128,7 +128,7 @@ class Foraged:
 
 
 def joined(parts: Sequence[Foraged]) -> Foraged:
-    """Evaluations of one agent in different worlds as one; all ran for the same number of steps."""
+    """Evaluations of one agent in different worlds, as one. All must have run for the same number of steps."""
     first = parts[0]
     if any(part.budget != first.budget for part in parts):
         raise InputError(f"joined: budgets {[part.budget for part in parts]}, expected one")
@@ -155,7 +155,7 @@ def forage(
     device: torch.device | str | None = None,
     compile: bool = False,
 ) -> Foraged:
-    """Let an agent forage in worlds where it can die and nothing else ends a life.
+    """Let an agent forage in worlds where only its death ends a life.
 
     Nothing is read by the host until the end. Worlds share no random number with trainings of any seed below 2^31.
 

@@ -1,4 +1,4 @@
-"""Figures of a foraging report; imports matplotlib, so it is imported late itself."""
+"""Figures of a foraging report. The module imports matplotlib, so it is imported late."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

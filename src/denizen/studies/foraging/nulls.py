@@ -1,4 +1,4 @@
-"""What statistics of foraging come to without any skill: a forager without a memory, simulated."""
+"""Statistics of foraging without any skill, from a simulated forager that has no memory."""
 
 import dataclasses
 
@@ -35,7 +35,7 @@ def memoryless_forager(
     food_energy: float = 1.0,
     poison_energy: float = 2.0,
 ) -> Null:
-    """A forager that eats with one probability in every step, independently, and never chooses.
+    """A forager that eats in every step with the same probability, independently, and never chooses.
 
     Args:
         eats: probability to eat in a step.

@@ -1,4 +1,4 @@
-"""The report of a foraging experiment: tables and figures in a folder, with what they would be without any skill."""
+"""The report of a foraging experiment: tables and figures in a folder, beside the values that no skill would reach."""
 
 import dataclasses
 import math
@@ -45,7 +45,7 @@ BROKEN = (
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """What is evaluated of one mode or agent.
+    """The evaluations of one mode or agent.
 
     Attributes:
         name: of it.
@@ -328,7 +328,7 @@ def _published(arms: Sequence[Arm]) -> list[str]:
 
 
 def survival_band(arm: Arm, draws: int = 100) -> tuple[np.ndarray, np.ndarray]:
-    """95 % band of the survival of first lives, trainings and worlds drawn anew."""
+    """95 % band of the survival of first lives, by drawing trainings and worlds anew."""
 
     def curve(often: list[np.ndarray]) -> np.ndarray:
         parts = [found.first_lives_of(n) for found, n in zip(arm.trainings, often, strict=True)]

@@ -1,4 +1,4 @@
-"""Whether an agent does what it should: towards food and away from poison in constructed scenes, and long lives."""
+"""Tests of an agent: it must move towards food and away from poison in constructed scenes, and live long."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ SIDES: dict[str, Callable[[Map, Map], NDArray[np.bool_]]] = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Directions:
-    """How an agent moves where there is but one item in sight, or food and poison opposite each other.
+    """How an agent moves with one item in sight, or with food and poison on opposite sides.
 
     Each map is float64 `[size, size]`, row y, column x, the agent in the middle; an entry tells of the moves in the
     scene whose item (food, in scenes with both) lies there. NaN in the middle and farther away than the radius of the
@@ -75,12 +75,12 @@ class Directions:
         return {side: float(np.nanmean(shares[within(dx, dy)])) for side, within in SIDES.items()}
 
     def save(self, path: Path | str) -> None:
-        """Everything, as a numpy archive without pickles."""
+        """Write everything to a numpy archive without pickles."""
         np.savez_compressed(path, **dataclasses.asdict(self))
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """What `save` wrote."""
+        """Read what `save` wrote."""
         with np.load(path, allow_pickle=False) as held:
             values: dict[str, Any] = {name: held[name] for name in held.files}
         values["num_moves"] = int(values["num_moves"])
@@ -88,7 +88,7 @@ class Directions:
 
 
 def mean_of(parts: Sequence[Directions]) -> Directions:
-    """Of several trainings: their mean maps."""
+    """The mean maps of several trainings."""
     names = ("food", "poison", "choice", "poison_taken")
     maps = {name: np.mean([getattr(part, name) for part in parts], axis=0) for name in names}
     return Directions(**maps, num_moves=parts[0].num_moves)
@@ -96,7 +96,7 @@ def mean_of(parts: Sequence[Directions]) -> Directions:
 
 @torch.no_grad()
 def directions(env: Foraging, agent: Agent, device: torch.device | str = "cpu") -> Directions:
-    """Put an agent into every scene with one item in sight, and every one with food and poison opposite each other.
+    """Put an agent into all scenes with one item in sight, and all scenes with food and poison on opposite sides.
 
     Args:
         env: whose observations the agent takes.
@@ -174,7 +174,7 @@ class Lasting:
 
 
 def lasting(first: Survival) -> list[Lasting]:
-    """First lives against each (age, share) of `LASTING` that was watched long enough.
+    """First lives compared with each (age, share) of `LASTING` that was watched long enough.
 
     The interval is Greenwood's; where nobody died it is the rule of three's.
     """

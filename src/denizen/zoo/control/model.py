@@ -16,7 +16,7 @@ PERCENT = 100.0
 
 
 class City(dz.State):
-    """Everybody's course, what share is protected, and what the last week was like."""
+    """Everybody's course of infection, the share that is protected, and the figures of the last week."""
 
     exposed: dz.model.History = dz.history("agents")
     dead: Tensor = dz.mask("agents")

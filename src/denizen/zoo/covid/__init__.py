@@ -12,7 +12,7 @@ from .model import People as People
 
 
 def notes(model: Covid, steps: int) -> list[str]:
-    """What a reader of the results should know of the numbers that go in."""
+    """What a reader of the results should know about the parameters."""
     found = []
     weeks = model.R.numel()
     if steps > 7 * weeks:

@@ -172,7 +172,7 @@ def _per_group(name: str, value: Any) -> Tensor:
 
 
 def _vectors(params: dict[str, Any]) -> dict[str, Any]:
-    """Single numbers for what the model has one of for each age group or week, widened."""
+    """Parameters with single numbers expanded to one for each age group or week."""
     out = dict(params)
     for name in ("susceptibility", "interactions"):
         if name in out:

@@ -14,7 +14,7 @@ STAGES = ("susceptible", "exposed", "infected", "recovered", "dead")
 
 
 class People(dz.State):
-    """When each agent was exposed, and who died (only where deaths are sampled)."""
+    """When each agent was exposed, and who died (where deaths are sampled)."""
 
     exposed: dz.model.History = dz.history("agents")
     dead: Tensor = dz.mask("agents")
@@ -101,7 +101,7 @@ class Covid(dz.Model):
 
     @dz.series
     def daily_infected(self, before: People, now: People) -> Tensor:
-        """New exposures of the day, as the history has them: no intervention moves these, and seeds are not counted."""
+        """New exposures of the day, by the history. Interventions do not move these, and seeds do not count."""
         return now.exposed.total(torch.ones(self.stage.shape[0], 1, device=self.stage.device), self.origin)
 
     @dz.series

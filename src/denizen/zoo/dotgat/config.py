@@ -14,7 +14,7 @@ KERNELS: dict[str, Matern | Cauchy | WhiteNoise] = {"matern": Matern(), "cauchy"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What is trained on what. Words of the command line are these names."""
+    """Everything that fixes a training. The flags of the command line have these names."""
 
     task: str = "nextrow"
     """What to predict: argmax, lastrow, nextrow, argmax_next, nonlin_function or lrmc."""

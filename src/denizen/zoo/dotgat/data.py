@@ -86,7 +86,7 @@ def draw(settings: Settings) -> Data:
 
 
 def _sensing(settings: Settings, asked: Task) -> tuple[Tensor, Tensor | None, dict[str, object]]:
-    """What each agent sees, what is known at all, and facts about both."""
+    """What each agent sees, which entries are known, and facts about both."""
     if asked.name != "lrmc":
         seen = sense_columns(settings.agents, settings.features, settings.share, settings.seed)
         return seen, None, {"columns_seen": int(seen[0].sum()), "coverage": float(seen.amax(0).mean())}
@@ -108,7 +108,7 @@ def _sensing(settings: Settings, asked: Task) -> tuple[Tensor, Tensor | None, di
 
 
 def baselines(data: Data) -> dict[str, float]:
-    """Scores on the test split of answers that need no attention, by the name of each.
+    """Scores on the test split of simple predictors without attention, by name.
 
     Mean squared error for values, accuracy for classes. "Alone" is what single agents reach on average from the columns
     that they see: the last value where they see it and elsewhere the mean of the training split, or of the columns that
@@ -152,7 +152,7 @@ def baselines(data: Data) -> dict[str, float]:
 
 
 def _least_squares(now: dict[str, Tensor], wanted: dict[str, Tensor], seen: Tensor) -> float:
-    """Squared error on the test split of a linear map of the columns that are seen, the ones among them."""
+    """Squared error on the test split of a linear map of the columns that are seen, with an intercept."""
     x = {name: rows[:, seen > 0].double() for name, rows in now.items()}
     weights = torch.linalg.lstsq(x["training"], wanted["training"].double()).solution
     return float((x["test"] @ weights - wanted["test"]).square().mean())

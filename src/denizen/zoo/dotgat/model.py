@@ -63,7 +63,7 @@ class Answers(nn.Module):
         return outputs if self.task.every_time else outputs[:, -1]
 
     def facts(self) -> dict[str, object]:
-        """Who can talk to whom, for a manifest: degrees and connectedness; nothing where it is everyone or nobody."""
+        """Degrees and connectedness of the social graph, for a manifest; nothing where all or none are connected."""
         core = self.body.core if isinstance(self.body, DotGAT | DotGATReference) else self.body
         return {"social": core.bias.facts()._asdict()} if isinstance(core.bias, SocialBias | EdgeBias) else {}
 
@@ -122,7 +122,7 @@ class Judge(nn.Module):
 
 @torch.no_grad()
 def evaluate(model: nn.Module, judge: Judge, inputs: Tensor, targets: Tensor, batch: int) -> dict[str, float]:
-    """Measures over all of `inputs`, in batches; the model is put back into the mode that it was in."""
+    """Measures over all of `inputs`, in batches. The model keeps its mode."""
     device, training, means = next(model.parameters()).device, model.training, RunningMeans()
     model.eval()
     for x, y in zip(inputs.split(batch), targets.split(batch), strict=True):

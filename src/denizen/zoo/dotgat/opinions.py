@@ -1,4 +1,4 @@
-"""Opinions that follow those of others: a model with true contacts, and one whose agents learnt whom to listen to.
+"""Opinions that follow those of others: a model with known contacts, and one whose agents learn whom to follow.
 
 The worked example of agent attention networks inside the engine: runs of `Opinions` are what a network learns from,
 its attention shows who influences whom, and `Learnt` runs the network in place of the rule, with the same whims.
@@ -22,7 +22,7 @@ class People(dz.State):
 
 
 class Opinions(dz.Model):
-    """Everybody follows the mean opinion of those whom they hear, a little too strongly, and has whims.
+    """Everybody follows the mean opinion of their contacts, a little too strongly, with noise.
 
     opinion' = tanh(1.5 · mean opinion of contacts) + N(0, 0.2)
     """
@@ -49,7 +49,7 @@ class Opinions(dz.Model):
 
 
 class Learnt(dz.Model):
-    """The same people, who follow what a network has learnt: its agents know their own opinion, and talk."""
+    """The same people, who follow a trained network. Its agents know their own opinion, and talk."""
 
     network: nn.Module
     num_agents: int = 1
@@ -74,7 +74,7 @@ class Learnt(dz.Model):
 
 
 def learn(opinions: Tensor, epochs: int = 60, seed: int = 0) -> DynamicDotGAT:
-    """A network whose agents see their own opinion alone, and predict their next one.
+    """A network whose agents see only their own opinion, and predict their next one.
 
     All pairs may talk, with biases that are learnt from 0: nothing is said of who influences whom.
 
@@ -123,5 +123,5 @@ def influence(network: DynamicDotGAT, opinions: Tensor) -> Tensor:
 
 
 def _seen(opinions: Tensor) -> Tensor:
-    """Opinions and a constant, beside which the first norm keeps their size: `[…, agents + 1]`."""
+    """Opinions and a constant, which keeps their size through the first norm: `[…, agents + 1]`."""
     return torch.nn.functional.pad(opinions, (0, 1), value=1.0)

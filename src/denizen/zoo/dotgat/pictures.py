@@ -23,7 +23,7 @@ def _figure(wide: float, high: float) -> Any:
 
 
 def curves(metrics: list[dict[str, Any]], results: dict[str, Any], classes: bool, to: Path) -> Path:
-    """Losses by epoch, and beside them the measure that the baselines are told in."""
+    """Losses by epoch, and the measure in which the baselines are given."""
     figure = _figure(12, 4)
     left, right = figure.subplots(1, 2)
     epochs = [row["epoch"] for row in metrics]
@@ -49,7 +49,7 @@ def curves(metrics: list[dict[str, Any]], results: dict[str, Any], classes: bool
 
 
 def attention(model: Answers, data: Data, to: Path) -> Path:
-    """Who listens to whom in every message step, and at which times agents look: means over heads and test series."""
+    """Attention between agents in every message step, and over times: means over heads and test series."""
     maps = attention_maps(model.body, data.inputs["test"][:LOOKED_AT])  # pyrefly: ignore
     rows = [
         (f"hears, step {step + 1}", "agent", found.mean(0))

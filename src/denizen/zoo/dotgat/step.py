@@ -16,7 +16,7 @@ WARM_UP = 3  # eager steps before a graph is recorded
 
 
 class Step:
-    """Takes a window of batches to one step of AdamW; returns the mean loss, which stays on the device.
+    """Takes one step of AdamW on a window of batches; returns the mean loss, which stays on the device.
 
     With ``variant="captured"`` forward, backward, clipping and optimizer are one CUDA graph. The first window sets the
     shapes; it is stepped `WARM_UP` times to find what is allocated and chosen, which is then undone. Dropout draws

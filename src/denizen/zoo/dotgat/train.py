@@ -48,7 +48,7 @@ class Trained:
 
 
 class Shuffled(Sampler[list[int]]):
-    """Batches of row numbers, shuffled anew by seed and epoch; each process takes its part of every batch.
+    """Batches of row numbers, shuffled by seed and epoch. Each process takes its part of every batch.
 
     The last, smaller batch of an epoch is left out: its rows come in others, and shapes stay the same.
     """
@@ -148,7 +148,7 @@ class _Training:
         self.best_weights = self._weights()
 
     def run(self, report: Report | None) -> Trained:
-        """The epochs that are missing; whoever calls it holds the folder."""
+        """Run the epochs that are missing. The caller holds the folder."""
         while not (reason := self._ended()):
             row = self._epoch()
             better = self._score(row)

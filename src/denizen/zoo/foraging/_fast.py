@@ -123,7 +123,7 @@ def _(state, books, clock, keys, action, near, max_resets, whole, real):  # type
 
 
 def in_place(env: Any, device: torch.device, max_resets: int) -> InPlace | None:
-    """How worlds of an environment go a step on in place; None where the operation does not do all that it says."""
+    """How worlds of an environment take a step in place; None where the operation does not cover all that it does."""
     flows = [name for name, kind in env.all_series.items() if kind == "flow"]
     draws = draws_for(env.most_items, env.height * env.width)
     if (

@@ -1,4 +1,4 @@
-"""Agents that were written, not trained: batched over worlds, from what is seen alone."""
+"""Scripted agents: batched over worlds, they act on observations alone."""
 
 from typing import Protocol
 
@@ -16,7 +16,7 @@ class Agent(Protocol):
     """Whatever acts in worlds, without a memory."""
 
     def act(self, look: Look, uniform: Tensor) -> Tensor:
-        """Actions int64 `[worlds]` from looks and numbers uniform on (0, 1), float32 `[worlds, 1]`."""
+        """Actions int64 `[worlds]` from observations and uniform numbers on (0, 1), float32 `[worlds, 1]`."""
         ...
 
 
@@ -32,7 +32,7 @@ class Uniform:
 
 
 class Seeker:
-    """What seekers share: the disc that they look at, and steps in a direction.
+    """Base of the seekers: the disc that they see, and steps in a direction.
 
     The disc has the radius of the view; ties go to the cell that comes first, row by row.
     """
@@ -52,7 +52,7 @@ class Seeker:
         self._next = torch.tensor([(radius + dy) * env.view_size + radius + dx for dx, dy in moves])
 
     def to(self, device: torch.device) -> None:
-        """Keep what it knows on a device; elsewhere every act copies it."""
+        """Keep its tables on a device; otherwise every act copies them."""
         for name in ("_dx", "_dy", "_far", "_disc", "_moves", "_next"):
             setattr(self, name, getattr(self, name).to(device))
 
@@ -75,7 +75,7 @@ class Seeker:
 
 
 class OmniscientSeeker(Seeker):
-    """Goes for the nearest food in the disc, around poison that lies next to it; without food it walks at random.
+    """Goes to the nearest food in the disc, around adjacent poison. Without food it walks at random.
 
     Where the next cell is poison it moves along x alone, else along y alone, if that is safe, else at random over the
     safe neighbours, or over all where none is safe.
@@ -98,7 +98,7 @@ class OmniscientSeeker(Seeker):
         return action
 
     def _is(self, plane: Tensor, dx: Tensor, dy: Tensor) -> Tensor:
-        """Whether the neighbour at (dx, dy) is on a plane: bool `[worlds]`."""
+        """Whether a plane has an item at (dx, dy) from the agent: bool `[worlds]`."""
         radius = self._env.view_radius
         return plane.gather(1, ((radius + dy) * self._env.view_size + radius + dx)[:, None])[:, 0]
 
@@ -110,7 +110,7 @@ class OmniscientSeeker(Seeker):
 
 
 class ProxySeeker(Seeker):
-    """Goes for the most interesting cell in the disc, wherever it lies; without one it walks at random.
+    """Goes to the most interesting cell in the disc. Without one it walks at random.
 
     It knows what the proxy view shows: how interesting a cell is.
     """

@@ -25,5 +25,5 @@ def foraging(mode: str = "ground_truth", **options: Any) -> Foraging:
 
 
 def for_evaluation(env: Foraging) -> Foraging:
-    """The same world as it is evaluated in: everybody can die, and nothing else ends a life."""
+    """The world for evaluations: everybody can die, and nothing else ends a life."""
     return env.replace(mode=dataclasses.replace(env.mode, frozen=False), steps=None)

@@ -85,7 +85,7 @@ def flipped(planes: Tensor, plane: Tensor, row: Tensor, column: Tensor, sign: Te
 
 
 def draw_empty(planes: Tensor, taken: Tensor, width: int, word: Tensor, y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """(row, column) of an empty cell other than (y, x), each as likely: the one of a drawn rank.
+    """(row, column) of a uniformly drawn empty cell other than (y, x): the one of a drawn rank.
 
     Args:
         planes: int32 `[2, height, words]`.
@@ -134,7 +134,7 @@ def scattered(order: Tensor, foods: Tensor, poisons: Tensor, height: int, width:
 
 
 def draws_for(items: int, cells: int) -> int:
-    """Draws of cells among which `items` different ones are found, but for one case in 10^12 worlds or fewer.
+    """Draws of cells that hold `items` different ones, except in at most one of 10^12 worlds.
 
     Repetitions are about Poisson with mean items^2 / (2 cells); twice that and 50 more are drawn.
     """

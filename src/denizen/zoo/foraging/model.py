@@ -38,7 +38,7 @@ class Plot(dz.State):
 
 
 class Foraging(dz.Env):
-    """Eight moves; food gives energy, poison takes it, every step costs some, and without any the agent dies.
+    """Eight moves. Food gives energy, poison takes it, every step costs some, and without energy the agent dies.
 
     Attributes:
         food_share: of the food that is drawn for a world, rounded; what may differ between worlds or change with a
@@ -168,7 +168,7 @@ class Foraging(dz.Env):
         return (number * share).round().to(number.dtype)
 
     def reset(self, ended: Plot, rng: dz.rng.Rng) -> Plot:
-        """The next life: in a world of its own, or in the same one at another place."""
+        """The next life: in a new world, or in the same world at another place."""
         last = {"last_steps": ended.time.step, "last_food": ended.food, "last_poison": ended.poison}
         if self.grid_lifetime == "life":
             return self.init(rng).replace(**last)
@@ -231,7 +231,7 @@ class Foraging(dz.Env):
         return ((observation[..., None] >> place) & 1).to(torch.float32)
 
     def network_input(self, observation: Tensor) -> Tensor:
-        """What the mode's view makes of it: float32 `[rows, 2, size, size]`."""
+        """What the mode's view shows: float32 `[rows, 2, size, size]`."""
         return self.mode.view(self.unpacked(observation))
 
     def privileged(self, now: Plot) -> Tensor:
@@ -241,7 +241,7 @@ class Foraging(dz.Env):
 
     @property
     def _scales(self) -> list[tuple[float, float]]:
-        """Middle and one over half the width of the ranges of items; what devices divide by a number, bits differ."""
+        """Middle and inverse half width of the ranges of items. Quotients differ between devices, products do not."""
         return [((low + high) / 2, 2 / ((high - low) or 2)) for low, high in (self.food_range, self.poison_range)]
 
     def privileged_input(self, observation: Tensor, privileged: Tensor | None) -> Tensor:
@@ -256,7 +256,7 @@ class Foraging(dz.Env):
         )
 
     def _near(self, now: Plot) -> Tensor:
-        """Of food in the view: 0.5 / (d + 0.5), d the distance in cells to the nearest; 0 where there is none."""
+        """Closeness of food in the view: 0.5 / (d + 0.5), d the distance in cells to the nearest; 0 without food."""
         food = self.unpacked(self.observe(now)[None])[0, 0]
         return (food * self._nearness(food.device)).amax()
 
@@ -292,7 +292,7 @@ class Foraging(dz.Env):
         return {"food_ratio": sums["food"] / eaten, "reward_per_consumed": sums["reward"] / eaten}
 
     def check_changing(self, names: Collection[str]) -> None:
-        """See `Env`: shares hold from a world's beginning."""
+        """See `Env`; shares hold from the beginning of a world."""
         if names and self.grid_lifetime != "life":
             raise InputError(
                 f"Foraging: {' and '.join(names)} cannot change with a training where a world keeps its items from "

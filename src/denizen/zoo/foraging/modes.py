@@ -13,7 +13,7 @@ MOST_REWARD = 20.0  # rewards are clipped to this size, which no mode below reac
 
 
 class Outcome(NamedTuple):
-    """What a step came to, for a reward to judge.
+    """The outcome of a step, from which the reward is computed.
 
     Attributes:
         food: mask `[]`: ate food.

@@ -1,4 +1,4 @@
-"""A step of many fruit catchers as one operation that changes their tensors, for worlds in which nobody begins anew.
+"""A step of many fruit catchers as one operation that changes their tensors; for worlds without resets.
 
 The plain form is `Fruits` itself in `dz.rl.Worlds`, step by step and world by world; the operation gives its bits.
 """
@@ -94,7 +94,7 @@ def _(state, books, clock, keys, action, prob, whole):  # type: ignore[no-untype
 
 
 def in_place(env: Any, device: torch.device, max_resets: int) -> InPlace | None:
-    """How worlds of an environment go a step on in place; None where the operation does not do all that it says."""
+    """How worlds of an environment take a step in place; None where the operation does not cover all that it does."""
     from denizen.zoo.fruits.model import score_change
 
     flows = [name for name, kind in env.all_series.items() if kind == "flow"]

@@ -41,7 +41,7 @@ def score_change(before: Field, now: Field) -> Tensor:
 
 
 def original_reward(before: Field, now: Field) -> Tensor:
-    """What the original pays, to compare with: a miss costs half, and every step brings 0.04 whatever is done."""
+    """The reward of the original, for comparison: a miss costs half, and every step pays 0.04."""
     change = score_change(before, now)
     landed = now.caught + now.missed
     rate = now.caught / landed.clamp(min=1)
@@ -229,7 +229,7 @@ class Fruits(dz.Env):
         return now.missed - before.missed
 
     def in_place(self, device: torch.device, max_resets: int) -> dz.model.InPlace | None:
-        """A step of many worlds as one operation, where each has one life and it brings the change of its score."""
+        """A step of many worlds as one operation, where each world has one life and pays the change of its score."""
         if type(self) is not Fruits:  # what a subclass does otherwise, the operation knows nothing of
             return None
         from denizen.zoo.fruits._fast import in_place

@@ -1,4 +1,4 @@
-"""The network of the program that the game comes from, without its dropout."""
+"""The network of the program that the game comes from, without dropout."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""Probes of a trainer, each of one part; see README.md."""
+"""Probes, each for one part of a trainer; see README.md."""
 
 from .model import Action as Action
 from .model import Both as Both

@@ -1,4 +1,4 @@
-"""Probes: worlds of a few steps whose values and best actions are known, so that each tells one fault of a trainer."""
+"""Probes: worlds of a few steps whose values and best actions are known. Each reveals one fault of a trainer."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from denizen.model import whole
 
 
 class Cue(dz.State):
-    """What a world was dealt at its start, and which of its lives this is."""
+    """What a world drew at its start, and which of its lives this is."""
 
     cue: Tensor = dz.real()
     life: Tensor = dz.count()
@@ -78,7 +78,7 @@ class Constant(Probe):
 
 
 class ObsValue(Probe):
-    """What is seen is what is paid: does the critic get its inputs?"""
+    """The observation is the reward: does the critic get its inputs?"""
 
     def init(self, rng: dz.rng.Rng) -> Cue:
         """A cue of -1 or +1."""

@@ -30,7 +30,7 @@ class SIR(dz.Model):
     infectious_phases: int = 1
 
     def fits(self, dt: float) -> None:
-        """Refuse a stage that would be over before a step is, and schedules by the step where it is no day."""
+        """Refuse a stage that is shorter than a step, and schedules by the step where a step is no day."""
         check_duration("infectious", self.infectious_days, self.infectious_phases, dt)
         check_schedules(self.contacts, dt)
 
