@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,50 +13,7 @@ import pytest
 from denizen import app
 from denizen.app import _cli, _exit, _failures
 
-CODE = """
-import sys
-import torch
-from torch import nn
-
-def make(device):
-    return lambda: torch.ones(3) + torch.ones(4)
-
-def raises():
-    raise ValueError("no [data] here")
-
-def chained():
-    try:
-        raises()
-    except ValueError as error:
-        raise RuntimeError("cannot load") from error
-
-def quits():
-    sys.exit(0)
-
-def pipe():
-    raise BrokenPipeError("theirs")
-
-def ours():
-    import denizen as dz
-    dz.Graph.from_edges([0], [5, 6])
-
-def needs(first, second):
-    return first
-
-def number():
-    return 3
-
-def fine():
-    return lambda: torch.ones(3) * 2
-
-class Net(nn.Linear):
-    def __init__(self):
-        super().__init__(4, 2)
-
-class Fails(Net):
-    def forward(self, x):
-        raise KeyError("in forward")
-"""
+PROGRAMS = Path(__file__).with_name("programs")
 
 # Of each command: words that are understood, but cannot be done; and a part of what it says of them.
 WRONG = {
@@ -88,7 +46,7 @@ THEIRS = {
 
 @pytest.fixture
 def denizen(denizen, monkeypatch):
-    Path("code.py").write_text(CODE)
+    shutil.copy(PROGRAMS / "code_that_fails.py", "code.py")
     Path("broken.py").write_text("def make(:\n")
     Path("needy.py").write_text("import nowhere_to_be_found\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -242,12 +200,6 @@ def test_the_guide_has_the_same_table():
     assert told == {value for name, value in vars(_exit).items() if name.isupper()}
 
 
-STAND_IN = """
-import os, signal, time
-os.kill(os.getpid(), signal.{name})
-time.sleep(20)
-raise ImportError("the interrupt was lost")
-"""
 STARTS = {
     "-m denizen": "import runpy; runpy.run_module('denizen', run_name='__main__', alter_sys=True)",
     "the command": "from denizen.app import main; main()",
@@ -257,7 +209,7 @@ STARTS = {
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize(("module", "name"), [("torch", "SIGINT"), ("tyro", "SIGINT"), ("torch", "SIGTERM")])
 def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path, start, module, name):
-    (tmp_path / f"{module}.py").write_text(STAND_IN.format(name=name))
+    shutil.copy(PROGRAMS / "interrupted_import.py", tmp_path / f"{module}.py")
     heard = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); sys.argv[1:] = ['models']\n"
     paths = os.pathsep.join([str(tmp_path), str(Path(app.__file__).parents[2])])
     process = subprocess.run(
@@ -266,7 +218,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path, start, module, 
         text=True,
         timeout=30,
         check=False,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths, "INTERRUPT": name},
     )
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "interrupted\n")
 

@@ -20,6 +20,13 @@ def programs(*files: str) -> dict[str, Callable[[Any], Any]]:
     return named
 
 
+def places(file: Path) -> dict[str, int]:
+    """Lines of a file that end in ``# <- name``, by that name."""
+    lines = enumerate(file.read_text().splitlines(), 1)
+    marks = ((number, re.search(r"  # <- (\w+)$", line)) for number, line in lines)
+    return {mark[1]: number for number, mark in marks if mark}
+
+
 def blamed(program: Callable[[Any], Any]) -> dict[int, set[str]]:
     """Kinds that a program's comments name, by their line in the file."""
     lines, first = inspect.getsourcelines(program)

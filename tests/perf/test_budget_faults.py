@@ -11,7 +11,7 @@ import torch
 import denizen as dz
 
 HELP = runpy.run_path(str(Path(__file__).with_name("marked.py")))
-blamed, PROGRAMS = HELP["blamed"], HELP["programs"]("faults", "field")
+blamed, PROGRAMS = HELP["blamed"], HELP["programs"]("faults", "field", "field_harmless")
 
 
 @pytest.fixture(autouse=True)

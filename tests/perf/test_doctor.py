@@ -3,7 +3,10 @@
 import dataclasses
 import functools
 import json
+import runpy
+import shutil
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +22,10 @@ from denizen.perf._doctor.diagnosis import Diagnosis, at, lowered, period_of
 from denizen.perf._doctor.region import examine_script
 from denizen.perf._doctor.subject import Subject
 from denizen.perf.watch._places import Place
+
+PROGRAMS = Path(__file__).with_name("programs")
+places = runpy.run_path(str(Path(__file__).with_name("marked.py")))["places"]
+READ = places(PROGRAMS / "train.py")["read"]
 
 
 def reading(device):
@@ -249,23 +256,9 @@ def slow_reads():
         yield
 
 
-def waiting(tmp_path, monkeypatch):
-    file = tmp_path / "waits.py"
-    file.write_text(
-        "import torch\n"
-        "net = torch.nn.Linear(4, 2)\n"
-        "optimizer = torch.optim.SGD(net.parameters(), 0.001)\n"
-        "seen = []\n"
-        "def step():\n"
-        "    optimizer.zero_grad()\n"
-        "    loss = net(torch.ones(8, 4)).square().sum()\n"
-        "    loss.backward()\n"
-        "    optimizer.step()\n"
-        "    seen.append(loss.item())\n"
-        "    torch.cuda.synchronize()\n"
-        "    if seen[-1] > 1e9:\n"
-        "        raise ValueError\n"
-    )
+def waiting(monkeypatch):
+    file = PROGRAMS / "waits.py"
+    lines = places(file)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: time.sleep(0.015))
     names = {}
     exec(compile(file.read_text(), file, "exec"), names)
@@ -273,12 +266,12 @@ def waiting(tmp_path, monkeypatch):
     def finding(kind, line):
         return Diagnosis(kind, str(file), line, "step", "", 1, "every step", "warning", (), "")
 
-    return names, [finding("host-sync-item", 10), finding("host-sync-explicit", 11)]
+    return names, [finding("host-sync-item", lines["read"]), finding("host-sync-explicit", lines["wait"])]
 
 
 @pytest.mark.usefixtures("slow_reads")
-def test_gain_is_what_the_step_saves_without_the_finding(tmp_path, monkeypatch):
-    names, found = waiting(tmp_path, monkeypatch)
+def test_gain_is_what_the_step_saves_without_the_finding(monkeypatch):
+    names, found = waiting(monkeypatch)
     subject = Subject(names["step"], (), None, made=False)
     with Trial(subject, torch.device("cpu"), found, 0.05) as trial:
         read, wait = trial.gain([], found[:1]), trial.gain([], found[1:])
@@ -292,8 +285,8 @@ def test_gain_is_what_the_step_saves_without_the_finding(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("slow_reads")
-def test_recorded_values_keep_the_course_of_a_step(tmp_path, monkeypatch):
-    names, found = waiting(tmp_path, monkeypatch)
+def test_recorded_values_keep_the_course_of_a_step(monkeypatch):
+    names, found = waiting(monkeypatch)
     subject = Subject(names["step"], (), None, made=False)
     with Trial(subject, torch.device("cpu"), found, 0.005) as trial:
         trial._kept.restore()
@@ -309,9 +302,10 @@ def test_recorded_values_keep_the_course_of_a_step(tmp_path, monkeypatch):
         assert names["seen"] == plain
 
 
-def test_what_cannot_be_taken_out_gets_no_cost(tmp_path, monkeypatch):
-    names, found = waiting(tmp_path, monkeypatch)
-    elsewhere = dataclasses.replace(found[0], line=7)  # reads nothing that is wrapped
+def test_what_cannot_be_taken_out_gets_no_cost(monkeypatch):
+    names, found = waiting(monkeypatch)
+    untouched = places(PROGRAMS / "waits.py")["nothing"]  # reads nothing that is wrapped
+    elsewhere = dataclasses.replace(found[0], line=untouched)
     subject = Subject(names["step"], (), None, made=False)
     with Trial(subject, torch.device("cpu"), [*found, elsewhere], 0.05) as trial:
         assert [trial.touches(one) for one in (*found, elsewhere)] == [True, True, False]
@@ -394,28 +388,7 @@ def test_checklist_has_nine_points_with_evidence():
 def denizen(monkeypatch, command_line, tmp_path):
     monkeypatch.chdir(tmp_path)
 
-    (tmp_path / "train.py").write_text(
-        "import sys\n"
-        "import torch\n"
-        "import denizen as dz\n"
-        "def make(device):\n"
-        "    x = torch.ones(3, device=device)\n"
-        "    def step():\n"
-        "        print('noise')\n"
-        "        return x.sum().item()\n"
-        "    return step\n"
-        "def good(device):\n"
-        "    x = torch.ones(3, device=device)\n"
-        "    return lambda: x.sum()\n"
-        "def bad(device):\n"
-        "    return lambda: 1 / 0\n"
-        "if __name__ == '__main__':\n"
-        "    step = make(dz.budget(device='simulated').device)\n"
-        "    assert sys.argv[1:] == ['--lr', '3']\n"
-        "    while True:\n"
-        "        with dz.perf.region():\n"
-        "            step()\n"
-    )
+    shutil.copy(PROGRAMS / "train.py", "train.py")
     return functools.partial(command_line, "doctor")
 
 
@@ -423,7 +396,7 @@ def test_exit_codes(denizen):
     assert denizen("train.py:good", "--device", "simulated")[0] == 0
     code, out, _ = denizen("train.py:make", "--device", "simulated")
     assert code == 1
-    assert "train.py:8" in out
+    assert f"train.py:{READ}" in out
     assert "noise" not in out
     assert denizen("train.py:make", "--device", "simulated", "--fail-on", "severe")[0] == 0
     code, _, err = denizen("train.py:nope")
@@ -439,11 +412,11 @@ def test_exit_codes(denizen):
 def test_json_page_and_script(denizen, tmp_path):
     code, out, _ = denizen("train.py:make", "--device", "simulated", "--json", "--html", "page.html", "--checklist")
     told = json.loads(out)
-    assert (code, told["findings"][0]["line"], len(told["checklist"])) == (1, 8, 9)
+    assert (code, told["findings"][0]["line"], len(told["checklist"])) == (1, READ, 9)
     assert "host-sync-item" in (tmp_path / "page.html").read_text()
     code, out, _ = denizen("--device", "simulated", "--", "python", "train.py", "--lr", "3")
     assert code == 1
-    assert "train.py:8" in out
+    assert f"train.py:{READ}" in out
 
 
 @pytest.mark.cuda

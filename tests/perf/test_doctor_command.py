@@ -1,39 +1,27 @@
 """`denizen doctor` in the hands of a new user: scripts for the CPU, code that crashes, words left out."""
 
 import functools
+import runpy
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
 import denizen as dz
 
-SCRIPT = """
-import argparse
-import torch
-import denizen as dz
-words = argparse.ArgumentParser()
-words.add_argument("--device", default="cpu")
-x = torch.ones(3, device=words.parse_args().device)
-while True:
-    with dz.perf.region():
-        x.add_(1).sum().item()
-"""
-FUNCTIONS = """
-import torch
-def elsewhere(device):
-    x = torch.ones(3)
-    return lambda: x.add_(1)
-def crashing(device):
-    x = torch.ones(3, device=device)
-    return lambda: x + torch.ones(4, device=device)
-"""
+PROGRAMS = Path(__file__).with_name("programs")
+places = runpy.run_path(str(Path(__file__).with_name("marked.py")))["places"]
+READ = places(PROGRAMS / "endless_loop.py")["read"]
+CRASH = places(PROGRAMS / "steps_that_go_wrong.py")["crash"]
+CRASHED = f'  File "{{}}/functions.py", line {CRASH}, in <lambda>'
 
 
 @pytest.fixture
 def doctor(monkeypatch, command_line, tmp_path):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "script.py").write_text(SCRIPT.lstrip())
-    (tmp_path / "functions.py").write_text(FUNCTIONS.lstrip())
+    shutil.copy(PROGRAMS / "endless_loop.py", "script.py")
+    shutil.copy(PROGRAMS / "steps_that_go_wrong.py", "functions.py")
     (tmp_path / "broken.py").write_text("def make(device)\n")
 
     return functools.partial(command_line, "doctor")
@@ -50,7 +38,7 @@ def test_a_script_that_asks_for_no_gpu_is_looked_at_on_the_cpu(doctor, words):
 def test_a_script_that_asks_for_a_gpu_finds_the_simulated_one(doctor):
     code, out, _ = doctor("--", "python", "script.py", "--device", "cuda")
     assert code == 1
-    assert "host-sync-item  script.py:9" in out
+    assert f"host-sync-item  script.py:{READ}" in out
 
 
 def test_a_step_that_works_elsewhere_is_no_good_step(doctor):
@@ -62,7 +50,11 @@ def test_a_step_that_works_elsewhere_is_no_good_step(doctor):
 @pytest.mark.parametrize(
     ("word", "first", "last"),
     [
-        ("functions.py:crashing", '  File "{}/functions.py", line 7, in <lambda>', "RuntimeError: The size of tensor"),
+        (
+            "functions.py:crashing",
+            CRASHED,
+            "RuntimeError: The size of tensor",
+        ),
         ("broken.py", '  File "{}/broken.py", line 1', "SyntaxError: expected ':'"),
     ],
 )

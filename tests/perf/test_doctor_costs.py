@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -182,34 +183,10 @@ def test_deterministic_algorithms_that_only_warn_stay_so():
         torch.use_deterministic_algorithms(False)
 
 
-NEWER = """
-import torch
-import denizen as dz
-from denizen.perf._bench.variant import Variant
-from denizen.perf._doctor.ablation import tensor_cores
-from denizen.perf.watch._tf32 import takes_tf32
-
-matmul = torch.backends.cuda.matmul
-assert not takes_tf32(matmul)
-matmul.fp32_precision = "ieee"
-with tensor_cores():
-    assert takes_tf32(matmul)
-assert not takes_tf32(matmul)
-with tensor_cores():  # a step that sets the precision itself, for the CPU too
-    torch.set_float32_matmul_precision("high")
-assert torch.get_float32_matmul_precision() == "highest"
-matmul.fp32_precision = "tf32"
-assert takes_tf32(matmul)
-a = torch.ones(600, 600)
-assert dz.doctor(lambda: a @ a).findings is not None
-assert dz.doctor(make=lambda device: lambda: a.to(device) @ a.to(device)).findings is not None
-with Variant("plain", tf32=False).active(torch.device("cpu")):
-    assert matmul.fp32_precision == "ieee"
-assert matmul.fp32_precision == "tf32"
-"""
+NEWER = Path(__file__).with_name("programs") / "newer_tf32.py"
 
 
 def test_the_newer_switch_for_tf32_is_no_error():
     """Who sets it can read the older one no more; of the process, so in one of its own."""
-    done = subprocess.run([sys.executable, "-c", NEWER], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, NEWER], capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr

@@ -4,6 +4,7 @@ import gzip
 import json
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -198,17 +199,7 @@ class Console:
 
 
 def test_command(tmp_path, capsys):
-    script = tmp_path / "script_of_the_profile.py"
-    script.write_text(
-        "import torch\n"
-        "def make(device):\n"
-        "    x = torch.ones(4, device=device)\n"
-        "    def step():\n"
-        "        x.add_(1)\n"
-        "        print('noise')\n"
-        "    return step\n"
-        "number = 3\n"
-    )
+    script = Path(__file__).with_name("programs") / "noisy_step.py"
     console = Console()
     command = Profile(
         f"{script}:make",

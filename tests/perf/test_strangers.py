@@ -12,7 +12,7 @@ import torch
 import denizen as dz
 
 HELP = runpy.run_path(str(Path(__file__).with_name("marked.py")))
-FILES = ("strangers", "strangers_forms", "strangers_missed", "loader_parsing")
+FILES = ("strangers", "strangers_forms", "strangers_harmless", "strangers_missed", "loader_parsing")
 blamed, PROGRAMS = HELP["blamed"], HELP["programs"](*FILES)
 COUNTED = ("host-sync-", "h2d-", "roundtrip", "d2h-", "graph-break")
 

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -134,20 +134,7 @@ def test_several_seeds_at_once_earn_their_own():
 
 @pytest.mark.slow
 def test_two_processes_earn_what_one_does(tmp_path):
-    code = """
-        import sys, torch, denizen as dz
-        from denizen.app._together import together
-        from denizen.zoo.fruits import fruits
-        from rich.console import Console
-        with together("cpu", Console()):
-            env = fruits(max_steps=10)
-            params = {"spawn_prob": dz.rl.Earned(0.1, 0.7, score=-100.0, stages=3, lives=8)}
-            algorithm = dz.PPO(num_envs=4, num_steps=10, shuffle_groups=2)
-            dz.train(env, dz.rl.mlp(env, (8,)), algorithm, 320, device="cpu", params=params, folder=sys.argv[1],
-                     progress=False, compile=False)
-    """
-    script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(code))
+    script = Path(__file__).with_name("programs") / "earned_in_processes.py"
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     for words in (["one"], [*launch, "two"]):

@@ -81,29 +81,11 @@ def test_two_processes_equal_one_and_only_the_first_writes(one, tmp_path):
     assert torch.equal(torch.cat([two["rank0.memo.0"], two["rank1.memo.0"]]), one["memo.0"])
 
 
-FAULTY = """
-import runpy, sys
-from denizen.rl import PPO
-from denizen.rl._training_folder import TrainingFolder
-
-TrainingFolder._pause = lambda self: 0.0  # a save is always due
-update = PPO.update
-
-
-def faulty(ppo, training):
-    if int(training.updates) == 2:
-        raise RuntimeError("the third update fails")
-    return update(ppo, training)
-
-
-PPO.update = faulty
-runpy.run_module("denizen", run_name="__main__", alter_sys=True)
-"""
+FAULTY = Path(__file__).with_name("programs") / "faulty_third_update.py"
 
 
 def test_two_processes_save_when_due_and_go_on_from_there(one, tmp_path):
-    (tmp_path / "faulty.py").write_text(FAULTY)
-    done = call(tmp_path, *WORDS, "--out", "two", program=["faulty.py"])
+    done = call(tmp_path, *WORDS, "--out", "two", program=[str(FAULTY)])
     assert done.returncode != 0
     assert "the third update fails" in done.stderr
     assert read_manifest(tmp_path / "two")["updates"] == 2

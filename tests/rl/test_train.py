@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -141,17 +141,8 @@ def test_resume_equals_the_uninterrupted_training(tmp_path, monkeypatch, memory)
 
 def test_a_kill_at_any_moment_is_survived(tmp_path):
     folder = tmp_path / "run"
-    code = f"""
-        import denizen as dz
-        from denizen.rl._training_folder import TrainingFolder
-        from denizen.zoo.cartpole import CartPole
-        TrainingFolder._pause = lambda self: 0.0
-        env = CartPole()
-        settings = dz.PPO(num_envs=4, num_steps=16)
-        policy, folder = dz.rl.mlp(env, (16,)), {str(folder)!r}
-        dz.train(env, policy, settings, 4 * 16 * 60, device="cpu", folder=folder, progress=False)
-    """
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
+    program = Path(__file__).with_name("programs") / "training_to_kill.py"
+    process = subprocess.Popen([sys.executable, program, folder])
     manifest = folder / "manifest.json"
     while process.poll() is None and (not manifest.exists() or json.loads(manifest.read_text())["updates"] < 3):
         time.sleep(0.01)

@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,29 +168,7 @@ def test_what_cannot_be_read(tmp_path, array):
         tools.MappedDataset(array[0]).shuffled(0)
 
 
-GROWTH = """
-import resource, sys
-import numpy as np
-import torch
-from torch.utils.data import DataLoader
-from denizen import tools
-
-def held():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
-
-path, rows, workers, shuffle = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "shuffle"
-header = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, 64, 1024))  # sparse on the disk
-del header
-data = tools.MappedDataset(path)
-before, most, seen = held(), 0.0, 0
-loader = DataLoader(data, 16, shuffle=shuffle, num_workers=workers, collate_fn=data.collate)
-for batch in tools.PrefetchLoader(loader, "cpu"):
-    seen += len(batch)
-    most = max(most, held())
-assert seen == rows, seen
-print(most - before, max(0.0, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024 - before))
-"""
+GROWTH = Path(__file__).with_name("programs") / "growth_of_memory.py"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/statm")
@@ -205,7 +184,7 @@ print(most - before, max(0.0, resource.getrusage(resource.RUSAGE_CHILDREN).ru_ma
 )
 def test_memory_stays_small(tmp_path, rows, workers, order, megabytes):
     """Rows of 256 KiB: a file of 400 MiB, and one of 2 GiB, in a process of its own."""
-    arguments = [sys.executable, "-c", GROWTH, str(tmp_path / "big.npy"), str(rows), str(workers), order]
+    arguments = [sys.executable, GROWTH, str(tmp_path / "big.npy"), str(rows), str(workers), order]
     done = subprocess.run(arguments, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert all(float(part) < megabytes for part in done.stdout.split()), done.stdout
