@@ -1,4 +1,7 @@
-"""Networks of agents: attention over each agent's own past and over the others, with weights of each agent's own."""
+"""Networks of agents: attention over each agent's own past and over the others, with weights of each agent's own.
+
+`denizen.nn.kernels` holds the operations that networks and their training bring themselves.
+"""
 
 from denizen.nn._config import DotGATConfig as DotGATConfig
 from denizen.nn._config import Isolated as Isolated
