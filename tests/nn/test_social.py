@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from denizen.errors import InputError
-from denizen.nn import DynamicDotGAT, DynamicDotGATReference, SmallWorld
+from denizen.nn import DynamicDotGAT, DynamicDotGATReference, EdgeBias, SmallWorld, SocialBias
 from denizen.nn._maps import _Recording, social_weights
-from denizen.nn._social import EdgeBias, SocialBias
 from denizen.space import Graph
 
 from .configurations import CONFIGURATIONS, SMALL, random_model, ring, small, some_sensing

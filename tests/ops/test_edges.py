@@ -11,7 +11,6 @@ from torch import Tensor
 from denizen import ops
 from denizen.errors import InputError
 from denizen.ops import _library
-from denizen.ops._neighbours import from_fixed
 
 BITS, BOUND = 30, 200.0  # of fixed point
 
@@ -40,7 +39,7 @@ def accumulators(tools: Any, values: Tensor, arrays: Any, fixed_args: Any, count
         total, bad = torch.zeros(counts.shape, dtype=torch.int64), torch.zeros(counts.shape[0], dtype=torch.int32)
         with ops.direction(forced):
             ops.add_fixed(total, None, bad, values, fixed_args[0], None, *fixed_args[1:])
-        tools.assert_same_bits(from_fixed(total, bad, BITS), fixed)
+        tools.assert_same_bits(ops.from_fixed(total, bad, BITS), fixed)
 
 
 def mask(*shape: int) -> Tensor:
@@ -276,7 +275,7 @@ def test_the_way_of_real_values_changes_no_bit(tools: Any, chosen: str | float, 
         ops.add_fixed(total, clear, flags, values, graph.weight, ops.Traffic(seen, seeing, 0.5), *given)
     assert not clear.any()
     expected = tools.both(ops.sum_fixed, values, None, graph.weight, *given)
-    tools.assert_same_bits(from_fixed(total, flags, BITS), expected)
+    tools.assert_same_bits(ops.from_fixed(total, flags, BITS), expected)
     assert int(expected.isnan().any(dim=1).sum()) == weighted  # where the sender spoke
     if ops.variant(values.device) == "triton" and chosen not in ("push", "pull"):
         assert torch.equal(seeing[:, 0], (values[:, :128] != 0).sum(dim=1, dtype=torch.int32))
