@@ -8,7 +8,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -19,14 +19,22 @@ from denizen.space import Graph, Layers
 
 SHOWN = 16  # tensors up to this many entries are written out
 
+# Of a model: `fields` name -> text, `code` method -> digest, `python` the version that these digests belong to.
+Fingerprint = TypedDict(
+    "Fingerprint",
+    {
+        "class": str,
+        "time_unit": str,
+        "agents": int,
+        "fields": dict[str, str],
+        "python": str,
+        "code": dict[str, str],
+    },
+)
 
-def fingerprint(model: Model) -> dict[str, Any]:
-    """Class, size, fields and code of a model.
 
-    Returns:
-        ``class``, ``time_unit``, ``agents``, ``fields`` (name -> text), ``python`` (version that the code's digests
-        belong to) and ``code`` (method -> digest).
-    """
+def fingerprint(model: Model) -> Fingerprint:
+    """Class, size, fields and code of a model."""
     cls = type(model)
     return {
         "class": f"{cls.__module__}.{cls.__qualname__}",

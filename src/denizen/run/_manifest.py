@@ -1,26 +1,27 @@
 """The manifest of a simulation: what the run is, what of it is safe on disk, and the checksum of each file.
 
-Reading trusts nothing: a manifest that was damaged or made up ends in a `DataError` that names the entry.
+The dataclasses are the form of the file. Reading trusts nothing: a manifest that was damaged or made up ends in a
+`DataError` that names the entry.
 """
 
 import dataclasses
 import json
 import re
-from collections.abc import Callable
+import types
+import typing
 from pathlib import Path
 from typing import Any
 
 from denizen.errors import DataError
+from denizen.run._fingerprint import Fingerprint
 from denizen.run._folder import NAME, Part, read_manifest
-from denizen.run._narrow import Form, checked_form
+from denizen.run._narrow import Form, check_form
 
 KIND, FORMAT = "simulation", "denizen run 1"
 STATUSES = ("running", "finished", "interrupted", "failed")
 MOST_STEPS = 1 << 53
-PART = re.compile(r"metrics/part-\d{5,9}\.parquet")
-CHECKPOINT = re.compile(r"checkpoints/step-\d{8,16}\.safetensors")
-INPUTS = re.compile(r"inputs\.safetensors")
-NAME_LIKE = re.compile(r"[^\W\d]\w*")
+PART, CHECKPOINT = r"metrics/part-\d{5,9}\.parquet", r"checkpoints/step-\d{8,16}\.safetensors"
+INPUTS, NAME_LIKE = r"inputs\.safetensors", r"[^\W\d]\w*"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Manifest:
     steps: int
     wanted: int
     setup: Setup
-    model: dict[str, Any]
+    model: Fingerprint
     series: tuple[Series, ...]
     inputs: Part
     checkpoint: Part
@@ -123,202 +124,125 @@ def read(folder: Path) -> tuple[Manifest, bytes]:
         DataError: there is none, or it is damaged; names the entry that is wrong.
     """
     raw, data = read_manifest(folder, KIND, FORMAT)
-    return decode(raw, str(folder / NAME)), data
+    where = str(folder / NAME)
+    manifest: Manifest = _as(Manifest, raw, where)
+    _check(manifest, where)
+    return manifest, data
 
 
-def decode(raw: dict[str, Any], origin: str) -> Manifest:
-    """A manifest from JSON.
+def _as(kind: Any, raw: Any, where: str) -> Any:
+    """A JSON value as a type: of the dataclasses above, or of what their fields are.
 
     Raises:
-        DataError: names the entry that is wrong.
+        DataError: it is no such value.
     """
-    top = _Entry(raw, origin)
-    snapshots = top.optional("snapshots", _taken)
-    manifest = Manifest(
-        status=top.one_of("status", STATUSES),
-        error=top.optional("error", _Entry.as_text),
-        created=top.text("created"),
-        updated=top.text("updated"),
-        steps=top.whole("steps"),
-        wanted=top.whole("wanted"),
-        setup=_setup(top.entry("setup")),
-        model=_model(top.entry("model")),
-        series=tuple(_series(e) for e in top.items("series")),
-        inputs=_part(top.entry("inputs"), INPUTS),
-        checkpoint=_part(top.entry("checkpoint"), CHECKPOINT),
-        metrics=tuple(_part(e, PART) for e in top.items("metrics")),
-        snapshots=snapshots,
-        versions=top.entry("versions").texts(),
-        commit=top.optional("commit", _Entry.as_text),
-        settings=top.optional("settings", _Entry.as_object),
-    )
-    _consistent(manifest, origin)
-    return manifest
-
-
-def _consistent(manifest: Manifest, origin: str) -> None:
-    """Raise where the entries, each right in itself, contradict one another."""
-    expected = 1
-    for part in manifest.metrics:
-        if part.first != expected or part.last < part.first:
-            raise DataError(
-                f"{origin}: {part.file} covers steps {part.first} to {part.last}, expected to begin at {expected}"
-            )
-        expected = part.last + 1
-    if expected - 1 != manifest.steps or manifest.checkpoint.last != manifest.steps:
-        raise DataError(
-            f"{origin}: steps is {manifest.steps}, but metrics end at {expected - 1} and the checkpoint is of step "
-            f"{manifest.checkpoint.last}"
+    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if raw is None and types.NoneType in options:
+        return None
+    kind = options[0]
+    outer, inner = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
+        entries, hints = _expect(dict, raw, where, "an object"), typing.get_type_hints(kind)
+        later = (
+            {f.name for f in dataclasses.fields(kind) if f.default is None} if dataclasses.is_dataclass(kind) else ()
         )
-    names = [series.name for series in manifest.series]
-    if len(set(names)) != len(names):
-        raise DataError(f"{origin}: two series have one name: {names}")
-    taken = manifest.snapshots
-    if taken is not None:
-        due = range(0, manifest.steps + 1, taken.every)
-        if not len(taken.steps) == len(taken.digests) == len(due) or taken.steps != tuple(due):
-            raise DataError(f"{origin}: snapshots are of steps {list(taken.steps[:8])}…, expected every {taken.every}")
+        for name in hints:
+            if name not in entries and name not in later:  # which folders of before lack
+                raise DataError(f"{where}: entry {name!r} is missing")
+        return kind(**{name: _as(hints[name], entries[name], f"{where}: {name}") for name in hints if name in entries})
+    if outer is tuple:
+        items = _expect(list, raw, where, "a list")
+        return tuple(_as(inner[0], item, f"{where}[{place}]") for place, item in enumerate(items))
+    if outer is dict:
+        entries = _expect(dict, raw, where, "an object")
+        if inner[1] is Any:
+            return entries
+        return {_as(str, name, where): _as(inner[1], value, f"{where}: {name}") for name, value in entries.items()}
+    if outer is float:
+        number = _expect(int | float, raw, where, "a number")
+        return float(_within(number, where)) if isinstance(number, int) else number
+    if outer is int:
+        return _within(_expect(int, raw, where, f"a whole number from 0 to {MOST_STEPS}"), where)
+    return _printable(_expect(str, raw, where, "a text"), where)
 
 
-def _setup(entry: "_Entry") -> Setup:
-    worlds = tuple(e.as_whole(high=2**32 - 1) for e in entry.items("worlds"))
-    if not worlds:
-        entry.wrong("worlds", "world numbers, at least one")
-    dt = entry.value("dt")
-    if isinstance(dt, bool) or not isinstance(dt, int | float) or not 0 < dt < float("inf"):
-        entry.wrong("dt", "a positive number")
-    return Setup(
-        seed=entry.whole("seed", high=2**32 - 1),
-        worlds=worlds,
-        dt=float(dt),
-        time_unit=entry.text("time_unit"),
-        device=entry.text("device"),
-        relax=entry.optional("relax", _Entry.as_text),
-        interventions=entry.entry("interventions").texts(),
-        record=entry.entry("record").texts(),
-        vouched=entry.later("vouched", _Entry.as_whole),
-    )
+def _expect(kind: Any, raw: Any, where: str, words: str) -> Any:
+    if isinstance(raw, bool) or not isinstance(raw, kind):
+        raise DataError(f"{where} is {_short(raw)}, expected {words}")
+    return raw
 
 
-def _model(entry: "_Entry") -> dict[str, Any]:
-    return {
-        "class": entry.text("class"),
-        "time_unit": entry.text("time_unit"),
-        "agents": entry.whole("agents"),
-        "fields": entry.entry("fields").texts(),
-        "python": entry.text("python"),
-        "code": entry.entry("code").texts(),
-    }
+def _within(number: int, where: str, low: int = 0, high: int = MOST_STEPS) -> int:
+    if not low <= number <= high:
+        raise DataError(f"{where} is {_short(number)}, expected a whole number from {low} to {high}")
+    return number
 
 
-def _series(entry: "_Entry") -> Series:
-    name = entry.text("name")
-    if name in ("replicate", "world", "step", "time"):
-        entry.wrong("name", "a name that is no column of its own")
-    shape = tuple(e.as_whole(low=1, high=1 << 32) for e in entry.items("shape"))
-    return Series(name, entry.one_of("kind", ("flow", "level")), entry.text("dtype"), shape, entry.text("about"))
-
-
-def _part(entry: "_Entry", pattern: re.Pattern[str]) -> Part:
-    file = entry.text("file")
-    if not pattern.fullmatch(file):  # so no path leads out of the folder
-        entry.wrong("file", f"a name like {pattern.pattern}")
-    return Part(file, entry.whole("first"), entry.whole("last"), entry.whole("size"), entry.text("digest"))
-
-
-def _taken(entry: "_Entry") -> Taken:
-    fields = tuple(e.as_text() for e in entry.items("fields"))
-    if not fields or len(set(fields)) != len(fields) or not all(NAME_LIKE.fullmatch(field) for field in fields):
-        entry.wrong("fields", "different names of fields")
-    forms = tuple(
-        checked_form(e.text("dtype"), e.text("stored"), e.whole("size"), e.where) for e in entry.items("forms")
-    )
-    if len(forms) != len(fields):
-        entry.wrong("forms", "one for each field")
-    return Taken(
-        every=entry.whole("every", low=1),
-        fields=fields,
-        forms=forms,
-        steps=tuple(e.as_whole() for e in entry.items("steps")),
-        digests=tuple(e.as_text() for e in entry.items("digests")),
-        slots=entry.later("slots", lambda e: e.as_whole(low=1)),
-    )
-
-
-class _Entry:
-    """A JSON value and where it stands, for messages."""
-
-    def __init__(self, raw: Any, where: str) -> None:
-        self.raw, self.where = raw, where
-
-    def value(self, key: str) -> Any:
-        if not isinstance(self.raw, dict):
-            raise DataError(f"{self.where} is {_short(self.raw)}, expected an object")
-        if key not in self.raw:
-            raise DataError(f"{self.where}: entry {key!r} is missing")
-        return self.raw[key]
-
-    def entry(self, key: str) -> "_Entry":
-        return _Entry(self.value(key), f"{self.where}: {key}")
-
-    def wrong(self, key: str, expected: str) -> None:
-        raise DataError(f"{self.where}: {key} is {_short(self.value(key))}, expected {expected}")
-
-    def as_text(self) -> str:
-        if not isinstance(self.raw, str) or not _writable(self.raw):
-            raise DataError(f"{self.where} is {_short(self.raw)}, expected a text")
-        return self.raw
-
-    def as_whole(self, low: int = 0, high: int = MOST_STEPS) -> int:
-        if isinstance(self.raw, bool) or not isinstance(self.raw, int) or not low <= self.raw <= high:
-            raise DataError(f"{self.where} is {_short(self.raw)}, expected a whole number from {low} to {high}")
-        return self.raw
-
-    def as_object(self) -> dict[str, Any]:
-        if not isinstance(self.raw, dict):
-            raise DataError(f"{self.where} is {_short(self.raw)}, expected an object")
-        return self.raw
-
-    def text(self, key: str) -> str:
-        return self.entry(key).as_text()
-
-    def whole(self, key: str, low: int = 0, high: int = MOST_STEPS) -> int:
-        return self.entry(key).as_whole(low, high)
-
-    def one_of(self, key: str, valid: tuple[str, ...]) -> str:
-        if self.value(key) not in valid:
-            self.wrong(key, " or ".join(map(repr, valid)))
-        return self.raw[key]
-
-    def items(self, key: str) -> list["_Entry"]:
-        entry = self.entry(key)
-        if not isinstance(entry.raw, list):
-            raise DataError(f"{entry.where} is {_short(entry.raw)}, expected a list")
-        return [_Entry(item, f"{entry.where}[{place}]") for place, item in enumerate(entry.raw)]
-
-    def texts(self) -> dict[str, str]:
-        found = {}
-        for key, value in self.as_object().items():
-            found[_Entry(key, self.where).as_text()] = _Entry(value, f"{self.where}: {key}").as_text()
-        return found
-
-    def optional(self, key: str, read_as: "Callable[[_Entry], Any]") -> Any:
-        return None if self.value(key) is None else read_as(self.entry(key))
-
-    def later(self, key: str, read_as: "Callable[[_Entry], Any]") -> Any:
-        """As `optional`; older folders lack it."""
-        return self.optional(key, read_as) if isinstance(self.raw, dict) and key in self.raw else None
-
-
-def _writable(text: str) -> bool:
-    """Whether a text can be printed: JSON may hold halves of surrogate pairs."""
+def _printable(text: str, where: str) -> str:
+    """A text that can be printed: JSON may hold halves of surrogate pairs."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        raise DataError(f"{where} is {_short(text)}, expected a text") from None
+    return text
 
 
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _check(manifest: Manifest, where: str) -> None:
+    """Raise where an entry is of the right type and yet wrong, or where entries contradict one another."""
+
+    def expect(right: bool, name: str, value: Any, words: str) -> None:
+        if not right:
+            raise DataError(f"{where}: {name} is {_short(value)}, expected {words}")
+
+    expect(manifest.status in STATUSES, "status", manifest.status, " or ".join(map(repr, STATUSES)))
+    setup, taken = manifest.setup, manifest.snapshots
+    for number in (setup.seed, *setup.worlds):
+        _within(number, f"{where}: setup: seed or one of worlds", high=2**32 - 1)
+    expect(bool(setup.worlds), "setup: worlds", setup.worlds, "world numbers, at least one")
+    expect(0 < setup.dt < float("inf"), "setup: dt", setup.dt, "a positive number")
+    named = [(manifest.inputs, INPUTS), (manifest.checkpoint, CHECKPOINT), *((part, PART) for part in manifest.metrics)]
+    for part, pattern in named:  # so no path leads out of the folder
+        expect(bool(re.fullmatch(pattern, part.file)), "file", part.file, f"a name like {pattern}")
+    for series in manifest.series:
+        columns = ("replicate", "world", "step", "time")
+        expect(series.name not in columns, "series: name", series.name, "a name that is no column of its own")
+        expect(series.kind in ("flow", "level"), "series: kind", series.kind, "'flow' or 'level'")
+        for size in series.shape:
+            _within(size, f"{where}: series: shape", 1, 1 << 32)
+    names = [series.name for series in manifest.series]
+    if len(set(names)) != len(names):
+        raise DataError(f"{where}: two series have one name: {names}")
+    _check_steps(manifest, where)
+    if taken is not None:
+        _within(taken.every, f"{where}: snapshots: every", 1)
+        _within(1 if taken.slots is None else taken.slots, f"{where}: snapshots: slots", 1)
+        right = all(re.fullmatch(NAME_LIKE, name) for name in taken.fields) and len(set(taken.fields)) == len(
+            taken.fields
+        )
+        expect(right and bool(taken.fields), "snapshots: fields", taken.fields, "different names of fields")
+        expect(len(taken.forms) == len(taken.fields), "snapshots: forms", taken.forms, "one for each field")
+        for form in taken.forms:
+            check_form(form, f"{where}: snapshots: forms")
+        due = tuple(range(0, manifest.steps + 1, taken.every))
+        if taken.steps != due or len(taken.digests) != len(due):
+            raise DataError(f"{where}: snapshots are of steps {list(taken.steps[:8])}…, expected every {taken.every}")
+
+
+def _check_steps(manifest: Manifest, where: str) -> None:
+    expected = 1
+    for part in manifest.metrics:
+        if part.first != expected or part.last < part.first:
+            raise DataError(
+                f"{where}: {part.file} covers steps {part.first} to {part.last}, expected to begin at {expected}"
+            )
+        expected = part.last + 1
+    if expected - 1 != manifest.steps or manifest.checkpoint.last != manifest.steps:
+        raise DataError(
+            f"{where}: steps is {manifest.steps}, but metrics end at {expected - 1} and the checkpoint is of step "
+            f"{manifest.checkpoint.last}"
+        )

@@ -162,14 +162,11 @@ def _unpacked(values: np.ndarray, form: Form) -> np.ndarray:
     return np.ascontiguousarray(codes.reshape(*values.shape[:-1], values.shape[-1] * places.size)[..., : form.size])
 
 
-def checked_form(dtype: str, stored: str, size: int, where: str) -> Form:
-    """A form that a manifest names.
-
-    Raises:
-        DataError: not one that denizen writes.
-    """
+def check_form(form: Form, where: str) -> None:
+    """Raise `DataError` where a manifest names a form that denizen does not write."""
     names = {_name(known) for known in (*FLOATS, *WHOLES)} | {"int64", "float64", "bool"}
-    if dtype not in names or stored not in (names | set(PACKED)):
+    if form.dtype not in names or form.stored not in (names | set(PACKED)):
         known = ", ".join(map(repr, PACKED))
-        raise DataError(f"{where} is {dtype!r} stored as {stored!r}, expected dtypes of torch, or one of {known}")
-    return Form(dtype, stored, size)
+        raise DataError(
+            f"{where} is {form.dtype!r} stored as {form.stored!r}, expected dtypes of torch, or one of {known}"
+        )
