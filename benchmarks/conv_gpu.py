@@ -5,7 +5,7 @@
 Checked first, in the same call: values and gradients of the network against plain layers in float32, by the share of
 the norm that differs, beside the share by which plain layers in bfloat16 differ. Times are microseconds of a captured
 call, the best of five. `--sweep` tries tiles, warps and loads under way (40 s
-on 16 cores); the defaults are in `denizen.ops._cuda_*`.
+on 16 cores); the defaults are in `denizen.nn.kernels._cuda_*`.
 """
 
 import argparse
