@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from denizen.app import _cli, _config, _models, _target
+from denizen.app import _cli, _models, _run, _target
 from denizen.errors import ConfigError, DenizenError
 from denizen.zoo import ModelEntry, entries, entry
 
@@ -65,10 +65,10 @@ def test_mistakes_in_a_file(tmp_path, toml, message):
 
 def test_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(ConfigError, match="directory"):
-        _config.read_toml(tmp_path)
+        _run.from_file(tmp_path)
     (tmp_path / "x.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="not valid TOML"):
-        _config.read_toml(tmp_path / "x.toml")
+        _run.from_file(tmp_path / "x.toml")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_every_parameter_has_a_default_and_is_documented(name):
 
 def test_json_gives_the_configuration_back():
     config = _cli.parse(["run", "sir", "--agents", "5", "--set", "infect_rate=0.1", "--mean-degree", "2", "--compile"])
-    assert _config.from_mapping(config.to_json(), "here") == config
+    assert _run.from_mapping(config.to_json(), "here") == config
 
 
 VALUES = st.recursive(
@@ -129,13 +129,13 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-KEYS = st.sampled_from([*_config.RunConfig.__dataclass_fields__, "R"]) | st.text(max_size=8)
+KEYS = st.sampled_from([*_run.RunConfig.__dataclass_fields__, "R"]) | st.text(max_size=8)
 
 
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
 def test_fuzzed_mappings(raw):
     try:
-        config = _config.from_mapping(raw, "fuzz")
+        config = _run.from_mapping(raw, "fuzz")
         model = _target.known(config.model, ModelEntry)
         config.check(model)
         _models.settings(config.model, model, config.pairs())
@@ -148,7 +148,7 @@ def test_fuzzed_files(tmp_path_factory, data):
     path: Path = tmp_path_factory.getbasetemp() / "fuzz.toml"
     path.write_bytes(data)
     try:
-        _config.read_toml(path)
+        _run.from_file(path)
     except DenizenError:
         pass
     else:

@@ -176,7 +176,7 @@ def test_letters_that_the_encoding_lacks(monkeypatch, tmp_path):
 
 # --- help -------------------------------------------------------------------------------------------------------------
 
-COMMANDS = ["run", "show", "resume", "models", *_cli.FURTHER]
+COMMANDS = list(_cli.COMMANDS)
 
 
 @pytest.mark.parametrize("columns", ["80", "120"])

@@ -150,7 +150,7 @@ def _safe(stop: BaseException) -> str:
         return f"; {stop.go_on}"
     if folder is None:
         return ""
-    from denizen.app._cli import resume_command
+    from denizen.app._run import resume_command
 
     steps = getattr(stop, "steps", None)
     epochs = getattr(stop, "epochs", None)

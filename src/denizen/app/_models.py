@@ -8,10 +8,14 @@ import os
 import re
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from rich.text import Text
+from tyro.conf import Positional, arg
 
+from denizen._printing import Console, Table
+from denizen.app._exit import DONE
 from denizen.app._failures import their_code
 from denizen.app._settings import read
 from denizen.errors import ConfigError, DataError, InputError, nearest
@@ -19,12 +23,49 @@ from denizen.model import Env, Model, Param
 from denizen.population import Population, load
 from denizen.space import EdgeList, Graph
 from denizen.space.generators import erdos_renyi
-from denizen.zoo import ModelEntry
+from denizen.zoo import ModelEntry, WorldEntry, entries
 
 AGENTS, MEAN_DEGREE = 10_000, 10.0  # of a random graph, where nothing is said
 BOUND = ("network", "symmetrize")  # arguments of builders that have flags of their own
 PLAIN = (bool, int, float, str, type(None))  # what a text can be read as
 MISSING = inspect.Parameter.empty
+
+
+@dataclasses.dataclass(frozen=True)
+class Models:
+    """`denizen models`."""
+
+    about: ClassVar[str] = """List models and worlds, and what can be set of each model."""
+
+    target: Annotated[Positional[str], arg(metavar="TARGET", help_behavior_hint="(default: all of the zoo)")] = ""
+    """One model: a name, or FILE.py:NAME."""
+
+    def __call__(self, console: Console) -> int:
+        """Print a table of each model, and a line of each world."""
+        from denizen.app._target import model
+
+        named = {self.target: model(self.target).entry} if self.target else entries(ModelEntry)
+        for name, entry in named.items():
+            console.print(_table(name, entry), "")
+        if not self.target:
+            worlds = Table("world", "about", "steps", title="Worlds, for denizen train", title_justify="left", box=None)
+            for name, world in entries(WorldEntry).items():
+                worlds.add_row(name, world.about, f"{world.steps:,}")
+            console.print(worlds)
+        return DONE
+
+
+def _table(name: str, entry: ModelEntry) -> Any:
+    where = entry.population or "a random graph"
+    title = Text.assemble((name, "bold"), f": {entry.about}. {entry.steps} days on {where} by default")
+    table = Table(title=title, title_justify="left", title_style="", header_style="bold", expand=False)
+    for head in ("--set", "default", "bounds", "unit", "about"):
+        table.add_column(head, no_wrap=head == "--set", overflow="fold")
+    for key, spec in parameters(entry).items():
+        table.add_row(key, shown(entry, key), spec.bounds(), spec.unit, spec.about)
+    for key in options(entry):
+        table.add_row(key, shown(entry, key), "", "", about_option(entry, key))
+    return table
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

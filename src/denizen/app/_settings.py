@@ -1,18 +1,26 @@
-"""NAME=VALUE pairs of the command line as fields of a frozen dataclass, checked by name and type."""
+"""What words of the command line and of a `--config` file mean: pairs, numbers, tables; which of the two gave a value."""
 
+import contextlib
 import dataclasses
 import re
+import tomllib
+import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from denizen.errors import ConfigError
+from denizen.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from denizen.rl import Linear
 
 
+PAIRS = ("set", "world", "policy", "validation")  # flags that take NAME=VALUE
+HIDDEN = ("about", "config", "file")  # fields of commands that are no keys of a file
+_FLAG = re.compile(r"--([a-z][a-z-]*)")
+_NAMES = re.compile(r"(?<=\s)[^\s=:]+(?==|:)")
 _SCIENTIFIC = re.compile(r"\d+(\.\d+)?[eE]\+?\d{1,2}")  # such as 1e3 and 1.5e6
 
 
@@ -147,3 +155,176 @@ def _no() -> Any:
 def _word(option: Any) -> str:
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
     return words.get(option, "START:END")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a TOML file holds; its key `compile` stands for two flags.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not TOML.
+    """
+    try:
+        raw = tomllib.loads(path.read_bytes().decode("utf-8"), parse_float=written)
+    except OSError as error:
+        raise ConfigError(f"--config {path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--config {path} is not valid TOML: {error}") from None
+    if isinstance(raw.get("compile"), bool):
+        raw = {**raw, "no_compile": not raw["compile"]}
+    return raw
+
+
+def fields_of(
+    command: type[Any], raw: Mapping[str, Any], where: str, hint: Callable[[str], str] = lambda key: ""
+) -> dict[str, Any]:
+    """Fields of a command from plain values, as a file or a manifest holds them; pairs are tables.
+
+    Args:
+        command: a dataclass.
+        raw: values by name.
+        where: begins messages.
+        hint: what to say more of an unknown key.
+
+    Raises:
+        ConfigError: names the key, the value and what was expected.
+    """
+    hints = {name: kind for name, kind in typing.get_type_hints(command).items() if name not in HIDDEN}
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        name = key.replace("-", "_")
+        if name not in hints:
+            known = [name for name in hints if name != "no_compile"]
+            raise ConfigError(f"{where}: unknown key {key!r}; {nearest(key, known)}{hint(key)}")
+        if name not in PAIRS:
+            values[name] = value_of(value, hints[name], f"{where}: {key}")
+        elif isinstance(value, Mapping):
+            values[name] = tuple((f"{n}={text_of(v, f'{where}: {key}.{n}')}",) for n, v in value.items())
+        else:
+            raise ConfigError(f"{where}: {key} is {value!r}, expected a table [{key}] with lines such as name = 0.1")
+    return values
+
+
+def text_of(value: Any, where: str) -> str:
+    if isinstance(value, list) and value and all(isinstance(v, int | float | str) for v in value):
+        return ",".join(text_of(v, where) for v in value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float | str):
+        return str(value)
+    raise ConfigError(f"{where} is {value!r}, expected a number, a text, true or false, or a list of numbers or texts")
+
+
+def value_of(value: Any, hint: Any, where: str) -> Any:
+    options = (
+        typing.get_args(hint)
+        if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+        else (hint,)
+    )
+    for option in options:
+        if typing.get_origin(option) is Literal:
+            if value in typing.get_args(option) and isinstance(value, str):
+                return value
+        elif option is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        elif option is type(None) and value is None:
+            return None
+        elif isinstance(option, type) and type(value) is option:
+            return value
+    raise ConfigError(
+        f"{where} is {value!r}, expected {' or '.join(_called(o) for o in options if o is not type(None))}"
+    )
+
+
+def _called(option: Any) -> str:
+    if typing.get_origin(option) is Literal:
+        return " or ".join(map(repr, typing.get_args(option)))
+    return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}.get(option, str(option))
+
+
+# --- blame ------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """A file that gave values.
+
+    Attributes:
+        where: how messages name it.
+        flags: names of the flags that it gave, but for those of pairs; None: all.
+        names: of each flag of pairs, the names that it gave; None: all.
+    """
+
+    where: str
+    flags: Collection[str] | None = None
+    names: Mapping[str, Collection[str]] | None = None
+
+
+@contextlib.contextmanager
+def blamed(given: Given | None) -> Generator[None]:
+    """Errors that begin with a flag whose value came from elsewhere begin with that.
+
+    Raises:
+        ConfigError: what the block raised.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        text = None if given is None else _blaming(str(error), given)
+        if text is None:
+            raise
+        raise ConfigError(text) from error
+
+
+def _blaming(text: str, given: Given) -> str | None:
+    """The message about the file; None where a flag was wrong."""
+    found = _FLAG.match(text)
+    if found is None:
+        return None
+    flag = found[1].replace("-", "_")
+    if flag not in PAIRS:
+        return f"{given.where}: {text}" if given.flags is None or flag in given.flags else None
+    rest = text[found.end() :]
+    names = _NAMES.findall(_head(rest))
+    known = names if given.names is None else [name for name in names if name in given.names.get(flag, ())]
+    if not known:
+        return None
+    if known != names:
+        return f"{text} ({', '.join(known)} from {given.where})"
+    return f"{given.where}: {flag}.{rest.lstrip()}"
+
+
+def _head(rest: str) -> str:
+    """The pairs at the beginning of a message."""
+    words = []
+    for word in rest.split(" "):
+        words.append(word)
+        if word.endswith(":"):
+            break
+    return " ".join(words)
+
+
+def of_file(command: Any, file: Any) -> Given | None:
+    """What a command has of its `--config` file; None where there is none.
+
+    Args:
+        command: as it was parsed.
+        file: the command that the file alone means.
+    """
+    if file is None:
+        return None
+    flags: list[str] = []
+    names: dict[str, set[str]] = {}
+    for field in dataclasses.fields(command):
+        said = getattr(file, field.name)
+        if field.name in PAIRS:
+            told = getattr(command, field.name)[len(said) :]  # the parser began with the file's
+            by_flag = {text.partition("=")[0].strip() for group in told for text in group}
+            names[field.name] = {text.partition("=")[0] for group in said for text in group} - by_flag
+        elif said != field.default and said == getattr(command, field.name):
+            flags.append(field.name)
+    if "mode" in flags:  # short for --world mode=…
+        names.setdefault("world", set()).add("mode")
+    return Given(f"--config {command.config}", flags, names)

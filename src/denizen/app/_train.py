@@ -2,8 +2,6 @@
 
 import dataclasses
 import shlex
-import tomllib
-import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -13,9 +11,10 @@ from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppend
 from denizen._printing import give, say
 from denizen.app._build import SHORT, Made, build
 from denizen.app._failures import raise_theirs
+from denizen.app._settings import PAIRS, fields_of, read_toml
 from denizen.app._target import Target
 from denizen.app._target import world as find
-from denizen.errors import ConfigError, DenizenError, nearest
+from denizen.errors import ConfigError, DenizenError
 from denizen.zoo import WorldEntry
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ A --config file holds the same words, with tables for pairs:
 
     def __call__(self, console: "Console") -> int:
         """Train, and tell what came out; under torchrun, all processes together."""
-        from denizen.app._blame import blamed, of_file
+        from denizen.app._settings import blamed, of_file
         from denizen.app._together import together
 
         command = _with_file(self)
@@ -116,7 +115,6 @@ A --config file holds the same words, with tables for pairs:
             return run(command, device, console)
 
 
-PAIRS = ("set", "world", "policy", "validation")
 SWITCHES = ("together", "tensorboard", "quiet")
 SERVICES = ("tensorboard", "wandb")
 KEPT = ("world_name", "algo", "steps", "total_epochs", *SERVICES, *PAIRS)
@@ -128,36 +126,11 @@ def from_file(path: Path) -> Train:
     Raises:
         ConfigError: the file cannot be read, is no TOML, or holds an unknown key or a value of the wrong type.
     """
-    from denizen.app._config import text_of, value_of
-    from denizen.app._settings import written
-
-    where = f"--config {path}"
-    try:
-        held = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=written)
-    except OSError as error:
-        raise ConfigError(f"{where} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where} is no TOML: {error}") from error
-    hints = {
-        name: hint for name, hint in typing.get_type_hints(Train).items() if name not in ("about", "config", "file")
-    }
-    values: dict[str, Any] = {}
-    for key, value in held.items():
-        name = key.replace("-", "_")
-        if name not in hints:
-            raise ConfigError(f"{where}: unknown key {key!r}; {nearest(name, hints)}")
-        if name in PAIRS:
-            if not isinstance(value, dict):
-                raise ConfigError(f"{where}: {key} is {value!r}, expected a table [{key}]")
-            values[name] = (tuple(f"{n}={text_of(v, f'{where}: {key}.{n}')}" for n, v in value.items()),)
-        else:
-            given = value
-            if name == "steps" and isinstance(value, int | float) and not isinstance(value, bool):
-                given = str(value)
-            values[name] = value_of(given, hints[name], f"{where}: {key}")
-    if values.get("compile") is False:  # one key for the two flags
-        values["no_compile"] = True
-    return Train(**values)
+    raw = read_toml(path)
+    steps = raw.get("steps")
+    if isinstance(steps, int | float) and not isinstance(steps, bool):
+        raw["steps"] = str(steps)
+    return Train(**fields_of(Train, raw, f"--config {path}"))
 
 
 def _with_file(command: Train) -> Train:

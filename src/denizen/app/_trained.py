@@ -115,8 +115,8 @@ def built(
         ConfigError: a change does not fit.
         DataError: the manifest's settings are damaged.
     """
-    from denizen.app._blame import PAIRS, Given, blamed
     from denizen.app._build import build
+    from denizen.app._settings import PAIRS, Given, blamed
 
     settings, changes = manifest["settings"], changes or {}
     try:

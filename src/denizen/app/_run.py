@@ -1,43 +1,252 @@
-"""What the commands do."""
+"""`denizen run`, and what `denizen resume` and `denizen show` do with the folder of a simulation."""
 
 import contextlib
 import dataclasses
+import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from rich.text import Text
+import torch
+from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppendAction, arg
 
 from denizen import ops, run
 from denizen._printing import Console, Table, bold, give, say
-from denizen.app._blame import Given, blamed, of_file
-from denizen.app._cli import Models, Resume, Show, resume_command
-from denizen.app._config import RunConfig, from_mapping
+from denizen.app._exit import DONE
 from denizen.app._failures import raise_theirs
 from denizen.app._folders import run_folder
 from denizen.app._models import (
+    Contacts,
     Source,
-    about_option,
     build,
     fits,
     found_again,
     options,
     parameters,
     settings,
-    shown,
     source,
 )
 from denizen.app._origin import origin_of
+from denizen.app._settings import Given, blamed, fields_of, of_file, read_toml, whole
 from denizen.app._target import Target, known, model, named_again
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
 from denizen.model import Model
-from denizen.run import Run, SavedRun
+from denizen.run import Run, SavedRun, Snapshots
 from denizen.run._device import choose_device, device_failed
 from denizen.run._folder import check_free
 from denizen.zoo import ModelEntry, entries
 
+if TYPE_CHECKING:
+    from denizen.app._cli import Resume, Show
+
 PLOT, MANIFEST = "plot.png", "manifest.json"
+MAX_WHOLE = 2**32 - 1
+DTYPES = ("int8", "uint8", "int16", "int32", "float16", "bfloat16", "float32")
+NOT_KEPT = ("config", "out", "quiet", "file")  # by a manifest
+Set = tuple[tuple[str, ...], ...]
+
+
+def _hint(text: str) -> Any:
+    return arg(metavar="N", help_behavior_hint=f"(default: {text})")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """What `denizen run` does; the fields are its flags, the keys of a `--config` file, and part of a manifest."""
+
+    about: ClassVar[str] = """Run a model: a progress bar, a summary table, curves, and a run folder to keep.
+
+examples:
+  denizen run covid
+  denizen run covid --population synthetic:astoria:200000 --steps 60 --replicates 4
+  denizen run covid --population my/folder --network 0 --symmetrize --set mortality=0.02
+  denizen run covid --set R=3.5,4.2,5.6 --set reference=true --steps 21
+  denizen run seir --agents 100000 --mean-degree 12 --set infect_rate=0.03 latent_days=4
+  denizen run --config city.toml --seed 7
+
+A --config file holds the same words, parameters under [set]:
+  model = "covid"
+  replicates = 64
+  [set]
+  R = [3.5, 4.2, 5.6]"""
+
+    model: Annotated[Positional[str], arg(metavar="MODEL", help_behavior_hint="")] = ""
+    """A name of `denizen models`, or FILE.py:NAME: a class, an object, or a function that returns one."""
+    population: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="(default: the model's, or none)")] = None
+    """Population folder, table or .npz file, or synthetic:astoria[:SIZE]."""
+    network: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="(default: 0, or the only one)")] = None
+    """Contact network of the population."""
+    symmetrize: FlagCreatePairsOff[bool] = False
+    """Add the opposite direction of every contact, for lists that write each contact once."""
+    agents: Annotated[int | None, _hint("10000 without a population")] = None
+    """Agents of a random graph, where there is no population."""
+    mean_degree: Annotated[float | None, arg(metavar="C", help_behavior_hint="(default: 10)")] = None
+    """Mean number of contacts in the random graph."""
+    steps: Annotated[int | None, _hint("the model's, or 100")] = None
+    """Steps to simulate; one of covid, sir and seir is a day."""
+    replicates: Annotated[int, arg(metavar="N")] = 16
+    """Independent runs with their own random numbers."""
+    seed: Annotated[int, arg(metavar="N")] = 0
+    """0 to 4294967295; the same seed gives the same numbers."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to run; auto takes what DENIZEN_DEVICE says, else CUDA where there is one that works."""
+    set: Annotated[UseAppendAction[Set], arg(metavar="NAME=VALUE", help_behavior_hint="(repeatable)")] = ()
+    """Parameters and options of the model, for example R=3.5,4.2,5.6 reference=true."""
+    config: Annotated[Path | None, arg(metavar="FILE.toml", help_behavior_hint="")] = None
+    """Settings from a file; flags win over it."""
+    out: Annotated[str | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/MODEL-DATE-TIME)")] = None
+    """Run folder to write; new or empty."""
+    snapshots_every: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: none)")] = None
+    """Keep the state of all agents every so many steps."""
+    snapshot_fields: Annotated[
+        str | None, arg(metavar="NAME[:DTYPE],…", help_behavior_hint="(default: all fields as they are)")
+    ] = None
+    """Fields to keep in snapshots, where wished in a narrower dtype, for example stage,wealth:float16."""
+    compile: FlagCreatePairsOff[bool] = False
+    """Compile the step at once (by default only where a run is long enough to pay)."""
+    no_compile: FlagCreatePairsOff[bool] = False
+    """Never compile."""
+    quiet: FlagCreatePairsOff[bool] = False
+    """Print nothing but the run folder."""
+    file: Annotated[Any, Fixed, Suppress] = None
+    """What the `--config` file alone means; no flag."""
+
+    def __call__(self, console: Console) -> int:
+        """Run, and tell what came out."""
+        with blamed(of_file(self, self.file)):
+            _run(self, console)
+        return DONE
+
+    def place(self) -> str | None:
+        """The population, its size written out: `synthetic:astoria:1e3` is `synthetic:astoria:1000`."""
+        stem, _, size = (self.population or "").rpartition(":")
+        if not stem.startswith("synthetic:"):
+            return self.population
+        with contextlib.suppress(ValueError):
+            return f"{stem}:{whole(size)}"
+        return self.population
+
+    def pairs(self) -> dict[str, str]:
+        """What is set, by name; flags come after the `--config` file and win over it.
+
+        Raises:
+            ConfigError: something that is not NAME=VALUE.
+        """
+        found = {}
+        for text in (text for group in self.set for text in group):
+            name, equals, value = text.partition("=")
+            if not equals or not name or not value:
+                raise ConfigError(f"--set {text}: expected NAME=VALUE, for example --set mortality=0.1")
+            found[name.strip()] = value.strip()
+        return found
+
+    def snapshots(self) -> Snapshots | None:
+        """What snapshots are asked for.
+
+        Raises:
+            ConfigError: a field that is named twice, or something that is no dtype.
+        """
+        if self.snapshots_every is None:
+            return None
+        fields: dict[str, Any] = {}
+        for text in (self.snapshot_fields or "").split(",") if self.snapshot_fields is not None else ():
+            name, colon, dtype = (part.strip() for part in text.partition(":"))
+            if not name or name in fields or (colon and dtype not in DTYPES):
+                raise ConfigError(
+                    f"--snapshot-fields {self.snapshot_fields}: expected different NAMEs or NAME:DTYPEs with commas "
+                    f"between, DTYPE one of {', '.join(DTYPES)}; got {text.strip()!r}"
+                )
+            fields[name] = getattr(torch, dtype) if colon else None
+        return Snapshots(self.snapshots_every, fields or None)
+
+    def contacts(self) -> Contacts:
+        """What it says of contacts."""
+        place, network, agents = self.place(), self.network, self.agents
+        return Contacts(place, network, self.symmetrize, agents, self.mean_degree, self.seed)
+
+    def check(self, chosen: ModelEntry) -> None:
+        """Raise `ConfigError` where a value cannot be meant for a model; the message names the flag."""
+        for name, low in (("steps", 0), ("replicates", 1), ("seed", 0), ("agents", 1), ("snapshots_every", 1)):
+            value = getattr(self, name)
+            if value is not None and not low <= value <= MAX_WHOLE:
+                raise ConfigError(f"{flag(name)} {value}: expected a whole number from {low} to {MAX_WHOLE}")
+        for name in ("population", "network", "out"):  # such as "$CITY" of a shell that knows no CITY
+            if getattr(self, name) == "":
+                raise ConfigError(f"{flag(name)} is empty; leave it out, or give a value")
+        if self.snapshot_fields is not None and self.snapshots_every is None:
+            raise ConfigError("--snapshot-fields chooses what snapshots keep; give --snapshots-every N too")
+        self.snapshots()
+        if self.compile and self.no_compile:
+            raise ConfigError("--compile and --no-compile: give one of the two")
+        graph = [flag(name) for name in ("agents", "mean_degree") if getattr(self, name) is not None]
+        if graph and chosen.population is not None:
+            raise ConfigError(
+                f"{graph[0]}: {self.model} needs a population, not a random graph; for example "
+                f"--population synthetic:astoria:{self.agents or 1000}"
+            )
+        if graph and self.population is not None:
+            raise ConfigError(f"{graph[0]} makes a random graph, --population reads one: give one of the two")
+        if self.population is None and chosen.population is None and (self.network is not None or self.symmetrize):
+            raise ConfigError(
+                "--network and --symmetrize choose among the networks of a population; give --population too"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """What a manifest keeps; `from_mapping` reads it."""
+        kept = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in NOT_KEPT}
+        return {**kept, "set": self.pairs()}
+
+
+def refuse_repeats(groups: Set) -> None:
+    """Raise `ConfigError` where the flags set a name twice."""
+    seen: dict[str, str] = {}
+    for text in (text for group in groups for text in group):
+        name = text.partition("=")[0].strip()
+        if name in seen:
+            raise ConfigError(f"--set {seen[name]} and --set {text}: {name} is set twice; give it once")
+        seen[name] = text
+
+
+def from_file(path: Path) -> RunConfig:
+    """The configuration of a TOML file over the defaults.
+
+    Raises:
+        ConfigError: the file cannot be read, is not TOML, or holds an unknown key or a value of the wrong type.
+    """
+    return from_mapping(read_toml(path), f"--config {path}")
+
+
+def from_mapping(raw: Mapping[str, Any], where: str) -> RunConfig:
+    """The configuration of a mapping of plain values; `set` is a mapping of its own.
+
+    Raises:
+        ConfigError: names the key, the value and what was expected.
+    """
+    return RunConfig(**fields_of(RunConfig, raw, where, _perhaps_parameter))
+
+
+def _perhaps_parameter(key: str) -> str:
+    owners = [name for name, one in entries(ModelEntry).items() if key in parameters(one) or key in options(one)]
+    return f". {key} is a parameter of {' and '.join(owners)}: write it under [set]" if owners else ""
+
+
+def with_file(command: RunConfig) -> RunConfig:
+    """A command as it was parsed, where its switches win over those of the `--config` file.
+
+    Raises:
+        ConfigError: a name that flags set twice.
+    """
+    file = command.file or RunConfig()
+    refuse_repeats(command.set[len(file.set) :])
+    if command.compile or command.no_compile:
+        return command
+    return dataclasses.replace(command, compile=file.compile, no_compile=file.no_compile)
+
+
+def flag(name: str) -> str:
+    """A field as a flag."""
+    return f"--{name.replace('_', '-')}"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -47,13 +256,7 @@ class Interrupted(KeyboardInterrupt):
         self.folder, self.steps, self.target = folder, steps, target
 
 
-def run_model(config: RunConfig, console: Console) -> None:
-    """`denizen run`."""
-    with blamed(of_file(config, config.file)):
-        _run_model(config, console)
-
-
-def _run_model(config: RunConfig, console: Console) -> None:
+def _run(config: RunConfig, console: Console) -> None:
     word = config.model
     found = model(word)
     config.check(found.entry)
@@ -88,7 +291,7 @@ def _run_model(config: RunConfig, console: Console) -> None:
     _report(results, out, console)
 
 
-def resume(command: Resume, console: Console) -> None:
+def resume(command: "Resume", console: Console) -> None:
     """`denizen resume` of a simulation."""
     saved = run.load(command.run)
     if command.steps is not None and command.steps < 0:
@@ -125,33 +328,11 @@ def resume(command: Resume, console: Console) -> None:
     _report(results, command.run, console)
 
 
-def show(command: Show, console: Console) -> None:
+def show(command: "Show", console: Console) -> None:
     """`denizen show` of a simulation."""
     saved = run.load(command.run)
     console.print(_card(saved))
     _report(saved, command.run, console)
-
-
-def models(command: Models, console: Console) -> None:
-    """`denizen models`."""
-    if command.target:
-        console.print(_table(command.target, model(command.target).entry), "")
-        return
-    for name, entry in entries(ModelEntry).items():
-        console.print(_table(name, entry), "")
-
-
-def _table(name: str, entry: ModelEntry) -> Any:
-    where = entry.population or "a random graph"
-    title = Text.assemble((name, "bold"), f": {entry.about}. {entry.steps} days on {where} by default")
-    table = Table(title=title, title_justify="left", title_style="", header_style="bold", expand=False)
-    for head in ("--set", "default", "bounds", "unit", "about"):
-        table.add_column(head, no_wrap=head == "--set", overflow="fold")
-    for key, spec in parameters(entry).items():
-        table.add_row(key, shown(entry, key), spec.bounds(), spec.unit, spec.about)
-    for key in options(entry):
-        table.add_row(key, shown(entry, key), "", "", about_option(entry, key))
-    return table
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -176,7 +357,7 @@ def _stem(word: str) -> str:
     return word.rpartition(":")[2].replace(".", "-") or "run"
 
 
-def _found_again(command: Resume, saved: SavedRun, word: str) -> Target[ModelEntry]:
+def _found_again(command: "Resume", saved: SavedRun, word: str) -> Target[ModelEntry]:
     """The model of a run: one of the zoo, or that of the file which the command line names again."""
     before = origin_of(saved.manifest.settings, command.run)
     named_again(before, command.run, command.target, "resume")
@@ -326,3 +507,8 @@ def _card(saved: SavedRun) -> Any:
         target = f"{origin.file}:{origin.name}" if origin else ""
         card.add_row(bold("go on"), resume_command(saved.path, target))
     return card
+
+
+def resume_command(folder: Path | str, target: str = "") -> str:
+    """What to type to go on with a run; `target` is the file of its model, where that is not one of the zoo."""
+    return shlex.join(["denizen", "resume", str(folder), *([target] if target else [])])
