@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 class Bench:
     """`denizen bench`."""
 
-    about: ClassVar[str] = """Time a step: forward, backward, optimizer, memory, launches; by batch size and variant.
+    about: ClassVar[
+        str
+    ] = """Time a step: its forward, backward and optimizer parts, memory and launches, by batch size and variant.
 
-TARGET is FILE.py:NAME or package.module:NAME, a function that builds a step and returns it:
+TARGET is a model or a world (FILE.py:NAME, or a name of `denizen models`), of which it takes one step, or a
+function (FILE.py:NAME or package.module:NAME) that builds a step and returns it:
   def make(batch_size, device):            # or either, or neither
       ...
       def step(): ...
@@ -34,7 +37,7 @@ Variants are words joined by +: eager compile compile:MODE compile:BACKEND bf16 
 
 exit code:
   0  done
-  1  something became worse than --against, or --versus compares what is not the same
+  1  something is worse than in --against, or --versus compares steps that do not give the same
   2  wrong usage, an error of the code, or nothing could be measured
 
 examples:
@@ -42,32 +45,33 @@ examples:
   denizen bench train.py:make --versus faster.py:make --batch 32
   denizen bench train.py:make --json > before.json
   denizen bench train.py:make --against before.json
+  denizen bench cartpole --batch 64,1024
   denizen bench --setup "x = torch.randn(1000, 1000)" --stmt "x @ x" """
 
     target: Annotated[Positional[str], arg(metavar="TARGET", help_behavior_hint="")] = ""
-    """FILE.py:NAME or package.module:NAME."""
+    """FILE.py:NAME, package.module:NAME or a name of `denizen models`."""
     versus: Annotated[str | None, arg(metavar="TARGET", help_behavior_hint="")] = None
-    """Another one to compare with; with --stmt another statement."""
-    batch: Annotated[str | None, arg(metavar="N,N,…", help_behavior_hint="(default: the maker takes none)")] = None
-    """Batch sizes."""
+    """Another target to compare with; with --stmt, another statement."""
+    batch: Annotated[str | None, arg(metavar="N,N,…", help_behavior_hint="(default: the target's own)")] = None
+    """Batch sizes to time. For a model it is the number of replicates, for a world the number of worlds."""
     variants: Annotated[str, arg(metavar="WORD,WORD,…")] = "eager"
-    """Ways to run it."""
+    """Ways to run the step."""
     stmt: Annotated[str | None, arg(metavar="CODE", help_behavior_hint="")] = None
-    """A statement in place of TARGET; torch is imported."""
+    """A statement to time in place of TARGET. torch is imported for it."""
     setup: Annotated[str, arg(metavar="CODE", help_behavior_hint="")] = ""
-    """What runs before it, once."""
+    """Code that runs once before the statement."""
     weights: Annotated[str | None, arg(metavar="TARGET", help_behavior_hint="(default: by name or order)")] = None
-    """Function from the state dict of TARGET's module to that of --versus'."""
+    """Function that turns the state dict of TARGET into that of --versus."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to run."""
+    """Device to run on."""
     rounds: Annotated[int, arg(metavar="N")] = 20
-    """Rounds to take medians of."""
+    """Number of rounds. Times are medians over them."""
     json: FlagCreatePairsOff[bool] = False
-    """Print JSON and nothing else."""
+    """Print only JSON."""
     plot: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
-    """Draw it."""
+    """Also draw the times."""
     against: Annotated[Path | None, arg(metavar="RESULT.json", help_behavior_hint="")] = None
-    """Earlier result (from --json); tell what became worse."""
+    """An earlier result, from --json. What is worse now is told."""
 
     def __call__(self, console: "Console") -> int:
         """Measure, print, compare."""

@@ -36,21 +36,21 @@ examples:
     target: Annotated[Positional[str], arg(metavar="TARGET")]
     """FILE.py:NAME, package.module:NAME or a name of `denizen models`."""
     set: Pairs = ()
-    """Parameters and options of the model or world."""
+    """Parameters and options of the model or of the world."""
     agents: Annotated[int | None, arg(metavar="N", help_behavior_hint=f"(default: {AGENTS} without a population)")] = (
         None
     )
-    """Agents of a random graph, where the model takes contacts."""
+    """Number of agents in a random graph, where the model takes contacts."""
     population: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="(default: none, or a small one)")] = None
-    """Population folder, table or .npz file, or synthetic:astoria[:SIZE]."""
+    """The population: a folder, a table, a .npz file, or synthetic:astoria[:SIZE]."""
     network: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="(default: 0, or the only one)")] = None
-    """Contact network of the population."""
+    """The contact network of the population."""
     steps: Annotated[int, arg(metavar="N")] = 3
-    """Steps to run, at least 2."""
+    """Number of steps, at least 2."""
     seed: Annotated[int, arg(metavar="N")] = 0
-    """Of the random numbers."""
+    """Seed of the random numbers."""
     no_gradient: FlagCreatePairsOff[bool] = False
-    """Do not judge gradients: for a model that will never be calibrated."""
+    """Do not check gradients, for a model that will never be calibrated."""
 
     def __call__(self, console: "Console") -> int:
         """Check, and print."""

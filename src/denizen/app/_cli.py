@@ -16,14 +16,17 @@ from denizen.app._settings import whole
 if TYPE_CHECKING:
     from denizen._printing import Console
 
-ABOUT = """denizen: simulate large populations in plain PyTorch.
+ABOUT = """denizen: simulate large populations, train policies in them, and find what makes PyTorch loops slow.
 
 examples:
   denizen run covid                                  an epidemic in a city of 37,518
   denizen run covid --population my/folder --replicates 64 --set R=3.5,4.2,5.6
   denizen show runs/covid-20261128-120000            its numbers and curves again
   denizen resume runs/covid-20261128-120000          go on after Ctrl-C, a crash or a full disk
-  denizen models                                     what can be set of each model
+  denizen models                                     all models and worlds, and what can be set
+  denizen run city.py:Epidemic                       a model of your own
+  denizen train cartpole                             a policy that balances a pole
+  denizen doctor train.py:make                       what slows a PyTorch loop down
   denizen --version"""
 
 Folder = Annotated[Positional[Path], arg(metavar="RUN")]
@@ -33,7 +36,9 @@ Folder = Annotated[Positional[Path], arg(metavar="RUN")]
 class Show:
     """`denizen show`."""
 
-    about: ClassVar[str] = """Show what a run folder holds: what ran, the table, the curves. The run may still go on.
+    about: ClassVar[
+        str
+    ] = """Show what a run folder holds: the run, its table and its curves. The run may still be going on.
 
 example:
   denizen show runs/covid-20261128-120000"""
@@ -53,22 +58,23 @@ example:
 class Resume:
     """`denizen resume`."""
 
-    about: ClassVar[str] = """Go on with a run, bit for bit as if it had never stopped.
+    about: ClassVar[str] = """Go on with a run or a training, bit for bit as if it had never stopped.
 
 examples:
   denizen resume runs/covid-20261128-120000               the steps that are missing
-  denizen resume runs/covid-20261128-120000 --steps 60    60 more"""
+  denizen resume runs/covid-20261128-120000 --steps 60    60 further steps
+  denizen resume runs/Epidemic-20261128-120000 city.py:Epidemic    a run of a model from a file"""
 
     run: Folder
     """Run folder."""
     target: Annotated[Positional[str], arg(metavar="FILE.py:NAME", help_behavior_hint="")] = ""
-    """Where the model or world came from, for a folder that was made with a file: it runs only where you name it."""
+    """The file that the model or world came from, if it came from one. A file runs only where you name it."""
     steps: Annotated[int | None, arg(metavar="MORE", help_behavior_hint="(default: those missing)")] = None
-    """Further steps."""
+    """Number of further steps."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to go on, also on the other kind; auto takes what DENIZEN_DEVICE says, else the kind as before."""
+    """Device to go on with. auto takes DENIZEN_DEVICE where it is set, else the kind of device used before."""
     quiet: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Print nothing but the run folder."""
+    """Print only the path of the run folder."""
 
     def __call__(self, console: "Console") -> int:
         """Go on as its kind of run does."""

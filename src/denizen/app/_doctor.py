@@ -24,17 +24,20 @@ if TYPE_CHECKING:
 class Doctor:
     """`denizen doctor`."""
 
-    about: ClassVar[str] = """Look at one step of a PyTorch loop: which line keeps the device waiting, what to write.
+    about: ClassVar[
+        str
+    ] = """Find the lines of a PyTorch loop that keep the device waiting, and say what to write instead.
 
-TARGET is FILE.py:NAME or package.module:NAME, a function that builds a step and returns it:
+TARGET is a model or a world (FILE.py:NAME, or a name of `denizen models`), of which it takes one step, or a
+function (FILE.py:NAME or package.module:NAME) that builds a step and returns it:
   def make(device):            # or make()
       ...
       def step(): ...
       return step
 
-Or, after --, a script that marks its step with `with dz.perf.region():`.
+It may also be a script, after --, that marks its step with `with dz.perf.region():`.
 
-Without a GPU a device is simulated: counts are exact, costs of a GPU are not guessed.
+Without a GPU it simulates a device. Counts are then exact; the time that a GPU would take is not guessed.
 
 exit code:
   0  nothing worth changing
@@ -47,26 +50,27 @@ examples:
   denizen doctor train.py:make --json > doctor.json
   denizen doctor train.py:make --checklist
   denizen doctor -- python train.py --epochs 1
+  denizen doctor city.py:Epidemic
   denizen doctor --environment"""
 
     target: Annotated[Positional[tuple[str, ...]], arg(metavar="TARGET", help_behavior_hint="")] = ()
-    """FILE.py:NAME, package.module:NAME, or -- and the words of a script."""
+    """FILE.py:NAME, package.module:NAME, a name of `denizen models`, or -- and the words of a script."""
     steps: Annotated[int, arg(metavar="N")] = 12
-    """Steps to count; what comes every k steps is told as such where k is below N."""
+    """Number of steps to count. What happens every k steps is found where k is below N."""
     device: Literal["auto", "cpu", "cuda", "simulated"] = "auto"
-    """Where to build the step; auto takes the GPU, else the simulated device."""
+    """Device to build the step on. auto takes the GPU, else the simulated device."""
     json: FlagCreatePairsOff[bool] = False
-    """Print JSON and nothing else."""
+    """Print only JSON."""
     html: Annotated[Path | None, arg(metavar="FILE.html", help_behavior_hint="")] = None
-    """Write a page."""
+    """Also write the report as a web page."""
     fail_on: Literal["note", "warning", "severe", "never"] = "warning"
-    """Level from which findings give exit code 1."""
+    """Findings of this level or above give exit code 1."""
     no_rank: FlagCreatePairsOff[bool] = False
-    """Do not measure what findings cost; quicker."""
+    """Do not measure what the findings cost. This is quicker."""
     checklist: FlagCreatePairsOff[bool] = False
-    """Walk through nine points of training speed, each with its evidence."""
+    """Also check nine points of training speed, and show the evidence for each."""
     environment: FlagCreatePairsOff[bool] = False
-    """Tell what of this machine and its torch makes loops fast or slow."""
+    """Also say which settings of this machine and of torch make loops slow."""
 
     def __call__(self, console: "Console") -> int:
         """Examine, and print."""

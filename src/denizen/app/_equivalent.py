@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 class Equivalent:
     """`denizen equivalent`."""
 
-    about: ClassVar[str] = """Tell whether model B computes and learns what model A does, and where they first differ.
+    about: ClassVar[
+        str
+    ] = """Compare two torch modules: whether B computes and learns what A does, and where they first differ.
 
-A and B are FILE.py:NAME or package.module:NAME: a class or function that gives a module, called without arguments.
+A and B are FILE.py:NAME or package.module:NAME: a class of modules, or a function that returns one.
+It is called without arguments.
 
 exit code:
   0  the same: bit-equal or within tolerance
@@ -33,23 +36,23 @@ examples:
   denizen equivalent model.py:Net faster.py:Net --shape 8,50,25 --steps 10 --json"""
 
     a: Annotated[Positional[str], arg(metavar="A")]
-    """The reference."""
+    """The reference module."""
     b: Annotated[Positional[str], arg(metavar="B")]
-    """The candidate."""
+    """The module to compare with it."""
     inputs: Annotated[str | None, arg(metavar="TARGET", help_behavior_hint="")] = None
-    """Function that gives a batch: a tensor, a tuple of arguments, a mapping, or a list of batches."""
+    """Function that returns a batch: a tensor, a tuple of arguments, a mapping, or a list of batches."""
     shape: Annotated[str | None, arg(metavar="N,N,…", help_behavior_hint="")] = None
-    """In place of --inputs: a tensor of normal random numbers of this shape."""
+    """Shape of a batch of normal random numbers, in place of --inputs."""
     weights: Annotated[str | None, arg(metavar="TARGET", help_behavior_hint="(default: by name or order)")] = None
-    """Function from the state dict of A to that of B."""
+    """Function that turns the state dict of A into that of B."""
     steps: Annotated[int, arg(metavar="N")] = 3
-    """Steps of training."""
+    """Number of training steps."""
     seed: Annotated[int, arg(metavar="N")] = 0
-    """Of weights, inputs and draws."""
+    """Seed of the weights, inputs and random draws."""
     seeds: Annotated[int, arg(metavar="N")] = 0
-    """Where tensors differ, compare distributions over so many seeds, at least 20."""
+    """Where tensors differ, compare their distributions over N seeds, at least 20."""
     json: FlagCreatePairsOff[bool] = False
-    """Print JSON and nothing else."""
+    """Print only JSON."""
 
     def __call__(self, console: "Console") -> int:
         """Compare, and print."""

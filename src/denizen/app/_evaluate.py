@@ -28,7 +28,7 @@ FORAGED_STEPS = 512  # of each world, where a training had no time limit
 class Evaluate:
     """`denizen evaluate`."""
 
-    about: ClassVar[str] = """Let trained policies live in worlds of their own, and tell their returns.
+    about: ClassVar[str] = """Evaluate trained policies in new worlds: their returns, with confidence intervals.
 
 examples:
   denizen evaluate runs/cartpole-ppo-20261128-120000
@@ -36,25 +36,25 @@ examples:
   denizen evaluate runs/fruits-grpo-20261128-120000 --world stop_at_thresholds=true max_steps=1500"""
 
     run: Folder
-    """Run folder; of several seeds, each is evaluated."""
+    """Run folder. Each of several seeds is evaluated."""
     target: OtherWorld = ""
-    """Another world than it was trained in, or where its own came from: a file runs only where you name it."""
+    """Another world, or the file that the world of the training came from. A file runs only where you name it."""
     worlds: Annotated[int, arg(metavar="N")] = 256
-    """Worlds, one life in each."""
+    """Number of worlds, with one life in each."""
     steps: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: the world's time limit)")] = None
-    """Longest life."""
+    """Number of steps of the longest life."""
     greedy: FlagCreatePairsOff[bool] = False
-    """Take the likeliest actions rather than draw them."""
+    """Take the likeliest actions instead of drawing them."""
     best: FlagCreatePairsOff[bool] = False
-    """The best policy rather than the last."""
+    """Evaluate the best policy instead of the last."""
     seed: Annotated[int, arg(metavar="N")] = 0
-    """Of the worlds."""
+    """Seed of the worlds."""
     world: Pairs = ()
-    """Other options of the world than it was trained in, for example spawn_prob=0.9."""
+    """Options of the world that differ from those of the training, for example spawn_prob=0.9."""
     json: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    """Write the results there as well."""
+    """Also write the results to this file."""
     quiet: FlagCreatePairsOff[bool] = False
-    """Print nothing but the mean return."""
+    """Print only the mean return."""
 
     def __call__(self, console: "Console") -> int:
         """Evaluate, and print a table."""
@@ -145,13 +145,13 @@ examples:
 class Compare:
     """`denizen compare`."""
 
-    about: ClassVar[str] = """Compare trainings: a table, and their learning curves in one picture.
+    about: ClassVar[str] = """Compare trainings in a table, and draw their learning curves in one picture.
 
 example:
   denizen compare runs/cartpole-ppo-20261128-120000 runs/cartpole-ppo-20261128-130000"""
 
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help_behavior_hint="")]
-    """Run folders, two or more."""
+    """Two or more run folders."""
     out: Annotated[Path, arg(metavar="FILE.png")] = Path("compare.png")
     """Picture to write."""
 

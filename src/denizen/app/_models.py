@@ -38,7 +38,7 @@ class Models:
     about: ClassVar[str] = """List models and worlds, and what can be set of each model."""
 
     target: Annotated[Positional[str], arg(metavar="TARGET", help_behavior_hint="(default: all of the zoo)")] = ""
-    """One model: a name, or FILE.py:NAME."""
+    """A single model: a name, or FILE.py:NAME."""
 
     def __call__(self, console: Console) -> int:
         """Print a table of each model, and a line of each world."""

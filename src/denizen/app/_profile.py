@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 class Profile:
     """`denizen profile`."""
 
-    about: ClassVar[str] = """Profile some steps of a loop: busy share, idle gaps and their causes, operators, memory.
+    about: ClassVar[str] = """Profile some steps of a loop: how busy the device is, why it waits, operators and memory.
 
-TARGET is FILE.py:NAME or package.module:NAME, a function that builds a step and returns it:
+TARGET is a model or a world (FILE.py:NAME, or a name of `denizen models`), of which it takes one step, or a
+function (FILE.py:NAME or package.module:NAME) that builds a step and returns it:
   def make(device):            # or make()
       ...
       def step(): ...
       return step
 
-A trace that was saved, FILE.json or FILE.json.gz, is read instead.
+It may also be a saved trace, FILE.json or FILE.json.gz, which is read.
 
 exit code:
   0  done
@@ -38,23 +39,23 @@ examples:
   denizen profile traces/host_123.456.pt.trace.json.gz"""
 
     target: Annotated[Positional[str], arg(metavar="TARGET")]
-    """FILE.py:NAME, package.module:NAME or a saved trace."""
+    """FILE.py:NAME, package.module:NAME, a name of `denizen models`, or a saved trace."""
     save_traces: FlagCreatePairsOff[bool] = False
-    """Keep the trace, for Perfetto, chrome://tracing and TensorBoard."""
+    """Keep the trace. Perfetto, chrome://tracing and TensorBoard read it."""
     trace_dir: Annotated[Path, arg(metavar="FOLDER")] = Path("traces")
-    """Where --save-traces puts it."""
+    """Folder for --save-traces."""
     cpu: FlagCreatePairsOff[bool] = False
-    """Look at the CPU alone, also where there is a GPU."""
+    """Profile the CPU alone, even where there is a GPU."""
     steps: Annotated[int, arg(metavar="N")] = 5
-    """Steps to record."""
+    """Number of steps to record."""
     warm_up: Annotated[int, arg(metavar="N")] = 2
-    """Steps under the profiler before them."""
+    """Number of steps under the profiler before those."""
     stacks: FlagCreatePairsOff[bool] = False
-    """Record Python functions; makes operators slower."""
+    """Also record Python functions. This makes operators slower."""
     json: FlagCreatePairsOff[bool] = False
-    """Print JSON and nothing else."""
+    """Print only JSON."""
     plot: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
-    """Draw it."""
+    """Also draw the profile."""
 
     def __call__(self, console: "Console") -> int:
         """Profile, and print."""

@@ -55,7 +55,7 @@ def _hint(text: str) -> Any:
 class RunConfig:
     """What `denizen run` does; the fields are its flags, the keys of a `--config` file, and part of a manifest."""
 
-    about: ClassVar[str] = """Run a model: a progress bar, a summary table, curves, and a run folder to keep.
+    about: ClassVar[str] = """Run a model. It shows progress, a table and curves, and keeps everything in a run folder.
 
 examples:
   denizen run covid
@@ -63,52 +63,53 @@ examples:
   denizen run covid --population my/folder --network 0 --symmetrize --set mortality=0.02
   denizen run covid --set R=3.5,4.2,5.6 --set reference=true --steps 21
   denizen run seir --agents 100000 --mean-degree 12 --set infect_rate=0.03 latent_days=4
+  denizen run city.py:Epidemic --agents 5000 --set infect_rate=0.1
   denizen run --config city.toml --seed 7
 
-A --config file holds the same words, parameters under [set]:
+A --config file has the names of the flags as keys, and parameters under [set]:
   model = "covid"
   replicates = 64
   [set]
   R = [3.5, 4.2, 5.6]"""
 
     model: Annotated[Positional[str], arg(metavar="MODEL", help_behavior_hint="")] = ""
-    """A name of `denizen models`, or FILE.py:NAME: a class, an object, or a function that returns one."""
+    """A name of `denizen models`, or FILE.py:NAME: a class, an object, or a function that returns a model."""
     population: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="(default: the model's, or none)")] = None
-    """Population folder, table or .npz file, or synthetic:astoria[:SIZE]."""
+    """The population: a folder, a table, a .npz file, or synthetic:astoria[:SIZE]."""
     network: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="(default: 0, or the only one)")] = None
-    """Contact network of the population."""
+    """The contact network of the population."""
     symmetrize: FlagCreatePairsOff[bool] = False
-    """Add the opposite direction of every contact, for lists that write each contact once."""
+    """Add the reverse of every contact, for a population that lists each contact once."""
     agents: Annotated[int | None, _hint("10000 without a population")] = None
-    """Agents of a random graph, where there is no population."""
+    """Number of agents in a random graph, where no population is given."""
     mean_degree: Annotated[float | None, arg(metavar="C", help_behavior_hint="(default: 10)")] = None
-    """Mean number of contacts in the random graph."""
+    """Mean number of contacts of an agent in the random graph."""
     steps: Annotated[int | None, _hint("the model's, or 100")] = None
-    """Steps to simulate; one of covid, sir and seir is a day."""
+    """Number of steps. A step of covid, sir and seir is one day."""
     replicates: Annotated[int, arg(metavar="N")] = 16
-    """Independent runs with their own random numbers."""
+    """Number of independent runs. They differ in their random numbers."""
     seed: Annotated[int, arg(metavar="N")] = 0
-    """0 to 4294967295; the same seed gives the same numbers."""
+    """Seed of the random numbers, 0 to 4294967295. The same seed gives the same numbers."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to run; auto takes what DENIZEN_DEVICE says, else CUDA where there is one that works."""
+    """Device to run on. auto takes DENIZEN_DEVICE where it is set, else a CUDA device that works, else the CPU."""
     set: Annotated[UseAppendAction[Set], arg(metavar="NAME=VALUE", help_behavior_hint="(repeatable)")] = ()
     """Parameters and options of the model, for example R=3.5,4.2,5.6 reference=true."""
     config: Annotated[Path | None, arg(metavar="FILE.toml", help_behavior_hint="")] = None
-    """Settings from a file; flags win over it."""
+    """File with settings. Flags override it."""
     out: Annotated[str | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/MODEL-DATE-TIME)")] = None
-    """Run folder to write; new or empty."""
+    """Run folder to write. It must be new or empty."""
     snapshots_every: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: none)")] = None
-    """Keep the state of all agents every so many steps."""
+    """Keep the state of all agents every N steps."""
     snapshot_fields: Annotated[
         str | None, arg(metavar="NAME[:DTYPE],…", help_behavior_hint="(default: all fields as they are)")
     ] = None
-    """Fields to keep in snapshots, where wished in a narrower dtype, for example stage,wealth:float16."""
+    """Fields that snapshots keep. A field may get a narrower dtype, for example stage,wealth:float16."""
     compile: FlagCreatePairsOff[bool] = False
-    """Compile the step at once (by default only where a run is long enough to pay)."""
+    """Compile the step at once. By default a step is compiled where the run is long enough to gain by it."""
     no_compile: FlagCreatePairsOff[bool] = False
-    """Never compile."""
+    """Never compile the step."""
     quiet: FlagCreatePairsOff[bool] = False
-    """Print nothing but the run folder."""
+    """Print only the path of the run folder."""
     file: Annotated[Any, Fixed, Suppress] = None
     """What the `--config` file alone means; no flag."""
 

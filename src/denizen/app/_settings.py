@@ -1,4 +1,4 @@
-"""What words of the command line and of a `--config` file mean: pairs, numbers, tables; which of the two gave a value."""
+"""What words of the command line and of a `--config` file mean: pairs, numbers, tables, and which of both gave them."""
 
 import contextlib
 import dataclasses

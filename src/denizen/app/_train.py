@@ -31,9 +31,11 @@ OtherWorld = Annotated[Positional[str], arg(metavar="WORLD", help_behavior_hint=
 class Train:
     """What `denizen train` does; the fields are its flags and the keys of a `--config` file."""
 
-    about: ClassVar[str] = """Train a policy in a world: a progress bar, a summary, curves, a run folder to keep.
+    about: ClassVar[
+        str
+    ] = """Train a policy in a world. It shows progress, a summary and curves, and keeps everything in a run folder.
 
-A world is a name of `denizen models`, or FILE.py:NAME: a class, an object, or a function that returns one.
+WORLD is a name of `denizen models`, or FILE.py:NAME: a class, an object, or a function that returns a world.
 
 examples:
   denizen train cartpole
@@ -43,64 +45,64 @@ examples:
   denizen train maze.py:Maze --world size=9 --steps 1M
   denizen train --config pole.toml --seed 7
   torchrun --nproc-per-node 4 -m denizen train breakout --set num_envs=4096
-  denizen train dotgat --help            agents that talk with one another, with flags of their own
+  denizen train dotgat --help            agents that talk with one another; this training has its own flags
 
-A --config file holds the same words, with tables for pairs:
+A --config file has the names of the flags as keys, and tables for NAME=VALUE:
   world_name = "cartpole"
   steps = 500_000
   [set]
   num_envs = 64"""
 
     world_name: Annotated[Positional[str], arg(metavar="WORLD", help_behavior_hint="")] = ""
-    """A name, or FILE.py:NAME."""
+    """The world: a name, or FILE.py:NAME."""
     mode: Annotated[str | None, arg(metavar="MODE", help_behavior_hint="(default: the world's)")] = None
-    """Short for --world mode=MODE, which foraging takes."""
+    """Mode of the world foraging; short for --world mode=MODE."""
     algo: Literal["ppo", "grpo"] = "ppo"
-    """Algorithm."""
+    """The learning algorithm."""
     steps: Annotated[str | None, arg(metavar="N", help_behavior_hint="(default: the world's)")] = None
-    """Steps of worlds in all, such as 500000, 500k or 50M."""
+    """Number of steps of all worlds together, such as 500000, 500k or 50M."""
     total_epochs: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: what --steps needs)")] = None
-    """Rollouts in all, in place of --steps."""
+    """Number of rollouts, in place of --steps."""
     batch_size: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: the recipe's)")] = None
-    """Worlds (ppo: num_envs) or replicas of each start (grpo: group_size)."""
+    """Number of worlds (ppo: num_envs), or of worlds with the same start (grpo: group_size)."""
     max_steps: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: the recipe's)")] = None
-    """Steps of a rollout (ppo: num_steps, grpo: max_steps)."""
+    """Number of steps in a rollout (ppo: num_steps, grpo: max_steps)."""
     set: Pairs = ()
     """Settings of the algorithm, for example num_envs=64 learning_rate=3e-4:0 value_clip=none."""
     world: Pairs = ()
-    """Options of the world, for example mode=proxy; START:END for a parameter that changes with the training."""
+    """Options of the world, for example mode=proxy. START:END lets a parameter change during the training."""
     policy: Pairs = ()
     """Options of the policy: hidden=64,64 memory_size=0 head=popart shared=true activation=tanh."""
     seed: Annotated[int, arg(metavar="N")] = 0
-    """Of worlds, actions, shuffles and first weights."""
+    """Seed of the worlds, actions, shuffles and first weights."""
     seeds: Annotated[int, arg(metavar="N")] = 1
-    """Trainings one after the other, with seeds from --seed on."""
+    """Number of trainings, one after the other, with the seeds from --seed on."""
     together: FlagCreatePairsOff[bool] = False
-    """All seeds at once, up to 16: faster on a GPU where a world is small."""
+    """Train all seeds at once, up to 16. This is faster on a GPU where worlds are small."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
+    """Device to train on."""
     out: Annotated[str | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/WORLD-ALGO-DATE-TIME)")] = None
-    """Run folder to write; new or empty. Several seeds go into seed-N within it."""
+    """Run folder to write. It must be new or empty. Each of several seeds gets a folder seed-N in it."""
     config: Annotated[Path | None, arg(metavar="FILE.toml", help_behavior_hint="")] = None
-    """Settings from a file; flags win over it."""
+    """File with settings. Flags override it."""
     validate_every: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: never)")] = None
-    """Updates between evaluations on separate worlds."""
+    """Evaluate the policy on separate worlds every N updates."""
     validation: Pairs = ()
-    """How: num_envs=64 max_steps=500 greedy=true seed=0, and options of the world in which it differs."""
+    """How to evaluate: num_envs=64 max_steps=500 greedy=true seed=0, and options of the world that differ."""
     patience: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: never stop early)")] = None
-    """Updates without a better score after which to stop; the best policy is then the last."""
+    """Stop after N updates without a better score. The best policy is then the last one."""
     min_delta: Annotated[float | None, arg(metavar="X", help_behavior_hint="(default: 0.05)")] = None
-    """With --patience: by how much a score must exceed the best to count as better."""
+    """With --patience: the least increase of the score that counts as better."""
     tensorboard: FlagCreatePairsOff[bool] = False
-    """Write metrics for TensorBoard as well, into RUN-tensorboard."""
+    """Also write metrics for TensorBoard, into RUN-tensorboard."""
     wandb: Annotated[str | None, arg(metavar="PROJECT", help_behavior_hint="(default: no)")] = None
-    """Send metrics to Weights & Biases as well; WANDB_MODE=offline keeps them here."""
+    """Also send metrics to Weights & Biases. WANDB_MODE=offline keeps them on this machine."""
     compile: FlagCreatePairsOff[bool] = False
-    """Compile (by default on CUDA, and on a CPU where training is long enough to pay)."""
+    """Compile the training. By default it is compiled on CUDA, and on a CPU where it is long enough to gain by it."""
     no_compile: FlagCreatePairsOff[bool] = False
-    """Never compile."""
+    """Never compile the training."""
     quiet: FlagCreatePairsOff[bool] = False
-    """Print nothing but the run folder."""
+    """Print only the path of the run folder."""
     file: Annotated[Any, Fixed, Suppress] = None
     """What the `--config` file alone means; no flag."""
 

@@ -38,13 +38,13 @@ examples:
     settings: Annotated[Settings, arg(name="")] = dataclasses.field(default_factory=Settings)
     """What is trained on what."""
     out: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/dotgat-DATE-TIME)")] = None
-    """Run folder to write; new or empty."""
+    """Run folder to write. It must be new or empty."""
     resume: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
     """Go on with the training in this run folder, with the settings that it has."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
+    """Device to train on."""
     quiet: FlagCreatePairsOff[bool] = False
-    """Print nothing but the run folder."""
+    """Print only the path of the run folder."""
 
     def __call__(self, console: "Console") -> int:
         """Train, and tell what came out; under torchrun, all processes together."""

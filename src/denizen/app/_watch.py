@@ -36,25 +36,25 @@ examples:
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run folder of one training."""
     target: OtherWorld = ""
-    """Another world than it was trained in, or where its own came from: a file runs only where you name it."""
+    """Another world, or the file that the world of the training came from. A file runs only where you name it."""
     steps: Annotated[int, arg(metavar="N")] = 200
-    """Steps to show."""
+    """Number of steps to show."""
     gif: Annotated[Path | None, arg(metavar="FILE.gif|FILE.mp4", help_behavior_hint="")] = None
-    """Write an animation rather than show it in the terminal; an MP4 by the program ffmpeg or the extra film."""
+    """Write an animation instead of showing it. An MP4 needs the program ffmpeg or the extra film."""
     window: FlagCreatePairsOff[bool] = False
-    """Show it in a window, which space pauses, right steps, up and down speed, Esc closes."""
+    """Show it in a window. Space pauses, right steps, up and down change the speed, Esc closes."""
     frames_per_second: Annotated[float, arg(metavar="N")] = 15.0
-    """Speed."""
+    """Number of steps shown in a second."""
     greedy: FlagCreatePairsOff[bool] = False
-    """Take the likeliest actions rather than draw them."""
+    """Take the likeliest actions instead of drawing them."""
     best: FlagCreatePairsOff[bool] = False
-    """The best policy rather than the last."""
+    """Watch the best policy instead of the last."""
     seed: Annotated[int, arg(metavar="N")] = 0
-    """Of the world."""
+    """Seed of the world."""
     world: Pairs = ()
-    """Other options of the world than it was trained in, for example spawn_prob=0.9."""
+    """Options of the world that differ from those of the training, for example spawn_prob=0.9."""
     brain: FlagCreatePairsOff[bool] = False
-    """Beside the world what the network sees, and what of it moves the decision."""
+    """Also show what the network sees, and which parts of it decide the action."""
 
     def __call__(self, console: "Console") -> int:
         """Play, and show."""
