@@ -26,8 +26,7 @@ class Bench:
         str
     ] = """Time a step: its forward, backward and optimizer parts, memory and launches, by batch size and variant.
 
-TARGET is a model or a world (FILE.py:NAME, or a name of `denizen models`), of which it takes one step, or a
-function (FILE.py:NAME or package.module:NAME) that builds a step and returns it:
+TARGET is a model or world (FILE.py:NAME or a name), or a function that builds a step and returns it:
   def make(batch_size, device):            # or either, or neither
       ...
       def step(): ...

@@ -28,8 +28,7 @@ class Doctor:
         str
     ] = """Find the lines of a PyTorch loop that keep the device waiting, and say what to write instead.
 
-TARGET is a model or a world (FILE.py:NAME, or a name of `denizen models`), of which it takes one step, or a
-function (FILE.py:NAME or package.module:NAME) that builds a step and returns it:
+TARGET is a model or world (FILE.py:NAME or a name), or a function that builds a step and returns it:
   def make(device):            # or make()
       ...
       def step(): ...

@@ -22,8 +22,7 @@ class Equivalent:
         str
     ] = """Compare two torch modules: whether B computes and learns what A does, and where they first differ.
 
-A and B are FILE.py:NAME or package.module:NAME: a class of modules, or a function that returns one.
-It is called without arguments.
+A and B are FILE.py:NAME or package.module:NAME: a module's class, or a function that returns one.
 
 exit code:
   0  the same: bit-equal or within tolerance

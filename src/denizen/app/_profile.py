@@ -19,8 +19,7 @@ class Profile:
 
     about: ClassVar[str] = """Profile some steps of a loop: how busy the device is, why it waits, operators and memory.
 
-TARGET is a model or a world (FILE.py:NAME, or a name of `denizen models`), of which it takes one step, or a
-function (FILE.py:NAME or package.module:NAME) that builds a step and returns it:
+TARGET is a model or world (FILE.py:NAME or a name), or a function that builds a step and returns it:
   def make(device):            # or make()
       ...
       def step(): ...
