@@ -25,7 +25,7 @@ IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
 SHELL_BLOCK = re.compile(r"^[ \t]*```(?:bash|sh|shell|console)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
 # Programs that a snippet may call without a check of ours.
-FOREIGN = {"cd", "git", "pip", "python", "python3", "export", "torchrun", "ls"}
+FOREIGN = {"cd", "cp", "git", "pip", "python", "python3", "export", "torchrun", "ls"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
