@@ -1,11 +1,11 @@
 """`train`: the loop around an algorithm, with progress, metrics, checkpoints, validation and resume.
 
-    train
-      Loop             update after update: metrics, saves, validations, the best policy
-        Iteration      an update as it is, compiled, or captured as one CUDA graph
-          PPO, GRPO    the algorithm: its `update` changes a `Training` in place
-            Rollout    the policy acts in the worlds; what happened is in buffers
-              Worlds   step, end and begin anew
+train
+  Loop             update after update: metrics, saves, validations, the best policy
+    Iteration      an update as it is, compiled, or captured as one CUDA graph
+      PPO, GRPO    the algorithm: its `update` changes a `Training` in place
+        Rollout    the policy acts in the worlds; what happened is in buffers
+          Worlds   step, end and begin anew
 """
 
 import contextlib
