@@ -34,7 +34,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen import ops
-from denizen.run import Run, _accumulate
+from denizen.run import Run, _neighbour_sums
 
 STAGES = ("loop", "tensors", "kernels", "fused", "captured", "active", "narrow")
 # What is compiled and captured: (which way sums go, whether state and counters are bytes).
@@ -92,13 +92,13 @@ def eager(model: SEIR, device: str) -> Run:
 
 def compiled(graph: dz.Graph, device: str, way: str, narrow: bool) -> Run:
     """Taken apart and compiled, on a GPU in CUDA graphs; sums one way, all of it in bytes or in 32 bits."""
-    known = _accumulate._is_mask
-    _accumulate._is_mask = known if narrow else lambda node, masks: False
+    known = _neighbour_sums._is_mask
+    _neighbour_sums._is_mask = known if narrow else lambda node, masks: False
     try:
         with ops.direction(way):
             return dz.simulate((SEIR if narrow else WideSEIR)(graph), STEPS, seed=1, device=device, compile=True)
     finally:
-        _accumulate._is_mask = known
+        _neighbour_sums._is_mask = known
 
 
 def stepped(run: Run) -> float:

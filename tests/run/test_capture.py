@@ -12,7 +12,7 @@ import denizen as dz
 from denizen.model import Ask, During
 from denizen.ops import _codes
 from denizen.ops._direction import SWITCH
-from denizen.run import _accumulate, _compile
+from denizen.run import _compile, _neighbour_sums
 from denizen.run._chunks import Chunks
 from denizen.run._program import build
 from denizen.run._trace import trace
@@ -284,8 +284,8 @@ def test_the_switch_is_what_a_receiver_costs_in_senders(
     begun = dz.simulate(kind(dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 6.0, seed=1))), 3)
     (one,) = build(trace(begun._stepper, begun._run_state), begun._stepper.masks).sums
     assert one.measured() == one  # on a CPU nothing chooses
-    monkeypatch.setattr(_accumulate, "LARGE", 0)
-    monkeypatch.setattr(_accumulate, "_milliseconds", timed)
+    monkeypatch.setattr(_neighbour_sums, "LARGE", 0)
+    monkeypatch.setattr(_neighbour_sums, "_milliseconds", timed)
     there = dataclasses.replace(one, graph=tuple(t if t is None else t.as_subclass(OfAGpu) for t in one.graph))
     assert there.measured().switch == switch
     assert ways == ["push", "pull"]

@@ -11,13 +11,13 @@ import torch
 
 import denizen as dz
 from denizen.errors import CapacityError, InputError
-from denizen.run import Snapshots, _ring, _room, _run, load, resume
+from denizen.run import Snapshots, _memory, _ring, _run, load, resume
 from denizen.run._chunks import CapturedSteps, Chunks
 from denizen.run._device import device_failed
 from denizen.run._engine import Stepper
 from denizen.run._folder import RunFolder
+from denizen.run._memory import ASKED, _asked, out_of_memory
 from denizen.run._program import build
-from denizen.run._room import ASKED, _asked, out_of_memory
 from denizen.run._snapshots import Kept
 from denizen.run._trace import trace
 from denizen.zoo.sir import SIR
@@ -276,7 +276,7 @@ class Hungry:
 def test_memory_that_runs_out_in_a_step(tmp_path, monkeypatch, error, asked):
     hungry = Hungry(monkeypatch, error, 12)
     run = dz.simulate(model(), 6, replicates=8, snapshots=SNAPS, out=tmp_path / "r")
-    monkeypatch.setattr(_room, "_free", lambda device: 3 << 30)
+    monkeypatch.setattr(_memory, "_free", lambda device: 3 << 30)
     with pytest.raises(CapacityError) as failure:
         run.extend(24)
     text = str(failure.value)
@@ -347,18 +347,18 @@ def test_the_words_of_memory():
 @pytest.mark.parametrize(("free", "fits"), [(100 << 20, 4), (19 << 20, 6), (10 << 20, 4), (0, 2)])
 def test_replicates_that_fit(free, fits):
     """Eight replicates hold 20 MiB and ask for 20 more; 8 MiB are the model's."""
-    assert _room._fitting(8, 8 << 20, 20 << 20, 20 << 20, free) == fits
+    assert _memory._fitting(8, 8 << 20, 20 << 20, 20 << 20, free) == fits
 
 
 def test_graphs_count_before_anything_is_moved(monkeypatch):
     big = model()
-    monkeypatch.setattr(_room, "_free", lambda device: 1 << 20)
+    monkeypatch.setattr(_memory, "_free", lambda device: 1 << 20)
     bytes_of_model = sum(leaf.nbytes for leaf in torch.utils._pytree.tree_leaves(big) if leaf is not None)
-    _room.check_room(big, 400, torch.device("cpu"))
-    monkeypatch.setattr(_room, "_free", lambda device: 12 * 200 * 400 + bytes_of_model - 1)
-    _room.check_room(big, 400, torch.device("cpu"))
+    _memory.check_room(big, 400, torch.device("cpu"))
+    monkeypatch.setattr(_memory, "_free", lambda device: 12 * 200 * 400 + bytes_of_model - 1)
+    _memory.check_room(big, 400, torch.device("cpu"))
     with pytest.raises(InputError, match="are free on cuda"):
-        _room.check_room(big, 400, torch.device("cuda"))
+        _memory.check_room(big, 400, torch.device("cuda"))
 
 
 @pytest.mark.cuda

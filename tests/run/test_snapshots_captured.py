@@ -11,7 +11,7 @@ from tests.run.test_snapshots import FULL, NARROW, Farm, Faulty, equal, no_threa
 
 import denizen as dz
 from denizen.errors import CapacityError, StorageError
-from denizen.run import Snapshots, _ring, _snapshots, _zarr, load, resume
+from denizen.run import Snapshots, _ring, _run, _snapshots, _zarr, load, resume
 from denizen.run._chunks import CapturedSteps, Chunks, pieces
 from denizen.run._program import build
 from denizen.run._snapshots import Kept, _stack
@@ -44,6 +44,14 @@ class Replayed(CapturedSteps):
         if self.fails == len(self.replays):
             raise KeyboardInterrupt
         return kept
+
+
+@pytest.fixture(autouse=True, scope="module")
+def long_chunks():
+    """Chunks are as long as they may be, however slow the machine."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(_run, "CHUNK_SECONDS", 1e9)
+        yield
 
 
 def captured(run, longest=64):

@@ -10,7 +10,7 @@ import torch
 
 from denizen.errors import InputError
 from denizen.perf.watch._operations import SIMULATED
-from denizen.run._room import out_of_memory
+from denizen.run._memory import out_of_memory
 
 VARIABLE = "DENIZEN_DEVICE"
 T = TypeVar("T")

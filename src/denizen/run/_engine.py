@@ -101,7 +101,7 @@ class Stepper:
         return RunState(list(leaves), step, switches, bad)
 
     def advance(self, run_state: RunState, answers: dict[str, Tensor]) -> tuple[RunState, list[Tensor]]:
-        """One step of every world: the next run_state, and each record `[worlds, …]`."""
+        """One step of every world: the next run state, and each record `[worlds, …]`."""
         with torch.set_grad_enabled(self.setting.relax is not None):
             arguments = (run_state.leaves, run_state.switches, self.keys, self.values, run_state.step, answers)
             try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from denizen.model import series_kinds, tensors
-from denizen.run import _metrics
+from denizen.run import _parquet
 from denizen.run._fingerprint import describe, fingerprint
 from denizen.run._folder import Part, commit, encode, now, versions
 from denizen.run._manifest import Manifest, Series, Setup
@@ -71,7 +71,7 @@ def series(run: "Run") -> tuple[Series, ...]:
 def table(run: "Run", done: int) -> Any:
     """The series after step `done` as a data frame."""
     values = {name: run[name][:, done:] for name in run.series_names}
-    return _metrics.frame(values, run.worlds, done + 1, run.dt)
+    return _parquet.frame(values, run.worlds, done + 1, run.dt)
 
 
 # --- tensors ----------------------------------------------------------------------------------------------------------

@@ -20,10 +20,10 @@ from denizen.run._checks import Bounds, Flag, checked, held, read_checks
 from denizen.run._cuda_graph import CapturedFunction
 from denizen.run._device import choose_device, on_its_device
 from denizen.run._engine import RunState, Stepper
+from denizen.run._memory import _free as free_bytes
+from denizen.run._memory import check_room, out_of_memory
 from denizen.run._precision import Precision, approved
 from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, model_tensors
-from denizen.run._room import _free as free_bytes
-from denizen.run._room import check_room, out_of_memory
 from denizen.run._simulate import model_to_run
 from denizen.run._torch_switches import TorchSwitches
 

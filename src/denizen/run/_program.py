@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from denizen.ops import lookup_narrow
-from denizen.run._accumulate import VIEWS, Sum, as_sum
+from denizen.run._neighbour_sums import VIEWS, Sum, as_sum
 from denizen.run._passes import split_reductions, widen
 from denizen.run._trace import Builder, Traced, ancestors, calls, shape
 

@@ -277,7 +277,7 @@ class Results:
         Raises:
             MissingExtra: polars is not installed.
         """
-        from denizen.run._metrics import frame
+        from denizen.run._parquet import frame
 
         return frame({name: self[name] for name in self.series_names}, self.worlds, 1, self.dt)
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from denizen.errors import CapacityError
 from denizen.perf.watch._operations import SIMULATED
 from denizen.run._atomic import uninterrupted
-from denizen.run._room import out_of_memory
+from denizen.run._memory import out_of_memory
 
 BYTES = 128 << 20  # of buffers, unless two entries take more
 FEWEST, MOST = 2, 8

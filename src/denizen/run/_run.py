@@ -22,9 +22,9 @@ from denizen.run._cuda_graph import NotCapturedError, warn_not_captured
 from denizen.run._device import on_its_device
 from denizen.run._engine import RunState, Stepper
 from denizen.run._host import busy_threads, calm_threads, give_back
+from denizen.run._memory import explained_room
 from denizen.run._progress import progress_bar
 from denizen.run._results import Results
-from denizen.run._room import explained_room
 from denizen.run._snapshots import Snapshots, SnapshotStore, SnapshotView
 from denizen.run._torch_switches import TorchSwitches
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from denizen._arguments import folder
 from denizen.errors import InputError, nearest
-from denizen.run import _manifest, _metrics
+from denizen.run import _manifest, _parquet
 from denizen.run._atomic import status_now
 from denizen.run._folder import content, while_it_goes_on
 from denizen.run._manifest import Manifest
@@ -114,7 +114,7 @@ def series(path: Path, manifest: Manifest) -> dict[str, Tensor]:
     parts = []
     for part in manifest.metrics:
         data = content(path, part)
-        parts.append(_metrics.decode(data, manifest.series, worlds, part.last - part.first + 1, str(path / part.file)))
+        parts.append(_parquet.decode(data, manifest.series, worlds, part.last - part.first + 1, str(path / part.file)))
     if not parts:
         return {}
     return {entry.name: torch.cat([part[entry.name] for part in parts], dim=1) for entry in manifest.series}

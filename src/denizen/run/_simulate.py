@@ -12,8 +12,8 @@ from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model import SERIES_FORMS, Env, Intervention, Model, Setting, series_takes
 from denizen.rng import MAX_SEED, Relax
 from denizen.run._device import choose_device
+from denizen.run._memory import check_room
 from denizen.run._precision import Precision, approved
-from denizen.run._room import check_room
 from denizen.run._run import Run
 from denizen.run._snapshots import Snapshots
 

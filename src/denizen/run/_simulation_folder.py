@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from denizen.errors import StorageError, need
-from denizen.run import _facts, _manifest, _metrics, _zarr
+from denizen.run import _facts, _manifest, _parquet, _zarr
 from denizen.run._atomic import TEMPORARY, digest, locked
 from denizen.run._blocks import PURPOSE
 from denizen.run._device import device_failed
@@ -74,8 +74,8 @@ class SimulationFolder(RunFolder):
             MissingExtra: polars, or zarr where there are snapshots, is not installed.
         """
         path = Path(path)
-        need("polars", "tables", _metrics.PURPOSE)
-        _metrics.check_names(run.series_names)
+        need("polars", "tables", _parquet.PURPOSE)
+        _parquet.check_names(run.series_names)
         if run._snapshots is not None:
             need("zarr", "storage", PURPOSE)
         check_free(path)
@@ -236,7 +236,7 @@ class SimulationFolder(RunFolder):
         if steps > old.steps:
             table = _facts.table(run, old.steps)
             file = f"metrics/part-{len(old.metrics):05d}.parquet"
-            changes["metrics"] = (*old.metrics, write(self.path, file, old.steps + 1, steps, _metrics.encode(table)))
+            changes["metrics"] = (*old.metrics, write(self.path, file, old.steps + 1, steps, _parquet.encode(table)))
             changes["series"] = _facts.series(run)
         if run._snapshots is not None:
             changes["snapshots"] = self._save_snapshots(run._snapshots, steps)
