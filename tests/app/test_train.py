@@ -227,7 +227,7 @@ def test_values_are_read_by_type():
         False,
     )
     assert fill(PPO, {"gamma": 0.5, "clip_coef": 0.3}, "--set").gamma == 0.5
-    with pytest.raises(ConfigError, match="--set clip=0.3: renamed; write clip_coef=0.3"):
+    with pytest.raises(ConfigError, match=r"--set clip=0.3: renamed; write clip_coef=0.3"):
         fill(PPO, {"clip": "0.3"}, "--set")
     for wrong in (
         {"num_envs": "1.5"},
