@@ -18,7 +18,7 @@ from denizen.perf._budget import budget as _budget
 from denizen.perf.simulated import _streams
 from denizen.perf.watch import _on_cuda, _places, _sync
 from denizen.perf.watch._faults import kind_of_read
-from denizen.perf.watch._on_cuda import heard_on_cuda
+from denizen.perf.watch._on_cuda import logging_cuda
 from denizen.perf.watch._places import Place
 
 LETTERS = "abcdefgh"
@@ -54,7 +54,7 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *_: 70)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda *_: None)
     monkeypatch.setattr(_budget, "_where", lambda device: torch.device("cuda", 0))
-    monkeypatch.setattr(_budget, "heard_on_cuda", lambda device, recorder: heard_on_cuda(here, recorder))
+    monkeypatch.setattr(_budget, "logging_cuda", lambda device, event_log: logging_cuda(here, event_log))
     return cuda
 
 
@@ -251,9 +251,9 @@ def test_waiting_for_an_event_counts_where_it_was_not_complete(monkeypatch, done
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     guard = dz.budget(host_reads=None, device="simulated")
-    monkeypatch.setattr(_budget, "standins", __import__("contextlib").nullcontext())
+    monkeypatch.setattr(_budget, "streams_watched", __import__("contextlib").nullcontext())
     early = Event()
-    with guard, _on_cuda.events_heard():
+    with guard, _on_cuda.cuda_events_logged():
         torch.ones(2, device=guard.device)
         assert early.synchronize() == "waited"
     assert bool(guard.report.measured["host_reads"]) is not done

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from denizen.perf.watch import _calls
-from denizen.perf.watch._calls import function_heard
+from denizen.perf.watch._calls import function_traced
 
 
 def asked(number):
@@ -34,7 +34,7 @@ def test_calls_are_heard_within_the_block_and_of_one_function(heard):
     told, listener = heard
     before = sys.getprofile()
     asked(1)
-    with function_heard(asked.__code__, listener):
+    with function_traced(asked.__code__, listener):
         assert (asked(2), other(3)) == (3, 4)
     asked(4)
     assert [number for _, _, number in told] == [2]
@@ -43,7 +43,7 @@ def test_calls_are_heard_within_the_block_and_of_one_function(heard):
 
 def test_threads_that_start_within_are_heard(heard):
     told, listener = heard
-    with function_heard(asked.__code__, listener):
+    with function_traced(asked.__code__, listener):
         thread = threading.Thread(target=asked, args=(5,), name="beside")
         thread.start()
         thread.join()
@@ -54,8 +54,8 @@ def test_two_functions_at_once_and_an_error_within(heard):
     told, listener = heard
 
     def block():
-        with function_heard(asked.__code__, listener):
-            with function_heard(other.__code__, listener):
+        with function_traced(asked.__code__, listener):
+            with function_traced(other.__code__, listener):
                 asked(1)
                 other(2)
             other(3)
@@ -82,7 +82,7 @@ def test_one_listener_in_nested_blocks_hears_once_and_threads_from_before_are_he
 
     thread = threading.Thread(target=work)
     thread.start()
-    with function_heard(asked.__code__, listener), function_heard(asked.__code__, listener):
+    with function_traced(asked.__code__, listener), function_traced(asked.__code__, listener):
         begin.set()
         assert done.wait(10)
     thread.join()

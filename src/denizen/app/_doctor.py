@@ -105,7 +105,7 @@ examples:
         from denizen.app._target import maker
         from denizen.perf._doctor.region import examine_script
         from denizen.perf._doctor.subject import choose_device
-        from denizen.perf.simulated._alias import as_if_cuda
+        from denizen.perf.simulated._alias import cuda_alias
         from denizen.perf.watch._operations import SIMULATED
 
         device = None if self.device == "auto" else self.device
@@ -116,7 +116,7 @@ examples:
 
         where = choose_device(device)
         # A module may ask for CUDA by name before anybody could hand it a device.
-        with as_if_cuda() if where.type == SIMULATED else contextlib.nullcontext():
+        with cuda_alias() if where.type == SIMULATED else contextlib.nullcontext():
             make = maker(self.target[0])
             return perf.doctor(make=make, device=str(where.type), steps=self.steps, rank=not self.no_rank)
 

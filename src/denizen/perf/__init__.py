@@ -36,8 +36,8 @@ if typing.TYPE_CHECKING:
     from denizen.perf._profile.report import ProfileReport as ProfileReport
     from denizen.perf._profile.trace import Trace as Trace
     from denizen.perf._profile.trace import read_trace as read_trace
+    from denizen.perf.watch._event_log import allow as allow
     from denizen.perf.watch._findings import Finding as Finding
-    from denizen.perf.watch._recorder import allow as allow
 
 # Each name is imported where it is first used: what counts (`denizen.perf.watch`) is used by every run, and the
 # verdicts beside it need not be loaded with it.
@@ -61,7 +61,7 @@ _NAMES = {
     "_profile.report": ("ProfileReport",),
     "_profile.trace": ("Trace", "read_trace"),
     "watch._findings": ("Finding",),
-    "watch._recorder": ("allow",),
+    "watch._event_log": ("allow",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 

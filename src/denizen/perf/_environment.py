@@ -81,7 +81,7 @@ def environment(step: Callable[[], Any] | None = None) -> Environment:
 
     Args:
         step: one step of your loop. With it is told where it really computes and whether compiled code runs in it;
-            it is called four times, and really trains. Without it only the machine and torch's settings are looked at.
+            it is called four times, and really trains. Without it only the machine and torch's settings are examined.
 
     Returns:
         Facts; `Environment.to_change` holds those to act on.

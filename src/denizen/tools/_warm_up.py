@@ -12,7 +12,7 @@ from denizen._arguments import whole
 from denizen.errors import expect_function
 from denizen.perf.state._training_state import Snapshot, TrainingState
 from denizen.perf.state._used import used
-from denizen.perf.watch._recorder import allow
+from denizen.perf.watch._event_log import allow
 
 
 def warm_up(step: Callable[..., object], *args: Any, state: Any, steps: int = 3) -> list[float]:

@@ -15,15 +15,15 @@ from denizen._arguments import whole
 from denizen.errors import BudgetError, DenizenError, InputError, nearest
 from denizen.perf._budget.report import LIMITS, BudgetReport, measure
 from denizen.perf.simulated._device import simulated_device
-from denizen.perf.simulated._streams import standins
+from denizen.perf.simulated._streams import streams_watched
 from denizen.perf.simulated._tensor import live_bytes
 from denizen.perf.watch import _compiler
 from denizen.perf.watch._blame import could_not_look, unseen
 from denizen.perf.watch._compiler import graphs_compiled
+from denizen.perf.watch._event_log import EventLog, allow, logging_events, open_logs
 from denizen.perf.watch._findings import Finding, findings
-from denizen.perf.watch._on_cuda import heard_on_cuda
+from denizen.perf.watch._on_cuda import logging_cuda
 from denizen.perf.watch._operations import SIMULATED
-from denizen.perf.watch._recorder import Recorder, allow, recorders, recording
 from denizen.perf.watch._spans import profiled
 
 Item = TypeVar("Item")
@@ -85,7 +85,7 @@ def budget(
         BudgetError: at the end of a region, if it went over a limit; on the simulated device also if nothing ran there,
             in this region or an earlier one, and neither `ops` nor `kernels` is 0 (on CUDA, where replayed graphs and
             compiled code pass unseen, a warning tells it).
-        DenizenError: the region uses what cannot be looked at, such as nested tensors on the simulated device.
+        DenizenError: the region uses what cannot be examined, such as nested tensors on the simulated device.
     """
     limits = {
         "host_reads": host_reads,
@@ -247,7 +247,7 @@ class _Call:
     def __enter__(self) -> None:
         owner = self._owner
         self._region = None
-        if any(recorder.uses is owner._uses for recorder in recorders()):
+        if any(event_log.uses is owner._uses for event_log in open_logs()):
             return
         with owner._lock:
             self._region = _Region(owner.limits, owner.device, owner._entries, owner._uses)
@@ -268,7 +268,7 @@ class _Region:
     ) -> None:
         self._limits, self._device, self._opened = limits, device, ExitStack()
         sites = limits["new_allocations"] is not None or limits["peak_bytes"] is not None
-        self.recorder = Recorder(sites=sites, step=entry, uses=uses)
+        self.event_log = EventLog(sites=sites, step=entry, uses=uses)
         self._step: int | None = None
         self._counted: list[int] | None = None  # steps; None: the region is one
         self._profile: Any = None
@@ -277,12 +277,12 @@ class _Region:
     def __enter__(self) -> None:
         _compiler.install()
         opened = self._opened
-        opened.enter_context(standins)
+        opened.enter_context(streams_watched)
         if self._limits["kernels"] is not None and self._device.type == "cuda":
             self._profile = opened.enter_context(profiled(self._device))
-        opened.enter_context(recording(self.recorder))
+        opened.enter_context(logging_events(self.event_log))
         if self._device.type == "cuda":
-            opened.enter_context(heard_on_cuda(self._device, self.recorder))
+            opened.enter_context(logging_cuda(self._device, self.event_log))
         self._begin()
 
     def close(self, heard: bool) -> BudgetReport:
@@ -295,19 +295,19 @@ class _Region:
         self._opened.close()
         kernels = len(self._profile.kernels) if self._profile is not None else None
         found, steps = self.findings(), self._counted
-        measured = measure(self.recorder, steps, kernels)
-        heard = heard or self.recorder.heard
-        return BudgetReport(self._device, dict(self._limits), measured, found, steps, self.recorder.ops, heard)
+        measured = measure(self.event_log, steps, kernels)
+        heard = heard or self.event_log.saw_device
+        return BudgetReport(self._device, dict(self._limits), measured, found, steps, self.event_log.ops, heard)
 
     def findings(self) -> list[Finding]:
-        with self.recorder.lock:
-            return findings(list(self.recorder.events), self._counted)
+        with self.event_log.lock:
+            return findings(list(self.event_log.events), self._counted)
 
     def steps(self, items: Iterable[Any], warmup: int) -> Generator[Any]:
         """See `Budget.steps`."""
         if self._counted is None:
             self._counted, self._step = [], 0
-            for event in self.recorder.events:  # what came before was set-up
+            for event in self.event_log.events:  # what came before was set-up
                 event.step, event.counted = None, False
         drawn, index = iter(items), 0
         try:
@@ -327,7 +327,7 @@ class _Region:
 
     def _next(self, step: int | None, counted: bool) -> None:
         self._end()
-        self.recorder.begin(step, counted)
+        self.event_log.begin(step, counted)
         self._begin()
 
     def _begin(self) -> None:
@@ -336,10 +336,10 @@ class _Region:
             torch.cuda.reset_peak_memory_stats(self._device)
         else:
             self._mark = (0, graphs_compiled())
-            self.recorder.now.peak = max(self.recorder.now.peak, live_bytes())
+            self.event_log.now.peak = max(self.event_log.now.peak, live_bytes())
 
     def _end(self) -> None:
-        now = self.recorder.now
+        now = self.event_log.now
         now.graphs += graphs_compiled() - self._mark[1]
         if self._device.type == "cuda":
             now.allocations += _allocated(self._device) - self._mark[0]

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from denizen.perf.watch._event_log import GRAPHS, HOST_READS, RECOMPILES, TRANSFERS, EventLog, Totals
 from denizen.perf.watch._findings import FIRST, SET_UP, UNKNOWN, Finding
 from denizen.perf.watch._operations import SIMULATED
-from denizen.perf.watch._recorder import GRAPHS, HOST_READS, RECOMPILES, TRANSFERS, Recorder, Totals
 
 LIMITS = (HOST_READS, TRANSFERS, "bytes", GRAPHS, RECOMPILES, "new_allocations", "kernels", "ops", "peak_bytes")
 MOST = 12  # findings written out
@@ -84,7 +84,7 @@ class BudgetReport:
         guilty = [finding for finding in self.findings if finding.counted and set(finding.limits) & set(over)]
         rest = [finding for finding in self.findings if finding not in guilty]
         for finding in guilty[:MOST]:
-            lines += ["", *_told(finding)]
+            lines += ["", *_lines_of(finding)]
         if len(guilty) > MOST:
             lines += ["", f"  and {len(guilty) - MOST} more lines (report.findings)"]
         lines += [""] + [f"  not counted: {_brief(finding)}" for finding in rest[:MOST]] if rest else []
@@ -95,7 +95,7 @@ class BudgetReport:
         return "\n".join([*lines, "", f"  {self.unseen}"])
 
 
-def _told(finding: Finding) -> list[str]:
+def _lines_of(finding: Finding) -> list[str]:
     known = finding.period not in (UNKNOWN, SET_UP)
     times = f"{finding.count} a step, {finding.period}" if known else f"{finding.count} times"
     size = f", {finding.bytes:,} bytes in all" if finding.bytes else ""
@@ -112,15 +112,15 @@ def _brief(finding: Finding) -> str:
     return f"{finding.file}:{finding.line}: {finding.kind}, {finding.total} times ({why})"
 
 
-def measure(recorder: Recorder, steps: Sequence[int] | None, kernels: int | None) -> dict[str, int]:
+def measure(event_log: EventLog, steps: Sequence[int] | None, kernels: int | None) -> dict[str, int]:
     """What each limit is held against: the most of any counted step, or the region's.
 
     Args:
-        recorder: of the region.
+        event_log: of the region.
         steps: numbers of the counted steps; None: the region is one.
         kernels: that the device ran in all, where it was profiled; None: operations stand for them.
     """
-    totals = [recorder.totals[step] for step in steps] if steps is not None else list(recorder.totals.values())
+    totals = [event_log.totals[step] for step in steps] if steps is not None else list(event_log.totals.values())
     totals = totals or [Totals()]
     measured = {
         "bytes": max(total.bytes for total in totals),
@@ -129,11 +129,11 @@ def measure(recorder: Recorder, steps: Sequence[int] | None, kernels: int | None
         "ops": max(total.ops for total in totals),
         "peak_bytes": max(total.peak for total in totals),
     }
-    each = max(1, len(recorder.totals) - 1) if steps is not None else 1  # one of the totals is what lies outside
+    each = max(1, len(event_log.totals) - 1) if steps is not None else 1  # one of the totals is what lies outside
     measured["kernels"] = measured["ops"] if kernels is None else -(-kernels // each)
     for limit in (HOST_READS, TRANSFERS, RECOMPILES):
         times: dict[int | None, int] = {}
-        for event in recorder.events:
+        for event in event_log.events:
             if event.counted and event.reason is None and limit in event.limits:
                 times[event.step] = times.get(event.step, 0) + 1
         measured[limit] = max(times.values(), default=0)

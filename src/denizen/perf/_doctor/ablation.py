@@ -194,12 +194,12 @@ class Tape:
         self._batch = 0
 
     @contextlib.contextmanager
-    def without(self, findings: Iterable[Diagnosis], looked: Iterable[Diagnosis] = ()) -> Generator[None]:
+    def without(self, findings: Iterable[Diagnosis], located: Iterable[Diagnosis] = ()) -> Generator[None]:
         """Take findings out of what runs within the block.
 
         Args:
             findings: these.
-            looked: others, whose lines are looked for as well and left as they are: looking takes time, which belongs
+            located: others, whose lines are looked for as well and left as they are: looking takes time, which belongs
                 to both sides of a comparison.
         """
         lines: dict[Line, set[str]] = {}
@@ -207,8 +207,8 @@ class Tape:
             lines.setdefault((one.file, one.line), set()).add(one.kind)
         kept = self.out, self.kinds, self._active
         self._active = {kind for kinds in lines.values() for kind in kinds}
-        self.kinds = self._active | {one.kind for one in looked}
-        self.out = {(one.file, one.line): set() for one in looked} | lines
+        self.kinds = self._active | {one.kind for one in located}
+        self.out = {(one.file, one.line): set() for one in located} | lines
         self._at.choose(self.out)
         try:
             with ExitStack() as stack:

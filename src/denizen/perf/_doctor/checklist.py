@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 def facts(examined: "Examination") -> Facts:
-    """Of the last step whose operations were looked at."""
-    looked, watched = examined.watched.operations, examined.watched
-    last = looked.steps[-1] if looked.steps else -1
-    ops = [op for op in looked.ops if op.step == last]
+    """Of the last step whose operations were examined."""
+    operations, watched = examined.watched.operations, examined.watched
+    last = operations.steps[-1] if operations.steps else -1
+    ops = [op for op in operations.ops if op.step == last]
     products: collections.Counter[str] = collections.Counter()
     for op in ops:
         if op.schema in PRODUCTS and op.flops:
             products[str(op.dtype).removeprefix("torch.")] += op.flops
     return Facts(
         device_ops=len(ops),
-        host_ops=looked.host_ops // max(1, len(looked.steps)),
+        host_ops=operations.host_ops // max(1, len(operations.steps)),
         loaders=[_loader(drawn) for drawn in examined.timed.drawn],
         products=dict(products),
         autocast=any(op.autocast for op in ops),
@@ -110,7 +110,7 @@ def checklist(report: DoctorReport) -> Checklist:
         report: of `dz.doctor`.
 
     Raises:
-        InputError: the report has nothing to go by, for its operations could not be looked at.
+        InputError: the report has nothing to go by, for its operations could not be examined.
     """
     if report.facts is None:
         raise InputError("checklist(report): the operations of this step could not be looked at; see report.notes")
@@ -138,7 +138,7 @@ def _loaders(report: DoctorReport, facts: Facts) -> Point:
     title = "workers, pinned memory, non_blocking copies"
     if not facts.loaders:
         return Point(title, UNSEEN, "no DataLoader was drawn from")
-    told = "; ".join(
+    seen = "; ".join(
         f"line {one['line']}: num_workers={one['num_workers']}, pin_memory={one['pin_memory']}, "
         f"{1e3 * one['wait_seconds']:.3g} ms of waiting for a batch"
         for one in facts.loaders
@@ -146,8 +146,8 @@ def _loaders(report: DoctorReport, facts: Facts) -> Point:
     faults = _lines(report, lambda kind: kind.startswith(("loader", "h2d-pageable")))
     waits = report.step_seconds and any(one["wait_seconds"] > BOUND * report.step_seconds for one in facts.loaders)
     if faults or waits:
-        return Point(title, CHANGE, f"{told}; {faults}" if faults else told, "dz.tools.PrefetchLoader does all of it")
-    return Point(title, OK, told)
+        return Point(title, CHANGE, f"{seen}; {faults}" if faults else seen, "dz.tools.PrefetchLoader does all of it")
+    return Point(title, OK, seen)
 
 
 def _batch(report: DoctorReport, facts: Facts) -> Point:
@@ -168,13 +168,13 @@ def _precision(report: DoctorReport, facts: Facts) -> Point:
     title = "mixed precision"
     if not facts.products:
         return Point(title, UNSEEN, "no matrix products or convolutions")
-    told = ", ".join(f"{flops / 1e9:.3g} GFLOP in {kind}" for kind, flops in facts.products.items())
+    seen = ", ".join(f"{flops / 1e9:.3g} GFLOP in {kind}" for kind, flops in facts.products.items())
     if facts.autocast or not {"float32", "float64"} & set(facts.products):
-        return Point(title, OK, told + (" under autocast" if facts.autocast else ""))
+        return Point(title, OK, seen + (" under autocast" if facts.autocast else ""))
     if sum(facts.products.values()) < LARGE:
-        return Point(title, OK, f"{told}: too small to gain")
+        return Point(title, OK, f"{seen}: too small to gain")
     advice = "dz.tools.Amp, or torch.set_float32_matmul_precision('high'); then dz.perf.equivalent"
-    return Point(title, CHANGE if report.device.type != "cpu" else LOOK, told, advice)
+    return Point(title, CHANGE if report.device.type != "cpu" else LOOK, seen, advice)
 
 
 def _reads(report: DoctorReport, facts: Facts) -> Point:

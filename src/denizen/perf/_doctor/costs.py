@@ -102,9 +102,9 @@ def _with_cost(one: Diagnosis, cost: Cost | None, report: DoctorReport) -> Diagn
         return one if estimate is None else dataclasses.replace(one, cost=estimate)
     if cost.low > 0:
         return dataclasses.replace(one, cost=cost, level=SEVERE if cost.share >= SEVERE_SHARE else one.level)
-    told = f"no measurable cost: {1e3 * cost.low:.3g} to {1e3 * cost.high:.3g} ms a step in {cost.basis}"
+    measured = f"no measurable cost: {1e3 * cost.low:.3g} to {1e3 * cost.high:.3g} ms a step in {cost.basis}"
     level = NOTE if cost.high < SMALLEST * step else one.level
-    return dataclasses.replace(one, cost=cost, level=level, evidence=(*one.evidence, told))
+    return dataclasses.replace(one, cost=cost, level=level, evidence=(*one.evidence, measured))
 
 
 class Trial:
@@ -168,10 +168,10 @@ class Trial:
             times.append(a)
         return dataclasses.replace(interval(gains), before=statistics.median(times))
 
-    def _seconds(self, out: Sequence[Diagnosis], looked: Sequence[Diagnosis] = ()) -> float:
+    def _seconds(self, out: Sequence[Diagnosis], located: Sequence[Diagnosis] = ()) -> float:
         self._kept.restore()
         self._tape.rewind()
-        with self._tape.without(out, looked), _foreach(out, self._subject):
+        with self._tape.without(out, located), _foreach(out, self._subject):
             self._wait()
             self._take(LEAD)
             began = self._mark()

@@ -169,7 +169,7 @@ def period_of(came: Iterable[int], counted: Iterable[int]) -> str:
 
     Args:
         came: numbers of the steps that it came in.
-        counted: numbers of all steps that were looked at.
+        counted: numbers of all steps that were examined.
     """
     seen, steps = sorted(set(came)), sorted(set(counted))
     if seen == steps:

@@ -28,14 +28,14 @@ from denizen.perf._doctor.subject import (
     make_takes_device,
     required,
 )
-from denizen.perf.simulated._alias import as_if_cuda
+from denizen.perf.simulated._alias import cuda_alias
 from denizen.perf.watch._blame import unseen, users_code
+from denizen.perf.watch._event_log import EventLog
 from denizen.perf.watch._faults import FAULTS
 from denizen.perf.watch._findings import FIRST, SET_UP, Finding, findings
 from denizen.perf.watch._operations import SIMULATED
-from denizen.perf.watch._recorder import Recorder
 
-WATCHED = 5  # steps of which every operation is looked at
+WATCHED = 5  # steps of which every operation is examined
 PROFILED = 5  # of these two to warm the profiler up
 HOOKS = "saved tensor hooks"  # torch.func refuses them
 _COMPILER = ("graph-break", "recompile", "recompile-limit")
@@ -68,7 +68,7 @@ def doctor(
     ```
 
     Steps are taken in turn to settle (compilation, optimizer state), to be timed without any instrument, to be
-    counted, to have each of their operations looked at and, on CUDA, to be profiled; some findings are then taken out
+    counted, to have each of their operations examined and, on CUDA, to be profiled; some findings are then taken out
     of the step to measure what they cost. Afterwards the model, the optimizer and random numbers are as they were.
     Without a GPU counts are exact and times of a GPU are not known, so none are given.
 
@@ -76,7 +76,7 @@ def doctor(
         step: a function that does one step. One that takes a single argument, and is given none, gets its number.
         args: for `step`.
         make: builds the step instead, for the device that it is given (``def make(device): …``): so a step can be
-            looked at on a machine without a GPU. It returns the step, or the step and its arguments. One without an
+            examined on a machine without a GPU. It returns the step, or the step and its arguments. One without an
             argument finds CUDA there if it asks for it, which is then the simulated device.
         state: what the step changes, as for `dz.tools.TrainingState`; None: what it uses by name.
         device: for `make`: ``"cuda"``, ``"cpu"`` or ``"simulated"``. None: the CUDA device, else the simulated one.
@@ -88,7 +88,7 @@ def doctor(
 
     Raises:
         InputError: neither or both of `step` and `make`, fewer than 4 steps, a device that is not there.
-        DenizenError: the step uses what cannot be looked at, such as nested tensors on the simulated device.
+        DenizenError: the step uses what cannot be examined, such as nested tensors on the simulated device.
     """
     steps = whole("doctor", "steps", steps, low=4)
     if step is not None and make is None and not args and required(step) == ["device"]:
@@ -103,7 +103,7 @@ def doctor(
     where = choose_device(device) if make is not None else None
     # A maker that cannot be told the device asks for CUDA by name.
     by_name = make is not None and not make_takes_device(make) and where is not None and where.type == SIMULATED
-    with users_code("the step of the doctor"), as_if_cuda() if by_name else contextlib.nullcontext():
+    with users_code("the step of the doctor"), cuda_alias() if by_name else contextlib.nullcontext():
         if make is not None:
             assert where is not None
             with throughout(where):
@@ -151,9 +151,9 @@ class Examination:
     counted: Counted
     watched: Watched
     profiled: Profiled | None
-    compiler: Recorder | None = None
+    compiler: EventLog | None = None
     taken: int = 0
-    plain: int | None = None  # of these before operations were looked at, for which torch may compile anew
+    plain: int | None = None  # of these before operations were examined, for which torch may compile anew
 
     @classmethod
     def of(cls, device: torch.device, steps: int, parameters: Callable[[], list[torch.Tensor]] = list) -> "Examination":
@@ -287,7 +287,7 @@ def _take_step(subject: Subject) -> None:  # lines of the user's end here, going
 def _heard(counted: Counted) -> tuple[list[Diagnosis], list[Finding]]:
     """What counts, and what happened in the first steps only or is allowed."""
     kept, once = [], []
-    for one in findings(counted.recorder.events, counted.steps):
+    for one in findings(counted.event_log.events, counted.steps):
         if one.kind in ("async-copy", *_COMPILER) or not one.limits:
             continue
         if one.reason is not None or one.period in (FIRST, SET_UP):
@@ -327,7 +327,7 @@ def _counts(counted: Counted, watched: Watched) -> dict[str, int]:
     from denizen.perf._budget.report import measure
 
     if counted.device.type != "cpu":
-        return measure(counted.recorder, counted.steps, None)
+        return measure(counted.event_log, counted.steps, None)
     new = sum(op.new > 0 for op in watched.operations.ops) // max(1, watched.done)
     return {"ops": watched.operations_a_step, "new_allocations": new}  # nothing is read or carried on one device
 

@@ -23,10 +23,10 @@ from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import fetch
 
 from denizen.perf._doctor.operations import Operations
-from denizen.perf.watch._calls import calls_heard
+from denizen.perf.watch._calls import calls_traced
+from denizen.perf.watch._event_log import HOST_READS, EventLog
 from denizen.perf.watch._faults import METHODS
 from denizen.perf.watch._places import Place, is_user, locate
-from denizen.perf.watch._recorder import HOST_READS, Recorder
 from denizen.perf.watch._replaced import replaced
 
 _NAMES = ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
@@ -154,7 +154,7 @@ class Hooks:
         loaded: batches of late, by storage.
     """
 
-    def __init__(self, recorder: Recorder | None = None, operations: Operations | None = None) -> None:
+    def __init__(self, event_log: EventLog | None = None, operations: Operations | None = None) -> None:
         self.step = -1
         self._operations = operations
         self.drawn: dict[tuple[str, int], Drawn] = {}
@@ -163,7 +163,7 @@ class Hooks:
         self.put: dict[int, Place] = {}
         self.stepped: list[Stepped] = []
         self.loaded: dict[int, Tensor] = {}
-        self._recorder = recorder
+        self._event_log = event_log
         self._fetching: list[list[float]] = []
 
     # --- loaders ------------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class Hooks:
             stack.enter_context(replaced(torch, "compile", self._compile))
             stack.enter_context(self.loaders())
             stack.enter_context(self._autocasts())
-            stack.enter_context(calls_heard(self._called))
+            stack.enter_context(calls_traced(self._called))
             yield
 
     def _compile(self, original: Any) -> Any:
@@ -296,15 +296,15 @@ class Hooks:
             return
         if function.__name__ not in _HEARD or self.step < 0:  # this is asked most often of all
             return
-        puts, recorder = isinstance(getattr(function, "__self__", None), list | deque | set), self._recorder
-        if not (puts or _is_clock(function)) or not is_user(frame.f_code) or recorder is None:
+        puts, event_log = isinstance(getattr(function, "__self__", None), list | deque | set), self._event_log
+        if not (puts or _is_clock(function)) or not is_user(frame.f_code) or event_log is None:
             return
         place = Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         if puts:
             self.put[id(function.__self__)] = place
             return
-        last = max((e.order for e in recorder.events if HOST_READS in e.limits), default=-1)
-        self.clocks.append(Clock(self.step, place, recorder.ops, last >= recorder.ops))
+        last = max((e.order for e in event_log.events if HOST_READS in e.limits), default=-1)
+        self.clocks.append(Clock(self.step, place, event_log.ops, last >= event_log.ops))
 
     def _begins(self, optimizer: Any) -> None:
         operations = self._operations

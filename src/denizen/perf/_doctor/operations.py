@@ -17,10 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from denizen.perf._doctor.source import loops_around
 from denizen.perf.watch._counting import distinct_bytes
+from denizen.perf.watch._event_log import unlogged
 from denizen.perf.watch._faults import METHODS
 from denizen.perf.watch._operations import is_higher_order, tensors_in, traits
 from denizen.perf.watch._places import USER, Place, instruction, is_user, locate, role
-from denizen.perf.watch._recorder import unheard
 from denizen.perf.watch._tf32 import takes_tf32
 
 
@@ -267,8 +267,8 @@ _GATHERS = frozenset({"aten::index", "aten::index_select", "aten::gather", "aten
 JOINS = frozenset({"aten::cat", "aten::stack"})
 PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution"})
 DISTANCES = "of all pairs"  # what their memory is marked with
-SQUARE = 128  # rows and columns of a matrix that is looked at for pairs
-WIDE = 1 << 20  # bytes of whole numbers whose range is looked at
+SQUARE = 128  # rows and columns of a matrix that is examined for pairs
+WIDE = 1 << 20  # bytes of whole numbers whose range is examined
 MIDDLE = 1 << 15  # whole numbers from here on take more than int16
 
 
@@ -326,7 +326,7 @@ class Operations(TorchDispatchMode):
         self._weights: set[int] = set()
         self._made: set[int] = set()
         self._thread = threading.get_ident()
-        self._looked: set[tuple[Any, ...]] = set()
+        self._examined: set[tuple[Any, ...]] = set()
         self._order = 0
         self._step = -1
 
@@ -406,7 +406,7 @@ class Operations(TorchDispatchMode):
         op.loaded = any(tensor.device.type == "cpu" and memory(tensor) in self.loaded for tensor in given)
         op.flops = _flops(func, args, kwargs, out)
         self._memory(op, func, args, there, results)
-        self._look(op, given, results)
+        self._examine(op, given, results)
         self._graph(op, given, results)
         self.flow.passes(op.schema, given, results, op.tracked)
         distances = _pairs(op, given, results) >= SQUARE and given[0].is_floating_point()
@@ -457,7 +457,7 @@ class Operations(TorchDispatchMode):
             op.again = any(memory(t) in joined and joined[memory(t)]() is not None for t in there)
             self._joined[op.line] = {memory(t): weakref.ref(owner(t)) for t in (*there, *results)}
 
-    def _look(self, op: Op, given: list[Tensor], results: list[Tensor]) -> None:
+    def _examine(self, op: Op, given: list[Tensor], results: list[Tensor]) -> None:
         """At values, once for each line."""
         self._free()
         if op.pointwise and op.new and not op.place.libraries and not torch.is_grad_enabled() and given:
@@ -475,9 +475,9 @@ class Operations(TorchDispatchMode):
             if tensor.device.type != self.device or not is_dense(tensor):
                 continue
             key = (op.line, tuple(tensor.shape), tensor.dtype, op.schema)
-            if key in self._looked:
+            if key in self._examined:
                 continue
-            self._looked.add(key)
+            self._examined.add(key)
             square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] >= SQUARE
             if square or (few and tensor is results[0]):
                 rows, columns = tensor.shape[-2:]
@@ -570,13 +570,13 @@ def _relates(op: Op, matrix: Tensor, given: list[Tensor]) -> bool:
 
 
 def _share(tensor: Tensor) -> float:
-    with contextlib.suppress(RuntimeError), unheard():
+    with contextlib.suppress(RuntimeError), unlogged():
         return values(tensor).count_nonzero().item() / tensor.numel()
     return 1.0
 
 
 def _range(tensor: Tensor) -> tuple[int, int]:
-    with unheard():
+    with unlogged():
         low, high = values(tensor).aminmax()
         return int(low), int(high)
 

@@ -13,13 +13,13 @@ import torch
 from denizen.perf._doctor.autograd import Graphs
 from denizen.perf._doctor.hooks import Drawn, Hooks, debug_flags, remembering_loaders
 from denizen.perf._doctor.operations import Operations
-from denizen.perf.simulated._streams import standins
+from denizen.perf.simulated._streams import streams_watched
 from denizen.perf.watch import _compiler
-from denizen.perf.watch._on_cuda import heard_on_cuda
+from denizen.perf.watch._event_log import EventLog, logging_events
+from denizen.perf.watch._on_cuda import logging_cuda
 from denizen.perf.watch._operations import SIMULATED
-from denizen.perf.watch._recorder import Recorder, recording
 
-SETTLE = 3  # steps before anything is looked at
+SETTLE = 3  # steps before anything is examined
 LEAST = 3  # steps of a pass, however slow
 
 
@@ -126,26 +126,26 @@ class Counted(Pass):
 
     Attributes:
         device: of the step.
-        recorder: what was heard.
+        event_log: what was heard.
     """
 
     device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
-    recorder: Recorder = dataclasses.field(default_factory=Recorder)
+    event_log: EventLog = dataclasses.field(default_factory=EventLog)
 
     @contextlib.contextmanager
     def open(self) -> Generator[None]:
         """See `Pass.open`."""
-        with super().open(), recording(self.recorder), hearing(self.device, self.recorder):
+        with super().open(), logging_events(self.event_log), hearing(self.device, self.event_log):
             yield
 
     def begin(self) -> None:
         """See `Pass.begin`."""
-        self.recorder.begin(self.done, True)
+        self.event_log.begin(self.done, True)
 
     def end(self) -> None:
         """See `Pass.end`."""
         super().end()
-        self.recorder.begin(None, False)
+        self.event_log.begin(None, False)
 
     @property
     def steps(self) -> list[int]:
@@ -172,10 +172,10 @@ class Watched(Pass):
     error: str = ""
 
     def __post_init__(self) -> None:
-        self.recorder = Recorder()
+        self.event_log = EventLog()
         self.operations = Operations(self.device.type)
         self.graphs = Graphs(self.operations)
-        self.hooks = Hooks(self.recorder, self.operations)
+        self.hooks = Hooks(self.event_log, self.operations)
         self.operations.loaded = self.hooks.loaded
         self.operations.each = self._flags
 
@@ -184,8 +184,8 @@ class Watched(Pass):
         """See `Pass.open`."""
         with ExitStack() as stack:
             stack.enter_context(super().open())
-            stack.enter_context(recording(self.recorder))
-            stack.enter_context(hearing(self.device, self.recorder))
+            stack.enter_context(logging_events(self.event_log))
+            stack.enter_context(hearing(self.device, self.event_log))
             stack.enter_context(self.hooks.all())
             stack.enter_context(self.graphs.watching(self.hooked))
             stack.enter_context(self.operations)
@@ -198,7 +198,7 @@ class Watched(Pass):
         self.operations.parameters = list(known.values())
         self.operations.begin(self.done)
         self.graphs.step = self.hooks.step = self.done
-        self.recorder.begin(self.done, True)
+        self.event_log.begin(self.done, True)
 
     def end(self) -> None:
         """See `Pass.end`."""
@@ -248,20 +248,20 @@ def _parameters(optimizer: Any) -> list[torch.Tensor]:
 
 
 @contextlib.contextmanager
-def hearing(device: torch.device, recorder: Recorder) -> Generator[None]:
-    """Have a recorder, open already, hear of a CUDA device as well; the simulated one tells by itself."""
-    with heard_on_cuda(device, recorder) if device.type == "cuda" else contextlib.nullcontext():
+def hearing(device: torch.device, event_log: EventLog) -> Generator[None]:
+    """Have a event_log, open already, hear of a CUDA device as well; the simulated one tells by itself."""
+    with logging_cuda(device, event_log) if device.type == "cuda" else contextlib.nullcontext():
         yield
 
 
 @contextlib.contextmanager
-def throughout(device: torch.device) -> Generator[Recorder]:
+def throughout(device: torch.device) -> Generator[EventLog]:
     """What has to be in place for all passes: stand-ins for CUDA without it, and ears for the compiler."""
     _compiler.install()
-    recorder = Recorder()
+    event_log = EventLog()
     with contextlib.ExitStack() as stack:
         if device.type in (SIMULATED, "cuda"):
-            stack.enter_context(standins)
-        stack.enter_context(recording(recorder))
+            stack.enter_context(streams_watched)
+        stack.enter_context(logging_events(event_log))
         stack.enter_context(remembering_loaders())
-        yield recorder
+        yield event_log

@@ -15,7 +15,7 @@ from denizen.perf._doctor.doctor import HOOKS, Examination
 from denizen.perf._doctor.passes import LEAST, Pass, throughout
 from denizen.perf._doctor.report import DoctorReport
 from denizen.perf._doctor.subject import choose_device
-from denizen.perf.simulated._alias import as_if_cuda
+from denizen.perf.simulated._alias import cuda_alias
 from denizen.perf.watch._operations import SIMULATED
 
 _session: "Session | None" = None
@@ -105,7 +105,7 @@ class Session:
         self.examined.begin(self._stage)
 
     def _settled(self) -> None:
-        """A script that asks for no GPU is looked at on the CPU, where it works."""
+        """A script that asks for no GPU is examined on the CPU, where it works."""
         before, heard = self.examined, self.examined.compiler
         if before.device.type == SIMULATED and heard is not None and not heard.ops:
             self.examined = Examination.of(torch.device("cpu"), self._steps)
@@ -142,8 +142,8 @@ def _examined(run: Callable[[], object], steps: int, device: str | None, hooked:
     began, where = time.perf_counter(), choose_device(device)
     session = Session(where, steps, fixed=device is not None)
     session.examined.watched.hooked = hooked
-    pretended = as_if_cuda() if where.type == SIMULATED else contextlib.nullcontext()
-    with throughout(where) as compiler, pretended:
+    aliased = cuda_alias() if where.type == SIMULATED else contextlib.nullcontext()
+    with throughout(where) as compiler, aliased:
         session.examined.compiler = compiler
         _session = session
         try:

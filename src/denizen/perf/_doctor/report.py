@@ -180,11 +180,11 @@ def _headline(report: DoctorReport) -> RenderableType:
     style = "bold green" if report.ok and not report.elsewhere else "bold"
     lines = [Text(report.verdict, style=style)]
     counts = report.counts
-    told = f"{report.device}, {report.steps} steps counted in {report.seconds:.1f} s; "
-    told += f"a step: {counts.get('ops', 0):,} operations, {counts.get('new_allocations', 0):,} allocations"
+    summary = f"{report.device}, {report.steps} steps counted in {report.seconds:.1f} s; "
+    summary += f"a step: {counts.get('ops', 0):,} operations, {counts.get('new_allocations', 0):,} allocations"
     if "host_reads" in counts:
-        told += f", {counts['host_reads']} host reads, {counts['transfers']} transfers"
-    lines.append(Text(told))
+        summary += f", {counts['host_reads']} host reads, {counts['transfers']} transfers"
+    lines.append(Text(summary))
     if report.step_seconds is not None:
         lines.append(Text(f"{1e3 * report.step_seconds:.3g} ms a step (median of {len(report.host_seconds)}, plain)"))
     if report.roofline is not None:
@@ -222,8 +222,8 @@ def _finding(number: int, one: Diagnosis, report: DoctorReport) -> RenderableTyp
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     rows = [("", Text(one.code, style="cyan"))] if one.code else []
-    told = one.cost is not None and (one.cost.how != AB or one.cost.low > 0)  # else evidence tells
-    rows += [("cost", Text(str(one.cost)))] if told else []
+    measured = one.cost is not None and (one.cost.how != AB or one.cost.low > 0)  # else evidence tells
+    rows += [("cost", Text(str(one.cost)))] if measured else []
     rows += [("cost", Text("would cost on a GPU; exact count, no time"))] if _would(one, report) else []
     rows += [("seen" if not index else "", Text(text)) for index, text in enumerate(one.evidence)]
     for name, value in [*rows, ("write", Text(one.fix))]:

@@ -59,7 +59,7 @@ class Roofline:
 
 
 def roofline(device: torch.device, operations: Operations, step: float, profiled: Profiled | None) -> Roofline | None:
-    """Of the last step whose operations were looked at; None without any."""
+    """Of the last step whose operations were examined; None without any."""
     last = operations.steps[-1] if operations.steps else -1
     ops = [op for op in operations.ops if op.step == last]
     if not ops:

@@ -117,14 +117,14 @@ def _inplace(seen: Watched) -> list[Diagnosis]:
 
 def _pairs(seen: Watched) -> list[Diagnosis]:
     """All pairs computed, few of which count: the first line of a function that makes such a matrix."""
-    looked, steps = seen.operations, seen.operations.steps
-    matrices = [matrix for many in looked.matrices.values() for matrix in many if not matrix.weight]
+    operations, steps = seen.operations, seen.operations.steps
+    matrices = [matrix for many in operations.matrices.values() for matrix in many if not matrix.weight]
     made: dict[tuple[str, str, int], list[Place]] = {}
-    compared = _compared(looked.ops)
+    compared = _compared(operations.ops)
     of_contacts = {matrix.columns for matrix in matrices if matrix.derived and matrix.share < FEW}
     # Distances of which no few are picked: whatever few of the same rows there are are labels beside them.
-    compared |= {rows for _, rows, real in looked.pairs.values() if real and rows not in of_contacts}
-    for place, rows, real in looked.pairs.values():
+    compared |= {rows for _, rows, real in operations.pairs.values() if real and rows not in of_contacts}
+    for place, rows, real in operations.pairs.values():
         if rows not in compared or (real and rows in of_contacts):
             made.setdefault((place.file, place.function, rows), []).append(place)
     for matrix in matrices:
@@ -137,13 +137,13 @@ def _pairs(seen: Watched) -> list[Diagnosis]:
         if matrix.share >= FEW or key not in made or key in found:
             continue
         first = min(made[key], key=lambda place: place.line)
-        there = [op for op in looked.ops if op.line == (first.file, first.line)]
+        there = [op for op in operations.ops if op.line == (first.file, first.line)]
         evidence = [
             f"all {matrix.columns:,} x {matrix.columns:,} pairs, of which {matrix.share:.2%} count (line "
             f"{matrix.place.line}); bytes grow with the square of the rows"
         ]
         period = period_of({op.step for op in there}, steps)
-        square = [op for op in looked.ops if op.numel >= matrix.columns**2 and _of(op, first)]
+        square = [op for op in operations.ops if op.numel >= matrix.columns**2 and _of(op, first)]
         diagnosis = at("dense-quadratic", first, 1, period, evidence, confidence="medium")
         spare = round((1 - matrix.share) * _bytes(square)) if square else 0
         found[key] = dataclasses.replace(diagnosis, bytes=_bytes(there), needless=spare)
@@ -455,7 +455,7 @@ def loops(ops: list[Op], steps: list[int], device: str, drawn: Iterable[Place]) 
         own, plain = _own(there)
         if often >= (PARAMETERS if own and plain else OFTEN) and (plain or not own) and _small(there):
             found.setdefault((file, heads[-1]), []).append((often, there))
-    return [_told(head, group, steps, device) for (_, head), group in found.items()]
+    return [_loop(head, group, steps, device) for (_, head), group in found.items()]
 
 
 def _often(there: list[Op]) -> int:
@@ -502,7 +502,7 @@ def _small(there: list[Op]) -> bool:
     return mean < LAUNCH
 
 
-def _told(head: int, group: list[tuple[int, list[Op]]], steps: list[int], device: str) -> Diagnosis:
+def _loop(head: int, group: list[tuple[int, list[Op]]], steps: list[int], device: str) -> Diagnosis:
     often, there = max(group, key=lambda entry: (len(entry[1]), -_line(entry[1])))
     came = {op.step for op in there}
     last, place = max(came), there[0].site

@@ -1,4 +1,4 @@
-"""The step that is looked at: how it is called, on which device it works, and what it changes."""
+"""The step that is examined: how it is called, on which device it works, and what it changes."""
 
 import inspect
 import random

@@ -12,7 +12,7 @@ from denizen.perf._equivalent.sides import Side
 
 LEVEL = 1e-3  # how often two that are the same are called different
 SHUFFLES = 3999  # of the labels a and b; the least p is one over this plus one
-MOST = 1024  # elements of a tensor that are looked at; its mean besides
+MOST = 1024  # elements of a tensor that are examined; its mean besides
 LEAST = 20  # seeds
 
 Rearranged = Callable[[dict[str, Tensor]], dict[str, Tensor]]

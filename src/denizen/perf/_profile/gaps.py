@@ -102,7 +102,7 @@ def _by_stacks(trace: Trace, thread: int, piece: Piece) -> str:
 
 
 def _wants(samples: Sequence[Sample], inside: Sequence[Sample]) -> float:
-    """How often a thread was ready to run when it was looked at, on the line where it is now.
+    """How often a thread was ready to run when it was examined, on the line where it is now.
 
     Over all looks, for within a short gap there are few: somebody who sleeps for a moment and then waits for the lock
     is seen asleep at times.

@@ -112,7 +112,7 @@ class Measured:
 
     Attributes:
         start: of the window, in nanoseconds of the trace's clock.
-        window: seconds looked at.
+        window: seconds examined.
         busy: seconds of it in which at least one kernel ran.
         copies: seconds in which memory was copied or filled.
         exposed_copies: seconds of these with no kernel beside them.

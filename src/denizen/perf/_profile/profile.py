@@ -115,7 +115,7 @@ class Profiler:
 
     Attributes:
         done: whether all steps were recorded; further ones cost nothing.
-        device: that is looked at.
+        device: that is examined.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ class ProfileReport(Measured):
     kernels and a gap is a time in which no operator ran.
 
     Attributes:
-        device: what was looked at, such as ``"cuda:0 NVIDIA H100"`` or ``"cpu"``.
+        device: what was examined, such as ``"cuda:0 NVIDIA H100"`` or ``"cpu"``.
         steps: that were recorded; 0 where the trace does not tell steps.
         step_times: seconds of each recorded step on the host; the last one may end on the device later.
         plain_times: seconds of steps before, without the profiler; empty for a trace that was read.
@@ -65,7 +65,7 @@ class ProfileReport(Measured):
 
     @property
     def on_device(self) -> bool:
-        """Whether a device worked; else the host's operators were looked at."""
+        """Whether a device worked; else the host's operators were examined."""
         return self.device != "cpu"
 
     def to_dict(self) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Sampler:
 
     def _run(self) -> None:
         self._own = threading.get_native_id()
-        next_gpu, looked = 0.0, 0
+        next_gpu, sampled = 0.0, 0
         while not self._end.is_set():
             if self._watching.is_set():
                 time.sleep(PERIOD)
@@ -71,9 +71,9 @@ class Sampler:
                 self._watching.wait(GPU_PERIOD)
             if self._watching.is_set():
                 now = time.time_ns()
-                late = now - looked - round(1e9 * PERIOD) if looked else 0
+                late = now - sampled - round(1e9 * PERIOD) if sampled else 0
                 self._threads(now, late if late > WAKES else 0)
-                looked = now
+                sampled = now
             if self._read is not None and time.perf_counter() >= next_gpu:
                 next_gpu = time.perf_counter() + GPU_PERIOD
                 self._gpu()

@@ -18,7 +18,7 @@ def _available() -> bool:
     return True
 
 
-_available.pretended = True  # type: ignore[attr-defined]  # for `denizen.perf.simulated._streams`
+_available.simulated = True  # type: ignore[attr-defined]  # for `denizen.perf.simulated._streams`
 _MEMORY = 80 << 30
 _NONE = {"allocated_bytes.all.peak": 0}
 _ANSWERS: dict[str, Any] = {
@@ -54,7 +54,7 @@ _ANSWERS: dict[str, Any] = {
 
 
 @contextlib.contextmanager
-def as_if_cuda() -> Generator[None]:
+def cuda_alias() -> Generator[None]:
     """Have this thread find one CUDA device, which is the simulated one."""
     with ExitStack() as stack:
         for name, answer in _ANSWERS.items():

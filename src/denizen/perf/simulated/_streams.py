@@ -1,4 +1,4 @@
-"""What code does to streams, events and the allocator while a budget is open: waits are told.
+"""What code does to streams, events and the allocator while a budget is open: waits go into its event log.
 
 Without CUDA, stand-ins take the calls, so that code written for a GPU runs against the simulated device.
 """
@@ -13,17 +13,17 @@ from typing import Any
 import torch
 
 from denizen.perf.watch._blame import could_not_look
+from denizen.perf.watch._event_log import ALLOCATIONS, HOST_READS, log_event, open_logs
 from denizen.perf.watch._on_cuda import EXPLICIT
-from denizen.perf.watch._recorder import ALLOCATIONS, HOST_READS, recorders, tell
 from denizen.perf.watch._replaced import Wrap, replaced
 
 
 def _work_so_far() -> int:
     """Operations that open budgets have counted: tells whether anything came after an event."""
-    return sum(totals.ops for recorder in recorders() for totals in recorder.totals.values())
+    return sum(totals.ops for event_log in open_logs() for totals in event_log.totals.values())
 
 
-class StandInEvent:
+class SimulatedEvent:
     """torch.cuda.Event without CUDA. All work is done at once, so every event is complete."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
@@ -41,25 +41,25 @@ class StandInEvent:
     def synchronize(self) -> None:
         """Waits on a GPU where nothing was asked of it since; an event of a step ago is complete."""
         if self._work == _work_so_far():
-            tell(EXPLICIT, "Event.synchronize", (HOST_READS,))
+            log_event(EXPLICIT, "Event.synchronize", (HOST_READS,))
 
-    def elapsed_time(self, end: "StandInEvent") -> float:
+    def elapsed_time(self, end: "SimulatedEvent") -> float:
         return 1e3 * ((end._time or 0.0) - (self._time or 0.0))
 
 
-class StandInStream:
+class SimulatedStream:
     """torch.cuda.Stream without CUDA."""
 
     def __init__(self, device: Any = None, priority: int = 0) -> None:
         self.device, self.priority = device, priority
 
-    def __enter__(self) -> "StandInStream":
+    def __enter__(self) -> "SimulatedStream":
         return self
 
     def __exit__(self, *_: object) -> None: ...
 
     def synchronize(self) -> None:
-        tell(EXPLICIT, "Stream.synchronize", (HOST_READS,))
+        log_event(EXPLICIT, "Stream.synchronize", (HOST_READS,))
 
     def query(self) -> bool:
         return True
@@ -68,8 +68,8 @@ class StandInStream:
 
     def wait_event(self, event: Any) -> None: ...
 
-    def record_event(self, event: Any = None) -> StandInEvent:
-        event = event or StandInEvent()
+    def record_event(self, event: Any = None) -> SimulatedEvent:
+        event = event or SimulatedEvent()
         event.record(self)
         return event
 
@@ -81,13 +81,13 @@ def _stream(stream: Any) -> Generator[None]:
 
 def _synchronize(name: str) -> Callable[..., None]:
     def synchronize(device: Any = None) -> None:
-        tell(EXPLICIT, name, (HOST_READS,))
+        log_event(EXPLICIT, name, (HOST_READS,))
 
     return synchronize
 
 
 def _empty_cache() -> None:
-    tell("alloc-churn", "torch.cuda.empty_cache", (ALLOCATIONS,))
+    log_event("alloc-churn", "torch.cuda.empty_cache", (ALLOCATIONS,))
 
 
 def _missing(name: str) -> type:
@@ -100,26 +100,26 @@ def _missing(name: str) -> type:
 
 
 def _without_cuda() -> list[tuple[Any, str, Wrap]]:
-    standing = [
+    simulated = [
         (torch.cuda, "synchronize", _synchronize("torch.cuda.synchronize")),
         (torch.accelerator, "synchronize", _synchronize("torch.accelerator.synchronize")),
         (torch.cuda, "empty_cache", _empty_cache),
-        (torch.cuda, "Event", StandInEvent),
-        (torch.cuda, "Stream", StandInStream),
+        (torch.cuda, "Event", SimulatedEvent),
+        (torch.cuda, "Stream", SimulatedStream),
         (torch.cuda, "stream", _stream),
-        (torch.cuda, "current_stream", lambda device=None: StandInStream(device)),
-        (torch.cuda, "default_stream", lambda device=None: StandInStream(device)),
+        (torch.cuda, "current_stream", lambda device=None: SimulatedStream(device)),
+        (torch.cuda, "default_stream", lambda device=None: SimulatedStream(device)),
         *((torch.cuda, name, _missing(name)) for name in ("CUDAGraph", "graph", "make_graphed_callables")),
     ]
-    return [(owner, name, lambda _, new=new: new) for owner, name, new in standing]
+    return [(owner, name, lambda _, new=new: new) for owner, name, new in simulated]
 
 
 def _with_cuda() -> list[tuple[Any, str, Wrap]]:
-    def told(op: str) -> Wrap:
+    def logging(op: str) -> Wrap:
         def wrap(original: Any) -> Any:
             @functools.wraps(original)
             def synchronize(*args: Any, **kwargs: Any) -> Any:
-                tell(EXPLICIT, op, (HOST_READS,))
+                log_event(EXPLICIT, op, (HOST_READS,))
                 return original(*args, **kwargs)
 
             return synchronize
@@ -135,8 +135,8 @@ def _with_cuda() -> list[tuple[Any, str, Wrap]]:
         return empty_cache
 
     return [
-        (torch.cuda, "synchronize", told("torch.cuda.synchronize")),
-        (torch.accelerator, "synchronize", told("torch.accelerator.synchronize")),
+        (torch.cuda, "synchronize", logging("torch.cuda.synchronize")),
+        (torch.accelerator, "synchronize", logging("torch.accelerator.synchronize")),
         (torch.cuda, "empty_cache", emptying),
     ]
 
@@ -153,8 +153,8 @@ class _Installed:
             self._users += 1
             if self._users > 1:
                 return
-            pretended = hasattr(torch.cuda.is_available, "pretended")  # by the doctor, for code that asks for CUDA
-            real = torch.cuda.is_available() and not pretended
+            aliased = hasattr(torch.cuda.is_available, "simulated")  # by the doctor, for code that asks for CUDA
+            real = torch.cuda.is_available() and not aliased
             for owner, name, wrap in _with_cuda() if real else _without_cuda():
                 self._placed.enter_context(replaced(owner, name, wrap))
 
@@ -165,4 +165,4 @@ class _Installed:
                 self._placed.close()
 
 
-standins = _Installed()
+streams_watched = _Installed()

@@ -16,11 +16,11 @@ from torch.utils import _python_dispatch
 
 from denizen.perf.simulated._pinned import mark
 from denizen.perf.watch import _blame
+from denizen.perf.watch._event_log import HOST_READS, here, log_event, open_logs
 from denizen.perf.watch._faults import kind_of_read
 from denizen.perf.watch._operations import SIMULATED as NAME
 from denizen.perf.watch._operations import Traits, is_pinned, traits, waits, work
 from denizen.perf.watch._places import instruction
-from denizen.perf.watch._recorder import HOST_READS, here, recorders, tell
 
 _NUMBERS = ("aten::fill_", "aten::scalar_tensor")
 _WRITES = {"aten::index_put_": 2, "aten::index_put": 2, "aten::copy_": 1}  # where in the arguments the number is
@@ -193,7 +193,7 @@ class SimulatedTensor(Tensor):
             self._real, self._block = value._real.detach(), value._block
             self._block.weights |= self._is_param
 
-    # torch marks parameters so; their memory is remembered, whichever view of it is looked at.
+    # torch marks parameters so; their memory is remembered, whichever view of it is examined.
 
     @property
     def _is_param(self) -> bool:
@@ -221,7 +221,7 @@ def _left(tensor: SimulatedTensor, op: str, kind: str) -> None:
         return  # nobody waits for no values
     kind = kind or kind_of_read(op, here(), tensor.dtype == torch.bool)
     size = tensor.numel() * tensor.element_size()
-    tell(
+    log_event(
         kind,
         op,
         (HOST_READS,),
@@ -263,14 +263,14 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     result = func(*reals, **named)
     if seen.mutates:
         _refit_all(found)
-    told = kwargs.get("device")
-    stays = found.there if told is None else torch.device(told).type == NAME
+    wanted = kwargs.get("device")
+    stays = found.there if wanted is None else torch.device(wanted).type == NAME
     out = _wrap(result, found, seen) if stays else result
     if seen.schema == "aten::_pack_padded_sequence":
         out = (out[0], result[1])  # the sizes of its batches are for the host
     if not stays and seen.schema == "aten::_to_copy" and kwargs.get("non_blocking") and isinstance(out, Tensor):
         mark(out)  # torch takes pinned memory for such a copy
-    if recorders():
+    if open_logs():
         if seen.schema in _NUMBERS or seen.schema in _WRITES:
             _numbers(seen, args, out)
         if stays or seen.may_wait:

@@ -11,7 +11,7 @@ from torch import nn
 
 from denizen.errors import InputError, nearest
 from denizen.perf.state._keeper import IMMUTABLE, Keeper, Restore
-from denizen.perf.watch._recorder import allow
+from denizen.perf.watch._event_log import allow
 
 VERSION = 1
 MEANT = "a state that is kept on the host and put back"  # for budgets

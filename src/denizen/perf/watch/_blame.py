@@ -1,4 +1,4 @@
-"""Errors of the user's code, told with the user's line; what of torch's cannot be looked at, told by its name."""
+"""Errors of the user's code, told with the user's line; what of torch's cannot be examined, told by its name."""
 
 import contextlib
 import re
@@ -27,7 +27,7 @@ RAISED = "raised by"  # begins the note of `users_code`
 
 
 def could_not_look(what: str, error: BaseException | None = None) -> DenizenError:
-    """The error for what cannot be looked at, with the user's line where an error of torch's showed it."""
+    """The error for what cannot be examined, with the user's line where an error of torch's showed it."""
     place = place_of(error) if error is not None else None
     at = f" ({place.file}:{place.line} in {place.function})" if place is not None else ""
     return DenizenError(
@@ -63,7 +63,7 @@ def users_code(what: str) -> Generator[None]:
         what: was called, such as ``"the step of bench"``.
 
     Raises:
-        DenizenError: torch shows that it cannot be looked at.
+        DenizenError: torch shows that it cannot be examined.
     """
     try:
         yield

@@ -13,7 +13,7 @@ _MONITORING: Any = getattr(sys, "monitoring", None)  # of Python 3.12
 
 
 @contextlib.contextmanager
-def calls_heard(listener: Listener, threads: bool = False) -> Generator[None]:
+def calls_traced(listener: Listener, threads: bool = False) -> Generator[None]:
     """Have a listener hear of each call and return of this thread, as `sys.setprofile` tells them.
 
     Listeners may be nested. A profiler of the user's that is written in Python hears on; beside one written in C
@@ -66,11 +66,11 @@ def quietly_traced() -> Generator[None]:
 
 
 @contextlib.contextmanager
-def function_heard(code: CodeType, listener: Callable[[FrameType], object]) -> Generator[None]:
+def function_traced(code: CodeType, listener: Callable[[FrameType], object]) -> Generator[None]:
     """Have a listener hear of each call of one Python function, before its first line.
 
     From Python 3.12 on nothing else becomes slower, and every thread is heard. Before that, or where other tools have
-    taken all places for monitors, it is as in `calls_heard`, with the threads that are started within. Blocks may be
+    taken all places for monitors, it is as in `calls_traced`, with the threads that are started within. Blocks may be
     nested; a listener that is in place already hears of a call once.
 
     Args:
@@ -88,7 +88,7 @@ def function_heard(code: CodeType, listener: Callable[[FrameType], object]) -> G
         if frame.f_code is code and event == "call":
             listener(frame)
 
-    with calls_heard(heard, threads=True):
+    with calls_traced(heard, threads=True):
         yield
 
 

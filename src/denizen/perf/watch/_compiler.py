@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch._guards import TracingContext
 
+from denizen.perf.watch._event_log import RECOMPILES, here, log_event, open_logs
 from denizen.perf.watch._places import USER, Place, role
-from denizen.perf.watch._recorder import RECOMPILES, here, recorders, tell
 
 
 def graphs_compiled() -> int:
@@ -37,10 +37,10 @@ def install() -> None:
     @functools.wraps(write)
     def trace_structured(*args: Any, **kwargs: Any) -> None:
         frame = sys._getframe(1)
-        if frame.f_code is breaks and recorders():
+        if frame.f_code is breaks and open_logs():
             known = frame.f_locals
             reason = str(known["reason"]).partition("\n")[0]
-            tell("graph-break", reason or "graph break", (), place=_place_of_break(known["self"], known["exc"]))
+            log_event("graph-break", reason or "graph break", (), place=_place_of_break(known["self"], known["exc"]))
         write(*args, **kwargs)
 
     torch._logging.trace_structured = trace_structured
@@ -49,11 +49,11 @@ def install() -> None:
     @functools.wraps(reasons_of)
     def reasons(entries: Any, frame: Any, *args: Any, **kwargs: Any) -> list[str]:
         found = reasons_of(entries, frame, *args, **kwargs)
-        if recorders() and not kwargs.get("skip_logging", False):
+        if open_logs() and not kwargs.get("skip_logging", False):
             code = frame.f_code
             name = code.co_name if not code.co_name.startswith("torch_dynamo_resume") else f"the rest of {code.co_name}"
             why = found[0].partition(" #")[0].strip() if found else "no guard says why"
-            tell("recompile", f"{name} compiled again", (RECOMPILES,), note=why)
+            log_event("recompile", f"{name} compiled again", (RECOMPILES,), note=why)
         return found
 
     convert_frame.get_and_maybe_log_recompilation_reasons = reasons
@@ -64,10 +64,10 @@ class _Limits(logging.Handler):
     """Hears that a function reached torch's limit of recompilations and runs without compilation from now on."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if str(record.msg).startswith("torch._dynamo hit config.") and recorders():
+        if str(record.msg).startswith("torch._dynamo hit config.") and open_logs():
             args = record.args if isinstance(record.args, tuple) else ()
             text = " ".join(str(part) for part in args[:1])
-            tell("recompile-limit", f"torch._dynamo hit config.{text}", (RECOMPILES,))
+            log_event("recompile-limit", f"torch._dynamo hit config.{text}", (RECOMPILES,))
 
 
 def _place_of_break(translator: Any, error: Any) -> Place:

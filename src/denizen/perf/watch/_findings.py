@@ -4,9 +4,9 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
 
+from denizen.perf.watch._event_log import TRANSFERS, Event
 from denizen.perf.watch._faults import fix_of
 from denizen.perf.watch._places import Place
-from denizen.perf.watch._recorder import TRANSFERS, Event
 
 NEAR = 12  # lines between a value's way to the host and its way back, at most
 MANY = 3  # copies to the host by one line in one step that look like a list being filled

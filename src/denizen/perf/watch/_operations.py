@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen.perf.watch._event_log import ALLOCATIONS, HOST_READS, TRANSFERS, Event, here, log_event, open_logs
 from denizen.perf.watch._faults import kind_of_copy, kind_of_read
 from denizen.perf.watch._places import Place, written
-from denizen.perf.watch._recorder import ALLOCATIONS, HOST_READS, TRANSFERS, Event, here, recorders, tell
 
 OnDevice = Callable[[Tensor], bool]
 
@@ -274,15 +274,15 @@ def work(seen: Traits, blocks: int, size: int, live: int = 0, weights: bool = Fa
         live: bytes in use on the device now, where known.
         weights: whether it copied a parameter.
     """
-    for recorder in recorders():
-        with recorder.lock:
-            now, recorder.heard = recorder.now, True
-            recorder.ops += seen.computes
+    for event_log in open_logs():
+        with event_log.lock:
+            now, event_log.saw_device = event_log.now, True
+            event_log.ops += seen.computes
             now.ops += seen.computes
             now.allocations += blocks
             now.peak = max(now.peak, live)
-    if blocks and any(recorder.sites for recorder in recorders()):
-        tell("state-copy" if weights else "alloc-churn", seen.name, (ALLOCATIONS,), bytes=size)
+    if blocks and any(event_log.sites for event_log in open_logs()):
+        log_event("state-copy" if weights else "alloc-churn", seen.name, (ALLOCATIONS,), bytes=size)
 
 
 def waits(func: Any, seen: Traits, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, device: str) -> None:
@@ -311,25 +311,25 @@ def waits(func: Any, seen: Traits, args: Sequence[Any], kwargs: Mapping[str, Any
         scalar = seen.schema == "aten::_local_scalar_dense"
         kind = kind_of_read(seen.schema, place, scalar and source.dtype == torch.bool)
         size = source.element_size() if scalar else 0
-        tell(kind, seen.name, (HOST_READS,), place=place, bytes=size, numel=scalar, to="host" if scalar else "")
+        log_event(kind, seen.name, (HOST_READS,), place=place, bytes=size, numel=scalar, to="host" if scalar else "")
 
 
 def _copy(seen: Traits, crossed: Crossing, source: Tensor, into: Tensor, device: str) -> None:
     more: dict[str, Any] = {"bytes": crossed.bytes, "numel": crossed.numel}
     more["weights"] = of_parameter(source) or of_parameter(into)
     if crossed.late:
-        tell("async-copy", seen.name, (), to="host" if crossed.to_host else "device", **more)
+        log_event("async-copy", seen.name, (), to="host" if crossed.to_host else "device", **more)
     elif crossed.to_host:
         # What `tolist` and `print` read comes so from torch's own tensors.
         place = _place(device)
         kind = kind_of_copy(place)
         limits = (HOST_READS, TRANSFERS) if kind == "host-sync-copy" else (HOST_READS,)
-        tell(kind, seen.name, () if _of_torch(place) else limits, place=place, to="host", **more)
+        log_event(kind, seen.name, () if _of_torch(place) else limits, place=place, to="host", **more)
     else:
         place, kind = here(), "h2d-pageable" if crossed.asked else "h2d-fresh"
         limits = () if _of_torch(place) else (TRANSFERS,)
         note = SINGLE if crossed.numel == 1 else ""
-        _remember(into, tell(kind, seen.name, limits, place=place, to="device", note=note, **more))
+        _remember(into, log_event(kind, seen.name, limits, place=place, to="device", note=note, **more))
 
 
 def fresh(seen: Traits, out: Tensor) -> None:
@@ -341,7 +341,7 @@ def fresh(seen: Traits, out: Tensor) -> None:
 def _carried(seen: Traits, crossed: Crossing) -> list[Event]:
     kind = "h2d-index" if crossed.what == "index" else "h2d-fresh"
     note = SINGLE if crossed.numel == 1 and kind == "h2d-fresh" else ""
-    return tell(kind, seen.name, (TRANSFERS,), to="device", bytes=crossed.bytes, numel=crossed.numel, note=note)
+    return log_event(kind, seen.name, (TRANSFERS,), to="device", bytes=crossed.bytes, numel=crossed.numel, note=note)
 
 
 def _remember(tensor: Tensor, events: list[Event]) -> None:

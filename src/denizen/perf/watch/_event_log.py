@@ -1,4 +1,4 @@
-"""What open budgets have heard: events with their lines, totals per step, permits; by thread and task."""
+"""The event log of a region: what happened, at which line, totals per step, permits; by thread and task."""
 
 import collections
 import dataclasses
@@ -35,7 +35,7 @@ class Event:
         counted: whether it lies in what is counted, and not in set-up or warm-up.
         reason: why it is allowed, or None.
         note: what else there is to say.
-        order: operations that the recorder had counted when it happened.
+        order: operations that the event_log had counted when it happened.
     """
 
     kind: str
@@ -79,11 +79,11 @@ class _Permit(NamedTuple):
     note: str = ""
 
 
-_recorders: ContextVar[tuple["Recorder", ...]] = ContextVar("denizen_recorders", default=())
+_open_logs: ContextVar[tuple["EventLog", ...]] = ContextVar("denizen_recorders", default=())
 _permit: ContextVar[_Permit | None] = ContextVar("denizen_permit", default=None)
 
 
-class Recorder:
+class EventLog:
     """What one region does. Threads that it starts count with it.
 
     Args:
@@ -101,7 +101,7 @@ class Recorder:
         self.totals: dict[int | None, Totals] = collections.OrderedDict({step: self.now})
         self.uses = {} if uses is None else uses
         self.open, self.ops = True, 0
-        self.heard = False  # whether anything of the device was seen, views of its tensors included
+        self.saw_device = False  # whether anything of the device was seen, views of its tensors included
 
     def begin(self, step: int | None, counted: bool) -> Totals:
         """A step begins; None: outside of steps again."""
@@ -135,46 +135,46 @@ class Recorder:
         return ""
 
 
-def recorders() -> tuple[Recorder, ...]:
+def open_logs() -> tuple[EventLog, ...]:
     """Those open in this thread and task."""
-    return _recorders.get()
+    return _open_logs.get()
 
 
-def tell(kind: str, op: str, limits: tuple[str, ...], *, place: Place | None = None, **more: Any) -> list[Event]:
-    """Record an event for every open recorder; returns what each of them keeps."""
-    listeners = _recorders.get()
+def log_event(kind: str, op: str, limits: tuple[str, ...], *, place: Place | None = None, **more: Any) -> list[Event]:
+    """Record an event for every open event_log; returns what each of them keeps."""
+    listeners = _open_logs.get()
     if not listeners:
         return []
     event = Event(kind, op, place or here(), limits, **more)
-    return [recorder.add(event) for recorder in listeners]
+    return [event_log.add(event) for event_log in listeners]
 
 
 def here() -> Place:
     """The line to blame now."""
-    listeners = _recorders.get()
+    listeners = _open_logs.get()
     return locate(METHODS, listeners[0].thread if listeners else None)
 
 
 @contextmanager
-def heard_by(recorder: Recorder) -> Generator[None]:
-    """For a thread that torch started: what it does counts for a recorder."""
-    token = _recorders.set((recorder,))
+def logging_elsewhere(event_log: EventLog) -> Generator[None]:
+    """For a thread that torch started: what it does counts for a event_log."""
+    token = _open_logs.set((event_log,))
     try:
         yield
     finally:
-        _recorders.reset(token)
+        _open_logs.reset(token)
 
 
 @contextmanager
-def recording(recorder: Recorder) -> Generator[Recorder]:
-    """Open a recorder for this thread or task, and for threads that it starts."""
+def logging_events(event_log: EventLog) -> Generator[EventLog]:
+    """Open a event_log for this thread or task, and for threads that it starts."""
     with _carried:
-        token = _recorders.set((*_recorders.get(), recorder))
+        token = _open_logs.set((*_open_logs.get(), event_log))
         try:
-            yield recorder
+            yield event_log
         finally:
-            _recorders.reset(token)
-            recorder.open = False
+            _open_logs.reset(token)
+            event_log.open = False
 
 
 @contextmanager
@@ -204,9 +204,9 @@ def allow(reason: str, every: int | None = None) -> Generator[None]:
     if every is not None:
         every = whole("allow", "every", every, low=1, hint=", or None for whenever")
     permit = _Permit(reason)
-    if every is not None and (listeners := _recorders.get()):
+    if every is not None and (listeners := _open_logs.get()):
         place = here()
-        refusals = [recorder.refuses(reason, every, place) for recorder in listeners]
+        refusals = [event_log.refuses(reason, every, place) for event_log in listeners]
         if any(refusals):
             permit = _Permit(None, next(filter(None, refusals)))
     token = _permit.set(permit)
@@ -269,18 +269,18 @@ class _Carried:
 
 
 def _carrier() -> Callable[..., Any] | None:
-    """Calls a function with the recorders and the permit of now; None where there are none."""
-    heard, permit, sink = _recorders.get(), _permit.get(), sync.get()
+    """Calls a function with the open_logs and the permit of now; None where there are none."""
+    heard, permit, sink = _open_logs.get(), _permit.get(), sync.get()
     if not heard:
         return None
 
     def carrier(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        now = tuple(recorder for recorder in heard if recorder.open)
-        tokens = _recorders.set(now), _permit.set(permit), sync.set(sink if now else None)
+        now = tuple(event_log for event_log in heard if event_log.open)
+        tokens = _open_logs.set(now), _permit.set(permit), sync.set(sink if now else None)
         try:
             return call(*args, **kwargs)
         finally:
-            for variable, token in zip((_recorders, _permit, sync), tokens, strict=True):
+            for variable, token in zip((_open_logs, _permit, sync), tokens, strict=True):
                 variable.reset(token)  # type: ignore[arg-type]
 
     return carrier
@@ -290,14 +290,14 @@ _carried = _Carried()
 
 
 @contextmanager
-def unheard() -> Generator[None]:
+def unlogged() -> Generator[None]:
     """Whatever this thread does within the block is told to nobody, and no dispatch mode sees it."""
     from torch.utils._python_dispatch import _disable_current_modes
 
-    tokens = _recorders.set(()), sync.set(None)
+    tokens = _open_logs.set(()), sync.set(None)
     try:
         with _disable_current_modes():
             yield
     finally:
-        _recorders.reset(tokens[0])
+        _open_logs.reset(tokens[0])
         sync.reset(tokens[1])
