@@ -42,9 +42,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from denizen import tools
-from denizen.perf.watch import Span, busy
-from denizen.perf.watch._host import available_cores
-from denizen.perf.watch._spans import clipped, union
+from denizen.perf.watch import Span, available_cores, busy, clipped, union
 
 ROUNDS = 3
 TRACED = 20  # steps

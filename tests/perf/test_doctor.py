@@ -512,11 +512,11 @@ def test_a_script_with_torch_func_is_run_again_without_hooks():
 
 def test_modules_look_for_no_line_where_nothing_of_theirs_is_taken_out(monkeypatch):
     """It would slow one side of a comparison only."""
-    from denizen.perf._doctor import ablation as neutral
+    from denizen.perf._doctor import ablation
 
     looked = []
-    monkeypatch.setattr(neutral, "_line", looked.append)
-    tape, net = neutral.Tape("cpu"), nn.Identity()
+    monkeypatch.setattr(ablation, "_line", looked.append)
+    tape, net = ablation.Tape("cpu"), nn.Identity()
     read, graph = (
         at(kind, Place("model.py", 3, "step"), 1, "every step", []) for kind in ("host-sync-item", "no-grad-missing")
     )

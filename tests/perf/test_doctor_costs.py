@@ -89,14 +89,14 @@ def test_waits_and_prints_that_are_left_out_have_a_cost(kind, line, tmp_path, mo
 
 
 def test_masks_become_places_on_the_side_without_them_only(tmp_path, monkeypatch):
-    from denizen.perf._doctor import ablation as neutral
+    from denizen.perf._doctor import ablation
 
     file = tmp_path / "step.py"
     file.write_text("def step():\n    x[mask].sum()\n    x[other].sum()\n")
     names = {"x": torch.arange(6.0), "mask": torch.tensor([True, False] * 3), "other": torch.tensor([False, True] * 3)}
     exec(compile(file.read_text(), file, "exec"), names)
-    made, places = [], neutral._places
-    monkeypatch.setattr(neutral, "_places", lambda *args: made.append(1) or places(*args))
+    made, places = [], ablation._places
+    monkeypatch.setattr(ablation, "_places", lambda *args: made.append(1) or places(*args))
     one = at("host-sync-boolindex", Place(str(file), 2, "step"), 1, "every step", [])
     with Trial(Subject(names["step"], (), None, made=False), torch.device("cpu"), [one], 0.01) as trial:
         assert made  # recorded

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from denizen.perf._profile import sampler as sampler_module
-from denizen.perf.watch._gpu_counters import gpu_reader
+from denizen.perf.watch import gpu_reader
 
 
 def test_no_library_no_counters(monkeypatch):

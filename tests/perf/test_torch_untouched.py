@@ -17,7 +17,7 @@ import denizen as dz
 from denizen.perf._doctor.costs import Trial
 from denizen.perf._doctor.diagnosis import at
 from denizen.perf._doctor.subject import Subject
-from denizen.perf.simulated._device import simulated_device
+from denizen.perf.simulated import simulated_device
 from denizen.perf.watch._places import Place
 
 CLASSES = [

@@ -105,8 +105,8 @@ examples:
         from denizen.app._target import maker
         from denizen.perf._doctor.region import examine_script
         from denizen.perf._doctor.subject import choose_device
-        from denizen.perf.simulated._alias import cuda_alias
-        from denizen.perf.watch._operations import SIMULATED
+        from denizen.perf.simulated import cuda_alias
+        from denizen.perf.watch import SIMULATED
 
         device = None if self.device == "auto" else self.device
         script = _script(self.target)

@@ -87,7 +87,7 @@ def _of_theirs(told: traceback.TracebackException) -> traceback.TracebackExcepti
 
     Nor with the note that names the line: the frames end with it.
     """
-    from denizen.perf.watch._blame import RAISED
+    from denizen.perf.watch import RAISED
 
     told.__notes__ = [note for note in told.__notes__ or () if not str(note).startswith(RAISED)]
     told.stack = traceback.StackSummary.from_list(_theirs(told.stack))
@@ -104,7 +104,7 @@ def _lines(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _theirs(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
-    from denizen.perf.watch._places import USER, role
+    from denizen.perf.watch import USER, role
 
     made = "<string>"  # code of dataclasses
     return [frame for frame in stack if frame.filename != made and role(frame.filename) == USER]

@@ -10,7 +10,7 @@ from torch import Tensor
 from denizen.errors import ModelError
 from denizen.model import Discrete, Env
 from denizen.nn import kernels
-from denizen.perf.watch._gpu_counters import gpu_reader
+from denizen.perf.watch import gpu_reader
 from denizen.rl import _processes as processes
 
 if TYPE_CHECKING:

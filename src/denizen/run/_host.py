@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from denizen.perf.watch._host import free_on_host
+from denizen.perf.watch import free_on_host
 
 WORTH_THREADS = 500_000  # agents times worlds from which a second thread was measured to pay for itself
 

@@ -10,7 +10,7 @@ import torch
 
 from denizen import _tree
 from denizen.errors import CapacityError, InputError
-from denizen.perf.watch._host import free_on_host
+from denizen.perf.watch import free_on_host
 
 if TYPE_CHECKING:
     from denizen.run._run import Run

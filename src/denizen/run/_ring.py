@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import CapacityError
-from denizen.perf.watch._operations import SIMULATED
+from denizen.perf.watch import SIMULATED
 from denizen.run._atomic import uninterrupted
 from denizen.run._memory import out_of_memory
 

@@ -14,6 +14,7 @@ from denizen import ops
 from denizen.errors import InputError
 from denizen.model import per_agent_fallbacks
 from denizen.perf.watch import (
+    SIMULATED,
     Allocations,
     Counts,
     Span,
@@ -28,7 +29,6 @@ from denizen.perf.watch import (
     repeating,
     sync_warnings,
 )
-from denizen.perf.watch._operations import SIMULATED
 from denizen.run._engine import RunState
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 No trainer, no base class, no callbacks: a helper is a function or a small object that your loop calls.
 """
 
-from denizen.perf.state._training_state import Snapshot as Snapshot
-from denizen.perf.state._training_state import TrainingState as TrainingState
-from denizen.perf.watch._timing import Timing as Timing
+from denizen.perf.state import Snapshot as Snapshot
+from denizen.perf.state import TrainingState as TrainingState
+from denizen.perf.watch import Timing as Timing
 from denizen.tools._accumulate import Accumulate as Accumulate
 from denizen.tools._accumulate import windows as windows
 from denizen.tools._amp import Amp as Amp

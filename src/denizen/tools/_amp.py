@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError
-from denizen.perf.state._keeper import Keeper
-from denizen.perf.watch._event_log import allow
+from denizen.perf.state import Keeper
+from denizen.perf.watch import allow
 
 LOW = (torch.bfloat16, torch.float16)
 

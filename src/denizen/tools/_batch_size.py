@@ -9,8 +9,8 @@ import torch
 
 from denizen._arguments import share, whole
 from denizen.errors import InputError, expect_function
-from denizen.perf.state._training_state import Snapshot, TrainingState
-from denizen.perf.watch._memory import clean, free, out_of_memory, peak_bytes, size, wait, without_frames
+from denizen.perf.state import Snapshot, TrainingState
+from denizen.perf.watch import clean, free, out_of_memory, peak_bytes, size, wait, without_frames
 from denizen.tools._warm_up import place_of, warn_of_forgotten
 
 AS_FAST = 0.97  # of the best rate: a smaller batch at this rate is the better one

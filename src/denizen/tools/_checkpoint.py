@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from denizen._arguments import number
 from denizen.errors import InputError, expect_function, nearest
-from denizen.perf.state._training_state import Snapshot, TrainingState
-from denizen.perf.watch._memory import free, size
+from denizen.perf.state import Snapshot, TrainingState
+from denizen.perf.watch import free, size
 from denizen.tools._checkpoint_measure import BlockCost, Run, block_costs, compared, run
 from denizen.tools._warm_up import place_of, warn_of_forgotten
 

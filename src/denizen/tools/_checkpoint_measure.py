@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from denizen import _tree
 from denizen.errors import InputError
-from denizen.perf.state._training_state import Snapshot
-from denizen.perf.watch._memory import clean, out_of_memory, peak_bytes, wait, without_frames
+from denizen.perf.state import Snapshot
+from denizen.perf.watch import clean, out_of_memory, peak_bytes, wait, without_frames
 
 ROUNDS = 3
 # Share of the largest value in a tensor: kernels that add in no fixed order differ by so much.

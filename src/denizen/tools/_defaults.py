@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from denizen.perf.watch._tf32 import tf32_switch
+from denizen.perf.watch import tf32_switch
 
 TENSOR_CORES = (8, 0)  # compute capability from which TF32 exists
 

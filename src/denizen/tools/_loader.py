@@ -11,8 +11,8 @@ from torch.autograd.profiler import record_function
 
 from denizen._arguments import whole
 from denizen.errors import InputError
-from denizen.perf.state._keeper import Keeper
-from denizen.perf.watch._operations import SIMULATED
+from denizen.perf.state import Keeper
+from denizen.perf.watch import SIMULATED
 from denizen.tools._feed import Ahead, Inline, Stager, at_once
 from denizen.tools._position import order_of, start_workers, taken_up
 from denizen.tools._waiting import Waiting, costs

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen.perf.watch._host import free_on_host
-from denizen.perf.watch._memory import size
+from denizen.perf.watch import free_on_host, size
 
 DEPTH = 6  # of containers that are searched for names
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from denizen._arguments import whole
 from denizen.errors import InputError
-from denizen.perf.watch._operations import SIMULATED
+from denizen.perf.watch import SIMULATED
 from denizen.tools._sinks import Number, Row, Sink, as_sink
 
 ALIGN = 8

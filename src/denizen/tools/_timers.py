@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from denizen.perf.watch._timing import Timing
+from denizen.perf.watch import Timing
 
 KEEP = 10_000
 

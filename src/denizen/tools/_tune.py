@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from denizen._arguments import number, whole
 from denizen.errors import InputError
-from denizen.perf.watch._host import available_cores
+from denizen.perf.watch import available_cores
 from denizen.tools._feed import mapped
 from denizen.tools._position import plain, rebuilt, same_random_numbers
 

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from denizen._arguments import whole
 from denizen.errors import expect_function
-from denizen.perf.state._training_state import Snapshot, TrainingState
-from denizen.perf.state._used import used
-from denizen.perf.watch._event_log import allow
+from denizen.perf.state import Snapshot, TrainingState, used
+from denizen.perf.watch import allow
 
 
 def warm_up(step: Callable[..., object], *args: Any, state: Any, steps: int = 3) -> list[float]:

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from denizen.nn.kernels._precompile import launch
-from denizen.perf.watch._tf32 import takes_tf32
+from denizen.perf.watch import takes_tf32
 
 _CELLS = 128  # of a tile of an input's gradient
 _WARPS = 4

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from denizen.nn.kernels import _mlp
 from denizen.nn.kernels._precompile import launch
-from denizen.perf.watch._tf32 import takes_tf32
+from denizen.perf.watch import takes_tf32
 
 _FORWARD = {"ROWS": 64, "num_warps": 4}
 _FORWARD_FEW = {"ROWS": 16, "num_warps": 4}  # where there are few rows, so that every multiprocessor has some

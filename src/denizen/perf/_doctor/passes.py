@@ -249,7 +249,7 @@ def _parameters(optimizer: Any) -> list[torch.Tensor]:
 
 @contextlib.contextmanager
 def hearing(device: torch.device, event_log: EventLog) -> Generator[None]:
-    """Have a event_log, open already, hear of a CUDA device as well; the simulated one tells by itself."""
+    """Have an event log, open already, take up what a CUDA device does; the simulated one writes by itself."""
     with logging_cuda(device, event_log) if device.type == "cuda" else contextlib.nullcontext():
         yield
 

@@ -35,7 +35,7 @@ class Event:
         counted: whether it lies in what is counted, and not in set-up or warm-up.
         reason: why it is allowed, or None.
         note: what else there is to say.
-        order: operations that the event_log had counted when it happened.
+        order: operations that the log had counted when it happened.
     """
 
     kind: str
@@ -141,7 +141,7 @@ def open_logs() -> tuple[EventLog, ...]:
 
 
 def log_event(kind: str, op: str, limits: tuple[str, ...], *, place: Place | None = None, **more: Any) -> list[Event]:
-    """Record an event for every open event_log; returns what each of them keeps."""
+    """Record an event in every open log; returns what each of them keeps."""
     listeners = _open_logs.get()
     if not listeners:
         return []
@@ -157,7 +157,7 @@ def here() -> Place:
 
 @contextmanager
 def logging_elsewhere(event_log: EventLog) -> Generator[None]:
-    """For a thread that torch started: what it does counts for a event_log."""
+    """For a thread that torch started: what it does goes into this log."""
     token = _open_logs.set((event_log,))
     try:
         yield
@@ -167,7 +167,7 @@ def logging_elsewhere(event_log: EventLog) -> Generator[None]:
 
 @contextmanager
 def logging_events(event_log: EventLog) -> Generator[EventLog]:
-    """Open a event_log for this thread or task, and for threads that it starts."""
+    """Open an event log for this thread or task, and for threads that it starts."""
     with _carried:
         token = _open_logs.set((*_open_logs.get(), event_log))
         try:

@@ -21,7 +21,7 @@ EXPLICIT = "host-sync-explicit"
 
 @contextlib.contextmanager
 def logging_cuda(device: torch.device, event_log: EventLog) -> Generator[None]:
-    """Have a event_log, open already, hear what this thread does to a device. Costs 10 to 20 µs an operation.
+    """Have an event log, open already, take up what this thread does to a device. Costs 10 to 20 µs an operation.
 
     Compiled code runs as compiled, and counts no operations. Waits that torch does not warn of (events; for streams and
     the whole device see `denizen.perf.simulated._streams`) and copies from pageable memory that were meant not to wait
