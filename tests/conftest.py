@@ -37,6 +37,7 @@ if importlib.util.find_spec("hypothesis"):
     settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY / "tests"))  # for what several folders share, such as `trainings`
 DATA_VARIABLE = "DENIZEN_DATA_ROOT"
 # What the extras of pyproject.toml bring, `dev` among them; the core without the command line needs none of it.
 OPTIONAL = {

@@ -19,7 +19,7 @@ from denizen import app
 from denizen._printing import Console, Table, plain, say
 from denizen.app import _cli, _watch
 from denizen.app._settings import whole
-from denizen.perf._bench.report import BenchCase, BenchReport
+from denizen.perf import BenchCase, BenchReport
 
 SOURCE = Path(app.__file__).parents[1]
 NAME = "r[1] [bold]x[/] :smile: ü"

@@ -16,8 +16,7 @@ from denizen.app._settings import fill, guess, pairs, whole
 from denizen.app._trained import make_room
 from denizen.errors import ConfigError, StorageError
 from denizen.rl import PPO, Linear
-from denizen.rl._metrics import TIMES
-from denizen.rl._training_folder import read_manifest, read_metrics
+from trainings import TIMES, read_manifest, read_metrics
 
 SMALL = ["train", "cartpole", "--steps", "512", "--set", "num_envs=4", "num_steps=16", "--policy", "hidden=8"]
 

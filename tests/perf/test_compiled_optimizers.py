@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import denizen as dz
+from denizen.perf import Variant
 from denizen.perf._bench.measure import phases_of
-from denizen.perf._bench.variant import Variant
 
 CPU = torch.device("cpu")
 

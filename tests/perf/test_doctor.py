@@ -17,8 +17,9 @@ from torch.overrides import TorchFunctionMode
 
 import denizen as dz
 from denizen.errors import ConfigError, InputError
+from denizen.perf import Diagnosis
 from denizen.perf._doctor.costs import Trial, estimated, interval
-from denizen.perf._doctor.diagnosis import Diagnosis, at, lowered, period_of
+from denizen.perf._doctor.diagnosis import at, lowered, period_of
 from denizen.perf._doctor.region import examine_script
 from denizen.perf._doctor.subject import Subject
 from denizen.perf.watch._places import Place

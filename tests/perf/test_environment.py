@@ -6,12 +6,11 @@ import sys
 import pytest
 import torch
 
+from denizen.perf import ProfileReport, environment
 from denizen.perf import _environment as facts
 from denizen.perf import _environment as step_facts
-from denizen.perf import environment
 from denizen.perf._environment import CHANGE, NOTE, OK
 from denizen.perf._profile.measure import Kernel, Operator
-from denizen.perf._profile.report import ProfileReport
 from denizen.tools import set_fast_defaults
 
 

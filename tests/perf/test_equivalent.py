@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from denizen import perf
 from denizen.errors import InputError
-from denizen.perf._equivalent.compare import TOLERANCES, Rule
+from denizen.perf import TOLERANCES
+from denizen.perf._equivalent.compare import Rule
 from denizen.perf._equivalent.seeds import _judged
 
 _spec = importlib.util.spec_from_file_location("dotgat_small", Path(__file__).with_name("dotgat_small.py"))

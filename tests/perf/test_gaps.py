@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from denizen.perf import attribute
 from denizen.perf._profile import gaps as g
-from denizen.perf._profile.gaps import attribute
 from denizen.perf.watch import busy
 
 from .traces import BACKWARD, MAIN, OTHER, Tape, two_kernels

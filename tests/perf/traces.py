@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 
-from denizen.perf._profile.trace import Trace, trace_of
+from denizen.perf import Trace
+from denizen.perf._profile.trace import trace_of
 
 MAIN, OTHER, BACKWARD = 100, 200, 300
 

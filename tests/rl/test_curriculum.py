@@ -13,10 +13,9 @@ import torch
 import denizen as dz
 from denizen.errors import InputError
 from denizen.rl import _train
-from denizen.rl._metrics import TIMES
-from denizen.rl._training_folder import read_metrics
 from denizen.zoo.fruits import fruits
 from denizen.zoo.probes import Endless
+from trainings import TIMES, read_metrics
 
 SETTINGS = dz.PPO(num_envs=4, num_steps=10)
 STEPS = 8 * SETTINGS.samples

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.rl._draws import Draws, Shuffles
+from denizen.rl import Draws, Shuffles
 
 
 def test_categorical_agrees_with_torch():

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from denizen.rl._gae import advantages, normalised
+from denizen.rl import advantages
+from denizen.rl._gae import normalised
 
 
 def loop(reward, value, bootstrap, terminated, truncated, valid, gamma, lam):

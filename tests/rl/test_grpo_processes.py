@@ -9,9 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 import denizen as dz
-from denizen.rl._metrics import TIMES
-from denizen.rl._training_folder import read_metrics
 from denizen.zoo.cartpole import CartPole
+from trainings import TIMES, read_metrics
 
 WORDS = [
     "train",

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.rl._best_policy import Patience, Stall
+from denizen.rl import Patience
+from denizen.rl._best_policy import Stall
 from denizen.zoo.cartpole import CartPole
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import denizen as dz
 from denizen.rl import _processes
 from denizen.rl._draws import Minibatches
-from denizen.rl._training_folder import read_manifest, read_metrics
+from trainings import read_manifest, read_metrics
 
 WORDS = [
     "train",

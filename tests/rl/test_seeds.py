@@ -8,8 +8,8 @@ import torch
 
 import denizen as dz
 from denizen.rl import _train
-from denizen.rl._training_folder import read_manifest, read_metrics
 from denizen.zoo.cartpole import CartPole
+from trainings import read_manifest, read_metrics
 
 SETTINGS = dz.PPO(num_envs=4, num_steps=16)
 STEPS = 4 * 16 * 4

@@ -5,9 +5,9 @@ import torch
 
 import denizen as dz
 from denizen.errors import ModelError
-from denizen.rl._training_folder import read_metrics
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.foraging import foraging
+from trainings import read_metrics
 
 PAYLOAD = {
     "policy_loss",

@@ -15,10 +15,10 @@ from torch import nn
 import denizen as dz
 from denizen.rl import _evaluate, _metrics, _train
 from denizen.rl._best_policy import BestPolicy
-from denizen.rl._metrics import RATES, TIMES, Times
-from denizen.rl._training_folder import read_manifest, read_metrics
+from denizen.rl._metrics import RATES, Times
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.catch import Catch
+from trainings import TIMES, read_manifest, read_metrics
 
 SETTINGS = dz.PPO(num_envs=4, num_steps=16)
 STEPS = 4 * 16 * 6

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from denizen.run import _cuda_graph
-from denizen.run._cuda_graph import CapturedFunction
+from denizen.run import CapturedFunction, _cuda_graph
 
 
 class PlayedGraph:

@@ -8,8 +8,7 @@ import torch
 
 import denizen as dz
 from denizen.errors import InputError
-from denizen.run import Snapshots, _device, _facts, _resume, resume
-from denizen.run._device import choose_device
+from denizen.run import Snapshots, _device, _facts, _resume, choose_device, resume
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.sir import SIR
 

@@ -16,8 +16,7 @@ from denizen.errors import CapacityError, InputError, ModelError
 from denizen.model import Ask, During, Scale
 from denizen.perf.watch import allocations, counting, sync_warnings
 from denizen.relax import MeanField, StraightThrough
-from denizen.run import Gradient, _gradient, _rollout
-from denizen.run._cuda_graph import CapturedFunction
+from denizen.run import CapturedFunction, Gradient, _gradient, _rollout
 from denizen.run._engine import Stepper
 from denizen.run._rollout import Cost, Rollout, Schedule, choose
 from denizen.space import Graph

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 import denizen as dz
-from denizen import _tree, ops
+from denizen import ops
 from denizen.model import Act, During, History, Scale, Stage, Trigger, births
 from denizen.run import Run, Snapshots
 from denizen.space import Graph, Layers
@@ -133,7 +134,7 @@ def everything(run: Run) -> dict[str, Tensor]:
     out = {f"series {name}": run[name] for name in run.series_names}
     state = run.state
     for name in (*state.kinds, "id"):
-        for k, leaf in enumerate(_tree.flatten(getattr(state, name))[0]):
+        for k, leaf in enumerate(pytree.tree_leaves(getattr(state, name))):
             out[f"{name} {k}"] = leaf
     return out
 
@@ -332,7 +333,9 @@ def busy(model: Any, now: Any, rng: dz.rng.Rng) -> Any:
 
 def upside_down(model: Any, now: Any, rng: dz.rng.Rng) -> Any:
     """Would change everything."""
-    return now.replace(**{name: _tree.map_tensors(torch.zeros_like, getattr(now, name)) for name in now.kinds})
+    return now.replace(
+        **{name: pytree.tree_map_only(torch.Tensor, torch.zeros_like, getattr(now, name)) for name in now.kinds}
+    )
 
 
 @pytest.mark.parametrize("replicates", [1, 3])
@@ -377,8 +380,8 @@ def test_snapshots_are_copies_of_the_states(model: Any) -> None:
     for k, step in enumerate([0, 3, 6, 9, 12, 15]):
         state = dz.simulate(model, step, replicates=2).state
         for name in state.kinds:
-            assert torch.equal(run.snapshots[name][:, k], _tree.flatten(getattr(state, name))[0][0]), (name, step)
-    for leaf in _tree.flatten(run.state)[0]:
+            assert torch.equal(run.snapshots[name][:, k], pytree.tree_leaves(getattr(state, name))[0]), (name, step)
+    for leaf in pytree.tree_leaves(run.state):
         if leaf.dim() > 1:
             leaf.zero_()  # the present state overwritten: what was kept stays
     for name, value in kept.items():

@@ -19,9 +19,7 @@ from denizen.perf.watch import graphs_compiled
 from denizen.relax import StraightThrough
 from denizen.rl import _iteration
 from denizen.rl._iteration import Iteration
-from denizen.run import Gradient, Snapshots, _compile, _engine
-from denizen.run._run import Run
-from denizen.run._torch_switches import TorchSwitches
+from denizen.run import Gradient, Run, Snapshots, TorchSwitches, _compile, _engine
 from denizen.studies.foraging import evaluate
 from denizen.zoo import dotgat
 from denizen.zoo.cartpole import CartPole

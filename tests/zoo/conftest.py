@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 import denizen as dz
-from denizen import _tree
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "theory.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
@@ -37,7 +37,7 @@ class OnHost:
 
     @property
     def state(self) -> Any:
-        return _tree.map_tensors(lambda tensor: tensor.cpu(), self.run.state)
+        return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.cpu(), self.run.state)
 
 
 class Theory:

@@ -3,7 +3,7 @@
 import torch
 
 import denizen as dz
-from denizen.perf._bench.variant import Variant
+from denizen.perf import Variant
 from denizen.perf._doctor.ablation import tensor_cores
 from denizen.perf.watch._tf32 import takes_tf32
 
