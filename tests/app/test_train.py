@@ -16,7 +16,7 @@ from denizen.app._settings import fill, guess, pairs, whole
 from denizen.app._trained import make_room
 from denizen.errors import ConfigError, StorageError
 from denizen.rl import PPO, Linear
-from trainings import TIMES, read_manifest, read_metrics
+from trainings import TIMES, interrupt_after, read_manifest, read_metrics
 
 SMALL = ["train", "cartpole", "--steps", "512", "--set", "num_envs=4", "num_steps=16", "--policy", "hidden=8"]
 
@@ -79,17 +79,8 @@ def test_several_seeds_go_into_folders_of_their_own(denizen, tmp_path, learnt):
 
 
 def test_an_interrupted_training_is_resumed(denizen, tmp_path, monkeypatch, learnt):
-    from denizen.rl import _train
-
-    plain = _train.Loop._judge
-
-    def judge(self, metrics):
-        plain(self, metrics)
-        if self.done == 3:
-            signal.raise_signal(signal.SIGINT)
-
     with monkeypatch.context() as patched:
-        patched.setattr(_train.Loop, "_judge", judge)
+        interrupt_after(3, patched)
         code, _, err = denizen(*SMALL, "--out", "part")
     assert code == 130
     assert "denizen resume part" in err
@@ -226,7 +217,7 @@ def test_values_are_read_by_type():
         False,
     )
     assert fill(PPO, {"gamma": 0.5, "clip_coef": 0.3}, "--set").gamma == 0.5
-    with pytest.raises(ConfigError, match=r"--set clip=0.3: renamed; write clip_coef=0.3"):
+    with pytest.raises(ConfigError, match=r"--set clip=0\.3: renamed; write clip_coef=0\.3"):
         fill(PPO, {"clip": "0.3"}, "--set")
     for wrong in (
         {"num_envs": "1.5"},
@@ -358,17 +349,8 @@ def test_the_mode_of_a_flag_wins_over_a_file_by_either_name(tmp_path):
 
 
 def test_seeds_that_were_not_begun_begin_at_a_resume(denizen, tmp_path, monkeypatch, learnt):
-    from denizen.rl import _train
-
-    plain = _train.Loop._judge
-
-    def judge(self, metrics):
-        plain(self, metrics)
-        if self.training.seed == 1 and self.done == 3:
-            signal.raise_signal(signal.SIGINT)
-
     with monkeypatch.context() as patched:
-        patched.setattr(_train.Loop, "_judge", judge)
+        interrupt_after(3, patched, seed=1)
         code, _, err = denizen(*SMALL, "--seeds", "3", "--out", "part")
     assert (code, "denizen resume part\n" in err) == (130, True)
     (tmp_path / "part/seed-2").mkdir()

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +11,9 @@ import torch
 
 import denizen as dz
 from denizen.errors import InputError
-from denizen.rl import _train
 from denizen.zoo.fruits import fruits
 from denizen.zoo.probes import Endless
-from trainings import TIMES, read_metrics
+from trainings import TIMES, interrupt_after, read_metrics
 
 SETTINGS = dz.PPO(num_envs=4, num_steps=10)
 STEPS = 8 * SETTINGS.samples
@@ -99,15 +97,8 @@ def test_a_stage_that_is_out_of_reach_is_never_left():
 def test_a_resumed_curriculum_equals_the_uninterrupted_one(tmp_path, monkeypatch):
     env, algorithm, steps = fruits(max_steps=10), dz.PPO(num_envs=4, num_steps=10), 400
     go(env, EARNED, algorithm, steps, folder=tmp_path / "whole")
-    plain = _train.Loop._judge
-
-    def judge(self, metrics):
-        plain(self, metrics)
-        if self.done == 5:  # in the middle of a stage
-            os.kill(os.getpid(), signal.SIGINT)
-
     with monkeypatch.context() as patched:
-        patched.setattr(_train.Loop, "_judge", judge)
+        interrupt_after(5, patched)  # in the middle of a stage
         with pytest.raises(KeyboardInterrupt):
             go(env, EARNED, algorithm, steps, folder=tmp_path / "part")
     policy, other = dz.rl.mlp(env, (8,), seed=3), {"spawn_prob": dataclasses.replace(EARNED["spawn_prob"], end=0.9)}

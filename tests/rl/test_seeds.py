@@ -1,15 +1,11 @@
 """Several seeds at once: each equals the lone training, folders, Ctrl-C, wrong inputs."""
 
-import os
-import signal
-
 import pytest
 import torch
 
 import denizen as dz
-from denizen.rl import _train
 from denizen.zoo.cartpole import CartPole
-from trainings import read_manifest, read_metrics
+from trainings import interrupt_after, read_manifest, read_metrics
 
 SETTINGS = dz.PPO(num_envs=4, num_steps=16)
 STEPS = 4 * 16 * 4
@@ -47,14 +43,7 @@ def test_patience_ends_each_by_itself():
 
 
 def test_an_interrupt_saves_all(tmp_path, monkeypatch):
-    plain = _train.Loop._judge
-
-    def judge(self, metrics):
-        plain(self, metrics)
-        if self.done == 2 and self.training.seed == 3:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(_train.Loop, "_judge", judge)
+    interrupt_after(2, monkeypatch, seed=3)
     with pytest.raises(KeyboardInterrupt):
         together(folder=tmp_path)
     assert [read_manifest(tmp_path / f"seed-{seed}")["status"] for seed in (0, 3)] == ["interrupted"] * 2

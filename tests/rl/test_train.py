@@ -1,8 +1,6 @@
 """The training loop: folders, resume bit for bit, warm-up without a trace, kills, wrong inputs, what people see."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -18,7 +16,7 @@ from denizen.rl._best_policy import BestPolicy
 from denizen.rl._metrics import RATES, Times
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.catch import Catch
-from trainings import TIMES, read_manifest, read_metrics
+from trainings import TIMES, interrupt_after, read_manifest, read_metrics
 
 SETTINGS = dz.PPO(num_envs=4, num_steps=16)
 STEPS = 4 * 16 * 6
@@ -36,17 +34,6 @@ def state(trained):
 
 def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def interrupt_after(updates, monkeypatch):
-    plain = _train.Loop._judge
-
-    def judge(self, metrics):
-        plain(self, metrics)
-        if self.done == updates:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(_train.Loop, "_judge", judge)
 
 
 def untimed(rows):
