@@ -328,7 +328,7 @@ def test_an_interrupted_training_says_how_to_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr("denizen.app._train_dotgat._reporter", lambda console: interrupted)
     with pytest.raises(KeyboardInterrupt) as stop:
         _cli.parse([*words, "--agents", "3", "--hidden", "8", "--out", str(tmp_path / "run")])(Console(quiet=True))
-    assert (stop.value.folder, stop.value.epochs) == (tmp_path / "run", 1)
+    assert (stop.value.folder, stop.value.safe) == (tmp_path / "run", "1 epochs")
 
 
 @pytest.mark.slow

@@ -152,10 +152,7 @@ def _safe(stop: BaseException) -> str:
         return ""
     from denizen.app._run import resume_command
 
-    steps = getattr(stop, "steps", None)
-    epochs = getattr(stop, "epochs", None)
-    safe = f"{getattr(stop, 'updates', 0)} updates" if epochs is None else f"{epochs} epochs"
-    safe = safe if steps is None else f"{steps} steps"
+    safe = stop.safe if hasattr(stop, "safe") else f"{getattr(stop, 'updates', 0)} updates"
     return f"; {safe} are safe, go on with: {resume_command(folder, getattr(stop, 'target', ''))}"
 
 

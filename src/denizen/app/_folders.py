@@ -15,6 +15,20 @@ if TYPE_CHECKING:
 
 RUNS = Path("runs")
 
+
+class Interrupted(KeyboardInterrupt):
+    """A run was interrupted and is safe in its folder.
+
+    Attributes:
+        folder: of the run.
+        safe: how far it is there, in words.
+        target: what to name beside the folder to go on; "" where nothing is needed.
+    """
+
+    def __init__(self, folder: Path, safe: str, target: str = "") -> None:
+        self.folder, self.safe, self.target = folder, safe, target
+
+
 # A kind of run folder, and the module of `denizen.app` that knows it: for each command that takes such a folder, a
 # function of the command's name, of (command, console). A new kind is a line here.
 KINDS = {"simulation": "_run", "training": "_trained", "dotgat": "_train_dotgat"}

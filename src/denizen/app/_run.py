@@ -15,7 +15,7 @@ from denizen import ops, run
 from denizen._printing import Console, Table, bold, give, say
 from denizen.app._exit import DONE
 from denizen.app._failures import raise_theirs
-from denizen.app._folders import run_folder
+from denizen.app._folders import Interrupted, run_folder
 from denizen.app._models import (
     Contacts,
     Source,
@@ -250,13 +250,6 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-class Interrupted(KeyboardInterrupt):
-    """A run was interrupted and is safe in its folder."""
-
-    def __init__(self, folder: Path, steps: int, target: str) -> None:
-        self.folder, self.steps, self.target = folder, steps, target
-
-
 def _run(config: RunConfig, console: Console) -> None:
     word = config.model
     found = model(word)
@@ -403,7 +396,7 @@ def _safe_in(folder: Path, begun: int, target: str) -> Iterator[None]:
     except KeyboardInterrupt:
         if not (folder / MANIFEST).exists():
             raise
-        raise Interrupted(folder, run.load(folder).steps, target) from None
+        raise Interrupted(folder, f"{run.load(folder).steps} steps", target) from None
     except StorageError as error:
         current = error.run
         if current is None:

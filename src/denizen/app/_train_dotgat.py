@@ -54,7 +54,7 @@ examples:
             return self._run(console, device)
 
     def _run(self, console: "Console", device: str | None) -> int:
-        from denizen.app._folders import run_folder
+        from denizen.app._folders import Interrupted, run_folder
         from denizen.rl._processes import rank
         from denizen.zoo import dotgat
 
@@ -72,19 +72,12 @@ examples:
             except KeyboardInterrupt:
                 if kind_of(out) is None:
                     raise
-                raise Interrupted(out, Folder.open(out).manifest["epochs"]) from None
+                raise Interrupted(out, f"{Folder.open(out).manifest['epochs']} epochs") from None
         if trained.folder is not None:
             _tell(trained, console)
             if self.quiet:
                 give(trained.folder)
         return 0
-
-
-class Interrupted(KeyboardInterrupt):
-    """A training was interrupted; its last whole epoch is safe in its folder."""
-
-    def __init__(self, folder: Path, epochs: int) -> None:
-        self.folder, self.epochs = folder, epochs
 
 
 def resume(command: "Resume", console: "Console") -> None:
