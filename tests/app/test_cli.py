@@ -139,7 +139,7 @@ def test_models_lists_what_can_be_set(denizen):
         (["run", "covid", "--population", "synthetic:astoria:500", "--network", "2"], "--network 2"),
         (["run", "covid", "--agents", "50"], "needs a population"),
         (["run", "sir", "--agents", "50", "--population", "x"], "one of the two"),
-        (["run", "sir", "--agents", "5", "--mean-degree", "7"], "mean_degree"),
+        (["run", "sir", "--agents", "5", "--mean-degree", "7"], "--mean-degree 7: expected a number from 0 to 4"),
         (["run", "sir", "--network", "0"], "give --population too"),
         (["run", "covid", "--population", ""], "--population is empty"),
         (["run", "sir", "--out", ""], "--out is empty"),

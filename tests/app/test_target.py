@@ -144,6 +144,12 @@ def test_an_object_of_a_file_is_run_with_other_values(denizen):
         (["check", "walk.py", "--set", "sizee=3"], "--set sizee=3: Walk: unknown option 'sizee'"),
         (["models", "city.py:Epidemc"], "did you mean 'Epidemic'"),
         (["equivalent", "sir", "seir", "--shape", "2"], "compares torch modules"),
+        (["equivalent", "city.py:Epidemic", "city.py:Epidemic", "--shape", "2"], "compares torch modules"),
+        (["run", "cartpole"], "cartpole is a world, to train in: denizen train cartpole"),
+        (["train", "sir"], "sir is a model, to run: denizen run sir"),
+        (["runn", "sir"], "there is no command 'runn'; did you mean 'run'?"),
+        (["train", "cartpole", "--set", "gamma=2"], "--set gamma=2: expected a number from 0 to 1"),
+        (["run", "covid", "--population", "synthetic:astoria:200", "--set", "R=-1"], "--set R=-1: expected at least 0"),
         (["doctor", "sirr"], "or a name of the zoo; did you mean 'sir'"),
     ],
 )

@@ -5,7 +5,7 @@ import sys
 import pytest
 from PIL import Image
 
-from denizen.app import _window
+from denizen.app import _watch
 from denizen.errors import InputError, MissingExtra
 
 pygame = pytest.importorskip("pygame")
@@ -38,7 +38,7 @@ def test_every_picture_is_shown_scaled_with_its_caption(dummy, monkeypatch):
         shown.append((screen.get_size(), tuple(screen.get_at((5, 5)))[:3], pygame.display.get_caption()[0]))
 
     monkeypatch.setattr(pygame.display, "flip", flipped)
-    _window.show(pictures([]), 1000.0, "a world")
+    _watch.show_window(pictures([]), 1000.0, "a world")
     assert len(shown) == 6
     assert {one[:2] for one in shown} == {((640, 320), (255, 0, 0))}
     assert shown[2][2].startswith("a world | step 2 | space: pause")
@@ -55,12 +55,12 @@ def test_a_closed_window_ends_it(dummy, end, speed):
                 pygame.event.post(pygame.event.Event(event[0], **event[1]))
             yield picture
 
-    _window.show(pressed(), speed, "a world")
+    _watch.show_window(pressed(), speed, "a world")
     assert seen == [0, 1, 2]
 
 
 def test_keys_pause_step_and_change_the_speed(dummy):
-    window = _window._Window(pygame, 8.0)
+    window = _watch._Window(pygame, 8.0)
     for key in (pygame.K_UP, pygame.K_UP, pygame.K_DOWN):
         window._press(key)
     assert window._speed == 16
@@ -98,10 +98,10 @@ def test_the_command_plays_and_overrides_options(dummy, trained, monkeypatch):
 def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pygame", None)
     with pytest.raises(MissingExtra, match=r"pip install 'denizen\[window\]'"):
-        _window.show([], 10.0, "a world")
+        _watch.show_window([], 10.0, "a world")
 
 
-@pytest.mark.parametrize("driver", _window.INVISIBLE)
+@pytest.mark.parametrize("driver", _watch.INVISIBLE)
 def test_a_window_that_nobody_sees_is_told(monkeypatch, driver):
     """Without a display SDL may draw into memory and say nothing."""
     for name in ("SDL_VIDEODRIVER", "SDL_VIDEO_DRIVER"):
@@ -110,7 +110,7 @@ def test_a_window_that_nobody_sees_is_told(monkeypatch, driver):
     monkeypatch.setattr(pygame.display, "get_driver", lambda: driver)
     seen = []
     with pytest.raises(InputError, match="nobody sees"):
-        _window.show(pictures(seen), 1000.0, "a world")
+        _watch.show_window(pictures(seen), 1000.0, "a world")
     assert seen == []
 
 
@@ -123,11 +123,11 @@ def test_a_window_grows_with_lines_and_does_not_shrink(dummy, monkeypatch):
 
     monkeypatch.setattr(pygame.display, "flip", flipped)
     frames = [(Image.new("RGB", (width, 400), "red"), "") for width in (400, 500, 420)]
-    _window.show(iter(frames), 1000.0, "a world")
+    _watch.show_window(iter(frames), 1000.0, "a world")
     assert sizes == [(400, 400), (500, 400), (500, 400)]
 
 
 def test_no_display_is_told(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "nothing")
     with pytest.raises(InputError, match="no window can be opened here"):
-        _window.show([], 10.0, "a world")
+        _watch.show_window([], 10.0, "a world")

@@ -12,6 +12,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from denizen.app import _run
 from denizen.app._exit import DONE
 from denizen.app._settings import whole
+from denizen.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from denizen._printing import Console
@@ -117,6 +118,9 @@ def parse(words: list[str]) -> Any:
     Raises:
         ConfigError: a `--config` file that cannot be used, or a parameter that is set twice.
     """
+    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+        commands = [name for name in COMMANDS if " " not in name]
+        raise ConfigError(f"there is no command {words[0]!r}; {nearest(words[0], commands)}")
     two = " ".join(words[:2])
     if two in COMMANDS:
         command = _load(two)

@@ -70,7 +70,7 @@ examples:
         import torch
 
         from denizen import perf
-        from denizen.app._target import function
+        from denizen.app._target import function, is_either
         from denizen.zoo import entry
 
         if (self.inputs is None) == (self.shape is None):
@@ -79,9 +79,10 @@ examples:
         made: list[Any] = []
         for word in (self.a, self.b):
             torch.manual_seed(self.seed)
-            if entry(word) is not None:
-                raise ConfigError(f"{word} is a model or world of the zoo; denizen equivalent compares torch modules")
-            made.append(function(word)())
+            found: Any = entry(word) or function(word)
+            if is_either(found):
+                raise ConfigError(f"{word} is a model or world; denizen equivalent compares torch modules")
+            made.append(found())
         torch.manual_seed(self.seed)
         batch = torch.randn(_shape(self.shape)) if self.shape is not None else function(self.inputs or "", "batch")()
         return perf.equivalent(

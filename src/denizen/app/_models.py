@@ -241,6 +241,10 @@ def _refuse_contacts(word: str, entry: ModelEntry, given: Contacts) -> None:
 def _random(given: Contacts) -> Source:
     agents = given.agents or AGENTS
     degree = min(MEAN_DEGREE, agents - 1) if given.mean_degree is None else given.mean_degree
+    if not 0 <= degree < agents:
+        raise ConfigError(
+            f"--mean-degree {degree:g}: expected a number from 0 to {agents - 1}, one less than there are agents"
+        )
     edges = erdos_renyi(agents, degree, seed=given.seed)
     name = f"a random graph with mean degree {degree:g}"
     hashed = _hash([edges.source, edges.target])
@@ -343,8 +347,16 @@ def build(word: str, entry: ModelEntry, made: Source, values: Mapping[str, Any])
         way = f"--set {lacking[0]}=VALUE" if plain else "the command line cannot; name a function that builds it"
         raise ConfigError(f"{word} needs {lacking[0]}: {'give ' if plain else ''}{way}")
     positional = [named.pop(n) for n, a in arguments.items() if n in named and a.kind is a.POSITIONAL_ONLY]
-    with their_code():
-        model: Any = entry.build(*positional, **named)
+    try:
+        with their_code():
+            model: Any = entry.build(*positional, **named)
+    except InputError as error:
+        found = re.match(r"\w+\.(\w+) = [^:]*: (.*)", str(error))
+        if found is None or found[1] not in values:
+            raise
+        value = values[found[1]]
+        text = ",".join(f"{one:g}" for one in (value if isinstance(value, list) else [value]))
+        raise ConfigError(f"--set {found[1]}={text}: {found[2]}") from error
     if not isinstance(model, Model) or isinstance(model, Env):
         raise ConfigError(f"{word} returned {type(model).__name__}, expected a dz.Model")
     return _replaced(word, entry, model, {n: v for n, v in values.items() if n not in named})

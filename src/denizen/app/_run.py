@@ -357,7 +357,7 @@ def _found_again(command: "Resume", saved: SavedRun, word: str) -> Target[ModelE
     named_again(before, command.run, command.target, "resume")
     if before is None:
         if command.target:
-            raise ConfigError(f"{command.run} was begun with {word}, which is no file; leave {command.target} out")
+            raise ConfigError(f"{command.run} was begun with {word} of the zoo; leave {command.target} out")
         return Target(word, known(word, ModelEntry))
     found = model(command.target)
     before.unchanged(found.origin, command.run, f"denizen.run.resume({str(command.run)!r}, model)")

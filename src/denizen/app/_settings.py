@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from denizen.errors import ConfigError, nearest
+from denizen.errors import ConfigError, InputError, nearest
 
 if TYPE_CHECKING:
     from denizen.rl import Linear
@@ -58,7 +58,13 @@ def fill(cls: type[Any], values: Mapping[str, Any], flag: str) -> Any:
         if name not in names:
             raise ConfigError(f"{flag} {name}={value}: {instead(cls, name, value)}")
         known[name] = read(hints[name], value, f"{flag} {name}={value}")
-    return cls(**known)
+    try:
+        return cls(**known)
+    except InputError as error:
+        found = re.match(rf"{cls.__name__}: (\w+)=.*?, (expected .*)", str(error))
+        if found is None or found[1] not in values:
+            raise
+        raise ConfigError(f"{flag} {found[1]}={values[found[1]]}: {found[2]}") from error
 
 
 def guess(value: Any) -> Any:

@@ -78,8 +78,8 @@ def either(word: str) -> Target[Any]:
         raise ConfigError(f"{word!r} does not exist; {names}, or FILE.py:NAME")
     with their_code():
         place, name, module = _opened(word)
-        name = name or _only(word, place, module, _is_either, None, "model or world")
-        value = _found(word, place, module, name, lambda value: _is_either(value) or inspect.isfunction(value))
+        name = name or _only(word, place, module, is_either, None, "model or world")
+        value = _found(word, place, module, name, lambda value: is_either(value) or inspect.isfunction(value))
     returns = inspect.signature(value).return_annotation if inspect.isfunction(value) else None
     if isinstance(value, WorldEntry) or _is_world(value) or (isinstance(returns, type) and _is_world(returns)):
         return _of_code(place, name, module, value if isinstance(value, WorldEntry) else _world_entry(value))
@@ -152,8 +152,8 @@ def maker(word: str) -> Callable[..., Any]:
             names = nearest(word, [*entries(ModelEntry), *entries(WorldEntry)])
             raise ConfigError(f"{word!r} names nothing; expected {EXPECTED}, or a name of the zoo; {names}")
         place, name, module = _opened(word)
-        name = name or _only(word, place, module, _is_either, "make")
-        found = _found(word, place, module, name, lambda value: _is_either(value) or callable(value))
+        name = name or _only(word, place, module, is_either, "make")
+        found = _found(word, place, module, name, lambda value: is_either(value) or callable(value))
         if _is_model(found):
             found = _model_entry(found)
         elif _is_world(found):
@@ -174,6 +174,12 @@ def _target(
     found = entry(word)
     if isinstance(found, kind):
         return Target(word, found)
+    if found is not None:
+        is_world = isinstance(found, WorldEntry)
+        told = (
+            f"is a world, to train in: denizen train {word}" if is_world else f"is a model, to run: denizen run {word}"
+        )
+        raise ConfigError(f"{word} {told}")
     if not (_is_place(word) or ":" in word):
         raise ConfigError(f"{what} {word!r} does not exist; {nearest(word, entries(kind))}, or FILE.py:NAME")
 
@@ -239,7 +245,7 @@ def _only(
     names = _of(module, fits) or _of(module, inspect.isfunction)
     if len(names) != 1:
         told = f"has {', '.join(names)}; say which, such as {place}:{names[0]}" if names else f"has no {what}"
-        raise ConfigError(f"{word}: {place} {told}")
+        raise ConfigError(f"{place} {told}")
     return names[0]
 
 
@@ -264,7 +270,8 @@ def _is_world(value: Any) -> bool:
     return issubclass(value if isinstance(value, type) else type(value), Env)
 
 
-def _is_either(value: Any) -> bool:
+def is_either(value: Any) -> bool:
+    """Whether something is a model or a world, or says how to build one."""
     return isinstance(value, ModelEntry | WorldEntry) or _is_model(value) or _is_world(value)
 
 
