@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from denizen.app._profile import Profile
-from denizen.errors import ConfigError, InputError, StorageError
+from denizen.errors import InputError, StorageError
 from denizen.perf import ProfileReport, profile, read_trace
-from denizen.perf._profile import profile as profile_module
 
 from .traces import training_step as make
 
@@ -164,7 +162,7 @@ def test_a_full_disk_leaves_no_half_of_a_trace(tmp_path, monkeypatch):
         file.write("[")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(profile_module.json, "dump", full)
+    monkeypatch.setattr(json, "dump", full)
     with pytest.raises(StorageError, match="No space left"):
         quick(make(), trace_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -190,39 +188,25 @@ def test_plot_and_json(tmp_path):
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-class Console:
-    def __init__(self):
-        self.text = ""
-
-    def print(self, text, **_):
-        self.text += text
-
-
-def test_command(tmp_path, capsys):
+def test_command(command_line, tmp_path):
     script = Path(__file__).with_name("programs") / "noisy_step.py"
-    console = Console()
-    command = Profile(
-        f"{script}:make",
-        save_traces=True,
-        trace_dir=tmp_path / "traces",
-        cpu=True,
-        steps=2,
-        warm_up=1,
-        plot=tmp_path / "p.png",
-    )
-    assert command(console) == 0
-    assert "aten::add_" in console.text
+    quick, traces = ["--cpu", "--steps", "2", "--warm-up", "1"], tmp_path / "traces"
+    keep = ["--save-traces", "--trace-dir", traces, "--plot", tmp_path / "p.png"]
+    code, told, _ = command_line("profile", f"{script}:make", *quick, *keep)
+    assert code == 0
+    assert "aten::add_" in told
     assert (tmp_path / "p.png").is_file()
-    capsys.readouterr()
-    assert Profile(f"{script}:make", json=True, cpu=True, steps=2)(console) == 0
-    assert json.loads(capsys.readouterr().out)["steps"] == 2
-    (trace,) = (tmp_path / "traces").iterdir()
-    again = Console()
-    assert Profile(str(trace))(again) == 0
-    assert again.text.splitlines()[0] == console.text.splitlines()[0]
+    code, out, _ = command_line("profile", f"{script}:make", "--json", "--cpu", "--steps", "2")
+    assert (code, json.loads(out)["steps"]) == (0, 2)
+    (trace,) = traces.iterdir()
+    code, again, _ = command_line("profile", trace)
+    assert code == 0
+    assert again.splitlines()[0] == told.splitlines()[0]
     for word in (f"{tmp_path}/none.py:make", f"{script}:mak", f"{script}:number", "no_such_module:make"):
-        with pytest.raises(ConfigError):
-            Profile(word)(console)
-    for wrong in ({"steps": 0}, {"warm_up": -1}):
-        with pytest.raises(ConfigError, match="--"):
-            Profile(f"{script}:make", **wrong)(console)
+        code, out, err = command_line("profile", word)
+        assert (code, out) == (2, "")
+        assert "Traceback" not in err
+    for flag, value in (("--steps", "0"), ("--warm-up", "-1")):
+        code, _, err = command_line("profile", f"{script}:make", flag, value)
+        assert code == 2
+        assert f"{flag} {value}" in err
