@@ -210,5 +210,5 @@ def _make(folder: Path, root: Path) -> None:
 
 
 def _codec() -> Any:
-    """Bit planes of codes compress well and fast: 3 GB/s to a quarter of the bytes for the stages of a SEIR."""
+    """Bit planes of codes compress well and fast."""
     return need("numcodecs", "storage", PURPOSE).Blosc("lz4", clevel=5, shuffle=2)

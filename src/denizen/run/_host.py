@@ -1,7 +1,7 @@
 """The host while steps run: as many threads as a population keeps busy, and freed memory given back.
 
 Tensors on a CPU are aligned blocks, and glibc (2.36) does not always put one where another of the same size was: its
-heap grows with the steps although nothing is held, for 4 million agents over 1,000 steps to 8.4 GB where 0.1 live.
+heap grows with the steps although nothing is held, to many times what lives in tensors (docs/log.md).
 """
 
 import ctypes
@@ -27,9 +27,8 @@ def busy_threads(elements: int) -> int:
 def calm_threads(elements: int) -> Iterator[None]:
     """As many threads as a population keeps busy, one for a small one; restored afterwards.
 
-    OpenMP's workers spin between small operations: on a busy machine with two cores a COVID step on Astoria took 39 to
-    73 ms of CPU time with two threads and 1.3 ms with one. On one of 32 cores a million agents took 13 ms with two
-    threads and 38 with all.
+    OpenMP's workers spin between small operations, which on a busy machine costs many times what the step itself takes
+    (docs/log.md).
     """
     wanted = torch.get_num_threads()
     busy = busy_threads(elements)

@@ -2,7 +2,7 @@
 
 The ring knows nothing of disks or steps. What is put in is a pack of one or more entries that lie side by side. Packs
 are gathered on the device and leave it together, one copy for as many as a buffer holds: a copy costs the thread that
-steps 60-100 µs, which is as long as ten steps of a small model. One thread puts packs in, another takes buffers out and
+steps as much as ten steps of a small model. One thread puts packs in, another takes buffers out and
 hands them back; where none is free, putting waits, so memory stays bounded.
 """
 
