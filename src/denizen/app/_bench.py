@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from denizen._printing import give, say
-from denizen.app._settings import whole
+from denizen.app._settings import whole, within
 from denizen.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ examples:
             raise ConfigError("denizen bench takes a TARGET such as train.py:make, or --stmt CODE")
         if self.setup and self.stmt is None:
             raise ConfigError("--setup goes with --stmt")
-        if self.rounds < 5:
-            raise ConfigError(f"--rounds {self.rounds}: expected a whole number, at least 5")
+        within("--rounds", self.rounds, 5)
         load: Callable[[str], Any] = maker if self.stmt is None else self._statement
         first = self.target or self.stmt or ""
         versus = self.versus

@@ -52,7 +52,7 @@ def build(settings: Mapping[str, Any], seed: int, world: Target[WorldEntry] | No
         ConfigError: something does not fit.
     """
     from denizen import rl
-    from denizen.app._settings import fill, whole
+    from denizen.app._settings import fill, whole, within
 
     name = settings["world_name"]
     chosen = world or Target(name, known(name, WorldEntry))
@@ -64,8 +64,7 @@ def build(settings: Mapping[str, Any], seed: int, world: Target[WorldEntry] | No
     policy, validation = _policy(entry, env, settings["policy"], seed), _validation(chosen, settings)
     epochs = settings.get("total_epochs")
     if epochs is not None:
-        if epochs < 1:
-            raise ConfigError(f"--total-epochs {epochs}: expected a whole number, at least 1")
+        within("--total-epochs", epochs, 1)
         return Made(env, policy, algorithm, epochs * algorithm.samples, params, validation)
     try:
         steps = entry.steps if settings["steps"] is None else whole(str(settings["steps"]))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from denizen._printing import give, say
+from denizen.app._settings import within
 from denizen.app._train import OtherWorld, Pairs
-from denizen.errors import ConfigError, InputError
+from denizen.errors import InputError
 
 if TYPE_CHECKING:
     from denizen._printing import Console
@@ -112,9 +113,7 @@ examples:
     def _check(self) -> None:
         """Raise `ConfigError` where a number is none that it can be, by the name of its flag."""
         for name, least in (("worlds", 1), ("steps", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"--{name} {value}: expected a whole number, at least {least}")
+            within(f"--{name}", getattr(self, name), least)
 
     def _foraged(self, saved: Any, table: Any) -> dict[str, float]:
         """How a forager fares where it can die, whatever it was paid for; adds a row to the table."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from denizen._printing import give, say
-from denizen.errors import ConfigError
 
 if TYPE_CHECKING:
     from denizen._printing import Console
@@ -86,14 +85,13 @@ example:
             ConfigError: a number that is too small, or what should be NAME=VALUE and is not.
         """
         from denizen.app._build import build
-        from denizen.app._settings import pairs
+        from denizen.app._settings import pairs, within
         from denizen.studies._experiment import Plan
 
         given = {name: getattr(self, name) for name in ("steps", "seeds", "worlds", "budget")}
         given |= {name: value for name, value in DEFAULTS[self.name].items() if given[name] is None}
         for name in ("seeds", "worlds", "budget"):
-            if given[name] < 1:
-                raise ConfigError(f"--{name} {given[name]}: expected a whole number, at least 1")
+            within(f"--{name}", given[name], 1)
         return Plan(
             modes=self.modes,
             **given,

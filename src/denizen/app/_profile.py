@@ -75,14 +75,13 @@ examples:
         import torch
 
         from denizen import perf
+        from denizen.app._settings import within
         from denizen.app._target import maker
-        from denizen.errors import ConfigError
         from denizen.perf._doctor.subject import built
         from denizen.perf._profile.profile import _chosen
 
-        for flag, steps in {"--steps": self.steps, "--warm-up": self.warm_up}.items():
-            if steps < 1:
-                raise ConfigError(f"{flag} {steps}: expected a number of steps, at least 1")
+        within("--steps", self.steps, 1)
+        within("--warm-up", self.warm_up, 1)
         if self.target.endswith((".json", ".json.gz")):
             return perf.ProfileReport.of(perf.read_trace(self.target), kept=Path(self.target))
         device = torch.device("cpu") if self.cpu else _chosen(None)

@@ -28,7 +28,7 @@ from denizen.app._models import (
     source,
 )
 from denizen.app._origin import origin_of
-from denizen.app._settings import Given, blamed, fields_of, of_file, read_toml, whole
+from denizen.app._settings import Given, blamed, fields_of, of_file, read_toml, whole, within
 from denizen.app._target import Target, known, model, named_again
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
 from denizen.model import Model
@@ -169,9 +169,7 @@ A --config file has the names of the flags as keys, and parameters under [set]:
     def check(self, chosen: ModelEntry) -> None:
         """Raise `ConfigError` where a value cannot be meant for a model; the message names the flag."""
         for name, low in (("steps", 0), ("replicates", 1), ("seed", 0), ("agents", 1), ("snapshots_every", 1)):
-            value = getattr(self, name)
-            if value is not None and not low <= value <= MAX_WHOLE:
-                raise ConfigError(f"{flag(name)} {value}: expected a whole number from {low} to {MAX_WHOLE}")
+            within(flag(name), getattr(self, name), low, MAX_WHOLE)
         for name in ("population", "network", "out"):  # such as "$CITY" of a shell that knows no CITY
             if getattr(self, name) == "":
                 raise ConfigError(f"{flag(name)} is empty; leave it out, or give a value")
@@ -288,8 +286,7 @@ def _run(config: RunConfig, console: Console) -> None:
 def resume(command: "Resume", console: Console) -> None:
     """`denizen resume` of a simulation."""
     saved = run.load(command.run)
-    if command.steps is not None and command.steps < 0:
-        raise ConfigError(f"--steps {command.steps}: expected a whole number, at least 0")
+    within("--steps", command.steps, 0)
     config, facts = _begun_with(saved)
     found = _found_again(command, saved, config.model)
     with blamed(Given(f"{command.run}/manifest.json: settings")):

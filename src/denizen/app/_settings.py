@@ -109,6 +109,13 @@ def whole(text: str) -> int:
     raise ValueError(f"expected a whole number such as 5000, 500k, 1.5M or 1e3, got {text!r}")
 
 
+def within(flag: str, value: int | None, low: int, high: int | None = None) -> None:
+    """Raise `ConfigError` where the number of a flag is not within limits; None is no number."""
+    if value is not None and not (low <= value and (high is None or value <= high)):
+        limits = f", at least {low}" if high is None else f" from {low} to {high}"
+        raise ConfigError(f"{flag} {value}: expected a whole number{limits}")
+
+
 def written(text: str) -> int | float:
     """A number of a TOML file: 1e3 is a whole one, as it is behind a flag."""
     try:

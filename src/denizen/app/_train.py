@@ -11,7 +11,7 @@ from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppend
 from denizen._printing import give, say
 from denizen.app._build import SHORT, Made, build
 from denizen.app._failures import raise_theirs
-from denizen.app._settings import PAIRS, fields_of, read_toml
+from denizen.app._settings import PAIRS, fields_of, read_toml, within
 from denizen.app._target import Target
 from denizen.app._target import world as find
 from denizen.errors import ConfigError, DenizenError
@@ -253,8 +253,7 @@ def _checked(command: Train) -> dict[str, Any]:
         raise ConfigError("--out is empty; leave it out, or give a value")
     if command.compile and command.no_compile:
         raise ConfigError("--compile and --no-compile: give one of the two")
-    if command.seeds < 1:
-        raise ConfigError(f"--seeds {command.seeds}: expected a whole number, at least 1")
+    within("--seeds", command.seeds, 1)
     if command.min_delta is not None and command.patience is None:
         raise ConfigError("--min-delta goes with --patience")
     if command.together and (command.tensorboard or command.wandb is not None):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from denizen._printing import say
+from denizen.app._settings import within
 from denizen.app._train import OtherWorld, Pairs
 from denizen.app._trained import make_room
 from denizen.errors import InputError, need
@@ -68,10 +69,8 @@ examples:
 
         if self.window and self.gif is not None:
             raise InputError("--window and --gif: give one of the two")
-        if self.steps < 1:
-            raise InputError(f"--steps {self.steps}: expected a whole number, at least 1")
-        if self.seed < 0:
-            raise InputError(f"--seed {self.seed}: expected a whole number, at least 0")
+        within("--steps", self.steps, 1)
+        within("--seed", self.seed, 0)
         if self.gif is not None and self.gif.suffix not in (".gif", ".mp4"):
             raise InputError(f"--gif {self.gif}: expected a name that ends in .gif or .mp4")
         if self.gif is not None and self.gif.suffix == ".mp4":
