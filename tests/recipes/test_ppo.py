@@ -6,7 +6,6 @@ from pathlib import Path
 import torch
 
 import denizen as dz
-from denizen.rl._gae import normalised
 from denizen.zoo.cartpole import CartPole
 
 RECIPE = runpy.run_path(str(Path(__file__).parents[2] / "recipes/ppo.py"), run_name="recipe")
@@ -27,7 +26,7 @@ def test_equals_the_library():
     assert len(returns.ended) - 1 == sum(trained["episodes"])
 
 
-def test_advantages_that_differ_by_rounding_alone_teach_nothing_in_both():
+def test_advantages_that_differ_by_rounding_alone_teach_nothing():
     policy, settings = RECIPE["Policy"](4, 2), RECIPE["Settings"](ent_coef=0.0, vf_coef=0.0)
     part = {
         "observation": torch.randn(60, 4),
@@ -38,7 +37,6 @@ def test_advantages_that_differ_by_rounding_alone_teach_nothing_in_both():
         "advantage": torch.tensor([0.1, 0.1 + 1e-8, 0.1 - 1e-8]).repeat(20),
     }
     assert float(RECIPE["loss"](policy, part, settings).detach().abs()) == 0
-    assert bool((normalised(part["advantage"], torch.ones(60)) == 0).all())
 
 
 def test_stays_readable():

@@ -88,6 +88,7 @@ def test_normalised_over_the_entries_that_count():
     [
         torch.full((1000,), 0.1),
         torch.tensor([0.1, 0.10000005, 0.10000001]).repeat(40),
+        torch.tensor([0.1, 0.1 + 1e-8, 0.1 - 1e-8]).repeat(20),  # as for recipes/ppo.py
         torch.full((8192,), -1e6 / 3),
         torch.tensor([[0.1, 0.1], [0.1, 0.6], [0.6, 0.1]]).sum(0).repeat(100),
     ],

@@ -33,7 +33,7 @@ def cuda(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _nothing_set(monkeypatch):
-    monkeypatch.delenv(_device.VARIABLE, raising=False)
+    monkeypatch.delenv("DENIZEN_DEVICE", raising=False)
 
 
 def test_without_cuda_it_is_the_cpu(no_cuda):
@@ -53,12 +53,12 @@ def test_cuda_is_taken_where_it_works(cuda, monkeypatch):
 
 
 def test_the_environment_decides_where_nothing_is_asked(cuda, monkeypatch):
-    monkeypatch.setenv(_device.VARIABLE, "cpu")
+    monkeypatch.setenv("DENIZEN_DEVICE", "cpu")
     assert choose_device(None) == (torch.device("cpu"), "DENIZEN_DEVICE says so")
-    monkeypatch.setenv(_device.VARIABLE, "cuda:1")
+    monkeypatch.setenv("DENIZEN_DEVICE", "cuda:1")
     assert choose_device(None)[0] == torch.device("cuda:1")
     assert choose_device("cpu") == (torch.device("cpu"), "as asked")
-    monkeypatch.setenv(_device.VARIABLE, " ")
+    monkeypatch.setenv("DENIZEN_DEVICE", " ")
     assert choose_device(None)[1] == "torch sees it"
 
 
@@ -67,7 +67,7 @@ def test_the_environment_decides_where_nothing_is_asked(cuda, monkeypatch):
     [("gpu", "is not a device"), ("mps", "expected 'cpu' or 'cuda'"), ("cuda", "sees no CUDA device here")],
 )
 def test_a_wrong_environment_is_named(no_cuda, monkeypatch, value, words):
-    monkeypatch.setenv(_device.VARIABLE, value)
+    monkeypatch.setenv("DENIZEN_DEVICE", value)
     with pytest.raises(InputError, match=f"environment variable DENIZEN_DEVICE='{value}'.*{words}"):
         dz.simulate(model(), 1)
     assert dz.simulate(model(), 1, device="cpu").steps == 1
@@ -94,7 +94,7 @@ def test_a_run_made_on_cuda_goes_on_on_the_cpu(tmp_path, no_cuda, monkeypatch):
     resume(tmp_path / "r", model(), 4, device="cpu")
     assert json.loads((tmp_path / "r" / "manifest.json").read_text())["setup"]["device"] == "cpu"
     made_on_cuda(tmp_path / "r")
-    monkeypatch.setenv(_device.VARIABLE, "cpu")
+    monkeypatch.setenv("DENIZEN_DEVICE", "cpu")
     resumed = resume(tmp_path / "r", model(), 7)
     assert all(torch.equal(whole[name], resumed[name]) for name in whole.series_names)
     assert all(torch.equal(whole.snapshots[name], resumed.snapshots[name]) for name in whole.snapshots)

@@ -6,7 +6,7 @@ import torch
 
 import denizen as dz
 from denizen.studies.foraging.evaluate import forage
-from denizen.studies.foraging.report import _directions, write_report
+from denizen.studies.foraging.report import write_report
 from denizen.studies.foraging.verify import SIDES, Directions, directions, lasting, mean_of
 from denizen.studies.statistics import Survival
 from denizen.zoo.foraging import foraging
@@ -78,10 +78,14 @@ def test_maps_are_kept_averaged_and_reported(tmp_path):
     assert np.array_equal(back.food, one.food, equal_nan=True)
     assert back.verdicts == one.verdicts
     assert mean_of([one, other]).sides() == dict.fromkeys(SIDES, 0.75)
-    text = "\n".join(_directions({"both": [one, other], "one": [one]}))
+    lives = {"random": [forage(ENV, Uniform(ENV), num_envs=2, steps=5, device="cpu")]}
+    told = write_report(tmp_path, lives, directions={"both": [one, other], "one": [one]}, figures=False)
+    text = told.read_text(encoding="utf-8")
     assert "| both | 75 | 75 | 75 | 75 |" in text
     assert "| 50 | 50 | 50 |" in text  # one of two trainings passes
-    assert _directions({}) == []
+    silent = write_report(tmp_path, lives, figures=False).read_text(encoding="utf-8")
+    assert "## Where do they go?" in text
+    assert "## Where do they go?" not in silent
 
 
 def test_a_report_draws_the_maps(tmp_path):
