@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from denizen.model._check_runs import Flat
-from denizen.model._flat import series_names
+from denizen.model._flat_world import series_names
 from denizen.model._history import History
 from denizen.model._stage import Stage
 from denizen.model._state import State, make, plain, values

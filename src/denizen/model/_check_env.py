@@ -13,8 +13,8 @@ from denizen.model._check_rules import Probes
 from denizen.model._check_runs import Course, Flat, explain
 from denizen.model._env import Env
 from denizen.model._flat_env import FlatEnv, Look
-from denizen.model._lines import Line, line_of_class, line_of_function
 from denizen.model._model import Model
+from denizen.model._source_lines import Line, line_of_class, line_of_function
 from denizen.model._spaces import Discrete, check_spaces
 
 UNBOUNDED = 3.0  # random actions of a space without bounds lie within ± that

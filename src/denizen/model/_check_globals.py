@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from denizen.model._lines import Line, whose
 from denizen.model._model import Model
+from denizen.model._source_lines import Line, whose
 
 Getter = Callable[[], Any]  # a fingerprint of one thing
 

@@ -17,12 +17,12 @@ from denizen.model import _check_globals as globals_
 from denizen.model._check_alive import on_the_dead
 from denizen.model._check_runs import Course, Flat, MeanField, explain, flat_records, same
 from denizen.model._env import Env
-from denizen.model._flat import Setting, read_bounds_label
+from denizen.model._flat_world import Setting, read_bounds_label
 from denizen.model._guard import Cuts, Hazard, watching
 from denizen.model._history import History
 from denizen.model._interventions import Intervention
-from denizen.model._lines import Line, line_of_class, line_of_function
 from denizen.model._model import Model
+from denizen.model._source_lines import Line, line_of_class, line_of_function
 from denizen.model._stage import Stage
 from denizen.model._state import faults, plain
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from denizen.errors import ModelError
-from denizen.model._flat import FlatWorld, Setting
+from denizen.model._flat_world import FlatWorld, Setting
 from denizen.model._guard import translate
-from denizen.model._lines import Line, line_of_error, whose
 from denizen.model._model import Model
+from denizen.model._source_lines import Line, line_of_error, whose
 
 # Parts of what denizen says of values that do not have the form their field was declared with.
 _SHAPES = (

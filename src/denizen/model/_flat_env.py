@@ -13,7 +13,7 @@ from torch import Tensor
 from denizen import _tree
 from denizen.errors import ModelError
 from denizen.model._env import Env
-from denizen.model._flat import FlatWorld, Setting
+from denizen.model._flat_world import FlatWorld, Setting
 from denizen.model._model import kind, value
 from denizen.model._state import Time, form, own
 from denizen.rng import Rng

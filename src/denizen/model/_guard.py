@@ -21,7 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from denizen.errors import ModelError
 from denizen.model import _kinds
-from denizen.model._lines import (
+from denizen.model._model import Model
+from denizen.model._source_lines import (
     Line,
     asked_on_host,
     author_frame,
@@ -30,7 +31,6 @@ from denizen.model._lines import (
     line_of_frame,
     line_of_function,
 )
-from denizen.model._model import Model
 
 NARROW = (torch.int8, torch.uint8, torch.int16)
 _NOT = {"__invert__", "bitwise_not", "bitwise_not_"}
