@@ -1,4 +1,4 @@
-"""Nine points of training speed (seed 004), each with what was seen of the user's loop."""
+"""Nine points of training speed, each with what was seen of the user's loop."""
 
 import collections
 import dataclasses

@@ -16,7 +16,7 @@ from denizen.perf.watch._tf32 import takes_tf32
 
 ROWS = {"cuda": 4096, "cpu": 1024}
 LAUNCHES = 2000
-LAUNCH_SHARE, BUSY_SHARE = 0.8, 0.5  # of a step: bound by launches (performance kit, section 8.2)
+LAUNCH_SHARE, BUSY_SHARE = 0.8, 0.5  # of a step: bound by launches
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from denizen._arguments import whole
 from denizen.errors import InputError
 from denizen.perf.watch._faults import METHODS
 from denizen.perf.watch._places import Place, locate
-from denizen.perf.watch._sync import heard as sync
+from denizen.perf.watch._sync import waits_sink
 
 HOST_READS, TRANSFERS, ALLOCATIONS = "host_reads", "transfers", "new_allocations"
 GRAPHS, RECOMPILES = "graphs", "recompiles"
@@ -269,18 +269,18 @@ class _Carried:
 
 
 def _carrier() -> Callable[..., Any] | None:
-    """Calls a function with the open_logs and the permit of now; None where there are none."""
-    heard, permit, sink = _open_logs.get(), _permit.get(), sync.get()
-    if not heard:
+    """Calls a function with the open logs and the permit of now; None where there are none."""
+    logs, permit, sink = _open_logs.get(), _permit.get(), waits_sink.get()
+    if not logs:
         return None
 
     def carrier(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        now = tuple(event_log for event_log in heard if event_log.open)
-        tokens = _open_logs.set(now), _permit.set(permit), sync.set(sink if now else None)
+        now = tuple(event_log for event_log in logs if event_log.open)
+        tokens = _open_logs.set(now), _permit.set(permit), waits_sink.set(sink if now else None)
         try:
             return call(*args, **kwargs)
         finally:
-            for variable, token in zip((_open_logs, _permit, sync), tokens, strict=True):
+            for variable, token in zip((_open_logs, _permit, waits_sink), tokens, strict=True):
                 variable.reset(token)  # type: ignore[arg-type]
 
     return carrier
@@ -291,13 +291,13 @@ _carried = _Carried()
 
 @contextmanager
 def unlogged() -> Generator[None]:
-    """Whatever this thread does within the block is told to nobody, and no dispatch mode sees it."""
+    """Whatever this thread does within the block goes into no log, and no dispatch mode sees it."""
     from torch.utils._python_dispatch import _disable_current_modes
 
-    tokens = _open_logs.set(()), sync.set(None)
+    tokens = _open_logs.set(()), waits_sink.set(None)
     try:
         with _disable_current_modes():
             yield
     finally:
         _open_logs.reset(tokens[0])
-        sync.reset(tokens[1])
+        waits_sink.reset(tokens[1])

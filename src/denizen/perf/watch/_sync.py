@@ -19,7 +19,7 @@ class Sink(Protocol):
         """Called in the thread that waited, under the line that made it wait."""
 
 
-heard: ContextVar[Sink | None] = ContextVar("denizen_heard", default=None)
+waits_sink: ContextVar[Sink | None] = ContextVar("denizen_waits_sink", default=None)
 _lock = threading.Lock()
 _open: list[Any] = []  # guards that are open, in this process: the mode belongs to it, not to a thread
 _before: tuple[int, Any] = (0, None)  # torch's mode, and what restores Python's warnings
@@ -43,11 +43,11 @@ def sync_warnings_to(sink: Sink) -> Generator[None]:
     """As `sync_warnings`, telling each wait while it happens."""
     guard = object()
     _enter(guard)
-    token = heard.set(sink)
+    token = waits_sink.set(sink)
     try:
         yield
     finally:
-        heard.reset(token)
+        waits_sink.reset(token)
         _leave(guard)
 
 
@@ -83,7 +83,7 @@ def _hook(show: Any, silent: bool) -> Any:
     def showwarning(
         message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: str | None = None
     ) -> None:
-        sink = heard.get() if MESSAGE in str(message) else None
+        sink = waits_sink.get() if MESSAGE in str(message) else None
         if sink is not None:
             sink.append(f"{filename}:{lineno}")
         elif not (silent and MESSAGE in str(message)):  # without us it would not have been said
