@@ -56,8 +56,9 @@ class Models:
 
 
 def _table(name: str, entry: ModelEntry) -> Any:
-    where = entry.population or "a random graph"
-    title = Text.assemble((name, "bold"), f": {entry.about}. {entry.steps} days on {where} by default")
+    where = f" on {entry.population or 'a random graph'}" if _contacts_of(_arguments(entry.build)) else ""
+    about = f": {entry.about}." if entry.about else ":"
+    title = Text.assemble((name, "bold"), f"{about} {entry.steps} {entry.model.time_unit}s{where} by default")
     table = Table(title=title, title_justify="left", title_style="", header_style="bold", expand=False)
     for head in ("--set", "default", "bounds", "unit", "about"):
         table.add_column(head, no_wrap=head == "--set", overflow="fold")

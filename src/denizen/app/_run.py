@@ -288,7 +288,7 @@ def resume(command: "Resume", console: Console) -> None:
     saved = run.load(command.run)
     within("--steps", command.steps, 0)
     config, facts = _begun_with(saved)
-    found = _found_again(command, saved, config.model)
+    found = _model_again(command, saved, config.model)
     with blamed(Given(f"{command.run}/manifest.json: settings")):
         config.check(found.entry)
         pairs = settings(config.model, found.entry, config.pairs())
@@ -348,7 +348,7 @@ def _stem(word: str) -> str:
     return word.rpartition(":")[2].replace(".", "-") or "run"
 
 
-def _found_again(command: "Resume", saved: SavedRun, word: str) -> Target[ModelEntry]:
+def _model_again(command: "Resume", saved: SavedRun, word: str) -> Target[ModelEntry]:
     """The model of a run: one of the zoo, or that of the file which the command line names again."""
     before = origin_of(saved.manifest.settings, command.run)
     named_again(before, command.run, command.target, "resume")
@@ -368,6 +368,7 @@ def _made(folder: Path) -> Iterator[None]:
     Raises:
         StorageError: it cannot be made.
     """
+    new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -375,8 +376,9 @@ def _made(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
-            folder.rmdir()  # fails where it holds something
+        if new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # fails where it holds something
 
 
 @contextlib.contextmanager
