@@ -10,87 +10,15 @@ import pytest
 from denizen import zoo
 from denizen.run import load
 
-CITY = '''
-import torch
-import denizen as dz
-from torch import Tensor
-
-class People(dz.State):
-    ill: Tensor = dz.mask("agents")
-
-class Epidemic(dz.Model):
-    """Illness that spreads along contacts."""
-
-    contacts: dz.Graph
-    infect_rate: Tensor = dz.param(0.05, low=0.0, unit="1/contact/day", about="from one contact")
-    waves: int = 1
-
-    def init(self, rng):
-        return People(ill=rng.bernoulli("seed", torch.tensor(0.1)))
-
-    def step(self, now, rng):
-        caught = rng.event("catch", self.infect_rate * self.contacts.sum(now.ill)) * (1 - now.ill)
-        return now.replace(ill=now.ill + caught)
-
-    @dz.series
-    def sick(self, now):
-        return now.ill.sum()
-
-def town(contacts: dz.Graph, rate: float = 0.1):
-    return Epidemic(contacts, infect_rate=rate)
-
-ready = Epidemic(dz.Graph.from_edges([0, 1, 2], [1, 2, 0]))
-number = 3
-
-def nothing():
-    return number
-
-def raises():
-    raise ValueError("no town")
-'''
-WALK = '''
-import torch
-import denizen as dz
-from torch import Tensor
-
-class Place(dz.State):
-    at: Tensor = dz.count(max=100)
-
-class Walk(dz.Env):
-    """Walk to the right."""
-
-    size: int = 4
-    num_agents = 1
-    action_space = dz.rl.Discrete(2)
-    observation_space = dz.rl.Box(0, 100, (1,))
-    time_limit = 10
-
-    def init(self, rng):
-        return Place(at=torch.zeros((), dtype=torch.int16))
-
-    def step(self, now, action, rng):
-        return now.replace(at=(now.at + 2 * action - 1).clamp(0, self.size).to(now.at.dtype))
-
-    def observe(self, now):
-        return now.at.to(torch.float32)[None]
-
-    def reward(self, before, action, now):
-        return (now.at == self.size).to(torch.float32)
-
-    def terminated(self, now):
-        return now.at == self.size
-
-    def draw(self, now):
-        return [str(int(now.at))]
-'''
+PROGRAMS = Path(__file__).with_name("programs")
 FEW = ["--agents", "60", "--steps", "4", "--replicates", "2", "--out"]
 TRAINING = ["train", "walk.py", "--steps", "64", "--set", "num_envs=2", "num_steps=8"]
 
 
 @pytest.fixture
 def denizen(denizen, monkeypatch):
-    Path("city.py").write_text(CITY)
-    Path("walk.py").write_text(WALK)
+    for name in ("city.py", "walk.py"):
+        shutil.copy(PROGRAMS / name, name)
     Path("two.py").write_text("from city import Epidemic\nfrom walk import Walk\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield denizen
@@ -178,7 +106,7 @@ def test_a_run_of_a_file_goes_on_only_where_the_file_is_named_and_the_same(deniz
     assert load("r").steps == 6
     denizen("run", "city.py:Epidemic", *FEW, "whole", "--steps", "6")
     assert load("whole")["sick"].equal(load("r")["sick"])
-    Path("city.py").write_text(CITY + "# a word\n")
+    Path("city.py").write_text((PROGRAMS / "city.py").read_text() + "# a word\n")
     code, _, err = denizen("resume", "r", "city.py:Epidemic", "--steps", "2")
     assert (code, "city.py has changed since r was begun with it" in err) == (2, True)
     assert "bring it back, begin a new run, or go on all the same in Python: denizen.run.resume('r', model)" in err
@@ -211,7 +139,7 @@ def test_a_world_of_a_file_is_trained_evaluated_watched_and_resumed(denizen):
     assert denizen("resume", "r", "walk.py:Walk")[0] == 0
     code, _, err = denizen("evaluate", "r", "cartpole", "--worlds", "2")
     assert (code, "unknown option 'size'" in err) == (2, True)
-    Path("walk.py").write_text(WALK + "# a word\n")
+    Path("walk.py").write_text((PROGRAMS / "walk.py").read_text() + "# a word\n")
     code, _, err = denizen("resume", "r", "walk.py:Walk")
     assert (code, "walk.py has changed since r was begun with it" in err) == (2, True)
     code, out, _ = denizen("evaluate", "r", "walk.py", "--worlds", "2")
