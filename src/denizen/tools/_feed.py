@@ -163,7 +163,7 @@ class Inline:
         """Nothing to do."""
 
 
-class Ahead:
+class Prefetched:
     """Batches of a loader with workers: a thread takes them in, pins them and starts their copies."""
 
     def __init__(self, batches: Iterator[Any], stager: Stager, depth: int) -> None:

@@ -13,7 +13,7 @@ from denizen._arguments import whole
 from denizen.errors import InputError
 from denizen.perf.state import Keeper
 from denizen.perf.watch import SIMULATED
-from denizen.tools._feed import Ahead, Inline, Stager, at_once
+from denizen.tools._feed import Inline, Prefetched, Stager, at_once
 from denizen.tools._position import order_of, start_workers, taken_up
 from denizen.tools._waiting import Waiting, costs
 
@@ -62,7 +62,7 @@ class PrefetchLoader:
         self._consumed = 0
         self._order: dict[str, Any] | None = None  # of the pass that is under way, or to be taken up
         self._taking_up = self._resumed = False
-        self._feeds: set[Inline | Ahead] = set()
+        self._feeds: set[Inline | Prefetched] = set()
         self._waiting = Waiting()
 
     def __len__(self) -> int:
@@ -169,7 +169,7 @@ class PrefetchLoader:
     def _prefetched(self, batches: Iterator[Any]) -> Iterator[Any]:
         clock, stager = self._waiting.begin(), Stager(self.device)
         ahead = getattr(self.loader, "num_workers", 0) > 0
-        feed = (Ahead if ahead else Inline)(batches, stager, self.depth)
+        feed = (Prefetched if ahead else Inline)(batches, stager, self.depth)
         self._feeds.add(feed)
         try:
             while True:
