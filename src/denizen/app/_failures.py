@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from denizen._printing import say
 from denizen.errors import DenizenError
 
 if TYPE_CHECKING:
@@ -51,6 +50,8 @@ def raise_theirs(error: Exception) -> None:
 
 def tell(error: BaseException, console: "Console") -> None:
     """Say on the console what ended a command."""
+    from denizen._printing import say  # trainings are built from here where nothing prints
+
     if isinstance(error, TheirsError) and error.__cause__ is not None:
         return _tell_theirs(error.__cause__, console)
     if isinstance(error, DenizenError):
@@ -67,6 +68,8 @@ def tell(error: BaseException, console: "Console") -> None:
 
 
 def _tell_theirs(error: BaseException, console: "Console") -> None:
+    from denizen._printing import say
+
     text = "".join(_of_theirs(traceback.TracebackException.from_exception(error)).format())
     if not _lines(error) and not isinstance(error, SyntaxError):  # it could not even be called
         say(console, ("error", "bold red"), " ", _named(error))
