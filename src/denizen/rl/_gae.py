@@ -84,8 +84,8 @@ def flat(entries: Tensor, weight: Tensor) -> Tensor:
 def summed(entries: Tensor) -> Tensor:
     """Sum of all entries: `[]`.
 
-    On CUDA first of parts. Compiled, a sum of 2,048 with what leads to them is otherwise one program, which took 92 us,
-    and one of 131,072 is 16 programs for 132 multiprocessors.
+    On CUDA first of parts. Compiled, a sum of some thousand with what leads to them is otherwise one program, and one
+    of some hundred thousand is fewer programs than there are multiprocessors.
     """
     return _folded(entries, torch.sum)
 

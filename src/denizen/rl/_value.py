@@ -14,7 +14,7 @@ Moments = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def _fuses(features: Tensor) -> bool:
-    """Whether a sum of products is compiled with what comes before and after; a matrix product is a launch, 3 us."""
+    """Whether a sum of products is compiled with what comes before and after; a matrix product is a launch."""
     return features.is_cuda
 
 
