@@ -4,14 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from denizen.perf import attribute
-from denizen.perf._profile import gaps as g
+from denizen.perf import Gap, attribute
 from denizen.perf.watch import busy
 
 from .traces import BACKWARD, MAIN, OTHER, Tape, two_kernels
 
+LAUNCH = "launch-bound"
+READ = "host read"
+LOCK = "interpreter lock"
+ALLOCATOR = "allocator"
+COPY = "copy"
+DATA = "data wait"
+HOST = "host work"
+CORE = "no core"
+UNKNOWN = "unknown"
+CAUSES = (LAUNCH, READ, LOCK, ALLOCATOR, COPY, DATA, HOST, CORE, UNKNOWN)
 
-def only(tape: Tape) -> g.Gap:
+
+def only(tape: Tape) -> Gap:
     (gap,) = attribute(tape.trace())
     assert sum(gap.shares.values()) == pytest.approx(1)
     return gap
@@ -21,13 +31,13 @@ def test_launch_bound_where_the_host_dispatches():
     tape = two_kernels(50, 150, 145)
     tape.host("aten::add", 20, 140)
     gap = only(tape)
-    assert (gap.start, gap.end, gap.cause) == (50_000, 150_000, g.LAUNCH)
+    assert (gap.start, gap.end, gap.cause) == (50_000, 150_000, LAUNCH)
     assert "aten::add" in gap.evidence
     assert (gap.before, gap.after) == ("gemm", "gemm")
 
 
 def test_launch_bound_where_short_python_lies_between_operators():
-    assert only(two_kernels(50, 120, 115)).cause == g.LAUNCH
+    assert only(two_kernels(50, 120, 115)).cause == LAUNCH
 
 
 def test_host_read_that_drained_the_queue():
@@ -38,15 +48,15 @@ def test_host_read_that_drained_the_queue():
     tape.call("cudaStreamSynchronize", 8, 58)
     tape.host("aten::add", 70, 140)
     gap = only(tape)
-    assert gap.cause == g.READ
+    assert gap.cause == READ
     assert "aten::item" in gap.evidence
-    assert g.LAUNCH not in gap.shares or gap.shares[g.LAUNCH] < 0.1
+    assert LAUNCH not in gap.shares or gap.shares[LAUNCH] < 0.1
 
 
 def test_explicit_synchronize_is_a_host_read():
     tape = two_kernels(50, 130, 125)
     tape.call("cudaDeviceSynchronize", 10, 55)
-    assert only(tape).cause == g.READ
+    assert only(tape).cause == READ
 
 
 @pytest.mark.parametrize("within", ["", "aten::sum"])  # some operators ask for the lock within
@@ -58,7 +68,7 @@ def test_interpreter_lock_by_samples(within):
         tape.sample(5_000 * k, MAIN, 10, "train.py:9 step", late=4_500)
         tape.sample(5_000 * k, OTHER, 4_900 * k, "log.py:3 render", late=4_500)
     gap = only(tape)
-    assert gap.cause == g.LOCK
+    assert gap.cause == LOCK
     assert "log.py:3 render" in gap.evidence
 
 
@@ -70,16 +80,16 @@ def test_a_loaded_machine_is_named_beside_the_lock():
         tape.sample(5_000 * k, MAIN, 10, "train.py:9 step", late=4_500, waits=k % 2 == 0)  # asleep at times
         tape.sample(5_000 * k, OTHER, 4_900 * k, "log.py:3 render", late=4_500)
     gap = max(attribute(tape.trace()), key=lambda gap: gap.duration)
-    assert gap.cause == g.LOCK
+    assert gap.cause == LOCK
     assert "load 6.0 on 2 cores" in gap.evidence
 
 
 @pytest.mark.parametrize(
     ("used", "waits", "words", "cause"),
     [
-        (4_900, False, "ran Python", g.HOST),
-        (10, True, "waited at", g.HOST),
-        (500, False, "others had them", g.CORE),
+        (4_900, False, "ran Python", HOST),
+        (10, True, "waited at", HOST),
+        (500, False, "others had them", CORE),
     ],
 )
 def test_what_a_thread_did_is_told(used, waits, words, cause):
@@ -94,10 +104,10 @@ def test_what_a_thread_did_is_told(used, waits, words, cause):
 @pytest.mark.parametrize(
     ("main", "other", "late", "waits", "cause"),
     [
-        (4_900, 4_900, 4_500, False, g.HOST),
-        (0, 0, 0, False, g.CORE),
-        (0, 4_900, 0, False, g.CORE),
-        (0, 4_900, 4_500, True, g.HOST),
+        (4_900, 4_900, 4_500, False, HOST),
+        (0, 0, 0, False, CORE),
+        (0, 4_900, 0, False, CORE),
+        (0, 4_900, 4_500, True, HOST),
     ],
     ids=["it ran itself", "nobody ran", "the lock was free", "it waited of its own accord"],
 )
@@ -117,7 +127,7 @@ def test_interpreter_lock_by_stacks():
     tape.python("log.py(3): render", 60, 5_000, OTHER)
     tape.python("log.py(8): compress", 5_001, 9_900, OTHER)
     gap = only(tape)
-    assert gap.cause == g.LOCK
+    assert gap.cause == LOCK
     assert "log.py" in gap.evidence
 
 
@@ -127,7 +137,7 @@ def test_a_thread_that_sleeps_does_not_wait_for_the_lock():
     tape.python("<built-in function sleep>", 55, 10_000)
     tape.python("log.py(3): render", 60, 9_000, OTHER)
     gap = only(tape)
-    assert gap.cause == g.HOST
+    assert gap.cause == HOST
     assert gap.at == "train.py(9): step"
 
 
@@ -137,14 +147,14 @@ def test_allocator(name):
     tape.host("aten::empty", 40, 460)
     tape.call(name, 45, 450)
     gap = only(tape)
-    assert gap.cause == g.ALLOCATOR
+    assert gap.cause == ALLOCATOR
     assert name in gap.evidence
 
 
 def test_copy_with_no_kernel_beside_it():
     tape = two_kernels(50, 500, 60)
     tape.copy("HtoD", 55, 490, asked=20)
-    assert only(tape).cause == g.COPY
+    assert only(tape).cause == COPY
 
 
 def test_copy_that_the_host_waits_for():
@@ -153,7 +163,7 @@ def test_copy_that_the_host_waits_for():
     tape.copy("HtoD", 55, 60, asked=20, took=5)
     tape.call("cudaStreamSynchronize", 30, 465)
     gap = only(tape)
-    assert gap.cause == g.COPY
+    assert gap.cause == COPY
 
 
 @pytest.mark.parametrize(
@@ -169,7 +179,7 @@ def test_data_wait(name, category):
     tape.host(name, 20, 4_950, category)
     tape.host("aten::stack", 100, 2_000)  # collation is the loader's work
     gap = only(tape)
-    assert gap.cause == g.DATA
+    assert gap.cause == DATA
     assert name in gap.evidence
 
 
@@ -177,20 +187,20 @@ def test_a_slow_launch_is_launch_bound():
     tape = two_kernels(50, 900, 100)
     tape.events[-2]["dur"] = 790  # cudaLaunchKernel, which loads code first
     gap = only(tape)
-    assert gap.cause == g.LAUNCH
-    assert g.UNKNOWN not in gap.shares
+    assert gap.cause == LAUNCH
+    assert UNKNOWN not in gap.shares
 
 
 def test_a_short_copy_drains_nothing():
     tape = two_kernels(50, 150, 145)
     tape.copy("HtoD", 52, 53, asked=46, took=8)
     tape.host("aten::add", 55, 140)
-    assert only(tape).cause == g.LAUNCH
+    assert only(tape).cause == LAUNCH
 
 
 def test_queued_kernels_follow_at_once():
     gap = only(two_kernels(50, 52, 10))
-    assert gap.cause == g.LAUNCH
+    assert gap.cause == LAUNCH
     assert "queued" in gap.evidence
 
 
@@ -201,16 +211,16 @@ def test_kernels_of_a_graph():
     tape._correlation = 1
     tape._work("kernel", "a", 10, 20, 0, 7)
     tape._work("kernel", "b", 21, 30, 0, 7)
-    assert only(tape).cause == g.LAUNCH
+    assert only(tape).cause == LAUNCH
 
 
 def test_unknown_where_the_trace_shows_nothing():
-    assert only(two_kernels(50, 5_000, 4_990)).cause == g.UNKNOWN
+    assert only(two_kernels(50, 5_000, 4_990)).cause == UNKNOWN
 
 
 def test_unknown_where_the_device_was_asked_in_time():
     gap = only(two_kernels(50, 500, 10))
-    assert gap.cause == g.UNKNOWN
+    assert gap.cause == UNKNOWN
     assert "event" in gap.evidence
 
 
@@ -219,7 +229,7 @@ def test_work_of_the_backward_thread_counts():
     tape = two_kernels(50, 1_000, 995)
     tape.kernel(40, 45, 30, thread=BACKWARD)
     tape.host("autograd::engine::evaluate_function: MmBackward0", 55, 950, thread=BACKWARD)
-    assert only(tape).cause == g.LAUNCH
+    assert only(tape).cause == LAUNCH
 
 
 def test_a_gap_within_another_streams_kernel_is_none():
@@ -240,7 +250,7 @@ def test_on_the_cpu_operators_stand_for_kernels():
     tape.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 55, 1_000, "user_annotation")
     tape.host("aten::mm", 1_010, 1_050)
     gap = only(tape)
-    assert gap.cause == g.DATA
+    assert gap.cause == DATA
 
 
 def test_nothing_gives_nothing():
@@ -279,5 +289,5 @@ def test_busy_and_gaps_make_up_the_window(works, calls, own):
     for gap in found:
         assert first <= gap.start < gap.end <= last
         assert sum(gap.shares.values()) == pytest.approx(1)
-        assert gap.cause in g.CAUSES
+        assert gap.cause in CAUSES
         assert gap.shares[gap.cause] == max(gap.shares.values())

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.rl._group_advantages import ADVANTAGES, SCALES
 
 STEPS, GROUPS, REPLICAS = 7, 4, 3
+ADVANTAGES = ("reward_to_go", "outcome", "process", "original")
+SCALES = ("none", "group", "batch", "group_time")
 
 
 def rollout(seed=0, lengths=None, discrete=True):
