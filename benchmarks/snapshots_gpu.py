@@ -252,7 +252,7 @@ def disk_rate() -> float:
 
 def parts(size: int) -> str:
     """What the work on a snapshot's bytes takes a thread that does nothing else."""
-    from denizen.run._atomic import digest, write_atomic
+    from denizen._atomic import digest, write_atomic
     from denizen.run._blocks import _codec
 
     data = np.random.default_rng(0).choice(np.arange(4, dtype=np.int8), size, p=[0.4, 0.1, 0.1, 0.4])

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from denizen._atomic import locked
 from denizen.app._experiment import Experiment
 from denizen.errors import ConfigError
-from denizen.run._atomic import locked
 from denizen.studies._experiment import begin
 from denizen.studies.goodhart import Goodhart
 

@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import denizen as dz
+from denizen import _atomic
 from denizen.errors import DataError, DenizenError, InputError, MissingExtra, StorageError
-from denizen.run import Snapshots, _atomic, load, resume
+from denizen.run import Snapshots, load, resume
 from denizen.run._folder import RunFolder
 from denizen.run._manifest import FORMAT
 from denizen.run._results import number

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import denizen as dz
+from denizen._atomic import Lock, locked
 from denizen.app._experiment import Experiment
 from denizen.app._folders import run_folder
 from denizen.errors import ConfigError, DataError, StorageError
 from denizen.rl._training_folder import TrainingFolder
 from denizen.run import _simulation_folder
-from denizen.run._atomic import Lock, locked
 from denizen.studies._experiment import begin
 from denizen.zoo.dotgat.config import Settings
 from denizen.zoo.dotgat.folder import Folder

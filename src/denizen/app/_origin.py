@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from denizen._atomic import digest
 from denizen.errors import ConfigError, DataError
-from denizen.run._atomic import digest
 
 KEY = "origin"  # in a manifest's settings
 

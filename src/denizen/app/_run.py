@@ -32,8 +32,8 @@ from denizen.app._settings import Given, blamed, fields_of, of_file, read_toml, 
 from denizen.app._target import Target, known, model, named_again
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
 from denizen.model import Model
-from denizen.run import Run, SavedRun, Snapshots
-from denizen.run._device import choose_device, device_failed
+from denizen.run import Run, SavedRun, Snapshots, choose_device
+from denizen.run._device import device_failed
 from denizen.run._folder import check_free
 from denizen.zoo import ModelEntry, entries
 

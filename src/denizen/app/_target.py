@@ -17,11 +17,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
+from denizen._atomic import digest
 from denizen.app._failures import their_code
 from denizen.app._origin import Origin
 from denizen.errors import ConfigError, nearest
 from denizen.model import Env, Model
-from denizen.run._atomic import digest
 from denizen.zoo import ModelEntry, WorldEntry, entries, entry
 
 EXPECTED = "FILE.py:NAME or package.module:NAME"

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import FlagCreatePairsOff, arg
 
+from denizen._atomic import status_now
 from denizen._printing import give, say
 from denizen.app._trained import refuse_steps
 from denizen.errors import ConfigError, MissingExtra
-from denizen.run._atomic import status_now
 from denizen.run._folder import kind_of
 from denizen.zoo.dotgat.config import Settings
 from denizen.zoo.dotgat.folder import Folder

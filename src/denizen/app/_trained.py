@@ -158,12 +158,12 @@ def to_json(path: Path, content: Any) -> None:
 
 def resume(command: "Resume", console: "Console") -> None:
     """`denizen resume` of a training, or of those of several seeds that are not finished."""
+    from denizen._atomic import status_now
     from denizen.app._together import together
     from denizen.app._train import sinks_of, tell
     from denizen.rl import Patience, resume, train
     from denizen.rl import _processes as processes
     from denizen.rl._training_folder import read_manifest
-    from denizen.run._atomic import status_now
 
     refuse_steps(command)
     path, target, quiet = command.run, command.target, command.quiet
@@ -249,9 +249,9 @@ def _not_begun(found: Sequence[Path]) -> list[int]:
 
 def show(command: "Show", console: "Console") -> None:
     """`denizen show` of a training: what its folder holds, and its curves again."""
+    from denizen._atomic import status_now
     from denizen.app._curves import draw
     from denizen.rl._training_folder import read_manifest, read_metrics
-    from denizen.run._atomic import status_now
 
     path = command.run
     found = folders(path)

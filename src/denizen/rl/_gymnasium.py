@@ -15,7 +15,7 @@ from denizen.errors import InputError, expect_function, need
 from denizen.model import Box, Discrete, Env, Look, Space
 from denizen.rl._worlds import Step, Worlds, check_kind
 from denizen.rng import MAX_SEED, Rng
-from denizen.run._device import choose_device
+from denizen.run import choose_device
 
 
 def to_gymnasium(worlds: Worlds, *, tensors: bool = False) -> Any:

@@ -12,8 +12,7 @@ from torch import Tensor
 from denizen.errors import InputError, ModelError
 from denizen.nn.kernels import precompiling
 from denizen.ops import fuse_draws, variant
-from denizen.run._cuda_graph import CapturedFunction
-from denizen.run._torch_switches import TorchSwitches
+from denizen.run import CapturedFunction, TorchSwitches
 
 # Steps in a row of a whole training from which compiling on a CPU pays; fixed, so that a resumed run decides alike.
 COMPILE_FROM = 100_000

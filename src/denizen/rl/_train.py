@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from denizen._arguments import path, switch
+from denizen._atomic import uninterrupted
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Env
 from denizen.rl import _processes as processes
@@ -36,7 +37,6 @@ from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
 from denizen.rl._training_folder import METRICS, TrainingFolder, create_together, difference
 from denizen.rl._worlds import named
-from denizen.run._atomic import uninterrupted
 from denizen.run._fingerprint import describe, differences, fingerprint
 from denizen.tools import JsonLines, MetricsWriter
 

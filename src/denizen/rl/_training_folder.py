@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 
 import torch
 
+from denizen._atomic import write_atomic
 from denizen.errors import DataError, StorageError
 from denizen.rl import _processes as processes
 from denizen.rl._settings import with_present_names
-from denizen.run._atomic import write_atomic
-from denizen.run._folder import NAME, Entries, StateFolder
+from denizen.run import StateFolder
+from denizen.run._folder import NAME, Entries
 
 METRICS = "metrics.jsonl"
 

@@ -14,8 +14,9 @@ from denizen.model._spaces import check_spaces
 from denizen.nn import kernels
 from denizen.rl._recorded import Recorded
 from denizen.rng import MAX_SEED
+from denizen.run import choose_device
 from denizen.run._checks import Bounds, held
-from denizen.run._device import choose_device, make_current
+from denizen.run._device import make_current
 
 
 class WorldParams(nn.Module):

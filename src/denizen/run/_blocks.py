@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from denizen._atomic import TEMPORARY, sync, write_atomic
 from denizen.errors import DataError, need
-from denizen.run._atomic import TEMPORARY, sync, write_atomic
 
 META = "zarr.json"
 CHUNK_BYTES = 1 << 22  # several threads compress and write the files of a snapshot that is larger

@@ -13,8 +13,8 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 
+from denizen._atomic import digest
 from denizen.model import Env, Model
-from denizen.run._atomic import digest
 from denizen.space import Graph, Layers
 
 SHOWN = 16  # tensors up to this many entries are written out

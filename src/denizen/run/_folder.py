@@ -29,9 +29,9 @@ import numpy
 import torch
 from torch import Tensor
 
+from denizen._atomic import TEMPORARY, Lock, digest, is_locked, uninterrupted, write_atomic
 from denizen._version import __version__
 from denizen.errors import DataError, StorageError
-from denizen.run._atomic import TEMPORARY, Lock, digest, is_locked, uninterrupted, write_atomic
 
 NAME = "manifest.json"
 LARGEST = 1 << 26  # bytes of a manifest

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from denizen._arguments import folder, whole
+from denizen._atomic import refuse_locked
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Intervention, Model, Setting
 from denizen.rng import Relax
 from denizen.run import _facts, _manifest, _saved, _simulate
-from denizen.run._atomic import refuse_locked
 from denizen.run._device import VARIABLE, choose_device
 from denizen.run._engine import RunState
 from denizen.run._fingerprint import differences, fingerprint

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen._atomic import uninterrupted
 from denizen.errors import CapacityError
 from denizen.perf.watch import SIMULATED
-from denizen.run._atomic import uninterrupted
 from denizen.run._memory import out_of_memory
 
 BYTES = 128 << 20  # of buffers, unless two entries take more

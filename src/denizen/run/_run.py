@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from denizen._arguments import folder, switch, whole
+from denizen._atomic import uninterrupted
 from denizen.errors import InputError, StorageError, nearest
 from denizen.model import Intervention, Model, Setting, series_kinds, series_names
 from denizen.model import guard as first_step_guard
 from denizen.perf.watch import graphs_compiled
-from denizen.run._atomic import uninterrupted
 from denizen.run._checks import Bounds, held, keep_form, read_checks, when
 from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
 from denizen.run._cuda_graph import NotCapturedError, warn_not_captured

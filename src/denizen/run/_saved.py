@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from denizen._arguments import folder
+from denizen._atomic import status_now
 from denizen.errors import InputError, nearest
 from denizen.run import _manifest, _parquet
-from denizen.run._atomic import status_now
 from denizen.run._folder import content, while_it_goes_on
 from denizen.run._manifest import Manifest
 from denizen.run._results import Results

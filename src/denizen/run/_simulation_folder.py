@@ -15,9 +15,9 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from denizen._atomic import TEMPORARY, digest, locked
 from denizen.errors import StorageError, need
 from denizen.run import _facts, _manifest, _parquet, _zarr
-from denizen.run._atomic import TEMPORARY, digest, locked
 from denizen.run._blocks import PURPOSE
 from denizen.run._device import device_failed
 from denizen.run._folder import NAME, Part, RunFolder, check_free, no_folder, now, take_new, write

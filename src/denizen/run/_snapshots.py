@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from denizen import ops
+from denizen._atomic import uninterrupted
 from denizen.errors import CapacityError, InputError, nearest
 from denizen.model import State, plain
-from denizen.run._atomic import uninterrupted
 from denizen.run._narrow import Form, chosen, narrow, widen
 from denizen.run._ring import Pack, Ring
 from denizen.run._writer import Sink, Writer, arrays

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from denizen.run._atomic import uninterrupted
+from denizen._atomic import uninterrupted
 from denizen.run._ring import Part, Ring
 
 # Seconds after which a thread that wants the interpreter's lock gets it. Python's 5 ms are a thousand steps of a small

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from denizen._atomic import digest, sync, uninterrupted
 from denizen.errors import DataError, DenizenError, StorageError
-from denizen.run._atomic import digest, sync, uninterrupted
 from denizen.run._blocks import CHUNK_BYTES, META, Blocks, create_group
 from denizen.run._manifest import Taken
 from denizen.run._narrow import Form

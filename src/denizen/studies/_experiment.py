@@ -102,7 +102,7 @@ def held(out: Path, facts: dict[str, Any]) -> Iterator[None]:
         ConfigError: the folder holds another experiment, or something else.
         StorageError: it cannot be written, or another process writes to it.
     """
-    from denizen.run._atomic import locked
+    from denizen._atomic import locked
 
     begun(out, facts)
     try:
@@ -120,7 +120,7 @@ def begin(out: Path, facts: dict[str, Any]) -> None:
     Raises:
         ConfigError: the folder holds another one.
     """
-    from denizen.run._atomic import write_atomic
+    from denizen._atomic import write_atomic
 
     if not begun(out, facts):
         out.mkdir(parents=True, exist_ok=True)

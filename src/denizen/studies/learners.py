@@ -130,9 +130,9 @@ class Learners:
 
     def _outcome(self, world: str, arm: str, seed: int, folder: Path) -> Outcome:
         """Of a training, which is done where it is missing."""
+        from denizen._atomic import write_atomic
         from denizen.rl import evaluate
         from denizen.rl._training_folder import read_metrics
-        from denizen.run._atomic import write_atomic
 
         arena = ARENAS[world]
         algorithm, changes = arena.arms[arm]

@@ -18,15 +18,22 @@ def _tree(file: str) -> ast.AST | None:
         return None
 
 
+@functools.lru_cache(64)
+def _functions(file: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda]:
+    """Functions of a file, but those that a loop is given as an argument: their lines are the loop's."""
+    nodes = list(ast.walk(_tree(file) or ast.Module([], [])))
+    given = {id(argument) for node in nodes if _is_loop(node) for argument in getattr(node, "args", ())}
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    return [node for node in nodes if isinstance(node, kinds) and id(node) not in given]
+
+
 @functools.lru_cache(4096)
 def loops_around(file: str, line: int) -> tuple[int, ...]:
     """First lines of the loops around a line, within its function, the innermost last."""
     tree = _tree(file)
     if tree is None:
         return ()
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
-    inside = {id(argument) for node in ast.walk(tree) if _is_loop(node) for argument in getattr(node, "args", ())}
-    around = [f for f in functions if f.lineno <= line <= (f.end_lineno or 0) and id(f) not in inside]
+    around = [f for f in _functions(file) if f.lineno <= line <= (f.end_lineno or 0)]
     scope = max(around, key=lambda f: f.lineno) if around else tree
     heads = {
         node.lineno
@@ -60,5 +67,6 @@ def read_anew() -> None:
     """Forget sources: a file may have been edited since the doctor last looked, as in a notebook."""
     linecache.checkcache()
     _tree.cache_clear()
+    _functions.cache_clear()
     loops_around.cache_clear()
     clock_attributes.cache_clear()
