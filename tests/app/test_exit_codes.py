@@ -67,6 +67,7 @@ def test_what_cannot_be_done_is_code_2_and_a_message(denizen, command):
     assert message in " ".join(err.split())
     assert "Traceback" not in err
     assert "denizen-error" not in err
+    assert not Path("runs").exists()  # nothing is left behind
 
 
 @pytest.mark.parametrize("command", WRONG)

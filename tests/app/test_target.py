@@ -70,6 +70,12 @@ def test_an_object_of_a_file_is_run_with_other_values(denizen):
         (["train", "city.py:Epidemic"], "expected a dz.Env"),
         (["train", "walk.py", "--world", "sizee=3"], "did you mean 'size'"),
         (["check", "city.py:number"], "expected a dz.Model or dz.Env"),
+        (["check", "city.py:ready", "--agents", "5"], "--agents 5: city.py:ready takes no contacts"),
+        (["check", "city.py:Epidemic", "--agents", "0"], "--agents 0: expected"),
+        (["check", "city.py:Epidemic", "--network", "0"], "give --population too"),
+        (["check", "city.py:Epidemic", "--population", ""], "--population is empty"),
+        (["check", "city.py:Epidemic", "--agents", "5", "--population", "x"], "give one of the two"),
+        (["check", "walk.py", "--agents", "5"], "--agents 5: walk.py is a world"),
         (["check", "walk.py", "--set", "sizee=3"], "--set sizee=3: Walk: unknown option 'sizee'"),
         (["models", "city.py:Epidemc"], "did you mean 'Epidemic'"),
         (["equivalent", "sir", "seir", "--shape", "2"], "compares torch modules"),
@@ -164,6 +170,8 @@ def test_a_copied_folder_of_the_zoo_is_its_own_model(denizen):
 def test_checks_and_measures_take_models_and_worlds(denizen):
     code, out, _ = denizen("check", "city.py:town", "--set", "rate=0.2", "--no-gradient")
     assert (code, "check of Epidemic: all rules hold" in out) == (0, True)
+    code, out, err = denizen("check", "city.py:ready", "--no-gradient")  # of its own contacts
+    assert (code, err, "check of Epidemic: all rules hold" in out) == (0, "", True)
     code, out, _ = denizen("bench", "walk.py", "--batch", "2", "--device", "cpu", "--rounds", "5")
     assert (code, "batch 2" in " ".join(out.split())) == (0, True)
     code, out, _ = denizen("profile", "city.py:ready", "--cpu", "--steps", "1", "--warm-up", "1")

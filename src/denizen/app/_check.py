@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from denizen._printing import say
+from denizen.app._settings import within
 from denizen.app._train import Pairs
+from denizen.errors import ConfigError
 
 if TYPE_CHECKING:
     from denizen._printing import Console
@@ -70,12 +72,28 @@ examples:
         from denizen.zoo import WorldEntry
 
         entry, given = _target.either(self.target).entry, pairs(self.set, "--set")
+        self._refuse(isinstance(entry, WorldEntry))
         if isinstance(entry, WorldEntry):
             return _build.make_world(self.target, entry, {name: guess(text) for name, text in given.items()}, "--set")
-        place = self.population or entry.population
+        place, agents = self.population or entry.population, self.agents
         if place == "synthetic:astoria" and self.population is None:
-            place = f"{place}:{self.agents or 5 * AGENTS}"
-        agents = self.agents if place is not None or self.agents is not None else AGENTS
+            place, agents = f"{place}:{agents or 5 * AGENTS}", None
+        if place is None and agents is None and _models.takes_agents(entry):
+            agents = AGENTS
+        if place is None and self.network is not None:
+            raise ConfigError("--network chooses among the networks of a population; give --population too")
         values = _models.settings(self.target, entry, given)
-        contacts = _models.Contacts(place, self.network, agents=None if place else agents)
+        contacts = _models.Contacts(place, self.network, agents=agents)
         return _models.build(self.target, entry, _models.source(self.target, entry, contacts), values)
+
+    def _refuse(self, world: bool) -> None:
+        """Raise `ConfigError` where flags do not go together, or with a world."""
+        within("--agents", self.agents, 1)
+        for name in ("agents", "population", "network"):
+            value = getattr(self, name)
+            if value == "":  # such as "$CITY" of a shell that knows no CITY
+                raise ConfigError(f"--{name} is empty; leave it out, or give a value")
+            if world and value is not None:
+                raise ConfigError(f"--{name} {value}: {self.target} is a world, which takes none; leave it out")
+        if self.agents is not None and self.population is not None:
+            raise ConfigError("--agents makes a random graph, --population reads one: give one of the two")

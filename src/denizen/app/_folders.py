@@ -76,11 +76,15 @@ def run_folder(out: Path | str | None, stem: str, *, writes: bool = True) -> Ite
     if not writes:
         yield RUNS / name
         return
+    first = not RUNS.exists()
     made = new_folder(RUNS, name)
     try:
         yield made
     finally:
         _remove_empty(made)
+        if first:
+            with contextlib.suppress(OSError):
+                RUNS.rmdir()  # fails where it holds something
 
 
 def _remove_empty(folder: Path) -> None:

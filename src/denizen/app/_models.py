@@ -230,6 +230,11 @@ def source(word: str, entry: ModelEntry, given: Contacts) -> Source:
     return Source(people, arguments, name, edges, facts, _notes(people, network))
 
 
+def takes_agents(entry: ModelEntry) -> bool:
+    """Whether a model takes contacts, or a number of agents."""
+    return bool(_contacts_of(_arguments(entry.build))) or "num_agents" in options(entry)
+
+
 def _refuse_contacts(word: str, entry: ModelEntry, given: Contacts) -> None:
     sized = "num_agents" in options(entry)
     for name in ("population", "network", "symmetrize", "mean_degree", *(() if sized else ("agents",))):
