@@ -3,6 +3,7 @@
 The folders are in `tests/data`. Their numbers were recorded with the code that wrote them.
 """
 
+import importlib
 import json
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import denizen as dz
+from denizen.run._fingerprint import differences, fingerprint
 from denizen.run._folder import kind_of
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.seir import SEIR
@@ -75,6 +77,12 @@ def test_stored_simulation_from_python_goes_on(stored):
     assert run["cases"][:, 6:].tolist() == [[1, 0, 0, 0], [2, 0, 3, 1], [0, 1, 2, 1]]
     assert run["infectious"][:, -1].tolist() == [3, 13, 10]
     assert dz.run.load(folder).snapshots["step"].tolist() == [0, 3, 6, 9]
+
+
+@pytest.mark.parametrize(("name", "saved"), json.loads((STORED / "worlds.json").read_text()).items())
+def test_worlds_of_stored_trainings_are_those_of_today(name, saved):
+    module, _, cls = name.rpartition(".")
+    assert differences(saved, fingerprint(getattr(importlib.import_module(module), cls)())) == []
 
 
 def test_stored_training_by_ppo_goes_on(denizen, stored):

@@ -5,6 +5,7 @@ people; nothing is rebuilt from them.
 """
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
@@ -42,12 +43,16 @@ def fingerprint(model: Model) -> Fingerprint:
         "agents": model.num_agents,
         "fields": {f.name: describe(model.__dict__[f.name]) for f in dataclasses.fields(model)},  # type: ignore[arg-type]
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
-        "code": _methods(cls),
+        "code": {name: _function(method) for name, method in _methods(model).items()},
     }
 
 
 def differences(saved: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
-    """What differs between two fingerprints, in words; methods are compared under one Python version only."""
+    """What differs between two fingerprints, in words; methods are compared under one Python version only.
+
+    A method that is gone counts where `Model` or `Env` has one in its place. Whatever else is gone was a helper, which
+    methods that have the code that they had do not call.
+    """
     found = [
         f"{what} is {given[what]} here and was {saved[what]}"
         for what in ("class", "time_unit", "agents")
@@ -56,7 +61,9 @@ def differences(saved: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]
     if not found:
         found = _differing(saved["fields"], given["fields"], "is {here} here and was {there}")
         if saved["python"] == given["python"]:
-            found += _differing(saved["code"], given["code"], "has other code than it had", "method ")
+            gone = [name for name in saved["code"] if name not in given["code"] and not _hook(name)]
+            kept = {name: code for name, code in saved["code"].items() if name not in gone}
+            found += _differing(kept, given["code"], "has other code than it had", "method ")
     return found
 
 
@@ -117,16 +124,39 @@ def _bytes(tensor: Tensor) -> Any:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
-def _methods(cls: type) -> dict[str, str]:
-    """Digest of each function that the class and its bases define, but for denizen's own `Model` and `Env`."""
-    found: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
+def _methods(model: Model) -> dict[str, FunctionType]:
+    """Each function that a model's class and its bases define, but for denizen's own `Model` and `Env`.
+
+    Those that change no result are left out: `draw`, where nobody calls it, and `__post_init__`, where it leaves
+    nothing behind but fields, which are compared.
+    """
+    found: dict[str, FunctionType] = {}
+    for base in reversed(type(model).__mro__):
         if issubclass(base, Model) and base not in (Model, Env):
             for name, member in vars(base).items():
                 function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
                 if isinstance(function, FunctionType) and not _generated(function):
-                    found[name] = _function(function)
+                    found[name] = function
+    fields = {field.name for field in dataclasses.fields(model)}  # type: ignore[arg-type]
+    if all(name in fields or _cached(type(model), name) for name in model.__dict__):
+        found.pop("__post_init__", None)
+    if not any("draw" in _names(function.__code__) for function in found.values()):
+        found.pop("draw", None)
     return found
+
+
+def _names(code: CodeType) -> set[str]:
+    """What a function and those within it name."""
+    return {*code.co_names, *(n for one in code.co_consts if isinstance(one, CodeType) for n in _names(one))}
+
+
+def _cached(cls: type, name: str) -> bool:
+    return isinstance(getattr(cls, name, None), functools.cached_property)
+
+
+def _hook(name: str) -> bool:
+    """Whether a model without a method of this name has that of `Model` or `Env`, and other results with it."""
+    return name not in ("draw", "__post_init__") and (hasattr(Model, name) or hasattr(Env, name))
 
 
 def _generated(function: Callable[..., Any]) -> bool:
