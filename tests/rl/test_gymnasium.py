@@ -1,6 +1,8 @@
 """Adapters: worlds as Gymnasium's VectorEnv, Gymnasium's environments as worlds."""
 
+import pickle
 import sys
+import warnings
 
 import gymnasium
 import numpy as np
@@ -81,6 +83,15 @@ def test_gymnasiums_wrappers_work():
             total[ended] = 0
     assert len(told) > 10
     assert all(a == b for a, b in told)
+
+
+def test_a_vector_env_can_be_pickled_for_another_process():
+    vector = dz.rl.to_gymnasium(dz.rl.Worlds(CartPole(), 2, max_resets=2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch, about its own trees
+        again = pickle.loads(pickle.dumps(vector))
+    assert type(again) is type(vector)
+    assert np.array_equal(again.reset(seed=1)[0], vector.reset(seed=1)[0])
 
 
 def test_pictures():

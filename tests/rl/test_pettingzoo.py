@@ -1,6 +1,8 @@
 """Worlds of several actors as PettingZoo's ParallelEnv."""
 
+import pickle
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -125,3 +127,13 @@ def test_without_pettingzoo_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
     with pytest.raises(MissingExtra, match=r"pip install 'denizen\[gym\]'"):
         dz.rl.to_pettingzoo(CartPole())
+
+
+def test_a_world_can_be_pickled_for_another_process():
+    world = dz.rl.to_pettingzoo(Padded())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch, about its own trees
+        again = pickle.loads(pickle.dumps(world))
+    assert type(again) is type(world)
+    one, other = again.reset(seed=1)[0], world.reset(seed=1)[0]
+    assert all(np.array_equal(one[name], other[name]) for name in other)

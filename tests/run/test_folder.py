@@ -475,3 +475,11 @@ def test_plan_says_what_runs():
         "int8",
     ):
         assert words in text
+
+
+def test_a_log_of_somebody_else_is_not_taken_for_that_of_a_run(tmp_path):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r/log.txt").write_text("what my script printed\n")
+    with pytest.raises(StorageError, match="is not empty"):
+        dz.simulate(model(), 2, out=tmp_path / "r")
+    assert (tmp_path / "r/log.txt").read_text() == "what my script printed\n"

@@ -53,18 +53,24 @@ def to_gymnasium(worlds: Worlds, *, tensors: bool = False) -> Any:
             f"to_gymnasium: worlds reset at most {worlds.max_resets} of {worlds.num_envs} lives in a step, and "
             f"Gymnasium knows no world that waits; make them with max_resets={worlds.num_envs}"
         )
-    return _derived(GymnasiumWorlds)(worlds, tensors)
+    return _derived()(worlds, tensors)
 
 
 @functools.cache
-def _derived(own: type) -> type:
-    """A class as one of Gymnasium's vector environments, which is imported no sooner."""
+def _derived() -> type:
+    """The class as one of Gymnasium's vector environments, which is imported no sooner."""
     from gymnasium.vector import VectorEnv
 
-    return type(own.__name__, (own, VectorEnv), {"__doc__": own.__doc__})
+    return type("GymnasiumWorlds", (_GymnasiumWorlds, VectorEnv), {"__doc__": _GymnasiumWorlds.__doc__})
 
 
-class GymnasiumWorlds:
+def __getattr__(name: str) -> Any:
+    if name == "GymnasiumWorlds":  # pickle looks a class up by its name
+        return _derived()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class _GymnasiumWorlds:
     """Worlds behind Gymnasium's interface, reset in the step in which a life ends; see `to_gymnasium`.
 
     Attributes:

@@ -38,18 +38,24 @@ def to_pettingzoo(env: Env, *, seed: int = 0, device: torch.device | str | None 
         ['agent_0', 'agent_1']
     """
     need("pettingzoo", "gym", "make a PettingZoo environment")
-    return _derived(PettingZooWorld)(Worlds(env, 1, seed=seed, device=device, max_resets=0))
+    return _derived()(Worlds(env, 1, seed=seed, device=device, max_resets=0))
 
 
 @functools.cache
-def _derived(own: type) -> type:
-    """A class as one of PettingZoo's environments, which is imported no sooner."""
+def _derived() -> type:
+    """The class as one of PettingZoo's environments, which is imported no sooner."""
     from pettingzoo import ParallelEnv
 
-    return type(own.__name__, (own, ParallelEnv), {"__doc__": own.__doc__})
+    return type("PettingZooWorld", (_PettingZooWorld, ParallelEnv), {"__doc__": _PettingZooWorld.__doc__})
 
 
-class PettingZooWorld:
+def __getattr__(name: str) -> Any:
+    if name == "PettingZooWorld":  # pickle looks a class up by its name
+        return _derived()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class _PettingZooWorld:
     """One world behind PettingZoo's parallel interface; see `to_pettingzoo`.
 
     Attributes:

@@ -18,6 +18,7 @@ import datetime
 import itertools
 import json
 import platform
+import re
 import shutil
 import subprocess
 import time
@@ -446,7 +447,17 @@ def _only_begun(path: Path) -> bool:
     known = all(name in (*_BEGUN, ".lock") or name.endswith(TEMPORARY) for name in held)
     # States of later updates are worth hours: a manifest was there, and somebody may find it again.
     first = all(name.endswith(("-00000000.safetensors", TEMPORARY)) for name in states)
-    return known and first and any(name in held for name in _BEGUN)
+    return known and first and any(name in held for name in _BEGUN) and ("log.txt" not in held or _own_log(path))
+
+
+def _own_log(path: Path) -> bool:
+    """Whether a folder's log begins as `RunFolder.log` writes it; another file of this name is somebody's own."""
+    try:
+        with open(path / "log.txt", encoding="utf-8", errors="replace") as file:
+            line = file.readline(100)
+    except OSError:
+        return False
+    return not line or re.match(r"\d{4}-\d\d-\d\dT[\d:]{8}Z ", line) is not None
 
 
 def take_new(path: Path) -> Lock:
