@@ -72,8 +72,7 @@ def test_a_command_that_writes_nothing_leaves_no_folder(tmp_path, monkeypatch):
         raise ConfigError("two flags do not go together")
     with run_folder(None, "sir", writes=False) as folder:
         assert not folder.exists()
-    assert not any(Path("runs").iterdir())
-    Path("runs").rmdir()
+    assert not Path("runs").exists()
     Path("runs").write_text("no folder")
     with pytest.raises(StorageError, match=r"run folder runs/sir-.* cannot be written"), run_folder(None, "sir"):
         pass
