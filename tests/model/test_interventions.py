@@ -227,7 +227,7 @@ def test_an_act_must_return_a_state(returned: Any) -> None:
 
 @pytest.mark.parametrize("start", [0, 5])
 def test_an_act_keeps_the_kinds(start: int) -> None:
-    with pytest.raises(ModelError, match=r"People.doses.*never narrowed"):
+    with pytest.raises(ModelError, match=r"People.doses.*would cut off"):
         run(Act(when=During(start), change=lambda model, now, rng: now.replace(doses=now.doses * 0.5)))
     with pytest.raises(ModelError, match=r"People.doses"):
         run(Act(when=During(start), change=lambda model, now, rng: now.replace(doses=now.doses[:5])))

@@ -221,7 +221,7 @@ class Broken(dz.Model):
         ("step none", "return now.replace"),
         ("step number", "got int"),
         ("step dict", "got dict"),
-        ("step float", "never narrowed"),
+        ("step float", "would cut off"),
         ("step size", "Mask.on"),
         ("twice", "twice in one step"),
         ("hazard", r"rng.event\('x'\).*not negative"),
@@ -342,5 +342,5 @@ def test_a_file_and_a_training_are_told_from_a_run(tmp_path):
     with pytest.raises(DataError, match=r"model\.py is a file; expected a run folder"):
         load(tmp_path / "model.py")
     (tmp_path / "manifest.json").write_text('{"format": "denizen training 1"}')
-    with pytest.raises(DataError, match="this is a training, no run"):
+    with pytest.raises(DataError, match="of kind 'training', expected 'simulation'"):
         load(tmp_path)

@@ -88,6 +88,7 @@ examples:
 # Every command: module within `denizen.app`, and a dataclass in it with the text `about` and a method
 # `__call__(console) -> exit code`. The module imports what it needs for its work within that method.
 # A name of two words, such as "train dotgat", has flags of its own and is told by the help of the first.
+# CONTRIBUTING says what else a new command needs.
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("_run", "RunConfig"),
     "show": ("_cli", "Show"),

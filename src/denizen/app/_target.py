@@ -181,7 +181,8 @@ def _target(
         )
         raise ConfigError(f"{word} {told}")
     if not (_is_place(word) or ":" in word):
-        raise ConfigError(f"{what} {word!r} does not exist; {nearest(word, entries(kind))}, or FILE.py:NAME")
+        here = f"{word}.py is a file: name it as {word}.py; " if Path(f"{word}.py").is_file() else ""
+        raise ConfigError(f"{what} {word!r} does not exist; {here}{nearest(word, entries(kind))}, or FILE.py:NAME")
 
     def both(value: Any) -> bool:
         return isinstance(value, kind) or fits(value)
@@ -199,7 +200,12 @@ def _none(word: str, name: str, value: Any, wanted: str) -> str:
     """What to say of a name that is nothing of a kind."""
     is_class = isinstance(value, type)
     held = f"the class {value.__name__}" if is_class else f"of type {type(value).__name__}"
-    return f"{word}: {name} is {held}, expected {wanted}, or a function that returns one"
+    hint = ""
+    if _is_world(value) or isinstance(value, WorldEntry):
+        hint = f"; it is a world, to train in: denizen train {word}"
+    elif _is_model(value) or isinstance(value, ModelEntry):
+        hint = f"; it is a model, to simulate: denizen run {word}"
+    return f"{word}: {name} is {held}, expected {wanted}, or a function that returns one{hint}"
 
 
 def _of_code(place: str, name: str, module: ModuleType, found: Entry) -> Target[Entry]:
@@ -244,7 +250,10 @@ def _only(
             return name
     names = _of(module, fits) or _of(module, inspect.isfunction)
     if len(names) != 1:
-        told = f"has {', '.join(names)}; say which, such as {place}:{names[0]}" if names else f"has no {what}"
+        others = ", ".join(_of(module, is_either))
+        told = f"has no {what}" + (f"; it has {others}, of another kind" if others else "")
+        if names:
+            told = f"has {', '.join(names)}; say which, such as {place}:{names[0]}"
         raise ConfigError(f"{place} {told}")
     return names[0]
 

@@ -133,4 +133,7 @@ class Env(Model):
 
     def draw(self, now: Any) -> Sequence[str] | Tensor:
         """A picture of one world for people: lines of text, or uint8 `[height, width, 3]`."""
-        raise ModelError(f"{type(self).__name__} has no draw(self, now), so its worlds cannot be shown")
+        raise ModelError(
+            f"{type(self).__name__} has no draw(self, now), so its worlds cannot be shown; write one that returns "
+            f"a list of lines of text, or pixels: uint8 [height, width, 3]"
+        )

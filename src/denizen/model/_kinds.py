@@ -53,9 +53,8 @@ class Kind:
             return tensor
         if tensor.dtype.is_floating_point:
             raise ModelError(
-                f"{where} is a {self.name} and was given {tensor.dtype} values; a relaxed value is never narrowed "
-                f"silently: keep it 0/1 arithmetic of masks and events, or convert it yourself with "
-                f".to({self.dtype})"
+                f"{where} is a {self.name} and was given {tensor.dtype} values, which {self.dtype} would cut off: "
+                f"compute it from masks, events and whole numbers, or convert it yourself with .to({self.dtype})"
             )
         return _narrow(tensor, self.dtype, where)
 
