@@ -15,8 +15,13 @@ def test_a_file_is_remembered_and_compared(tmp_path):
     assert found == Origin.of(file, "Mine")
     found.unchanged(Origin.of(file, "Mine"), "runs/a", "dz.run.resume(…)")
     file.write_text("rate = 2\n")
-    for now in (Origin.of(file, "Mine"), None, found.__class__(found.file, "Yours", found.digest)):
-        with pytest.raises(DataError, match=r"mine\.py has changed since runs/a was begun with it.*dz\.run\.resume"):
+    with pytest.raises(DataError, match=r"mine\.py has changed since runs/a was begun with it.*dz\.run\.resume"):
+        found.unchanged(Origin.of(file, "Mine"), "runs/a", "dz.run.resume(…)")
+    other = found.__class__(found.file, "Yours", found.digest)
+    for now, told in ((None, "a name of the zoo"), (other, r".*mine\.py:Yours")):  # the file is what it was
+        with pytest.raises(
+            DataError, match=rf"runs/a was begun with .*mine\.py:Mine, not with {told}; .*dz\.run\.resume"
+        ):
             found.unchanged(now, "runs/a", "dz.run.resume(…)")
     file.unlink()
     with pytest.raises(ConfigError, match="cannot be read"):

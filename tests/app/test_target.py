@@ -167,11 +167,37 @@ def test_a_copied_folder_of_the_zoo_is_its_own_model(denizen):
     assert (code, "has changed since r was begun with it" in err) == (2, True)
 
 
+def test_a_package_with_the_name_of_a_library_is_refused(denizen):
+    import json as library
+
+    for name in ("json", "denizen"):
+        shutil.copytree(Path(zoo.__file__).parent / "sir", name, ignore=shutil.ignore_patterns("__pycache__"))
+        code, _, err = denizen("run", name, *FEW, "r")
+        assert (code, f"has the name of a library that is in use, {name}" in " ".join(err.split())) == (2, True)
+    assert sys.modules["json"] is library
+
+
+def test_what_an_editor_leaves_in_a_package_is_no_part_of_it(denizen):
+    shutil.copytree(Path(zoo.__file__).parent / "sir", "mine", ignore=shutil.ignore_patterns("__pycache__"))
+    Path("mine/.#model.py").symlink_to("somebody@somewhere.1234")  # Emacs' lock
+    code, _, err = denizen("run", "mine", *FEW, "r")
+    assert (code, err) == (0, "")
+
+
 def test_checks_and_measures_take_models_and_worlds(denizen):
     code, out, _ = denizen("check", "city.py:town", "--set", "rate=0.2", "--no-gradient")
     assert (code, "check of Epidemic: all rules hold" in out) == (0, True)
     code, out, err = denizen("check", "city.py:ready", "--no-gradient")  # of its own contacts
     assert (code, err, "check of Epidemic: all rules hold" in out) == (0, "", True)
+    Path("mine.py").write_text(
+        "from __future__ import annotations\nfrom walk import Walk\n\n"
+        "def maze(size: int = 3) -> Walk:\n    return Walk(size=size)\n\n"
+        "def silent():\n    return Walk()\n"
+    )
+    code, out, _ = denizen("check", "mine.py:maze", "--steps", "2")  # a world, by an annotation that is a text
+    assert (code, "check of Walk" in out) == (0, True)
+    code, _, err = denizen("check", "mine.py:silent")
+    assert (code, "mine.py:silent returned Walk" in err, "-> Walk" in err) == (2, True, True)
     code, out, _ = denizen("bench", "walk.py", "--batch", "2", "--device", "cpu", "--rounds", "5")
     assert (code, "batch 2" in " ".join(out.split())) == (0, True)
     code, out, _ = denizen("profile", "city.py:ready", "--cpu", "--steps", "1", "--warm-up", "1")

@@ -364,7 +364,9 @@ def build(word: str, entry: ModelEntry, made: Source, values: Mapping[str, Any])
         text = ",".join(f"{one:g}" for one in (value if isinstance(value, list) else [value]))
         raise ConfigError(f"--set {found[1]}={text}: {found[2]}") from error
     if not isinstance(model, Model) or isinstance(model, Env):
-        raise ConfigError(f"{word} returned {type(model).__name__}, expected a dz.Model")
+        name = type(model).__name__
+        way = f"; a function that builds a world says so: def …(…) -> {name}" if isinstance(model, Env) else ""
+        raise ConfigError(f"{word} returned {name}, expected a dz.Model{way}")
     return _replaced(word, entry, model, {n: v for n, v in values.items() if n not in named})
 
 

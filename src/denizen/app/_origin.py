@@ -56,11 +56,14 @@ class Origin:
         Raises:
             DataError: it is another file, or it has changed.
         """
-        if now is None or (now.name, now.digest) != (self.name, self.digest):
-            found = "nothing of a file" if now is None else f"{now.name}, content {now.digest}"
+        ways = f"begin a new run, or go on all the same in Python: {instead}"
+        if now is None or now.name != self.name:
+            found = "a name of the zoo" if now is None else f"{now.file}:{now.name}"
+            raise DataError(f"{folder} was begun with {self.file}:{self.name}, not with {found}; name that, {ways}")
+        if now.digest != self.digest:
             raise DataError(
-                f"{self.file} has changed since {folder} was begun with it ({found}, then {self.name}, content "
-                f"{self.digest}); bring it back, begin a new run, or go on all the same in Python: {instead}"
+                f"{self.file} has changed since {folder} was begun with it (content {now.digest}, then "
+                f"{self.digest}); bring it back, {ways}"
             )
 
 

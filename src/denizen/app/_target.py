@@ -22,6 +22,7 @@ from denizen.app._failures import their_code
 from denizen.app._origin import Origin
 from denizen.errors import ConfigError, nearest
 from denizen.model import Env, Model
+from denizen.perf.watch import USER, role
 from denizen.zoo import ModelEntry, WorldEntry, entries, entry
 
 EXPECTED = "FILE.py:NAME or package.module:NAME"
@@ -80,12 +81,20 @@ def either(word: str) -> Target[Any]:
         place, name, module = _opened(word)
         name = name or _only(word, place, module, is_either, None, "model or world")
         value = _found(word, place, module, name, lambda value: is_either(value) or inspect.isfunction(value))
-    returns = inspect.signature(value).return_annotation if inspect.isfunction(value) else None
+    returns = _returned(value) if inspect.isfunction(value) else None
     if isinstance(value, WorldEntry) or _is_world(value) or (isinstance(returns, type) and _is_world(returns)):
         return _of_code(place, name, module, value if isinstance(value, WorldEntry) else _world_entry(value))
     if isinstance(value, ModelEntry) or _is_model(value) or inspect.isfunction(value):
         return _of_code(place, name, module, value if isinstance(value, ModelEntry) else _model_entry(value))
     raise ConfigError(_none(word, name, value, "a dz.Model or dz.Env"))
+
+
+def _returned(function: Callable[..., Any]) -> Any:
+    """What a function says that it returns, also where annotations are texts."""
+    try:
+        return inspect.signature(function, eval_str=True).return_annotation
+    except (NameError, TypeError, SyntaxError):  # names that only a type checker knows
+        return None
 
 
 def known(name: str, kind: type[Entry]) -> Entry:
@@ -327,9 +336,16 @@ def _run(path: Path, word: str) -> ModuleType:
 
 
 def _part_of(top: Path, parts: list[str]) -> ModuleType:
-    """A module of a package in a folder, which a package of the same name that was imported before does not hide."""
+    """A module of a package in a folder, which a package of the same name that was imported before does not hide.
+
+    Raises:
+        ConfigError: the one that was imported before is a library, whose other users would find the folder's.
+    """
     held = sys.modules.get(parts[0])
-    if held is None or Path(getattr(held, "__file__", None) or "").resolve() != (top / "__init__.py").resolve():
+    file = getattr(held, "__file__", None) or ""
+    if held is None or Path(file).resolve() != (top / "__init__.py").resolve():
+        if held is not None and role(file) != USER:
+            raise ConfigError(f"{top} has the name of a library that is in use, {parts[0]}; rename the folder")
         for name in [name for name in sys.modules if name.partition(".")[0] == parts[0]]:
             del sys.modules[name]
     return importlib.import_module(".".join(parts))
@@ -391,5 +407,9 @@ def _import(name: str, word: str) -> ModuleType:
 
 def _digest(package: Path) -> str:
     """Of all Python files of a package."""
-    parts = [(str(part.relative_to(package)).encode(), part.read_bytes()) for part in sorted(package.rglob("*.py"))]
+    parts = [
+        (str(part.relative_to(package)).encode(), part.read_bytes())
+        for part in sorted(package.rglob("*.py"))
+        if part.is_file()
+    ]
     return digest(b"".join(b"%s %d %s" % (name, len(data), data) for name, data in parts))
