@@ -70,6 +70,13 @@ def test_what_the_data_do_not_say_is_told() -> None:
     assert high - low > 20
 
 
+def test_data_that_the_model_cannot_give_are_told() -> None:
+    bent = observed(1.0, 0.0, 1) + 3 * (np.arange(12) % 2)
+    wide = {"level": Normal(0.0, 1e3), "slope": Normal(0.0, 1e3)}
+    assert any("cannot give this curve" in note for note in fitted(bent, wide).notes)
+    assert not any("cannot give" in note for note in fitted(observed(1.0, 0.0, 1), wide).notes)
+
+
 @pytest.fixture(scope="module")
 def epidemic() -> SIR:
     return sir(generators.erdos_renyi(2_000, 10.0, seed=0), infect_rate=0.05, infectious_days=7.0)

@@ -17,6 +17,7 @@ from denizen.model import Model
 
 UNKNOWN = 1.5  # standard deviation in free numbers: a factor of more than four either way
 LEVEL = 0.9
+FAR = 2.0  # times the scatter of one world
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +143,11 @@ def _notes(experiment: Experiment, solution: Solution) -> tuple[str, ...]:
     notes = []
     if not solution.converged:
         notes.append("The search did not come to rest; allow more iterations, or begin nearer.")
+    if solution.away > FAR:
+        notes.append(
+            f"The data lie {solution.away:.1f} times the scatter of one world away from the fitted curve: the model "
+            f"cannot give this curve, or the search ended in the wrong place. Do not trust the intervals."
+        )
     flat = [part.name for part in experiment.parameters.parts if part.prior is None]
     if flat:
         notes.append(f"Without a prior, so flat between the bounds in transformed units: {', '.join(flat)}.")

@@ -123,8 +123,15 @@ class _Search:
         total = sum(stencil.worlds for stencil, _, _ in self._last)
         information = np.mean([found.information for _, found, _ in self._last], axis=0) / (1 + 1 / total)
         curve = self._experiment.parameters.prior(self._at)[1]
+        last = self._last[-1][0]
         return Solution(
-            self._at, information, information + np.diag(curve), tuple(self._trace), self._world, self._converged
+            free=self._at,
+            information=information,
+            precision=information + np.diag(curve),
+            trace=tuple(self._trace),
+            worlds=self._world,
+            converged=self._converged,
+            away=float(np.sqrt(last.loss() / max(float((last.rest**2).mean()), 1e-300))),
         )
 
     def _measure(self, worlds: int) -> "Stencil":
@@ -299,6 +306,8 @@ class Solution:
         trace: all iterations.
         worlds: numbers from this one on are unused.
         converged: whether the search came to rest within its iterations.
+        away: distance of what was observed to the mean of the worlds, root mean square, over the scatter of one world;
+            near 1 where the model is right.
     """
 
     free: np.ndarray
@@ -307,3 +316,4 @@ class Solution:
     trace: tuple[Iteration, ...]
     worlds: int
     converged: bool
+    away: float
