@@ -159,7 +159,7 @@ def test_services_get_the_rest_after_a_resume(denizen, tmp_path, monkeypatch):
 
     monkeypatch.setattr("denizen.tools.TensorBoard", Board)
     assert denizen(*SMALL, "--out", "run", "--tensorboard")[0] == 130
-    assert denizen("resume", "run", "--quiet")[0] == 0
+    assert denizen("resume", "run", "--quiet")[:2] == (0, "run\n")
     assert sorted(set(seen)) == list(range(1, 9))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from denizen._printing import say
+from denizen._printing import give, say
 from denizen.app._origin import origin_of
 from denizen.app._target import Target, named_again
 from denizen.app._target import world as find
@@ -217,6 +217,8 @@ def resume(command: "Resume", console: "Console") -> None:
         first = processes.rank() == 0
     if first:
         tell(results, path, console, target)
+        if quiet:
+            give(path)
 
 
 def _found_again(manifest: dict[str, Any], folder: Path, path: Path, target: str) -> Target[WorldEntry] | None:
