@@ -6,10 +6,11 @@ A check stands where a user enters, once. Each function returns the argument in 
 or raises `InputError`.
 """
 
+import json
 import math
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,21 @@ def path(caller: str, name: str, value: Any, what: str = "the path of a file") -
 def folder(caller: str, name: str, value: Any) -> Path:
     """The path of a folder, which need not exist."""
     return path(caller, name, value, "the path of a folder")
+
+
+def json_values(caller: str, name: str, values: Any) -> Mapping[str, Any]:
+    """JSON values by name: texts, numbers, True, False, None, or lists and dictionaries of these."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"{caller}: {name}={values!r}, expected JSON values by name, or None")
+    for key, value in values.items():
+        try:
+            json.dumps({key: value})
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"{caller}: {name}[{key!r}] = {value!r}: expected a JSON value (text, number, True, False, None, or "
+                f"lists and dictionaries of these); {error}"
+            ) from error
+    return values
 
 
 def _within(value: Any, low: float | None, high: float | None) -> bool:

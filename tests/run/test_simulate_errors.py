@@ -344,3 +344,12 @@ def test_a_file_and_a_training_are_told_from_a_run(tmp_path):
     (tmp_path / "manifest.json").write_text('{"format": "denizen training 1"}')
     with pytest.raises(DataError, match="of kind 'training', expected 'simulation'"):
         load(tmp_path)
+
+
+def test_what_numpy_counts_is_stored_and_what_json_cannot_hold_is_told(tmp_path):
+    dz.simulate(MODEL, 4, snapshots=Snapshots(every=np.int64(2)), out=tmp_path / "run")
+    assert load(tmp_path / "run").steps == 4
+    with pytest.raises(InputError, match=r"simulate: settings\['a'\] = <object"):
+        dz.simulate(MODEL, 2, out=tmp_path / "other", settings={"a": object()})
+    assert not (tmp_path / "other").exists()
+    assert dz.real(max=float("inf")) is not None

@@ -226,7 +226,7 @@ def count(*axes: str, max: int = 2**31 - 1) -> Any:
 
 def real(*axes: str, max: float | None = None) -> Any:
     """A field of finite real numbers, with |value| <= `max` where given: float32."""
-    if max is not None:
+    if max is not None and max != float("inf"):
         number("real", "max", max, above=0)
     return _field(Real(axes=_axes(axes), max=max))
 

@@ -10,7 +10,6 @@ train
 
 import contextlib
 import dataclasses
-import json
 import math
 import shlex
 import time
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen._arguments import path, switch
+from denizen._arguments import json_values, path, switch
 from denizen._atomic import uninterrupted
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Env
@@ -475,7 +474,7 @@ def _check_algorithm(algorithm: Any, what: str) -> None:
 def _check_options(compile: Any, sinks: Any, patience: Any) -> None:
     """Raise `InputError` where one of these arguments of `train` is of no kind that it takes."""
     if compile is not None:
-        switch("train", "compile", compile)
+        switch("train", "compile", compile, hint=" or None")
     if not isinstance(sinks, Sequence) or isinstance(sinks, str):
         raise InputError(f"train: sinks={sinks!r}, expected a list of sinks")
     if patience is not None and not isinstance(patience, Patience):
@@ -486,16 +485,8 @@ def _check_kept(folder: Any, settings: Any) -> None:
     """Raise `InputError` where this is no name of a folder, or nothing that its manifest could keep."""
     if folder is not None:
         path("train", "folder", folder, "the path of a folder, or None to write nothing")
-    if settings is not None and not isinstance(settings, Mapping):
-        raise InputError(f"train: settings={settings!r}, expected JSON values by name, or None")
-    for name, value in (settings or {}).items():
-        try:
-            json.dumps({name: value})
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InputError(
-                f"train: settings[{name!r}] = {value!r}: expected a JSON value (text, number, True, False, None, or "
-                f"lists and dictionaries of these); {error}"
-            ) from error
+    if settings is not None:
+        json_values("train", "settings", settings)
 
 
 def _shapes(policy: ActorCritic) -> dict[str, str]:

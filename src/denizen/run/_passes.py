@@ -119,7 +119,7 @@ def _split_check(traced: Traced, draw: Node, least: int) -> None:
         check.replace_all_uses_with(flag)
 
 
-aten, own = torch.ops.aten, torch.ops.denizen
+own = torch.ops.denizen
 NARROW, WIDE = (torch.int8, torch.uint8, torch.int16), torch.int32
 VIEWS = (
     aten.view.default,

@@ -1,5 +1,6 @@
 """`simulate`: checks the arguments and starts a `Run`."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen._arguments import folder, number, switch, whole
+from denizen._arguments import folder, json_values, number, switch, whole
 from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model import SERIES_FORMS, Env, Intervention, Model, Setting, series_takes
 from denizen.rng import MAX_SEED, Relax
@@ -106,6 +107,7 @@ def simulate(
     _options("simulate", relax, compile, progress)
     if out is not None:
         folder("simulate", "out", out)
+        json_values("simulate", "settings", settings or {})
     elif settings is not None:
         raise InputError("simulate: settings= is kept in the folder of the run; pass out= with it")
     model.fits(dt)
@@ -243,7 +245,8 @@ def _snapshots(snapshots: Snapshots | None) -> Snapshots | None:
     if snapshots is not None:
         if not isinstance(snapshots, Snapshots):
             raise InputError(f"simulate: snapshots={snapshots!r}, expected Snapshots(every=…)")
-        whole("simulate", "snapshots.every", snapshots.every, 1)
+        every = whole("simulate", "snapshots.every", snapshots.every, 1)
+        snapshots = dataclasses.replace(snapshots, every=every)
         if snapshots.slots is not None:
             whole("simulate", "snapshots.slots", snapshots.slots, 1, MOST_SLOTS)
     return snapshots
