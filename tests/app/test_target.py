@@ -220,3 +220,13 @@ def test_trainings_are_built_without_what_prints():
     code += "print(build(dict(world_name='cartpole', algo='ppo', steps=None, set={}, world={}, policy={}), 0).steps)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "500000\n", done.stderr
+
+
+@pytest.mark.parametrize("name", ["random", "json", "numpy"])
+def test_a_file_called_like_a_library_leaves_the_library(denizen, name):
+    Path(f"{name}.py").write_text(
+        "import random\nimport json\n\nimport numpy\n\n\ndef make():\n    return random.random, json.dumps, numpy.ones\n"
+    )
+    assert len(_target.function(f"{name}.py:make")()) == 3
+    assert len(_target.function(f"{name}.py:make")()) == 3  # also the second time
+    assert Path(sys.modules[name].__file__).parent != Path.cwd()

@@ -27,6 +27,7 @@ from denizen.zoo import ModelEntry, WorldEntry, entries, entry
 
 EXPECTED = "FILE.py:NAME or package.module:NAME"
 Entry = TypeVar("Entry", ModelEntry, WorldEntry)
+_scripts: set[str] = set()  # names of modules that were run from files here
 
 
 @dataclasses.dataclass(frozen=True)
@@ -376,7 +377,9 @@ def _executed(file: Path, name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     kept, words = sys.modules.get(name), sys.argv
     sys.argv = [str(file)]  # a script that reads words reads none of ours
-    sys.modules[name] = module  # dataclasses and pickles look it up
+    if kept is None or name in _scripts:  # a library of that name, as for random.py, stays what others import
+        _scripts.add(name)
+        sys.modules[name] = module  # dataclasses and pickles look it up
     try:
         spec.loader.exec_module(module)
     except BaseException:
