@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from denizen import zoo
+from denizen.app import _target
 from denizen.run import load
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -224,9 +225,8 @@ def test_trainings_are_built_without_what_prints():
 
 @pytest.mark.parametrize("name", ["random", "json", "numpy"])
 def test_a_file_called_like_a_library_leaves_the_library(denizen, name):
-    Path(f"{name}.py").write_text(
-        "import random\nimport json\n\nimport numpy\n\n\ndef make():\n    return random.random, json.dumps, numpy.ones\n"
-    )
+    lines = ["import json, random, numpy", "def make():", "    return random.random, json.dumps, numpy.ones"]
+    Path(f"{name}.py").write_text("\n".join(lines))
     assert len(_target.function(f"{name}.py:make")()) == 3
     assert len(_target.function(f"{name}.py:make")()) == 3  # also the second time
     assert Path(sys.modules[name].__file__).parent != Path.cwd()
