@@ -190,6 +190,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"targets": {"cases": [float("nan")] * 3}}, "nothing but gaps"),
     ({"targets": {"cases": ["a"]}}, "expected numbers"),
     ({"targets": {"cases": [1.0]}}, "1 observed numbers for 2 to fit"),
+    ({"targets": {"cases": np.ones((3, 10))}}, r"shape \(3, 10\), expected \(3,\), .*run\['cases'\]\[0\]"),
     ({"steps": 5}, "reaches to step 70, beyond steps=5"),
     ({"priors": ["infect_rat"]}, "did you mean 'infect_rate'"),
     ({"priors": "infect_rate"}, "expected a list of names"),
@@ -224,7 +225,7 @@ def test_a_search_cannot_begin_on_a_bound(epidemic: SIR, weekly: np.ndarray) -> 
 
 def test_no_model() -> None:
     for model in (SIR, 5, None):
-        with pytest.raises(InputError, match=r"expected a dz\.Model"):
+        with pytest.raises(InputError, match=r"expected an object of a dz\.Model"):
             dz.calibrate(model, {"cases": [1.0]})  # pyrefly: ignore
 
 

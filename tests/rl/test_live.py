@@ -27,6 +27,8 @@ def test_an_environments_own_measures_are_shown():
 def test_a_flat_line_and_a_single_point_are_drawn():
     assert spark([2.0, 2.0, 2.0]) == "▁▁▁"
     assert spark([5.0]) == "▁"
+    assert spark([float("inf"), 5.0, float("nan")]) == "▁"
+    assert spark([float("nan")]) == ""
 
 
 def test_the_view_shows_bar_and_metrics(monkeypatch):

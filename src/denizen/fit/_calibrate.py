@@ -57,8 +57,10 @@ def calibrate(
         InputError: for an argument that does not fit, or where nothing depends on a parameter.
     """
     if isinstance(model, Env) or not (isinstance(model, Model) or (callable(model) and not isinstance(model, type))):
-        kind = model.__name__ if isinstance(model, type) else type(model).__name__
-        raise InputError(f"calibrate: model is {kind}, expected a dz.Model that steps by itself, or a function")
+        kind = f"the class {model.__name__}" if isinstance(model, type) else f"of type {type(model).__name__}"
+        raise InputError(
+            f"calibrate: model is {kind}, expected an object of a dz.Model that steps by itself, or a function"
+        )
     given = as_targets("calibrate", targets)
     parameters = of_model("calibrate", model, priors) if isinstance(model, Model) else of_priors("calibrate", priors)
     method = GaussNewton() if method is None else method

@@ -105,6 +105,11 @@ class Experiment:
             if bad.any():
                 raise ModelError(f"calibrate: {name!r} is NaN or infinite at {self._told(free[bad][:1])}; {KEEP}")
             seen = target.windows(series[name], self._kinds[name])
+            if seen.shape[1:] != target.values.shape:
+                raise InputError(
+                    f"calibrate: targets[{name!r}] has shape {target.values.shape}, expected {seen.shape[1:]}, as one "
+                    f"world gives it; of a run, that is run[{name!r}][0]"
+                )
             if target.noise is not None:
                 seen = target.noise.draw(
                     seen, np.stack([self._uniform(name, world, seen.shape[1:]) for world in worlds])

@@ -1,5 +1,6 @@
 """The live view of a training: a bar with rate and remaining time, and the latest metrics with their trend."""
 
+import math
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -50,8 +51,11 @@ class Trends:
 
 
 def spark(values: list[float]) -> str:
-    """A line of blocks: means of `TREND` stretches of the values."""
+    """A line of blocks: means of `TREND` stretches of the values that are finite."""
+    values = [value for value in values if math.isfinite(value)]
     count = min(TREND, len(values))
+    if not count:
+        return ""
     edges = [len(values) * k // count for k in range(count + 1)]
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
     low, high = min(means), max(means)
