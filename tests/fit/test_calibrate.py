@@ -253,3 +253,18 @@ def test_a_model_that_fails_says_where(epidemic: SIR, weekly: np.ndarray) -> Non
     start = Fragile(epidemic.contacts, infect_rate=0.05)
     with pytest.raises(dz.errors.ModelError, match=r"near infect_rate=.*infectious_days=.*rng.bernoulli"):
         dz.calibrate(start, {"cases": dz.fit.Target(weekly, every=7)}, device="cpu", progress=False)
+
+
+def test_a_number_at_the_edge_of_the_model_does_not_hold_the_others(epidemic: SIR, weekly: np.ndarray) -> None:
+    class Fenced(SIR):
+        def fits(self, dt: float) -> None:
+            super().fits(dt)
+            if self.infectious_days < 4.5:
+                raise InputError("Fenced: infectious_days below 4.5")
+
+    start = Fenced(epidemic.contacts, infect_rate=0.025, infectious_days=5.0)
+    targets = {"cases": dz.fit.Target(weekly, every=7)}
+    fit = dz.calibrate(start, targets, device="cpu", replicates=8, progress=False)
+    assert fit.converged
+    assert fit.params["infect_rate"] == pytest.approx(0.05, rel=0.25)
+    assert fit.params["infectious_days"] >= 4.5

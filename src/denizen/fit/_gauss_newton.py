@@ -17,6 +17,7 @@ from denizen.fit._experiment import Experiment
 PROBE = 0.1  # half the width of the first differences, in free numbers: 10 % of a rate
 NARROWEST, WIDEST = 0.02, 0.2  # later ones are as wide as what is not known, within these
 NEAR = 3.0  # standard deviations of the estimate: a shorter step of the search's few worlds is mostly their noise
+WITHIN = 4.0  # times the scatter of one world: a curve farther from the data is no place to rest
 FLOOR = 1e-2  # of the mean variance: the least that a number is taken to scatter
 
 
@@ -90,10 +91,11 @@ class _Search:
             self._note(loss, length)
             self._at = self._moved(step.move)
             self._width = np.clip(step.sd, NARROWEST, WIDEST)
-            if near and length < NEAR:
+            here = length < NEAR and stencil.away < WITHIN
+            if near and here:
                 self._converged = True
                 return
-            near = length < NEAR
+            near = here
 
     def settle(self, radius: float) -> None:
         """Two steps with all worlds, still with all numbers weighed alike: these worlds weigh the equations to come."""
@@ -123,7 +125,6 @@ class _Search:
         total = sum(stencil.worlds for stencil, _, _ in self._last)
         information = np.mean([found.information for _, found, _ in self._last], axis=0) / (1 + 1 / total)
         curve = self._experiment.parameters.prior(self._at)[1]
-        last = self._last[-1][0]
         return Solution(
             free=self._at,
             information=information,
@@ -131,7 +132,7 @@ class _Search:
             trace=tuple(self._trace),
             worlds=self._world,
             converged=self._converged,
-            away=float(np.sqrt(last.loss() / max(float((last.rest**2).mean()), 1e-300))),
+            away=self._last[-1][0].away,
         )
 
     def _measure(self, worlds: int) -> "Stencil":
@@ -139,11 +140,16 @@ class _Search:
         return measure(self._experiment, self._at, self._width, range(self._world - worlds, self._world))
 
     def _moved(self, move: np.ndarray) -> np.ndarray:
-        """Where a move leads, or a part of it where the model refuses what lies there."""
-        for part in (1.0, 0.5, 0.25, 0.1):
-            if self._experiment.fits(self._at + part * move):
-                return self._at + part * move
-        return self._at
+        """Where a move leads; a number whose move alone leads where the model refuses moves less, or not at all."""
+        allowed = np.zeros_like(move)
+        for k in range(len(move)):
+            alone = np.zeros_like(move)
+            for part in (1.0, 0.5, 0.25, 0.1):
+                alone[k] = part * move[k]
+                if self._experiment.fits(self._at + alone):
+                    allowed[k] = alone[k]
+                    break
+        return self._at + allowed if self._experiment.fits(self._at + allowed) else self._at
 
     def _note(self, loss: float, length: float) -> None:
         self._trace.append(Iteration(len(self._trace), self._at, loss, length, self._experiment.runs))
@@ -192,6 +198,11 @@ class Stencil:
     def loss(self) -> float:
         """Mean squared distance of the mean to what was observed."""
         return float(((self.observed - self.mean) ** 2).mean())
+
+    @property
+    def away(self) -> float:
+        """Distance of the mean to what was observed, root mean square, over the scatter of one world."""
+        return float(np.sqrt(self.loss() / max(float((self.rest**2).mean()), 1e-300)))
 
     @property
     def noise(self) -> float:
