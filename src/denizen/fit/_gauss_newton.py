@@ -127,7 +127,6 @@ class _Search:
         curve = self._experiment.parameters.prior(self._at)[1]
         return Solution(
             free=self._at,
-            information=information,
             precision=information + np.diag(curve),
             trace=tuple(self._trace),
             worlds=self._world,
@@ -312,8 +311,7 @@ class Solution:
 
     Attributes:
         free: estimate `[P]`.
-        information: of the data alone on the free numbers, `[P, P]`: inverse covariance of the estimate.
-        precision: the same with the prior's.
+        precision: inverse covariance of the estimate, `[P, P]`: the information of the data and of the prior.
         trace: all iterations.
         worlds: numbers from this one on are unused.
         converged: whether the search came to rest within its iterations.
@@ -322,7 +320,6 @@ class Solution:
     """
 
     free: np.ndarray
-    information: np.ndarray
     precision: np.ndarray
     trace: tuple[Iteration, ...]
     worlds: int
