@@ -1,6 +1,6 @@
 """`calibrate`: checks the arguments, searches, and hands the fit over."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,8 @@ from denizen._printing import progress as progress_bar
 from denizen.errors import InputError
 from denizen.fit._experiment import Experiment, Simulator
 from denizen.fit._fit import Fit, of_solution
-from denizen.fit._gauss_newton import GaussNewton, Iteration
+from denizen.fit._gauss_newton import GaussNewton
+from denizen.fit._method import Iteration, Method, Tell
 from denizen.fit._parameters import of_model, of_priors
 from denizen.fit._target import Target, as_targets
 from denizen.model import Env, Intervention, Model
@@ -23,7 +24,7 @@ def calibrate(
     targets: Mapping[str, Any],
     *,
     priors: Mapping[str, Any] | Sequence[str] | None = None,
-    method: GaussNewton | None = None,
+    method: Method | None = None,
     steps: int | None = None,
     replicates: int = 16,
     holdout: int = 0,
@@ -64,7 +65,7 @@ def calibrate(
     given = as_targets("calibrate", targets)
     parameters = of_model("calibrate", model, priors) if isinstance(model, Model) else of_priors("calibrate", priors)
     method = GaussNewton() if method is None else method
-    if not isinstance(method, GaussNewton):
+    if isinstance(method, type) or not callable(getattr(method, "solve", None)):
         raise InputError(f"calibrate: method={method!r}, expected an object such as dz.fit.GaussNewton()")
     whole("calibrate", "replicates", replicates, 2)
     whole("calibrate", "holdout", holdout, 0)
@@ -109,7 +110,7 @@ def _steps(caller: str, steps: int | None, targets: Mapping[str, Target]) -> int
 
 
 @contextmanager
-def _told(show: bool) -> Iterator[Callable[[Iteration], None]]:
+def _told(show: bool) -> Iterator[Tell]:
     if not show:
         yield lambda iteration: None
         return
@@ -119,7 +120,7 @@ def _told(show: bool) -> Iterator[Callable[[Iteration], None]]:
         def tell(iteration: Iteration) -> None:
             bar.update(
                 task,
-                description=f"calibrate: iteration {iteration.number + 1}, loss {iteration.loss:.3g}",
+                description=f"calibrate: iteration {iteration.number + 1}, {iteration.shown}",
                 rate=f"{iteration.runs:,} runs",
             )
 

@@ -11,7 +11,7 @@ from denizen._arguments import number, whole
 from denizen._printing import Table, plain
 from denizen.errors import InputError
 from denizen.fit._experiment import Experiment
-from denizen.fit._gauss_newton import Iteration, Solution
+from denizen.fit._method import Iteration, Solution
 from denizen.fit._scores import Scores, scores
 from denizen.model import Model
 
@@ -47,19 +47,23 @@ class Fit:
         """Bounds between which the true value lies in a share `level` of calibrations.
 
         They come from the sandwich formula: the slopes of the mean by differences under common random numbers, and the
-        scatter of one world's observation; a prior's curvature is added. They hold for a model that is right.
+        scatter of one world's observation; a prior's curvature is added. They hold for a model that is right. Of a
+        method that draws from a posterior they are its quantiles.
 
         Args:
             level: above 0, below 1.
         """
         number("Fit.interval", "level", level, above=0, high=1 - 1e-9)
-        reach = NormalDist().inv_cdf(0.5 + level / 2) * self._sd()
-        ends = np.stack([self._solution.free - reach, self._solution.free + reach])
+        if self._solution.draws is not None:
+            ends = np.quantile(self._solution.draws, [0.5 - level / 2, 0.5 + level / 2], axis=0)
+        else:
+            reach = NormalDist().inv_cdf(0.5 + level / 2) * self._sd()
+            ends = np.stack([self._solution.free - reach, self._solution.free + reach])
         values = self._experiment.parameters.values(ends)
         return {name: (_plain(ends[0]), _plain(ends[1])) for name, ends in values.items()}
 
     def samples(self, num: int, seed: int = 0) -> dict[str, np.ndarray]:
-        """Parameters `[num, …]` by name, drawn from the normal distribution of the free numbers."""
+        """Parameters `[num, …]` by name: from the posterior, or from the normal distribution of the free numbers."""
         return self._experiment.parameters.values(self._drawn(whole("Fit.samples", "num", num, 1), seed))
 
     def curve(self, worlds: int = 64) -> dict[str, np.ndarray]:
@@ -105,7 +109,10 @@ class Fit:
         return np.linalg.inv(precision + 1e-6 * np.diag(np.maximum(np.diag(precision), 1e-6)))
 
     def _drawn(self, num: int, seed: int) -> np.ndarray:
-        return np.random.default_rng(seed).multivariate_normal(self._solution.free, self._covariance(), num)
+        generator, draws = np.random.default_rng(seed), self._solution.draws
+        if draws is not None:
+            return draws[generator.choice(len(draws), num, replace=num > len(draws))]
+        return generator.multivariate_normal(self._solution.free, self._covariance(), num)
 
     def _fresh(self, worlds: int) -> list[int]:
         return list(range(self._solution.worlds, self._solution.worlds + worlds))
@@ -140,7 +147,7 @@ def of_solution(model: Any, experiment: Experiment, solution: Solution, held_out
 
 
 def _notes(experiment: Experiment, solution: Solution) -> tuple[str, ...]:
-    notes = []
+    notes = list(solution.notes)
     if not solution.converged:
         notes.append("The search did not come to rest; allow more iterations, or begin nearer.")
     if solution.away > FAR:

@@ -7,12 +7,12 @@ slopes of m, weighed by the inverse of the covariance of one world's observation
 """
 
 import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 
 from denizen._arguments import number, whole
 from denizen.fit._experiment import Experiment
+from denizen.fit._method import Iteration, Solution, Tell
 
 PROBE = 0.1  # half the width of the first differences, in free numbers: 10 % of a rate
 NARROWEST, WIDEST = 0.02, 0.2  # later ones are as wide as what is not known, within these
@@ -43,35 +43,60 @@ class GaussNewton:
         whole("GaussNewton", "polish", self.polish, 1)
         number("GaussNewton", "radius", self.radius, above=0)
 
-    def solve(self, experiment: Experiment, replicates: int, tell: Callable[["Iteration"], None]) -> "Solution":
-        """Search from the parameters' start.
-
-        Args:
-            experiment: what is simulated.
-            replicates: worlds of the last iterations.
-            tell: is called after each iteration.
-        """
-        search = _Search(experiment, replicates, tell)
+    def solve(self, experiment: Experiment, replicates: int, tell: Tell) -> Solution:
+        """See `Method`."""
+        search = _Search(experiment, experiment.parameters.start, replicates, tell)
         search.approach(self.iterations, self.radius)
-        search.settle(self.radius)
-        for _ in range(self.polish):
-            search.polish(self.radius)
-        return search.solution()
+        return search.finish(self.polish, self.radius)
+
+
+def finish(
+    experiment: Experiment,
+    free: np.ndarray,
+    replicates: int,
+    tell: Tell,
+    *,
+    worlds: int,
+    trace: tuple[Iteration, ...],
+    converged: bool,
+) -> Solution:
+    """The last iterations of `GaussNewton` from where another search ended: they give its estimate an interval.
+
+    Args:
+        experiment: what is simulated.
+        free: where the search ended, `[P]`.
+        replicates: worlds of an iteration.
+        tell: is called after each iteration.
+        worlds: numbers of worlds below this one are used up.
+        trace: of the search.
+        converged: whether the search came to rest.
+    """
+    search = _Search(experiment, free, replicates, tell, worlds, trace, converged)
+    default = GaussNewton()
+    return search.finish(default.polish, default.radius)
 
 
 class _Search:
     """The state of a search: where it is, what was simulated, which worlds are used up."""
 
-    def __init__(self, experiment: Experiment, replicates: int, tell: Callable[["Iteration"], None]) -> None:
-        self._experiment, self._tell = experiment, tell
-        self._at = experiment.parameters.start
-        self._replicates = max(replicates, 2 * len(self._at) + 4)  # a covariance of P scores needs more worlds than P
-        self._width = np.full(len(self._at), PROBE)
-        self._world = 0
+    def __init__(
+        self,
+        experiment: Experiment,
+        at: np.ndarray,
+        replicates: int,
+        tell: Tell,
+        worlds: int = 0,
+        trace: tuple[Iteration, ...] = (),
+        converged: bool = False,
+    ) -> None:
+        self._experiment, self._tell, self._at = experiment, tell, at
+        self._replicates = max(replicates, 2 * len(at) + 4)  # a covariance of P scores needs more worlds than P
+        self._width = np.full(len(at), PROBE)
+        self._world = worlds
         self._before: list[Stencil] = []  # what weighs the equations to come
         self._last: list[tuple[Stencil, Equation, np.ndarray]] = []
-        self._trace: list[Iteration] = []
-        self._converged = False
+        self._trace = list(trace)
+        self._converged = converged
 
     def approach(self, iterations: int, radius: float) -> None:
         """Steps of damped least squares, until two in a row are as short as what is not known."""
@@ -97,6 +122,13 @@ class _Search:
                 return
             near = here
 
+    def finish(self, polish: int, radius: float) -> Solution:
+        """Two steps for the weights, `polish` with them, and what they say together."""
+        self.settle(radius)
+        for _ in range(polish):
+            self.polish(radius)
+        return self.solution()
+
     def settle(self, radius: float) -> None:
         """Two steps with all worlds, still with all numbers weighed alike: these worlds weigh the equations to come."""
         for _ in range(2):
@@ -120,7 +152,7 @@ class _Search:
         self._at = np.mean([at for _, _, at in self._last], axis=0)
         self._before.append(stencil)
 
-    def solution(self) -> "Solution":
+    def solution(self) -> Solution:
         """The estimate and what is known about it."""
         total = sum(stencil.worlds for stencil, _, _ in self._last)
         information = np.mean([found.information for _, found, _ in self._last], axis=0) / (1 + 1 / total)
@@ -151,27 +183,9 @@ class _Search:
         return self._at + allowed if self._experiment.fits(self._at + allowed) else self._at
 
     def _note(self, loss: float, length: float) -> None:
-        self._trace.append(Iteration(len(self._trace), self._at, loss, length, self._experiment.runs))
+        runs, shown = self._experiment.runs, f"loss {loss:.3g}"
+        self._trace.append(Iteration(len(self._trace), self._at, loss, length, runs, shown))
         self._tell(self._trace[-1])
-
-
-@dataclasses.dataclass(frozen=True)
-class Iteration:
-    """One line of the trace.
-
-    Attributes:
-        number: from 0.
-        free: free numbers `[P]` at which it was simulated.
-        loss: mean squared distance of what was observed and the mean of the worlds, as they are compared.
-        step: longest move that followed, in standard deviations of the estimate; NaN where the move before was undone.
-        runs: worlds simulated so far.
-    """
-
-    number: int
-    free: np.ndarray
-    loss: float
-    step: float
-    runs: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -303,25 +317,3 @@ def inverse_covariance(rest: np.ndarray, worlds: int) -> np.ndarray:
     shrink = 1.0 if distance == 0 else float(np.clip(scatter / distance, 0.02, 1))
     shrunk = shrink * mean * np.eye(dim) + (1 - shrink) * sample
     return np.linalg.inv(shrunk) / np.outer(sd, sd)
-
-
-@dataclasses.dataclass(frozen=True)
-class Solution:
-    """What a method found.
-
-    Attributes:
-        free: estimate `[P]`.
-        precision: inverse covariance of the estimate, `[P, P]`: the information of the data and of the prior.
-        trace: all iterations.
-        worlds: numbers from this one on are unused.
-        converged: whether the search came to rest within its iterations.
-        away: distance of what was observed to the mean of the worlds, root mean square, over the scatter of one world;
-            near 1 where the model is right.
-    """
-
-    free: np.ndarray
-    precision: np.ndarray
-    trace: tuple[Iteration, ...]
-    worlds: int
-    converged: bool
-    away: float

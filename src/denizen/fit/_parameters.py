@@ -89,6 +89,40 @@ class Parameters:
             at += part.size
         return found
 
+    def log_prior(self, free: np.ndarray) -> np.ndarray:
+        """Log density of the prior in free numbers, without a constant where it is flat: `[sets]` of `[sets, P]`."""
+        found, at = np.zeros(len(free)), 0
+        for part in self.parts:
+            here = torch.tensor(free[:, at : at + part.size], dtype=torch.float64, requires_grad=True)
+            at += part.size
+            if part.prior is not None and part.size:
+                value = part.bound(here, tensors=True)
+                (jacobian,) = torch.autograd.grad(value.sum(), here)
+                density = part.prior.log_prob(value.detach()) + jacobian.log()
+                found += density.sum(1).numpy()
+        return found
+
+    def draw(self, caller: str, num: int, generator: np.random.Generator) -> np.ndarray:
+        """Free numbers `[num, P]` drawn from the priors.
+
+        Raises:
+            InputError: a parameter is flat in the numbers that the search moves on: nothing can be drawn from that.
+        """
+        columns = []
+        for part in self.parts:
+            if part.prior is None:
+                bounds = part.low is not None and part.high is not None
+                example = f"Uniform({part.low:g}, {part.high:g})" if bounds else "LogNormal(mean, sd)"
+                raise InputError(
+                    f"{caller}: {part.name!r} has no prior, which a posterior needs; give one, such as "
+                    f"priors={{{part.name!r}: torch.distributions.{example}}}"
+                )
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(int(generator.integers(1 << 62)))
+                value = part.prior.sample(torch.Size((num, part.size))).double().numpy()
+            columns.append(part.free(value))
+        return np.concatenate(columns, axis=1)
+
     def prior(self, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Slope `[P]` and curvature `[P]` (downwards, at least 0) of the prior's log density in free numbers."""
         slope, curve = [], []

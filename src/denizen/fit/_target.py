@@ -18,6 +18,10 @@ class Noise(Protocol):
         """Observations of the means, by inversion of uniforms of the same shape: alike uniforms, alike noise."""
         ...
 
+    def log_prob(self, values: Numbers, mean: Numbers) -> Numbers:
+        """Log density of observations given their means, elementwise."""
+        ...
+
 
 @dataclasses.dataclass(frozen=True)
 class Poisson:
@@ -26,6 +30,10 @@ class Poisson:
     def draw(self, mean: Numbers, uniform: Numbers) -> Numbers:
         """See `Noise`."""
         return _statistics().poisson.ppf(uniform, mean)
+
+    def log_prob(self, values: Numbers, mean: Numbers) -> Numbers:
+        """See `Noise`."""
+        return _statistics().poisson.logpmf(values, mean)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +53,10 @@ class NegativeBinomial:
         """See `Noise`."""
         return _statistics().nbinom.ppf(uniform, self.size, self.size / (self.size + mean))
 
+    def log_prob(self, values: Numbers, mean: Numbers) -> Numbers:
+        """See `Noise`."""
+        return _statistics().nbinom.logpmf(values, self.size, self.size / (self.size + mean))
+
 
 @dataclasses.dataclass(frozen=True)
 class Normal:
@@ -62,6 +74,10 @@ class Normal:
     def draw(self, mean: Numbers, uniform: Numbers) -> Numbers:
         """See `Noise`."""
         return mean + self.sd * _statistics().norm.ppf(uniform)
+
+    def log_prob(self, values: Numbers, mean: Numbers) -> Numbers:
+        """See `Noise`."""
+        return _statistics().norm.logpdf(values, mean, self.sd)
 
 
 def _statistics() -> Any:
@@ -105,7 +121,8 @@ class Target:
         if share("Target", "report", self.report) == 0:
             raise InputError("Target: report=0, expected a share above 0, since nothing would be observed")
         number("Target", "weight", self.weight, above=0)
-        if self.noise is not None and (isinstance(self.noise, type) or not callable(getattr(self.noise, "draw", None))):
+        parts = [getattr(self.noise, name, None) for name in ("draw", "log_prob")]
+        if self.noise is not None and (isinstance(self.noise, type) or not all(map(callable, parts))):
             raise InputError(f"Target: noise={self.noise!r}, expected an object such as dz.fit.NegativeBinomial(10)")
         if self.scale == "sqrt" and (values < 0).any():
             lowest = np.nanmin(values)

@@ -1,0 +1,54 @@
+"""Priors in the numbers that a search moves on, and the densities of noise."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate
+from torch.distributions import Beta, Distribution, LogNormal, Normal, Uniform
+
+import denizen as dz
+from denizen.errors import InputError
+from denizen.fit._parameters import of_priors
+from denizen.fit._target import Noise
+
+PRIORS = [Normal(1.0, 2.0), LogNormal(0.3, 0.5), Uniform(-1.0, 3.0), Beta(2.0, 3.0)]
+
+
+@pytest.mark.parametrize("prior", PRIORS, ids=lambda prior: type(prior).__name__)
+def test_a_prior_is_a_density_of_the_free_numbers(prior: Distribution) -> None:
+    parameters = of_priors("test", {"x": prior})
+    grid = np.linspace(-30, 30, 20_001)
+    density = np.exp(parameters.log_prior(grid[:, None]))
+    assert integrate.trapezoid(density, grid) == pytest.approx(1, abs=2e-3)
+    drawn = parameters.draw("test", 20_000, np.random.default_rng(0))[:, 0]
+    mean = integrate.trapezoid(grid * density, grid)
+    assert drawn.mean() == pytest.approx(mean, abs=4 * drawn.std() / np.sqrt(20_000))
+    assert (parameters.draw("test", 20_000, np.random.default_rng(0))[:, 0] == drawn).all()
+
+
+def test_drawing_moves_no_generator_of_torch() -> None:
+    before = torch.random.get_rng_state()
+    of_priors("test", {"x": PRIORS[0]}).draw("test", 3, np.random.default_rng(0))
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_a_flat_parameter_cannot_be_drawn() -> None:
+    from denizen.fit._parameters import of_model
+    from denizen.space import generators
+    from denizen.zoo.sir import sir
+
+    model = sir(generators.erdos_renyi(50, mean_degree=4, seed=0))
+    parameters = of_model("test", model, ["infect_rate"])
+    with pytest.raises(InputError, match="'infect_rate' has no prior, which a posterior needs"):
+        parameters.draw("test", 3, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("noise", [dz.fit.Poisson(), dz.fit.NegativeBinomial(5)], ids=["poisson", "negative-binomial"])
+def test_counts_have_the_density_that_they_are_drawn_from(noise: Noise) -> None:
+    values, mean = np.arange(400.0), np.full(400, 30.0)
+    density = np.exp(noise.log_prob(values, mean))
+    uniform = (np.arange(100_000) + 0.5) / 100_000
+    drawn = noise.draw(np.full(100_000, 30.0), uniform)
+    assert density.sum() == pytest.approx(1, abs=1e-6)
+    assert drawn.mean() == pytest.approx((values * density).sum(), rel=1e-3)
+    assert drawn.var() == pytest.approx((values**2 * density).sum() - (values * density).sum() ** 2, rel=5e-3)
