@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 import denizen as dz
+from denizen.perf.simulated import cuda_alias
 
 
 def net(device):
@@ -161,3 +162,21 @@ def test_a_parameter_stays_one_when_it_takes_other_memory():
     with guard:
         layer.weight.cpu()
     assert [finding.kind for finding in guard.report.findings] == ["state-copy"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for CUDA where there is none")
+def test_classes_that_code_asks_for_by_name_stay_classes():
+    device, before = dz.budget(device="simulated").device, torch.Generator
+    with cuda_alias():
+        on_cuda, on_cpu = torch.Generator("cuda").manual_seed(3), torch.Generator(device="cpu").manual_seed(3)
+
+        def draw(generator: torch.Generator | None, within: torch.cuda.device | torch.cuda.device_of | None) -> None: ...
+
+        assert draw.__annotations__["generator"] == torch.Generator | None
+        assert isinstance(on_cuda, torch.Generator) and isinstance(on_cpu, torch.Generator)
+        assert not isinstance(device, torch.Generator) and not isinstance(device, torch.cuda.device)
+        with torch.cuda.device(device="cuda:0") as within:
+            assert within is None
+        drawn = torch.randn(5, device="cuda", generator=on_cuda)
+    assert torch.Generator is before and isinstance(on_cuda, torch.Generator)
+    assert drawn.tolist() == torch.randn(5, generator=on_cpu).tolist()

@@ -106,7 +106,9 @@ class PPO:
 
     def __post_init__(self) -> None:
         wholes(self, "num_envs", "num_steps", "update_epochs", "num_minibatches", "shuffle_groups")
-        wholes(self, "max_resets", none=True)
+        if self.max_resets is not None:
+            hint = ", or None: with none, no life would begin anew and nothing more be learnt"
+            object.__setattr__(self, "max_resets", whole("PPO", "max_resets", self.max_resets, 1, hint=hint))
         numbers(self, "learning_rate", "clip_coef", "ent_coef", "entropy_floor", low=0, schedule=True)
         numbers(self, "vf_coef", "floor_penalty", "adam_eps", low=0)
         numbers(self, "gamma", "gae_lambda", low=0, high=1)

@@ -10,12 +10,27 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from denizen.perf.simulated._device import simulated_device
+from denizen.perf.simulated._device import SimulatedGenerator, simulated_device
 from denizen.perf.watch._replaced import replaced
 
 
 def _available() -> bool:
     return True
+
+
+# What is a class in torch stays one: annotations (`torch.Generator | None`) and `isinstance` ask for it.
+class _Context(contextlib.nullcontext[None]):
+    """torch.cuda.device and torch.cuda.device_of, where there is one device."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__()
+
+
+class _Generator(SimulatedGenerator):
+    """torch.Generator, with CUDA for the simulated device."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        return super().__new__(cls, simulated_device() if _is_cuda(device) else device)
 
 
 _available.simulated = True  # type: ignore[attr-defined]  # for `denizen.perf.simulated._streams`
@@ -48,8 +63,8 @@ _ANSWERS: dict[str, Any] = {
     "set_rng_state_all": lambda new_states: None,
     "ipc_collect": lambda: None,
     "is_current_stream_capturing": lambda: False,
-    "device": lambda device: contextlib.nullcontext(),
-    "device_of": lambda obj: contextlib.nullcontext(),
+    "device": _Context,
+    "device_of": _Context,
 }
 
 
@@ -61,7 +76,7 @@ def cuda_alias() -> Generator[None]:
             stack.enter_context(replaced(torch.cuda, name, lambda _, answer=answer: answer))
         for name in ("range_push", "range_pop", "mark"):
             stack.enter_context(replaced(torch.cuda.nvtx, name, lambda _: lambda *_, **__: 0))
-        stack.enter_context(replaced(torch, "Generator", _generators))
+        stack.enter_context(replaced(torch, "Generator", lambda _: _Generator))
         stack.enter_context(_OnSimulated())
         yield
 
@@ -87,10 +102,3 @@ def _is_cuda(value: Any) -> bool:
     if isinstance(value, torch.device):
         return value.type == "cuda"
     return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
-
-
-def _generators(original: Any) -> Any:
-    def generator(device: Any = "cpu") -> Any:
-        return original(simulated_device() if _is_cuda(device) else device)
-
-    return generator

@@ -165,7 +165,7 @@ def _like_a_gpu() -> None:
     from torch.optim import optimizer
 
     optimizer._foreach_supported_types.append(SimulatedTensor)
-    torch.Generator = _Generator  # type: ignore[misc]
+    torch.Generator = SimulatedGenerator  # type: ignore[misc]
 
 
 class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]
@@ -173,7 +173,7 @@ class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]
         return isinstance(instance, torch._C.Generator)
 
 
-class _Generator(torch._C.Generator, metaclass=_AnyGenerator):
+class SimulatedGenerator(torch._C.Generator, metaclass=_AnyGenerator):
     """torch.Generator, which also draws for the simulated device: from the CPU's numbers."""
 
     def __new__(cls, device: Any = "cpu") -> Any:

@@ -8,7 +8,12 @@ def make():
     with torch.cuda.device(0):
         net = torch.nn.Linear(8, 8).cuda()
     drawn, state = torch.Generator(device="cuda").manual_seed(0), torch.cuda.get_rng_state()
-    x = torch.randn(16, 8, device="cuda:0", generator=drawn)
+
+    def noise(rows: int, generator: torch.Generator | None = None, where: torch.cuda.device | None = None):
+        assert isinstance(generator, torch.Generator) and not isinstance(where, torch.cuda.device)
+        return torch.randn(rows, 8, device="cuda:0", generator=generator)
+
+    x = noise(16, drawn)
     opt = torch.optim.Adam(net.parameters())
 
     def step():
