@@ -193,7 +193,7 @@ def test_numbers_that_make_no_sense_are_refused(given):
 
 
 def test_training_without_new_lives_is_refused_with_its_reason():
-    with pytest.raises(InputError, match="max_resets=0, expected .* at least 1, or None: with none, no life would begin"):
+    with pytest.raises(InputError, match=r"max_resets=0, .* or None: with none, no life would begin"):
         dz.PPO(max_resets=0)
 
 

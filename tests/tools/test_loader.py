@@ -78,6 +78,21 @@ def passes(loader, count=2, seed=5):
     return [[flat(batch) for batch in loader] for _ in range(count)]
 
 
+@pytest.mark.parametrize("pinned", [False, True])
+def test_batches_that_are_pinned_are_copied_from_where_they_lie(pinned, cuda, monkeypatch):
+    staged, empty = [], torch.empty
+
+    def asked(*sizes, pin_memory=False, **named):
+        if pin_memory:
+            staged.append(sizes)
+        return empty(*sizes, **named)
+
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda self: pinned)
+    monkeypatch.setattr(torch, "empty", asked)
+    assert flat(list(tools.PrefetchLoader([torch.arange(4), torch.ones(2)], "cuda:0"))) == [[0, 1, 2, 3], [1, 1]]
+    assert bool(staged) != pinned
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("options", [{"shuffle": True}, {"drop_last": True}, {"batch_size": None}])

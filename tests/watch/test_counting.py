@@ -216,6 +216,21 @@ def test_only_a_late_copy_to_pinned_memory_waits_for_nothing(late, pinned, monke
     assert not copy.waits
 
 
+def test_memory_is_pinned_where_torch_says_so(monkeypatch):
+    pinned, asked = torch.ones(3), []
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: asked.append(tensor) or tensor is pinned)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    assert not _operations.is_pinned(pinned)
+    assert not asked
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert _operations.is_pinned(pinned)
+    assert not _operations.is_pinned(torch.ones(3))
+    assert len(asked) == 2
+    assert not _operations.is_pinned(Fake(3))
+    assert not _operations.is_pinned(torch.ones(3).to_sparse())
+    assert len(asked) == 2  # neither is memory of the host that could be pinned
+
+
 def test_reads_of_host_tensors_are_none():
     on_cuda = lambda tensor: tensor.device.type == "cuda"
     assert not _operations.reads_host(ITEM, (torch.ones(()),), {}, on_cuda)

@@ -170,13 +170,16 @@ def test_classes_that_code_asks_for_by_name_stay_classes():
     with cuda_alias():
         on_cuda, on_cpu = torch.Generator("cuda").manual_seed(3), torch.Generator(device="cpu").manual_seed(3)
 
-        def draw(generator: torch.Generator | None, within: torch.cuda.device | torch.cuda.device_of | None) -> None: ...
+        def draw(generator: torch.Generator | None, within: torch.cuda.device | torch.cuda.device_of | None): ...
 
         assert draw.__annotations__["generator"] == torch.Generator | None
-        assert isinstance(on_cuda, torch.Generator) and isinstance(on_cpu, torch.Generator)
-        assert not isinstance(device, torch.Generator) and not isinstance(device, torch.cuda.device)
+        assert isinstance(on_cuda, torch.Generator)
+        assert isinstance(on_cpu, torch.Generator)
+        assert not isinstance(device, torch.Generator)
+        assert not isinstance(device, torch.cuda.device)
         with torch.cuda.device(device="cuda:0") as within:
             assert within is None
         drawn = torch.randn(5, device="cuda", generator=on_cuda)
-    assert torch.Generator is before and isinstance(on_cuda, torch.Generator)
+    assert torch.Generator is before
+    assert isinstance(on_cuda, torch.Generator)
     assert drawn.tolist() == torch.randn(5, generator=on_cpu).tolist()

@@ -10,7 +10,8 @@ def make():
     drawn, state = torch.Generator(device="cuda").manual_seed(0), torch.cuda.get_rng_state()
 
     def noise(rows: int, generator: torch.Generator | None = None, where: torch.cuda.device | None = None):
-        assert isinstance(generator, torch.Generator) and not isinstance(where, torch.cuda.device)
+        assert isinstance(generator, torch.Generator)
+        assert not isinstance(where, torch.cuda.device)
         return torch.randn(rows, 8, device="cuda:0", generator=generator)
 
     x = noise(16, drawn)
