@@ -248,7 +248,7 @@ def test_a_folder_in_use_is_found_before_the_population_is_read(denizen):
 def test_a_parameter_set_twice_is_refused(denizen, words):
     code, _, err = denizen("run", *SMALL, "--set", *words)
     assert code == 2
-    assert "infect_rate is set twice" in err
+    assert "infect_rate is given twice" in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

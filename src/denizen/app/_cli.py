@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 from tyro.conf import Positional, arg, subcommand
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from denizen.app import _run
+from denizen.app import _run, _words
 from denizen.app._exit import DONE
-from denizen.app._settings import whole
 from denizen.errors import ConfigError, nearest
+from denizen.zoo import WorldEntry, entry
 
 if TYPE_CHECKING:
     from denizen._printing import Console
@@ -114,49 +113,44 @@ def _load(name: str) -> Any:
 
 
 def parse(words: list[str]) -> Any:
-    """The command that the words mean; exits as argparse does for `--help` and for words that mean nothing.
+    """The command that the words mean; exits as argparse does for `--help`.
 
     Raises:
-        ConfigError: a `--config` file that cannot be used, or a parameter that is set twice.
+        ConfigError: words that mean nothing, a `--config` file that cannot be used, or a parameter that is set twice.
     """
-    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
-        commands = [name for name in COMMANDS if " " not in name]
-        raise ConfigError(f"there is no command {words[0]!r}; {nearest(words[0], commands)}")
     two = " ".join(words[:2])
     if two in COMMANDS:
-        command = _load(two)
-        return tyro.cli(command, prog=f"denizen {two}", description=command.about, args=words[2:], registry=_numbers())
-    begun: dict[str, Any] = {"run": _run_begun(words), "train": _train_begun(words)}
+        return _words.read(_load(two), two, words[2:])
+    if words and words[0] in COMMANDS:
+        begun = {"run": _run_begun, "train": _train_begun}.get(words[0])
+        default: Any = {} if begun is None else {"default": begun(words)}
+        command = _words.read(_load(words[0]), words[0], words[1:], **default)
+        return _run.with_file(command) if isinstance(command, _run.RunConfig) else command
+    if words and words[0] not in ("-h", "--help") and not words[0].startswith("--tyro-"):
+        raise ConfigError(_words.with_help(_no_command(words[0])))
     commands: Any = None
     for name in (name for name in COMMANDS if " " not in name):
         command = _load(name)
         # In the list of commands a line each is enough.
-        about = command.about if words[:1] == [name] else command.about.partition("\n")[0]
-        default: Any = {"default": begun[name]} if name in begun else {}
-        one = Annotated[command, subcommand(name, description=about, **default)]
+        one = Annotated[command, subcommand(name, description=command.about.partition("\n")[0])]
         commands = one if commands is None else commands | one
-    command = tyro.cli(commands, prog="denizen", description=ABOUT, args=words, registry=_numbers())
-    return _run.with_file(command) if isinstance(command, _run.RunConfig) else command
+    return tyro.cli(commands, prog="denizen", description=ABOUT, args=words, registry=_words.numbers())
 
 
-def _numbers() -> ConstructorRegistry:
-    """Whole numbers are written in one way behind all flags, also of a command whose numbers are words."""
-    registry = ConstructorRegistry()
-
-    @registry.primitive_rule
-    def rule(told: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-        maybe = told.type == int | None
-        if told.type is not int and not maybe:
-            return None
-        return PrimitiveConstructorSpec(
-            nargs=1,
-            metavar="N",
-            instance_from_str=lambda words: whole(words[0]),
-            is_instance=lambda value: type(value) is int or (maybe and value is None),
-            str_from_instance=lambda value: [str(value)],
+def _no_command(word: str) -> str:
+    """What to say of a first word that is none of the commands."""
+    commands = [name for name in COMMANDS if " " not in name]
+    if word.startswith("-"):
+        return f"{word}: a command comes first, one of {', '.join(commands)}"
+    found = entry(word)
+    if found is not None:
+        told = f"a world: denizen train {word}" if isinstance(found, WorldEntry) else f"a model: denizen run {word}"
+        return f"there is no command {word!r}; it is {told}"
+    if word.partition(":")[0].endswith(".py"):
+        return (
+            f"there is no command {word!r}; a command comes first, such as denizen run {word} or denizen train {word}"
         )
-
-    return registry
+    return f"there is no command {word!r}; {nearest(word, commands)}"
 
 
 def run(command: Any, console: "Console") -> int:
@@ -178,7 +172,7 @@ def _run_begun(words: list[str]) -> _run.RunConfig:
 
     But for switches, so that their flags are offered.
     """
-    file = _config_file(words) if words[:1] == ["run"] else None
+    file = _config_file(words)
     if file is None:
         return _run.RunConfig()
     begun = _run.from_file(file)
@@ -189,7 +183,7 @@ def _train_begun(words: list[str]) -> Any:
     """The same for `denizen train`."""
     from denizen.app import _train
 
-    file = _config_file(words) if words[:1] == ["train"] else None
+    file = _config_file(words)
     if file is None:
         return _train.Train()
     off: dict[str, Any] = dict.fromkeys((*_train.SWITCHES, "compile", "no_compile"), False)

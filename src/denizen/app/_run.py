@@ -28,7 +28,7 @@ from denizen.app._models import (
     source,
 )
 from denizen.app._origin import origin_of
-from denizen.app._settings import Given, blamed, fields_of, of_file, read_toml, whole, within
+from denizen.app._settings import Given, blamed, fields_of, of_file, pairs, read_toml, whole, within
 from denizen.app._target import Target, known, model, named_again
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
 from denizen.model import Model
@@ -134,12 +134,9 @@ A --config file has the names of the flags as keys, and parameters under [set]:
         Raises:
             ConfigError: something that is not NAME=VALUE.
         """
-        found = {}
-        for text in (text for group in self.set for text in group):
-            name, equals, value = text.partition("=")
-            if not equals or not name or not value:
-                raise ConfigError(f"--set {text}: expected NAME=VALUE, for example --set mortality=0.1")
-            found[name.strip()] = value.strip()
+        found: dict[str, str] = {}
+        for group in self.set:
+            found |= pairs([group], "--set")
         return found
 
     def snapshots(self) -> Snapshots | None:
@@ -197,16 +194,6 @@ A --config file has the names of the flags as keys, and parameters under [set]:
         return {**kept, "set": self.pairs()}
 
 
-def refuse_repeats(groups: Set) -> None:
-    """Raise `ConfigError` where the flags set a name twice."""
-    seen: dict[str, str] = {}
-    for text in (text for group in groups for text in group):
-        name = text.partition("=")[0].strip()
-        if name in seen:
-            raise ConfigError(f"--set {seen[name]} and --set {text}: {name} is set twice; give it once")
-        seen[name] = text
-
-
 def from_file(path: Path) -> RunConfig:
     """The configuration of a TOML file over the defaults.
 
@@ -237,7 +224,7 @@ def with_file(command: RunConfig) -> RunConfig:
         ConfigError: a name that flags set twice.
     """
     file = command.file or RunConfig()
-    refuse_repeats(command.set[len(file.set) :])
+    pairs(command.set[len(file.set) :], "--set")
     if command.compile or command.no_compile:
         return command
     return dataclasses.replace(command, compile=file.compile, no_compile=file.no_compile)
@@ -252,14 +239,14 @@ def _run(config: RunConfig, console: Console) -> None:
     word = config.model
     found = model(word)
     config.check(found.entry)
-    pairs = settings(word, found.entry, config.pairs())
+    values = settings(word, found.entry, config.pairs())
     config = _complete(config, found)
     if config.out is not None:
         check_free(Path(config.out))
     device, reason = choose_device(None if config.device == "auto" else config.device, "denizen run")
     with console.status(f"reading {config.population or 'a random graph'} …"):
         made = source(word, found.entry, config.contacts())
-        built = build(word, found.entry, made, pairs)
+        built = build(word, found.entry, made, values)
     config = dataclasses.replace(config, device="cuda" if device.type == "cuda" else "cpu")
     kept = {"config": config.to_json(), "source": made.facts, **(found.origin.settings() if found.origin else {})}
     where = f"{device} ({reason}; ops: {ops.variant(device)})"
@@ -291,7 +278,7 @@ def resume(command: "Resume", console: Console) -> None:
     found = _model_again(command, saved, config.model)
     with blamed(Given(f"{command.run}/manifest.json: settings")):
         config.check(found.entry)
-        pairs = settings(config.model, found.entry, config.pairs())
+        values = settings(config.model, found.entry, config.pairs())
     wanted = max(saved.manifest.wanted, config.steps or 0)
     missing = wanted - saved.steps if command.steps is None else command.steps
     if missing <= 0:
@@ -304,7 +291,7 @@ def resume(command: "Resume", console: Console) -> None:
     with console.status(f"reading {config.population or 'a random graph'} …"):
         made = source(config.model, found.entry, found_again(config.contacts(), facts))
         fits(made, facts, str(command.run))
-        built = build(config.model, found.entry, made, pairs)
+        built = build(config.model, found.entry, made, values)
     say(console, f"{command.run}: going on after step {saved.steps} with {missing} more")
     with _safe_in(command.run, saved.steps, command.target):
         results = run.resume(

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import re
 import tomllib
 import types
@@ -34,7 +35,8 @@ def pairs(groups: Sequence[Sequence[str]], flag: str) -> dict[str, str]:
     for text in (text for group in groups for text in group):
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name or not value:
-            raise ConfigError(f"{flag} {text}: expected NAME=VALUE")
+            first = "" if equals else f"; the model, world or run folder comes before {flag}"
+            raise ConfigError(f"{flag} {text}: expected NAME=VALUE{first}")
         if name in found:
             raise ConfigError(f"{flag}: {name} is given twice, as {found[name]} and as {value}; give it once")
         found[name] = value
@@ -107,6 +109,15 @@ def whole(text: str) -> int:
     except (InvalidOperation, ValueError):
         pass
     raise ValueError(f"expected a whole number such as 5000, 500k, 1.5M or 1e3, got {text!r}")
+
+
+def number(text: str) -> float:
+    """A finite number, such as 0.5, 1e-3 or 10; raises `ValueError`."""
+    with contextlib.suppress(ValueError):
+        found = float(text)
+        if math.isfinite(found):
+            return found
+    raise ValueError(f"expected a number such as 10 or 0.5, got {text!r}")
 
 
 def within(flag: str, value: int | None, low: int, high: int | None = None) -> None:
