@@ -23,8 +23,8 @@ import torch
 from _report import commit, load_average, now, save, spread
 from torch import nn
 
+import denizen as dz
 from denizen.app._build import build
-from denizen.rl._iteration import Iteration
 
 WORLDS, STEPS, EPOCHS, FLOP, ORIGINAL = 32, 16, 4, 288.9e6, 247.0
 SAMPLES = WORLDS * STEPS
@@ -49,7 +49,7 @@ def ours():
         0,
     )
     held = made.algorithm.init(made.env, made.policy, total_steps=10**9, device="cpu")
-    iteration = Iteration(made.algorithm, held, compile=True)
+    iteration = dz.rl.Updates(held, compile=True)
     iteration.warm_up()
     return iteration
 

@@ -26,7 +26,6 @@ from torch import Tensor, nn
 import denizen as dz
 from denizen.ops import fuse_draws
 from denizen.perf.watch import counting
-from denizen.rl._iteration import Iteration
 from denizen.zoo.fruits import Fruits, fruits, fruits_original
 from denizen.zoo.fruits.network import Body, original_policy
 
@@ -79,7 +78,7 @@ def epoch(device: str, hidden: int, rounds: int, compile: bool | None, *, tf32: 
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     algorithm, held = training(device, hidden, **changes)
-    iteration = Iteration(algorithm, held, compile=compile)
+    iteration = dz.rl.Updates(held, compile=compile)
     iteration.warm_up()
     found = seconds(iteration, device, rounds)
     row = {
@@ -189,7 +188,7 @@ def check(device: str):
     """Fast and plain updates agree; nothing is read on the host."""
     small = {"groups": 4, "group_size": 8, "max_steps": 20, "update_epochs": 2, "beta": 0.04, "num_minibatches": 2}
     algorithm, fast = training(device, 64, **small)
-    iteration = Iteration(algorithm, fast, compile=True)
+    iteration = dz.rl.Updates(fast, compile=True)
     iteration.warm_up()
     _, slow = training(device, 64, **small)
     for _ in range(3):

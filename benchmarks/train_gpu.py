@@ -25,7 +25,6 @@ import denizen as dz
 from denizen.app._build import build
 from denizen.ops import fuse_draws
 from denizen.perf.watch import counting
-from denizen.rl._iteration import Iteration
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.foraging import Foraging, foraging
 
@@ -63,7 +62,7 @@ def training(name, device, **settings):
     policy = {} if name == "foraging" else {"hidden": "64,64", "activation": "tanh"}
     made = build({"world_name": name, "algo": "ppo", "steps": None, "set": settings, "world": {}, "policy": policy}, 0)
     held = made.algorithm.init(made.env, made.policy, total_steps=10**9, device=device)
-    iteration = Iteration(made.algorithm, held, compile=True)
+    iteration = dz.rl.Updates(held, compile=True)
     iteration.warm_up()
     return made.algorithm, held, iteration
 

@@ -18,7 +18,7 @@ DOORS = {
     "nn": {"SocialBias", "EdgeBias"},
     "ops": {"variant", "register_mutating", "for_numba", "for_triton"},
     "rng": {"stream_number"},
-    "run": {"choose_device", "CapturedFunction", "StateFolder", "TorchSwitches"},
+    "run": {"choose_device", "CapturedFunction", "NotCapturedError", "StateFolder", "TorchSwitches"},
 }
 
 # Imported late, by the extra that needs them: `import denizen` must stay quick and work without them.

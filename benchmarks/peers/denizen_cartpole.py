@@ -9,9 +9,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
-
+import denizen as dz
 from denizen.app._build import build
-from denizen.rl._iteration import Iteration
 
 
 def main():
@@ -21,7 +20,7 @@ def main():
         {"world_name": "cartpole", "algo": "ppo", "steps": steps, "world": {}, "policy": {}, "set": settings}, seed
     )
     held = made.algorithm.init(made.env, made.policy, total_steps=steps, seed=seed, device="cpu")
-    iteration = Iteration(made.algorithm, held)
+    iteration = dz.rl.Updates(held)
     iteration.warm_up()
     last = collections.deque()  # (lives, sum of their returns) of updates
     for number in range(held.num_updates):

@@ -128,7 +128,7 @@ def test_a_training_that_was_killed_before_its_first_save_begins_anew(tmp_path, 
     settings = {"world_name": "cartpole", "algo": "ppo", "steps": "256", "set": {}, "world": {}, "policy": {}}
     plan = Experiment("learners", device="cpu", quiet=True).plan()
     with monkeypatch.context() as patched:
-        patched.setattr(_train.Iteration, "warm_up", killed)
+        patched.setattr(_train.Updates, "warm_up", killed)
         with pytest.raises(KeyboardInterrupt):
             plan.train(settings, 0, tmp_path / "seed-0")
     plan.train(settings, 0, tmp_path / "seed-0")

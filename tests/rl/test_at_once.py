@@ -5,7 +5,6 @@ import torch
 
 import denizen as dz
 from denizen.nn import kernels
-from denizen.rl._iteration import Iteration
 from denizen.zoo.breakout import Breakout
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.pendulum import Pendulum
@@ -148,7 +147,7 @@ def test_updates_are_those_of_the_layers(at_once, monkeypatch):
 
     def learnt(compile):
         held = algorithm.init(env, dz.rl.mlp(env, (16, 16)), total_steps=128, device="cpu")
-        iteration = Iteration(algorithm, held, compile=compile)
+        iteration = dz.rl.Updates(held, compile=compile)
         iteration.warm_up()
         iteration()
         assert iteration.path == ("compiled" if compile else "eager")

@@ -3,7 +3,7 @@
 import pytest
 
 import denizen as dz
-from denizen.rl import _train, _worlds
+from denizen.rl import _train
 from denizen.zoo.breakout import Breakout
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.foraging import foraging
@@ -46,16 +46,15 @@ CASES = {
 
 
 @pytest.fixture
-def guard(monkeypatch):
-    held = dz.budget(host_reads=0, transfers=0)
-    monkeypatch.setattr(_worlds, "choose_device", lambda device, who: (held.device, "the budget's"))
-    return held
+def guard():
+    return dz.budget(host_reads=0, transfers=0)
 
 
-def iteration(make_env, make_policy, algorithm, **more):
+def iteration(guard, make_env, make_policy, algorithm, **more):
     """What the loop does between two looks at the clock, done once before."""
     env = make_env()
-    loop = _train.new_loop(env, make_policy(env), algorithm, 100 * algorithm.samples, **more)
+    steps = 100 * algorithm.samples
+    loop = _train.new_loop(env, make_policy(env), algorithm, steps, device=guard.device, **more)
 
     def go():
         metrics = dict(algorithm.update(loop.training))
@@ -68,7 +67,7 @@ def iteration(make_env, make_policy, algorithm, **more):
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_iteration_reads_nothing_on_the_host_and_moves_nothing(name, guard):
-    go = iteration(*CASES[name], patience=dz.rl.Patience())
+    go = iteration(guard, *CASES[name], patience=dz.rl.Patience())
     with guard:
         go()
         go()
@@ -77,13 +76,13 @@ def test_an_iteration_reads_nothing_on_the_host_and_moves_nothing(name, guard):
 def test_a_curriculum_is_decided_on_the_device(guard):
     params = {"spawn_prob": dz.rl.Earned(0.1, 0.7, score=-100.0, lives=1)}
     for algorithm in (dz.PPO(**PPO), dz.GRPO(**GRPO)):
-        go = iteration(fruits, lambda env: dz.rl.mlp(env, (8,)), algorithm, params=params)
+        go = iteration(guard, fruits, lambda env: dz.rl.mlp(env, (8,)), algorithm, params=params)
         with guard:
             go()
             go()
 
 
 def test_the_budget_sees_a_read_within_it(guard):
-    go = iteration(*CASES["PPO that stops by its KL"])
+    go = iteration(guard, *CASES["PPO that stops by its KL"])
     with pytest.raises(dz.errors.BudgetError, match=r"test_budget\.py"), guard:
         float(go()["kl"])

@@ -6,7 +6,6 @@ import torch
 import denizen as dz
 from denizen import ops
 from denizen.perf.watch import sync_warnings
-from denizen.rl._iteration import Iteration
 from denizen.zoo.cartpole import CartPole
 
 pytestmark = pytest.mark.cuda
@@ -27,7 +26,7 @@ def weights(held):
 )
 def test_captured_updates_equal_uncaptured_ones(more):
     captured, plain = training(**more), training(**more)
-    iteration = Iteration(captured.algorithm, captured, compile=True)
+    iteration = dz.rl.Updates(captured, compile=True)
     iteration.warm_up()
     assert iteration.path == "captured"
     plain.compile()
@@ -39,7 +38,7 @@ def test_captured_updates_equal_uncaptured_ones(more):
 
 def test_replays_never_repeat_random_numbers():
     held = training(learning_rate=0.0)
-    iteration = Iteration(held.algorithm, held, compile=True)
+    iteration = dz.rl.Updates(held, compile=True)
     iteration.warm_up()
     iteration()
     first = held.rollout.fields["action"].clone()
@@ -109,7 +108,7 @@ def test_observations_of_compiled_steps_are_the_states(count):
 
 def test_an_update_makes_the_host_wait_for_nothing():
     held = training()
-    iteration = Iteration(held.algorithm, held, compile=True)
+    iteration = dz.rl.Updates(held, compile=True)
     iteration.warm_up()
     with sync_warnings() as told:
         iteration()

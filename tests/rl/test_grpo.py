@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.rl._iteration import Iteration
 
 
 class Where(dz.State):
@@ -358,7 +357,7 @@ def test_a_warm_up_leaves_no_trace():
     algorithm = small(beta=0.1, refresh_reference=2, num_minibatches=2, micro_batches=2, drop_flat_groups=True)
     held = training(algorithm)
     before = {name: tensor.clone() for name, tensor in held.tensors().items()}
-    Iteration(algorithm, held, compile=False).warm_up()
+    dz.rl.Updates(held, compile=False).warm_up()
     for name, tensor in held.tensors().items():
         assert torch.equal(tensor, before[name]), name
 

@@ -5,7 +5,6 @@ import torch
 
 import denizen as dz
 from denizen.perf.watch import sync_warnings
-from denizen.rl._iteration import Iteration
 from denizen.zoo.fruits import fruits
 
 pytestmark = pytest.mark.cuda
@@ -29,7 +28,7 @@ def weights(held):
 )
 def test_captured_updates_equal_uncaptured_ones(changes):
     captured, plain = training(**changes), training(**changes)
-    iteration = Iteration(captured.algorithm, captured, compile=True)
+    iteration = dz.rl.Updates(captured, compile=True)
     iteration.warm_up()
     assert iteration.path == "captured"
     plain.compile()
@@ -41,7 +40,7 @@ def test_captured_updates_equal_uncaptured_ones(changes):
 
 def test_replays_begin_anew_each_time():
     held = training(learning_rate=1e-12)
-    iteration = Iteration(held.algorithm, held, compile=True)
+    iteration = dz.rl.Updates(held, compile=True)
     iteration.warm_up()
     looks = []
     for _ in range(2):
@@ -55,7 +54,7 @@ def test_replays_begin_anew_each_time():
 
 def test_an_update_makes_the_host_wait_for_nothing():
     held = training(beta=0.1, refresh_reference=2)
-    iteration = Iteration(held.algorithm, held, compile=True)
+    iteration = dz.rl.Updates(held, compile=True)
     iteration.warm_up()
     with sync_warnings() as told:
         iteration()

@@ -6,7 +6,6 @@ from torch import nn
 
 import denizen as dz
 from denizen.rl import _policy
-from denizen.rl._iteration import Iteration
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.foraging import foraging
 
@@ -71,7 +70,7 @@ def test_captured_updates_of_convolutions_equal_uncaptured_ones():
         algorithm = dz.rl.PPO(num_envs=64, num_steps=8, num_minibatches=1, precision="bfloat16")
         held = algorithm.init(FORAGING, policy, total_steps=10**6, device="cuda")
         assert held.policy.judges_late(4)
-        iteration = Iteration(algorithm, held, compile=True)
+        iteration = dz.rl.Updates(held, compile=True)
         iteration.warm_up()
         assert iteration.path == "captured"
         for _ in range(3):

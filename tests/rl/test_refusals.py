@@ -234,6 +234,11 @@ SMALL_POLICY = dz.rl.mlp(POLE, (4,))
         ({"sinks": 3}, "sinks=3"),
         ({"folder": 3}, "folder=3"),
         ({"settings": 3}, "settings=3"),
+        ({"save_every": 5}, "save_every=5 is of saves to a folder; pass folder="),
+        (
+            {"save_every": "5", "folder": "unmade"},
+            r"train: save_every='5', .* at least 0 \(seconds\)",
+        ),
     ],
 )
 @pytest.mark.parametrize("algorithm", [SMALL, dz.GRPO(groups=2, group_size=2, max_steps=4)])
@@ -248,6 +253,9 @@ def test_arguments_of_another_kind_are_named_in_train(algorithm, given, told):
     [
         (lambda: dz.rl.resume("nowhere", POLE, SMALL_POLICY, "ppo"), "resume: algorithm is str"),
         (lambda: dz.rl.resume(3, POLE, SMALL_POLICY, SMALL), "resume: folder=3"),
+        (lambda: dz.rl.resume("nowhere", POLE, SMALL_POLICY, SMALL, save_every=-1), "resume: save_every=-1"),
+        (lambda: dz.rl.Updates(SMALL), r"Updates: training is PPO, expected what PPO\(…\).init\(…\) gives"),
+        (lambda: dz.rl.Updates(SMALL.init(POLE, SMALL_POLICY, total_steps=1), compile=1), "Updates: compile=1"),
         (lambda: dz.rl.evaluate(POLE, "p"), "evaluate: policy is str, expected a dz.rl.ActorCritic"),
         (lambda: dz.rl.evaluate(POLE, dz.rl.mlp(POLE, (4,)).half()), "evaluate: the policy's .* is torch.float16"),
         (lambda: dz.rl.train_seeds(POLE, SMALL_POLICY, SMALL, 32, seeds=[1]), "policy is ActorCritic, expected a func"),
@@ -327,7 +335,7 @@ def test_a_training_can_be_resumed_from_its_first_moment(tmp_path, monkeypatch):
     env = CartPole()
     whole = dz.train(env, dz.rl.mlp(env, (4,), seed=1), SMALL, 128, **QUIET)
     with monkeypatch.context() as patched:
-        patched.setattr("denizen.rl._train.Iteration.warm_up", lambda self: 1 / 0)  # killed while it compiles
+        patched.setattr("denizen.rl._train.Updates.warm_up", lambda self: 1 / 0)  # killed while it compiles
         with pytest.raises(ZeroDivisionError):
             dz.train(env, dz.rl.mlp(env, (4,), seed=1), SMALL, 128, folder=tmp_path / "run", **QUIET)
     again = dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (4,), seed=2), SMALL, progress=False)

@@ -143,9 +143,34 @@ def test_a_kill_at_any_moment_is_survived(tmp_path):
     assert [row["step"] for row in read_metrics(folder)] == list(range(1, 61))
 
 
+def test_updates_one_by_one_are_those_of_a_training():
+    env = CartPole()
+    training = SETTINGS.init(env, dz.rl.mlp(env, (16,)), total_steps=STEPS, device="cpu")
+    update = dz.rl.Updates(training)
+    update.warm_up()
+    told = [float(update()["return_mean"]) for _ in range(training.num_updates)]
+    whole = go()
+    assert (update.path, update.seconds_to_ready > 0) == ("eager", True)
+    assert same(training.policy.state_dict(), state(whole))
+    assert str(told) == str(whole["return_mean"])  # none where no life ended
+
+
+@pytest.mark.parametrize(("every", "saved"), [(0, 2), (3600.0, 0)])
+def test_saves_are_as_far_apart_as_asked_for(every, saved, tmp_path, monkeypatch):
+    def killed(algorithm, training):
+        assert int(training.updates) < 2
+        return update(algorithm, training)
+
+    update = dz.PPO.update
+    monkeypatch.setattr(dz.PPO, "update", killed)
+    with pytest.raises(AssertionError):
+        go(tmp_path / "run", save_every=every, compile=False)
+    assert read_manifest(tmp_path / "run")["updates"] == saved
+
+
 def test_a_warm_up_leaves_no_trace(monkeypatch):
     warm = go()
-    monkeypatch.setattr(_train.Iteration, "warm_up", lambda self: None)
+    monkeypatch.setattr(_train.Updates, "warm_up", lambda self: None)
     cold = go()
     assert same(state(warm), state(cold))
     assert str(untimed(warm.metrics)) == str(untimed(cold.metrics))

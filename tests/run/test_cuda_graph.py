@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from denizen.run import CapturedFunction
-from denizen.run._cuda_graph import NotCapturedError
+from denizen.run import CapturedFunction, NotCapturedError
 
 
 class Adder:

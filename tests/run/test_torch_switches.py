@@ -17,8 +17,7 @@ from torch.overrides import TorchFunctionMode
 import denizen as dz
 from denizen.perf.watch import graphs_compiled
 from denizen.relax import StraightThrough
-from denizen.rl import _iteration
-from denizen.rl._iteration import Iteration
+from denizen.rl import _updates
 from denizen.run import Gradient, Run, Snapshots, TorchSwitches, _compile, _engine
 from denizen.studies.foraging import evaluate
 from denizen.zoo import dotgat
@@ -334,11 +333,11 @@ def weights(held: Any) -> Tensor:
 def test_a_training_compiles_once_and_warms_up_again_and_at_last_is_eager(
     kind: str, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_iteration, "variant", lambda device: "reference")
+    monkeypatch.setattr(_updates, "variant", lambda device: "reference")
     eager, held = training(kind), training(kind)
     start = weights(held)
     eager.algorithm.update(eager)
-    iteration = Iteration(held.algorithm, held, compile=True)
+    iteration = dz.rl.Updates(held, compile=True)
     iteration._device, iteration._compile_loss = torch.device("cuda"), True
     cuda.broken = 1
     with all_at_once(), warnings.catch_warnings():

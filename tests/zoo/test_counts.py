@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.rl import _worlds
 
 WORLDS = dz.zoo.entries(dz.zoo.WorldEntry)
 SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/launches_gpu.py"))
@@ -24,14 +23,13 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_a_step_of_worlds_reads_nothing_and_moves_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_worlds_reads_nothing_and_moves_nothing(name: str) -> None:
     guard = dz.budget(host_reads=0, transfers=0)
     env = WORLDS[name].build(**SMALL.get(name, {}))
     actions = SCRIPT["actions"](env, 6, "cpu", 5)
     host = dz.rl.Worlds(env, 6, seed=2, device="cpu")
     host.reset()
-    monkeypatch.setattr(_worlds, "choose_device", lambda device, who: (guard.device, "the budget's"))
-    worlds = dz.rl.Worlds(env, 6, seed=2)
+    worlds = dz.rl.Worlds(env, 6, seed=2, device=guard.device)
     worlds.reset()
     assert worlds.carry is not None
     assert host.carry is not None

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.rl._iteration import Iteration
 from denizen.rl._rollout import Rollout
 from denizen.studies.foraging.evaluate import forage
 from denizen.zoo.foraging import MODES, Foraging, Mode, TrueTypes, foraging
@@ -258,7 +257,7 @@ def test_rollouts_hold_the_same_on_cuda():
 def test_training_in_place_captured(lifetime):
     env = foraging("ground_truth_handhold", grid_lifetime=lifetime, steps=20)
     training = dz.rl.PPO(num_envs=192, num_steps=16).init(env, dz.rl.mlp(env), total_steps=10**6, device="cuda")
-    iteration = Iteration(training.algorithm, training, compile=True)
+    iteration = dz.rl.Updates(training, compile=True)
     iteration.warm_up()
     carry, before = training.rollout.state.worlds, training.rollout.state.worlds.clone()
     items = [before.leaves[place].clone() for place in (2, 3)]

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.rl._iteration import Iteration
 from denizen.zoo.fruits import Fruits, fruits, fruits_match, fruits_original
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -110,7 +109,7 @@ def both_trainings(device, compile, updates, **changes):
         if not fast:
             held.worlds._fast = None
             held.rollout._step._in_place = False
-        iteration = Iteration(algorithm, held, compile=compile and fast)
+        iteration = dz.rl.Updates(held, compile=compile and fast)
         iteration.warm_up()
         for _ in range(updates):
             iteration()

@@ -32,6 +32,7 @@ from denizen.rl._train import Trained as Trained
 from denizen.rl._train import resume as resume
 from denizen.rl._train import train as train
 from denizen.rl._training import Training as Training
+from denizen.rl._updates import Updates as Updates
 from denizen.rl._value import PopArt as PopArt
 from denizen.rl._value import ValueHead as ValueHead
 from denizen.rl._worlds import Step as Step

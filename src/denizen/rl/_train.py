@@ -2,7 +2,7 @@
 
 train
   Loop             update after update: metrics, saves, validations, the best policy
-    Iteration      an update as it is, compiled, or captured as one CUDA graph
+    Updates        an update as it is, compiled, or captured as one CUDA graph
       PPO, GRPO    the algorithm: its `update` changes a `Training` in place
         Rollout    the policy acts in the worlds; what happened is in buffers
           Worlds   step, end and begin anew
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen._arguments import json_values, path, switch
+from denizen._arguments import json_values, number, path, switch
 from denizen._atomic import uninterrupted
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Env
@@ -29,12 +29,12 @@ from denizen.rl._best_policy import BestPolicy, Patience
 from denizen.rl._curriculum import described
 from denizen.rl._evaluate import Evaluation, Validation
 from denizen.rl._grpo import GRPO
-from denizen.rl._iteration import Iteration
 from denizen.rl._live import live_view
 from denizen.rl._metrics import Times, measures_of
 from denizen.rl._policy import ActorCritic
 from denizen.rl._ppo import PPO
 from denizen.rl._training_folder import METRICS, TrainingFolder, create_together, difference
+from denizen.rl._updates import Updates
 from denizen.rl._worlds import named
 from denizen.run._fingerprint import describe, differences, fingerprint
 from denizen.tools import JsonLines, MetricsWriter
@@ -102,6 +102,7 @@ def train(
     progress: bool = True,
     settings: Mapping[str, Any] | None = None,
     patience: Patience | None = None,
+    save_every: float | None = None,
 ) -> Trained:
     """Train a policy in an environment.
 
@@ -128,6 +129,8 @@ def train(
         progress: show a bar.
         settings: kept in the manifest; JSON values.
         patience: end early where the score that tells the best policy stops rising; None: never.
+        save_every: seconds between saves to the folder; 0: after each update; None: 20, and more where saving takes
+            over 2 % of the time. Several processes save together, at most 100 times.
 
     Raises:
         InputError: an argument does not fit.
@@ -149,6 +152,7 @@ def train(
         sinks=sinks,
         settings=settings,
         patience=patience,
+        save_every=save_every,
     )
     return loop.run(compile, progress)
 
@@ -169,10 +173,14 @@ def new_loop(
     sinks: Sequence[Any] = (),
     settings: Mapping[str, Any] | None = None,
     patience: Patience | None = None,
+    save_every: float | None = None,
 ) -> "Loop":
     """A training before its first update, and its folder; arguments as `train` takes them."""
     _check_algorithm(algorithm, "train")
     _check_kept(folder, settings)
+    if folder is None and save_every is not None:
+        raise InputError(f"train: save_every={save_every!r} is of saves to a folder; pass folder= with it")
+    save_every = _pace("train", save_every)
     _check_options(compile, sinks, patience)
     training = algorithm.init(env, policy, total_steps=total_steps, seed=seed, device=device, params=params)
     validated = Validation(validate_every, validation, training.worlds.env, policy)
@@ -191,7 +199,7 @@ def new_loop(
         "params": described(params),
     }
     kept = None if folder is None else create_together(folder, facts, settings, training.worlds.device)
-    return Loop(training, kept, validated, sinks, patience)
+    return Loop(training, kept, validated, sinks, patience, save_every)
 
 
 def resume(
@@ -205,6 +213,7 @@ def resume(
     validation_env: Env | None = None,
     sinks: Sequence[Any] = (),
     progress: bool = True,
+    save_every: float | None = None,
 ) -> Trained:
     """Go on with a training, bit for bit as if it had never stopped (on the same kind of device).
 
@@ -218,17 +227,19 @@ def resume(
         validation_env: that of the validation, where it had one of its own.
         sinks: as `train` takes them.
         progress: show a bar.
+        save_every: as `train` takes it.
 
     Raises:
         DataError: the folder holds no training, or it is damaged.
         InputError: environment, policy or algorithm differ from those of the training.
     """
     _check_algorithm(algorithm, "resume")
+    save_every = _pace("resume", save_every)
     kept = TrainingFolder.open(path("resume", "folder", folder, "the path of a training"))
     if processes.rank() == 0:
         kept.hold()  # before anything is read of it: it may go on elsewhere
     try:
-        return _resumed(kept, env, policy, algorithm, device, params, validation_env, sinks, progress)
+        return _resumed(kept, env, policy, algorithm, device, params, validation_env, sinks, progress, save_every)
     finally:
         kept.release()
 
@@ -243,6 +254,7 @@ def _resumed(
     validation_env: Env | None,
     sinks: Sequence[Any],
     progress: bool,
+    save_every: float | None,
 ) -> Trained:
     known = kept.manifest
     if device is None and (known["device"] == "cpu" or torch.cuda.is_available()):
@@ -258,7 +270,7 @@ def _resumed(
             raise InputError(f"resume: the {name} differs from that of the training in {kept.path}; {found}")
     patience = Patience(**known["patience"]) if known.get("patience") else None
     validated = Validation.again(known, validation_env, training.worlds.env, policy)
-    loop = Loop(training, kept, validated, sinks, patience)
+    loop = Loop(training, kept, validated, sinks, patience, save_every)
     loop.load()
     return loop.run(known["compile"], progress)
 
@@ -275,12 +287,15 @@ class Loop:
         validation: Validation,
         sinks: Sequence[Any],
         patience: Patience | None = None,
+        save_every: float | None = None,
     ) -> None:
         self.training, self.folder, self.validation = training, folder, validation
         self.best_policy = BestPolicy(training.policy, patience)
         self.rows: list[dict[str, Any]] = []
         self.evaluations: list[tuple[int, Evaluation]] = []
         self.done = 0 if folder is None else folder.manifest["updates"]
+        if folder is not None:
+            folder.every = save_every
         self._sinks = sinks
         self._faulty = self._over = False
         self._lost: int | None = None  # the update at which the loss became NaN
@@ -329,13 +344,13 @@ class Loop:
         with self.folder.session() if self.folder is not None and writes else contextlib.nullcontext():
             if self.done == 0:
                 self._save("running")  # from here on a kill leaves something to resume
-            iteration = Iteration(training.algorithm, training, compile=compile)
+            update = Updates(training, compile=compile)
             if self.done < training.num_updates:
-                iteration.warm_up()
+                update.warm_up()
             yield
             began = time.perf_counter()
             try:
-                yield from self._updates(iteration, progress)
+                yield from self._updates(update, progress)
                 self._check()
                 self._save("finished")
                 self._restore()
@@ -349,8 +364,8 @@ class Loop:
             updates=self.done,
             steps=self.done * training.algorithm.samples,
             seconds=time.perf_counter() - began,
-            seconds_to_ready=iteration.seconds_to_ready,
-            path=iteration.path,
+            seconds_to_ready=update.seconds_to_ready,
+            path=update.path,
             folder=None if self.folder is None else self.folder.path,
             evaluations=self.evaluations,
             stopped=self._over,
@@ -366,7 +381,7 @@ class Loop:
         if stall.patience.restore_best and self.done:
             self.training.policy.load_state_dict(self.best_policy.weights())
 
-    def _updates(self, iteration: Iteration, progress: bool) -> Generator[None]:
+    def _updates(self, update: Updates, progress: bool) -> Generator[None]:
         training, samples = self.training, self.training.algorithm.samples
         show = progress and processes.rank() == 0
         env, missing = training.worlds.env, (training.num_updates - self.done) * samples
@@ -374,7 +389,7 @@ class Loop:
         with view as (advance, show_row), self._writer(show_row) as writer:
             while self.done < training.num_updates and not self._faulty and not self._over:
                 with uninterrupted():  # Ctrl-C waits for the end of the update, where everything fits together
-                    metrics = dict(iteration())
+                    metrics = dict(update())
                     self.done += 1
                     self._judge(metrics)
                     writer.log(self.done, {"steps": self.done * samples, **metrics, **training.phases.metrics()})
@@ -479,6 +494,11 @@ def _check_options(compile: Any, sinks: Any, patience: Any) -> None:
         raise InputError(f"train: sinks={sinks!r}, expected a list of sinks")
     if patience is not None and not isinstance(patience, Patience):
         raise InputError(f"train: patience={patience!r}, expected a dz.rl.Patience(updates=…), or None")
+
+
+def _pace(what: str, save_every: Any) -> float | None:
+    """Seconds between saves; raises `InputError` where they are none."""
+    return None if save_every is None else number(what, "save_every", save_every, 0, hint=" (seconds), or None")
 
 
 def _check_kept(folder: Any, settings: Any) -> None:

@@ -1,6 +1,7 @@
 """Running models: simulate, runs, snapshots, run folders."""
 
 from denizen.run._cuda_graph import CapturedFunction as CapturedFunction
+from denizen.run._cuda_graph import NotCapturedError as NotCapturedError
 from denizen.run._device import choose_device as choose_device
 from denizen.run._folder import StateFolder as StateFolder
 from denizen.run._gradient import Gradient as Gradient

@@ -66,6 +66,7 @@ class RunFolder:
         LATER: share of its age that a run waits between saves, so that old runs save less often.
         path: the folder.
         manifest: what is safe on disk.
+        every: seconds between saves, as somebody asked for; None: by the two above.
     """
 
     KIND: ClassVar[str]
@@ -74,6 +75,7 @@ class RunFolder:
     LATER: ClassVar[float] = 0.0
 
     manifest: Any
+    every: float | None = None
 
     def __init__(self, path: Path, manifest: Any, data: bytes = b"") -> None:
         self.path, self.manifest = path, manifest
@@ -86,7 +88,9 @@ class RunFolder:
         return time.monotonic() - self._saved >= self._pause()
 
     def _pause(self) -> float:
-        """Seconds between saves: few, but longer where saving is dear or the run is old."""
+        """Seconds between saves: as asked for, else few, but longer where saving is dear or the run is old."""
+        if self.every is not None:
+            return self.every
         return max(self.SECONDS, self._cost / SHARE, self.LATER * (time.monotonic() - self._opened))
 
     @contextlib.contextmanager

@@ -3,9 +3,9 @@
 import runpy
 
 from denizen.rl import PPO
-from denizen.rl._training_folder import TrainingFolder
+from denizen.run import StateFolder
 
-TrainingFolder._pause = lambda self: 0.0  # a save is always due
+StateFolder.due = lambda self: True
 update = PPO.update
 
 

@@ -3,11 +3,9 @@
 import sys
 
 import denizen as dz
-from denizen.rl._training_folder import TrainingFolder
 from denizen.zoo.cartpole import CartPole
 
-TrainingFolder._pause = lambda self: 0.0
 env = CartPole()
 settings = dz.PPO(num_envs=4, num_steps=16)
 policy, folder = dz.rl.mlp(env, (16,)), sys.argv[1]
-dz.train(env, policy, settings, 4 * 16 * 60, device="cpu", folder=folder, progress=False)
+dz.train(env, policy, settings, 4 * 16 * 60, device="cpu", folder=folder, save_every=0, progress=False)

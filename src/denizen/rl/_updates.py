@@ -1,36 +1,26 @@
-"""One iteration of an algorithm: eager, compiled, or captured as one CUDA graph; and the warm-up before the clock."""
+"""Updates of a training: eager, compiled, or each one CUDA graph; and the warm-up before the clock."""
 
 import contextlib
 import time
 import warnings
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from denizen._arguments import switch
 from denizen.errors import InputError, ModelError
 from denizen.nn.kernels import precompiling
 from denizen.ops import fuse_draws, variant
+from denizen.rl._training import Training
+from denizen.rl._worlds import named
 from denizen.run import CapturedFunction, TorchSwitches
 
 # Steps in a row of a whole training from which compiling on a CPU pays; fixed, so that a resumed run decides alike.
 COMPILE_FROM = 100_000
 COMPILE_LOSS_FROM = 5_000_000  # steps of worlds in all from which compiling the loss on a CPU pays as well
 WARM_UP = 2  # updates before a capture
-
-
-class Algorithm(Protocol):
-    """What `train` needs of an algorithm."""
-
-    @property
-    def samples(self) -> int:
-        """Steps of worlds in one update."""
-        ...
-
-    def update(self, training: Any) -> dict[str, Tensor]:
-        """One iteration in place; metrics on the device."""
-        ...
 
 
 def compiles(compile: bool | None, training: Any, device: torch.device) -> bool:
@@ -42,20 +32,37 @@ def compiles(compile: bool | None, training: Any, device: torch.device) -> bool:
     return training.num_updates * training.algorithm.num_steps >= COMPILE_FROM
 
 
-class Iteration:
-    """Runs updates of a training.
+class Updates:
+    """Runs updates of a training, as `train` runs them: one a call.
+
+    ```python
+    training = dz.PPO(num_envs=64).init(env, policy, total_steps=500_000)
+    update = dz.rl.Updates(training)
+    update.warm_up()
+    for _ in range(training.num_updates):
+        metrics = update()  # float32 [] each, on the device; no host read
+    training.check()
+    ```
 
     Attributes:
         path: ``"eager"``, ``"compiled"`` or ``"captured"``.
         seconds_to_ready: that the warm-up took.
     """
 
-    def __init__(self, algorithm: Algorithm, training: Any, *, compile: bool | None = None) -> None:
+    def __init__(self, training: Training, *, compile: bool | None = None) -> None:
         """Args:
-        algorithm: whose updates.
-        training: changed in place by each.
-        compile: False: eager; True: compiled, on CUDA captured as well; None: as it pays.
+        training: as the `init` of an algorithm gives it; each update changes it in place.
+        compile: False: eager; True: compiled, on CUDA captured as well; None: on CUDA, and on a CPU in long trainings.
+            Compiling and capturing happen in `warm_up`; without it, updates are eager.
+
+        Raises:
+            InputError: an argument is of another kind.
         """
+        if not isinstance(training, Training):
+            raise InputError(f"Updates: training is {named(training)}, expected what PPO(…).init(…) gives")
+        if compile is not None:
+            switch("Updates", "compile", compile, hint=" or None")
+        algorithm = training.algorithm
         self._algorithm, self._training = algorithm, training
         self._device = training.worlds.device
         self._compile = compiles(compile, training, self._device)
@@ -66,7 +73,11 @@ class Iteration:
         self.path, self.seconds_to_ready = "eager", 0.0
 
     def __call__(self) -> dict[str, Tensor]:
-        """One update; the metrics of a captured one are overwritten by the next."""
+        """One update.
+
+        Returns:
+            Metrics, float32 `[]` each, on the device; those of a captured update are overwritten by the next.
+        """
         if self._captured is not None:
             return self._captured()
         with self._switches.held():
