@@ -110,11 +110,12 @@ def forward_alone(model: Covid, device: str, compiled: bool) -> Callable[[], Any
         _compile.fuse_draws()
     old, backend = gradient._rollout, _compile.BACKEND if compiled else None
     schedule = Schedule.of(STEPS, None)
-    rollout = Rollout(gradient._stepper, len(gradient._labels[1]), old._places, old._used, schedule, backend)
+    side = gradient._sides[0]
+    rollout = Rollout(side.stepper, len(side.labels[1]), old._places, old._used, schedule, backend)
 
     def run() -> None:
         with _compile._quiet(), torch.no_grad():
-            curve(rollout.run(gradient._keys()).series)
+            curve(rollout.run(gradient._keys(side.worlds)).series)
 
     if device != "cuda" or not compiled:
         run()

@@ -189,7 +189,7 @@ def test_narrow_columns_keep_less(dtype: torch.dtype) -> None:
     plain, narrow = made("covid"), made("covid", precision={"exposed": dtype})
     assert torch.equal(plain(), narrow())
     assert narrow.bytes["state"] < 0.6 * plain.bytes["state"]
-    assert {leaf.dtype for leaf in narrow._ends.run_state.leaves} == {dtype, torch.float32}
+    assert {leaf.dtype for leaf in narrow._sides[0].ends.run_state.leaves} == {dtype, torch.float32}
     for mine, other in zip(narrow.gradients.values(), plain.gradients.values(), strict=True):
         assert not torch.equal(mine, other)
         torch.testing.assert_close(mine, other, rtol=0.02, atol=0.02)
@@ -543,3 +543,147 @@ def test_failed_checks_change_no_parameter(optimizer: Any) -> None:
             gradient.params[name].copy_(value)
     assert torch.isfinite(gradient())
     assert all(torch.isfinite(value).all() for value in gradient.params.values())
+
+
+# --- modules that give parameters, and worlds in hard form ------------------------------------------------------------
+
+
+class Rates(torch.nn.Module):
+    """Rate and days from free numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = torch.nn.Parameter(torch.tensor([-3.0, 2.0]))
+
+    def forward(self) -> dict[str, Tensor]:
+        rate, days = self.free.exp()
+        return {"infect_rate": rate, "infectious_days": days}
+
+
+@pytest.mark.parametrize(
+    ("replicates", "compiled"), [(1, False), (3, False), pytest.param(3, True, marks=pytest.mark.slow)]
+)
+def test_a_module_gives_the_parameters(replicates: int, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("denizen.run._compile.BACKEND", "aot_eager")
+    monkeypatch.setattr(_rollout, "PIECE", 1)
+    steps = 2 if compiled else 11
+    source = Rates()
+    gradient = Gradient(
+        SIR(contacts(), seed_share=0.2),
+        lambda s: s["cases"].sum(dim=1).mean(),
+        steps,
+        wrt=source,
+        relax=StraightThrough(),
+        replicates=replicates,
+        device="cpu",
+        compile=compiled,
+    )
+    for free in ([-3.0, 2.0], [-2.5, 1.5]):
+        with torch.no_grad():
+            source.free.copy_(torch.tensor(free))
+        model = SIR(contacts(), seed_share=0.2).with_values(source())
+        run = dz.simulate(model, steps, relax=StraightThrough(), replicates=replicates, device="cpu")
+        loss = run["cases"].sum(dim=1).mean()
+        assert torch.equal(gradient(), loss.detach())
+        torch.testing.assert_close(gradient.gradients["free"], torch.autograd.grad(loss, source.free)[0])
+    assert gradient.path == ("compiled" if compiled else "eager")
+
+
+@pytest.mark.parametrize("block", [None, 4])
+@pytest.mark.parametrize("named", [False, True])
+def test_hard_worlds_are_those_of_a_run(named: bool, block: int | None) -> None:
+    model = SIR(contacts(), seed_share=0.2)
+    seen: list[Tensor] = []
+
+    def loss(series: Any, hard: Any) -> Tensor:
+        seen.append(hard["cases"])
+        return (series["cases"].mean(0) * hard["cases"].float().mean(0)).sum()
+
+    gradient = Gradient(
+        model,
+        loss,
+        9,
+        wrt=["infect_rate"] if named else Rates(),
+        relax=MeanField(),
+        replicates=2,
+        hard=3,
+        device="cpu",
+        checkpoint=block,
+    )
+    values = {} if named else {name: value.detach() for name, value in Rates()().items()}
+    for start in (0, 5):
+        gradient.worlds.copy_(torch.arange(start, start + 5))
+        with counting(torch.device("cpu")) as counts:
+            gradient()
+        assert counts.host_reads.total() == 0
+        run = dz.simulate(model.with_values(values), 9, worlds=range(start + 2, start + 5), device="cpu")
+        assert torch.equal(seen[-1], run["cases"])
+        assert not seen[-1].requires_grad
+    gradient.check()
+    assert "2 + 3 × 9 steps" in repr(gradient)
+    assert gradient.series["cases"].shape == (2, 9)
+
+
+@pytest.mark.parametrize(("rate", "captured"), [(0.1, False), (0.1, True)])
+def test_a_step_of_adam_out_of_the_bounds_is_told_at_once(rate: float, captured: bool, played_graphs: None) -> None:
+    observed = torch.full((11,), 2.0)
+    gradient = Gradient(
+        SIR(contacts(), seed_share=0.2, infect_rate=0.08),
+        lambda s: ((s["cases"].mean(0) - observed) ** 2).mean(),
+        11,
+        wrt=["infect_rate"],
+        relax=StraightThrough(),
+        device="cpu",
+        optimizer=lambda params: torch.optim.Adam(params, lr=rate),
+    )
+    gradient._call.captures = captured
+    assert torch.isfinite(gradient())
+    words = r"SIR.infect_rate = -0.02: expected at least 0 .*lower the learning rate, since update 1 went too far"
+    with pytest.raises(InputError, match=words):
+        gradient()
+
+
+class Raw(Rates):
+    def forward(self) -> dict[str, Tensor]:
+        return {"infect_rate": self.free[0], "infectious_days": self.free[1]}
+
+
+def test_a_module_out_of_the_bounds_is_named() -> None:
+    gradient = Gradient(
+        SIR(contacts()), lambda s: s["cases"].sum(), 3, wrt=Raw(), relax=StraightThrough(), replicates=2, device="cpu"
+    )
+    assert torch.isnan(gradient())
+    with pytest.raises(
+        InputError, match=r"SIR.infect_rate = -3: expected at least 0 .*Raw gives it: end that with exp"
+    ):
+        gradient()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"infect_rat": 1}, "Odd gave 'infect_rat'; did you mean 'infect_rate'"),
+        ({"infect_rate": torch.zeros(2)}, r"Odd gave 'infect_rate' of shape \(2,\), expected a tensor of shape \(\)"),
+        ({"infect_rate": 0.5}, "Odd gave 'infect_rate' of shape 0.5, expected a tensor"),
+        (3, "Odd gave 3, expected parameters by name"),
+    ],
+)
+def test_modules_that_give_something_else(given: Any, message: str) -> None:
+    class Odd(Rates):
+        def forward(self) -> Any:
+            return given
+
+    with pytest.raises(InputError, match=message):
+        Gradient(SIR(contacts()), lambda s: s["cases"].sum(), 3, wrt=Odd(), relax=StraightThrough(), device="cpu")
+
+
+def test_a_module_without_parameters_is_refused() -> None:
+    with pytest.raises(InputError, match="wrt=Identity has no parameter that requires a gradient"):
+        Gradient(
+            SIR(contacts()),
+            lambda s: s["cases"].sum(),
+            3,
+            wrt=torch.nn.Identity(),
+            relax=StraightThrough(),
+            device="cpu",
+        )

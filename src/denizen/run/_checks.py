@@ -48,22 +48,21 @@ class Flag:
         outside: bool 0-d on the device, as `set` left it.
     """
 
-    def __init__(self, specs: Mapping[str, Param], values: Mapping[str, Tensor], device: torch.device) -> None:
+    def __init__(self, specs: Mapping[str, Param], device: torch.device) -> None:
         """Args:
         specs: by name.
-        values: of the same names, on the device, changed in place.
-        device: where they are.
+        device: where their values are.
         """
-        self._specs, self._values = specs, values
+        self._specs = specs
         self.outside = torch.zeros((), dtype=torch.bool, device=device)
         cuda = device.type == "cuda"
         self._told = torch.zeros((), dtype=torch.bool, pin_memory=cuda)
         self._heard = self._told.numpy()  # the same memory: the host looks at its own
         self._sent = torch.cuda.Event() if cuda else None
 
-    def now(self) -> Tensor:
+    def now(self, values: Mapping[str, Tensor]) -> Tensor:
         """Whether a value is not finite or out of its bounds: bool 0-d on the device."""
-        flags = [~spec.inside(self._values[name]) for name, spec in self._specs.items()]
+        flags = [~spec.inside(values[name]) for name, spec in self._specs.items()]
         return torch.stack(flags).any() if flags else torch.zeros_like(self.outside)
 
     def send(self) -> None:

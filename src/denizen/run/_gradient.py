@@ -4,6 +4,7 @@ On CUDA everything is one CUDA graph. Parameters, seed and results stay on the d
 """
 
 import contextlib
+import dataclasses
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
@@ -39,10 +40,13 @@ class Gradient:
 
     Attributes:
         params: parameters by name, leaf tensors on the device without an axis of replicates. Overwrite them in place
-            (``with torch.no_grad(): gradient.params["R"].copy_(…)``): the next call uses the new values.
+            (``with torch.no_grad(): gradient.params["R"].copy_(…)``): the next call uses the new values. Where `wrt` is
+            a module, its parameters.
         gradients: the slopes of the last call by name, the same tensors in every call; also `.grad` of the parameters.
         seed: int64 0-d on the device. Every call draws the same numbers (common random numbers); for fresh ones set it
             between calls: ``gradient.seed.add_(1)``.
+        worlds: int64 `[replicates + hard]` on the device: numbers of the worlds, those in hard form last. May be
+            overwritten as the seed may.
         series: what the loss reads, `[replicates, steps, …]` by name, of the last call.
         optimizer: what `optimizer` made, or None.
         checkpoint: steps recomputed together in the backward pass, or None where nothing is recomputed.
@@ -64,12 +68,13 @@ class Gradient:
     def __init__(
         self,
         model: Model,
-        loss: Callable[[Mapping[str, Tensor]], Tensor],
+        loss: Callable[..., Tensor],
         steps: int,
         *,
-        wrt: Sequence[str],
+        wrt: Sequence[str] | torch.nn.Module,
         relax: Relax,
         replicates: int = 1,
+        hard: int = 0,
         seed: int = 0,
         device: torch.device | str | None = None,
         dt: float = 1.0,
@@ -84,12 +89,16 @@ class Gradient:
         model: what to run.
         loss: function of the series, `[replicates, steps, …]` by name, that returns a 0-d tensor. Only the series that
             it reads are recorded: it is called once with the first step repeated to see which. Its own tensors must
-            be on the device.
+            be on the device. With `hard`, a function of (series, series of the hard worlds,
+            whose counts are whole numbers).
         steps: number of steps, at least 1.
         wrt: names of parameters, or of fields that hold a torch module (then all its parameters, which stay those of
-            the module, so that an optimiser trains it in place).
+            the module, so that an optimiser trains it in place). Or a module that takes no arguments and gives
+            parameters of the model by name, such as a network that knows its covariates.
         relax: how draws become differentiable, see `denizen.relax`.
         replicates: independent worlds.
+        hard: further worlds, which run with the same parameters, no relaxation and no slopes: what the real model
+            gives, in draws that the slopes know nothing of.
         seed: 0 … 2**32 - 1.
         device: where to run, as for `simulate`.
         dt: length of a step.
@@ -108,7 +117,8 @@ class Gradient:
             CapacityError: where no choice of `checkpoint` fits into memory; says what is needed.
         """
         model_to_run("Gradient", model)
-        expect_function("Gradient: loss", loss, "series")
+        hard = whole("Gradient", "hard", hard, 0)
+        expect_function("Gradient: loss", loss, *(("series", "hard") if hard else ("series",)))
         if optimizer is not None:
             expect_function("Gradient: optimizer", optimizer, "params")
         self._steps, self._loss = whole("Gradient", "steps", steps, 1), loss
@@ -123,29 +133,35 @@ class Gradient:
         expect_function("Gradient: relax.draw", relax.draw, "prob", "hard")
         Bounds(model).check(held(model))
         model.fits(dt)
-        check_room(model, replicates, target, "Gradient")
+        check_room(model, replicates + hard, target, "Gradient")
         acting = _simulate._interventions(model, interventions)
         for intervention in acting:
             if type(intervention).answers is not Intervention.answers:
                 raise InputError(f"Gradient: intervention {intervention.name!r} asks the host, which stops the device")
         self._switches = TorchSwitches(grad=True)
         with self._switches.held():
+            self._source = wrt.to(target) if isinstance(wrt, torch.nn.Module) else None
             self.params, self._model = _leaves(model.to(target), wrt)
             self.gradients = {name: torch.zeros_like(value) for name, value in self.params.items()}
             self.seed = torch.tensor(seed, device=target)
             self._watch_bounds(model)
-            self._worlds = torch.arange(replicates, device=target)
+            self.worlds = torch.arange(replicates + hard, device=target)
             options = {"seed": seed, "device": target, "dt": dt, "record": record, "interventions": interventions}
             narrow = approved(precision, model, self._steps, {**options, "relax": relax})
             kept = _simulate._records(record or {}, model)
             setting = Setting(dt=dt, relax=relax, interventions=acting, record=kept, precision=narrow)
             ids = _simulate._ids(None, model, target)
-            self._stepper = Stepper(self._model, setting, self._keys(), ids, {})
+            parts = [self.worlds[:replicates], self.worlds[replicates:]]
+            settings = [setting, dataclasses.replace(setting, relax=None, precision={})]
+            self._sides = [
+                _Side(Stepper(self._model, one, self._keys(numbers), ids, {}), numbers)
+                for one, numbers in zip(settings, parts, strict=True)
+                if len(numbers)
+            ]
             self.series: dict[str, Tensor] = {}
             with self._room("in its first step"):
                 self._first_step()
             self._compiles = target.type == "cuda" if compile is None else compile
-            self._ends: Ends | None = None
             with self._room("while a step was measured"):
                 self._plan(block)
             this = weakref.proxy(self)  # no cycle: the memory of a graph is free as soon as nobody holds the gradient
@@ -176,7 +192,9 @@ class Gradient:
         """
         self._look_at_parameters()
         with self._room("in its steps"):
-            value, self.series, self._ends = self._call()
+            value, self.series, ends = self._call()
+            for side, end in zip(self._sides, ends, strict=True):
+                side.ends = end
             self._flag.send()
             return value.clone()
 
@@ -192,13 +210,19 @@ class Gradient:
             self._check_learned()
 
     def _check_learned(self) -> None:
+        values = self._learned_values()
+        far = "" if self.optimizer is None else f", since update {int(self._updates)} went too far"
         for name, spec in self._learned.items():
-            advice = (
-                f"lower the learning rate, or put it back between calls: with torch.no_grad(): "
-                f"gradient.params[{name!r}].clamp_(…); or learn a transform that stays within, such as its logarithm, "
-                f"with dz.simulate(…, relax=…)"
-            )
-            checked(spec, self.params[name], f"Gradient: {type(self._model).__name__}.{name}", advice)
+            where = f"Gradient: {type(self._model).__name__}.{name}"
+            if self._source is None:
+                advice = (
+                    f"lower the learning rate{far}, or put it back between calls: with torch.no_grad(): "
+                    f"gradient.params[{name!r}].clamp_(…); or let wrt be a module that computes {name!r} within its "
+                    f"bounds, by exp or sigmoid"
+                )
+            else:
+                advice = f"{type(self._source).__name__} gives it{far}: end that with exp or sigmoid"
+            checked(spec, values[name], where, advice)
 
     @contextlib.contextmanager
     def _room(self, doing: str) -> Generator[None]:
@@ -211,7 +235,7 @@ class Gradient:
             known = getattr(self, "bytes", {})
             takes = "; estimated were " + ", ".join(f"{name} {_mib(n)}" for name, n in known.items()) if known else ""
             raise CapacityError(
-                f"Gradient: out of memory on {self._device} {doing}: {self._steps} steps × {len(self._worlds)} "
+                f"Gradient: out of memory on {self._device} {doing}: {self._steps} steps × {len(self.worlds)} "
                 f"replicates, checkpoint={getattr(self, 'checkpoint', None)}{takes}; lower checkpoint, replicates or "
                 f"steps, or store fields in a narrower precision"
             ) from error
@@ -224,14 +248,9 @@ class Gradient:
             InputError: a parameter is not finite or out of its bounds.
             ModelError: where one failed; says which.
         """
-        if self._ends is None:
-            return
-        ends, (init_labels, labels) = self._ends, self._labels
-        state, values = self._stepper.state(ends.run_state), held(self._model)
-        beginning = RunState([], torch.zeros_like(ends.run_state.step), ends.run_state.switches, ends.start)
         try:
-            read_checks(ends.run_state, state, labels, 0, values)
-            read_checks(beginning, state, init_labels, 0, values)
+            for side in self._sides:
+                side.check(held(self._model) | self._learned_values())
         except ModelError as error:
             try:
                 self._check_learned()
@@ -244,7 +263,8 @@ class Gradient:
         recomputed = "nothing recomputed" if self.checkpoint is None else f"{self.checkpoint} steps recomputed together"
         sizes = ", ".join(f"{name} {_mib(count)}" for name, count in self.bytes.items())
         return (
-            f"Gradient({type(self._model).__name__}: {len(self._worlds)} × {self._steps} steps by "
+            f"Gradient({type(self._model).__name__}: {' + '.join(str(len(side.worlds)) for side in self._sides)} × "
+            f"{self._steps} steps by "
             f"{', '.join(self.params)}, {self._device}, {self.path}, pieces of {self._rollout.schedule.piece} steps, "
             f"{recomputed}; {sizes})"
         )
@@ -253,9 +273,11 @@ class Gradient:
 
     def _watch_bounds(self, model: Model) -> None:
         """Parameters that are learned may change on the device, the others in place."""
-        self._learned = {name: model.params[name] for name in self.params if name in model.params}
+        given = self.params if self._source is None else _given(self._source, model)
+        self._learned = {name: model.params[name] for name in given if name in model.params}
         self._others = {name: value for name, value in held(self._model).items() if name not in self._learned}
-        self._flag = Flag(self._learned, self.params, self.seed.device)
+        self._flag = Flag(self._learned, self.seed.device)
+        self._updates = torch.zeros((), dtype=torch.int64, device=self.seed.device)
         self._bounds = Bounds(model)
         self._bounds.vouch(self._others)
 
@@ -263,30 +285,39 @@ class Gradient:
     def _device(self) -> torch.device:
         return self.seed.device
 
-    def _keys(self) -> Tensor:
-        return torch.stack([self.seed.expand_as(self._worlds), self._worlds], dim=1)
+    @property
+    def _rollout(self) -> Rollout:
+        """Of the relaxed worlds."""
+        return self._sides[0].rollout
+
+    def _keys(self, worlds: Tensor) -> Tensor:
+        return torch.stack([self.seed.expand_as(worlds), worlds], dim=1)
+
+    def _learned_values(self) -> dict[str, Tensor]:
+        """Parameters of the model that are learned, as they are now, without slopes."""
+        with torch.no_grad():
+            values = self.params if self._source is None else self._source()
+            return {name: values[name].detach() for name in self._learned}
+
+    def _give(self) -> dict[str, Tensor]:
+        """Have the module give its parameters to all worlds; what it gave."""
+        values = {} if self._source is None else dict(self._source())
+        for side, seen in zip(self._sides, (values, {n: v.detach() for n, v in values.items()}), strict=False):
+            side.stepper.values = {name: v.expand(len(side.worlds), *v.shape) for name, v in seen.items()}
+        return values
 
     @on_its_device
     def _first_step(self) -> None:
         """One eager, watched step: tells the author's errors with their lines, and what the loss reads."""
-        stepper = self._stepper
         with torch.no_grad():
-            with guard(self._model, "init"):
-                run_state = stepper.start()
-            init_labels, run_state.bad = list(stepper.checks), None
-        with guard(self._model):
-            run_state, records = stepper.advance(run_state, {})
-        self._labels = (init_labels, list(stepper.checks))
-        names = series_names(self._model, stepper.setting)
-        rows = {
-            n: r.detach().unsqueeze(1).expand(-1, self._steps, *r.shape[1:])
-            for n, r in zip(names, records, strict=True)
-        }
-        reading = _Read(rows)
-        self._check_loss(self._loss(reading))
-        if not reading.used:
+            self._give()
+        readings = [_Read(side.first_step(self._model, self._steps)) for side in self._sides]
+        self._check_loss(self._loss(*readings))
+        names = list(readings[0])
+        if not readings[0].used:
             raise InputError(f"Gradient: loss reads no series; {nearest('', names)}")
-        self._names, self._used = names, tuple(name for name in names if name in reading.used)
+        for side, reading in zip(self._sides, readings, strict=True):
+            side.used = {name: place for place, name in enumerate(names) if name in reading.used}
 
     def _check_loss(self, value: Any) -> None:
         if not isinstance(value, Tensor) or value.dim() != 0 or not value.is_floating_point():
@@ -315,45 +346,49 @@ class Gradient:
 
     def _set_up(self, block: int | None) -> None:
         backend = _compile.BACKEND if self._compiles else None
-        places = [self._names.index(name) for name in self._used]
-        schedule, checks = Schedule.of(self._steps, block), len(self._labels[1])
-        self._rollout = Rollout(self._stepper, checks, places, self._used, schedule, backend)
+        for side in self._sides:
+            side.set_up(Schedule.of(self._steps, block if side.relaxed else None), backend)
 
     def _measured(self) -> Cost:
-        known = model_tensors(self._model)
         if self._compiles:
             _compile.fuse_draws()
             try:
                 with _compile._quiet():
-                    cost = self._rollout.cost(self._keys(), known)
-                return cost
+                    return self._try_out()
             except Exception as error:  # torch raises many types here; all mean: this machine cannot compile
                 _compile._say(error)
                 self._compiles = False
                 self._set_up(self._rollout.schedule.block)
-        return self._rollout.cost(self._keys(), known)
+        return self._try_out()
 
-    def _compute(self) -> tuple[Tensor, dict[str, Tensor], Ends]:
+    def _try_out(self) -> Cost:
+        """Compile what is to be compiled, and measure what the relaxed steps keep."""
+        for side in self._sides[1:]:
+            with torch.no_grad():
+                side.rollout.first_piece(self._keys(side.worlds))
+        return self._rollout.cost(self._keys(self._sides[0].worlds), model_tensors(self._model))
+
+    def _compute(self) -> tuple[Tensor, dict[str, Tensor], list[Ends]]:
         """(loss, series, ends) of a call, which overwrites the slopes and updates the parameters."""
-        outside = self._flag.now()
         with _compile._quiet(), torch.enable_grad():
-            ends = self._rollout.run(self._keys())
-            value = self._loss(_Read(ends.series))
+            outside = self._flag.now(self._give() or self.params)
+            ends = [side.run(self._keys(side.worlds)) for side in self._sides]
+            value = self._loss(*(_Read(end.series) for end in ends))
             self._check_loss(value)
             slopes = torch.autograd.grad(value, list(self.params.values()), allow_unused=True)
         with _compile._quiet(), torch.no_grad():  # an optimiser made capturable warns before it is captured
             for name, slope in zip(self.params, slopes, strict=True):
                 if slope is None:
                     raise InputError(f"Gradient: the loss does not depend on {name!r}; leave it out of wrt")
-            flags = [flag.any() for flag in (ends.start, ends.run_state.bad) if flag is not None and flag.numel()]
+            checks = [flag for end in ends for flag in (end.start, end.run_state.bad)]
+            flags = [flag.any() for flag in checks if flag is not None and flag.numel()]
             bad = torch.stack([outside, *flags]).any()
             shown = torch.where(bad, torch.nan, value.detach())
             self._update(slopes, bad)
-            self._flag.outside.copy_(outside | self._flag.now())
-        series = {name: values.detach() for name, values in ends.series.items()}
-        last = ends.run_state
-        run_state = RunState([t.detach() for t in last.leaves], last.step, last.switches, last.bad)
-        return shown, series, Ends({}, run_state, ends.start)
+            self._updates.add_((~bad).long())
+            self._flag.outside.copy_(outside | self._flag.now(self._learned_values()))
+        series = {name: values.detach() for name, values in ends[0].series.items()}
+        return shown, series, [_without_slopes(end) for end in ends]
 
     def _update(self, slopes: Sequence[Tensor], bad: Tensor) -> None:
         """Hand over the slopes and step the optimiser; where a check failed slopes are 0 and parameters stay."""
@@ -364,6 +399,68 @@ class Gradient:
             self.optimizer.step()
             for value, old in zip(self.params.values(), before, strict=True):
                 value.copy_(torch.where(bad, old, value))
+
+
+@dataclasses.dataclass
+class _Side:
+    """The worlds of one form, relaxed or hard.
+
+    Attributes:
+        stepper: of these worlds.
+        worlds: their numbers, a view of `Gradient.worlds`.
+        labels: of the checks of init, and of a step.
+        used: series that the loss reads: their places among a step's records.
+        rollout: all steps.
+        ends: of the last call.
+    """
+
+    stepper: Stepper
+    worlds: Tensor
+    labels: tuple[list[str], list[str]] = ([], [])
+    used: dict[str, int] = dataclasses.field(default_factory=dict)
+    ends: Ends | None = None
+    rollout: Rollout = dataclasses.field(init=False)
+
+    @property
+    def relaxed(self) -> bool:
+        """Whether it has slopes."""
+        return self.stepper.setting.relax is not None
+
+    def first_step(self, model: Model, steps: int) -> dict[str, Tensor]:
+        """One step, watched for breaches of the authors' rules: its records by name, as if of all steps."""
+        with torch.no_grad(), guard(model, "init"):
+            run_state = self.stepper.start()
+        init_labels, run_state.bad = list(self.stepper.checks), None
+        with guard(model):
+            _, records = self.stepper.advance(run_state, {})
+        self.labels = (init_labels, list(self.stepper.checks))
+        names = series_names(model, self.stepper.setting)
+        return {n: r.detach().unsqueeze(1).expand(-1, steps, *r.shape[1:]) for n, r in zip(names, records, strict=True)}
+
+    def set_up(self, schedule: Schedule, backend: Any) -> None:
+        """Make the rollout."""
+        places, names = list(self.used.values()), list(self.used)
+        self.rollout = Rollout(self.stepper, len(self.labels[1]), places, names, schedule, backend)
+
+    def run(self, keys: Tensor) -> Ends:
+        """All steps; slopes are kept where it is relaxed."""
+        with torch.set_grad_enabled(self.relaxed):
+            return self.rollout.run(keys)
+
+    def check(self, values: Mapping[str, Tensor]) -> None:
+        """Read the checks of the last call; see `Gradient.check`."""
+        if self.ends is None:
+            return
+        last, (init_labels, labels) = self.ends.run_state, self.labels
+        state = self.stepper.state(last)
+        beginning = RunState([], torch.zeros_like(last.step), last.switches, self.ends.start)
+        read_checks(last, state, labels, 0, values)
+        read_checks(beginning, state, init_labels, 0, values)
+
+
+def _without_slopes(ends: Ends) -> Ends:
+    last = ends.run_state
+    return Ends({}, RunState([t.detach() for t in last.leaves], last.step, last.switches, last.bad), ends.start)
 
 
 class _Read(Mapping[str, Tensor]):
@@ -385,10 +482,32 @@ class _Read(Mapping[str, Tensor]):
         return len(self._series)
 
 
-def _leaves(model: Model, wrt: Sequence[str]) -> tuple[dict[str, Tensor], Model]:
+def _given(source: torch.nn.Module, model: Model) -> Mapping[str, Tensor]:
+    """The parameters that a module gives, checked but for their bounds."""
+    with torch.no_grad():
+        values = source()
+    name = f"Gradient: wrt={type(source).__name__}"
+    if not isinstance(values, Mapping) or not values:
+        raise InputError(f"{name} gave {values!r}, expected parameters by name, such as {{'R': tensor}}")
+    for param, value in values.items():
+        if param not in model.params:
+            raise InputError(f"{name} gave {param!r}; {nearest(param, model.params)}")
+        shape = tuple(getattr(model, param).shape)
+        if not isinstance(value, Tensor) or tuple(value.shape) != shape:
+            shown = tuple(value.shape) if isinstance(value, Tensor) else repr(value)
+            raise InputError(f"{name} gave {param!r} of shape {shown}, expected a tensor of shape {shape}")
+    return values
+
+
+def _leaves(model: Model, wrt: Sequence[str] | torch.nn.Module) -> tuple[dict[str, Tensor], Model]:
     """Parameters as leaf tensors by name, and the model that holds them."""
+    if isinstance(wrt, torch.nn.Module):
+        trained: dict[str, Tensor] = {name: value for name, value in wrt.named_parameters() if value.requires_grad}
+        if not trained:
+            raise InputError(f"Gradient: wrt={type(wrt).__name__} has no parameter that requires a gradient")
+        return trained, model
     if isinstance(wrt, str) or not isinstance(wrt, Sequence) or not wrt:
-        raise InputError(f"Gradient: wrt={wrt!r}, expected a list of names, such as ['R']")
+        raise InputError(f"Gradient: wrt={wrt!r}, expected a list of names, such as ['R'], or a module that gives them")
     modules = [name for name in model.field_names if isinstance(getattr(model, name), torch.nn.Module)]
     leaves: dict[str, Tensor] = {}
     values: dict[str, Tensor] = {}

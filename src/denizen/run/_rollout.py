@@ -152,6 +152,12 @@ class Rollout:
         series = {name: torch.cat(column, dim=1) for name, *column in zip(self._used, *parts, strict=True)}
         return Ends(series, run_state, start)
 
+    def first_piece(self, keys: Tensor) -> None:
+        """Run the first piece alone, so that it is compiled."""
+        self._stepper.keys = keys
+        run_state, _ = self._start()
+        self._block(run_state, keys, [self.schedule.piece], again=False)
+
     def cost(self, keys: Tensor, known: Iterable[Tensor]) -> Cost:
         """What a step keeps, measured over one piece.
 
