@@ -1,6 +1,7 @@
 """Calibration: targets, methods, and the fit that `dz.calibrate` returns."""
 
 from denizen.fit._calibrate import calibrate as calibrate
+from denizen.fit._cmaes import CMAES as CMAES
 from denizen.fit._fit import Fit as Fit
 from denizen.fit._gauss_newton import GaussNewton as GaussNewton
 from denizen.fit._method import Iteration as Iteration
@@ -12,3 +13,4 @@ from denizen.fit._target import Noise as Noise
 from denizen.fit._target import Normal as Normal
 from denizen.fit._target import Poisson as Poisson
 from denizen.fit._target import Target as Target
+from denizen.fit._tpe import TPE as TPE

@@ -17,6 +17,8 @@ from denizen.run import simulate
 
 MOST_AGENTS = 1 << 26  # of all rows of a launch together: enough to fill a GPU, and a GiB or two
 
+METHOD = 1 << 62  # no world has this number
+
 KEEP = "begin nearer to the truth, or give priors whose bounds the model can stand"
 
 Simulator = Callable[[Tensor, Sequence[int]], Any]
@@ -85,12 +87,20 @@ class Experiment:
     def observations(self, free: np.ndarray, worlds: Sequence[int]) -> np.ndarray:
         """What is compared with `observed`, for each set of free numbers in each world: float64 `[sets, worlds, D]`."""
         rows = np.repeat(free, len(worlds), axis=0)
-        seen = self.windows(rows, list(worlds) * len(free))
+        return self.compared(rows, list(worlds) * len(free)).reshape(len(free), len(worlds), -1)
+
+    def compared(self, free: np.ndarray, worlds: Sequence[int]) -> np.ndarray:
+        """The same of rows that each have a world of their own: float64 `[rows, D]`."""
+        seen = self.windows(free, worlds)
         parts = [
-            target.scaled(seen[name]).reshape(len(rows), -1)[:, kept]
+            target.scaled(seen[name]).reshape(len(free), -1)[:, kept]
             for (name, target), kept in zip(self.targets.items(), self._seen, strict=True)
         ]
-        return np.concatenate(parts, axis=1).reshape(len(free), len(worlds), -1)
+        return np.concatenate(parts, axis=1)
+
+    def generator(self) -> np.random.Generator:
+        """What a method draws from: alike for alike seeds, and apart from the draws of the worlds."""
+        return np.random.default_rng([self._seed, METHOD])
 
     def windows(self, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
         """The targets as they would be observed, in their own units: by name `[rows, values, …]`.

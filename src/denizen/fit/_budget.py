@@ -1,0 +1,66 @@
+"""How much a method may simulate: runs, and seconds of the clock, looked at before each launch."""
+
+import time
+
+from denizen._arguments import number, whole
+from denizen.fit._experiment import Experiment
+
+
+class Budget:
+    """What is left of the runs and seconds of a search.
+
+    Attributes:
+        over: whether a launch did not fit any more.
+    """
+
+    def __init__(self, experiment: Experiment, runs: int, seconds: float | None) -> None:
+        """The clock starts.
+
+        Args:
+            experiment: counts its runs.
+            runs: most of them, from here.
+            seconds: most of them; None: any number.
+        """
+        self._experiment, self._first, self._runs, self._seconds = experiment, experiment.runs, runs, seconds
+        self._began = time.monotonic()
+        self.over = False
+
+    @property
+    def used(self) -> int:
+        """Runs."""
+        return self._experiment.runs - self._first
+
+    def room(self, rows: int, least: int | None = None) -> int:
+        """How many of the `rows` of a launch may run: all, fewer but at least `least`, or 0, and then it is over.
+
+        Args:
+            rows: wanted.
+            least: fewest that are of use; None: all or nothing.
+        """
+        late = self._seconds is not None and time.monotonic() - self._began >= self._seconds
+        left = 0 if late else min(rows, self._runs - self.used)
+        if left >= (rows if least is None else least):
+            return left
+        self.over = True
+        return 0
+
+    def notes(self) -> tuple[str, ...]:
+        """What a fit says of it."""
+        if not self.over:
+            return ()
+        seconds = "" if self._seconds is None else f" or {self._seconds:g} s"
+        return (
+            f"The budget was over before the search was done ({self.used:,} runs, {time.monotonic() - self._began:.0f} "
+            f"s; at most {self._runs:,} runs{seconds}); what it had found is kept.",
+        )
+
+
+def check_budget(caller: str, runs: int, seconds: float | None) -> None:
+    """Of a method's settings.
+
+    Raises:
+        InputError: none at all.
+    """
+    whole(caller, "runs", runs, 1)
+    if seconds is not None:
+        number(caller, "seconds", seconds, above=0, hint=", or None for no limit")
