@@ -2,21 +2,23 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from denizen._arguments import switch, whole
+from denizen._arguments import folder as folder_path
+from denizen._arguments import json_values, switch
 from denizen._printing import progress as progress_bar
 from denizen.errors import InputError
-from denizen.fit._experiment import Experiment, Simulator
-from denizen.fit._fit import Fit, of_solution
+from denizen.fit._experiment import Simulator
+from denizen.fit._fit import Fit, Found, of_search
+from denizen.fit._folder import CalibrationFolder
 from denizen.fit._gauss_newton import GaussNewton
 from denizen.fit._method import Iteration, Method, Tell
-from denizen.fit._parameters import of_model, of_priors
-from denizen.fit._target import Target, as_targets
-from denizen.model import Env, Intervention, Model
-from denizen.rng import MAX_SEED
+from denizen.fit._setup import Setup, set_up
+from denizen.model import Intervention, Model
+from denizen.run import choose_device
 
 
 def calibrate(
@@ -31,6 +33,8 @@ def calibrate(
     seed: int = 0,
     interventions: Sequence[Intervention] = (),
     device: torch.device | str | None = None,
+    out: Path | str | None = None,
+    settings: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> Fit:
     """Fit parameters of a model to observed series, with intervals that a model's own randomness is part of.
@@ -49,64 +53,57 @@ def calibrate(
         seed: of the simulated worlds. Fits of other seeds differ by the noise of their worlds.
         interventions: as for `dz.simulate`.
         device: as for `dz.simulate`.
+        out: folder to write the calibration to while it goes on. The same call goes on where it was stopped, bit for
+            bit on the same kind of device, and of a calibration that has ended it gives the fit at once.
+        settings: kept in the folder's manifest, for programs that build models from settings; JSON values only.
         progress: show what is going on.
 
     Returns:
         A `Fit`: ``fit.model`` is the fitted model, ``print(fit)`` the estimates.
 
     Raises:
-        InputError: for an argument that does not fit, or where nothing depends on a parameter.
+        InputError: for an argument that does not fit, or where nothing depends on a parameter. Or the calibration in
+            the folder was begun with another one; says what differs.
+        StorageError: the folder could not be written, or holds something else; says what is safe.
     """
-    if isinstance(model, Env) or not (isinstance(model, Model) or (callable(model) and not isinstance(model, type))):
-        kind = f"the class {model.__name__}" if isinstance(model, type) else f"of type {type(model).__name__}"
-        raise InputError(
-            f"calibrate: model is {kind}, expected an object of a dz.Model that steps by itself, or a function"
-        )
-    given = as_targets("calibrate", targets)
-    parameters = of_model("calibrate", model, priors) if isinstance(model, Model) else of_priors("calibrate", priors)
-    method = GaussNewton() if method is None else method
-    if isinstance(method, type) or not callable(getattr(method, "solve", None)):
-        raise InputError(f"calibrate: method={method!r}, expected an object such as dz.fit.GaussNewton()")
-    whole("calibrate", "replicates", replicates, 2)
-    whole("calibrate", "holdout", holdout, 0)
-    whole("calibrate", "seed", seed, 0, MAX_SEED)
     switch("calibrate", "progress", progress)
-    fitted = {name: _without_last("calibrate", name, target, holdout) for name, target in given.items()}
-    experiment = Experiment(
+    if out is not None:
+        json_values("calibrate", "settings", settings or {})
+    elif settings is not None:
+        raise InputError("calibrate: settings= is kept in the folder of the calibration; pass out= with it")
+    method = GaussNewton() if method is None else method
+    setup = set_up(
+        "calibrate",
         model,
-        parameters,
-        fitted,
-        steps=_steps("calibrate", steps, given),
+        targets,
+        priors=priors,
+        method=method,
+        steps=steps,
+        replicates=replicates,
+        holdout=holdout,
         seed=seed,
-        device=device,
         interventions=interventions,
+        device=device,
     )
-    if len(experiment.observed) < len(parameters.labels):
-        raise InputError(
-            f"calibrate: {len(experiment.observed)} observed numbers for {len(parameters.labels)} to fit, expected at "
-            f"least as many; name fewer parameters in priors"
-        )
+    if out is None:
+        return _searched(setup, method, progress)
+    kind = choose_device(device, "calibrate")[0].type if isinstance(model, Model) else "cpu"
+    folder = CalibrationFolder.enter(folder_path("calibrate", "out", out), model, setup.given, kind, settings)
+    with folder.working() as ledger:
+        found = folder.found()
+        if found is not None:
+            return of_search(setup, Found(**found))
+        setup.experiment.ledger = ledger
+        fit = _searched(setup, method, progress)
+        setup.experiment.ledger = None
+        folder.keep(Found(fit._solution, fit.runs), ledger.launches, str(fit))
+        return fit
+
+
+def _searched(setup: Setup, method: Method, progress: bool) -> Fit:
     with _told(progress) as tell:
-        solution = method.solve(experiment, replicates, tell)
-    held_out = {name: given[name].values[len(fitted[name].values) :] for name in given} if holdout else {}
-    return of_solution(model, experiment, solution, held_out)
-
-
-def _without_last(caller: str, name: str, target: Target, holdout: int) -> Target:
-    if holdout >= len(target.values):
-        raise InputError(
-            f"{caller}: holdout={holdout} leaves nothing of targets[{name!r}], which has {len(target.values)} values"
-        )
-    return target.until(len(target.values) - holdout) if holdout else target
-
-
-def _steps(caller: str, steps: int | None, targets: Mapping[str, Target]) -> int:
-    name, last = max(((name, target.last) for name, target in targets.items()), key=lambda one: one[1])
-    if steps is None:
-        return last
-    if whole(caller, "steps", steps, 1) < last:
-        raise InputError(f"{caller}: targets[{name!r}] reaches to step {last}, beyond steps={steps}; leave steps out")
-    return steps
+        solution = method.solve(setup.experiment, setup.replicates, tell)
+    return of_search(setup, Found(solution, setup.experiment.runs))
 
 
 @contextmanager

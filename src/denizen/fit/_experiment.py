@@ -2,7 +2,8 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError, ModelError, nearest
+from denizen.fit._ledger import Ledger
 from denizen.fit._parameters import Parameters, as_tensor
 from denizen.fit._target import Target
 from denizen.model import Intervention, Model
@@ -30,9 +32,13 @@ class Experiment:
     Attributes:
         targets: what was observed, by series.
         steps: simulated in each run.
+        device: as it was given.
         observed: float64 `[D]`, every observed number as it is compared, gaps left out.
         runs: worlds simulated so far.
+        ledger: what keeps launches while a search goes on, so that it can be resumed; None: nothing does.
     """
+
+    ledger: Ledger | None = None
 
     def __init__(
         self,
@@ -47,7 +53,7 @@ class Experiment:
     ) -> None:
         """Args: see `denizen.calibrate`; targets and parameters are checked already."""
         self.model, self.parameters, self.targets, self.steps = model, parameters, dict(targets), steps
-        self._seed, self._device, self._interventions = seed, device, tuple(interventions)
+        self._seed, self.device, self._interventions = seed, device, tuple(interventions)
         self._kinds = {name: self._kind(name, target) for name, target in self.targets.items()}
         self._seen = [~np.isnan(target.values).reshape(-1) for target in self.targets.values()]
         self.observed = np.concatenate(
@@ -60,6 +66,19 @@ class Experiment:
             [np.full(seen.sum(), target.weight) for target, seen in zip(self.targets.values(), self._seen, strict=True)]
         )
         self.runs = 0
+
+    def recorded(self, what: str, inputs: Iterable[Any], compute: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """What `compute()` gives: arrays by name, which a resumed search is served with again instead.
+
+        Every number that a search takes from a simulation goes through here, so that a search is a function of its seed
+        and of what it was served. What counts runs stands outside of `compute`.
+
+        Args:
+            what: word for the kind of launch.
+            inputs: arrays, numbers and texts that fix the result beside what the calibration was given.
+            compute: launches.
+        """
+        return compute() if self.ledger is None else self.ledger.recorded(what, inputs, compute)
 
     def ahead(self, values: int) -> "Experiment":
         """The same with that many values more in each target, unobserved, and the steps for them."""
@@ -130,11 +149,13 @@ class Experiment:
     def _series(self, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
         self.runs += len(free)
         if not isinstance(self.model, Model):
-            return self._call(free, worlds)
+            return dict(self.recorded("call", [free, list(worlds), self.steps], partial(self._call, free, worlds)))
         at_once = max(1, MOST_AGENTS // max(1, self.model.num_agents))
-        parts = [
-            self._run(self.model, free[k : k + at_once], worlds[k : k + at_once]) for k in range(0, len(free), at_once)
-        ]
+        parts = []
+        for k in range(0, len(free), at_once):
+            rows, numbers = free[k : k + at_once], list(worlds[k : k + at_once])
+            launch = partial(self._run, self.model, rows, numbers)
+            parts.append(self.recorded("run", [rows, numbers, self.steps], launch))
         return {name: np.concatenate([part[name] for part in parts]) for name in self.targets}
 
     def _run(self, model: Model, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
@@ -145,7 +166,7 @@ class Experiment:
                 self.steps,
                 worlds=worlds,
                 seed=self._seed,
-                device=self._device,
+                device=self.device,
                 params=values,
                 interventions=self._interventions,
             )

@@ -1,19 +1,26 @@
 """What calibration gives back: a fitted model, intervals, the course of the search, forecasts and their scores."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import torch
 
+from denizen._arguments import folder as folder_path
 from denizen._arguments import number, whole
 from denizen._printing import Table, plain
-from denizen.errors import InputError
+from denizen.errors import DataError, InputError
 from denizen.fit._experiment import Experiment
+from denizen.fit._folder import CalibrationFolder
 from denizen.fit._method import Iteration, Solution
 from denizen.fit._scores import Scores, scores
-from denizen.model import Model
+from denizen.fit._setup import Absent, Setup, set_up
+from denizen.fit._target import as_targets
+from denizen.model import Intervention, Model
+from denizen.run import choose_device
 
 UNKNOWN = 1.5  # standard deviation in free numbers: a factor of more than four either way
 LEVEL = 0.9
@@ -39,9 +46,16 @@ class Fit:
     runs: int
     converged: bool
     notes: tuple[str, ...]
-    _experiment: Experiment
+    _setup: Setup
     _solution: Solution
-    _held_out: dict[str, np.ndarray]
+
+    @property
+    def _experiment(self) -> Experiment:
+        return self._setup.experiment
+
+    @property
+    def _held_out(self) -> dict[str, np.ndarray]:
+        return self._setup.held_out
 
     def interval(self, level: float = LEVEL) -> dict[str, tuple[Any, Any]]:
         """Bounds between which the true value lies in a share `level` of calibrations.
@@ -101,6 +115,64 @@ class Fit:
             for name, values in self._held_out.items()
         }
 
+    def save(self, path: Path | str) -> None:
+        """Write the fit to a new folder, from which `Fit.load` reads it.
+
+        Args:
+            path: the folder; must not exist yet, or be empty.
+
+        Raises:
+            StorageError: it holds something already, or cannot be written.
+        """
+        if isinstance(self._setup.model, Absent):
+            raise InputError(
+                "Fit.save: this fit was read without its model; copy its folder, or give Fit.load the model"
+            )
+        kind = choose_device(self._experiment.device, "Fit.save")[0].type
+        folder = CalibrationFolder.enter(
+            folder_path("Fit.save", "path", path), self._setup.model, self._setup.given, kind, None, new=True
+        )
+        with folder.session():
+            folder.keep(Found(self._solution, self.runs), 0, str(self))
+
+    @classmethod
+    def load(
+        cls,
+        path: Path | str,
+        model: Any = None,
+        *,
+        targets: Mapping[str, Any] | None = None,
+        priors: Any = None,
+        interventions: Sequence[Intervention] | None = None,
+        device: torch.device | str | None = None,
+    ) -> "Fit":
+        """Read a fit from a folder of `save`, or of a calibration with `out=`.
+
+        Args:
+            path: the folder.
+            model: the model, or function, that was fitted. None: everything but what simulates works.
+            targets: only where they have a noise of your own, which no folder keeps: as they were given.
+            priors: only where they are distributions of your own: as they were given.
+            interventions: only where they hold functions: as they were given.
+            device: where to simulate.
+
+        Raises:
+            DataError: there is no fit in the folder, or it is damaged.
+            InputError: something that the folder does not keep, or that is not what it was.
+        """
+        folder = CalibrationFolder.open(folder_path("Fit.load", "path", path))
+        found = folder.found()
+        if found is None:
+            raise DataError(
+                f"{folder.path} holds a calibration that has not come to a fit: {folder.status}, {folder.launches} "
+                f"launches; go on with it first"
+            )
+        again: dict[str, Any] = {"targets": targets, "priors": priors, "interventions": interventions}
+        if targets is not None:
+            again["targets"] = as_targets("Fit.load", targets)
+        given = folder.given({name: value for name, value in again.items() if value is not None}, model is not None)
+        return of_search(set_up("Fit.load", folder.model(model), **given, device=device), Found(**found))
+
     def _sd(self) -> np.ndarray:
         return np.sqrt(np.diag(self._covariance()))
 
@@ -129,21 +201,26 @@ class Fit:
         return plain(table, 100).rstrip() + "\n" + "\n".join([*lines, *self.notes])
 
 
-def of_solution(model: Any, experiment: Experiment, solution: Solution, held_out: Mapping[str, np.ndarray]) -> Fit:
-    """A fit from what a method found."""
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What a search gave, as a folder keeps it.
+
+    Attributes:
+        solution: of the method.
+        runs: worlds simulated.
+    """
+
+    solution: Solution
+    runs: int
+
+
+def of_search(setup: Setup, found: Found) -> Fit:
+    """A fit from what a search gave."""
+    model, solution, experiment = setup.model, found.solution, setup.experiment
     values = {name: _plain(value[0]) for name, value in experiment.parameters.values(solution.free[None]).items()}
     fitted = model.replace(**values) if isinstance(model, Model) else None
-    return Fit(
-        fitted,
-        values,
-        solution.trace,
-        experiment.runs,
-        solution.converged,
-        _notes(experiment, solution),
-        experiment,
-        solution,
-        dict(held_out),
-    )
+    notes = _notes(experiment, solution)
+    return Fit(fitted, values, solution.trace, found.runs, solution.converged, notes, setup, solution)
 
 
 def _notes(experiment: Experiment, solution: Solution) -> tuple[str, ...]:

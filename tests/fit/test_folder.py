@@ -1,0 +1,323 @@
+"""The folder of a calibration: killed at any moment it goes on, bit for bit; changed arguments are refused by name."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Beta, LogNormal, Normal, Uniform
+
+import denizen as dz
+from denizen.errors import DataError, InputError, StorageError
+from denizen.fit import _folder, _ledger, _stored
+from denizen.run._folder import kind_of
+from denizen.space import generators
+from denizen.zoo.sir import sir
+
+TIMES = torch.arange(12) / 12
+PRIORS = {"level": Normal(0.0, 10.0), "slope": Uniform(-9.0, 9.0)}
+VALUES = 1.0 + 2.0 * TIMES.numpy() + 0.3 * np.random.default_rng(1).normal(size=12)
+
+
+def line(theta: Tensor, worlds: Sequence[int]) -> Tensor:
+    noise = torch.as_tensor(np.stack([np.random.default_rng([5, world]).normal(size=12) for world in worlds]))
+    return theta[:, :1] + theta[:, 1:] * TIMES + 0.3 * noise
+
+
+class Stopping:
+    """The same, stopped at a call."""
+
+    def __init__(self, at: int, how: Callable[[], Any]) -> None:
+        self.calls, self._at, self._how = 0, at, how
+
+    def __call__(self, theta: Tensor, worlds: Sequence[int]) -> Tensor:
+        self.calls += 1
+        if self.calls == self._at:
+            self._how()
+        return line(theta, worlds)
+
+
+def fitted(model: Any = line, **options: Any) -> dz.fit.Fit:
+    targets = {"y": dz.fit.Target(VALUES, scale="identity")}
+    return dz.calibrate(model, targets, **{"priors": PRIORS, "progress": False, **options})
+
+
+def told(fit: dz.fit.Fit) -> list[Any]:
+    return [fit.params, fit.interval(), fit.runs, [(one.loss, one.step, one.runs) for one in fit.trace], fit.notes]
+
+
+@pytest.fixture(scope="module")
+def whole() -> list[Any]:
+    return told(fitted())
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_folder_changes_no_number_and_a_second_call_simulates_nothing(tmp_path: Path, whole: list[Any]) -> None:
+    counting = Stopping(0, interrupt)
+    assert told(fitted(counting, out=tmp_path / "a")) == whole
+    calls = counting.calls
+    assert told(fitted(counting, out=tmp_path / "a")) == whole
+    assert counting.calls == calls
+    manifest = json.loads((tmp_path / "a/manifest.json").read_text())
+    assert (manifest["kind"], manifest["status"], manifest["launches"]) == ("calibration", "finished", calls)
+
+
+@pytest.mark.parametrize("at", [1, 2, 5])
+def test_ctrl_c_keeps_what_is_done(tmp_path: Path, whole: list[Any], at: int) -> None:
+    with pytest.raises(KeyboardInterrupt) as stop:
+        fitted(Stopping(at, interrupt), out=tmp_path / "a")
+    assert f"{at - 1} launches are safe; the same call goes on" in stop.value.__notes__[0]
+    assert _folder.CalibrationFolder.open(tmp_path / "a").status == "interrupted"
+    rest = Stopping(0, interrupt)
+    assert told(fitted(rest, out=tmp_path / "a")) == whole
+    assert rest.calls == _ledger.count(tmp_path / "a/launches.bin") - (at - 1)
+
+
+def test_a_kill_at_any_byte_of_the_ledger(tmp_path: Path, whole: list[Any]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fitted(Stopping(6, interrupt), out=tmp_path / "a")
+    size = (tmp_path / "a/launches.bin").stat().st_size
+    for number, length in enumerate([0, 1, 7, 30, *np.random.default_rng(0).integers(0, size, 8).tolist(), size - 1]):
+        folder = shutil.copytree(tmp_path / "a", tmp_path / f"cut-{number}")
+        os.truncate(folder / "launches.bin", length)
+        assert told(fitted(Stopping(0, interrupt), out=folder)) == whole
+
+
+KILLED = """
+import os, sys
+sys.path.insert(0, {folder!r})
+from test_folder_program import Stopping, fitted
+fitted(Stopping({at}, lambda: os.kill(os.getpid(), 9)), out="a")
+"""
+
+
+def test_kill_9(tmp_path: Path, whole: list[Any]) -> None:
+    (tmp_path / "test_folder_program.py").write_text(Path(__file__).read_text())
+    code = KILLED.format(folder=str(tmp_path), at=4)
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert run.returncode == -9, run.stderr
+    folder = _folder.CalibrationFolder.open(tmp_path / "a")
+    assert (folder.status, folder.launches) == ("killed", 3)
+    manifest = json.loads((tmp_path / "a/manifest.json").read_text())
+    manifest["model"]["function"] = manifest["model"]["function"].replace("test_folder_program", __name__)
+    (tmp_path / "a/manifest.json").write_text(json.dumps(manifest))  # the same class, of a module of another name
+    assert told(fitted(Stopping(0, interrupt), out=tmp_path / "a")) == whole
+
+
+def test_what_changed_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fitted(Stopping(3, interrupt), out=tmp_path / "a")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"seed": 1}, "seed is 1 here and was 0"),
+        ({"replicates": 20}, "replicates is 20 here and was 16"),
+        ({"method": dz.fit.GaussNewton(iterations=3)}, r"method\.iterations is 3 here and was as by default"),
+        ({"priors": {**PRIORS, "level": Normal(0.0, 9.0)}}, r"priors\['level'\].scale is 9.0 here and was 10.0"),
+        ({"priors": dict(reversed(PRIORS.items()))}, "priors is {slope"),
+        ({"model": line}, "the model is .*line .* here and was .*Stopping"),
+    ]
+    for changed, message in wrong:
+        with pytest.raises(InputError, match=f"begun with something else: .*{message}"):
+            fitted(**{"model": Stopping(0, interrupt), **changed}, out=tmp_path / "a")
+    changed = {"y": dz.fit.Target(VALUES + 1, scale="identity")}
+    with pytest.raises(InputError, match=r"targets\['y'\]\.values is .* here and was"):
+        dz.calibrate(Stopping(0, interrupt), changed, priors=PRIORS, progress=False, out=tmp_path / "a")
+
+
+def test_other_folders_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine.txt").write_text("mine")
+    with pytest.raises(StorageError, match="is not empty"):
+        fitted(out=tmp_path / "full")
+    dz.simulate(sir(generators.erdos_renyi(20, 3.0, seed=0)), 2, out=tmp_path / "run", device="cpu")
+    with pytest.raises(StorageError, match="is not empty"):
+        fitted(out=tmp_path / "run")
+    assert kind_of(tmp_path / "run") == "simulation"
+    with pytest.raises(DataError, match="kind 'simulation', expected 'calibration'"):
+        dz.fit.Fit.load(tmp_path / "run")
+    with pytest.raises(InputError, match="pass out= with it"):
+        fitted(settings={"a": 1})
+
+
+def test_two_processes_do_not_write_to_one_folder(tmp_path: Path, whole: list[Any]) -> None:
+    def meanwhile() -> None:
+        with pytest.raises(StorageError, match="another run is writing"):
+            fitted(Stopping(0, interrupt), out=tmp_path / "a")
+
+    assert told(fitted(Stopping(3, meanwhile), out=tmp_path / "a")) == whole
+
+
+def test_a_full_disk_says_what_is_safe(tmp_path: Path, whole: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.pwrite
+
+    def full(descriptor: int, data: Any, at: int) -> int:
+        if at > 0:
+            real(descriptor, data[: len(data) // 2], at)
+            raise OSError(28, "No space left on device")
+        return real(descriptor, data, at)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(StorageError, match="No space left on device; safe are 1 launches, the same call goes on"):
+            fitted(out=tmp_path / "a")
+    assert _folder.CalibrationFolder.open(tmp_path / "a").status == "failed"
+    assert told(fitted(out=tmp_path / "a")) == whole
+
+
+def test_a_search_that_takes_another_way_is_told(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fitted(Stopping(6, interrupt), out=tmp_path / "a")
+    data = bytearray((tmp_path / "a/launches.bin").read_bytes())
+    first = _ledger.HEAD + int.from_bytes(data[: _ledger.LENGTH], "little")
+    with (tmp_path / "a/launches.bin").open("wb") as file:
+        file.write(data[first:])  # as if the first launch had been another one
+    with pytest.warns(UserWarning, match="launch 1 is not the one that was kept"):
+        fitted(Stopping(0, interrupt), out=tmp_path / "a")
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fitted(Stopping(6, interrupt), out=tmp_path / "a")
+    file = tmp_path / "a/launches.bin"
+    data = bytearray(file.read_bytes())
+    data[60] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(DataError, match=r"launches\.bin: the entry of launch 1 is damaged"):
+        fitted(Stopping(0, interrupt), out=tmp_path / "a")
+
+
+def test_another_version_is_a_warning(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fitted(Stopping(3, interrupt), out=tmp_path / "a")
+    manifest = json.loads((tmp_path / "a/manifest.json").read_text())
+    manifest["versions"]["torch"] = "2.11.0"
+    (tmp_path / "a/manifest.json").write_text(json.dumps(manifest))
+    with pytest.warns(UserWarning, match=r"torch .* \(was 2\.11\.0\)"):
+        fitted(Stopping(0, interrupt), out=tmp_path / "a")
+
+
+# --- fits -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fit_is_saved_and_read(tmp_path: Path) -> None:
+    model = sir(generators.erdos_renyi(300, 8.0, seed=0), infect_rate=0.05)
+    values = dz.simulate(model, 35, seed=9, device="cpu")["cases"][0].reshape(-1, 7).sum(1).numpy()
+    target = dz.fit.Target(values, every=7, noise=dz.fit.NegativeBinomial(20))
+    options: dict[str, Any] = {"priors": {"infect_rate": LogNormal(-3.0, 0.5)}, "replicates": 4, "holdout": 1}
+    fit = dz.calibrate(model, {"cases": target}, **options, device="cpu", progress=False, out=tmp_path / "run")
+    fit.save(tmp_path / "saved")
+    for name in ("run", "saved"):
+        bare = dz.fit.Fit.load(tmp_path / name)
+        assert told(bare) == told(fit)
+        assert bare.model is None
+        with pytest.raises(InputError, match=r"Fit\.load\(path, model=…\) simulates"):
+            bare.curve()
+        with pytest.raises(InputError, match="copy its folder"):
+            bare.save(tmp_path / "again")
+        again = dz.fit.Fit.load(tmp_path / name, model, device="cpu")
+        assert told(again) == told(fit)
+        assert np.array_equal(again.forecast(draws=4)["cases"], fit.forecast(draws=4)["cases"])
+        assert again.score(draws=8) == fit.score(draws=8)
+        with pytest.raises(InputError, match="fit of another model: seed_share is"):
+            dz.fit.Fit.load(tmp_path / name, model.replace(seed_share=0.5))
+    with pytest.raises(StorageError, match="not empty"):
+        fit.save(tmp_path / "saved")
+
+
+def test_a_calibration_without_a_fit_is_told(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fitted(Stopping(3, interrupt), out=tmp_path / "a")
+    with pytest.raises(DataError, match="has not come to a fit: interrupted, 2 launches"):
+        dz.fit.Fit.load(tmp_path / "a")
+
+
+class Mine:
+    """A noise of somebody's."""
+
+    def draw(self, mean: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+        return mean
+
+    def log_prob(self, values: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        return -((values - mean) ** 2)
+
+
+def test_what_no_folder_keeps_is_given_again(tmp_path: Path) -> None:
+    targets = {"y": dz.fit.Target(VALUES, scale="identity", noise=Mine())}
+    fit = dz.calibrate(line, targets, priors=PRIORS, progress=False, out=tmp_path / "a")
+    with pytest.raises(InputError, match=r"targets has .*Mine, which no folder keeps; give it again"):
+        dz.fit.Fit.load(tmp_path / "a")
+    assert told(dz.fit.Fit.load(tmp_path / "a", targets=targets)) == told(fit)
+    with pytest.raises(InputError, match=r"made with something else: targets\['y'\]\.scale"):
+        dz.fit.Fit.load(tmp_path / "a", targets={"y": dz.fit.Target(VALUES, noise=Mine())})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        float("inf"),
+        {"a": (1, 2.5, "x", True)},
+        np.arange(40.0).reshape(4, 10),
+        np.array([1.0, np.nan]),
+        np.array(["2020-03-01", "2020-03-08"], dtype="datetime64[D]"),
+        np.datetime64("2020-03-01"),
+        dz.fit.NegativeBinomial(3.0),
+        dz.model.Scale(target="infect_rate", factor=0.5, when=dz.model.During(3)),
+    ],
+)
+def test_values_come_back(value: Any) -> None:
+    tensors: _stored.Tensors = {}
+    back = _stored.decode(json.loads(json.dumps(_stored.encode(value, tensors))), tensors, "value")
+    if isinstance(value, np.ndarray):
+        assert back.dtype == value.dtype
+        assert np.array_equal(back, value, equal_nan=value.dtype.kind == "f")
+    else:
+        assert back == value
+
+
+def test_distributions_come_back() -> None:
+    for prior in (Normal(0.1, 2.0), LogNormal(0.2, 0.3), Uniform(0.1, 0.7), Beta(2.0, 3.0)):
+        tensors: _stored.Tensors = {}
+        back = _stored.decode(_stored.encode(prior, tensors), tensors, "value")
+        assert type(back) is type(prior)
+        points = torch.tensor([0.15, 0.5])
+        assert back.log_prob(points).equal(prior.log_prob(points))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"object": "Model", "with": {}},
+        {"object": "os.system", "with": {"command": "x"}},
+        {"object": "NegativeBinomial", "with": {"size": -1}},
+        {"object": "NegativeBinomial", "with": {"length": 1}},
+        {"distribution": "Normal", "with": {"loc": "a"}},
+        {"distribution": "kl_divergence", "with": {}},
+        {"distribution": "transforms", "with": {}},
+        {"array": "../../etc"},
+        {"numbers": [1], "shape": [3], "dtype": "float32"},
+        {"numbers": [1], "shape": [1], "dtype": "object"},
+        {"something": 1},
+    ],
+)
+def test_what_was_tampered_with_is_refused(told: Any) -> None:
+    with pytest.raises((DataError, InputError)):
+        _stored.decode(told, {}, "value")
+
+
+def test_no_warning_where_all_is_well(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted(out=tmp_path / "a")
+        fitted(out=tmp_path / "a")
