@@ -126,39 +126,44 @@ def decode(told: Any, tensors: Mapping[str, Tensor], what: str) -> Any:
     if isinstance(told, list):
         return tuple(decode(one, tensors, what) for one in told)
     try:
-        match told:
-            case {"unknown": text}:
-                raise InputError(f"{what} has {text}, which no folder keeps; give it again")
-            case {"float": text}:
-                return float(text)
-            case {"date64": text}:
-                return np.datetime64(text)
-            case {"date": text}:
-                return _date(text)
-            case {"dates": texts, "shape": shape}:
-                return np.array(texts, dtype="datetime64").reshape(shape)
-            case {"numbers": numbers, "shape": shape, "dtype": kind}:
-                return torch.tensor(numbers, dtype=getattr(torch, kind)).reshape(shape).numpy()
-            case {"array": key}:
-                return tensors[key].numpy()
-            case {"map": entries}:
-                return {name: decode(one, tensors, what) for name, one in entries}
-            case {"distribution": name, "with": parts}:
-                cls: Any = getattr(torch.distributions, name)
-                if not (isinstance(cls, type) and issubclass(cls, Distribution)):
-                    raise DataError(f"{what} has a distribution {name!r}, which torch does not know")
-                return cls(**{n: torch.as_tensor(decode(one, tensors, what)) for n, one in parts.items()})
-            case {"object": name, "with": parts}:
-                return _classes()[name](**{n: decode(one, tensors, what) for n, one in parts.items()})
+        return _made(told, tensors, what)
     except (InputError, DataError):
         raise
     except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
         raise DataError(f"{what} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _made(told: Any, tensors: Mapping[str, Tensor], what: str) -> Any:
+    match told:
+        case {"unknown": text}:
+            raise InputError(f"{what} has {text}, which no folder keeps; give it again")
+        case {"float": text}:
+            return float(text)
+        case {"date64": text}:
+            return np.datetime64(text)
+        case {"date": text}:
+            return datetime.datetime.fromisoformat(text) if "T" in text else datetime.date.fromisoformat(text)
+        case {"dates": texts, "shape": shape}:
+            return np.array(texts, dtype="datetime64").reshape(shape)
+        case {"numbers": numbers, "shape": shape, "dtype": kind}:
+            return torch.tensor(numbers, dtype=getattr(torch, kind)).reshape(shape).numpy()
+        case {"array": key}:
+            return tensors[key].numpy()
+        case {"map": entries}:
+            return {name: decode(one, tensors, what) for name, one in entries}
+        case {"distribution": name, "with": parts}:
+            values = {n: torch.as_tensor(decode(one, tensors, what)) for n, one in parts.items()}
+            return _class_of_torch(name, what)(**values)
+        case {"object": name, "with": parts}:
+            return _classes()[name](**{n: decode(one, tensors, what) for n, one in parts.items()})
     raise DataError(f"{what} cannot be read: {str(told)[:100]}")
 
 
-def _date(text: str) -> datetime.date:
-    return datetime.datetime.fromisoformat(text) if "T" in text else datetime.date.fromisoformat(text)
+def _class_of_torch(name: str, what: str) -> Any:
+    found = getattr(torch.distributions, name)
+    if not (isinstance(found, type) and issubclass(found, Distribution)):
+        raise DataError(f"{what} has a distribution {name!r}, which torch does not know")
+    return found
 
 
 def differences(saved: Any, given: Any, name: str) -> list[str]:
