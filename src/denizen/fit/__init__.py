@@ -2,6 +2,8 @@
 
 from denizen.fit._calibrate import calibrate as calibrate
 from denizen.fit._cmaes import CMAES as CMAES
+from denizen.fit._filter import Filtered as Filtered
+from denizen.fit._filter import filter as filter
 from denizen.fit._fit import Fit as Fit
 from denizen.fit._gauss_newton import GaussNewton as GaussNewton
 from denizen.fit._method import Iteration as Iteration

@@ -54,7 +54,7 @@ class Experiment:
         """Args: see `denizen.calibrate`; targets and parameters are checked already."""
         self.model, self.parameters, self.targets, self.steps = model, parameters, dict(targets), steps
         self._seed, self.device, self._interventions = seed, device, tuple(interventions)
-        self._kinds = {name: self._kind(name, target) for name, target in self.targets.items()}
+        self._kinds = {name: kind_of("calibrate", model, name, target) for name, target in self.targets.items()}
         self._seen = [~np.isnan(target.values).reshape(-1) for target in self.targets.values()]
         self.observed = np.concatenate(
             [
@@ -198,19 +198,25 @@ class Experiment:
             f"{name}={np.round(value[0], 6).tolist()}" for name, value in self.parameters.values(free).items()
         )
 
-    def _kind(self, name: str, target: Target) -> str:
-        if not isinstance(self.model, Model):
-            return target.kind or "flow"
-        its = self.model.all_series.get(name)
-        if its is None:
-            raise InputError(f"calibrate: targets has {name!r}; {nearest(name, self.model.all_series)}")
-        if its == "level" and target.kind == "flow":
-            raise InputError(
-                f"calibrate: targets[{name!r}] has kind='flow', and the series is a level, the state after a step; "
-                f"take a series of what happens in a step, or kind='level'"
-            )
-        return target.kind or its
-
     def _uniform(self, name: str, world: int, shape: tuple[int, ...]) -> np.ndarray:
         number = list(self.targets).index(name)
         return np.random.default_rng([self._seed, world, number]).random(shape)
+
+
+def kind_of(caller: str, model: Model | Simulator, name: str, target: Target) -> str:
+    """``"flow"`` or ``"level"``: how a target sees its series.
+
+    Raises:
+        InputError: the model has no such series, or a level is to be summed.
+    """
+    if not isinstance(model, Model):
+        return target.kind or "flow"
+    its = model.all_series.get(name)
+    if its is None:
+        raise InputError(f"{caller}: targets has {name!r}; {nearest(name, model.all_series)}")
+    if its == "level" and target.kind == "flow":
+        raise InputError(
+            f"{caller}: targets[{name!r}] has kind='flow', and the series is a level, the state after a step; "
+            f"take a series of what happens in a step, or kind='level'"
+        )
+    return target.kind or its

@@ -4,6 +4,7 @@ Batching is `torch.vmap` over the author's step for one world; ops below it see 
 world runs without vmap. Nothing here reads a value on the host.
 """
 
+import copy
 import dataclasses
 import warnings
 from collections.abc import Callable
@@ -145,6 +146,14 @@ class Stepper:
         self._in_turn = True
         self.batched_step = self._batched(self._world.step)
         self.eager()
+
+    def with_rows(self, keys: Tensor, values: dict[str, Tensor]) -> "Stepper":
+        """The stepper of other rows, whose states are alike."""
+        other = copy.copy(self)
+        other.keys, other.values, other._world = keys, values, copy.copy(self._world)
+        other.batched_step = other._batched(other._world.step)
+        other.eager()
+        return other
 
     def compile(self, backend: str) -> None:
         """Compile the step into one graph; raises what torch raises where that fails."""

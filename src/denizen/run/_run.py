@@ -25,6 +25,7 @@ from denizen.run._host import busy_threads, calm_threads, give_back
 from denizen.run._memory import explained_room
 from denizen.run._progress import progress_bar
 from denizen.run._results import Results
+from denizen.run._sieve import Sieve, chosen, pieces
 from denizen.run._snapshots import Snapshots, SnapshotStore, SnapshotView
 from denizen.run._torch_switches import TorchSwitches
 
@@ -80,6 +81,8 @@ class Run(Results):
     _graphs: int  # compiled by torch
     _recompiles: int  # of these, after the first step and after the step was compiled
     _counted: "Counted | None"
+    _sieve: Sieve | None = None  # chooses rows on the way
+    _later: int = 0  # steps that will follow by further calls
 
     @classmethod
     def _begin(
@@ -260,7 +263,7 @@ class Run(Results):
             cost = self._step_cost()
             worth = AUTO_COMPILE_SECONDS.get(self.device.type, AUTO_COMPILE_SECONDS["cpu"])
             asked = self._compile is True and self._timed_steps > 0  # the first step is eager: it is watched
-            long = asked or (cost is not None and (steps - done) * cost > worth)
+            long = asked or (cost is not None and (steps - done + self._later) * cost > worth)
             if long and self._path == "eager" and self._compile is not False:
                 with explained_room(self, "while its step was compiled"):
                     self._compile_now()
@@ -352,8 +355,9 @@ class Run(Results):
         with uninterrupted():  # Ctrl-C finds a run with this chunk or without it, never with half of it
             self._run_state = run_state
             self._steps += count
-            for name, values in zip(self.series_names, records, strict=True):
-                self._chunks[name].append(values)
+            if self._sieve is None:
+                for name, values in zip(self.series_names, records, strict=True):
+                    self._chunks[name].append(values)
         give_back(self.device, self._stepper.ids.numel() * len(self.worlds))
         compiled = graphs_compiled() - graphs
         self._graphs += compiled
@@ -380,6 +384,18 @@ class Run(Results):
         self, run_state: RunState, start: int, stop: int, store: SnapshotStore | None = None
     ) -> tuple[RunState, list[Tensor]]:
         """Steps `start` to `stop`: the state after them, each record `[worlds, steps, …]`; snapshots to a store."""
+        if self._sieve is None:
+            return self._walk(run_state, start, stop, store)
+        records: list[Tensor] = []
+        for begin, end in pieces(start, stop, self._sieve):
+            run_state, records = self._walk(run_state, begin, end)
+            rows = self._sieve.see(end, dict(zip(self.series_names, records, strict=True)))
+            run_state = run_state if rows is None else chosen(run_state, rows)
+        return run_state, records
+
+    def _walk(
+        self, run_state: RunState, start: int, stop: int, store: SnapshotStore | None = None
+    ) -> tuple[RunState, list[Tensor]]:
         if self._capture is not None:
             try:
                 return self._capture.run(run_state, stop - start, start, store)
@@ -390,7 +406,7 @@ class Run(Results):
                     store.drop(start)
         rows = []
         for step in range(start, stop):
-            with first_step_guard(self.model) if step == 0 else contextlib.nullcontext():
+            with first_step_guard(self.model) if step == 0 and not self._timed_steps else contextlib.nullcontext():
                 run_state, records = self._stepper.advance(run_state, self._answers(step))
             keep_form(records, rows, self._chunks, step)
             rows.append(records)

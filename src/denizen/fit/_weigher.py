@@ -1,0 +1,215 @@
+"""Particle filters: worlds are particles, weighed by what was observed and resampled on the device.
+
+The bootstrap filter of Gordon, Salmond and Smith (1993). After the step in which an observation ends every world r has
+a likelihood w_r = p(y | world r) by the target's noise, and the weights it carries. Their mean estimates what the
+observation adds to the likelihood of all data, without bias, whatever the number of particles. Where the effective
+number of particles, 1 / sum of squared weights, falls below half of them, worlds are drawn anew by their weights,
+systematically, and all go on alike. A copy keeps the number of the row that it is copied to: random numbers are a
+function of (seed, row, step), so copies draw apart from the next step on.
+
+Nothing is read on the host before the last step: weights are float64 on the device, and resampling counts in integers,
+so that its order of summation does not matter.
+
+Legend: S sets of parameters, R particles of each, T steps, G entries of a series at a step.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen import ops
+from denizen.errors import InputError
+from denizen.fit._target import NegativeBinomial, Noise, Normal, Poisson
+from denizen.rng import stream_number
+
+UNITS = 1 << 52  # of which a weight is a whole number while particles are drawn
+STREAM = stream_number("filter/resample@sets")
+
+
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    """One value of a target: what it needs of the series so far.
+
+    Attributes:
+        name: of the series.
+        place: of the value in the target.
+        begin: first step that counts, from 0.
+        share: float64 `[S or 1, steps, G]`: what each step from `begin` on adds to the mean.
+        values: float64 `[G]`, NaN for gaps.
+    """
+
+    name: str
+    place: int
+    begin: int
+    share: Tensor
+    values: Tensor
+
+    @functools.cached_property
+    def seen(self) -> Tensor:
+        """Which entries were observed."""
+        return torch.nonzero(~self.values.cpu().isnan())[:, 0].to(self.values.device)
+
+
+class Weigher:
+    """Weighs and resamples sets × particles; a `Sieve`.
+
+    Attributes:
+        log_likelihood: float64 `[S]`, of what was observed so far.
+        log_weights: float64 `[S, R]`, normalised.
+        series: by name, float64 `[S * R, T, G]`: of each particle and its ancestors.
+        first: int64 `[S, R]`: which particle of the beginning each comes from.
+        effective: for each observed step float64 `[S]`: effective particles, before they are drawn anew.
+        extinct: for each observed step int64 `[S]`: particles that cannot give what was observed.
+        invalid: bool `[S]`: whether a likelihood was NaN.
+        curves: by name and place of a value: (means float64 `[S, R, G]`, log weights `[S, R]`), where they are kept.
+    """
+
+    def __init__(
+        self,
+        caller: str,
+        observations: Mapping[int, Sequence[Observation]],
+        noises: Mapping[str, Noise],
+        shapes: Mapping[str, tuple[int, ...]],
+        *,
+        sets: int,
+        particles: int,
+        steps: int,
+        threshold: float,
+        seed: int,
+        worlds: int,
+        device: torch.device,
+        keep: bool,
+    ) -> None:
+        """Args:
+        caller: for messages.
+        observations: by the number of steps after which they are due.
+        noises: of each target.
+        shapes: of a value of each.
+        sets: S.
+        particles: R.
+        steps: T.
+        threshold: share of the particles that is effective, below which they are drawn anew.
+        seed: of what draws them.
+        worlds: number of the first world; tells apart the draws of one pass from those of others.
+        device: of the run.
+        keep: whether `curves` are kept.
+        """
+        self._caller, self._observations, self._noises = caller, observations, noises
+        self._shapes, self._keep = shapes, keep
+        self._sets, self._particles, self._threshold = sets, particles, threshold
+        wide = {"dtype": torch.float64, "device": device}
+        self.log_likelihood = torch.zeros(sets, **wide)
+        self.log_weights = torch.full((sets, particles), -math.log(particles), **wide)
+        self.series = {
+            name: torch.zeros(sets * particles, steps, math.prod(shape), **wide) for name, shape in shapes.items()
+        }
+        rows = torch.arange(sets * particles, device=device).reshape(sets, particles)
+        self._own, self._offset = rows, rows[:, :1]
+        self.first = rows - self._offset
+        self._keys = torch.stack([torch.full((sets,), seed, device=device), worlds + rows[:, 0]], dim=1)
+        self.effective: list[Tensor] = []
+        self.extinct: list[Tensor] = []
+        self.invalid = torch.zeros(sets, dtype=torch.bool, device=device)
+        self.curves: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
+        self._done = 0
+
+    def due(self, step: int) -> bool:
+        """See `Sieve`."""
+        return step in self._observations
+
+    def see(self, step: int, records: Mapping[str, Tensor]) -> Tensor | None:
+        """See `Sieve`."""
+        begin, self._done = self._done, step
+        for name, kept in self.series.items():
+            record, shape = records[name], self._shapes[name]
+            if tuple(record.shape[2:]) != shape:
+                raise InputError(
+                    f"{self._caller}: targets[{name!r}] has values of shape {shape}, expected "
+                    f"{tuple(record.shape[2:])}, as a world gives them at each step"
+                )
+            kept[:, begin:step] = record.reshape(*record.shape[:2], -1)
+        here = self._observations.get(step, ())
+        means = [self._mean(one, step) for one in here]
+        parts = [
+            self._log_prob(one, mean.index_select(2, one.seen)).sum(2)
+            for one, mean in zip(here, means, strict=True)
+            if len(one.seen)
+        ]
+        if parts:
+            self._weigh(functools.reduce(torch.add, parts))
+        if self._keep:
+            for one, mean in zip(here, means, strict=True):
+                self.curves[one.name, one.place] = mean, self.log_weights
+        return self._draw(step) if parts else None
+
+    def _mean(self, one: Observation, step: int) -> Tensor:
+        part = self.series[one.name][:, one.begin : step]
+        part = part.reshape(self._sets, self._particles, *part.shape[1:])
+        return (part * one.share[:, None]).sum(2)
+
+    def _log_prob(self, one: Observation, mean: Tensor) -> Tensor:
+        values = one.values.index_select(0, one.seen)
+        return log_density(self._noises[one.name], values, mean)
+
+    def _weigh(self, log_prob: Tensor) -> None:
+        self.invalid |= log_prob.isnan().any(1)
+        log_prob = log_prob.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
+        self.extinct.append((log_prob == -math.inf).sum(1))
+        weighed = self.log_weights + log_prob
+        total = torch.logsumexp(weighed, 1)
+        self.log_likelihood = self.log_likelihood + total
+        lost = (total == -math.inf)[:, None]  # nobody can give it: all go on alike, so that no NaN spreads
+        self.log_weights = torch.where(lost, self.log_weights, weighed - total[:, None])
+        effective = torch.exp(-torch.logsumexp(2 * self.log_weights, 1))
+        self.effective.append(torch.where(lost[:, 0], 0.0, effective))
+
+    def _draw(self, step: int) -> Tensor | None:
+        """Rows to go on from; sets with enough effective particles keep theirs."""
+        needed = self.effective[-1] < self._threshold * self._particles
+        if needed.device.type == "cpu" and not bool(needed.any()):
+            return None
+        units = (self.log_weights.exp() * UNITS).round().to(torch.int64).cumsum(1)
+        words = ops.draw_words(needed.new_empty(0, dtype=torch.int64), 1, self._keys, self._steps(step), STREAM)
+        unit = (words.to(torch.float64) + 0.5) * 2.0**-32
+        slots = self._own - self._offset
+        aims = ((slots + unit) * (units[:, -1:].to(torch.float64) / self._particles)).to(torch.int64)
+        found = torch.searchsorted(units, aims, right=True).clamp(max=self._particles - 1)
+        picked = torch.where(needed[:, None], found, slots)
+        self.log_weights = torch.where(needed[:, None], -math.log(self._particles), self.log_weights)
+        self.first = self.first.gather(1, picked)
+        rows = (picked + self._offset).reshape(-1)
+        for kept in self.series.values():
+            kept[:, :step] = kept[:, :step].index_select(0, rows)
+        return rows
+
+    def _steps(self, step: int) -> Tensor:
+        return torch.full((), step, dtype=torch.int64, device=self.log_weights.device)
+
+
+def log_density(noise: Noise, values: Tensor, mean: Tensor) -> Tensor:
+    """`noise.log_prob` on the device, for the noises that come with denizen; others are asked on the host.
+
+    Args:
+        noise: of the observation; fields of it that are arrays stand for sets, `[S, 1, …]`.
+        values: float64 `[G]`.
+        mean: float64 `[S, R, G]`.
+    """
+
+    def known(value: Any) -> Tensor:
+        return torch.as_tensor(value, dtype=torch.float64, device=mean.device)
+
+    if type(noise) is Poisson:
+        return torch.xlogy(values, mean) - mean - torch.lgamma(values + 1)
+    if type(noise) is NegativeBinomial:
+        size = known(noise.size)
+        ways = torch.lgamma(values + size) - torch.lgamma(size) - torch.lgamma(values + 1)
+        return ways - size * torch.log1p(mean / size) + torch.xlogy(values, mean / (size + mean))
+    if type(noise) is Normal:
+        sd = known(noise.sd)
+        return -0.5 * ((values - mean) / sd) ** 2 - sd.log() - 0.5 * math.log(2 * math.pi)
+    return known(noise.log_prob(values.cpu().numpy(), mean.cpu().numpy()))
