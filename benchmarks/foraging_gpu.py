@@ -52,19 +52,22 @@ def same_bits(device, count, lifetime, mode, most=None, steps=80):
     env = foraging(mode, grid_lifetime=lifetime, steps=60)
     worlds = dz.rl.Worlds(env, count, device=device, max_resets=most)
     worlds.reset()
-    plain, fast = worlds.carry.tensors(), worlds.carry.clone().tensors()
+    plain, fast = worlds.run_state.tensors(), worlds.run_state.clone().tensors()
     waited = 0
     for number in range(steps):
         actions = torch.randint(0, env.action_space.n, (count,), device=device)
-        carry, wanted = worlds.advance(worlds._carry(plain), actions)
-        plain = carry.tensors()
+        run_state, wanted = worlds.advance(worlds.run_state_of(plain), actions)
+        plain = run_state.tensors()
         fast, got = worlds.next_in_place(fast, actions)
         pairs = [*zip(plain, fast, strict=True), (wanted.reward, got.reward), (wanted.final_index, got.final_index)]
-        pairs += [(wanted.look.observation, got.look.observation), (wanted.look.privileged, got.look.privileged)]
+        pairs += [
+            (wanted.observed.observation, got.observed.observation),
+            (wanted.observed.privileged, got.observed.privileged),
+        ]
         pairs += [(wanted.final.observation, got.final.observation)]
         wrong = [place for place, (a, b) in enumerate(pairs) if not torch.equal(a, b)]
         assert not wrong, (mode, lifetime, count, most, number, wrong)
-        waited = int(carry.waited.sum())
+        waited = int(run_state.waited.sum())
     return {
         "part": "same bits",
         "mode": mode,

@@ -79,14 +79,14 @@ def world(name: str, count: int = 4096) -> dict[str, Any]:
     count = 64 if name == "control" else count  # a city each
     worlds = dz.rl.Worlds(env, count, device="cuda")
     worlds.reset()
-    given, buffers = actions(env, count, "cuda", STEPS), worlds.carry.clone().tensors()
+    given, buffers = actions(env, count, "cuda", STEPS), worlds.run_state.clone().tensors()
     fuse_draws()
     before = graphs_compiled()
     worlds._advance.compile("inductor")
 
     def plain(tensors: list[torch.Tensor], action: torch.Tensor) -> tuple[list[torch.Tensor], Any]:
-        carry, step = worlds.advance(worlds._carry(tensors), action)
-        return carry.tensors(), step
+        run_state, step = worlds.advance(worlds.run_state_of(tensors), action)
+        return run_state.tensors(), step
 
     advance = worlds.next_in_place if worlds.in_place else plain
 
@@ -112,7 +112,7 @@ def world(name: str, count: int = 4096) -> dict[str, Any]:
         graph.replay()
         torch.cuda.synchronize()
     events = [event for event in seen.key_averages() if event.device_time_total]
-    worlds.check(worlds._carry(buffers))
+    worlds.check(worlds.run_state_of(buffers))
     return {
         "launches": sum(event.count for event in events) / STEPS,
         "host reads": len(waits),

@@ -100,14 +100,14 @@ def world_alone(env, count, device, rounds, steps=32, max_resets=None):
     worlds.reset()
     space = env.action_space
     actions = torch.randint(0, space.n, (steps, count), device=device)
-    buffers = worlds.carry.clone().tensors()
+    buffers = worlds.run_state.clone().tensors()
     if device == "cuda":
         fuse_draws()
     worlds._advance.compile("inductor")
 
     def plain(tensors, action):
-        carry, step = worlds.advance(worlds._carry(tensors), action)
-        return carry.tensors(), step
+        run_state, step = worlds.advance(worlds.run_state_of(tensors), action)
+        return run_state.tensors(), step
 
     advance = plain if worlds._fast is None else worlds.next_in_place
 

@@ -67,8 +67,8 @@ def collect(worlds: dz.rl.Worlds, policy: Policy, draws: dz.rl.Draws, clock: int
 
     Worlds of one group have one number, so they begin alike and meet the same chances; only actions differ.
     """
-    worlds.carry, look = worlds.begin(torch.tensor(clock))
-    seen, rows = look.observation, []
+    worlds.run_state, observed = worlds.begin(torch.tensor(clock))
+    seen, rows = observed.observation, []
     for t in range(steps):
         log_probs = policy(seen)
         uniform = draws.uniform("action", torch.tensor(clock + t), 1)
@@ -76,7 +76,7 @@ def collect(worlds: dz.rl.Worlds, policy: Policy, draws: dz.rl.Draws, clock: int
         action = (edges <= uniform * edges[:, -1:]).sum(-1).clamp(max=log_probs.shape[1] - 1)
         step = worlds.step(action)
         rows.append((seen, action, of(log_probs, action), step.reward, step.valid))
-        seen = step.look.observation
+        seen = step.observed.observation
     names = ("observation", "action", "log_prob", "reward", "valid")
     return {name: torch.stack(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
 

@@ -96,7 +96,7 @@ def collect(
             truncated=step.truncated,
             last=last,
         )
-        look = step.look.observation
+        look = step.observed.observation
     happened = rollout.stacked()
     following = torch.cat([happened["value"][1:], policy(look)[1][None]])
     cut = happened["truncated"] & ~happened["terminated"]

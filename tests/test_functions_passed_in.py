@@ -110,7 +110,10 @@ DOORS: list[tuple[Callable[[], Any], str]] = [
     (lambda: dz.tools.MetricsWriter(lambda: 0), "sink is <lambda>(), expected a function of (row)"),
     (lambda: dz.rl.mlp(ENV, activation=torch.nn.Linear), "policy: activation is Linear(in_features, out_features"),
     (lambda: dz.rl.mlp(ENV, head=lambda: 0), "policy: head is <lambda>(), expected a function of (width)"),
-    (lambda: dz.rl.imitate(ENV, dz.rl.mlp(ENV), lambda look: 0), "imitate: teacher is <lambda>(look), expected"),
+    (
+        lambda: dz.rl.imitate(ENV, dz.rl.mlp(ENV), lambda observed: 0),
+        "imitate: teacher is <lambda>(observed), expected",
+    ),
     (
         lambda: dz.rl.train_seeds(ENV, lambda: 0, dz.PPO(), 1, seeds=[0]),
         "train_seeds: policy is <lambda>(), expected a function of (seed)",

@@ -49,8 +49,8 @@ def test_replays_never_repeat_random_numbers():
 @pytest.mark.parametrize("world", dz.zoo.entries(dz.zoo.WorldEntry))
 def test_worlds_of_the_zoo_begin_under_the_guard(world):
     worlds = dz.rl.Worlds(dz.zoo.entry(world).build(), 70, device="cuda", max_resets=2)
-    look = worlds.reset()
-    assert look.observation.is_cuda
+    observed = worlds.reset()
+    assert observed.observation.is_cuda
     worlds.check()
 
 
@@ -89,7 +89,7 @@ def test_compiled_steps_tell_observations_that_are_not_finite_as_plain_ones_do(m
             worlds.step(torch.ones(40, dtype=torch.int64, device="cuda"))
         with pytest.raises(dz.errors.ModelError, match="an observation that is not finite, in world 0 at step 1"):
             worlds.check()
-        told.append(worlds.carry)
+        told.append(worlds.run_state)
     assert torch.equal(told[0].faults, told[1].faults)
 
 
@@ -101,9 +101,9 @@ def test_observations_of_compiled_steps_are_the_states(count):
     worlds._advance.compile("inductor")
     for _ in range(30):
         step = worlds.step(torch.randint(0, 2, (count,), device="cuda"))
-        assert torch.equal(step.look.observation, torch.stack(worlds.carry.leaves, 1))
+        assert torch.equal(step.observed.observation, torch.stack(worlds.run_state.leaves, 1))
         lasting = ~step.ended
-        assert torch.equal(step.final.observation[lasting], step.look.observation[lasting])
+        assert torch.equal(step.final.observation[lasting], step.observed.observation[lasting])
 
 
 def test_an_update_makes_the_host_wait_for_nothing():

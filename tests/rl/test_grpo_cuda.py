@@ -66,5 +66,5 @@ def test_the_fruits_are_the_same_on_cpu_and_cuda():
     for device in ("cpu", "cuda"):
         held = training(device)
         held.begin()
-        seen.append(held.rollout.state.look.observation.cpu())
+        seen.append(held.rollout.state.observed.observation.cpu())
     torch.testing.assert_close(seen[0], seen[1])

@@ -43,7 +43,11 @@ def test_a_vector_env_gives_what_the_worlds_give(env, tensors):
         action = given.action_space.sample()
         step = worlds.step(torch.as_tensor(action))
         seen, reward, terminated, truncated, infos = given.step(torch.as_tensor(action) if tensors else action)
-        for mine, theirs in ((seen, step.look.observation), (terminated, step.terminated), (truncated, step.truncated)):
+        for mine, theirs in (
+            (seen, step.observed.observation),
+            (terminated, step.terminated),
+            (truncated, step.truncated),
+        ):
             assert isinstance(mine, torch.Tensor if tensors else np.ndarray)
             assert np.array_equal(mine, theirs)
         assert np.allclose(reward, step.reward)
@@ -138,9 +142,9 @@ def test_gymnasiums_environments_are_stepped_as_worlds(name, processes):
     singles = [gymnasium.make(name) for _ in range(3)]
     generator = torch.Generator().manual_seed(0)
     with dz.rl.FromGymnasium(name, 3, seed=4, device="cpu", processes=processes) as worlds:
-        look = worlds.reset()
+        observed = worlds.reset()
         expected = np.stack([single.reset(seed=4 + k)[0] for k, single in enumerate(singles)])
-        assert np.array_equal(look.observation, expected)
+        assert np.array_equal(observed.observation, expected)
         ends = 0
         for _ in range(60 if name == "CartPole-v1" else 205):
             if name == "CartPole-v1":
@@ -156,7 +160,7 @@ def test_gymnasiums_environments_are_stepped_as_worlds(name, processes):
                 assert told == (pytest.approx(reward, rel=1e-6), terminated, truncated)
                 if terminated or truncated:
                     seen, ends = single.reset()[0], ends + 1
-                assert np.array_equal(step.look.observation[k], seen)
+                assert np.array_equal(step.observed.observation[k], seen)
         assert ends > 0
         worlds.check()
 
@@ -164,8 +168,8 @@ def test_gymnasiums_environments_are_stepped_as_worlds(name, processes):
 def test_a_policy_can_be_made_for_it_and_play():
     with dz.rl.FromGymnasium("CartPole-v1", 2, device="cpu", processes=False) as worlds:
         policy = dz.rl.mlp(worlds.env, (8,))
-        look = worlds.reset()
-        judged = policy(look.observation, policy.first_memory(2, torch.device("cpu")))
+        observed = worlds.reset()
+        judged = policy(observed.observation, policy.first_memory(2, torch.device("cpu")))
         assert worlds.step(judged.actions.mode()).reward.tolist() == [1, 1]
         with pytest.raises(dz.errors.InputError, match="that of a FromGymnasium, whose worlds are on the host"):
             dz.train(worlds.env, policy, dz.PPO(), 100, device="cpu")  # nothing could ever be learnt there
@@ -196,7 +200,7 @@ class Nested(Odd):
 def test_discrete_spaces_may_start_elsewhere_and_be_observed():
     with dz.rl.FromGymnasium(Odd, 2, device="cpu", processes=False) as worlds:
         assert worlds.reset().observation.tolist() == [[0], [0]]
-        assert worlds.step(torch.tensor([0, 2])).look.observation.tolist() == [[1], [3]]
+        assert worlds.step(torch.tensor([0, 2])).observed.observation.tolist() == [[1], [3]]
 
 
 def sampling(acts, sees):
@@ -248,7 +252,7 @@ def test_what_gymnasium_samples_lies_in_the_space_and_the_bounds_are_its_own(spa
             step = worlds.step(action)
             wanted = sampled.astype(np.float64).reshape(3, -1).sum(1)
             assert np.allclose(step.reward, wanted, rtol=1e-2)  # of the numbers as they were given
-            assert not sees.fault(torch.cat([seen, step.look.observation])).any()
+            assert not sees.fault(torch.cat([seen, step.observed.observation])).any()
         if isinstance(acts, dz.rl.Discrete):
             assert (sees.low, sees.high, acts.n) == (space.start, space.start + space.n - 1, space.n)
             return

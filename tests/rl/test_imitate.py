@@ -8,9 +8,9 @@ from denizen.zoo import probes
 from denizen.zoo.cartpole import CartPole
 
 
-def balance(look, uniform):
+def balance(observed, uniform):
     """Push towards where the pole falls."""
-    angle, turn = look.observation[:, 2], look.observation[:, 3]
+    angle, turn = observed.observation[:, 2], observed.observation[:, 3]
     return (angle + 0.5 * turn > 0).to(torch.int64)
 
 
@@ -33,7 +33,7 @@ def test_actors_that_are_out_teach_nothing():
     told = dz.rl.imitate(
         env,
         policy,
-        lambda look, uniform: (uniform[:, 0] * 0).to(torch.int64),
+        lambda observed, uniform: (uniform[:, 0] * 0).to(torch.int64),
         updates=40,
         num_envs=8,
         learning_rate=0.05,

@@ -49,12 +49,12 @@ def test_a_training_stops_keeps_the_best_policy_and_stays_stopped(tmp_path):
     assert result.stopped
     assert 6 <= result.updates < 60, "the first score is the best, five updates later patience ends"
     for name, tensor in result.policy.state_dict().items():
-        assert torch.equal(tensor, result.best[name])
+        assert torch.equal(tensor, result.best_weights[name])
     assert "no better score since update 1" in (tmp_path / "run/log.txt").read_text()
     again = dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (8,), seed=4), algorithm, progress=False)
     assert again.updates == result.updates
     for name, tensor in again.policy.state_dict().items():
-        assert torch.equal(tensor, result.best[name])
+        assert torch.equal(tensor, result.best_weights[name])
 
 
 def test_validation_may_tell_the_score():

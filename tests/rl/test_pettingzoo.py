@@ -26,13 +26,13 @@ def test_a_life_is_that_of_the_world():
     env = Padded(actors=3, length=6, stays=0.8)
     given, worlds = dz.rl.to_pettingzoo(env, seed=2), dz.rl.Worlds(env, 1, seed=2, device="cpu", max_resets=0)
     seen, _ = given.reset()
-    look = worlds.reset()
+    observed = worlds.reset()
     left = []
     while given.agents:
         acted = list(given.agents)
-        assert acted == [f"agent_{k}" for k in range(3) if look.acting[0, k]]
+        assert acted == [f"agent_{k}" for k in range(3) if observed.acting[0, k]]
         for name in acted:
-            assert np.array_equal(seen[name], look.observation[0, int(name[-1])])
+            assert np.array_equal(seen[name], observed.observation[0, int(name[-1])])
         actions = {name: int(seen[name][0] > 0) for name in acted}
         padded = torch.tensor([[actions.get(f"agent_{k}", 0) for k in range(3)]])
         step = worlds.step(padded)
@@ -40,7 +40,7 @@ def test_a_life_is_that_of_the_world():
         assert rewards == dict.fromkeys(acted, 1.0)
         assert not any(cut.values())
         left += [name for name in acted if dead[name]]
-        look = step.look
+        observed = step.observed
     assert bool(step.terminated)
     assert sorted(left) == ["agent_0", "agent_1", "agent_2"]
 

@@ -103,7 +103,7 @@ def test_worlds_and_ratios_see_actions_of_the_dtype_of_their_space(dtype):
     dz.rl.imitate(
         env,
         held.policy,
-        lambda look, _: env.acts.nearest(torch.zeros(len(look.observation), 2).to(dtype)),
+        lambda observed, _: env.acts.nearest(torch.zeros(len(observed.observation), 2).to(dtype)),
         updates=1,
         num_envs=2,
         num_steps=2,

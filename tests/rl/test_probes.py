@@ -34,7 +34,7 @@ def looks(env, steps=8):
     space = env.action_space
     for _ in range(steps):
         action = torch.zeros(32, *space.shape, dtype=space.dtype)
-        seen.append(worlds.step(action).look.observation)
+        seen.append(worlds.step(action).observed.observation)
     return torch.cat(seen)
 
 

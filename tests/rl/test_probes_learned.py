@@ -33,7 +33,7 @@ def looks(env):
     worlds = dz.rl.Worlds(env, 64, device="cpu", seed=9)
     seen, space = [worlds.reset().observation], env.action_space
     for _ in range(6):
-        seen.append(worlds.step(torch.zeros(64, *space.shape, dtype=space.dtype)).look.observation)
+        seen.append(worlds.step(torch.zeros(64, *space.shape, dtype=space.dtype)).observed.observation)
     return torch.cat(seen)
 
 

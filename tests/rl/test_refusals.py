@@ -151,7 +151,7 @@ def test_a_policy_for_another_environment_is_refused():
         lambda: SMALL.init(env, policy, total_steps=1),
         lambda: dz.GRPO(groups=2, group_size=2, max_steps=1).init(env, policy, total_steps=1),
         lambda: dz.rl.evaluate(env, policy),
-        lambda: dz.rl.imitate(env, policy, lambda look, uniform: uniform),
+        lambda: dz.rl.imitate(env, policy, lambda observed, uniform: uniform),
     ):
         with pytest.raises(InputError, match="policy was made for CartPole with observation_space"):
             use()
@@ -286,16 +286,22 @@ def test_arguments_of_another_kind_are_named(use, told):
     ("given", "told"),
     [
         ({"teacher": None}, "teacher is NoneType"),
-        ({"teacher": lambda look, uniform: torch.zeros(3)}, r"teacher gave \(3,\), expected a tensor of shape \(8,\)"),
-        ({"teacher": lambda look, uniform: 0}, "teacher gave int"),
-        ({"teacher": lambda look, uniform: uniform[:, 0]}, "teacher gave torch.float32, .* whole numbers from 0 to 1"),
+        (
+            {"teacher": lambda observed, uniform: torch.zeros(3)},
+            r"teacher gave \(3,\), expected a tensor of shape \(8,\)",
+        ),
+        ({"teacher": lambda observed, uniform: 0}, "teacher gave int"),
+        (
+            {"teacher": lambda observed, uniform: uniform[:, 0]},
+            "teacher gave torch.float32, .* whole numbers from 0 to 1",
+        ),
         ({"policy": "p"}, "policy is str"),
         ({"updates": True}, "updates=True"),
         ({"learning_rate": "1e-3"}, "learning_rate='1e-3'"),
     ],
 )
 def test_arguments_of_another_kind_are_named_in_imitate(given, told):
-    kept = {"env": POLE, "policy": SMALL_POLICY, "teacher": lambda look, uniform: (uniform[:, 0] * 2).long()}
+    kept = {"env": POLE, "policy": SMALL_POLICY, "teacher": lambda observed, uniform: (uniform[:, 0] * 2).long()}
     with pytest.raises(InputError, match=told):
         dz.rl.imitate(**{**kept, "updates": 1, "num_envs": 8, "device": "cpu", "progress": False, **given})
 
@@ -441,7 +447,7 @@ def test_who_comes_back_has_no_memory_in_evaluation_and_play(monkeypatch):
 def test_saliency_tells_what_moves_the_decision(env):
     policy = dz.rl.mlp(env, (8,))
     nn.init.normal_(policy.actor.weight)
-    look = dz.rl.Worlds(env, 1, device="cpu").reset()
-    inputs, moved = saliency(policy, look, policy.first_memory(1, torch.device("cpu")))
+    observed = dz.rl.Worlds(env, 1, device="cpu").reset()
+    inputs, moved = saliency(policy, observed, policy.first_memory(1, torch.device("cpu")))
     assert inputs.shape == moved.shape
     assert bool((moved > 0).all())

@@ -29,7 +29,7 @@ def test_each_equals_the_lone_training(tmp_path):
     for seed, mine in zip((0, 3), told, strict=True):
         lone = dz.train(CartPole(), made(seed), SETTINGS, STEPS, seed=seed, device="cpu", progress=False)
         assert same(mine.policy.state_dict(), lone.policy.state_dict())
-        assert same(mine.best, lone.best)
+        assert same(mine.best_weights, lone.best_weights)
         assert mine["value_loss"] == lone["value_loss"]
         assert read_manifest(tmp_path / f"seed-{seed}")["seed"] == seed
         assert len(read_metrics(tmp_path / f"seed-{seed}")) == 4
@@ -39,7 +39,7 @@ def test_patience_ends_each_by_itself():
     stop = dz.rl.Patience(updates=1)
     for seed, mine in zip((0, 3), together(patience=stop), strict=True):
         lone = dz.train(CartPole(), made(seed), SETTINGS, STEPS, seed=seed, device="cpu", progress=False, patience=stop)
-        assert same(mine.best, lone.best)
+        assert same(mine.best_weights, lone.best_weights)
 
 
 def test_an_interrupt_saves_all(tmp_path, monkeypatch):

@@ -84,7 +84,9 @@ def test_evaluation_shares_no_world_with_training(monkeypatch):
     plain = _evaluate.Worlds
     monkeypatch.setattr(_evaluate, "Worlds", lambda *given, **more: made.append(plain(*given, **more)) or made[-1])
     dz.rl.evaluate(env, dz.rl.mlp(env, (4,)), num_envs=3, max_steps=1, seed=5)
-    mine = SETTINGS.init(env, dz.rl.mlp(env, (4,)), total_steps=64, seed=5, device="cpu").rollout.state.look.observation
+    mine = SETTINGS.init(
+        env, dz.rl.mlp(env, (4,)), total_steps=64, seed=5, device="cpu"
+    ).rollout.state.observed.observation
     theirs = made[0].reset().observation
     assert not torch.isin(theirs, mine).any()
 
@@ -121,7 +123,7 @@ def test_resume_equals_the_uninterrupted_training(tmp_path, monkeypatch, memory)
     other = dz.rl.mlp(env, (8,), head=dz.rl.PopArt, memory_size=memory, seed=9)
     rest = dz.rl.resume(tmp_path / "part", env, other, SETTINGS, progress=False)
     assert same(state(whole), state(rest))
-    assert same(whole.best, rest.best)
+    assert same(whole.best_weights, rest.best_weights)
     both = [untimed(read_metrics(tmp_path / name)) for name in ("whole", "part")]
     assert str(both[0]) == str(both[1])
 
@@ -200,7 +202,7 @@ def test_the_best_policy_is_kept_by_validation():
     scores = [told.mean for _, told in trained.evaluations]
     assert [update for update, _ in trained.evaluations] == [2, 4, 6]
     best = dz.rl.mlp(CartPole(), (16,))
-    best.load_state_dict(trained.best)
+    best.load_state_dict(trained.best_weights)
     assert dz.rl.evaluate(CartPole(), best, num_envs=8, max_steps=50, greedy=True).mean == max(scores)
 
 

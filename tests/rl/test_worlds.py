@@ -44,7 +44,7 @@ def run(worlds, actions):
     looks, steps = [worlds.reset()], []
     for action in actions:
         steps.append(worlds.step(action))
-        looks.append(steps[-1].look)
+        looks.append(steps[-1].observed)
     return looks, steps
 
 
@@ -56,8 +56,8 @@ def actions(count, steps, seed=0):
 def test_flags_and_final_looks_follow_the_definition(max_resets):
     count, given = 6, actions(6, 40)
     worlds = dz.rl.Worlds(Ladder(), count, max_resets=max_resets, device="cpu")
-    look = worlds.reset()
-    height, life, age = look.observation[:, 0].clone(), torch.zeros(count), torch.zeros(count)
+    observed = worlds.reset()
+    height, life, age = observed.observation[:, 0].clone(), torch.zeros(count), torch.zeros(count)
     waiting, waited = torch.zeros(count, dtype=torch.bool), 0
     for action in given:
         step = worlds.step(action)
@@ -75,12 +75,12 @@ def test_flags_and_final_looks_follow_the_definition(max_resets):
                 assert torch.equal(step.final.observation[row], torch.stack([height[world], life[world]]))
         life[reset] += 1
         age[reset] = 0
-        height[reset] = step.look.observation[reset, 0]
+        height[reset] = step.observed.observation[reset, 0]
         assert bool((height[reset] < 0.1).all())
         waiting = torch.zeros(count, dtype=torch.bool)
         waiting[over[max_resets or count :]] = True
-        assert torch.equal(step.look.observation, torch.stack([height, life], 1))
-    assert int(worlds.carry.waited.sum()) == waited
+        assert torch.equal(step.observed.observation, torch.stack([height, life], 1))
+    assert int(worlds.run_state.waited.sum()) == waited
     assert (waited > 0) == (max_resets is not None)
     worlds.check()
 
@@ -110,7 +110,7 @@ def test_how_many_worlds_begin_anew_at_once(env, most):
 def test_worlds_that_waited_when_fewer_began_anew_begin_with_the_others():
     worlds = dz.rl.Worlds(Ladder(), 4, device="cpu")
     worlds.reset()
-    worlds.carry.waiting[1] = True  # as in a state that was saved with max_resets below the number of worlds
+    worlds.run_state.waiting[1] = True  # as in a state that was saved with max_resets below the number of worlds
     worlds.step(torch.zeros(4, dtype=torch.int64))
     assert worlds.step(torch.zeros(4, dtype=torch.int64)).valid.all()
 
@@ -126,9 +126,9 @@ def test_worlds_do_not_depend_on_their_batch():
 def test_worlds_of_one_number_are_the_same_under_the_same_actions():
     given = actions(1, 20).expand(-1, 4)
     looks, _ = run(dz.rl.Worlds(CartPole(), 4, worlds=[3, 3, 3, 9], device="cpu"), given)
-    for look in looks:
-        assert torch.equal(look.observation[0], look.observation[1])
-        assert torch.equal(look.observation[0], look.observation[2])
+    for observed in looks:
+        assert torch.equal(observed.observation[0], observed.observation[1])
+        assert torch.equal(observed.observation[0], observed.observation[2])
     assert not torch.equal(looks[0].observation[0], looks[0].observation[3])
 
 
@@ -138,7 +138,7 @@ def test_resets_repeat_no_start():
     for _ in range(50):
         step = worlds.step(torch.zeros(2, dtype=torch.int64))
         if bool(step.ended.any()):
-            starts.append(step.look.observation[:, 0])
+            starts.append(step.observed.observation[:, 0])
     assert len(torch.cat(starts).unique()) == 22
 
 

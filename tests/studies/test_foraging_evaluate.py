@@ -24,12 +24,12 @@ def test_books_equal_a_plain_count_of_what_happens(found):
     env, agent = for_evaluation(ENV), ProxySeeker(ENV)
     worlds = dz.rl.Worlds(env, 24, seed=7 + 2**31, device="cpu", max_resets=24)
     draws = Draws(7 + 2**31, torch.arange(24))
-    look, age, meals = worlds.reset(), [0] * 24, [[] for _ in range(24)]
+    observed, age, meals = worlds.reset(), [0] * 24, [[] for _ in range(24)]
     died, firsts, shares = [], {}, []
     food = torch.zeros(24)
     for t in range(250):
-        step = worlds.step(agent.act(look, draws.uniform("action", torch.tensor(t), 1)))
-        look = step.look
+        step = worlds.step(agent.act(observed, draws.uniform("action", torch.tensor(t), 1)))
+        observed = step.observed
         food += step.flows["food"]
         for world in range(24):
             age[world] += 1

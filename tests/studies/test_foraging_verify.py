@@ -22,8 +22,8 @@ class Only:
     def __init__(self, action):
         self.action = action
 
-    def act(self, look, uniform):
-        return torch.full((look.observation.shape[0],), self.action)
+    def act(self, observed, uniform):
+        return torch.full((observed.observation.shape[0],), self.action)
 
 
 def test_agents_that_were_written_do_what_they_were_written_for():
@@ -50,10 +50,10 @@ def test_a_scene_is_where_it_says(action, side, other):
 def test_scenes_are_looks_of_real_worlds():
     """An item put into a world is seen as in the scene: x to the right is the bit to the right."""
     worlds = dz.rl.Worlds(ENV, 64, seed=3, device="cpu")
-    look = worlds.reset()
+    observed = worlds.reset()
     told = directions(ENV, OmniscientSeeker(ENV))
-    planes = ENV.unpacked(look.observation)
-    moves = OmniscientSeeker(ENV).act(look, torch.full((64, 1), 0.5))
+    planes = ENV.unpacked(observed.observation)
+    moves = OmniscientSeeker(ENV).act(observed, torch.full((64, 1), 0.5))
     alone = [w for w in range(64) if planes[w].sum() == 1 and planes[w, 0].sum() == 1]
     for world in alone:
         y, x = (int(part[0]) for part in planes[world, 0].nonzero(as_tuple=True))

@@ -19,8 +19,8 @@ def main() -> None:
     begun = [dz.rl.Worlds(fruits(**options), 544, max_resets=0, device="cpu").begin()[0] for options in cases]
     compile_kernels.pretend()
     _fast.variant = lambda device: "triton"
-    for options, carry in zip(cases, begun, strict=True):
-        *leaves, age, waiting, clock, faults, waited = carry.tensors()
+    for options, run_state in zip(cases, begun, strict=True):
+        *leaves, age, waiting, clock, faults, waited = run_state.tensors()
         books = [tensor.contiguous() for tensor in (age, waiting, faults, waited)]
         keys = torch.ones(544, 2, dtype=torch.int64)
         leaves = [leaf.contiguous() for leaf in leaves]

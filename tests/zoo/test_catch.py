@@ -25,12 +25,12 @@ def test_lives_follow_the_rules(size):
             paddle[world] = min(max(paddle[world] + int(action[world]) - 1, 0), env.columns - 1)
             expected = torch.zeros(env.rows, env.columns, dtype=torch.uint8)
             expected[row, ball[world]] = expected[-1, paddle[world]] = 1
-            seen = final[world] if landed else step.look.observation[world]
+            seen = final[world] if landed else step.observed.observation[world]
             assert torch.equal(seen, expected)
             caught = 1 if ball[world] == paddle[world] else -1
             assert int(step.reward[world]) == (caught if landed else 0)
         if landed:
-            ball, paddle, row = step.look.observation[:, 0].argmax(1).tolist(), [env.columns // 2] * 40, 0
+            ball, paddle, row = step.observed.observation[:, 0].argmax(1).tolist(), [env.columns // 2] * 40, 0
     assert not bool(step.truncated.any())
 
 

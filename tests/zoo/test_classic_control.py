@@ -29,7 +29,7 @@ def begun(env, states):
     """Worlds in the given states `[worlds, numbers]`."""
     worlds = dz.rl.Worlds(env, len(states), device="cpu", max_resets=0)
     worlds.reset()
-    worlds.carry.leaves = list(torch.tensor(states, dtype=torch.float32).unbind(1))
+    worlds.run_state.leaves = list(torch.tensor(states, dtype=torch.float32).unbind(1))
     return worlds
 
 
@@ -83,7 +83,7 @@ def test_steps_of_a_batch_in_float32_are_gymnasiums(env, name, width, middle):
         if name == "CartPole-v1":
             other.steps_beyond_terminated = None
         observation, reward, terminated, *_ = other.step(action if action.shape else int(action))
-        observed, paid = step.look.observation[row].numpy(), float(step.reward[row])
+        observed, paid = step.observed.observation[row].numpy(), float(step.reward[row])
         np.testing.assert_allclose(observed, observation, rtol=2e-5, atol=5e-5, err_msg=f"{state} {action}")
         assert paid == pytest.approx(reward, rel=1e-5, abs=1e-5)
         assert bool(step.terminated[row]) == terminated, (state, observed)
@@ -95,19 +95,19 @@ def test_a_whole_life_is_gymnasiums(env, name, width, middle):
     steps = {"Acrobot-v1": 25}.get(name, env.time_limit)
     generator, other = np.random.default_rng(2), gymnasium.make(name)
     worlds = dz.rl.Worlds(env, 1, device="cpu", max_resets=0)
-    look = worlds.reset()
+    observed = worlds.reset()
     other.reset(seed=0)
-    other.unwrapped.state = np.array([float(leaf[0]) for leaf in worlds.carry.leaves])
+    other.unwrapped.state = np.array([float(leaf[0]) for leaf in worlds.run_state.leaves])
     for number in range(steps):
         given = actions(env, 1, generator)
         step = worlds.step(given)
         observation, reward, terminated, truncated, _ = other.step(given[0].numpy() if given.dim() > 1 else int(given))
-        np.testing.assert_allclose(step.look.observation[0].numpy(), observation, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(step.observed.observation[0].numpy(), observation, rtol=1e-3, atol=1e-3)
         assert float(step.reward) == pytest.approx(reward, rel=1e-3, abs=1e-3)
         assert (bool(step.terminated), bool(step.truncated)) == (terminated, truncated), number
         if terminated or truncated:
             break
-    assert look.observation.shape == (1, *env.observation_space.shape)
+    assert observed.observation.shape == (1, *env.observation_space.shape)
 
 
 @pytest.mark.parametrize(("env", "name", "width", "middle"), TASKS, ids=IDS)
@@ -131,7 +131,7 @@ def test_starts_spaces_and_limits_are_gymnasiums(env, name, width, middle):
 def test_the_wall_of_the_valley_stops_the_car():
     worlds = begun(MountainCar(), [[-1.19, -0.05], [-1.19, 0.05]])
     worlds.step(torch.tensor([0, 0]))
-    x, speed = worlds.carry.leaves
+    x, speed = worlds.run_state.leaves
     assert x[0] == torch.tensor(-1.2)
     assert speed[0] == 0
     assert speed[1] > 0

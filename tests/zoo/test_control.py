@@ -38,7 +38,7 @@ def test_costs_add_up_and_measures_work():
     cost = torch.tensor(list(costs.values())).repeat_interleave(4)
     assert torch.allclose(steps[0].reward, -(steps[0].flows["infections"] + cost))
     assert steps[-1].truncated.all()
-    assert steps[8].look.observation[12:, 2].tolist() == pytest.approx([0.54] * 4)
+    assert steps[8].observed.observation[12:, 2].tolist() == pytest.approx([0.54] * 4)
 
 
 def test_wrong_options_are_named():

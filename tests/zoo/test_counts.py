@@ -31,18 +31,18 @@ def test_a_step_of_worlds_reads_nothing_and_moves_nothing(name: str) -> None:
     host.reset()
     worlds = dz.rl.Worlds(env, 6, seed=2, device=guard.device)
     worlds.reset()
-    assert worlds.carry is not None
-    assert host.carry is not None
-    carry, there, given = worlds.carry, host.carry, actions.to(guard.device)
-    carry, _ = worlds.advance(carry, given[0])  # which records the step
+    assert worlds.run_state is not None
+    assert host.run_state is not None
+    run_state, there, given = worlds.run_state, host.run_state, actions.to(guard.device)
+    run_state, _ = worlds.advance(run_state, given[0])  # which records the step
     with guard:
         for action in given[1:]:
-            carry, step = worlds.advance(carry, action)
+            run_state, step = worlds.advance(run_state, action)
     assert guard.report.ops > 4
     for action in actions:
         there, seen = host.advance(there, action)
     assert torch.equal(step.reward.cpu(), seen.reward)
-    assert torch.equal(step.look.observation.cpu(), seen.look.observation)
+    assert torch.equal(step.observed.observation.cpu(), seen.observed.observation)
 
 
 @pytest.mark.cuda

@@ -66,18 +66,18 @@ class Slow:
 def test_the_world_equals_a_slow_reference(mode, options):
     env, count, steps = foraging(mode, steps=40, **options), 8, 160
     worlds = dz.rl.Worlds(env, count, seed=5, device="cpu")
-    look = worlds.reset()
+    observed = worlds.reset()
     slow = [Slow(env, worlds.state(world)) for world in range(count)]
     actions = torch.randint(0, 8, (steps, count), generator=torch.Generator().manual_seed(0))
     eaten = 0
     for t in range(steps):
-        planes = env.unpacked(look.observation)
+        planes = env.unpacked(observed.observation)
         for world, game in enumerate(slow):
             seen = game.seen()
             assert torch.equal(planes[world, 0], (seen == 1).float())
             assert torch.equal(planes[world, 1], (seen == 2).float())
         step = worlds.step(actions[t])
-        look = step.look
+        observed = step.observed
         for world, game in enumerate(slow):
             rng = dz.rng.Rng(torch.tensor([5, world]), torch.tensor(t), num=1)
             ate = game.step(int(actions[t, world]), int(rng.integers("grow", 0, 2**31)))
@@ -179,16 +179,16 @@ def test_what_is_stored_is_what_was_seen_and_the_critics_input_belongs_to_it(mod
     env = foraging(mode)
     worlds = dz.rl.Worlds(env, 8, device="cpu")
     stored, privileged, truth = [], [], []
-    look = worlds.reset()
+    observed = worlds.reset()
     for action in torch.randint(0, 8, (10, 8), generator=torch.Generator().manual_seed(0)):
-        stored.append(look.observation)
-        privileged.append(look.privileged)
+        stored.append(observed.observation)
+        privileged.append(observed.privileged)
         grids = torch.stack([grid_of(env, worlds.state(world)) for world in range(8)])
         now, around = worlds.state(), torch.arange(-5, 6)
         rows = (now.y[:, None] + around) % 128
         columns = (now.x[:, None] + around) % 128
         truth.append(grids[torch.arange(8)[:, None, None], rows[:, :, None], columns[:, None, :]])
-        look = worlds.step(action).look
+        observed = worlds.step(action).observed
     stored, truth = torch.cat(stored), torch.cat(truth)
     assert stored.dtype == torch.int16
     assert stored[0].numel() * stored.element_size() == 44
@@ -324,7 +324,7 @@ def test_batches_are_the_same_in_parts():
     part.reset()
     for action in given:
         all_, some = whole.step(action), part.step(action[[2, 5, 9]])
-        assert torch.equal(all_.look.observation[[2, 5, 9]], some.look.observation)
+        assert torch.equal(all_.observed.observation[[2, 5, 9]], some.observed.observation)
         assert torch.equal(all_.reward[[2, 5, 9]], some.reward)
 
 

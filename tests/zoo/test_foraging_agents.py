@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.rl import Look
+from denizen.rl import Observed
 from denizen.studies.foraging.evaluate import forage
 from denizen.zoo.foraging import foraging
 from denizen.zoo.foraging.agents import Learnt, OmniscientSeeker, ProxySeeker, Uniform
@@ -18,7 +18,7 @@ def look(items, times=1):
     seen = torch.zeros(2, 11, dtype=torch.int16)
     for (dx, dy), item in items.items():
         seen[item - 1, 5 + dy] += 1 << (5 + dx)
-    return Look(seen.expand(times, 2, 11), None, None, None)
+    return Observed(seen.expand(times, 2, 11), None, None, None)
 
 
 def moves(agent, items, times=1):

@@ -19,7 +19,7 @@ from denizen.zoo.foraging.agents import OmniscientSeeker
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TINY = {"height": 12, "width": 64, "food_range": (30, 60), "poison_range": (20, 50), "view_radius": 2, "steps": 9}
-NAMES = ("reward", "terminated", "truncated", "valid", "flows", "look", "final", "final_index")
+NAMES = ("reward", "terminated", "truncated", "valid", "flows", "observed", "final", "final_index")
 
 
 def tensors_of(step):
@@ -33,23 +33,23 @@ def compared(env, worlds, steps, device, *, bad_action=False):
     """Runs both forms from one state and compares them after every step; returns how many lives ended and waited."""
     assert worlds._fast is not None
     worlds.reset()
-    plain, fast = worlds.carry.tensors(), worlds.carry.clone().tensors()
+    plain, fast = worlds.run_state.tensors(), worlds.run_state.clone().tensors()
     generator = torch.Generator(device).manual_seed(3)
     ended = 0
     for number in range(steps):
         actions = torch.randint(0, env.action_space.n, (worlds.num_envs,), generator=generator, device=device)
         if bad_action and number == 3:
             actions[1], actions[2] = env.action_space.n, -4
-        carry, wanted = worlds.advance(worlds._carry(plain), actions)
-        plain = carry.tensors()
+        run_state, wanted = worlds.advance(worlds.run_state_of(plain), actions)
+        plain = run_state.tensors()
         fast, got = worlds.next_in_place(fast, actions)
         for (name, a), (_, b) in zip(tensors_of(wanted), tensors_of(got), strict=True):
             assert a.dtype == b.dtype
             assert torch.equal(a, b), (number, name, (a != b).nonzero()[:3])
         for place, (a, b) in enumerate(zip(plain, fast, strict=True)):
-            assert torch.equal(a, b), (number, f"tensor {place} of the carry", (a != b).nonzero()[:3])
+            assert torch.equal(a, b), (number, f"tensor {place} of the run state", (a != b).nonzero()[:3])
         ended += int(wanted.ended.sum())
-    return ended, int(carry.waited.sum())
+    return ended, int(run_state.waited.sum())
 
 
 @pytest.fixture
@@ -109,9 +109,9 @@ def test_bad_actions_are_told(triton):
     env = foraging(**TINY)
     worlds = dz.rl.Worlds(env, 5, device="cpu")
     compared(env, worlds, 6, "cpu", bad_action=True)
-    worlds.carry, _ = worlds.begin()
-    tensors, _ = worlds.next_in_place(worlds.carry.tensors(), torch.tensor([0, 2**32, 1, 2, 3]))
-    assert worlds._carry(tensors).faults.tolist() == [-1, 0, -1, -1, -1]
+    worlds.run_state, _ = worlds.begin()
+    tensors, _ = worlds.next_in_place(worlds.run_state.tensors(), torch.tensor([0, 2**32, 1, 2, 3]))
+    assert worlds.run_state_of(tensors).faults.tolist() == [-1, 0, -1, -1, -1]
 
 
 COUNTED = ("food", "poison", "deaths", "steps", "died", "censored", "first_age", "first_died", "shares", "fed")
@@ -259,15 +259,15 @@ def test_training_in_place_captured(lifetime):
     training = dz.rl.PPO(num_envs=192, num_steps=16).init(env, dz.rl.mlp(env), total_steps=10**6, device="cuda")
     iteration = dz.rl.Updates(training, compile=True)
     iteration.warm_up()
-    carry, before = training.rollout.state.worlds, training.rollout.state.worlds.clone()
+    run_state, before = training.rollout.state.worlds, training.rollout.state.worlds.clone()
     items = [before.leaves[place].clone() for place in (2, 3)]
     for _ in range(20):
         iteration()
     assert iteration.path == "captured"
-    assert int(carry.clock) == int(before.clock) + 320
-    look = training.worlds._see(carry.leaves, carry.age, {})
-    assert torch.equal(look.observation, training.rollout.state.look.observation)
-    planes, taken, foods, poisons = carry.leaves[:4]
+    assert int(run_state.clock) == int(before.clock) + 320
+    observed = training.worlds._see(run_state.leaves, run_state.age, {})
+    assert torch.equal(observed.observation, training.rollout.state.observed.observation)
+    planes, taken, foods, poisons = run_state.leaves[:4]
     bits = ((planes[..., None] >> torch.arange(32, device="cuda")) & 1).sum((2, 3, 4))
     assert torch.equal(bits, torch.stack([foods, poisons], 1))
     assert torch.equal(taken.sum(1), foods + poisons)

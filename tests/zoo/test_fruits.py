@@ -65,7 +65,7 @@ def draws(env, seed, world, clock, phase):
 def test_the_game_equals_a_slow_reference_over_thousands_of_random_steps(options):
     env, count, steps = Fruits(max_steps=None, **options), 20, 200
     worlds = dz.rl.Worlds(env, count, seed=3, device="cpu")
-    look = worlds.reset()
+    observed = worlds.reset()
     slow = []
     for world in range(count):
         rng = draws(env, 3, world, 0, "init")
@@ -76,13 +76,13 @@ def test_the_game_equals_a_slow_reference_over_thousands_of_random_steps(options
     before = [0] * count
     for t in range(steps):
         for world, game in enumerate(slow):
-            torch.testing.assert_close(look.observation[world], game.observation(), rtol=0, atol=1e-6)
+            torch.testing.assert_close(observed.observation[world], game.observation(), rtol=0, atol=1e-6)
             rng = draws(env, 3, world, t, "step")
             chance = int(rng.bernoulli("spawn", env.spawn_prob))
             columns = rng.on("slots", env.max_fruits).integers("column", 0, env.width).tolist()
             game.step(int(actions[t, world]), chance, columns)
         step = worlds.step(actions[t])
-        look = step.look
+        observed = step.observed
         assert step.reward.tolist() == [game.score - last for game, last in zip(slow, before, strict=True)]
         before = [game.score for game in slow]
     worlds.check()
@@ -147,7 +147,7 @@ def test_what_falls_depends_on_the_world_alone():
     seen = [worlds.reset().observation]
     sprites = []
     for action in torch.randint(0, 3, (99, 6), generator=torch.Generator().manual_seed(1)):
-        seen.append(worlds.step(action).look.observation)
+        seen.append(worlds.step(action).observed.observation)
         sprites.append(worlds.state().sprite)
     field = torch.stack(seen)[..., 1:]
     assert torch.equal(field[:, 0], field[:, 1])
@@ -192,8 +192,8 @@ def test_the_original_reward_and_observation():
     count, total = 4352, 0.0
     env = fruits_original()
     worlds = dz.rl.Worlds(env, count, device="cpu")
-    look = worlds.reset()
-    assert look.observation[:, 0].unique().tolist() == [float(x) for x in range(1, 18)]
+    observed = worlds.reset()
+    assert observed.observation[:, 0].unique().tolist() == [float(x) for x in range(1, 18)]
     generator = torch.Generator().manual_seed(0)
     for t in range(30):
         step = worlds.step(torch.randint(0, 3, (count,), generator=generator))
@@ -202,9 +202,9 @@ def test_the_original_reward_and_observation():
         total += float(step.reward.mean()) / 30
     assert total == pytest.approx(0.0092, abs=4 * 0.0004)
     now = worlds.state()
-    assert torch.equal(step.look.observation[:, 1::3], now.x.float())
+    assert torch.equal(step.observed.observation[:, 1::3], now.x.float())
     assert bool((now.x[now.active == 0] != 0).any())  # stale places are shown
-    assert bool(((step.look.observation >= 0) & (step.look.observation <= env.observation_space.high)).all())
+    assert bool(((step.observed.observation >= 0) & (step.observed.observation <= env.observation_space.high)).all())
 
 
 def test_a_life_ends_with_its_steps_or_at_a_threshold():
@@ -228,8 +228,8 @@ def test_a_life_ends_with_its_steps_or_at_a_threshold():
 
 def test_the_clock_tells_what_is_left():
     worlds = dz.rl.Worlds(fruits(clock=True, max_steps=4), 2, device="cpu")
-    seen = [worlds.reset()] + [worlds.step(torch.ones(2, dtype=torch.int64)).look for _ in range(5)]
-    assert [float(look.observation[0, -1]) for look in seen] == [1.0, 0.75, 0.5, 0.25, 1.0, 0.75]
+    seen = [worlds.reset()] + [worlds.step(torch.ones(2, dtype=torch.int64)).observed for _ in range(5)]
+    assert [float(observed.observation[0, -1]) for observed in seen] == [1.0, 0.75, 0.5, 0.25, 1.0, 0.75]
 
 
 def test_worlds_may_differ_in_their_spawn_probability():

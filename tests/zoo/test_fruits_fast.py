@@ -14,7 +14,7 @@ import denizen as dz
 from denizen.zoo.fruits import Fruits, fruits, fruits_match, fruits_original
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-NAMES = ("reward", "terminated", "truncated", "valid", "flows", "look", "final", "final_index")
+NAMES = ("reward", "terminated", "truncated", "valid", "flows", "observed", "final", "final_index")
 OPTIONS = {
     "plain": {},
     "raw and clock": {"raw": True, "clock": True},
@@ -38,22 +38,22 @@ def compared(env, count, steps, device, *, bad_action=False):
     worlds = dz.rl.Worlds(env, count, max_resets=0, seed=3, device=device)
     assert worlds.in_place
     worlds.reset()
-    plain, fast = worlds.carry.tensors(), worlds.carry.clone().tensors()
+    plain, fast = worlds.run_state.tensors(), worlds.run_state.clone().tensors()
     generator = torch.Generator(device).manual_seed(3)
     ended = 0
     for number in range(steps):
         actions = torch.randint(0, 3, (count,), generator=generator, device=device)
         if bad_action and number == 3:
             actions[1], actions[2] = 3, -4
-        carry, wanted = worlds.advance(worlds._carry(plain), actions)
-        plain = carry.tensors()
+        run_state, wanted = worlds.advance(worlds.run_state_of(plain), actions)
+        plain = run_state.tensors()
         fast, got = worlds.next_in_place(fast, actions)
         for (name, a), (_, b) in zip(tensors_of(wanted), tensors_of(got), strict=True):
             assert a.dtype == b.dtype, name
             assert torch.equal(a, b), (number, name, (a != b).nonzero()[:3])
         for place, (a, b) in enumerate(zip(plain, fast, strict=True)):
             assert a.dtype == b.dtype
-            assert torch.equal(a, b), (number, f"tensor {place} of the carry", (a != b).nonzero()[:3])
+            assert torch.equal(a, b), (number, f"tensor {place} of the run state", (a != b).nonzero()[:3])
         ended += int(wanted.ended.sum())
     return ended
 

@@ -67,12 +67,12 @@ def test_lives_follow_the_rules(game):
     count, steps, generator = 5, 400, np.random.default_rng(0)
     env = game()
     worlds = dz.rl.Worlds(env, count, seed=SEED, device="cpu")
-    look = worlds.reset()
+    observed = worlds.reset()
     slow = [begin(game, world, 0) for world in range(count)]
     paid, ends, longest = 0, 0, 0
     ages = [0] * count
     for clock in range(steps):
-        assert np.array_equal(look.observation.numpy(), np.stack([each.planes() for each in slow])), clock
+        assert np.array_equal(observed.observation.numpy(), np.stack([each.planes() for each in slow])), clock
         actions = [play(game, each, generator) for each in slow]
         step = worlds.step(torch.tensor(actions))
         for world, each in enumerate(slow):
@@ -83,7 +83,7 @@ def test_lives_follow_the_rules(game):
             paid, longest = paid + reward, max(longest, ages[world])
             if over:
                 slow[world], ages[world], ends = begin(game, world, clock + 1), 0, ends + 1
-        look = step.look
+        observed = step.observed
     worlds.check()
     assert not bool(step.truncated.any())
     least = {Breakout: (20, 5), Freeway: (5, 0), Asterix: (5, 10), SpaceInvaders: (30, 5)}[game]
@@ -146,8 +146,8 @@ def test_a_step_from_any_state_follows_the_rules(game, options):
     fields = random_states(game, count, generator)
     state = worlds.state()
     assert list(fields) == list(state.kinds)
-    worlds.carry.leaves = [
-        torch.tensor(fields[name]).to(leaf.dtype) for name, leaf in zip(fields, worlds.carry.leaves, strict=True)
+    worlds.run_state.leaves = [
+        torch.tensor(fields[name]).to(leaf.dtype) for name, leaf in zip(fields, worlds.run_state.leaves, strict=True)
     ]
     actions = generator.integers(0, len(game.moves), count)
     step = worlds.step(torch.tensor(actions))
@@ -158,8 +158,8 @@ def test_a_step_from_any_state_follows_the_rules(game, options):
         slow.load({name: value[world].tolist() for name, value in fields.items()})
         told = follow(game, slow, game.moves[actions[world]], world, 0)
         assert (float(step.reward[world]), bool(step.terminated[world])) == told, (world, actions[world])
-        assert np.array_equal(step.look.observation[world].numpy(), slow.planes()), (world, actions[world])
-        came.load({name: leaf[world].tolist() for name, leaf in zip(fields, worlds.carry.leaves, strict=True)})
+        assert np.array_equal(step.observed.observation[world].numpy(), slow.planes()), (world, actions[world])
+        came.load({name: leaf[world].tolist() for name, leaf in zip(fields, worlds.run_state.leaves, strict=True)})
         assert vars(came) == vars(slow)  # what is not seen counts as well
         flags.add(told)
     assert len(flags) >= 2
@@ -176,14 +176,14 @@ def test_all_actions_are_minatars_six(game):
     for _ in range(60):
         chosen = torch.randint(0, len(game.moves), (4,), generator=generator)
         a, b = few.step(chosen), all_.step(codes[chosen])
-        assert torch.equal(a.look.observation, b.look.observation)
+        assert torch.equal(a.observed.observation, b.observed.observation)
         assert torch.equal(a.reward, b.reward)
     useless = next(code for code in range(6) if code not in game.moves)
-    before = all_.carry.clone()
+    before = all_.run_state.clone()
     still = all_.step(torch.full((4,), useless))
-    all_.carry = before
+    all_.run_state = before
     moved = all_.step(torch.zeros(4, dtype=torch.int64))
-    assert torch.equal(still.look.observation, moved.look.observation)
+    assert torch.equal(still.observed.observation, moved.observed.observation)
 
 
 @pytest.mark.parametrize("game", GAMES, ids=IDS)

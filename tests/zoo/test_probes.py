@@ -51,17 +51,17 @@ def best(probe, observation):
 def test_values_are_what_playing_gives(probe):
     """Bellman's equation under the right actions, at every step of several lives; what is cut off goes on."""
     worlds = dz.rl.Worlds(probe, 32, device="cpu")
-    look = worlds.reset()
+    observed = worlds.reset()
     cut = []
     for _ in range(24):
-        step = worlds.step(best(probe, look.observation))
+        step = worlds.step(best(probe, observed.observation))
         cut.append(bool(step.truncated.any()))
         after = probe.value(step.final.observation, GAMMA)  # of all worlds: so few are all reset at once
-        after = torch.where(step.ended, after, probe.value(step.look.observation, GAMMA))
+        after = torch.where(step.ended, after, probe.value(step.observed.observation, GAMMA))
         expected = step.reward + GAMMA * torch.where(step.terminated, 0.0, after)
-        torch.testing.assert_close(probe.value(look.observation, GAMMA), expected, rtol=1e-5, atol=1e-5)
-        look = step.look
-        assert not bool(probe.observation_space.fault(look.observation).any())
+        torch.testing.assert_close(probe.value(observed.observation, GAMMA), expected, rtol=1e-5, atol=1e-5)
+        observed = step.observed
+        assert not bool(probe.observation_space.fault(observed.observation).any())
     worlds.check()
     assert any(cut) == isinstance(probe, Endless | Resets)
 
@@ -75,17 +75,17 @@ def test_wrong_actions_cost():
 @pytest.mark.parametrize("length", [2, 4, 7])
 def test_memory_asks_at_the_end_for_what_it_showed_at_the_start(length):
     worlds = dz.rl.Worlds(Memory(length=length), 64, device="cpu")
-    look = worlds.reset()
-    cue = look.observation[:, 0]
+    observed = worlds.reset()
+    cue = observed.observation[:, 0]
     assert set(cue.tolist()) == {-1, 1}
     for number in range(length):
         due = number == length - 1
-        assert bool((look.observation[:, 1] == float(due)).all())
-        assert number == 0 or not bool(look.observation[:, 0].any())
+        assert bool((observed.observation[:, 1] == float(due)).all())
+        assert number == 0 or not bool(observed.observation[:, 0].any())
         step = worlds.step((cue > 0).to(torch.int64))
         assert bool((step.reward == float(due)).all())
         assert bool((step.terminated == due).all())
-        look = step.look
+        observed = step.observed
     with pytest.raises(dz.errors.InputError, match="what was seen before"):
         Memory().value(cue[:, None], 0.9)
 
@@ -94,19 +94,19 @@ def test_padded_actors_leave_and_their_places_are_rubbish():
     results = {}
     for garbage in (0.0, 100.0):
         worlds = dz.rl.Worlds(Padded(garbage=garbage, actors=5), 200, device="cpu", max_resets=200)
-        look, rows = worlds.reset(), []
-        assert bool(look.acting.all())
+        observed, rows = worlds.reset(), []
+        assert bool(observed.acting.all())
         for _ in range(12):
-            acting = look.acting
-            assert bool((look.observation[acting].abs() == 1).all())
+            acting = observed.acting
+            assert bool((observed.observation[acting].abs() == 1).all())
             if garbage and not bool(acting.all()):
-                assert not bool((look.observation[~acting].abs() == 1).any())
-            step = worlds.step((look.observation[..., 0] > 0).to(torch.int64))
+                assert not bool((observed.observation[~acting].abs() == 1).any())
+            step = worlds.step((observed.observation[..., 0] > 0).to(torch.int64))
             assert bool((step.reward[acting] == 1).all())
             over = step.final.acting.sum(1) == 0
             assert bool((step.terminated[step.final_index] >= over).all())
             rows.append((acting, step.terminated, torch.where(acting, step.reward, 0)))
-            look = step.look
+            observed = step.observed
         worlds.check()
         results[garbage] = rows
         assert any(not bool(row[0].all()) for row in rows)

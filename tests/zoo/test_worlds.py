@@ -77,29 +77,29 @@ def test_what_holds_in_every_step(env):
     worlds = dz.rl.Worlds(env, COUNT, seed=1, device="cpu")
     lone = dz.rl.Worlds(env, 1, seed=1, device="cpu", worlds=[3])
     generator, space = torch.Generator().manual_seed(0), env.observation_space
-    look, alone = worlds.reset(), lone.reset()
-    forms = [(leaf.shape, leaf.dtype) for leaf in worlds.carry.leaves]
+    observed, alone = worlds.reset(), lone.reset()
+    forms = [(leaf.shape, leaf.dtype) for leaf in worlds.run_state.leaves]
     kinds = worlds.state().kinds
     steps = LIMIT if isinstance(env, MountainCar | Pendulum) else STEPS
     for _ in range(steps if env in GAMES else 30):
-        assert (look.observation.shape[1:], look.observation.dtype) == (
+        assert (observed.observation.shape[1:], observed.observation.dtype) == (
             (*(() if env.num_actors is None else (env.num_actors,)), *space.shape),
             space.dtype,
         )
-        assert not bool(space.fault(look.observation).any())
-        assert torch.equal(look.observation[3], alone.observation[0])
+        assert not bool(space.fault(observed.observation).any())
+        assert torch.equal(observed.observation[3], alone.observation[0])
         given = random_actions(env, COUNT, generator)
         step, single = worlds.step(given), lone.step(given[3:4])
         assert bool(torch.isfinite(step.reward).all())
         assert not bool(space.fault(step.final.observation).any())
-        assert [(leaf.shape, leaf.dtype) for leaf in worlds.carry.leaves] == forms
+        assert [(leaf.shape, leaf.dtype) for leaf in worlds.run_state.leaves] == forms
         assert torch.equal(step.reward[3], single.reward[0])
         assert (bool(step.truncated[3]), bool(step.terminated[3])) == (bool(single.truncated), bool(single.terminated))
-        look, alone = step.look, single.look
+        observed, alone = step.observed, single.observed
     worlds.check()
     state = worlds.state()
     assert not any(bool(kinds[field].fault(getattr(state, field))) for field in kinds)
-    given = env.network_input(look.observation)
+    given = env.network_input(observed.observation)
     assert given.is_floating_point()
 
 
@@ -122,7 +122,7 @@ def test_a_gpu_plays_the_same_game(env):
     """Bit for bit where states are whole numbers; for some steps, to rounding, where they are real."""
     worlds = [dz.rl.Worlds(env, 100, seed=1, device=device) for device in ("cpu", "cuda")]
     looks = [each.reset() for each in worlds]
-    real = any(leaf.is_floating_point() for leaf in worlds[0].carry.leaves)
+    real = any(leaf.is_floating_point() for leaf in worlds[0].run_state.leaves)
     generator = torch.Generator().manual_seed(0)
     for _ in range(10 if real else 200):
         torch.testing.assert_close(looks[1].observation.cpu(), looks[0].observation, rtol=1e-3, atol=1e-3)
@@ -130,6 +130,6 @@ def test_a_gpu_plays_the_same_game(env):
         here, there = (each.step(given) for each in worlds)
         torch.testing.assert_close(there.reward.cpu(), here.reward, rtol=1e-3, atol=1e-3)
         assert torch.equal(there.ended.cpu(), here.ended)
-        looks = [here.look, there.look]
+        looks = [here.observed, there.observed]
     for each in worlds:
         each.check()

@@ -17,7 +17,7 @@ from denizen.model._flat_env import Advanced as Advanced
 from denizen.model._flat_env import FlatEnv as FlatEnv
 from denizen.model._flat_env import Happened as Happened
 from denizen.model._flat_env import InPlace as InPlace
-from denizen.model._flat_env import Look as Look
+from denizen.model._flat_env import Observed as Observed
 from denizen.model._flat_world import FlatWorld as FlatWorld
 from denizen.model._flat_world import Setting as Setting
 from denizen.model._flat_world import read_bounds_label as read_bounds_label

@@ -12,7 +12,7 @@ from denizen.model import _check_globals as globals_
 from denizen.model._check_rules import Probes
 from denizen.model._check_runs import Course, Flat, explain
 from denizen.model._env import Env
-from denizen.model._flat_env import FlatEnv, Look
+from denizen.model._flat_env import FlatEnv, Observed
 from denizen.model._model import Model
 from denizen.model._source_lines import Line, line_of_class, line_of_function
 from denizen.model._spaces import Discrete, check_spaces
@@ -61,10 +61,10 @@ class Lives(Flat):
     ) -> tuple[list[Tensor], Tensor, list[Tensor], Tensor]:
         """(leaves, switches, what was seen and told, checks) one step on."""
         *now, age = leaves
-        seen = self.envs.look(now, age, {})
+        seen = self.envs.observe(now, age, {})
         action = _open(answers["action"], seen)
         happened = self.envs.act(now, age, key, {}, action, step)
-        reached = self.envs.look(happened.leaves, age + 1, {})
+        reached = self.envs.observe(happened.leaves, age + 1, {})
         self.phase = "init" if type(self.env).reset is Env.reset else "reset"
         fresh = self.envs.restart(happened.leaves, age + 1, key, {}, step + 1)
         self.phase = "step"
@@ -76,14 +76,14 @@ class Lives(Flat):
         bad = torch.stack([flag.to(torch.int8) for _, flag in checks])
         return [*next_, torch.where(over, 0, age + 1)], switches, [value for value in told if value is not None], bad
 
-    def _judged(self, look: Look) -> list[tuple[str, Tensor]]:
+    def _judged(self, observed: Observed) -> list[tuple[str, Tensor]]:
         """What the device checks of a look."""
-        seen = look.observation
+        seen = observed.observation
         blind = ~torch.isfinite(seen.to(torch.float32)).all()
         checks = [("an observation that is not finite", blind)]
         checks.append(("an observation outside its space", self.envs.sees.fault(seen).any() & ~blind))
-        if look.action_mask is not None:
-            checks.append(("a world without an open action", ~look.action_mask.any(-1).all()))
+        if observed.action_mask is not None:
+            checks.append(("a world without an open action", ~observed.action_mask.any(-1).all()))
         return checks
 
 
@@ -177,10 +177,10 @@ def _actions(env: Env, steps: int, seed: int) -> list[dict[str, Tensor]]:
     ]
 
 
-def _open(action: Tensor, look: Look) -> Tensor:
+def _open(action: Tensor, observed: Observed) -> Tensor:
     """The action, or the next one that the mask leaves open."""
-    if look.action_mask is None:
+    if observed.action_mask is None:
         return action
-    choices = look.action_mask.shape[-1]
+    choices = observed.action_mask.shape[-1]
     behind = (torch.arange(choices) - action[..., None]) % choices
-    return torch.where(look.action_mask, behind, choices).argmin(-1)
+    return torch.where(observed.action_mask, behind, choices).argmin(-1)

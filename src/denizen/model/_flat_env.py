@@ -19,7 +19,7 @@ from denizen.model._state import Time, form, own
 from denizen.rng import Rng
 
 
-class Look(NamedTuple):
+class Observed(NamedTuple):
     """What is seen of one world, or of a batch with a leading axis.
 
     Attributes:
@@ -124,7 +124,7 @@ class FlatEnv(FlatWorld):
         }
         return Happened(self.leaves(new), reward, terminated, cut, flows, torch.stack([flag for _, flag in checks]))
 
-    def look(self, leaves: list[Tensor], age: Tensor, values: dict[str, Tensor]) -> Look:
+    def observe(self, leaves: list[Tensor], age: Tensor, values: dict[str, Tensor]) -> Observed:
         """What is seen of a state."""
         env, now = self._bound(values), self.state(leaves, age)
         observation = env.observe(now)
@@ -139,7 +139,7 @@ class FlatEnv(FlatWorld):
             raise ModelError(f"{self._name}.action_mask gave {_shown(mask)}; expected {wanted}")
         if acting is not None and (env.num_actors is None or getattr(acting, "shape", None) != lead):
             raise ModelError(f"{self._name}.acting gave {_shown(acting)}; expected one flag for each of num_actors")
-        return Look(
+        return Observed(
             observation.to(space.dtype),
             None if mask is None else self._bools("action_mask", mask),
             None if privileged is None else self._extra(privileged, lead),
@@ -193,25 +193,25 @@ class Advanced(NamedTuple):
 
     Attributes:
         clock: int64 `[]`: steps of the run.
-        look: `[worlds, …]`: of the states after resets.
+        observed: `[worlds, …]`: of the states after resets.
         reward: float32 `[worlds]`; 0 where a world waited.
         terminated: bool `[worlds]`.
         truncated: bool `[worlds]`.
         valid: bool `[worlds]`: the world acted.
         flows: for each series that is a flow, in the order of `Env.all_series`: float32 `[worlds]`.
-        final: looks before resets, of the worlds of `final_index`.
+        final: what was seen before resets, of the worlds of `final_index`.
         final_index: int64 `[rows]`: those whose lives begin anew first, by position, then others, up to the most that
             may begin anew in a step; all worlds in their order where all may.
     """
 
     clock: Tensor
-    look: Look
+    observed: Observed
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
     valid: Tensor
     flows: dict[str, Tensor]
-    final: Look
+    final: Observed
     final_index: Tensor
 
 

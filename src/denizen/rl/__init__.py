@@ -3,7 +3,7 @@
 from denizen.model import Box as Box
 from denizen.model import Discrete as Discrete
 from denizen.model import Env as Env
-from denizen.model import Look as Look
+from denizen.model import Observed as Observed
 from denizen.rl._best_policy import Patience as Patience
 from denizen.rl._curriculum import Earned as Earned
 from denizen.rl._distributions import Categorical as Categorical

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from denizen._arguments import switch, whole
 from denizen.errors import InputError, nearest
-from denizen.model import Discrete, Env, Look
+from denizen.model import Discrete, Env, Observed
 from denizen.rl._draws import Draws
 from denizen.rl._policy import ActorCritic, check_fits, for_worlds, rows_of
 from denizen.rl._recorded import Recorded
@@ -152,15 +152,15 @@ def check_evaluation(
 
 def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: int) -> Evaluation:
     env = worlds.env
-    carry, look = worlds.begin()
-    look = rows_of(look, env)
-    rows = look.observation.shape[0]
+    run_state, observed = worlds.begin()
+    observed = rows_of(observed, env)
+    rows = observed.observation.shape[0]
     draws = Draws(seed + EVALUATION_SEED, torch.arange(rows, device=worlds.device))
     actors = env.num_actors or 1
     step_of = Recorded(_stepper(worlds, policy, draws, greedy, actors), policy, in_place=worlds.in_place)
     life: dict[str, Any] = {
-        "worlds": carry.clone().tensors(),
-        "look": look,
+        "worlds": run_state.clone().tensors(),
+        "observed": observed,
         "memory": policy.first_memory(rows, worlds.device),
         "total": torch.zeros(rows, device=worlds.device),
         "length": torch.zeros(rows, dtype=torch.int64, device=worlds.device),
@@ -171,7 +171,7 @@ def _live(worlds: Worlds, policy: ActorCritic, steps: int, greedy: bool, seed: i
         life = step_of(life)
         if step % CHECK_EVERY == CHECK_EVERY - 1 and bool(life["over"].all()):
             break
-    worlds.check(worlds._carry(life["worlds"]))
+    worlds.check(worlds.run_state_of(life["worlds"]))
     total, length, over = (life[name].cpu() for name in ("total", "length", "over"))
     lived, world = length > 0, torch.arange(rows) // actors  # who never acted has no return
     return Evaluation(total[lived], length[lived], over[lived], world[lived], steps, greedy)
@@ -183,19 +183,19 @@ def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, ac
     num = 1 if isinstance(env.action_space, Discrete) else math.prod(env.action_space.shape)
 
     def step_of(life: dict[str, Any]) -> dict[str, Any]:
-        look, over = life["look"], life["over"]
-        judged = policy(look.observation, life["memory"], look.action_mask, look.privileged, life["first"])
+        observed, over = life["observed"], life["over"]
+        judged = policy(observed.observation, life["memory"], observed.action_mask, observed.privileged, life["first"])
         clock = life["worlds"][-3]
         action = judged.actions.mode() if greedy else judged.actions.sample(draws.uniform("action", clock, num))
         tensors, step = worlds.next_in_place(life["worlds"], for_worlds(action, env))
-        acting = ~over if look.acting is None else ~over & look.acting
+        acting = ~over if observed.acting is None else ~over & observed.acting
         ended = step.ended if actors == 1 else step.ended[:, None].expand(-1, actors).flatten()
-        seen = rows_of(step.look, env)
+        seen = rows_of(step.observed, env)
         if seen.acting is not None:  # who goes out has lived, as in training
             ended = ended | (acting & ~seen.acting)
         return {
             "worlds": tensors,
-            "look": seen,
+            "observed": seen,
             "memory": judged.memory,
             "total": life["total"] + torch.where(acting, step.reward.flatten(), 0.0),
             "length": life["length"] + acting,
@@ -206,21 +206,23 @@ def _stepper(worlds: Worlds, policy: ActorCritic, draws: Draws, greedy: bool, ac
     return step_of
 
 
-def saliency(policy: ActorCritic, look: Look, memory: Tensor) -> tuple[Tensor, Tensor]:
+def saliency(policy: ActorCritic, observed: Observed, memory: Tensor) -> tuple[Tensor, Tensor]:
     """What a policy's network sees, and how much each entry moves the log-probability of its likeliest choice, or
     the sum of its likeliest numbers.
 
     Args:
         policy: is not changed.
-        look: of rows.
+        observed: of rows.
         memory: of the policy before it.
 
     Returns:
         (inputs, absolute gradients), float32 of the network's input shape `[rows, …]`.
     """
-    given = policy.env.network_input(look.observation).detach().requires_grad_()
+    given = policy.env.network_input(observed.observation).detach().requires_grad_()
     with torch.enable_grad():
-        judged = policy(look.observation, memory, look.action_mask, look.privileged, actor_only=True, given=given)
+        judged = policy(
+            observed.observation, memory, observed.action_mask, observed.privileged, actor_only=True, given=given
+        )
         likeliest = judged.actions.mode()
         # Of numbers the density is highest at the mode, where nothing moves it: what moves is the mode itself.
         numbers = likeliest.is_floating_point()
@@ -243,8 +245,8 @@ def play(
         brain: pictures are then pairs: the world, and (inputs, saliency) of the first actor's network.
     """
     worlds = Worlds(env.to("cpu"), 1, seed=seed + EVALUATION_SEED, device="cpu")
-    look = worlds.reset()
-    rows = rows_of(look, env).observation.shape[0]
+    observed = worlds.reset()
+    rows = rows_of(observed, env).observation.shape[0]
     draws = Draws(seed + EVALUATION_SEED, torch.arange(rows))
     memory, total = policy.first_memory(rows, torch.device("cpu")), 0.0
     num = 1 if isinstance(env.action_space, Discrete) else math.prod(env.action_space.shape)
@@ -253,19 +255,19 @@ def play(
         drawn = env.draw(worlds.state(0))
         if not brain:
             return drawn
-        inputs, moved = saliency(policy, rows_of(look, env), memory)
+        inputs, moved = saliency(policy, rows_of(observed, env), memory)
         return drawn, (inputs[0], moved[0])
 
     yield picture(), "start"
     for number in range(steps):
-        seen = rows_of(look, env)
+        seen = rows_of(observed, env)
         with torch.no_grad():
             judged = policy(seen.observation, memory, seen.action_mask, seen.privileged)
             uniform = draws.uniform("action", torch.tensor(number), num)
             action = judged.actions.mode() if greedy else judged.actions.sample(uniform)
         step = worlds.step(for_worlds(action, env))
         total += float(step.reward.sum())
-        ended, look = bool(step.ended.any()), step.look
+        ended, observed = bool(step.ended.any()), step.observed
         # Who was out comes back without a memory, as in training.
         kept = torch.full((rows,), not ended) if seen.acting is None else seen.acting & (not ended)
         memory = torch.where(kept[:, None], judged.memory, 0.0)

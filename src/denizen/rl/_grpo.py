@@ -409,12 +409,12 @@ class GroupTraining(Training):
     def begin(self) -> None:
         """A new life in every world: each group a start of its own that no rollout had before."""
         state = self.rollout.state
-        carry, look = self._starts.begin(state.worlds.clock)
-        carry.faults = state.worlds.faults  # of the whole run
-        seen = [part for part in rows_of(look, self.worlds.env) if part is not None]
+        run_state, observed = self._starts.begin(state.worlds.clock)
+        run_state.faults = state.worlds.faults  # of the whole run
+        seen = [part for part in rows_of(observed, self.worlds.env) if part is not None]
         state.take(
             [
-                *carry.tensors(),
+                *run_state.tensors(),
                 *seen,
                 torch.zeros_like(state.memory),
                 torch.ones_like(state.first),

@@ -12,7 +12,7 @@ from torch import Tensor
 import denizen.model as model
 from denizen._arguments import whole
 from denizen.errors import InputError, expect_function, need
-from denizen.model import Box, Discrete, Env, Look, Space
+from denizen.model import Box, Discrete, Env, Observed, Space
 from denizen.rl._worlds import Step, Worlds, check_kind
 from denizen.rng import MAX_SEED, Rng
 from denizen.run import choose_device
@@ -89,8 +89,8 @@ class _GymnasiumWorlds:
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         mode = None
         if type(worlds.env).draw is not Env.draw:
-            carry, _ = worlds.begin()
-            mode = "rgb_array" if isinstance(worlds.env.draw(worlds.state_of(carry, 0)), Tensor) else "ansi"
+            run_state, _ = worlds.begin()
+            mode = "rgb_array" if isinstance(worlds.env.draw(worlds.state_of(run_state, 0)), Tensor) else "ansi"
         self.render_mode = mode
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": [mode] if mode else []}
 
@@ -109,9 +109,9 @@ class _GymnasiumWorlds:
         worlds = self.worlds
         if seed is not None:
             worlds.seeded(seed)
-        again = None if seed is not None or worlds.carry is None else worlds.carry.clock + 1
-        worlds.carry, look = worlds.begin(again)
-        return self._given(look.observation), self._more(look.action_mask)
+        again = None if seed is not None or worlds.run_state is None else worlds.run_state.clock + 1
+        worlds.run_state, observed = worlds.begin(again)
+        return self._given(observed.observation), self._more(observed.action_mask)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """(observations, rewards, terminations, truncations, infos) of one step of every world.
@@ -127,12 +127,12 @@ class _GymnasiumWorlds:
         step = self.worlds.step(torch.as_tensor(actions))
         if not self.tensors:
             self.worlds.check()
-        infos = self._more(step.look.action_mask) | {name: self._given(flow) for name, flow in step.flows.items()}
+        infos = self._more(step.observed.action_mask) | {name: self._given(flow) for name, flow in step.flows.items()}
         infos |= {f"_{name}": self._given(step.valid) for name in step.flows}
         infos |= self._final(step)
         reward = step.reward if self.tensors else array(step.reward).astype(np.float64)
         flags = self._given(step.terminated), self._given(step.truncated)
-        return self._given(step.look.observation), reward, *flags, infos
+        return self._given(step.observed.observation), reward, *flags, infos
 
     def _final(self, step: Step) -> dict[str, Any]:
         if self.tensors:  # rows of all worlds, in their order: as many are reset in a step
@@ -285,11 +285,11 @@ class FromGymnasium:
         first = int(given.start)
         return Box(first, first + seen.n - 1, (1,), torch.int64)
 
-    def reset(self) -> Look:
+    def reset(self) -> Observed:
         """Begin every environment anew, from the seed; the same each time."""
         seen, _ = self.vector.reset(seed=self.seed)
         self._begun = True
-        return self._look(seen)
+        return self._observed(seen)
 
     def step(self, action: Tensor) -> Step:
         """One step of every environment.
@@ -311,7 +311,7 @@ class FromGymnasium:
         numbers = torch.arange(self.num_envs, device=self.device)
         paid = torch.as_tensor(reward, dtype=torch.float32, device=self.device)
         dead, cut = (torch.as_tensor(flag, device=self.device) for flag in (terminated, truncated))
-        return Step(self._look(seen), paid, dead, cut, everywhere, {}, self._look(last), numbers)
+        return Step(self._observed(seen), paid, dead, cut, everywhere, {}, self._observed(last), numbers)
 
     def _checked(self, action: Any) -> Any:
         space = self.env.action_space
@@ -332,12 +332,12 @@ class FromGymnasium:
             given = given.clip(self._acts.low, self._acts.high)
         return given.astype(self._acts.dtype)
 
-    def _look(self, seen: Any) -> Look:
+    def _observed(self, seen: Any) -> Observed:
         space = self.env.observation_space
         observation = torch.as_tensor(seen, device=self.device).to(
             space.dtype, copy=True
         )  # Gymnasium reuses its memory
-        return Look(observation.reshape(self.num_envs, *space.shape), None, None, None)
+        return Observed(observation.reshape(self.num_envs, *space.shape), None, None, None)
 
     def check(self) -> None:
         """Nothing to do: what is wrong is told at once."""

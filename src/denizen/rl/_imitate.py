@@ -10,7 +10,7 @@ from torch import Tensor
 from denizen import ops
 from denizen._arguments import number, whole
 from denizen.errors import InputError, expect_function
-from denizen.model import Discrete, Env, Look, Space
+from denizen.model import Discrete, Env, Observed, Space
 from denizen.rl._draws import Draws
 from denizen.rl._optimizer import FlatAdam
 from denizen.rl._policy import ActorCritic, check_fits, rows_of
@@ -19,7 +19,7 @@ from denizen.rl._rollout import CLOCK
 from denizen.rl._worlds import Worlds, named
 from denizen.run._progress import progress_bar
 
-Teacher = Callable[[Look, Tensor], Tensor]
+Teacher = Callable[[Observed, Tensor], Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ def imitate(
     Args:
         env: the environment.
         policy: without memory; learns in place. The critic does not.
-        teacher: from a look `[rows, …]` and uniform numbers `[rows, 1]` to actions `[rows, …]`.
+        teacher: from what is seen `[rows, …]`, an `Observed`, and uniform numbers `[rows, 1]` to actions `[rows, …]`.
         updates: steps of Adam, each on `num_envs * num_steps` fresh states.
         num_envs: worlds.
         num_steps: steps between updates.
@@ -74,13 +74,13 @@ def imitate(
     if policy.memory_size:
         raise InputError("imitate: the policy has a memory, which cloning from single states would not train")
     if not callable(teacher):
-        raise InputError(f"imitate: teacher is {named(teacher)}, expected a function of (look, uniform) to actions")
-    expect_function("imitate: teacher", teacher, "look", "uniform")
+        raise InputError(f"imitate: teacher is {named(teacher)}, expected a function of (observed, uniform) to actions")
+    expect_function("imitate: teacher", teacher, "observed", "uniform")
     learning_rate = number("imitate", "learning_rate", learning_rate, above=0)
     worlds = Worlds(env, num_envs, seed=seed, device=device)
     policy = policy.to(worlds.device).train()
-    carry, look = worlds.begin()
-    rows = rows_of(look, worlds.env).observation.shape[0]
+    run_state, observed = worlds.begin()
+    rows = rows_of(observed, worlds.env).observation.shape[0]
     draws = Draws(seed, torch.arange(rows, device=worlds.device))
     step_of = Recorded(_lesson(worlds, teacher, draws), in_place=worlds.in_place)
     parts = (policy.body, policy.actor)
@@ -89,7 +89,7 @@ def imitate(
     rate = torch.full((), learning_rate, device=worlds.device)
     never = torch.zeros((), dtype=torch.bool, device=worlds.device)
     losses, agreements = [], []
-    state: Any = (carry.clone().tensors(), look)
+    state: Any = (run_state.clone().tensors(), observed)
     with progress_bar(updates, progress, f"cloning for {type(env).__name__}", 1) as advance:
         for _ in range(updates):
             seen = []
@@ -101,23 +101,23 @@ def imitate(
             losses.append(loss)
             agreements.append(agreement)
             advance(1)
-    worlds.check(worlds._carry(state[0]))
+    worlds.check(worlds.run_state_of(state[0]))
     return Imitation(torch.stack(losses).cpu(), torch.stack(agreements).cpu())
 
 
 def _lesson(worlds: Worlds, teacher: Teacher, draws: Draws) -> Callable[[Any], Any]:
-    """One step of the teacher: what goes on, and (look, action)."""
+    """One step of the teacher: what goes on, and (observed, action)."""
     env = worlds.env
 
     def step_of(state: Any) -> Any:
-        tensors, look = state
-        seen = rows_of(look, env)
+        tensors, observed = state
+        seen = rows_of(observed, env)
         action = teacher(seen, draws.uniform("teacher", tensors[CLOCK], 1))
         _check_action(action, (seen.observation.shape[0], *env.action_space.shape), env.action_space)
         action = ops.rounded(action, env.action_space.dtype)
         given = action if env.num_actors is None else action.unflatten(0, (-1, env.num_actors))
         after, step = worlds.next_in_place(tensors, given)
-        return (after, step.look), (seen, action)
+        return (after, step.observed), (seen, action)
 
     return step_of
 
@@ -137,10 +137,10 @@ def _learn(
     policy: ActorCritic, optimizer: FlatAdam, seen: list[Any], rate: Tensor, never: Tensor
 ) -> tuple[Tensor, Tensor]:
     """One step of Adam: (loss, agreement)."""
-    looks, actions = [look for look, _ in seen], torch.cat([action for _, action in seen])
-    observation = torch.cat([look.observation for look in looks])
-    masks = None if looks[0].action_mask is None else torch.cat([look.action_mask for look in looks])
-    acting = None if looks[0].acting is None else torch.cat([look.acting for look in looks])
+    looks, actions = [observed for observed, _ in seen], torch.cat([action for _, action in seen])
+    observation = torch.cat([observed.observation for observed in looks])
+    masks = None if looks[0].action_mask is None else torch.cat([observed.action_mask for observed in looks])
+    acting = None if looks[0].acting is None else torch.cat([observed.acting for observed in looks])
     weight = torch.ones(len(actions), device=observation.device) if acting is None else acting.to(torch.float32)
     judged = policy(observation, policy.first_memory(1, observation.device), masks, actor_only=True)
     lost = torch.where(weight > 0, -judged.actions.log_prob(actions), 0.0)

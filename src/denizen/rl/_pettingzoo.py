@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError, nearest, need
-from denizen.model import Box, Discrete, Env, Look
+from denizen.model import Box, Discrete, Env, Observed
 from denizen.rl._gymnasium import array, to_space
 from denizen.rl._worlds import Worlds
 
@@ -96,10 +96,10 @@ class _PettingZooWorld:
         worlds = self.worlds
         if seed is not None:
             worlds.seeded(seed)
-        again = None if seed is not None or worlds.carry is None else worlds.carry.clock + 1
-        worlds.carry, look = worlds.begin(again)
-        self.agents = self._inside(look)
-        return self._observed(look, self.agents), self._infos(look, self.agents)
+        again = None if seed is not None or worlds.run_state is None else worlds.run_state.clock + 1
+        worlds.run_state, observed = worlds.begin(again)
+        self.agents = self._inside(observed)
+        return self._observed(observed, self.agents), self._infos(observed, self.agents)
 
     def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
         """(observations, rewards, terminations, truncations, infos) of the agents that acted.
@@ -121,11 +121,11 @@ class _PettingZooWorld:
         self.worlds.check()
         over, cut = bool(step.terminated), bool(step.truncated)
         paid = np.atleast_1d(array(step.reward[0]))
-        inside = [] if over or cut else self._inside(step.look)
+        inside = [] if over or cut else self._inside(step.observed)
         self.agents = [name for name in acted if name in inside]
         rewards = {name: float(paid[self.possible_agents.index(name)]) for name in acted}
         dead = {name: over or (not cut and name not in self.agents) for name in acted}
-        looks, infos = self._observed(step.look, acted), self._infos(step.look, acted)
+        looks, infos = self._observed(step.observed, acted), self._infos(step.observed, acted)
         return looks, rewards, dead, dict.fromkeys(acted, cut), infos
 
     def _action(self, actions: dict[str, Any]) -> Tensor:
@@ -141,22 +141,22 @@ class _PettingZooWorld:
         batch = torch.as_tensor(given)[None]
         return batch[:, 0] if self._alone else batch
 
-    def _inside(self, look: Look) -> list[str]:
-        if look.acting is None:
+    def _inside(self, observed: Observed) -> list[str]:
+        if observed.acting is None:
             return list(self.possible_agents)
-        return [name for name, acts in zip(self.possible_agents, look.acting[0].tolist(), strict=True) if acts]
+        return [name for name, acts in zip(self.possible_agents, observed.acting[0].tolist(), strict=True) if acts]
 
     def _rows(self, part: Tensor) -> np.ndarray:
         return array(part if self._alone else part[0])
 
-    def _observed(self, look: Look, names: list[str]) -> dict[str, Any]:
-        rows = self._rows(look.observation)
+    def _observed(self, observed: Observed, names: list[str]) -> dict[str, Any]:
+        rows = self._rows(observed.observation)
         return {name: rows[self.possible_agents.index(name)] for name in names}
 
-    def _infos(self, look: Look, names: list[str]) -> dict[str, Any]:
-        if look.action_mask is None:
+    def _infos(self, observed: Observed, names: list[str]) -> dict[str, Any]:
+        if observed.action_mask is None:
             return {name: {} for name in names}
-        rows = self._rows(look.action_mask).astype(np.int8)  # as Discrete.sample takes it
+        rows = self._rows(observed.action_mask).astype(np.int8)  # as Discrete.sample takes it
         return {name: {"action_mask": rows[self.possible_agents.index(name)]} for name in names}
 
     def render(self) -> Any:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from denizen import ops
 from denizen._arguments import whole
 from denizen.errors import InputError, expect_function
-from denizen.model import Box, Discrete, Env, Look
+from denizen.model import Box, Discrete, Env, Observed
 from denizen.nn import kernels
 from denizen.rl._conv_encoder import ConvEncoder, as_it_is, spreads
 from denizen.rl._distributions import Categorical, Distribution, Gaussian
@@ -192,8 +192,8 @@ class ActorCritic(nn.Module):
         worlds = Worlds(self.env.to("cpu"), 1, device="cpu")
         with ops.reference_only():  # one look is over before numba is loaded, or a function recorded
             prove(worlds.env, worlds.keys, {})
-            look = rows_of(worlds._start(worlds.keys, {}, worlds.keys.new_zeros(()))[1], self.env)
-        given = self.env.privileged_input(look.observation, look.privileged)
+            observed = rows_of(worlds._start(worlds.keys, {}, worlds.keys.new_zeros(()))[1], self.env)
+        given = self.env.privileged_input(observed.observation, observed.privileged)
         return 0 if given is None else given.shape[-1]
 
     def first_memory(self, rows: int, device: torch.device) -> Tensor:
@@ -372,12 +372,12 @@ def _round(layer: nn.Linear, dtype: torch.dtype) -> None:
             layer._parameters[name] = nn.Parameter(value.to(dtype), requires_grad=False)
 
 
-def rows_of(look: Look, env: Env) -> Look:
-    """A look with worlds and actors as one axis of rows; `acting` becomes bool `[rows]` where there is one."""
+def rows_of(observed: Observed, env: Env) -> Observed:
+    """What is seen, with worlds and actors as one axis of rows; `acting` becomes bool `[rows]` where there is one."""
     if env.num_actors is None:
-        return look
-    parts = [None if part is None else part.flatten(0, 1) for part in look]
-    return Look(*parts)  # type: ignore[arg-type]  # pyrefly: ignore
+        return observed
+    parts = [None if part is None else part.flatten(0, 1) for part in observed]
+    return Observed(*parts)  # type: ignore[arg-type]  # pyrefly: ignore
 
 
 def for_worlds(action: Tensor, env: Env) -> Tensor:

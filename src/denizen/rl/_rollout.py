@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from denizen import _tree, ops
-from denizen.model import Discrete, Env, Look
+from denizen.model import Discrete, Env, Observed
 from denizen.nn import kernels
 from denizen.rl import _processes as processes
 from denizen.rl._draws import Draws
@@ -16,26 +16,26 @@ from denizen.rl._recorded import Recorded
 from denizen.rl._worlds import Step, Worlds
 
 FEATURES = "features"  # of each step, where values are computed after the last
-CLOCK = -3  # place of the clock among the tensors of a carry
+CLOCK = -3  # place of the clock among the tensors of a run state
 
 
 class RolloutState:
     """What goes on from step to step, and from rollout to rollout, in static buffers.
 
     Attributes:
-        worlds: the worlds' carry.
-        look: of every row.
+        worlds: the worlds' run state.
+        observed: what every row sees.
         memory: float32 `[rows, memory_size]`.
-        first: bool `[rows]`: a life begins with this look.
+        first: bool `[rows]`: a life begins here.
         returned: float32 `[rows]`: rewards of the present life so far.
         length: int64 `[rows]`: steps of the present life so far.
     """
 
     def __init__(self, worlds: Worlds, policy: ActorCritic) -> None:
-        carry, look = worlds.begin()
-        self.worlds = carry.clone()  # fields of equal value may share memory
-        self.look = Look(*[None if part is None else part.clone() for part in rows_of(look, worlds.env)])  # type: ignore[arg-type]  # pyrefly: ignore
-        rows, device = self.look.observation.shape[0], worlds.device
+        run_state, observed = worlds.begin()
+        self.worlds = run_state.clone()  # fields of equal value may share memory
+        self.observed = Observed(*[None if part is None else part.clone() for part in rows_of(observed, worlds.env)])  # type: ignore[arg-type]  # pyrefly: ignore
+        rows, device = self.observed.observation.shape[0], worlds.device
         self.memory = policy.first_memory(rows, device)
         self.first = torch.ones(rows, dtype=torch.bool, device=device)
         self.returned = torch.zeros(rows, device=device)
@@ -50,7 +50,7 @@ class RolloutState:
         """Everything, as a step takes it."""
         return {
             "worlds": self.worlds.tensors(),
-            "look": self.look,
+            "observed": self.observed,
             "memory": self.memory,
             "first": self.first,
             "returned": self.returned,
@@ -114,22 +114,22 @@ class Rollout:
         self.lives = torch.zeros(5, device=device)
 
     def _buffers(self) -> dict[str, Tensor]:
-        look, space, steps, rows = self.state.look, self._worlds.env.action_space, self.steps, self.state.rows
+        observed, space, steps, rows = self.state.observed, self._worlds.env.action_space, self.steps, self.state.rows
         device = self._worlds.device
 
         def buffer(like: Tensor) -> Tensor:
             return like.new_zeros(steps, *like.shape)
 
-        fields = {"observation": buffer(look.observation)}
+        fields = {"observation": buffer(observed.observation)}
         fields["action"] = torch.zeros(steps, rows, *space.shape, dtype=space.dtype, device=device)
         for name in ("log_prob", "value", "reward"):
             fields[name] = torch.zeros(steps, rows, device=device)
         for name in ("terminated", "truncated", "valid", "first"):
             fields[name] = torch.zeros(steps, rows, dtype=torch.bool, device=device)
-        if look.action_mask is not None:
-            fields["action_mask"] = buffer(look.action_mask)
-        if look.privileged is not None:
-            fields["privileged"] = buffer(look.privileged)
+        if observed.action_mask is not None:
+            fields["action_mask"] = buffer(observed.action_mask)
+        if observed.privileged is not None:
+            fields["privileged"] = buffer(observed.privileged)
         return fields
 
     def sums(self) -> dict[str, list[Tensor]]:
@@ -213,14 +213,14 @@ class Rollout:
 
     def _judge(self, state: dict[str, Any]) -> tuple[Judged, Tensor | None]:
         """What the policy makes of the looks, and their values where they are wanted and not judged late."""
-        look, memory, first, policy = state["look"], state["memory"], state["first"], self._policy
+        observed, memory, first, policy = state["observed"], state["memory"], state["first"], self._policy
         with self._autocast():
             if not self._with_values:
-                return policy(look.observation, memory, look.action_mask, first=first, actor_only=True), None
-            if policy.judges_late(look.observation.shape[0]):
-                given = self._worlds.env.network_input(look.observation)
-                return policy.act(given, memory, look.action_mask, first), None
-            return policy.with_value(look.observation, memory, look.action_mask, look.privileged, first)
+                return policy(observed.observation, memory, observed.action_mask, first=first, actor_only=True), None
+            if policy.judges_late(observed.observation.shape[0]):
+                given = self._worlds.env.network_input(observed.observation)
+                return policy.act(given, memory, observed.action_mask, first), None
+            return policy.with_value(observed.observation, memory, observed.action_mask, observed.privileged, first)
 
     def _late_values(self, seen: dict[str, Tensor]) -> Tensor:
         """Values `[steps, rows]` of what was seen at each step, from the features of a body."""
@@ -230,32 +230,32 @@ class Rollout:
             return self._policy.head.value(features).view(seen[FEATURES].shape[:2])
 
     def _last_value(self, state: dict[str, Any]) -> Tensor:
-        look = state["look"]
+        observed = state["observed"]
         with self._autocast():
             return self._policy.with_value(
-                look.observation, state["memory"], look.action_mask, look.privileged, state["first"]
+                observed.observation, state["memory"], observed.action_mask, observed.privileged, state["first"]
             )[1]
 
     def _next(
         self, state: dict[str, Any], sums: dict[str, list[Tensor]]
     ) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, list[Tensor]]]:
         """One step: (what goes on, what is kept, what values of lives' ends need, sums over the rollout)."""
-        env, look = self._worlds.env, state["look"]
+        env, observed = self._worlds.env, state["observed"]
         judged, value = self._judge(state)
         action = self.sample(judged, state["worlds"][CLOCK])
         tensors, step = self._worlds.next_in_place(state["worlds"], for_worlds(action, env))
         tensors[CLOCK] = state["worlds"][CLOCK]  # the rollout counts
 
         terminated, truncated = self._spread(step.terminated), self._spread(step.truncated)
-        valid, now = self._spread(step.valid), rows_of(step.look, env)
-        if look.acting is not None:
-            valid = valid & look.acting
+        valid, now = self._spread(step.valid), rows_of(step.observed, env)
+        if observed.acting is not None:
+            valid = valid & observed.acting
             # Who goes out while the world goes on has lived; when it comes back it lives anew.
             terminated = terminated | (valid & ~self._acting_after(step, now))
         ended = terminated | truncated
         reward = torch.where(valid, step.reward.flatten(), 0.0)
         row = {
-            "observation": look.observation,
+            "observation": observed.observation,
             "first": state["first"],
             "action": action,
             "log_prob": judged.actions.log_prob(action),
@@ -264,7 +264,7 @@ class Rollout:
             "truncated": truncated,
             "valid": valid,
         }
-        row.update({n: getattr(look, n) for n in ("action_mask", "privileged") if getattr(look, n) is not None})
+        row.update({n: getattr(observed, n) for n in ("action_mask", "privileged") if getattr(observed, n) is not None})
         if value is not None:
             row["value"] = value
         elif judged.features.shape[-1]:
@@ -275,7 +275,7 @@ class Rollout:
         flows = [whole + flow for whole, flow in zip(sums["flows"], flowed, strict=True)]
         onwards = {
             "worlds": tensors,
-            "look": now,
+            "observed": now,
             "memory": judged.memory,
             "first": ended | ~valid,
             "returned": returned,
@@ -294,7 +294,7 @@ class Rollout:
         """Flags of worlds for every row."""
         return flags if self._actors == 1 else flags[:, None].expand(-1, self._actors).flatten()
 
-    def _acting_after(self, step: Step, now: Look) -> Tensor:
+    def _acting_after(self, step: Step, now: Observed) -> Tensor:
         """Bool `[rows]`: who acts in the state that the step led to, before any reset."""
         final = rows_of(step.final, self._worlds.env)
         assert now.acting is not None

@@ -48,7 +48,7 @@ class Trained:
 
     Attributes:
         policy: as it was at the end, on its device.
-        best: state dict of the policy at its highest score, on the device.
+        best_weights: state dict of the policy at its highest score, on the device.
         metrics: one row for each update of this call.
         updates: done in all.
         steps: of worlds, in all.
@@ -61,7 +61,7 @@ class Trained:
     """
 
     policy: ActorCritic = dataclasses.field(repr=False)
-    best: dict[str, Tensor] = dataclasses.field(repr=False)
+    best_weights: dict[str, Tensor] = dataclasses.field(repr=False)
     metrics: list[dict[str, Any]] = dataclasses.field(repr=False)
     updates: int
     steps: int
@@ -359,7 +359,7 @@ class Loop:
                 raise
         return Trained(
             policy=training.policy,
-            best=self.best_policy.weights(),
+            best_weights=self.best_policy.weights(),
             metrics=self.rows,
             updates=self.done,
             steps=self.done * training.algorithm.samples,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from denizen._arguments import whole
 from denizen.errors import InputError, ModelError, nearest
-from denizen.model import Box, Discrete, Env, FlatEnv, InPlace, Look, Space, guard
+from denizen.model import Box, Discrete, Env, FlatEnv, InPlace, Observed, Space, guard
 from denizen.model._spaces import check_spaces
 from denizen.nn import kernels
 from denizen.rl._recorded import Recorded
@@ -107,23 +107,23 @@ class Step(NamedTuple):
     """What a step of all worlds gave.
 
     Attributes:
-        look: what is seen now; of a world whose life ended, the first look of its next life.
+        observed: what is seen now; of a world whose life ended, the first of its next life.
         reward: float32 `[worlds]` or `[worlds, actors]`; 0 where a world waited.
         terminated: bool `[worlds]`: this step ended the life for good.
         truncated: bool `[worlds]`: this step cut the life off; both may hold.
         valid: bool `[worlds]`: the world acted; False where it waited for its reset.
         flows: for each of the environment's series that is a flow: float32 `[worlds]`, 0 where a world waited.
-        final: the last look of lives that ended, one row for each of `final_index`.
+        final: what was seen last of lives that ended, one row for each of `final_index`.
         final_index: int64 `[rows]`: the worlds of `final`; which of them ended, their flags tell.
     """
 
-    look: Look
+    observed: Observed
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
     valid: Tensor
     flows: dict[str, Tensor]
-    final: Look
+    final: Observed
     final_index: Tensor
 
     @property
@@ -145,7 +145,7 @@ class Worlds:
         env: the environment, on its device.
         num_envs: number of worlds.
         max_resets: worlds that can be reset in one step; others wait, masked, and are reset first come by position.
-        carry: the present states; None before `reset`.
+        run_state: the present states; None before `reset`.
         world_params: holds the parameters that differ between worlds.
     """
 
@@ -200,7 +200,7 @@ class Worlds:
             self._fast = self.env.in_place(target, self.max_resets)
         if self._fast is not None:
             self._flat.step_checks = list(self._fast.checks)
-        self.carry: WorldsState | None = None
+        self.run_state: WorldsState | None = None
         self._proved = False
 
     @property
@@ -222,10 +222,10 @@ class Worlds:
 
     # --- use ----------------------------------------------------------------------------------------------------------
 
-    def reset(self) -> Look:
+    def reset(self) -> Observed:
         """Begin every world anew and look at it; the same each time."""
-        self.carry, look = self.begin()
-        return look
+        self.run_state, observed = self.begin()
+        return observed
 
     def step(self, action: Tensor) -> Step:
         """One step of all worlds.
@@ -237,37 +237,37 @@ class Worlds:
         Raises:
             InputError: the action has another shape or dtype. Values are looked at by `check`.
         """
-        if self.carry is None:
+        if self.run_state is None:
             raise InputError("Worlds.step: the worlds have not begun; call reset() first")
-        before, action, space = self.carry, self.checked(action), self.env.action_space
+        before, action, space = self.run_state, self.checked(action), self.env.action_space
         if not isinstance(space, Discrete) and (space.dtype.is_floating_point or action.dtype == space.dtype):
-            self.carry, step = self.advance(before, action.to(space.dtype))
+            self.run_state, step = self.advance(before, action.to(space.dtype))
             return step
         # As an author's index, a number that is no choice would raise on a CPU, and stop a GPU for good. In a smaller
         # dtype a number outside may become one within.
         within = action.clamp(0, space.n - 1) if isinstance(space, Discrete) else space.nearest(action)
-        self.carry, step = self.advance(before, within.to(space.dtype))
+        self.run_state, step = self.advance(before, within.to(space.dtype))
         wrong = space.fault(action) & _like(step.valid & (before.faults < 0), action)
         wrong = wrong if wrong.dim() == 1 else wrong.flatten(1).any(1)
-        self.carry.faults = torch.where(wrong, before.clock * len(self._labels), self.carry.faults)
+        self.run_state.faults = torch.where(wrong, before.clock * len(self._labels), self.run_state.faults)
         return step
 
-    def check(self, carry: WorldsState | None = None) -> None:
+    def check(self, run_state: WorldsState | None = None) -> None:
         """Raise where a check on the device has failed, naming the first world and step (reads the device).
 
         Args:
-            carry: of the worlds; None: the present one.
+            run_state: of the worlds; None: the present one.
 
         Raises:
             InputError: a parameter that changed in place is not finite or out of its bounds.
             ModelError: an action outside its space, a reward or observation that is not finite, a bad probability.
         """
         self._bounds.check({**held(self.env), **self.values})
-        carry = carry or self.carry
-        if carry is None or not bool((carry.faults >= 0).any()):
+        run_state = run_state or self.run_state
+        if run_state is None or not bool((run_state.faults >= 0).any()):
             return
-        failed = carry.faults >= 0
-        at = torch.where(failed, carry.faults, 2**62)
+        failed = run_state.faults >= 0
+        at = torch.where(failed, run_state.faults, 2**62)
         labels = self._labels
         world = int(at.argmin())
         step, check = divmod(int(at[world]), len(labels))
@@ -295,16 +295,16 @@ class Worlds:
 
     def state(self, world: int | None = None) -> Any:
         """The author's state of one world, or of all with a leading axis."""
-        if self.carry is None:
+        if self.run_state is None:
             raise InputError("Worlds.state: the worlds have not begun; call reset() first")
-        return self.state_of(self.carry, world)
+        return self.state_of(self.run_state, world)
 
-    def state_of(self, carry: WorldsState, world: int | None = None) -> Any:
-        """The author's state of one world of a carry, or of all with a leading axis."""
+    def state_of(self, run_state: WorldsState, world: int | None = None) -> Any:
+        """The author's state of one world of a run state, or of all with a leading axis."""
         if world is None:
-            return self._flat.state(carry.leaves, carry.age)
+            return self._flat.state(run_state.leaves, run_state.age)
         world = whole("Worlds.state", "world", world, 0, self.num_envs - 1, hint=", or None for all")
-        return self._flat.state([leaf[world] for leaf in carry.leaves], carry.age[world])
+        return self._flat.state([leaf[world] for leaf in run_state.leaves], run_state.age[world])
 
     def seeded(self, seed: int) -> None:
         """Take another seed, from the next `reset` on."""
@@ -313,7 +313,7 @@ class Worlds:
 
     # --- pure functions, for trainers ---------------------------------------------------------------------------------
 
-    def begin(self, clock: Tensor | None = None) -> tuple[WorldsState, Look]:
+    def begin(self, clock: Tensor | None = None) -> tuple[WorldsState, Observed]:
         """The first states and looks.
 
         Args:
@@ -326,21 +326,21 @@ class Worlds:
             self._proved = True
         zero = torch.zeros((), dtype=torch.int64, device=device)
         clock = zero if clock is None else clock
-        leaves, look = self._begin(self.keys, self.values, clock)
+        leaves, observed = self._begin(self.keys, self.values, clock)
         if self._fast is not None:  # it wants rows one after the other, and gives them
             leaves = [leaf.contiguous() for leaf in leaves]
-            look = Look(*[None if part is None else part.contiguous() for part in look])  # type: ignore[arg-type]
+            observed = Observed(*[None if part is None else part.contiguous() for part in observed])  # type: ignore[arg-type]
         counts = torch.zeros(2, count, dtype=torch.int64, device=device)
         waiting, faults = torch.zeros(count, dtype=torch.bool, device=device), torch.full_like(counts[0], -1)
-        return WorldsState(leaves, counts[0], waiting, clock, faults, counts[1]), look
+        return WorldsState(leaves, counts[0], waiting, clock, faults, counts[1]), observed
 
-    def advance(self, carry: WorldsState, action: Tensor) -> tuple[WorldsState, Step]:
+    def advance(self, run_state: WorldsState, action: Tensor) -> tuple[WorldsState, Step]:
         """The next states and what happened; a pure function of its arguments."""
-        tensors, step = self._advance(carry.tensors(), self.keys, self.values, action)
-        return self._carry(tensors), step
+        tensors, step = self._advance(run_state.tensors(), self.keys, self.values, action)
+        return self.run_state_of(tensors), step
 
     def next(self, tensors: list[Tensor], action: Tensor) -> tuple[list[Tensor], Step]:
-        """`advance` over the carry's tensors, as part of a larger function that is recorded."""
+        """`advance` over the run state's tensors, as part of a larger function that is recorded."""
         return self._next(tensors, self.keys, self.values, action)
 
     @property
@@ -355,55 +355,56 @@ class Worlds:
         *leaves, age, waiting, clock, faults, waited = tensors
         got = self._fast.advance(leaves, [age, waiting, faults, waited], clock, self.keys, action)
         step = Step(
-            got.look, got.reward, got.terminated, got.truncated, got.valid, got.flows, got.final, got.final_index
+            got.observed, got.reward, got.terminated, got.truncated, got.valid, got.flows, got.final, got.final_index
         )
         return [*leaves, age, waiting, got.clock, faults, waited], step
 
-    def _carry(self, tensors: list[Tensor]) -> WorldsState:
+    def run_state_of(self, tensors: list[Tensor]) -> WorldsState:
+        """The run state whose tensors these are, in the order of `WorldsState.tensors`."""
         return WorldsState(tensors[:-5], *tensors[-5:])
 
-    def _start(self, keys: Tensor, values: dict[str, Tensor], clock: Tensor) -> tuple[list[Tensor], Look]:
+    def _start(self, keys: Tensor, values: dict[str, Tensor], clock: Tensor) -> tuple[list[Tensor], Observed]:
         age = torch.zeros(self.num_envs, dtype=torch.int64, device=keys.device)
         leaves = torch.vmap(self._flat.begin, in_dims=(0, 0, None))(keys, values, clock)
         return leaves, self._see(leaves, age, values)
 
-    def _see(self, leaves: list[Tensor], age: Tensor, values: dict[str, Tensor]) -> Look:
+    def _see(self, leaves: list[Tensor], age: Tensor, values: dict[str, Tensor]) -> Observed:
         def one(*args: Any) -> dict[str, Tensor]:  # vmap takes no None
-            return {name: value for name, value in self._flat.look(*args)._asdict().items() if value is not None}
+            return {name: value for name, value in self._flat.observe(*args)._asdict().items() if value is not None}
 
         seen = torch.vmap(one)(leaves, age, values)
-        return Look(seen["observation"], seen.get("action_mask"), seen.get("privileged"), seen.get("acting"))
+        return Observed(seen["observation"], seen.get("action_mask"), seen.get("privileged"), seen.get("acting"))
 
     def _act(self, *args: Any) -> Any:
         return torch.vmap(self._flat.act, in_dims=(0, 0, 0, 0, 0, None))(*args)
 
     def _next(self, tensors: list[Tensor], keys: Tensor, values: dict[str, Tensor], action: Tensor) -> Any:
-        carry = self._carry(tensors)
-        valid = ~carry.waiting
-        happened = self._act(carry.leaves, carry.age, keys, values, action, carry.clock)
+        run_state = self.run_state_of(tensors)
+        valid = ~run_state.waiting
+        happened = self._act(run_state.leaves, run_state.age, keys, values, action, run_state.clock)
         leaves = [
-            torch.where(_like(valid, new), new, old) for new, old in zip(happened.leaves, carry.leaves, strict=True)
+            torch.where(_like(valid, new), new, old) for new, old in zip(happened.leaves, run_state.leaves, strict=True)
         ]
-        age = torch.where(valid, carry.age + 1, carry.age)
+        age = torch.where(valid, run_state.age + 1, run_state.age)
         terminated, truncated = happened.terminated & valid, happened.truncated & valid
-        over = terminated | truncated | carry.waiting
-        clock = carry.clock + 1
+        over = terminated | truncated | run_state.waiting
+        clock = run_state.clock + 1
 
         if self.max_resets == self.num_envs:
             leaves, age, final = self._all_renewed(leaves, age, over, keys, values, clock)
             # Nobody waits, also of those who did in a state that was saved when fewer began anew at once.
-            waiting, where, look = carry.waiting & ~over, self._everywhere, self._see(leaves, age, values)
+            waiting, where, observed = run_state.waiting & ~over, self._everywhere, self._see(leaves, age, values)
         elif self.max_resets:
             leaves, age, waiting, final, where = self._renewed(leaves, age, over, keys, values, clock)
-            look = self._see(leaves, age, values)
+            observed = self._see(leaves, age, values)
         else:
-            waiting, look = over, self._see(leaves, age, values)
-            final, where = look, self._everywhere
-        faults = self._faults(carry, happened.bad, look, valid)
-        waited = carry.waited + carry.waiting
+            waiting, observed = over, self._see(leaves, age, values)
+            final, where = observed, self._everywhere
+        faults = self._faults(run_state, happened.bad, observed, valid)
+        waited = run_state.waited + run_state.waiting
         reward = torch.where(_like(valid, happened.reward), happened.reward, 0.0)
         flows = {name: torch.where(valid, flow, 0.0) for name, flow in happened.flows.items()}
-        step = Step(look, reward, terminated, truncated, valid, flows, final, where)
+        step = Step(observed, reward, terminated, truncated, valid, flows, final, where)
         return [*leaves, age, waiting, clock, faults, waited], step
 
     def _restart(self, *args: Any) -> Any:
@@ -411,7 +412,7 @@ class Worlds:
 
     def _all_renewed(
         self, leaves: list[Tensor], age: Tensor, over: Tensor, keys: Tensor, values: dict[str, Tensor], clock: Tensor
-    ) -> tuple[list[Tensor], Tensor, Look]:
+    ) -> tuple[list[Tensor], Tensor, Observed]:
         """(leaves, ages, final looks) after every life that is over began anew."""
         fresh = self._restart(leaves, age, keys, values, clock)
         renewed = [torch.where(_like(over, new), new, old) for new, old in zip(fresh, leaves, strict=True)]
@@ -419,7 +420,7 @@ class Worlds:
 
     def _renewed(
         self, leaves: list[Tensor], age: Tensor, over: Tensor, keys: Tensor, values: dict[str, Tensor], clock: Tensor
-    ) -> tuple[list[Tensor], Tensor, Tensor, Look, Tensor]:
+    ) -> tuple[list[Tensor], Tensor, Tensor, Observed, Tensor]:
         """(leaves, ages, waiting, final looks, their worlds) after lives that are over began anew, as many as may."""
         index, slot = kernels.first_flagged(over, self.max_resets)
         rows, row_values = [leaf[index] for leaf in leaves], {name: value[index] for name, value in values.items()}
@@ -430,21 +431,21 @@ class Worlds:
         leaves = [torch.where(_like(chosen, old), new[where], old) for new, old in zip(fresh, leaves, strict=True)]
         return leaves, torch.where(chosen, 0, age), over & ~chosen, final, index
 
-    def _faults(self, carry: WorldsState, bad: Tensor, look: Look, valid: Tensor) -> Tensor:
-        observation = look.observation
+    def _faults(self, run_state: WorldsState, bad: Tensor, observed: Observed, valid: Tensor) -> Tensor:
+        observation = observed.observation
         if observation.is_floating_point():
             blind = (~torch.isfinite(observation)).flatten(1).any(1)
         else:
             blind = torch.zeros_like(valid)
         checks = [*(flag & valid for flag in (bad != 0).unbind(1)), blind]
-        if look.action_mask is not None:
-            stuck = ~look.action_mask.any(-1)
-            stuck = stuck if look.acting is None else stuck & look.acting
+        if observed.action_mask is not None:
+            stuck = ~observed.action_mask.any(-1)
+            stuck = stuck if observed.acting is None else stuck & observed.acting
             checks.append(stuck if stuck.dim() == 1 else stuck.any(1))
-        code = torch.full_like(carry.faults, -1)
+        code = torch.full_like(run_state.faults, -1)
         for number in range(len(checks) - 1, -1, -1):
-            code = torch.where(checks[number], carry.clock * len(checks) + number, code)
-        return torch.where(carry.faults < 0, code, carry.faults)
+            code = torch.where(checks[number], run_state.clock * len(checks) + number, code)
+        return torch.where(run_state.faults < 0, code, run_state.faults)
 
 
 def _like(flags: Tensor, other: Tensor) -> Tensor:
@@ -505,7 +506,7 @@ def prove(env: Env, keys: Tensor, values: dict[str, Tensor]) -> None:
         action = space.nearest(action)
 
     def seen(*args: Any) -> Tensor:
-        return flat.look(*args).observation
+        return flat.observe(*args).observation
 
     with guard(env, "init"):
         leaves = torch.vmap(flat.begin, in_dims=(0, 0, None))(keys, values, clock)

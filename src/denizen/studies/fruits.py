@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError
-from denizen.rl import Draws, Look, Worlds
+from denizen.rl import Draws, Observed, Worlds
 from denizen.rl._evaluate import EVALUATION_SEED
 from denizen.zoo.fruits.model import Fruits
 
@@ -18,9 +18,9 @@ class Chase:
         """
         self._env = env
 
-    def seen(self, look: Look) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def seen(self, observed: Observed) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(sprite `[worlds]`, x `[worlds, slots]`, y, active bool) from an observation."""
-        env, seen = self._env, look.observation
+        env, seen = self._env, observed.observation
         sprite, slots = seen[:, 0], seen[:, 1 : 1 + 3 * env.max_fruits].unflatten(1, (env.max_fruits, 3))
         x, y, active = slots.unbind(-1)
         if not env.raw:
@@ -28,9 +28,9 @@ class Chase:
             y = (y + 1) * (env.height - 1) / 2
         return sprite.round().long(), x.round().long(), y.round().long(), active > 0
 
-    def act(self, look: Look, uniform: Tensor) -> Tensor:
+    def act(self, observed: Observed, uniform: Tensor) -> Tensor:
         """Int64 `[worlds]`; `uniform` is not used."""
-        sprite, x, y, active = self.seen(look)
+        sprite, x, y, active = self.seen(observed)
         lowest = torch.where(active, y, -1).argmax(1, keepdim=True)
         target = torch.where(active.any(1), x.gather(1, lowest)[:, 0], sprite)
         return (target - sprite).sign() + 1
@@ -42,10 +42,10 @@ class Lookahead(Chase):
     The next one is the lowest of those above it.
     """
 
-    def act(self, look: Look, uniform: Tensor) -> Tensor:
+    def act(self, observed: Observed, uniform: Tensor) -> Tensor:
         """Int64 `[worlds]`; `uniform` is not used."""
         env, half = self._env, self._env.half
-        sprite, x, y, active = self.seen(look)
+        sprite, x, y, active = self.seen(observed)
         moves = env.height - 1 - y
         reachable = active & ((x - sprite[:, None]).abs() - half <= moves)
         lowest = torch.where(reachable, y, -1).argmax(1, keepdim=True)
@@ -60,7 +60,7 @@ class Lookahead(Chase):
 class Guess:
     """Takes every action with the same probability."""
 
-    def act(self, look: Look, uniform: Tensor) -> Tensor:
+    def act(self, observed: Observed, uniform: Tensor) -> Tensor:
         """Int64 `[worlds]`."""
         return (uniform[:, 0] * 3).long().clamp(max=2)
 
@@ -78,11 +78,11 @@ def scores(env: Fruits, agent: Chase | Guess, *, num_envs: int = 1024, seed: int
     steps = _steps(env)
     worlds = Worlds(env, num_envs, seed=seed + EVALUATION_SEED, device="cpu", max_resets=num_envs)
     draws = Draws(seed + EVALUATION_SEED, torch.arange(num_envs))
-    look, total, over = worlds.reset(), torch.zeros(num_envs), torch.zeros(num_envs, dtype=torch.bool)
+    observed, total, over = worlds.reset(), torch.zeros(num_envs), torch.zeros(num_envs, dtype=torch.bool)
     for t in range(steps):
-        step = worlds.step(agent.act(look, draws.uniform("action", torch.tensor(t), 1)))
+        step = worlds.step(agent.act(observed, draws.uniform("action", torch.tensor(t), 1)))
         total += torch.where(over, 0.0, step.flows["caught"] - step.flows["missed"])
-        look, over = step.look, over | step.ended
+        observed, over = step.observed, over | step.ended
     return total
 
 

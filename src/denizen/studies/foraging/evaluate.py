@@ -195,7 +195,7 @@ def forage(
 def _run(worlds: Worlds, agent: Agent, modules: list[Any], steps: int, seed: int, compile: bool) -> Foraged:
     count, at = worlds.num_envs, worlds.device
     draws = Draws(seed + EVALUATION_SEED, torch.arange(count, device=at))
-    carry, look = worlds.begin()
+    run_state, observed = worlds.begin()
     if isinstance(agent, Seeker):
         agent.to(at)
     step_of = Recorded(lambda state: _step(worlds, agent, draws, state), *modules, in_place=worlds.in_place)
@@ -205,14 +205,14 @@ def _run(worlds: Worlds, agent: Agent, modules: list[Any], steps: int, seed: int
     names = ("food", "poison", "deaths", "steps", "age", "life_food", "life_poison", "first_age", "fed")
     state: dict[str, Any] = {name: torch.zeros(count, dtype=torch.int64, device=at) for name in names}
     state |= {
-        "worlds": carry.clone().tensors(),
-        "look": _tree.map_tensors(Tensor.clone, look),
+        "worlds": run_state.clone().tensors(),
+        "observed": _tree.map_tensors(Tensor.clone, observed),
         "first_died": torch.zeros(count, dtype=torch.bool, device=at),
         "shares": torch.zeros(count, dtype=torch.float64, device=at),
         "died": torch.zeros(steps + 1, dtype=torch.int64, device=at),
     }
     _repeat(*step_of.bound(state), steps, at)
-    worlds.carry = worlds._carry(state["worlds"])
+    worlds.run_state = worlds.run_state_of(state["worlds"])
     worlds.check()
     now = worlds.state()
     share = float(now.poisons.sum() / (now.foods.sum() + now.poisons.sum()).clamp(min=1))
@@ -251,7 +251,7 @@ def _repeat(
 def _step(worlds: Worlds, agent: Agent, draws: Draws, state: dict[str, Any]) -> dict[str, Any]:
     """One step of all worlds, and what is counted."""
     uniform = draws.uniform("action", state["worlds"][CLOCK], 1)
-    tensors, step = worlds.next_in_place(state["worlds"], agent.act(state["look"], uniform))
+    tensors, step = worlds.next_in_place(state["worlds"], agent.act(state["observed"], uniform))
     food, poison = step.flows["food"].long(), step.flows["poison"].long()
     ended, age = step.terminated, state["age"] + step.valid
     life_food, life_poison = state["life_food"] + food, state["life_poison"] + poison
@@ -265,7 +265,7 @@ def _step(worlds: Worlds, agent: Agent, draws: Draws, state: dict[str, Any]) -> 
 
     new = {
         "worlds": tensors,
-        "look": step.look,
+        "observed": step.observed,
         "food": state["food"] + food,
         "poison": state["poison"] + poison,
         "deaths": state["deaths"] + ended,

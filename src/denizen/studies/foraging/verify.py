@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from denizen.model import Look
+from denizen.model import Observed
 from denizen.studies.statistics import RULE_OF_THREE, Survival
 from denizen.zoo.foraging.agents import Agent
 from denizen.zoo.foraging.model import Foraging
@@ -132,8 +132,8 @@ def _moves(env: Foraging, agent: Agent, observation: Tensor, device: torch.devic
     for draw in range(DRAWS):
         seen = observation.to(device)
         uniform = torch.full((seen.shape[0], 1), (draw + 0.5) / DRAWS, device=device)
-        look = Look(seen, None, torch.zeros(seen.shape[0], 2, device=device), None)
-        made.append(agent.act(look, uniform).cpu().numpy())
+        observed = Observed(seen, None, torch.zeros(seen.shape[0], 2, device=device), None)
+        made.append(agent.act(observed, uniform).cpu().numpy())
     return np.stack(_jumps(env, np.stack(made, 1)), 1)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError
-from denizen.model import Advanced, InPlace, Look
+from denizen.model import Advanced, InPlace, Observed
 from denizen.ops import register_mutating, variant
 from denizen.rng import stream_number
 from denizen.zoo.foraging.grid import WORD, draws_for
@@ -178,17 +178,17 @@ def in_place(env: Any, device: torch.device, max_resets: int) -> InPlace | None:
 
     def advance(leaves: list[Tensor], books: list[Tensor], clock: Tensor, keys: Tensor, action: Tensor) -> Advanced:
         results = foraging_step(leaves, books, clock, keys, action, near, max_resets, whole, real)
-        clock, look, known, reward, terminated, truncated, valid, *eaten, final, final_known, index = results
+        clock, observed, known, reward, terminated, truncated, valid, *eaten, final, final_known, index = results
         flowing = dict(zip(FLOWS, eaten, strict=True))
         return Advanced(
             clock,
-            Look(look, None, known, None),
+            Observed(observed, None, known, None),
             reward,
             terminated,
             truncated,
             valid,
             {name: flowing[name] for name in flows},
-            Look(final, None, final_known, None),
+            Observed(final, None, final_known, None),
             index,
         )
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError
-from denizen.rl import ActorCritic, Look
+from denizen.rl import ActorCritic, Observed
 from denizen.zoo.foraging.model import Foraging
 
 FAR = 10**6
@@ -15,7 +15,7 @@ FAR = 10**6
 class Agent(Protocol):
     """Whatever acts in worlds, without a memory."""
 
-    def act(self, look: Look, uniform: Tensor) -> Tensor:
+    def act(self, observed: Observed, uniform: Tensor) -> Tensor:
         """Actions int64 `[worlds]` from observations and uniform numbers on (0, 1), float32 `[worlds, 1]`."""
         ...
 
@@ -26,7 +26,7 @@ class Uniform:
     def __init__(self, env: Foraging) -> None:
         self._count = env.action_space.n
 
-    def act(self, look: Look, uniform: Tensor) -> Tensor:
+    def act(self, observed: Observed, uniform: Tensor) -> Tensor:
         """Int64 `[worlds]`."""
         return (uniform[:, 0] * self._count).long().clamp(max=self._count - 1)
 
@@ -63,9 +63,9 @@ class Seeker:
         place = (dx + most) * side + dy + most
         return place - (place > side * side // 2).to(place.dtype)
 
-    def _seen(self, look: Look) -> tuple[Tensor, Tensor]:
+    def _seen(self, observed: Observed) -> tuple[Tensor, Tensor]:
         """Food and poison seen: bool `[worlds, cells]`, row by row."""
-        planes = self._env.unpacked(look.observation).flatten(2) > 0
+        planes = self._env.unpacked(observed.observation).flatten(2) > 0
         return planes[:, 0], planes[:, 1]
 
     def _towards(self, cell: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,10 +81,10 @@ class OmniscientSeeker(Seeker):
     safe neighbours, or over all where none is safe.
     """
 
-    def act(self, look: Look, uniform: Tensor) -> Tensor:
+    def act(self, observed: Observed, uniform: Tensor) -> Tensor:
         """Int64 `[worlds]`."""
-        device = look.observation.device
-        food, poison = self._seen(look)
+        device = observed.observation.device
+        food, poison = self._seen(observed)
         index = torch.arange(food.shape[1], device=device)
         rank = torch.where(food & self._disc.to(device), self._far.to(device) * 1000 + index, FAR)
         nearest = rank.argmin(1)
@@ -124,10 +124,10 @@ class ProxySeeker(Seeker):
         super().__init__(env)
         self._worth = (food, poison)
 
-    def act(self, look: Look, uniform: Tensor) -> Tensor:
+    def act(self, observed: Observed, uniform: Tensor) -> Tensor:
         """Int64 `[worlds]`."""
-        device = look.observation.device
-        food, poison = self._seen(look)
+        device = observed.observation.device
+        food, poison = self._seen(observed)
         worth = (self._worth[0] * food + self._worth[1] * poison) * self._disc.to(device)
         best = worth.amax(1, keepdim=True)
         first = (worth == best).to(torch.int8).cumsum(1, dtype=torch.int32).eq(0).sum(1).clamp(max=worth.shape[1] - 1)
@@ -155,8 +155,8 @@ class Learnt:
             raise InputError("Learnt: a policy with a memory is not supported here; use dz.rl.evaluate")
         self.policy, self._greedy = policy, greedy
 
-    def act(self, look: Look, uniform: Tensor) -> Tensor:
+    def act(self, observed: Observed, uniform: Tensor) -> Tensor:
         """Int64 `[worlds]`."""
-        memory = self.policy.first_memory(look.observation.shape[0], look.observation.device)
-        actions = self.policy(look.observation, memory, look.action_mask, look.privileged).actions
+        memory = self.policy.first_memory(observed.observation.shape[0], observed.observation.device)
+        actions = self.policy(observed.observation, memory, observed.action_mask, observed.privileged).actions
         return actions.mode() if self._greedy else actions.sample(uniform)

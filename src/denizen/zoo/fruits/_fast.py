@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError
-from denizen.model import Advanced, InPlace, Look
+from denizen.model import Advanced, InPlace, Observed
 from denizen.ops import register_mutating, variant
 from denizen.rng import stream_number
 
@@ -120,16 +120,16 @@ def in_place(env: Any, device: torch.device, max_resets: int) -> InPlace | None:
     def advance(leaves: list[Tensor], books: list[Tensor], clock: Tensor, keys: Tensor, action: Tensor) -> Advanced:
         prob = env.spawn_prob.to(torch.float32)
         clock, seen, reward, over, cut, valid, *landed = fruits_step(leaves, books, clock, keys, action, prob, whole)
-        look, flowing = Look(seen, None, None, None), dict(zip(FLOWS, landed, strict=True))
+        observed, flowing = Observed(seen, None, None, None), dict(zip(FLOWS, landed, strict=True))
         return Advanced(
             clock,
-            look,
+            observed,
             reward,
             over,
             cut,
             valid,
             {name: flowing[name] for name in flows},
-            look,
+            observed,
             torch.arange(keys.shape[0], device=keys.device),
         )
 
