@@ -195,6 +195,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"priors": ["infect_rat"]}, "did you mean 'infect_rate'"),
     ({"priors": "infect_rate"}, "expected a list of names"),
     ({"priors": []}, "nothing to fit"),
+    ({"priors": ["infectious_phases"]}, "it is fixed, a field that is no dz.param; valid: infect_rate"),
+    ({"priors": ["cases.reprt"]}, "did you mean 'cases.report'"),
+    ({"priors": ["cases.delay"]}, "its target has no delay that is a distribution"),
+    ({"priors": {"infect_rate": dz.fit.Walk(0.1)}}, r"is a Walk, and infect_rate is one number"),
     ({"priors": {"infect_rate": Normal(0.0, 1.0)}}, "outside the bounds"),
     ({"priors": {"infect_rate": 0.5}}, "expected a torch distribution"),
     ({"priors": {"infect_rate": Uniform(torch.zeros(2), torch.ones(2))}}, "of one number"),
@@ -216,6 +220,11 @@ def test_wrong_arguments_are_told(epidemic: SIR, weekly: np.ndarray, changed: di
 def test_a_level_is_no_flow(epidemic: SIR) -> None:
     with pytest.raises(InputError, match="the series is a level"):
         dz.calibrate(epidemic, {"infected": dz.fit.Target([1.0, 2.0], kind="flow")}, device="cpu")
+
+
+def test_a_flow_is_no_level(epidemic: SIR) -> None:
+    with pytest.raises(InputError, match="the series is a flow, what happens in a step: the last of the 7 steps"):
+        dz.calibrate(epidemic, {"cases": dz.fit.Target([1.0, 2.0], every=7, kind="level")}, device="cpu")
 
 
 def test_a_search_cannot_begin_on_a_bound(epidemic: SIR, weekly: np.ndarray) -> None:
@@ -242,7 +251,7 @@ def test_a_model_that_fails_says_where(epidemic: SIR, weekly: np.ndarray) -> Non
     def broken(theta: Tensor, worlds: Sequence[int]) -> Tensor:
         return torch.where(theta > 0.55, torch.nan, theta).expand(-1, 3)
 
-    with pytest.raises(dz.errors.ModelError, match=r"'y' is NaN or infinite at a=0\.\d+; begin nearer"):
+    with pytest.raises(dz.errors.ModelError, match=r"'y' is NaN or infinite from step 1 on at a=0\.\d+; begin nearer"):
         dz.calibrate(broken, {"y": [3.0, 3.0, 3.0]}, priors={"a": Uniform(0.0, 1.0)}, progress=False)
 
     class Fragile(SIR):

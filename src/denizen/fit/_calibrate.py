@@ -30,6 +30,7 @@ def calibrate(
     steps: int | None = None,
     replicates: int = 16,
     holdout: int = 0,
+    start: Any = None,
     seed: int = 0,
     interventions: Sequence[Intervention] = (),
     device: torch.device | str | None = None,
@@ -44,11 +45,14 @@ def calibrate(
             that gives series `[B, steps]`, by name or one for all; alike numbers must give alike random draws.
         targets: what was observed, by name of the series: an array with one value a step, or a `dz.fit.Target`.
         priors: names of the parameters to fit, or distributions of torch (None: flat) by name. None fits all that the
-            model declares learnable. A parameter without a prior is flat between its bounds in transformed units: the
-            logarithm for one bound, the logit for two. A function needs a distribution for each parameter.
+            model declares learnable. Numbers of a target may be named, too, such as ``"cases.report"``, and what stands
+            for a distribution may be `dz.fit.Shared`, `PerGroup` or `Walk`. A parameter without a prior is flat between
+            its bounds in transformed units: the logarithm for one bound, the logit for two. A function needs a
+            distribution for each parameter.
         method: how to search; None: `dz.fit.GaussNewton()`.
         steps: simulated in each run; None: until the last window of the targets ends.
         replicates: worlds of the last iterations.
+        start: date of the first step, for targets with dates; None: the first day of the earliest window.
         holdout: last values of each target that are kept back, for `Fit.score`.
         seed: of the simulated worlds. Fits of other seeds differ by the noise of their worlds.
         interventions: as for `dz.simulate`.
@@ -81,6 +85,7 @@ def calibrate(
         steps=steps,
         replicates=replicates,
         holdout=holdout,
+        start=start,
         seed=seed,
         interventions=interventions,
         device=device,

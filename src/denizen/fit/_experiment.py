@@ -1,7 +1,6 @@
 """Sets of parameters in, observations out: a model in one launch of sets × worlds, or a function in its place."""
 
 import copy
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from denizen.errors import InputError, ModelError, nearest
+from denizen.fit._delay import TAIL
 from denizen.fit._ledger import Ledger
 from denizen.fit._parameters import Parameters, as_tensor
 from denizen.fit._target import Target
@@ -20,6 +20,9 @@ from denizen.run import simulate
 MOST_AGENTS = 1 << 26  # of all rows of a launch together: enough to fill a GPU, and a GiB or two
 
 METHOD = 1 << 62  # no world has this number
+BEYOND = 2 * TAIL  # of a delay: more than is left out of every distribution is told
+FEWEST = 4  # second differences in a row, for a number of the noise
+ROUGH = 1e-3  # keeps the logarithm of no roughness finite
 
 KEEP = "begin nearer to the truth, or give priors whose bounds the model can stand"
 
@@ -55,15 +58,13 @@ class Experiment:
         self.model, self.parameters, self.targets, self.steps = model, parameters, dict(targets), steps
         self._seed, self.device, self._interventions = seed, device, tuple(interventions)
         self._kinds = {name: kind_of("calibrate", model, name, target) for name, target in self.targets.items()}
-        self._seen = [~np.isnan(target.values).reshape(-1) for target in self.targets.values()]
-        self.observed = np.concatenate(
-            [
-                target.scaled(target.values).reshape(-1)[seen]
-                for target, seen in zip(self.targets.values(), self._seen, strict=True)
-            ]
-        )
+        self._rough = {name for name, target in self.targets.items() if self._scatters(name, target)}
+        self.observed = self._compared({name: target.values[None] for name, target in self.targets.items()})[0]
         self.weights = np.concatenate(
-            [np.full(seen.sum(), target.weight) for target, seen in zip(self.targets.values(), self._seen, strict=True)]
+            [
+                np.full(self._of_one(name, target.values[None]).shape[1], target.weight)
+                for name, target in self.targets.items()
+            ]
         )
         self.runs = 0
 
@@ -82,11 +83,7 @@ class Experiment:
 
     def ahead(self, values: int) -> "Experiment":
         """The same with that many values more in each target, unobserved, and the steps for them."""
-        longer = {
-            name: dataclasses.replace(target, values=np.concatenate([target.values, np.full_like(more, np.nan)]))
-            for name, target in self.targets.items()
-            for more in [np.repeat(target.values[:1], values, axis=0)]
-        }
+        longer = {name: target.ahead(values) for name, target in self.targets.items()}
         found = copy.copy(self)
         found.targets, found.steps = longer, max(target.last for target in longer.values())
         return found
@@ -95,13 +92,36 @@ class Experiment:
         """Whether the model takes these free numbers `[P]`, such as a duration that is not over before a step is."""
         if not isinstance(self.model, Model):
             return True
+        values = {part.name: (part, part.values(here)[0]) for part, here in self.parameters.of_model(free[None])}
+        most = max((len(value) for part, value in values.values() if part.every), default=1)
         try:
-            self.model.with_values(
-                {name: as_tensor(value[0]) for name, value in self.parameters.values(free[None]).items()}
-            ).fits(1.0)
+            for k in range(most):
+                now = {
+                    name: value[min(k, len(value) - 1)] if part.every else value
+                    for name, (part, value) in values.items()
+                }
+                self.model.with_values({name: as_tensor(value) for name, value in now.items()}).fits(1.0)
         except InputError:
             return False
         return True
+
+    def known(self, free: np.ndarray) -> dict[str, Target]:
+        """The targets with their fitted numbers as these free numbers `[rows, P]` have them, for as many rows."""
+        numbers: dict[str, dict[str, np.ndarray]] = {name: {} for name in self.targets}
+        for part, here in self.parameters.of_targets(free):
+            name, _, number = part.name.rpartition(".")
+            numbers[name][number] = part.values(here)
+        return {name: target.known(numbers[name]) for name, target in self.targets.items()}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What should be known of how the series are seen, in words."""
+        return tuple(
+            f"Of targets[{name!r}] {target.kernel.beyond:.1%} lie beyond the {target.kernel.shares.shape[-1]} steps of "
+            f"its delay and count as never written down."
+            for name, target in self.targets.items()
+            if target.kernel is not None and target.kernel.beyond > BEYOND
+        )
 
     def observations(self, free: np.ndarray, worlds: Sequence[int]) -> np.ndarray:
         """What is compared with `observed`, for each set of free numbers in each world: float64 `[sets, worlds, D]`."""
@@ -110,16 +130,30 @@ class Experiment:
 
     def compared(self, free: np.ndarray, worlds: Sequence[int]) -> np.ndarray:
         """The same of rows that each have a world of their own: float64 `[rows, D]`."""
-        seen = self.windows(free, worlds)
-        parts = [
-            target.scaled(seen[name]).reshape(len(free), -1)[:, kept]
-            for (name, target), kept in zip(self.targets.items(), self._seen, strict=True)
-        ]
-        return np.concatenate(parts, axis=1)
+        return self._compared(self.windows(free, worlds))
 
     def generator(self) -> np.random.Generator:
         """What a method draws from: alike for alike seeds, and apart from the draws of the worlds."""
         return np.random.default_rng([self._seed, METHOD])
+
+    def _compared(self, seen: dict[str, np.ndarray]) -> np.ndarray:
+        return np.concatenate([self._of_one(name, values) for name, values in seen.items()], axis=1)
+
+    def _of_one(self, name: str, values: np.ndarray) -> np.ndarray:
+        """What is compared of a target's values `[rows, values, …]`.
+
+        Those observed; and where its noise is fitted how rough they are, since their mean says nothing of it: the
+        logarithm of the mean square of second differences, as large as a search that weighs all alike needs it.
+        """
+        target = self.targets[name]
+        kept = ~np.isnan(target.values)
+        scaled = target.scaled(values)
+        numbers = scaled.reshape(len(values), -1)[:, kept.reshape(-1)]
+        if name not in self._rough:
+            return numbers
+        bends = np.diff(scaled, n=2, axis=1)[:, kept[2:] & kept[1:-1] & kept[:-2]]
+        rough = np.sqrt(bends.shape[1]) * np.log((bends**2).mean(1, keepdims=True) + ROUGH)
+        return np.concatenate([numbers, rough], axis=1)
 
     def windows(self, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
         """The targets as they would be observed, in their own units: by name `[rows, values, …]`.
@@ -129,10 +163,14 @@ class Experiment:
             worlds: number of the world of each row.
         """
         series, found = self._series(free, worlds), {}
-        for name, target in self.targets.items():
-            bad = ~np.isfinite(series[name].reshape(len(free), -1)).all(1)
-            if bad.any():
-                raise ModelError(f"calibrate: {name!r} is NaN or infinite at {self._told(free[bad][:1])}; {KEEP}")
+        for name, target in self.known(free).items():
+            bad = np.argwhere(~np.isfinite(series[name]))
+            if len(bad):
+                row, step = bad[0][:2]  # in order of rows, then of steps
+                raise ModelError(
+                    f"calibrate: {name!r} is NaN or infinite from step {step + 1} on at "
+                    f"{self._told(free[row : row + 1])}; {KEEP}"
+                )
             seen = target.windows(series[name], self._kinds[name])
             if seen.shape[1:] != target.values.shape:
                 raise InputError(
@@ -159,7 +197,7 @@ class Experiment:
         return {name: np.concatenate([part[name] for part in parts]) for name in self.targets}
 
     def _run(self, model: Model, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
-        values = {name: as_tensor(value) for name, value in self.parameters.values(free).items()}
+        values = {part.name: as_tensor(part.values(here)) for part, here in self.parameters.of_model(free)}
         try:
             run = simulate(
                 model,
@@ -175,7 +213,8 @@ class Experiment:
         return {name: run[name].detach().cpu().numpy() for name in self.targets}
 
     def _call(self, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
-        theta, steps = torch.as_tensor(np.stack(list(self.parameters.values(free).values()), axis=1)), self.steps
+        columns = [part.values(here) for part, here in self.parameters.of_model(free)]
+        theta, steps = torch.as_tensor(np.stack(columns, axis=1)), self.steps
         assert not isinstance(self.model, Model)
         found = self.model(theta, worlds)
         series = found if isinstance(found, Mapping) else dict.fromkeys(self.targets, found)
@@ -198,6 +237,20 @@ class Experiment:
             f"{name}={np.round(value[0], 6).tolist()}" for name, value in self.parameters.values(free).items()
         )
 
+    def _scatters(self, name: str, target: Target) -> bool:
+        """Whether a number of its noise is fitted."""
+        fitted = {part.name for part in self.parameters.parts if part.of_target}
+        names = {f"{name}.{number}" for number in target.numbers if number not in ("report", "people", "delay")}
+        if not names & fitted:
+            return False
+        seen = ~np.isnan(target.values)
+        if (seen[2:] & seen[1:-1] & seen[:-2]).sum() < FEWEST:
+            raise InputError(
+                f"calibrate: priors has {min(names & fitted)!r}, and targets[{name!r}] has too few values in a row to "
+                f"say how they scatter, expected {FEWEST + 2}; give the number itself"
+            )
+        return True
+
     def _uniform(self, name: str, world: int, shape: tuple[int, ...]) -> np.ndarray:
         number = list(self.targets).index(name)
         return np.random.default_rng([self._seed, world, number]).random(shape)
@@ -207,13 +260,18 @@ def kind_of(caller: str, model: Model | Simulator, name: str, target: Target) ->
     """``"flow"`` or ``"level"``: how a target sees its series.
 
     Raises:
-        InputError: the model has no such series, or a level is to be summed.
+        InputError: the model has no such series, a level is to be summed, or one step of a flow to stand for more.
     """
     if not isinstance(model, Model):
         return target.kind or "flow"
     its = model.all_series.get(name)
     if its is None:
         raise InputError(f"{caller}: targets has {name!r}; {nearest(name, model.all_series)}")
+    if its == "flow" and target.kind == "level" and target.every > 1:
+        raise InputError(
+            f"{caller}: targets[{name!r}] has kind='level', and the series is a flow, what happens in a step: the last "
+            f"of the {target.every} steps of a window would be all; take kind='flow', which sums them"
+        )
     if its == "level" and target.kind == "flow":
         raise InputError(
             f"{caller}: targets[{name!r}] has kind='flow', and the series is a level, the state after a step; "

@@ -12,7 +12,7 @@ from denizen._arguments import number, whole
 from denizen.errors import InputError, ModelError
 from denizen.fit._experiment import kind_of
 from denizen.fit._particles import Particles, check_targets, drawn, go_on
-from denizen.fit._target import as_targets
+from denizen.fit._target import as_targets, dated
 from denizen.fit._weigher import Weigher
 from denizen.model import Env, Intervention, Model
 from denizen.rng import MAX_SEED
@@ -127,7 +127,7 @@ def filter(
     if not isinstance(model, Model) or isinstance(model, Env):
         kind = f"the class {model.__name__}" if isinstance(model, type) else f"of type {type(model).__name__}"
         raise InputError(f"filter: model is {kind}, expected an object of a dz.Model that steps by itself")
-    given = as_targets("filter", targets)
+    given = dated("filter", as_targets("filter", targets), None, model.time_unit)
     check_targets("filter", given)
     whole("filter", "particles", particles, 2)
     whole("filter", "seed", seed, 0, MAX_SEED)

@@ -218,13 +218,14 @@ def of_search(setup: Setup, found: Found) -> Fit:
     """A fit from what a search gave."""
     model, solution, experiment = setup.model, found.solution, setup.experiment
     values = {name: _plain(value[0]) for name, value in experiment.parameters.values(solution.free[None]).items()}
-    fitted = model.replace(**values) if isinstance(model, Model) else None
+    its = {part.name: values[part.name] for part, _ in experiment.parameters.of_model(solution.free[None])}
+    fitted = model.replace(**its) if isinstance(model, Model) else None
     notes = _notes(experiment, solution)
     return Fit(fitted, values, solution.trace, found.runs, solution.converged, notes, setup, solution)
 
 
 def _notes(experiment: Experiment, solution: Solution) -> tuple[str, ...]:
-    notes = list(solution.notes)
+    notes = [*solution.notes, *experiment.notes]
     if not solution.converged:
         notes.append("The search did not come to rest; allow more iterations, or begin nearer.")
     if solution.away > FAR:
@@ -232,7 +233,7 @@ def _notes(experiment: Experiment, solution: Solution) -> tuple[str, ...]:
             f"The data lie {solution.away:.1f} times the scatter of one world away from the fitted curve: the model "
             f"cannot give this curve, or the search ended in the wrong place. Do not trust the intervals."
         )
-    flat = [part.name for part in experiment.parameters.parts if part.prior is None]
+    flat = [part.name for part in experiment.parameters.parts if part.flat()]
     if flat:
         notes.append(f"Without a prior, so flat between the bounds in transformed units: {', '.join(flat)}.")
     values, vectors = np.linalg.eigh(solution.precision)

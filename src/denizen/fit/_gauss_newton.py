@@ -159,7 +159,7 @@ class _Search:
         curve = self._experiment.parameters.prior(self._at)[1]
         return Solution(
             free=self._at,
-            precision=information + np.diag(curve),
+            precision=information + curve,
             trace=tuple(self._trace),
             worlds=self._world,
             converged=self._converged,
@@ -259,7 +259,7 @@ class Equation:
         information: inverse covariance of the estimate, without the worlds' own noise and the prior.
         towards: `[P]`: information times the step that solves the equation.
         prior_slope: `[P]` of the log density.
-        prior_curve: `[P]`.
+        prior_curve: `[P, P]`.
     """
 
     information: np.ndarray
@@ -269,7 +269,7 @@ class Equation:
 
     def step(self, radius: float) -> Move:
         """The step, no number of it longer than `radius`."""
-        total = self.information + np.diag(self.prior_curve)
+        total = self.information + self.prior_curve
         push = self.towards + self.prior_slope
         scale = np.diag(np.maximum(np.diag(total), 1e-9))
         damping = 1e-6

@@ -1,6 +1,7 @@
 """What is fitted: numbers without bounds, on which a search moves, and the parameters that they stand for."""
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from denizen.errors import InputError, nearest
+from denizen.fit._priors import PerGroup, Prior, Shared, Steps, Walk, check_prior
+from denizen.fit._target import Target
 from denizen.model import Model
 
 
@@ -18,12 +21,17 @@ class Bounded:
     """A parameter with its bounds: log for one bound, logit for two, as it is without.
 
     Attributes:
-        name: of the parameter.
+        name: of the parameter; of a number of a target ``"cases.report"``.
         low: lower bound, or None.
         high: upper bound, or None.
-        shape: of the parameter; a vector is as many numbers.
+        shape: of the parameter; of one that changes in time `[values, …]`.
         start: where the search begins, float64 of the shape.
-        prior: of each of its numbers, or None: flat in the numbers that the search moves on.
+        priors: of each free number, None: flat in the numbers that the search moves on.
+        places: of the entries that are free, in the flattened parameter; the others are held at `start`.
+        shared: whether one free number stands for all entries.
+        walk: standard deviation of the step from an entry of the first axis to the next, in free numbers, or None.
+        every: steps of a value, of a parameter that changes in time.
+        of_target: whether it is a number of a target.
     """
 
     name: str
@@ -31,12 +39,28 @@ class Bounded:
     high: float | None
     shape: tuple[int, ...]
     start: np.ndarray
-    prior: Distribution | None
+    priors: tuple[Prior, ...]
+    places: tuple[int, ...]
+    shared: bool = False
+    walk: float | None = None
+    every: int | None = None
+    of_target: bool = False
 
     @property
     def size(self) -> int:
-        """Numbers."""
-        return int(np.prod(self.shape))
+        """Free numbers."""
+        return len(self.priors)
+
+    @property
+    def prior(self) -> Prior | Walk:
+        """The first prior there is, or None where all is flat."""
+        walk = None if self.walk is None else Walk(self.walk)
+        return next((prior for prior in self.priors if prior is not None), walk)
+
+    @property
+    def labels(self) -> list[str]:
+        """A name for each free number."""
+        return [self.name] if self.shared or not self.shape else [f"{self.name}[{k}]" for k in self.places]
 
     def free(self, value: np.ndarray) -> np.ndarray:
         """Numbers without bounds, of values within."""
@@ -56,6 +80,85 @@ class Bounded:
             return self.low + exp(free)
         return self.high - exp(-free) if self.high is not None else free
 
+    def begin(self) -> np.ndarray:
+        """Free numbers `[size]` of `start`."""
+        return self.free(self.start.reshape(-1)[list(self.places[: self.size])])
+
+    def values(self, free: np.ndarray) -> np.ndarray:
+        """The parameter `[sets, …]`, of its free numbers `[sets, size]`."""
+        # What rounding to float32 takes over a bound comes back to it.
+        low, high = self.low if self.low is not None else -np.inf, self.high if self.high is not None else np.inf
+        whole = np.tile(self.start.reshape(-1), (len(free), 1))
+        whole[:, list(self.places)] = np.clip(self.bound(free), low, high)
+        return whole.reshape(len(free), *self.shape)
+
+    def log_density(self, free: Tensor) -> Tensor:
+        """Of the prior in free numbers, without a constant where it is flat: `[sets]` of `[sets, size]`."""
+        found = free.new_zeros(len(free))
+        for prior, columns in self._by_prior().items():
+            here = free[:, columns]
+            density = prior.log_prob(self.bound(here, tensors=True)) + self._log_slope(here)
+            found = found + density.sum(1)
+        if self.walk is not None:
+            found = found - 0.5 * (self._moves(free) / self.walk).square().sum((1, 2))
+            found = found - self._moves(free)[0].numel() * math.log(self.walk * math.sqrt(2 * math.pi))
+        return found
+
+    def draw(self, num: int) -> np.ndarray:
+        """Free numbers `[num, size]` of the prior."""
+        found = np.zeros((num, self.size))
+        for prior, columns in self._by_prior().items():
+            drawn = prior.sample(torch.Size((num, len(columns)))).double().numpy()
+            found[:, columns] = self.free(drawn)
+        if self.walk is not None:
+            rows = found.reshape(num, self.shape[0], -1)
+            steps = torch.randn(num, self.shape[0] - 1, rows.shape[2], dtype=torch.float64).numpy()
+            rows[:, 1:] = rows[:, :1] + self.walk * np.cumsum(steps, axis=1)
+        return found
+
+    def flat(self) -> bool:
+        """Whether a free number has no prior."""
+        needed = self.priors if self.walk is None else self.priors[: self.size // self.shape[0]]
+        return any(prior is None for prior in needed)
+
+    def curve(self, free: np.ndarray) -> np.ndarray:
+        """Curvature `[size, size]` of the prior's log density, downwards, and no entry of its diagonal below 0."""
+        here = torch.tensor(free[None], dtype=torch.float64, requires_grad=True)
+        alone = dataclasses.replace(self, walk=None)  # its entries are independent: the diagonal is all
+        first = _slope(alone.log_density(here), here, create_graph=True)
+        found = np.diag(np.maximum(0, -_slope(first, here).detach().numpy()[0]))
+        if self.walk is not None:
+            steps = np.diff(np.eye(self.shape[0]), axis=0) / self.walk
+            found = found + np.kron(steps.T @ steps, np.eye(self.size // self.shape[0]))
+        return found
+
+    def _moves(self, free: Tensor) -> Tensor:
+        return free.reshape(len(free), self.shape[0], -1).diff(dim=1)
+
+    def _by_prior(self) -> dict[Distribution, list[int]]:
+        found: dict[Distribution, list[int]] = {}
+        for k, prior in enumerate(self.priors):
+            if prior is not None:
+                found.setdefault(prior, []).append(k)
+        return found
+
+    def _log_slope(self, free: Tensor) -> Tensor:
+        """Logarithm of the slope of `bound`."""
+        if self.low is not None and self.high is not None:
+            sigmoid = torch.nn.functional.logsigmoid
+            return math.log(self.high - self.low) + sigmoid(free) + sigmoid(-free)
+        if self.low is not None:
+            return free
+        return -free if self.high is not None else torch.zeros_like(free)
+
+
+def _slope(of: Tensor, at: Tensor, create_graph: bool = False) -> Tensor:
+    """Gradient of a sum, also where it depends on nothing."""
+    if not of.requires_grad:
+        return torch.zeros_like(at)
+    (found,) = torch.autograd.grad(of.sum(), at, create_graph=create_graph, allow_unused=True)
+    return torch.zeros_like(at) if found is None else found
+
 
 class Parameters:
     """The parameters of a fit, side by side as one vector of free numbers.
@@ -67,39 +170,30 @@ class Parameters:
 
     def __init__(self, parts: Iterable[Bounded]) -> None:
         self.parts = tuple(parts)
-        self.labels = [
-            name if not part.shape else f"{name}[{k}]"
-            for part in self.parts
-            for name, k in ((part.name, k) for k in range(part.size))
-        ]
+        self.labels = [label for part in self.parts for label in part.labels]
 
     @property
     def start(self) -> np.ndarray:
         """Free numbers to begin with."""
-        return np.concatenate([part.free(part.start).reshape(-1) for part in self.parts])
+        return np.concatenate([part.begin() for part in self.parts])
 
     def values(self, free: np.ndarray) -> dict[str, np.ndarray]:
-        """Parameters by name `[sets, …]`, of free numbers `[sets, P]`."""
-        found, at = {}, 0
-        for part in self.parts:
-            numbers = part.bound(free[:, at : at + part.size])
-            # What rounding to float32 takes over a bound comes back to it.
-            low, high = part.low if part.low is not None else -np.inf, part.high if part.high is not None else np.inf
-            found[part.name] = np.clip(numbers, low, high).reshape(len(free), *part.shape)
-            at += part.size
-        return found
+        """Parameters by name `[sets, …]`, of free numbers `[sets, P]`; numbers of targets among them."""
+        return {part.name: part.values(here) for part, here in self._split(free)}
+
+    def of_model(self, free: np.ndarray) -> list[tuple[Bounded, np.ndarray]]:
+        """The parameters of the model, each with its free numbers `[sets, size]`."""
+        return [(part, here) for part, here in self._split(free) if not part.of_target]
+
+    def of_targets(self, free: np.ndarray) -> list[tuple[Bounded, np.ndarray]]:
+        """The numbers of targets, each with its free numbers `[sets, size]`."""
+        return [(part, here) for part, here in self._split(free) if part.of_target]
 
     def log_prior(self, free: np.ndarray) -> np.ndarray:
         """Log density of the prior in free numbers, without a constant where it is flat: `[sets]` of `[sets, P]`."""
-        found, at = np.zeros(len(free)), 0
-        for part in self.parts:
-            here = torch.tensor(free[:, at : at + part.size], dtype=torch.float64, requires_grad=True)
-            at += part.size
-            if part.prior is not None and part.size:
-                value = part.bound(here, tensors=True)
-                (jacobian,) = torch.autograd.grad(value.sum(), here)
-                density = part.prior.log_prob(value.detach()) + jacobian.log()
-                found += density.sum(1).numpy()
+        found = np.zeros(len(free))
+        for part, here in self._split(free):
+            found += part.log_density(torch.tensor(here, dtype=torch.float64)).numpy()
         return found
 
     def draw(self, caller: str, num: int, generator: np.random.Generator) -> np.ndarray:
@@ -110,7 +204,7 @@ class Parameters:
         """
         columns = []
         for part in self.parts:
-            if part.prior is None:
+            if part.flat():
                 bounds = part.low is not None and part.high is not None
                 example = f"Uniform({part.low:g}, {part.high:g})" if bounds else "LogNormal(mean, sd)"
                 raise InputError(
@@ -119,43 +213,41 @@ class Parameters:
                 )
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(generator.integers(1 << 62)))
-                value = part.prior.sample(torch.Size((num, part.size))).double().numpy()
-            columns.append(part.free(value))
+                columns.append(part.draw(num))
         return np.concatenate(columns, axis=1)
 
     def prior(self, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Slope `[P]` and curvature `[P]` (downwards, at least 0) of the prior's log density in free numbers."""
-        slope, curve = [], []
+        """Slope `[P]` and curvature `[P, P]` (downwards) of the prior's log density in free numbers `[P]`."""
+        slope, curve = [], np.zeros((len(free), len(free)))
         at = 0
-        for part in self.parts:
-            here = torch.tensor(free[at : at + part.size], dtype=torch.float64, requires_grad=True)
+        for part, rows in self._split(free[None]):
+            here = torch.tensor(rows, dtype=torch.float64, requires_grad=True)
+            slope.append(_slope(part.log_density(here), here).numpy()[0])
+            curve[at : at + part.size, at : at + part.size] = part.curve(rows[0])
             at += part.size
-            if part.prior is None:
-                slope.append(np.zeros(part.size))
-                curve.append(np.zeros(part.size))
-                continue
-            value = part.bound(here, tensors=True)
-            jacobian = torch.autograd.grad(value.sum(), here, create_graph=True)[0] if part.size else here
-            density = part.prior.log_prob(value).sum() + jacobian.log().sum()
-            first = torch.autograd.grad(density, here, create_graph=True)[0]
-            second = torch.autograd.grad(first.sum(), here, allow_unused=True)[0]
-            slope.append(first.detach().numpy())
-            curve.append(np.maximum(0, -second.numpy()) if second is not None else np.zeros(part.size))
-        return np.concatenate(slope), np.concatenate(curve)
+        return np.concatenate(slope), curve
+
+    def _split(self, free: np.ndarray) -> list[tuple[Bounded, np.ndarray]]:
+        ends = np.cumsum([part.size for part in self.parts])
+        return list(zip(self.parts, np.split(free, ends[:-1], axis=1), strict=True))
 
 
-def of_model(caller: str, model: Model, priors: Any) -> Parameters:
+def of_model(
+    caller: str, model: Model, priors: Any, targets: Mapping[str, Target] | None = None, steps: int | None = None
+) -> Parameters:
     """The parameters of a model that are fitted: those named in `priors`, or all that may be learned.
 
     Args:
         caller: for messages.
         model: its present values are where the search begins.
-        priors: None, names, or distributions (None: flat) by name.
+        priors: None, names, or by name distributions (None: flat) or what `denizen.fit._priors` has.
+        targets: whose numbers may be named, too, as ``"cases.report"``.
+        steps: of a run, for parameters that change in time.
 
     Raises:
         InputError: an unknown parameter, a prior that reaches outside the bounds, a value on its bound.
     """
-    known = model.params
+    known, numbers = model.params, _numbers(targets or {})
     if priors is None:
         priors = [name for name, spec in known.items() if spec.learnable]
     if isinstance(priors, str):
@@ -167,24 +259,19 @@ def of_model(caller: str, model: Model, priors: Any) -> Parameters:
         )
     parts = []
     for name, prior in chosen.items():
-        if name not in known:
-            raise InputError(f"{caller}: priors has {name!r}; {nearest(name, known)}")
-        spec, start = known[name], getattr(model, name).detach().cpu().double().numpy()
-        at_bound = (spec.low is not None and (start <= spec.low).any()) or (
-            spec.high is not None and (start >= spec.high).any()
-        )
-        if at_bound:
-            raise InputError(
-                f"{caller}: {name}={start.tolist()} lies on a bound ({spec.bounds()}), where the search cannot begin; "
-                f"start from a model with another value"
-            )
-        if prior is not None:
-            _check_prior(caller, name, prior, spec.low, spec.high)
-        parts.append(Bounded(name, spec.low, spec.high, tuple(start.shape), start, prior))
+        if name in known:
+            spec = known[name]
+            start = getattr(model, name).detach().cpu().double().numpy()
+            parts.append(_part(caller, name, start, spec.low, spec.high, prior, steps))
+        elif name in numbers:
+            parts.append(_of_target(caller, name, numbers[name], prior))
+        else:
+            raise InputError(f"{caller}: priors has {name!r}; {_unknown(name, model, known, numbers)}")
+    _one_scale(caller, parts)
     return Parameters(parts)
 
 
-def of_priors(caller: str, priors: Any) -> Parameters:
+def of_priors(caller: str, priors: Any, targets: Mapping[str, Target] | None = None) -> Parameters:
     """The parameters of a function: a distribution for each, whose support are the bounds.
 
     Raises:
@@ -194,30 +281,131 @@ def of_priors(caller: str, priors: Any) -> Parameters:
         raise InputError(
             f"{caller}: priors={priors!r}, expected a distribution for each parameter of the function, by name"
         )
-    parts = []
+    parts, numbers = [], _numbers(targets or {})
     for name, prior in priors.items():
+        if name in numbers:
+            parts.append(_of_target(caller, name, numbers[name], prior))
+            continue
         if not isinstance(prior, Distribution) or prior.batch_shape or prior.event_shape:
             raise InputError(f"{caller}: priors[{name!r}]={prior!r}, expected a torch distribution of one number")
         low, high = _support(prior)
-        start = prior.icdf(torch.tensor(0.5)) if _has_icdf(prior) else prior.mean
-        parts.append(Bounded(name, low, high, (), np.asarray(float(start)), prior))
+        parts.append(Bounded(name, low, high, (), np.asarray(_median(prior)), (prior,), (0,)))
+    if all(part.of_target for part in parts):
+        raise InputError(f"{caller}: priors has numbers of targets alone, expected a parameter of the function as well")
+    _one_scale(caller, parts)
     return Parameters(parts)
 
 
-def _check_prior(caller: str, name: str, prior: Any, low: float | None, high: float | None) -> None:
-    if not isinstance(prior, Distribution) or prior.batch_shape or prior.event_shape:
-        raise InputError(f"{caller}: priors[{name!r}]={prior!r}, expected a torch distribution of one number, or None")
+def _numbers(targets: Mapping[str, Target]) -> dict[str, tuple[np.ndarray, float, float | None]]:
+    return {f"{name}.{number}": found for name, one in targets.items() for number, found in one.numbers.items()}
+
+
+def _of_target(caller: str, name: str, found: tuple[np.ndarray, float, float | None], prior: Any) -> Bounded:
+    start, low, high = found
+    if isinstance(prior, Steps):
+        raise InputError(f"{caller}: priors[{name!r}]={prior!r}, expected a distribution: it does not change in time")
+    return dataclasses.replace(_part(caller, name, start.astype(np.float64), low, high, prior, None), of_target=True)
+
+
+def _part(
+    caller: str, name: str, start: np.ndarray, low: float | None, high: float | None, prior: Any, steps: int | None
+) -> Bounded:
+    """A parameter, and what `prior` makes of it."""
+    every, shared, walk = None, False, None
+    if isinstance(prior, Steps):
+        if steps is None:
+            raise InputError(f"{caller}: priors[{name!r}]={prior!r}, which needs a model that takes steps")
+        every, prior = prior.every, prior.prior
+        start = np.broadcast_to(start, (-(-steps // every), *start.shape))
+    if not start.ndim and isinstance(prior, Shared | PerGroup | Walk):
+        kind = type(prior).__name__
+        fix = "dz.fit.Steps(prior=Walk(…))" if kind == "Walk" else "a distribution"
+        raise InputError(f"{caller}: priors[{name!r}] is a {kind}, and {name} is one number; give {fix}")
+    places, start = tuple(range(start.size)), start.copy()
+    priors: tuple[Any, ...] = (prior,) * start.size
+    if isinstance(prior, Shared):
+        shared, priors = True, (prior.prior,)
+        start[...] = start.mean()
+    elif isinstance(prior, Walk):
+        walk, inner = prior.sd, start[0].size
+        priors = (prior.first,) * inner + (None,) * (start.size - inner)
+    elif isinstance(prior, PerGroup):
+        if len(prior.priors) != start.size:
+            raise InputError(
+                f"{caller}: priors[{name!r}] has {len(prior.priors)} entries, expected {start.size}, as {name} has"
+            )
+        held = [k for k, one in enumerate(prior.priors) if isinstance(one, int | float)]
+        for k in held:
+            start.reshape(-1)[k] = prior.priors[k]
+        if (low is not None and (start < low).any()) or (high is not None and (start > high).any()):
+            raise InputError(f"{caller}: priors[{name!r}] holds {start.tolist()}, out of bounds {_words(low, high)}")
+        places = tuple(k for k in places if k not in held)
+        priors = tuple(prior.priors[k] for k in places)
+    for one in priors:
+        check_prior(caller, f"priors[{name!r}]", one)
+        if one is not None:
+            _check_support(caller, name, one, low, high)
+    _begin_within(caller, name, start, places, priors, low, high)
+    return Bounded(name, low, high, tuple(start.shape), start, priors, places, shared, walk, every)
+
+
+def _begin_within(
+    caller: str,
+    name: str,
+    start: np.ndarray,
+    places: tuple[int, ...],
+    priors: tuple[Prior, ...],
+    low: float | None,
+    high: float | None,
+) -> None:
+    """Where the search would begin on a bound, begin at the prior's median; raise `InputError` without one."""
+    flat = start.reshape(-1)
+    for k, place in enumerate(places):
+        if (low is None or flat[place] > low) and (high is None or flat[place] < high):
+            continue
+        prior = priors[k % len(priors)]
+        if prior is None:
+            raise InputError(
+                f"{caller}: {name}={start.tolist()} lies on a bound ({_words(low, high)}), where the search cannot "
+                f"begin; start from another value, or give a prior"
+            )
+        flat[place] = _median(prior)
+
+
+def _unknown(name: Any, model: Model, known: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
+    if name in model.field_names:
+        return f"it is fixed, a field that is no dz.param; {nearest('', known)}"
+    target, _, number = str(name).rpartition(".")
+    if number == "delay" and f"{target}.report" in numbers:
+        return "its target has no delay that is a distribution, whose mean could be fitted"
+    return nearest(name, [*known, *numbers])
+
+
+def _one_scale(caller: str, parts: list[Bounded]) -> None:
+    names = {part.name for part in parts}
+    for name in names:
+        target, _, number = name.rpartition(".")
+        if number == "report" and f"{target}.people" in names:
+            raise InputError(
+                f"{caller}: priors has {name!r} and '{target}.people', expected one of them: both multiply the series, "
+                f"so data cannot tell them apart"
+            )
+
+
+def _check_support(caller: str, name: str, prior: Distribution, low: float | None, high: float | None) -> None:
     least, most = _support(prior)
     inside = (low is None or (least is not None and least >= low)) and (
         high is None or (most is not None and most <= high)
     )
     if not inside:
-        words = f"{'-inf' if least is None else f'{least:g}'} to {'inf' if most is None else f'{most:g}'}"
-        bounds = f"{'-inf' if low is None else f'{low:g}'} to {'inf' if high is None else f'{high:g}'}"
         raise InputError(
-            f"{caller}: priors[{name!r}] reaches from {words}, outside the bounds of the parameter, {bounds}; "
-            f"choose a distribution within, such as LogNormal, Beta or Uniform"
+            f"{caller}: priors[{name!r}] reaches from {_words(least, most)}, outside the bounds of the parameter, "
+            f"{_words(low, high)}; choose a distribution within, such as LogNormal, Beta or Uniform"
         )
+
+
+def _words(low: float | None, high: float | None) -> str:
+    return f"{'-inf' if low is None else f'{low:g}'} to {'inf' if high is None else f'{high:g}'}"
 
 
 def _support(prior: Distribution) -> tuple[float | None, float | None]:
@@ -226,12 +414,11 @@ def _support(prior: Distribution) -> tuple[float | None, float | None]:
     return (None if low is None else float(low)), (None if high is None else float(high))
 
 
-def _has_icdf(prior: Distribution) -> bool:
+def _median(prior: Distribution) -> float:
     try:
-        prior.icdf(torch.tensor(0.5))
+        return float(prior.icdf(torch.tensor(0.5)))
     except NotImplementedError:
-        return False
-    return True
+        return float(prior.mean)
 
 
 def _sigmoid(value: np.ndarray) -> np.ndarray:

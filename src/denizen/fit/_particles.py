@@ -1,6 +1,5 @@
 """Sets of parameters × particles of a model that run through a filter, and forecasts from where they end."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -175,7 +174,7 @@ def go_on(
     places = torch.as_tensor(rows, device=particles.run.device)
     first = int(generator.integers(MAX_SEED - len(rows)))
     run = branch(particles.run, places, range(first, first + len(rows)))
-    longer = {name: _longer(target, ahead) for name, target in particles.targets.items()}
+    longer = {name: target.ahead(ahead) for name, target in particles.targets.items()}
     more = max(target.last for target in longer.values()) - particles.steps
     run.extend(max(more, 0))
     found = {}
@@ -188,11 +187,6 @@ def go_on(
         assert target.noise is not None
         found[name] = target.noise.draw(seen, generator.random(seen.shape))
     return found
-
-
-def _longer(target: Target, values: int) -> Target:
-    more = np.full((values, *target.values.shape[1:]), np.nan)
-    return dataclasses.replace(target, values=np.concatenate([target.values, more]))
 
 
 def drawn(weights: np.ndarray, num: int, generator: np.random.Generator) -> np.ndarray:

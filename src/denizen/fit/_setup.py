@@ -11,7 +11,7 @@ from denizen._arguments import whole
 from denizen.errors import InputError
 from denizen.fit._experiment import Experiment, Simulator
 from denizen.fit._parameters import of_model, of_priors
-from denizen.fit._target import Target, as_targets
+from denizen.fit._target import Target, as_targets, dated
 from denizen.model import Env, Intervention, Model, Param
 from denizen.rng import MAX_SEED
 
@@ -60,6 +60,7 @@ def set_up(
     steps: int | None,
     replicates: int,
     holdout: int,
+    start: Any = None,
     seed: int,
     interventions: Sequence[Intervention],
     device: torch.device | str | None,
@@ -74,9 +75,13 @@ def set_up(
         raise InputError(
             f"{caller}: model is {kind}, expected an object of a dz.Model that steps by itself, or a function"
         )
-    given = as_targets(caller, targets)
-    with_bounds = isinstance(model, Model) or (isinstance(model, Absent) and model.params)
-    parameters = of_model(caller, model, priors) if with_bounds else of_priors(caller, priors)  # type: ignore[arg-type]
+    plain = as_targets(caller, targets)
+    given = dated(caller, plain, start, getattr(model, "time_unit", "step"))
+    reach = _steps(caller, steps, given)
+    if isinstance(model, Model) or (isinstance(model, Absent) and model.params):
+        parameters = of_model(caller, model, priors, given, reach)  # type: ignore[arg-type]
+    else:
+        parameters = of_priors(caller, priors, given)
     if isinstance(method, type) or not callable(getattr(method, "solve", None)):
         raise InputError(f"{caller}: method={method!r}, expected an object such as dz.fit.GaussNewton()")
     whole(caller, "replicates", replicates, 2)
@@ -87,7 +92,7 @@ def set_up(
         model,  # type: ignore[arg-type]
         parameters,
         fitted,
-        steps=_steps(caller, steps, given),
+        steps=reach,
         seed=seed,
         device=device,
         interventions=interventions,
@@ -98,12 +103,13 @@ def set_up(
             f"least as many; name fewer parameters in priors"
         )
     arguments = {
-        "targets": given,
+        "targets": plain,
         "priors": priors,
         "method": method,
         "steps": steps,
         "replicates": replicates,
         "holdout": holdout,
+        "start": start,
         "seed": seed,
         "interventions": interventions,
     }

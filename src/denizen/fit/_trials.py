@@ -179,8 +179,8 @@ def ranges(parameters: Parameters, generator: np.random.Generator) -> tuple[np.n
     """
     low, high, scatter = [], [], []
     for part in parameters.parts:
-        if part.prior is None:
-            begin = part.free(part.start).reshape(-1)
+        if part.flat():
+            begin = part.begin()
             low.append(begin - REACH)
             high.append(begin + REACH)
             scatter.append(np.full(part.size, SPREAD))

@@ -1,0 +1,92 @@
+"""What may stand in `priors` beside a distribution: one number for all entries, one for each, changes in time."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from torch.distributions import Distribution
+
+from denizen._arguments import number, whole
+from denizen.errors import InputError
+
+Prior = Distribution | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """One number for all entries of a vector.
+
+    Attributes:
+        prior: of it; None: flat.
+    """
+
+    prior: Prior = None
+
+    def __post_init__(self) -> None:
+        check_prior("Shared", "prior", self.prior)
+
+
+@dataclasses.dataclass(frozen=True)
+class PerGroup:
+    """Each entry of a vector by itself.
+
+    Attributes:
+        priors: for each entry a distribution, None (flat), or a number at which it is held.
+    """
+
+    priors: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.priors, str) or not isinstance(self.priors, Sequence) or not len(self.priors):
+            raise InputError(
+                f"PerGroup: priors={self.priors!r}, expected a list: a distribution, None or a number for each entry"
+            )
+        for k, prior in enumerate(self.priors):
+            if isinstance(prior, int | float) and not isinstance(prior, bool):
+                number("PerGroup", f"priors[{k}]", prior)
+            else:
+                check_prior("PerGroup", f"priors[{k}]", prior, ", or a number at which it is held")
+        if all(isinstance(prior, int | float) for prior in self.priors):
+            raise InputError(f"PerGroup: priors={self.priors!r} holds every entry, so there is nothing to fit")
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    """A random walk: each entry is the one before it plus a normal step, in transformed units.
+
+    Attributes:
+        sd: of a step; 0.2 on the logarithm of a rate is a change of about a fifth.
+        first: prior of the first entry; None: flat.
+    """
+
+    sd: float
+    first: Prior = None
+
+    def __post_init__(self) -> None:
+        number("Walk", "sd", self.sd, above=0)
+        check_prior("Walk", "first", self.first)
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """A parameter that changes in time: constant for `every` steps, the last value holds on.
+
+    Attributes:
+        every: steps of a value.
+        prior: of each value by itself (None: flat), or a `Walk` from one to the next.
+    """
+
+    every: int = 7
+    prior: Prior | Walk = None
+
+    def __post_init__(self) -> None:
+        whole("Steps", "every", self.every, 1)
+        if not isinstance(self.prior, Walk):
+            check_prior("Steps", "prior", self.prior, ", or dz.fit.Walk(sd)")
+
+
+def check_prior(caller: str, name: str, prior: Any, more: str = "") -> None:
+    """Raise `InputError` where something is neither a distribution of one number nor None."""
+    one = isinstance(prior, Distribution) and not prior.batch_shape and not prior.event_shape
+    if prior is not None and not one:
+        raise InputError(f"{caller}: {name}={prior!r}, expected a torch distribution of one number, or None{more}")
