@@ -21,6 +21,7 @@ WRONG = {
     "show": (["show", "nowhere"], "nowhere does not exist"),
     "resume": (["resume", "nowhere"], "nowhere does not exist"),
     "models": (["models", "--steps", "3"], "--steps"),
+    "calibrate": (["calibrate", "sir"], "--targets FILE.csv is needed"),
     "train": (["train", "cartpole", "--set", "gamma=2"], "gamma"),
     "train dotgat": (["train", "dotgat", "--agents", "0"], "agents"),
     "evaluate": (["evaluate", "nowhere"], "nowhere holds no training"),

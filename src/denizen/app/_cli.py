@@ -25,6 +25,7 @@ examples:
   denizen resume runs/covid-20261128-120000          go on after Ctrl-C, a crash or a full disk
   denizen models                                     all models and worlds, and what can be set
   denizen run city.py:Epidemic                       a model of your own
+  denizen calibrate sir --targets cases.csv --column cases    parameters from a curve
   denizen train cartpole                             a policy that balances a pole
   denizen doctor train.py:make                       what slows a PyTorch loop down
   denizen --version"""
@@ -58,7 +59,7 @@ example:
 class Resume:
     """`denizen resume`."""
 
-    about: ClassVar[str] = """Go on with a run or a training, bit for bit as if it had never stopped.
+    about: ClassVar[str] = """Go on with a run, a calibration or a training, bit for bit as if it had never stopped.
 
 examples:
   denizen resume runs/covid-20261128-120000               the steps that are missing
@@ -93,6 +94,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("_cli", "Show"),
     "resume": ("_cli", "Resume"),
     "models": ("_models", "Models"),
+    "calibrate": ("_calibrate", "Calibrate"),
     "train": ("_train", "Train"),
     "train dotgat": ("_train_dotgat", "TrainDotGAT"),
     "evaluate": ("_evaluate", "Evaluate"),

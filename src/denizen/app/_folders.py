@@ -31,7 +31,7 @@ class Interrupted(KeyboardInterrupt):
 
 # A kind of run folder, and the module of `denizen.app` that knows it: for each command that takes such a folder, a
 # function of the command's name, of (command, console). A new kind is a line here.
-KINDS = {"simulation": "_run", "training": "_trained", "dotgat": "_train_dotgat"}
+KINDS = {"simulation": "_run", "calibration": "_calibrate", "training": "_trained", "dotgat": "_train_dotgat"}
 
 
 def do(name: str, command: Any, console: "Console") -> Any:

@@ -1,0 +1,185 @@
+"""`denizen calibrate`, and `show` and `resume` of its folder."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import denizen as dz
+from denizen.app._calibrate import METHODS
+from denizen.fit import _experiment
+from denizen.space import generators
+from denizen.zoo.sir import sir
+
+TOWN = ["sir", "--agents", "400", "--mean-degree", "8", "--seed", "3", "--set", "infect_rate=0.04"]
+FIT = ["--targets", "cases.csv", "--column", "cases", "--every", "7", "--replicates", "4"]
+BOTH = [*TOWN, *FIT, "--fit", "infect_rate", "--holdout", "1"]
+
+
+@pytest.fixture(scope="module")
+def weekly():
+    town = generators.erdos_renyi(400, 8.0, seed=3)
+    daily = dz.simulate(sir(town, infect_rate=0.06), 35, seed=99, device="cpu")["cases"][0]
+    return daily.reshape(-1, 7).sum(1).int().tolist()
+
+
+@pytest.fixture
+def cases(denizen, weekly):
+    """The folder of `denizen` has a table."""
+    Path("cases.csv").write_text("week,cases,words\n" + "".join(f"{k},{n},a\n" for k, n in enumerate(weekly)))
+    return denizen
+
+
+def interrupted_at(monkeypatch, launch):
+    """Ctrl-C comes in that launch."""
+    real, calls = _experiment.simulate, []
+
+    def simulate(*args, **options):
+        calls.append(1)
+        if len(calls) == launch:
+            raise KeyboardInterrupt
+        return real(*args, **options)
+
+    monkeypatch.setattr(_experiment, "simulate", simulate)
+
+
+def test_a_curve_is_fitted(cases, weekly):
+    code, out, err = cases("calibrate", *BOTH, "--out", "r")
+    assert (code, err) == (0, "")
+    for words in ("infect_rate", "90% interval", "runs", "run folder  r"):
+        assert words in out
+    assert out.strip().splitlines()[-1] == "run folder  r"
+    model = sir(generators.erdos_renyi(400, 8.0, seed=3), infect_rate=0.04)
+    target = dz.fit.Target(np.array(weekly), every=7)
+    fit = dz.calibrate(
+        model, {"cases": target}, priors=["infect_rate"], holdout=1, replicates=4, seed=3, device="cpu", progress=False
+    )
+    assert dz.fit.Fit.load("r").params == fit.params
+    code, again, err = cases("show", "r")
+    assert (code, err) == (0, "")
+    for words in ("denizen.zoo.sir.model.SIR, 400 agents", "finished", "infect_rate"):
+        assert words in again
+
+
+def test_ctrl_c_says_how_to_go_on(cases, monkeypatch):
+    assert cases("calibrate", *BOTH, "--out", "whole", "--quiet")[1] == "whole\n"
+    with monkeypatch.context() as patched:
+        interrupted_at(patched, 3)
+        code, _, err = cases("calibrate", *BOTH, "--out", "r")
+    assert code == 130
+    assert err == "interrupted; 2 launches are safe, go on with: denizen resume r\n"
+    code, out, _ = cases("show", "r")
+    assert code == 0
+    assert "interrupted, 2 launches" in out
+    assert "denizen resume r" in out
+    Path("cases.csv").unlink()  # the folder has what was observed
+    code, out, err = cases("resume", "r")
+    assert (code, err) == (0, "")
+    assert "r: interrupted, 2 launches" in out
+    whole, again = (dz.fit.Fit.load(folder) for folder in ("whole", "r"))
+    assert (again.params, again.interval(), again.runs) == (whole.params, whole.interval(), whole.runs)
+
+
+def test_the_same_command_goes_on(cases, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupted_at(patched, 3)
+        assert cases("calibrate", *BOTH, "--out", "r")[0] == 130
+    code, _, err = cases("calibrate", *BOTH, "--out", "r", "--replicates", "6")
+    assert code == 2
+    assert "replicates is 6 here and was 4" in err
+    assert cases("calibrate", *BOTH, "--out", "r")[0] == 0
+
+
+def test_a_model_of_a_file(cases, monkeypatch):
+    Path("town.py").write_text(
+        "from denizen.space import generators\nfrom denizen.zoo.sir import sir\n\n\n"
+        "def town():\n    return sir(generators.erdos_renyi(200, 8.0, seed=3), infect_rate=0.06)\n"
+    )
+    with monkeypatch.context() as patched:
+        interrupted_at(patched, 2)
+        code, _, err = cases("calibrate", "town.py:town", *FIT, "--fit", "infect_rate", "--out", "r")
+    assert code == 130
+    assert "denizen resume r" in err
+    assert "town.py:town" in err
+    code, _, err = cases("resume", "r")
+    assert code == 2
+    assert "a file runs only where you name it: denizen resume r" in err
+    assert cases("resume", "r", "town.py:town")[0] == 0
+    Path("town.py").write_text(Path("town.py").read_text() + "\n")
+    code, _, err = cases("resume", "r", "town.py:town")
+    assert code == 2
+    assert "town.py has changed since r was begun with it" in err
+
+
+def test_priors_noise_and_settings_of_the_method(cases):
+    words = ["--fit", "infect_rate=LogNormal(-3,0.5), infectious_days", "--noise", "negative-binomial:20"]
+    method = ["--option", "iterations=2", "--option", "polish=1"]
+    assert cases("calibrate", *TOWN, *FIT, *words, *method, "--report", "0.5", "--out", "r", "--quiet")[0] == 0
+    asked = json.loads(Path("r/manifest.json").read_text())["asked"]
+    assert asked["method"] == {"object": "GaussNewton", "with": {"iterations": 2, "polish": 1}}
+    (target,) = (one for _, one in asked["targets"]["map"])
+    assert target["with"]["report"] == 0.5
+    assert target["with"]["noise"] == {"object": "NegativeBinomial", "with": {"size": 20.0}}
+    (rate, days) = asked["priors"]["map"]
+    assert rate[0] == "infect_rate"
+    assert rate[1]["distribution"] == "LogNormal"
+    assert days == ["infectious_days", None]
+
+
+def test_every_method_has_a_word():
+    methods = [name for name, one in vars(dz.fit).items() if isinstance(one, type) and hasattr(one, "solve")]
+    assert sorted(METHODS.values()) == sorted(set(methods) - {"Method"})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--targets FILE.csv is needed"),
+        (["--targets", "none.csv", "--column", "cases"], "there is no such file"),
+        (["--targets", "cases.csv"], "--column SERIES[=COLUMN] is needed"),
+        (["--targets", "cases.csv", "--column", "case"], "--column case: cases.csv has no such column; did you mean"),
+        (["--targets", "cases.csv", "--column", "case=cases"], "targets has 'case'; did you mean 'cases'"),
+        (["--targets", "cases.csv", "--column", "cases="], "expected SERIES or SERIES=COLUMN"),
+        (["--targets", "cases.csv", "--column", "cases", "--column", "cases"], "each series once"),
+        (["--targets", "cases.csv", "--column", "cases=words"], "column 'words', line 2: 'a' is not a number"),
+        ([*FIT, "--fit", "infect_rat"], "did you mean 'infect_rate'"),
+        ([*FIT, "--fit", "infect_rate,,"], "expected different names"),
+        ([*FIT, "--fit", "infect_rate=Logn(1,2)"], "expected a distribution such as LogNormal(-3,0.5)"),
+        ([*FIT, "--fit", "infect_rate=LogNormal(1)"], "expected LogNormal(loc, scale)"),
+        ([*FIT, "--fit", "infect_rate=LogNormal(1,-2)"], "expected LogNormal(loc, scale)"),
+        ([*FIT, "--fit", "infect_rate=Normal(0,1)"], "outside the bounds"),
+        ([*FIT, "--noise", "poison"], "did you mean 'poisson'"),
+        ([*FIT, "--noise", "negative-binomial:-1"], "expected a number above 0"),
+        ([*FIT, "--report", "0"], "--report 0, expected a share above 0"),
+        ([*FIT, "--method", "gauss"], "--method gauss: valid: cmaes, gauss-newton"),
+        ([*FIT, "--option", "iteration=3"], "did you mean 'iterations'"),
+        ([*FIT, "--option", "iterations=0"], "--option iterations=0: expected a whole number, at least 1"),
+        ([*FIT, "--holdout", "5"], "holdout=5 leaves nothing"),
+        ([*FIT, "--replicates", "1"], "--replicates 1"),
+        ([*FIT, "--steps", "5"], "reaches to step 35, beyond steps=5"),
+        ([*FIT, "--out", "taken"], "not empty"),
+        ([*FIT, "--set", "infect_rate=0"], "lies on a bound"),
+    ],
+)
+def test_mistakes_get_one_line_and_code_2(cases, words, message):
+    Path("taken").mkdir()
+    Path("taken/mine").write_text("")
+    code, out, err = cases("calibrate", "sir", "--agents", "30", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.startswith("error ")
+    assert len(err.splitlines()) == 1
+    assert not Path("runs").exists()
+
+
+def test_a_calibration_from_python_is_shown_and_goes_on_there(denizen):
+    model = sir(generators.erdos_renyi(50, 8.0, seed=3), infect_rate=0.06)
+    options = {"priors": ["infect_rate"], "replicates": 2, "device": "cpu", "progress": False}
+    dz.calibrate(model, {"cases": [3.0, 4.0, 4.0]}, **options, out="r")
+    code, out, err = denizen("show", "r")
+    assert (code, err) == (0, "")
+    assert "SIR, 50 agents" in out
+    code, _, err = denizen("resume", "r")
+    assert code == 2
+    assert "begun from Python" in err
