@@ -151,7 +151,7 @@ def test_every_method_has_a_word():
         ([*FIT, "--fit", "infect_rate=Normal(0,1)"], "outside the bounds"),
         ([*FIT, "--noise", "poison"], "did you mean 'poisson'"),
         ([*FIT, "--noise", "negative-binomial:-1"], "expected a number above 0"),
-        ([*FIT, "--report", "0"], "--report 0, expected a share above 0"),
+        ([*FIT, "--report", "0"], "--report 0.0, expected a share above 0"),
         ([*FIT, "--method", "gauss"], "--method gauss: valid: cmaes, gauss-newton"),
         ([*FIT, "--option", "iteration=3"], "did you mean 'iterations'"),
         ([*FIT, "--option", "iterations=0"], "--option iterations=0: expected a whole number, at least 1"),
