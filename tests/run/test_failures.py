@@ -11,12 +11,13 @@ import torch
 
 import denizen as dz
 from denizen.errors import CapacityError, InputError
+from denizen.perf.watch import out_of_memory
 from denizen.run import Snapshots, _memory, _ring, _run, load, resume
 from denizen.run._chunks import CapturedSteps, Chunks
 from denizen.run._device import device_failed
 from denizen.run._engine import Stepper
 from denizen.run._folder import RunFolder
-from denizen.run._memory import ASKED, _asked, out_of_memory
+from denizen.run._memory import ASKED, _asked
 from denizen.run._program import build
 from denizen.run._snapshots import Kept
 from denizen.run._trace import trace
@@ -276,7 +277,7 @@ class Hungry:
 def test_memory_that_runs_out_in_a_step(tmp_path, monkeypatch, error, asked):
     hungry = Hungry(monkeypatch, error, 12)
     run = dz.simulate(model(), 6, replicates=8, snapshots=SNAPS, out=tmp_path / "r")
-    monkeypatch.setattr(_memory, "_free", lambda device: 3 << 30)
+    monkeypatch.setattr(_memory, "free", lambda device: 3 << 30)
     with pytest.raises(CapacityError) as failure:
         run.extend(24)
     text = str(failure.value)
@@ -352,10 +353,10 @@ def test_replicates_that_fit(free, fits):
 
 def test_graphs_count_before_anything_is_moved(monkeypatch):
     big = model()
-    monkeypatch.setattr(_memory, "_free", lambda device: 1 << 20)
+    monkeypatch.setattr(_memory, "free", lambda device: 1 << 20)
     bytes_of_model = sum(leaf.nbytes for leaf in torch.utils._pytree.tree_leaves(big) if leaf is not None)
     _memory.check_room(big, 400, torch.device("cpu"))
-    monkeypatch.setattr(_memory, "_free", lambda device: 12 * 200 * 400 + bytes_of_model - 1)
+    monkeypatch.setattr(_memory, "free", lambda device: 12 * 200 * 400 + bytes_of_model - 1)
     _memory.check_room(big, 400, torch.device("cpu"))
     with pytest.raises(InputError, match="are free on cuda"):
         _memory.check_room(big, 400, torch.device("cuda"))

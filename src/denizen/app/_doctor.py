@@ -103,18 +103,16 @@ examples:
     def _report(self) -> "DoctorReport":
         from denizen import perf
         from denizen.app._target import maker
-        from denizen.perf._doctor.region import examine_script
-        from denizen.perf._doctor.subject import choose_device
-        from denizen.perf.simulated import cuda_alias
+        from denizen.perf.simulated import cuda_alias, gpu_or_simulated
         from denizen.perf.watch import SIMULATED
 
         device = None if self.device == "auto" else self.device
         script = _script(self.target)
         if script is not None:
-            return examine_script(script, self.steps, device)
+            return perf.examine_script(script, self.steps, device)
         import denizen.rl  # noqa: F401  # before torch's names are replaced, which annotations there evaluate
 
-        where = choose_device(device)
+        where = gpu_or_simulated(device)
         # A module may ask for CUDA by name before anybody could hand it a device.
         with cuda_alias() if where.type == SIMULATED else contextlib.nullcontext():
             make = maker(self.target[0])
@@ -126,12 +124,11 @@ examples:
         from denizen import perf
         from denizen.app._failures import their_code
         from denizen.app._target import maker
-        from denizen.perf._doctor.subject import built
 
         if self.target and _script(self.target) is None:  # a step shows what settings cannot: what it really uses
             auto = "cuda" if torch.cuda.is_available() else "cpu"
             with their_code():
-                step = built(maker(self.target[0]), torch.device(auto if self.device != "cpu" else "cpu"))
+                step = perf.built(maker(self.target[0]), torch.device(auto if self.device != "cpu" else "cpu"))
                 found = perf.environment(step)
         else:
             found = perf.environment(None)

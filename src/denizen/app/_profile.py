@@ -77,15 +77,13 @@ examples:
         from denizen import perf
         from denizen.app._settings import within
         from denizen.app._target import maker
-        from denizen.perf._doctor.subject import built
-        from denizen.perf._profile.profile import _chosen
 
         within("--steps", self.steps, 1)
         within("--warm-up", self.warm_up, 1)
         if self.target.endswith((".json", ".json.gz")):
             return perf.ProfileReport.of(perf.read_trace(self.target), kept=Path(self.target))
-        device = torch.device("cpu") if self.cpu else _chosen(None)
-        step = built(maker(self.target), device)
+        device = torch.device("cuda" if torch.cuda.is_available() and not self.cpu else "cpu")
+        step = perf.built(maker(self.target), device)
         folder = self.trace_dir if self.save_traces else None
         return perf.profile(
             step, trace_dir=folder, warm_up=self.warm_up, active=self.steps, stacks=self.stacks, device=device

@@ -6,13 +6,14 @@ import inspect
 import linecache
 import os
 import sys
-import sysconfig
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 import torch
+
+from denizen.perf.watch import PACKAGES, STDLIB, made_by_dataclass
 
 _DENIZEN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _ZOO = _DENIZEN + "zoo" + os.sep  # zoo models are written by authors like any other
@@ -22,8 +23,6 @@ _WATCHERS = {_DENIZEN + os.path.join("model", "_guard.py")}
 _SIMULATED = _DENIZEN + os.path.join("perf", "simulated")
 _WATCHERS |= {os.path.join(_SIMULATED, name) for name in ("_pinned.py", "_streams.py", "_tensor.py")}
 _LIBRARIES = tuple(os.path.dirname(os.path.abspath(package.__file__ or "")) + os.sep for package in (torch, np))
-_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
-_PACKAGES = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -50,14 +49,13 @@ def whose(file: str) -> str:
     path = os.path.abspath(file) if not file.startswith("<") else file
     if path.startswith(_DENIZEN) and not path.startswith(_ZOO):
         return "denizen"
-    stdlib = path.startswith(_STDLIB) and not any(part in path for part in _PACKAGES)
+    # An installed package may be the author's own, unlike for a budget, which blames the script that called it.
+    stdlib = path.startswith(STDLIB) and not any(part in path for part in PACKAGES)
     return "library" if stdlib or path.startswith(_LIBRARIES) else "author"
 
 
 def _by_author(code: CodeType) -> bool:
-    # dataclasses write methods of their own into "<string>", where the code of `python -c` lies too
-    generated = code.co_filename == "<string>" and code.co_name.startswith("__")
-    return whose(code.co_filename) == "author" and not generated
+    return whose(code.co_filename) == "author" and not made_by_dataclass(code)
 
 
 def author_frame(through_denizen: bool = False) -> FrameType | None:

@@ -19,9 +19,11 @@ if typing.TYPE_CHECKING:
     from denizen.perf._doctor.diagnosis import Diagnosis as Diagnosis
     from denizen.perf._doctor.doctor import doctor as doctor
     from denizen.perf._doctor.region import Region as Region
+    from denizen.perf._doctor.region import examine_script as examine_script
     from denizen.perf._doctor.region import region as region
     from denizen.perf._doctor.report import DoctorReport as DoctorReport
     from denizen.perf._doctor.roofline import Roofline as Roofline
+    from denizen.perf._doctor.subject import built as built
     from denizen.perf._environment import Environment as Environment
     from denizen.perf._environment import Fact as Fact
     from denizen.perf._environment import environment as environment
@@ -50,9 +52,10 @@ _NAMES = {
     "_doctor.checklist": ("Checklist", "checklist"),
     "_doctor.diagnosis": ("Cost", "Diagnosis"),
     "_doctor.doctor": ("doctor",),
-    "_doctor.region": ("Region", "region"),
+    "_doctor.region": ("Region", "examine_script", "region"),
     "_doctor.report": ("DoctorReport",),
     "_doctor.roofline": ("Roofline",),
+    "_doctor.subject": ("built",),
     "_environment": ("Environment", "Fact", "environment"),
     "_equivalent.compare": ("Compared", "TOLERANCES", "Verdict"),
     "_equivalent.equivalent": ("equivalent",),

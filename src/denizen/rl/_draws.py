@@ -42,8 +42,13 @@ class Shuffles:
 
     def order(self, step: Tensor, num: int) -> Tensor:
         """A random order of 0 … num - 1: int64 `[num]`; `step` int64 `[]` is the number of the shuffle."""
-        words = ops.draw_words(self._key.new_empty(0), num, self._key, step, stream_number("learn/shuffle"))[0]
-        return torch.argsort((words - 2**31).to(torch.int32), stable=True)  # half the bits to sort by, the same order
+        return _orders(self._key, step, num)[0]
+
+
+def _orders(keys: Tensor, step: Tensor, num: int) -> Tensor:
+    """A random order for each key: int64 `[keys, num]`."""
+    words = ops.draw_words(keys.new_empty(0), num, keys, step, stream_number("learn/shuffle"))
+    return torch.argsort((words - 2**31).to(torch.int32), dim=1, stable=True)  # half the bits to sort by, same order
 
 
 class Minibatches:
@@ -60,18 +65,18 @@ class Minibatches:
         groups: numbers of the groups that are here; worlds are split among them in order.
         minibatches: parts.
         """
-        self._shuffles = [Shuffles(seed, device, group) for group in groups]
+        self._keys = torch.tensor([[seed, group] for group in groups], device=device)
         self._minibatches = minibatches
 
     def parts(self, step: Tensor, times: int, rows: int) -> list[Tensor]:
         """Indices of each minibatch among `times * rows` entries, `rows` innermost."""
-        width = rows // len(self._shuffles)
-        chunks = []
-        for number, shuffle in enumerate(self._shuffles):
-            order = shuffle.order(step, times * width)
-            where = order // width * rows + number * width + order % width if len(self._shuffles) > 1 else order
-            chunks.append(where.chunk(self._minibatches))
-        return [torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*chunks, strict=True)]
+        groups = len(self._keys)
+        width = rows // groups
+        where = _orders(self._keys, step, times * width)
+        if groups > 1:
+            first = torch.arange(groups, device=where.device)[:, None] * width
+            where = where // width * rows + first + where % width
+        return [part.flatten() for part in where.chunk(self._minibatches, dim=1)]
 
 
 def picked(part: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from denizen import ops
 from denizen._arguments import one_of, whole
 from denizen.errors import InputError
 from denizen.model import Env
 from denizen.rl import _processes as processes
 from denizen.rl._curriculum import Curriculum, first_values
+from denizen.rl._draws import Minibatches
 from denizen.rl._group_advantages import ADVANTAGES, SCALES, group_advantages
 from denizen.rl._metrics import joined, rollout_metrics
 from denizen.rl._policy import ActorCritic, check_learns, rows_of
 from denizen.rl._settings import Schedule, by_name, numbers, switches, value_at, wholes
 from denizen.rl._training import PRECISIONS, Training
 from denizen.rl._worlds import Worlds
-from denizen.rng import MAX_SEED, stream_number
+from denizen.rng import MAX_SEED
 
 LOSSES = ("grpo", "dapo", "bnpo", "dr_grpo")
 ESTIMATORS = ("k3_iw", "k3", "exact")
@@ -370,8 +370,9 @@ class GRPO:
         fields["memory"] = training.rollout.memory[None]
         if self.num_minibatches == 1:
             return [fields]
-        shares = training.shares(training.updates * self.update_epochs + epoch, self.num_minibatches)
-        return [{name: field.index_select(1, index) for name, field in fields.items()} for index in shares]
+        shuffle, rows = training.updates * self.update_epochs + epoch, training.rollout.state.rows
+        parts = training.minibatches.parts(shuffle, 1, rows)
+        return [{name: field.index_select(1, index) for name, field in fields.items()} for index in parts]
 
 
 class GroupTraining(Training):
@@ -381,6 +382,7 @@ class GroupTraining(Training):
 
     Attributes:
         groups: of worlds in this process.
+        minibatches: whole lives in random order, an equal part of every group.
         reference: the policy that the KL is taken to; None where there is none.
     """
 
@@ -400,7 +402,7 @@ class GroupTraining(Training):
         super().__init__(algorithm, worlds, policy, num_updates, seed, curriculum, learnt=_actor, values=False)
         self._starts, self.groups = starts, groups
         self.reference = None if not algorithm.beta else _frozen(reference or policy).to(worlds.device)
-        self._group_keys = torch.tensor([[seed, group] for group in groups], device=worlds.device)
+        self.minibatches = Minibatches(seed, worlds.device, groups, algorithm.num_minibatches)
 
     def heads(self) -> list[nn.Linear]:
         """The actor alone."""
@@ -431,19 +433,6 @@ class GroupTraining(Training):
         due = (self.updates > 0) & (self.updates % every == 0)
         for kept, live in zip(self.reference.state_dict().values(), self.policy.state_dict().values(), strict=True):
             kept.copy_(torch.where(due, live, kept))
-
-    def shares(self, shuffle: Tensor, parts: int) -> list[Tensor]:
-        """Rows in random order, in parts that each have an equal share of every group.
-
-        Args:
-            shuffle: int64 `[]`: number of the shuffle, which with the seed and the group fixes the order.
-            parts: how many.
-        """
-        each = self.rollout.state.rows // len(self.groups)
-        keys = self._group_keys
-        words = ops.draw_words(keys.new_empty(0), each, keys, shuffle, stream_number("learn/shuffle"))
-        first = torch.arange(len(self.groups), device=keys.device)[:, None] * each
-        return [part.flatten() for part in (torch.argsort(words, stable=True) + first).chunk(parts, dim=1)]
 
     def grouped(self, field: Tensor) -> Tensor:
         """`[steps, rows]` as `[steps, groups, replicas]`; each actor of several is a group of its own."""

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from denizen.ops import fuse_draws, variant
+from denizen.perf.watch import out_of_memory
 from denizen.run._chunks import CapturedSteps
 from denizen.run._engine import RunState, Stepper
-from denizen.run._memory import out_of_memory
 
 # Eager time left from which compiling is worth its start: it takes 12-90 s on a CPU and 3-7 s on a GPU.
 AUTO_COMPILE_SECONDS = {"cpu": 180.0, "cuda": 15.0}

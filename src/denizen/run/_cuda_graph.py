@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from denizen.errors import DenizenError
-from denizen.run._memory import out_of_memory
+from denizen.perf.watch import out_of_memory
 from denizen.run._torch_switches import TorchSwitches
 
 T = TypeVar("T")

@@ -9,8 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 
 from denizen.errors import InputError
-from denizen.perf.watch import SIMULATED
-from denizen.run._memory import out_of_memory
+from denizen.perf.watch import SIMULATED, out_of_memory
 
 VARIABLE = "DENIZEN_DEVICE"
 T = TypeVar("T")

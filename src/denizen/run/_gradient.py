@@ -15,14 +15,15 @@ from torch import Tensor
 from denizen._arguments import number, switch, whole
 from denizen.errors import CapacityError, InputError, ModelError, expect_function, nearest
 from denizen.model import Intervention, Model, Setting, guard, series_names
+from denizen.perf.watch import free as free_bytes
+from denizen.perf.watch import out_of_memory
 from denizen.rng import MAX_SEED, Relax
 from denizen.run import _compile, _simulate
 from denizen.run._checks import Bounds, Flag, checked, held, read_checks
 from denizen.run._cuda_graph import CapturedFunction
 from denizen.run._device import choose_device, on_its_device
 from denizen.run._engine import RunState, Stepper
-from denizen.run._memory import _free as free_bytes
-from denizen.run._memory import check_room, out_of_memory
+from denizen.run._memory import check_room
 from denizen.run._precision import Precision, approved
 from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, model_tensors
 from denizen.run._simulate import model_to_run

@@ -10,7 +10,7 @@ import torch
 
 from denizen import _tree
 from denizen.errors import CapacityError, InputError
-from denizen.perf.watch import free_on_host
+from denizen.perf.watch import free, out_of_memory
 
 if TYPE_CHECKING:
     from denizen.run._run import Run
@@ -22,28 +22,16 @@ ASKED = re.compile(r"allocate ([\d.]+) (bytes|[KMGTPE]iB)")  # in the words of t
 
 def check_room(model: Any, worlds: int, device: torch.device, caller: str = "simulate") -> None:
     """Raise `InputError` where even a small model could not run; says how much is needed and what to lower."""
-    agents, free = model.num_agents, _free(device)
+    agents, room = model.num_agents, free(device)
     moved = sum(leaf.nbytes for leaf in _tree.tensors(model) if leaf.device.type != device.type)
     needed = BYTES * agents * worlds + moved
-    if free is not None and needed > free:
+    if room is not None and needed > room:
         graphs = f" and {moved / 2**30:,.1f} GiB for the model's own data" if moved > needed // 10 else ""
         raise InputError(
             f"{caller}: {agents:,} agents × {worlds:,} replicates need at least {needed / 2**30:,.1f} GiB{graphs}, and "
-            f"{free / 2**30:,.1f} GiB are free on {device}; lower replicates "
-            f"(about {max(1, (free - moved) // max(BYTES * agents, 1)):,} fit) and run the others later with worlds="
+            f"{room / 2**30:,.1f} GiB are free on {device}; lower replicates "
+            f"(about {max(1, (room - moved) // max(BYTES * agents, 1)):,} fit) and run the others later with worlds="
         )
-
-
-def out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came from, says that memory ran out."""
-    while error is not None:
-        words = str(error).lower() if isinstance(error, RuntimeError) else ""
-        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "out of memory" in words:
-            return True
-        if "allocate memory" in words:  # of the CPU
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 @contextlib.contextmanager
@@ -70,14 +58,14 @@ def _message(run: "Run", doing: str, error: BaseException) -> str:
     from denizen.run._plan import size
 
     memory, device, worlds = _memory(run), run.device, len(run.worlds)
-    asked, free = _asked(error), _free(device)
+    asked, room = _asked(error), free(device)
     held = torch.cuda.memory_allocated(device) if device.type == "cuda" else sum(memory.values())
     more = f": {size(asked)} more were asked for" if asked else ""
-    left = f", {size(free)} are free" if free is not None else ""
+    left = f", {size(room)} are free" if room is not None else ""
     takes = ", ".join(f"{name} {size(count)}" for name, count in memory.items() if count)
     return (
         f"{run.name}: out of memory on {device} {doing}{more}{left}. It needs about {size(held + asked)}: {takes}. "
-        f"{_advice(run, memory, worlds, _fitting(worlds, memory['model'], held, asked, free))}"
+        f"{_advice(run, memory, worlds, _fitting(worlds, memory['model'], held, asked, room))}"
     )
 
 
@@ -130,10 +118,3 @@ def _asked(error: BaseException | None) -> int:
             return int(float(found[1]) * UNITS[found[2]])
         error = error.__cause__ or error.__context__
     return 0
-
-
-def _free(device: torch.device) -> int | None:
-    if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for later
-        return torch.cuda.mem_get_info(device)[0] + kept
-    return free_on_host()

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from denizen._atomic import uninterrupted
 from denizen.errors import CapacityError
-from denizen.perf.watch import SIMULATED
-from denizen.run._memory import out_of_memory
+from denizen.perf.watch import SIMULATED, out_of_memory
 
 BYTES = 128 << 20  # of buffers, unless two entries take more
 FEWEST, MOST = 2, 8

@@ -23,12 +23,12 @@ from denizen.perf._doctor.subject import (
     Subject,
     built,
     check_make,
-    choose_device,
     device_of,
     make_takes_device,
     required,
 )
 from denizen.perf.simulated._alias import cuda_alias
+from denizen.perf.simulated._device import gpu_or_simulated
 from denizen.perf.watch._blame import unseen, users_code
 from denizen.perf.watch._event_log import EventLog
 from denizen.perf.watch._faults import FAULTS
@@ -100,7 +100,7 @@ def doctor(
         raise InputError("doctor(device=...) is for make=; a step that is given works on the device it was built for")
     if make is not None:
         check_make(make)
-    where = choose_device(device) if make is not None else None
+    where = gpu_or_simulated(device) if make is not None else None
     # A maker that cannot be told the device asks for CUDA by name.
     by_name = make is not None and not make_takes_device(make) and where is not None and where.type == SIMULATED
     with users_code("the step of the doctor"), cuda_alias() if by_name else contextlib.nullcontext():

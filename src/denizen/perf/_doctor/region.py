@@ -14,8 +14,8 @@ from denizen.errors import ConfigError
 from denizen.perf._doctor.doctor import HOOKS, Examination
 from denizen.perf._doctor.passes import LEAST, Pass, throughout
 from denizen.perf._doctor.report import DoctorReport
-from denizen.perf._doctor.subject import choose_device
 from denizen.perf.simulated._alias import cuda_alias
+from denizen.perf.simulated._device import gpu_or_simulated
 from denizen.perf.watch._operations import SIMULATED
 
 _session: "Session | None" = None
@@ -139,7 +139,7 @@ def examine_script(run: Callable[[], object], steps: int = 12, device: str | Non
 
 def _examined(run: Callable[[], object], steps: int, device: str | None, hooked: bool) -> DoctorReport:
     global _session
-    began, where = time.perf_counter(), choose_device(device)
+    began, where = time.perf_counter(), gpu_or_simulated(device)
     session = Session(where, steps, fixed=device is not None)
     session.examined.watched.hooked = hooked
     aliased = cuda_alias() if where.type == SIMULATED else contextlib.nullcontext()

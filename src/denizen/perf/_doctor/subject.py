@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from denizen.errors import InputError, expect_function
-from denizen.perf.simulated._device import simulated_device
 from denizen.perf.state._keeper import Keeper
 from denizen.perf.state._training_state import Snapshot, TrainingState, _global_generators
 from denizen.perf.state._used import used
@@ -161,10 +160,17 @@ def make_takes_device(make: Callable[..., Any]) -> bool:
 
 
 def built(make: Callable[..., Any], device: torch.device) -> Subject:
-    """The step that `make` builds for a device.
+    """The step that `make` builds for a device, as `doctor(make=…)` and the commands take it.
+
+    Args:
+        make: of the device, or without an argument; returns a step, or the step and its arguments.
+        device: that it is built for.
+
+    Returns:
+        The step, which takes its arguments along: a function of nothing.
 
     Raises:
-        InputError: it returns no function.
+        InputError: `make` takes other arguments, or returns no function.
     """
     check_make(make)
     step = make(device=device) if make_takes_device(make) else make()
@@ -180,24 +186,6 @@ def built(make: Callable[..., Any], device: torch.device) -> Subject:
     subject = Subject(step, args, None, made=True)
     subject._again = lambda: built(make, device)
     return subject
-
-
-def choose_device(device: torch.device | str | None) -> torch.device:
-    """Where to look at a step that is built here: the CUDA device, else the simulated one.
-
-    Raises:
-        InputError: `device` names no device of this machine.
-    """
-    if device is None:
-        return torch.device("cuda") if torch.cuda.is_available() else simulated_device()
-    kind = str(device).partition(":")[0]
-    if kind == SIMULATED:
-        return simulated_device()
-    if kind not in ("cuda", "cpu"):
-        raise InputError(f"doctor(device={str(device)!r}): expected 'cuda', 'cpu' or 'simulated'")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"doctor(device={str(device)!r}): there is no CUDA device here; leave it out to simulate one")
-    return torch.device(str(device))
 
 
 def device_of(subject: Subject) -> torch.device:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch._C._dynamo import eval_frame
 from torch.utils import backend_registration
 
-from denizen.errors import DenizenError
+from denizen.errors import DenizenError, InputError
 from denizen.perf.simulated import _pinned
 from denizen.perf.simulated._tensor import NAME, SimulatedTensor, fallback, frames_of_the_device, rebuild
 from denizen.perf.watch import _compiler
@@ -30,6 +30,27 @@ def simulated_device() -> torch.device:
     """
     _register()
     return torch.device(NAME, 0)
+
+
+def gpu_or_simulated(device: torch.device | str | None = None) -> torch.device:
+    """Where `denizen.perf.doctor` looks at a step that is built for it: the CUDA device, else the simulated one.
+
+    Args:
+        device: ``"cuda"``, ``"cpu"`` or ``"simulated"``, as asked for; None: by itself.
+
+    Raises:
+        InputError: `device` names no device of this machine.
+    """
+    if device is None:
+        return torch.device("cuda") if torch.cuda.is_available() else simulated_device()
+    kind = str(device).partition(":")[0]
+    if kind == NAME:
+        return simulated_device()
+    if kind not in ("cuda", "cpu"):
+        raise InputError(f"doctor(device={str(device)!r}): expected 'cuda', 'cpu' or 'simulated'")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"doctor(device={str(device)!r}): there is no CUDA device here; leave it out to simulate one")
+    return torch.device(str(device))
 
 
 def _keep(made: Any) -> Any:

@@ -23,7 +23,10 @@ from denizen.perf.watch._memory import size as size
 from denizen.perf.watch._memory import wait as wait
 from denizen.perf.watch._memory import without_frames as without_frames
 from denizen.perf.watch._operations import SIMULATED as SIMULATED
+from denizen.perf.watch._places import PACKAGES as PACKAGES
+from denizen.perf.watch._places import STDLIB as STDLIB
 from denizen.perf.watch._places import USER as USER
+from denizen.perf.watch._places import made_by_dataclass as made_by_dataclass
 from denizen.perf.watch._places import role as role
 from denizen.perf.watch._spans import Profile as Profile
 from denizen.perf.watch._spans import Span as Span

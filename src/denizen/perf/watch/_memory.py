@@ -37,12 +37,17 @@ def free(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] + unused
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out; libraries say it in several ways."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    signs = ("out of memory", "not enough memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+_OUT_OF_MEMORY = ("out of memory", "not enough memory", "allocate memory", "cublas_status_alloc_failed")  # lower case
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, says that memory ran out; libraries say it in several ways."""
+    while error is not None:
+        words = str(error).lower() if isinstance(error, RuntimeError) else ""
+        if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in words for sign in _OUT_OF_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def without_frames(error: BaseException) -> BaseException:

@@ -18,8 +18,9 @@ KIT, LIBRARY, USER = "kit", "library", "user"
 _PERF = os.path.dirname(os.path.dirname(__file__))
 _COUNTING = tuple(os.path.join(_PERF, name) + os.sep for name in ("watch", "simulated", "_budget", "_doctor"))
 _PACKAGE = os.path.dirname(_PERF) + os.sep
-_LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, sysconfig.get_paths()["stdlib"] + os.sep, _PACKAGE)
-_PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")  # lie within it, often
+_LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, STDLIB, _PACKAGE)
 # Code without a file: torch.fx writes graphs, Python's importer and NumPy have frames of their own.
 _GENERATED = ("<frozen ", "<eval_with_key>", "<__array_function__", "<attrs generated ")
 _WRAPPERS = ("torch/_compile.py", "torch/_dynamo/eval_frame.py")  # torch's around every dispatch mode
@@ -77,7 +78,7 @@ class Place:
 
 def short(file: str) -> str:
     """A library's path from its package on."""
-    for part in _PARTS:
+    for part in PACKAGES:
         if part in file:
             return file.rsplit(part, 1)[1]
     return os.path.relpath(file, os.path.dirname(os.path.dirname(_PACKAGE))) if file.startswith(_PACKAGE) else file
@@ -118,9 +119,13 @@ def _walk(start: FrameType | None, methods: frozenset[str]) -> Place | None:
 
 
 def is_user(code: CodeType) -> bool:
-    """Whether code is the user's; not what `dataclass` makes of text without a file, such as `__repr__`."""
-    file = code.co_filename
-    return role(file) == USER and not (file == "<string>" and code.co_qualname.startswith("__create_fn__."))
+    """Whether code is the user's; not what `dataclass` makes."""
+    return role(code.co_filename) == USER and not made_by_dataclass(code)
+
+
+def made_by_dataclass(code: CodeType) -> bool:
+    """Whether `dataclass` wrote a method, such as `__repr__`: into text without a file, as that of `python -c` is."""
+    return code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.")
 
 
 def written(depth: int = 1) -> str:
@@ -214,7 +219,7 @@ def role(file: str) -> str:
         pass
     if file.startswith(_COUNTING) or file in _PLUMBING:
         known = KIT
-    elif file.startswith((*_LIBRARIES, *_GENERATED)) or any(part in file for part in _PARTS):
+    elif file.startswith((*_LIBRARIES, *_GENERATED)) or any(part in file for part in PACKAGES):
         known = LIBRARY
     else:
         known = USER
