@@ -9,6 +9,7 @@ from denizen.fit._gauss_newton import GaussNewton as GaussNewton
 from denizen.fit._method import Iteration as Iteration
 from denizen.fit._method import Method as Method
 from denizen.fit._method import Solution as Solution
+from denizen.fit._particle_filter import ParticleFilter as ParticleFilter
 from denizen.fit._priors import PerGroup as PerGroup
 from denizen.fit._priors import Shared as Shared
 from denizen.fit._priors import Walk as Walk

@@ -101,6 +101,7 @@ def filter(
     targets: Mapping[str, Any],
     *,
     particles: int = 1024,
+    start: Any = None,
     seed: int = 0,
     interventions: Sequence[Intervention] = (),
     device: torch.device | str | None = None,
@@ -111,6 +112,7 @@ def filter(
         model: with the parameters at which it is filtered; that of a `Fit` is one.
         targets: what was observed, by name of the series: `dz.fit.Target` objects with a noise.
         particles: worlds. The variance of the log-likelihood falls as one over them; all must fit on the device.
+        start: date of the first step, as for `dz.calibrate`.
         seed: of the worlds and of resampling. The same seed gives the same bits on one kind of device.
         interventions: as for `dz.simulate`.
         device: as for `dz.simulate`.

@@ -16,6 +16,7 @@ from denizen.errors import DataError, InputError
 from denizen.fit._experiment import Experiment
 from denizen.fit._folder import CalibrationFolder
 from denizen.fit._method import Iteration, Solution
+from denizen.fit._particles import Filters
 from denizen.fit._scores import Scores, scores
 from denizen.fit._setup import Absent, Setup, set_up
 from denizen.fit._target import as_targets
@@ -89,7 +90,8 @@ class Fit:
         """What may be observed after the last value that was fitted: by name `[draws, ahead, …]`.
 
         Each draw has parameters of its own from `samples`, a world of its own and its own noise of observation. Runs
-        begin at the model's first step: they are not held to what was observed on the way.
+        begin at the model's first step: they are not held to what was observed on the way. A fit by
+        `dz.fit.ParticleFilter` filters each draw anew, and the forecast goes on from the state that the data lead to.
 
         Args:
             ahead: values after the last one fitted; None: those held out.
@@ -100,8 +102,20 @@ class Fit:
             ahead = max((len(values) for values in self._held_out.values()), default=None)
         ahead = whole("Fit.forecast", "ahead", ahead, 1)
         free = self._drawn(whole("Fit.forecast", "draws", draws, 1), seed)
+        if self._solution.particles is not None:
+            return self._filtered(free, ahead, seed)
         found = self._experiment.ahead(ahead).windows(free, self._fresh(draws))
         return {name: found[name][:, len(target.values) :] for name, target in self._experiment.targets.items()}
+
+    def _filtered(self, free: np.ndarray, ahead: int, seed: int) -> dict[str, np.ndarray]:
+        num = self._solution.particles
+        assert num is not None
+        filters = Filters(self._experiment, num, len(free), 1)
+        generator, found, worlds = np.random.default_rng([seed, num]), [], self._solution.worlds
+        for first in range(0, len(free), filters.sets):
+            found.append(filters.ahead(free[first : first + filters.sets], worlds, ahead, generator))
+            worlds += filters.sets * num
+        return {name: np.concatenate([part[name] for part in found]) for name in self._experiment.targets}
 
     def score(self, draws: int = 64, seed: int = 0) -> dict[str, Scores]:
         """How well the held-out values were forecast, beside the last fitted value kept (persistence)."""

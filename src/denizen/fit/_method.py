@@ -49,6 +49,8 @@ class Solution:
             near 1 where the model is right; NaN where the method does not know it.
         draws: of the posterior, free numbers `[num, P]` of equal weight; None: the normal distribution is all.
         notes: what should be known before the numbers are used, in words.
+        particles: with how many of them forecasts are filtered, so that they begin where the data lead to; None:
+            forecasts begin at the first step.
     """
 
     free: np.ndarray
@@ -59,6 +61,7 @@ class Solution:
     away: float
     draws: np.ndarray | None = None
     notes: tuple[str, ...] = ()
+    particles: int | None = None
 
 
 class Method(Protocol):

@@ -1,14 +1,16 @@
 """Sets of parameters × particles of a model that run through a filter, and forecasts from where they end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from denizen.errors import CapacityError, InputError
-from denizen.fit._target import Noise, Target
+from denizen.errors import CapacityError, InputError, ModelError
+from denizen.fit._experiment import KEEP, MOST_AGENTS, Experiment
+from denizen.fit._parameters import as_tensor
+from denizen.fit._target import Target
 from denizen.fit._weigher import Observation, Weigher
 from denizen.model import Intervention, Model
 from denizen.rng import MAX_SEED
@@ -86,26 +88,34 @@ class Particles:
             )
         )
         self._fresh = True
-        self._observations = self._due()
+        self._observations = self._due(self.targets, 1)
 
     def go(
-        self, worlds: int = 0, params: Mapping[str, Tensor] | None = None, *, keep: bool = False, later: int = 0
+        self,
+        worlds: int = 0,
+        params: Mapping[str, Tensor] | None = None,
+        known: Callable[[int], Mapping[str, Target]] | None = None,
+        *,
+        keep: bool = False,
+        later: int = 0,
     ) -> Weigher:
         """One pass over all observations.
 
         Args:
             worlds: number of the first row's world; the others follow.
             params: values `[S * R, …]` of the parameters that were given at first; None: as they are.
+            known: the targets with numbers of their own for each set, so many rows of each; None: as they are.
             keep: whether curves are kept.
             later: passes that will follow.
         """
-        if not self._fresh or worlds or params:
+        if worlds or params or not self._fresh:
             again(self.run, range(worlds, worlds + self.sets * self.particles), params or {})
         self._fresh = False
+        targets = self.targets if known is None else known(1)
         weigher = Weigher(
             self._caller,
-            self._observations,
-            {name: self._noise(target) for name, target in self.targets.items()},
+            self._observations if known is None else self._due(known(self.steps), self.sets),
+            {name: target.noise for name, target in targets.items() if target.noise is not None},
             {name: target.values.shape[1:] for name, target in self.targets.items()},
             sets=self.sets,
             particles=self.particles,
@@ -128,28 +138,31 @@ class Particles:
         """What was observed after so many steps."""
         return [one for one in self._observations[step] if len(one.seen)]
 
-    def _noise(self, target: Target) -> Noise:
-        assert target.noise is not None, "check_targets has looked"
-        return target.noise
+    def _due(self, targets: Mapping[str, Target], sets: int) -> dict[int, list[Observation]]:
+        """Every value of every target, gaps too, by the step at which its window ends.
 
-    def _due(self) -> dict[int, list[Observation]]:
-        """Every value of every target, gaps too, by the step at which its window ends."""
+        A mean is linear in the series: what each step adds to it is what the target makes of one event in it.
+
+        Args:
+            targets: for one event in each step of each set, which are rows.
+            sets: S, or 1 for all alike.
+        """
         found: dict[int, list[Observation]] = {}
-        for name, target in self.targets.items():
+        steps, device = self.steps, self.run.device
+        for name, target in targets.items():
             entries = target.values.shape[1:]
-            # A mean is linear in the series: what each step adds to it is what the target makes of one event in it.
-            pulses = np.eye(self.steps).reshape(self.steps, self.steps, *[1] * len(entries))
-            shares = target.windows(np.broadcast_to(pulses, (self.steps, self.steps, *entries)), self.kinds[name])
-            shares = shares.reshape(self.steps, len(target.values), -1)
+            events = np.tile(np.eye(steps), (sets, 1)).reshape(sets * steps, steps, *[1] * len(entries))
+            shares = target.windows(np.broadcast_to(events, (*events.shape[:2], *entries)), self.kinds[name])
+            shares = shares.reshape(sets, steps, len(target.values), -1)
             for place, values in enumerate(target.values.reshape(len(target.values), -1)):
                 end = target.first - 1 + target.every * (place + 1)
-                begin = int(np.flatnonzero(shares[:end, place].any(1))[:1].sum())
+                begin = int(np.flatnonzero(shares[:, :end, place].any((0, 2)))[:1].sum())
                 observation = Observation(
                     name,
                     place,
                     begin,
-                    torch.as_tensor(shares[None, begin:end, place], device=self.run.device),
-                    torch.as_tensor(values, device=self.run.device),
+                    torch.as_tensor(shares[:, begin:end, place], device=device),
+                    torch.as_tensor(values, device=device),
                 )
                 found.setdefault(end, []).append(observation)
         return found
@@ -167,16 +180,109 @@ class Particles:
             ) from error
 
 
+class Filters:
+    """Filters at free numbers of a calibration, so many sets at once.
+
+    Attributes:
+        sets: at once; as many as were asked for, or as a launch holds.
+        particles: of each.
+    """
+
+    def __init__(self, experiment: Experiment, particles: int, sets: int, passes: int) -> None:
+        """Args:
+        experiment: of the calibration.
+        particles: of each set.
+        sets: most at once.
+        passes: that will be made, roughly.
+
+        Raises:
+            InputError: a function stands where a model should, or a target has no likelihood.
+        """
+        if not isinstance(experiment.model, Model):
+            raise InputError(
+                "ParticleFilter: a function gives whole series, and a filter goes on from states on the way; give a "
+                "dz.Model, or take another method"
+            )
+        check_targets("calibrate", experiment.targets)
+        agents = max(1, experiment.model.num_agents)
+        self.sets, self.particles = max(1, min(sets, MOST_AGENTS // (agents * particles))), particles
+        self._experiment, self._passes = experiment, passes
+        self._held: Particles | None = None
+
+    def go(self, free: np.ndarray, worlds: int) -> Weigher:
+        """One pass at free numbers `[up to sets, P]`; rows that are lacking repeat the last one.
+
+        Args:
+            free: numbers that the model takes.
+            worlds: number of the first world.
+        """
+        experiment, parameters = self._experiment, self._experiment.parameters
+        free = free[np.minimum(np.arange(self.sets), len(free) - 1)]
+        rows = parameters.of_model(np.repeat(free, self.particles, axis=0))
+        params = {part.name: as_tensor(part.values(here)) for part, here in rows}
+
+        def known(times: int) -> dict[str, Target]:
+            return experiment.known(np.repeat(free, times, axis=0))
+
+        try:
+            if self._held is None:
+                self._held = self._begun(params)
+            self._passes -= 1
+            worlds %= MAX_SEED - self.sets * self.particles
+            own = known if parameters.of_targets(free) else None
+            return self._held.go(worlds, params, own, later=max(self._passes, 0))
+        except ModelError as error:
+            raise type(error)(f"calibrate: near {experiment._told(free[:1])}: {error}; {KEEP}") from error
+
+    def ahead(self, free: np.ndarray, worlds: int, ahead: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        """Forecasts from filtered states: by name `[sets, ahead, …]`, one of each set."""
+        weigher = self.go(free, worlds)
+        assert self._held is not None
+        weights = weigher.log_weights.exp().cpu().numpy()[: len(free)]
+        rows = [k * self.particles + drawn(one, 1, generator)[0] for k, one in enumerate(weights)]
+        return go_on(self._held, weigher, np.array(rows), ahead, generator, self._experiment.known(free))
+
+    def _begun(self, params: dict[str, Tensor]) -> Particles:
+        experiment = self._experiment
+        assert isinstance(experiment.model, Model)
+        return Particles(
+            "calibrate",
+            experiment.model,
+            experiment.targets,
+            experiment._kinds,
+            sets=self.sets,
+            particles=self.particles,
+            steps=max(target.last for target in experiment.targets.values()),  # without those held out
+            seed=experiment._seed,
+            device=experiment.device,
+            interventions=experiment._interventions,
+            params=params,
+        )
+
+
 def go_on(
-    particles: Particles, weigher: Weigher, rows: np.ndarray, ahead: int, generator: np.random.Generator
+    particles: Particles,
+    weigher: Weigher,
+    rows: np.ndarray,
+    ahead: int,
+    generator: np.random.Generator,
+    targets: Mapping[str, Target] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Forecasts from states of a filter: by name `[rows, ahead, …]`, noise of observation included."""
+    """Forecasts from states of a filter: by name `[rows, ahead, …]`, noise of observation included.
+
+    Args:
+        particles: where they run.
+        weigher: of their last pass.
+        rows: from whose state each forecast goes on.
+        ahead: values after the last one of each target.
+        generator: of world numbers and noise.
+        targets: with the numbers that they have for each row; None: as the filter has them.
+    """
     places = torch.as_tensor(rows, device=particles.run.device)
     first = int(generator.integers(MAX_SEED - len(rows)))
     run = branch(particles.run, places, range(first, first + len(rows)))
-    longer = {name: target.ahead(ahead) for name, target in particles.targets.items()}
-    more = max(target.last for target in longer.values()) - particles.steps
-    run.extend(max(more, 0))
+    longer = {name: target.ahead(ahead) for name, target in (targets or particles.targets).items()}
+    run.extend(max(0, max(target.last for target in longer.values()) - particles.steps))
     found = {}
     for name, target in longer.items():
         before = weigher.series[name].index_select(0, places)
@@ -184,7 +290,7 @@ def go_on(
         series = torch.cat(parts, dim=1).cpu().numpy()
         series = series.reshape(*series.shape[:2], *target.values.shape[1:])
         seen = target.windows(series, particles.kinds[name])[:, len(target.values) - ahead :]
-        assert target.noise is not None
+        assert target.noise is not None, "check_targets has looked"
         found[name] = target.noise.draw(seen, generator.random(seen.shape))
     return found
 

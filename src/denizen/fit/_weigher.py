@@ -19,6 +19,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -154,7 +155,7 @@ class Weigher:
 
     def _log_prob(self, one: Observation, mean: Tensor) -> Tensor:
         values = one.values.index_select(0, one.seen)
-        return log_density(self._noises[one.name], values, mean)
+        return log_density(noise_of(self._noises[one.name], one.seen), values, mean)
 
     def _weigh(self, log_prob: Tensor) -> None:
         self.invalid |= log_prob.isnan().any(1)
@@ -191,11 +192,28 @@ class Weigher:
         return torch.full((), step, dtype=torch.int64, device=self.log_weights.device)
 
 
+def noise_of(noise: Noise, seen: Tensor) -> Noise:
+    """A noise with its fitted numbers as `[S, 1, G or 1]`, those entries alone that were seen.
+
+    Args:
+        noise: its arrays are `[S, …]`.
+        seen: int64, entries.
+    """
+    fields = dataclasses.fields(noise) if dataclasses.is_dataclass(noise) else ()
+    arrays = {field.name: np.asarray(getattr(noise, field.name)) for field in fields}
+    changes = {}
+    for name, array in arrays.items():
+        if array.ndim:
+            wide = array.reshape(len(array), 1, -1)
+            changes[name] = wide[..., seen.cpu().numpy()] if wide.shape[2] > 1 else wide
+    return dataclasses.replace(noise, **changes) if changes else noise  # type: ignore[type-var]  # pyrefly: ignore
+
+
 def log_density(noise: Noise, values: Tensor, mean: Tensor) -> Tensor:
     """`noise.log_prob` on the device, for the noises that come with denizen; others are asked on the host.
 
     Args:
-        noise: of the observation; fields of it that are arrays stand for sets, `[S, 1, …]`.
+        noise: of the observation, as `noise_of` gives it.
         values: float64 `[G]`.
         mean: float64 `[S, R, G]`.
     """
