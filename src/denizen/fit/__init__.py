@@ -12,6 +12,7 @@ from denizen.fit._method import Solution as Solution
 from denizen.fit._particle_filter import ParticleFilter as ParticleFilter
 from denizen.fit._priors import PerGroup as PerGroup
 from denizen.fit._priors import Shared as Shared
+from denizen.fit._priors import Steps as Steps
 from denizen.fit._priors import Walk as Walk
 from denizen.fit._scores import Scores as Scores
 from denizen.fit._target import NegativeBinomial as NegativeBinomial

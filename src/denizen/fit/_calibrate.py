@@ -46,9 +46,9 @@ def calibrate(
         targets: what was observed, by name of the series: an array with one value a step, or a `dz.fit.Target`.
         priors: names of the parameters to fit, or distributions of torch (None: flat) by name. None fits all that the
             model declares learnable. Numbers of a target may be named, too, such as ``"cases.report"``, and what stands
-            for a distribution may be `dz.fit.Shared`, `PerGroup` or `Walk`. A parameter without a prior is flat between
-            its bounds in transformed units: the logarithm for one bound, the logit for two. A function needs a
-            distribution for each parameter.
+            for a distribution may be `dz.fit.Shared`, `PerGroup`, `Walk` or `Steps`. A parameter without a prior is
+            flat between its bounds in transformed units: the logarithm for one bound, the logit for two. A function
+            needs a distribution for each parameter.
         method: how to search; None: `dz.fit.GaussNewton()`.
         steps: simulated in each run; None: until the last window of the targets ends.
         replicates: worlds of the last iterations.

@@ -14,7 +14,7 @@ from denizen.fit._delay import TAIL
 from denizen.fit._ledger import Ledger
 from denizen.fit._parameters import Parameters, as_tensor
 from denizen.fit._target import Target
-from denizen.model import Intervention, Model
+from denizen.model import Course, Intervention, Model
 from denizen.run import simulate
 
 MOST_AGENTS = 1 << 26  # of all rows of a launch together: enough to fill a GPU, and a GiB or two
@@ -56,7 +56,8 @@ class Experiment:
     ) -> None:
         """Args: see `denizen.calibrate`; targets and parameters are checked already."""
         self.model, self.parameters, self.targets, self.steps = model, parameters, dict(targets), steps
-        self._seed, self.device, self._interventions = seed, device, tuple(interventions)
+        self._seed, self.device, self._given = seed, device, tuple(interventions)
+        self._interventions = self.interventions(parameters.start)
         self._kinds = {name: kind_of("calibrate", model, name, target) for name, target in self.targets.items()}
         self._rough = {name for name, target in self.targets.items() if self._scatters(name, target)}
         self.observed = self._compared({name: target.values[None] for name, target in self.targets.items()})[0]
@@ -104,6 +105,17 @@ class Experiment:
         except InputError:
             return False
         return True
+
+    def interventions(self, free: np.ndarray) -> tuple[Intervention, ...]:
+        """Those given, after those that set what changes in time to what these free numbers `[P]` say."""
+        courses = [
+            Course(
+                target=part.name, values=part.values(here)[0].tolist(), every=part.every, name=f"{part.name} in time"
+            )
+            for part, here in self.parameters.of_model(free[None])
+            if part.every is not None
+        ]
+        return (*courses, *self._given)
 
     def known(self, free: np.ndarray) -> dict[str, Target]:
         """The targets with their fitted numbers as these free numbers `[rows, P]` have them, for as many rows."""

@@ -58,6 +58,15 @@ class Fit:
     def _held_out(self) -> dict[str, np.ndarray]:
         return self._setup.held_out
 
+    @property
+    def interventions(self) -> tuple[Intervention, ...]:
+        """Those of the calibration, after one that sets each parameter that changes in time to what was fitted.
+
+        The fitted model has the last value of such a parameter; ``dz.simulate(fit.model, steps,
+        interventions=fit.interventions)`` takes all of them.
+        """
+        return self._experiment.interventions(self._solution.free)
+
     def interval(self, level: float = LEVEL) -> dict[str, tuple[Any, Any]]:
         """Bounds between which the true value lies in a share `level` of calibrations.
 
@@ -232,7 +241,10 @@ def of_search(setup: Setup, found: Found) -> Fit:
     """A fit from what a search gave."""
     model, solution, experiment = setup.model, found.solution, setup.experiment
     values = {name: _plain(value[0]) for name, value in experiment.parameters.values(solution.free[None]).items()}
-    its = {part.name: values[part.name] for part, _ in experiment.parameters.of_model(solution.free[None])}
+    its = {
+        part.name: values[part.name] if part.every is None else values[part.name][-1]
+        for part, _ in experiment.parameters.of_model(solution.free[None])
+    }
     fitted = model.replace(**its) if isinstance(model, Model) else None
     notes = _notes(experiment, solution)
     return Fit(fitted, values, solution.trace, found.runs, solution.converged, notes, setup, solution)

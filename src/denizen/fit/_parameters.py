@@ -345,7 +345,8 @@ def _part(
         check_prior(caller, f"priors[{name!r}]", one)
         if one is not None:
             _check_support(caller, name, one, low, high)
-    _begin_within(caller, name, start, places, priors, low, high)
+    begin = (prior.first,) * len(places) if isinstance(prior, Walk) else priors
+    _begin_within(caller, name, start, places, begin, low, high)
     return Bounded(name, low, high, tuple(start.shape), start, priors, places, shared, walk, every)
 
 

@@ -21,7 +21,7 @@ from denizen.errors import DataError, InputError
 from denizen.run._fingerprint import describe
 
 SHOWN = 16  # arrays of at most so many finite numbers are written out
-INTERVENTIONS = ("Act", "Ask", "During", "Scale", "Trigger")
+INTERVENTIONS = ("Act", "Ask", "Course", "During", "Scale", "Trigger")
 
 Tensors = dict[str, Tensor]
 

@@ -27,10 +27,12 @@ from denizen.model._guard import guard as guard
 from denizen.model._history import History as History
 from denizen.model._interventions import Act as Act
 from denizen.model._interventions import Ask as Ask
+from denizen.model._interventions import Course as Course
 from denizen.model._interventions import During as During
 from denizen.model._interventions import Intervention as Intervention
 from denizen.model._interventions import Scale as Scale
 from denizen.model._interventions import Trigger as Trigger
+from denizen.model._interventions import bind as bind
 from denizen.model._kinds import Kind as Kind
 from denizen.model._kinds import count as count
 from denizen.model._kinds import history as history

@@ -20,7 +20,7 @@ from denizen.model._env import Env
 from denizen.model._flat_world import Setting, read_bounds_label
 from denizen.model._guard import Cuts, Hazard, watching
 from denizen.model._history import History
-from denizen.model._interventions import Intervention
+from denizen.model._interventions import Intervention, bind
 from denizen.model._model import Model
 from denizen.model._source_lines import Line, line_of_class, line_of_function
 from denizen.model._stage import Stage
@@ -148,7 +148,7 @@ class Probes:
     def _flat(self, model: Model | None = None, relax: Any = None) -> Flat:
         model = model or self.model
         setting = Setting(interventions=(*model.interventions, *self.extra), relax=relax)
-        self._begun = Flat(model, setting, self._ids, self._ask(setting))
+        self._begun = Flat(bind(model, setting.interventions), setting, self._ids, self._ask(setting))
         return self._begun
 
     def _ask(self, setting: Setting) -> list[dict[str, Tensor]]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from denizen import _tree, ops
 from denizen.errors import InputError, nearest
 from denizen.model._history import History
-from denizen.model._interventions import Intervention, Scale
+from denizen.model._interventions import Course, Intervention, Scale
 from denizen.model._model import Model, kind, value
 from denizen.model._param import Param
 from denizen.model._stage import Stage
@@ -127,6 +127,8 @@ def start(model: Model, key: Tensor, ids: Tensor, setting: Setting) -> tuple[Any
     """
     step = torch.zeros((), dtype=torch.int64, device=key.device)
     rng = _rng(key, step, ids, "init", setting)
+    for intervention in setting.interventions:
+        model = intervention.begin(model)
     state = form(model.init(rng), None, {"agents": ids.numel()}, None, setting.relax is not None)
     # The one move to the device: `init` may build on the CPU what it does not get from rng or the model.
     state = _tree.map_tensors(lambda tensor: tensor.to(key.device), state)
@@ -206,8 +208,8 @@ def _intervene(model: Any, now: Any, switches: Tensor, rng: Rng, setting: Settin
                 changed.setdefault(name, []).append(intervention)
     for name, by in changed.items():
         spec = model.params[name]
-        if all(isinstance(one, Scale) and spec.keeps(one.factor) for one in by):
-            continue  # such as closing a layer or halving a rate: a check would be a kernel in every step
+        if all(isinstance(one, Course) or (isinstance(one, Scale) and spec.keeps(one.factor)) for one in by):
+            continue  # checked before the run, or such as halving a rate: a check would be a kernel in every step
         rng._bad.append((bounds_label(name, spec, by), (~spec.inside(getattr(model, name))).to(torch.int8)))
     return model, now, torch.stack(on)
 

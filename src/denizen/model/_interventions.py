@@ -111,9 +111,24 @@ class Intervention:
         """Parameter values decided on the host before a step; called once a step."""
         return {}
 
+    def bind(self, model: Any) -> Any:
+        """The model as the engine holds it for the run; called once, after `check`."""
+        return model
+
+    def begin(self, model: Any) -> Any:
+        """The model as `init` shall see it."""
+        return model
+
     def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
         """(model, state) as the step shall see them."""
         raise NotImplementedError
+
+
+def bind(model: Any, interventions: Sequence[Intervention]) -> Any:
+    """The model as the engine holds it for a run with these interventions."""
+    for intervention in interventions:
+        model = intervention.bind(model)
+    return model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,6 +172,51 @@ class Scale(Intervention):
             strength = {**value.strength, layer: value.strength[layer] * factor}
             return model.with_values({head: Layers._with(value.graphs, strength)}), now
         return model.with_values({head: value * factor}), now
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Course(Intervention):
+    """Sets a parameter in time: a value for every so many steps; the last one holds on.
+
+    It acts from the first step on, and `init` sees the first value. ``simulate(..., params=)`` takes values in time for
+    each replicate, `[replicates, values, …]`, and `run.Gradient` the slope of each value.
+
+    Attributes:
+        target: name of a parameter.
+        values: each as the parameter is, a number for a number.
+        every: steps of a value.
+    """
+
+    target: str
+    values: Any
+    every: int = 7
+    when: When = dataclasses.field(default=During(0), init=False)
+    name: str = "course"
+
+    def check(self, model: Model) -> None:
+        super().check(model)
+        whole("Course", "every", self.every, 1)
+        if self.target not in model.params:
+            raise InputError(
+                f"Course: the model has no parameter {self.target!r}; {nearest(self.target, model.params)}"
+            )
+        if isinstance(self.values, str) or not hasattr(self.values, "__len__") or not len(self.values):
+            raise InputError(f"Course: values={self.values!r}, expected a list of values, at least one")
+        for k, value in enumerate(self.values):
+            model.params[self.target].read(value, f"Course: values[{k}]")
+
+    def bind(self, model: Any) -> Any:
+        like = getattr(model, self.target)
+        values = [torch.as_tensor(value, dtype=like.dtype, device=like.device) for value in self.values]
+        return model.with_values({self.target: torch.stack(values)})
+
+    def begin(self, model: Any) -> Any:
+        return model.with_values({self.target: getattr(model, self.target)[0]})
+
+    def act(self, model: Any, now: Any, on: Tensor, rng: Rng) -> tuple[Any, Any]:
+        values = getattr(model, self.target)
+        place = (now.time.step // self.every).clamp(max=values.shape[0] - 1)
+        return model.with_values({self.target: values.index_select(0, place[None])[0]}), now
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from denizen._arguments import number, switch, whole
 from denizen.errors import CapacityError, InputError, ModelError, expect_function, nearest
-from denizen.model import Intervention, Model, Setting, guard, series_names
+from denizen.model import Intervention, Model, Setting, bind, guard, series_names
 from denizen.perf.watch import free as free_bytes
 from denizen.perf.watch import out_of_memory
 from denizen.rng import MAX_SEED, Relax
@@ -142,7 +142,7 @@ class Gradient:
         self._switches = TorchSwitches(grad=True)
         with self._switches.held():
             self._source = wrt.to(target) if isinstance(wrt, torch.nn.Module) else None
-            self.params, self._model = _leaves(model.to(target), wrt)
+            self.params, self._model = _leaves(bind(model.to(target), acting), wrt)
             self.gradients = {name: torch.zeros_like(value) for name, value in self.params.items()}
             self.seed = torch.tensor(seed, device=target)
             self._watch_bounds(model)

@@ -12,7 +12,7 @@ from torch import Tensor
 from denizen._arguments import folder, whole
 from denizen._atomic import refuse_locked
 from denizen.errors import DataError, InputError, ModelError
-from denizen.model import Intervention, Model, Setting
+from denizen.model import Intervention, Model, Setting, bind
 from denizen.rng import Relax
 from denizen.run import _facts, _manifest, _saved, _simulate
 from denizen.run._device import VARIABLE, choose_device
@@ -74,16 +74,18 @@ def resume(
     manifest, data = _manifest.read(path)
     model_to_run("resume", model)
     refuse_locked(path)
-    _same_model(path, manifest, model)
     setup = manifest.setup
+    acting = _simulate._interventions(model, interventions)
+    _same_model(path, manifest, bind(model, acting))
     model.fits(setup.dt)
+    model = bind(model, acting)
     _simulate._options("resume", relax, compile, progress)
     target, reason = _choose(device, setup.device)
     inputs = decode(content(path, manifest.inputs), str(path / manifest.inputs.file))
     setting = Setting(
         dt=setup.dt,
         relax=relax,
-        interventions=_simulate._interventions(model, interventions),
+        interventions=acting,
         record=_simulate._records(record or {}, model),
         custom_ids="ids" in inputs,
         precision=_facts.narrow_fields(content(path, manifest.checkpoint)),

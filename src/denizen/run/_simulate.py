@@ -10,7 +10,7 @@ from torch import Tensor
 
 from denizen._arguments import folder, json_values, number, switch, whole
 from denizen.errors import InputError, ModelError, expect_function, nearest
-from denizen.model import SERIES_FORMS, Env, Intervention, Model, Setting, series_takes
+from denizen.model import SERIES_FORMS, Env, Intervention, Model, Setting, bind, series_takes
 from denizen.rng import MAX_SEED, Relax
 from denizen.run._device import choose_device
 from denizen.run._memory import check_room
@@ -119,10 +119,12 @@ def simulate(
             "with those first: precision=dz.run.check_precision(model, {…}, steps, replicates=…, params=…)"
         )
     fields = approved(precision, model, steps, {**compared, "relax": relax, "compile": compile})
+    acting = _interventions(model, interventions)
+    model = bind(model, acting)
     setting = Setting(
         dt=dt,
         relax=relax,
-        interventions=_interventions(model, interventions),
+        interventions=acting,
         record=_records(record or {}, model),
         custom_ids=ids is not None,
         precision=fields,
@@ -231,7 +233,9 @@ def _interventions(model: Model, more: Sequence[Intervention]) -> tuple[Interven
     for intervention in given:
         if not isinstance(intervention, Intervention):
             kind = type(intervention).__name__
-            raise InputError(f"simulate: interventions has {kind} {intervention!r}, expected Scale, Act or Ask objects")
+            raise InputError(
+                f"simulate: interventions has {kind} {intervention!r}, expected Scale, Course, Act or Ask objects"
+            )
     names = [intervention.name for intervention in given]
     for name in names:
         if names.count(name) > 1:

@@ -1,0 +1,166 @@
+"""Parameters that change in time, and priors of vectors."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import Tensor
+from torch.distributions import LogNormal, Normal, Uniform
+
+import denizen as dz
+from denizen.errors import InputError
+from denizen.fit import PerGroup, Shared, Steps, Walk
+from denizen.fit._parameters import Parameters, of_model
+from denizen.model import Course
+from denizen.space import generators
+from denizen.zoo.sir import SIR, sir
+
+TRUTH = [0.06, 0.02, 0.04, 0.03]
+
+
+@pytest.fixture(scope="module")
+def model() -> SIR:
+    return sir(generators.erdos_renyi(5_000, 10.0, seed=0), infect_rate=0.04, infectious_days=6.0)
+
+
+@pytest.fixture(scope="module")
+def daily(model: SIR) -> Any:
+    course = Course(target="infect_rate", values=TRUTH)
+    return dz.simulate(model, 28, seed=99, device="cpu", interventions=[course])["cases"][0].numpy()
+
+
+@pytest.fixture(scope="module")
+def fit(model: SIR, daily: Any) -> dz.fit.Fit:
+    priors = {"infect_rate": Steps(every=7, prior=LogNormal(-3.2, 0.7))}
+    return dz.calibrate(model, {"cases": daily}, priors=priors, replicates=8, device="cpu", progress=False)
+
+
+def test_a_rate_of_each_week_is_recovered(fit: dz.fit.Fit) -> None:
+    low, high = fit.interval(0.99)["infect_rate"]
+    assert low.shape == (4,)
+    assert ((low < TRUTH) & (high > TRUTH)).all(), (low, high)
+    assert (high / low < 2.5).all()
+    assert fit._experiment.parameters.labels[2] == "infect_rate[2]"
+
+
+def test_what_was_fitted_runs_again(fit: dz.fit.Fit, model: SIR) -> None:
+    assert fit.model is not None
+    assert float(fit.model.infect_rate) == pytest.approx(fit.params["infect_rate"][-1])
+    found = dz.simulate(fit.model, 28, worlds=fit._fresh(5), device="cpu", interventions=fit.interventions)["cases"]
+    assert (found.numpy() == fit.curve(5)["cases"]).all()
+    ahead = fit.forecast(10, draws=4)["cases"]
+    assert ahead.shape == (4, 10)
+
+
+def test_a_walk_holds_neighbours_together(model: SIR, daily: Any, fit: dz.fit.Fit) -> None:
+    priors = {"infect_rate": Steps(every=7, prior=Walk(sd=0.3, first=LogNormal(-3.2, 0.7)))}
+    walk = dz.calibrate(model, {"cases": daily}, priors=priors, replicates=8, device="cpu", progress=False)
+    free, held = np.log(fit.params["infect_rate"]), np.log(walk.params["infect_rate"])
+    assert np.abs(np.diff(held)).sum() < np.abs(np.diff(free)).sum()
+
+
+def test_steps_go_with_the_draws_of_a_posterior(model: SIR) -> None:
+    """A free number is the logarithm of a value: as the prior draws it, so the values scatter."""
+    parameters = of_model("test", model, {"infect_rate": Steps(prior=Walk(0.3, first=LogNormal(-3.0, 0.5)))}, {}, 30)
+    assert parameters.labels == [f"infect_rate[{k}]" for k in range(5)]
+    drawn = parameters.draw("test", 20_000, np.random.default_rng(0))
+    assert drawn[:, 0].std() == pytest.approx(0.5, rel=0.03)
+    assert np.diff(drawn, axis=1).std() == pytest.approx(0.3, rel=0.03)
+    assert parameters.values(drawn)["infect_rate"].shape == (20_000, 5)
+
+
+class Vector(dz.Model):
+    num_agents: int = 3
+    rate: Tensor = dz.param([1.0, 1.0, 0.5], low=0.0)
+    share: Tensor = dz.param(0.5, low=0.0, high=1.0)
+
+
+def of(prior: Any) -> Parameters:
+    return of_model("test", Vector(), {"rate": prior}, {}, 10)
+
+
+def test_one_number_for_all_or_each_by_itself() -> None:
+    shared = of(Shared(LogNormal(0.0, 1.0)))
+    assert shared.labels == ["rate"]
+    assert shared.values(np.log([[2.0], [3.0]]))["rate"].round(9).tolist() == [[2, 2, 2], [3, 3, 3]]
+    held = of(PerGroup([LogNormal(0.0, 1.0), None, 0.0]))
+    assert held.labels == ["rate[0]", "rate[1]"]
+    assert held.values(np.log([[2.0, 3.0]]))["rate"].round(9).tolist() == [[2, 3, 0]]
+    with pytest.raises(InputError, match="'rate' has no prior"):
+        held.draw("test", 1, np.random.default_rng(0))
+
+
+def test_on_a_bound_the_search_begins_at_the_median() -> None:
+    model = Vector(rate=[1.0, 1.0, 0.0])
+    assert of_model("test", model, {"rate": LogNormal(1.0, 1.0)}).start == pytest.approx([0, 0, 1])
+    assert of_model("test", model, {"rate": Walk(0.1, first=LogNormal(1.0, 1.0))}).start == pytest.approx([0, 0, 1])
+    with pytest.raises(InputError, match="lies on a bound"):
+        of_model("test", model, {"rate": Walk(0.1)})
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        LogNormal(0.3, 0.5),
+        Shared(LogNormal(0.3, 0.5)),
+        PerGroup([LogNormal(0.3, 0.5), Uniform(0.5, 9.0), 0.0]),
+        Walk(0.4, first=LogNormal(0.3, 0.5)),
+        Walk(0.4),
+        Steps(every=5, prior=LogNormal(0.3, 0.5)),
+        Steps(every=3, prior=Walk(0.4, first=LogNormal(0.3, 0.5))),
+    ],
+)
+def test_slope_and_curvature_are_those_of_the_density(prior: Any) -> None:
+    parameters = of(prior)
+    at = 0.3 * np.random.default_rng(0).normal(size=len(parameters.labels)) + 0.5
+    slope, curve = parameters.prior(at)
+    h = 1e-4
+    steps = h * np.eye(len(at))
+    up, down = parameters.log_prior(at + steps), parameters.log_prior(at - steps)
+    assert slope == pytest.approx((up - down) / (2 * h), abs=1e-6)
+    for k, step in enumerate(steps):
+        row = (parameters.prior(at - step)[0] - parameters.prior(at + step)[0]) / (2 * h)
+        row[k] = max(row[k], 0)
+        assert curve[k] == pytest.approx(row, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("prior", "message"),
+    [
+        (lambda: PerGroup([None, None]), "has 2 entries, expected 3, as rate has"),
+        (lambda: PerGroup([None, None, -1.0]), r"holds \[1.0, 1.0, -1.0\], out of bounds 0 to inf"),
+        (lambda: PerGroup([1.0, 2.0, 3.0]), "holds every entry"),
+        (lambda: PerGroup(["a"]), "a number at which it is held"),
+        (lambda: PerGroup([]), "expected a list"),
+        (lambda: Walk(0.0), "Walk: sd=0.0"),
+        (lambda: Walk(0.1, first=0.3), "Walk: first=0.3, expected a torch distribution"),
+        (lambda: Walk(0.1, first=Normal(0.0, 1.0)), "outside the bounds"),
+        (lambda: Shared(0.3), "Shared: prior=0.3"),
+        (lambda: Steps(every=0), "Steps: every=0"),
+        (lambda: Steps(prior=Shared()), "Steps: prior=Shared"),
+        (lambda: Steps(prior=Normal(0.0, 1.0)), "outside the bounds"),
+        (lambda: Shared, "expected a torch distribution of one number, or None"),
+    ],
+)
+def test_wrong_priors_are_told(prior: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        of(prior())
+
+
+def test_a_function_has_no_steps() -> None:
+    with pytest.raises(InputError, match="expected a torch distribution of one number"):
+        dz.calibrate(lambda theta, worlds: theta, {"y": [1.0]}, priors={"a": Steps()})
+
+
+def test_a_number_of_a_target_does_not_change_in_time(model: SIR) -> None:
+    priors = {"infect_rate": None, "cases.report": Steps()}
+    with pytest.raises(InputError, match="it does not change in time"):
+        dz.calibrate(model, {"cases": [1.0, 2.0, 3.0]}, priors=priors, device="cpu")
+
+
+@pytest.mark.cuda
+def test_a_fit_in_time_on_a_gpu(model: SIR, daily: Any, fit: dz.fit.Fit) -> None:
+    priors = {"infect_rate": Steps(every=7, prior=LogNormal(-3.2, 0.7))}
+    there = dz.calibrate(model, {"cases": daily}, priors=priors, replicates=8, device="cuda", progress=False)
+    low, high = fit.interval()["infect_rate"]
+    assert (np.abs(there.params["infect_rate"] - fit.params["infect_rate"]) < 0.1 * (high - low)).all()
