@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import random
+import re
 
 import numpy as np
 import pytest
@@ -266,6 +267,58 @@ class StoredWide(Base):
         return now.replace(ill=now.ill.long() * 257)  # BAD
 
 
+class GatedBySign(Base):
+    def step(self, now, rng):
+        now = super().step(now, rng)
+        healed = now.ill * rng.bernoulli("heal", now.ill.sign() * 0.1)  # BAD
+        return now.replace(ill=now.ill - healed)
+
+
+class GatedByComparison(Base):
+    def step(self, now, rng):
+        now = super().step(now, rng)
+        sick = (now.ill > 0).float()
+        healed = now.ill * rng["home"].event("heal", 0.1 * sick)  # BAD
+        return now.replace(ill=now.ill - healed)
+
+
+class GatedByWhere(Base):
+    def step(self, now, rng):
+        pressure = self.contacts.sum(now.ill, where=1 - now.ill)
+        caught = (1 - now.ill) * rng.event("catch", self.rate * pressure)  # BAD
+        return now.replace(ill=now.ill + caught)
+
+
+class GatedByTorchWhere(Base):
+    def step(self, now, rng):
+        now = super().step(now, rng)
+        healed = now.ill * rng.bernoulli("heal", torch.where(now.ill != 0, 0.1, 0.0))  # BAD
+        return now.replace(ill=now.ill - healed)
+
+
+class GatedMask(Base):
+    def step(self, now, rng):
+        now = super().step(now, rng)
+        healed = now.ill * rng.event("heal", 0.1, where=now.ill.bool())  # BAD
+        return now.replace(ill=now.ill - healed)
+
+
+class Outside(Base):
+    def step(self, now, rng):  # BAD
+        now = super().step(now, rng)
+        return now.replace(ill=now.ill - rng.event("heal", 0.4, where=now.ill))
+
+
+class OutsideOfASum(Base):
+    def step(self, now, rng):  # BAD
+        now = super().step(now, rng)
+        return now.replace(wealth=now.wealth + self.contacts.sum(now.ill, needed=now.ill))
+
+    @dz.series
+    def wealth(self, now):
+        return now.wealth.sum()
+
+
 class NotVmappable(Base):
     def step(self, now, rng):
         ones = torch.zeros(NUM)
@@ -397,7 +450,18 @@ BAD = {
     "global state": [GlobalCounter, GlobalList, GlobalSetting, HeldByAnObject],
     "vmap": [NotVmappable, MaskedWrite],
     "compile": [NotCompilable],
-    "gradient": [CutByCompare, CutByCast, NotRelaxable],
+    "gradient": [
+        CutByCompare,
+        CutByCast,
+        NotRelaxable,
+        GatedBySign,
+        GatedByComparison,
+        GatedByWhere,
+        GatedByTorchWhere,
+        GatedMask,
+        Outside,
+        OutsideOfASum,
+    ],
     "error": [Raises, OutOfBounds, ComparesStage],
 }
 CASES = [pytest.param(rule, cls, id=cls.__name__) for rule, group in BAD.items() for cls in group]
@@ -421,9 +485,41 @@ def test_each_rule_is_found_at_its_line_and_alone(rule, cls):
 
 
 @pytest.mark.parametrize(
+    ("cls", "what", "instead"),
+    [
+        (GatedBySign, "gated by sign\\(\\): who only might", "where=mask\\), with the mask itself"),
+        (
+            GatedByComparison,
+            "gated by the comparison > \\(.*test_check.py:\\d+: sick = ",
+            "rng.event\\(name, hazard, where=",
+        ),
+        (GatedByWhere, "gated by where= of a sum over neighbours \\(.*: pressure = ", "needed=mask in place of where="),
+        (Outside, "for those whom the mask leaves out", "mask \\* rng.event"),
+    ],
+)
+def test_a_gated_probability_is_named_with_its_gate_and_the_fix(cls, what, instead):
+    (finding,) = dz.check(cls(ring())).findings
+    assert re.search(what, finding.what)
+    assert re.search(instead, finding.instead)
+
+
+class Closing(Base):
+    """Thresholds of the whole population, and of what no parameter moves, gate nobody."""
+
+    def step(self, now, rng):
+        open_ = 1.0 - (now.ill.sum() > NUM / 2).float()
+        adult = (torch.arange(NUM) > 20) & (now.wealth > 0.1)
+        pressure = open_ * adult * self.contacts.sum(now.ill, needed=1 - now.ill)
+        caught = (1 - now.ill) * rng.event("catch", self.rate * pressure, where=1 - now.ill)
+        healed = now.ill * rng.bernoulli("heal", 0.1 * adult, where=now.ill)
+        return now.replace(ill=now.ill + caught - healed)
+
+
+@pytest.mark.parametrize(
     "model",
     [
         pytest.param(lambda: Base(ring()), id="base"),
+        pytest.param(lambda: Closing(ring()), id="closing"),
         pytest.param(lambda: SIR(ring(1000)), id="sir"),
         pytest.param(lambda: SEIR(ring()), id="seir"),
         pytest.param(lambda: Rich(Layers({"home": ring(), "work": ring()})), id="rich"),

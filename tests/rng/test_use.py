@@ -209,3 +209,62 @@ def test_categories_out_of_range_are_flagged(probs: list[float], flag: int) -> N
         drawn = rng.categorical("x", table)
         assert int(rng._bad[0][1]) == flag
         assert ((drawn >= 0) & (drawn < 2)).all()
+
+
+# --- to whom it can happen --------------------------------------------------------------------------------------------
+
+GIVEN = {
+    "event": lambda rng, value, **where: rng.event("x", value, **where),
+    "bernoulli": lambda rng, value, **where: rng.bernoulli("x", value, **where),
+}
+
+
+class Kept:
+    """A relaxation that keeps the probabilities that it is asked to draw with, and draws as a hard run does."""
+
+    prob: Tensor
+
+    def draw(self, prob: Tensor, hard: Callable[[], Tensor]) -> Tensor:
+        self.prob = prob
+        return hard().to(prob.dtype)
+
+
+@pytest.mark.parametrize("draw", GIVEN.values(), ids=GIVEN)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.int64, torch.float32])
+@pytest.mark.parametrize("each", [False, True])
+def test_who_is_masked_out_draws_nothing_and_the_others_the_same(
+    draw: Callable, dtype: torch.dtype, each: bool
+) -> None:
+    mask = (torch.arange(NUM) % 3 == 0).to(torch.int8)
+    value = torch.linspace(0.0, 1.0, NUM) if each else 0.4
+    everybody, some = draw(make(), value), draw(make(), value, where=mask.to(dtype))
+    assert some.dtype == torch.int8
+    assert torch.equal(some, everybody * mask)
+    assert torch.equal(some, draw(make(), mask * value))  # the same bits as a gated value
+    assert everybody.sum() > some.sum() > 0
+
+
+@pytest.mark.parametrize("draw", GIVEN.values(), ids=GIVEN)
+def test_shares_gate_nothing_in_a_relaxed_run_and_masks_without_a_derivative_do(draw: Callable) -> None:
+    mask = torch.arange(NUM) % 3 == 0
+    for where, gated in ((mask.float(), False), (mask, True), (mask.to(torch.int8), True)):
+        relax = Kept()
+        out = draw(make(relax=relax), 0.4, where=where)
+        assert bool((relax.prob[~mask] == 0).all()) == gated
+        assert (relax.prob[mask] > 0).all()
+        assert torch.equal(out, (draw(make(), 0.4) * (mask if gated else 1)).float())
+
+
+def test_masks_under_vmap_are_each_world_s() -> None:
+    keys, step = torch.tensor([[3, 0], [3, 1]]), torch.tensor(2)
+    masks = torch.stack([torch.arange(NUM) % 2, torch.arange(NUM) % 3]).to(torch.int8)
+    both = torch.vmap(lambda key, mask: Rng(key, step, num=NUM).event("x", 0.6, where=mask))(keys, masks)
+    for world in range(2):
+        assert torch.equal(both[world], Rng(keys[world], step, num=NUM).event("x", 0.6, where=masks[world]))
+
+
+@pytest.mark.parametrize("where", [torch.ones(NUM - 1), torch.ones(()), torch.ones(2, NUM), True, [1] * NUM])
+@pytest.mark.parametrize("draw", GIVEN.values(), ids=GIVEN)
+def test_masks_of_another_shape_are_refused(draw: Callable, where: object) -> None:
+    with pytest.raises(ModelError, match=rf"rng\.\w+\('x'\): where is .*expected a mask \({NUM},\)"):
+        draw(make(), 0.4, where=where)

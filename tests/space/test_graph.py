@@ -16,7 +16,7 @@ from torch import Tensor
 
 from denizen import ops
 from denizen.errors import InputError, ModelError
-from denizen.space import EdgeList, Graph
+from denizen.space import EdgeList, Graph, Layers
 
 NAN, INF = float("nan"), float("inf")
 
@@ -408,3 +408,36 @@ def test_weighted_counts_in_int8(reference: bool, scale: float) -> None:
     if scale < 1e38:  # beyond it sums are beyond float32
         assert many.tolist() == pytest.approx([127 / 4 * scale, 0.0, -16 * scale, 2 * scale], rel=1e-6, abs=0)
     assert mask.tolist() == [0.0, 0.0, 0.0, float(graph.weight[2])]
+
+
+# --- sums that only some need -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["mask", "real"])
+def test_who_does_not_need_a_sum_is_left_out_in_a_hard_run_and_not_in_a_relaxed_one(weighted: bool, kind: str) -> None:
+    gen = np.random.default_rng(5)
+    source, target = gen.integers(0, 50, (2, 300))
+    graph = Graph.from_edges(source, target, 50, weight=gen.random(300, dtype=np.float32) if weighted else None)
+    values = torch.from_numpy(gen.integers(0, 2, 50).astype(np.int8))
+    values = values if kind == "mask" else values * torch.rand(50, generator=torch.Generator().manual_seed(1))
+    mask = torch.from_numpy(gen.integers(0, 2, 50).astype(np.int8))
+    for method in (graph.sum, graph.mean, Layers({"one": graph, "two": graph}).sum):
+        for hard in (mask, mask.bool(), mask.long()):
+            assert torch.equal(method(values, needed=hard), method(values, where=mask))
+        shares = mask.float()
+        assert torch.equal(method(values.float(), needed=shares), method(values.float()))
+    live = values.float().requires_grad_()
+    (slope,) = torch.autograd.grad((graph.sum(live, needed=mask.float(), max=4.0)).sum(), live)
+    (everybody,) = torch.autograd.grad(graph.sum(live, max=4.0).sum(), live)
+    assert torch.equal(slope, everybody)
+
+
+def test_where_and_needed_exclude_each_other():
+    graph = Graph.from_edges([0, 1], [1, 0])
+    ones = torch.ones(2, dtype=torch.int8)
+    for method in (graph.sum, graph.mean, Layers({"one": graph}).sum):
+        with pytest.raises(ModelError, match="got where= and needed=, expected one"):
+            method(ones, where=ones, needed=ones)
+        with pytest.raises(ModelError, match=r"needed has shape \(3,\), expected \(2,\)"):
+            method(ones, needed=torch.ones(3))

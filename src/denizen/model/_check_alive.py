@@ -48,7 +48,7 @@ class Depend:
             names = ", ".join(self.living)
             yield (
                 f"the dead take part: {names} of the living, or of the world, change with fields of who is not alive",
-                "mask what agents give: contacts.sum(now.ill * now.alive, where=now.alive), (x * now.alive).sum()",
+                "mask what agents give: contacts.sum(now.ill * now.alive, needed=now.alive), (x * now.alive).sum()",
                 "step",
             )
         if self.born:

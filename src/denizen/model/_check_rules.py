@@ -15,7 +15,8 @@ from torch import Tensor
 from denizen.errors import ModelError
 from denizen.model import _check_globals as globals_
 from denizen.model._check_alive import on_the_dead
-from denizen.model._check_runs import Course, Flat, MeanField, explain, flat_records, same
+from denizen.model._check_gates import Gate, Gates
+from denizen.model._check_runs import Course, Flat, Hard, explain, flat_records, same
 from denizen.model._env import Env
 from denizen.model._flat_world import Setting, read_bounds_label
 from denizen.model._guard import Cuts, Hazard, watching
@@ -380,16 +381,9 @@ class Probes:
         }
         if not params:
             return
-        cuts = Cuts(params)
-
-        def around(step: int) -> AbstractContextManager[Any]:
-            stack = ExitStack()
-            stack.enter_context(torch.enable_grad())
-            stack.enter_context(cuts)
-            return stack
-
+        cuts, gates = Cuts(params), Gates(self._ids.numel())
         try:
-            course = self._flat(self.model.with_values(params), MeanField()).run(self._key(0), around=around)
+            course = self._relaxed(self.model.with_values(params), cuts, gates)
         except Exception as error:
             self._not_relaxed(error)
             return
@@ -408,8 +402,54 @@ class Probes:
                 silent.append(name)
         if silent:
             self.skipped.append(f"gradients of {', '.join(silent)}: nothing depends on them within {self.steps} steps")
+        for line, gate in gates.found:
+            self._gated(line, gate)
+        if not self.findings:
+            self._outside(alone)
         if reached and not self._has("gradient"):
             self.proved.append(f"gradients reach {', '.join(reached)} (relaxed)")
+
+    def _relaxed(self, model: Model, cuts: Cuts, gates: Gates) -> Course:
+        """A relaxed run without draws, watched."""
+        flat = self._flat(model, gates)
+
+        def step(leaves: list[Tensor], *rest: Any) -> Any:
+            kinds = zip(leaves, flat.world.leaf_kinds, strict=True)
+            gates.begin([leaf for leaf, kind in kinds if kind not in ("real", "id")])
+            return flat.step(leaves, *rest)
+
+        def around(step: int) -> AbstractContextManager[Any]:
+            stack = ExitStack()
+            for watch in (torch.enable_grad(), cuts, gates):
+                stack.enter_context(watch)
+            return stack
+
+        return flat.run(self._key(0), step=step, around=around)
+
+    def _gated(self, line: Line, gate: Gate) -> None:
+        at = "" if gate.line in (None, line) else f" ({gate.line}: {gate.line.text})"
+        what = (
+            f"the probability of this draw is gated by {gate.by}{at}: who only might have been in that state never "
+            f"draws, and gradients grow wrong, the more the longer the run"
+        )
+        instead = "rng.event(name, hazard, where=mask) or rng.bernoulli(name, prob, where=mask), with the mask itself"
+        if gate.by.startswith("where="):
+            instead = "needed=mask in place of where=mask; the outcome of the draw times the mask, as stage.move does"
+        self.add("gradient", line, what, instead)
+
+    def _outside(self, alone: Course) -> None:
+        """Find what a relaxed run with hard draws does differently: it has more to give than 0 outside of masks."""
+        relaxed = self._flat(relax=Hard()).run(self._key(0), around=lambda number: torch.no_grad())
+        names = list(self.model.all_series)
+        rows = [[value.to(torch.float32) for value in flat_records(course)] for course in (alone, relaxed)]
+        other = [not same([hard], [soft], exact=False) for hard, soft in zip(*rows, strict=True)]
+        if any(other):
+            what = (
+                f"series {names[other.index(True) % len(names)]!r} of a relaxed run with the draws of a hard one is "
+                f"another one: a draw with where=, or a sum with needed=, is used for those whom the mask leaves out"
+            )
+            instead = "the outcome times the mask, mask * rng.event(name, hazard, where=mask), or stage.move"
+            self.add("gradient", self._line(), what, instead)
 
     def _not_relaxed(self, error: Exception) -> None:
         rule, line, what, instead = explain("gradient", error)

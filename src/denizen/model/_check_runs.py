@@ -100,12 +100,12 @@ class Course:
 
 
 @dataclasses.dataclass(frozen=True)
-class MeanField:
-    """Carries probabilities in place of draws, like `denizen.relax.MeanField`, which lies above this layer."""
+class Hard:
+    """A relaxed run with the draws of a hard one, like `denizen.relax.StraightThrough`, which lies above this layer."""
 
     def draw(self, prob: Tensor, hard: Callable[[], Tensor]) -> Tensor:
-        """The probability itself."""
-        return prob
+        """What a hard run draws."""
+        return hard().to(prob.dtype)
 
 
 class Flat:

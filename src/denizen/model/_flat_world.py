@@ -276,12 +276,17 @@ class FlatWorld:
         return [*leaves, state.id] if self.setting.custom_ids else leaves
 
     @property
+    def leaf_kinds(self) -> list[str]:
+        """The kind of field that each leaf belongs to; ``"id"`` for identities."""
+        kinds: list[str] = []
+        for name, columns, *_ in self._fields:
+            kinds += [self._class.kinds[name].name] * max(columns, 1)
+        return [*kinds, "id"] if self.setting.custom_ids else kinds
+
+    @property
     def masks(self) -> list[bool]:
         """For each leaf whether it holds only 0 and 1: masks do, as every look at the state checks."""
-        masks: list[bool] = []
-        for name, columns, *_ in self._fields:
-            masks += [self._class.kinds[name].name == "mask"] * max(columns, 1)
-        return [*masks, False] if self.setting.custom_ids else masks
+        return [kind == "mask" for kind in self.leaf_kinds]
 
     def state(self, leaves: list[Tensor], step: Tensor) -> Any:
         """The state with these tensors, after `step` steps."""

@@ -108,7 +108,9 @@ class Rng:
 
     # --- 0/1 draws ----------------------------------------------------------------------------------------------------
 
-    def event(self, name: str, hazard: Tensor | float, dt: float | None = None) -> Tensor:
+    def event(
+        self, name: str, hazard: Tensor | float, dt: float | None = None, *, where: Tensor | None = None
+    ) -> Tensor:
         """Whether something that happens at a rate happens within the step: 1 with probability 1 - exp(-hazard dt).
 
         The threshold is computed by the same arithmetic on every device, eager or compiled, so the outcome has the
@@ -118,14 +120,18 @@ class Rng:
             name: stream.
             hazard: per unit of time, not negative; a number or `[agents]`.
             dt: length of the interval; default: the step's.
+            where: mask `[agents]` of those to whom it can happen. In a hard run the others get 0 and cost nothing. In a
+                relaxed run a mask of shares gates nothing: everybody gets what would happen *given* that it can, since
+                who might have been among them counts for the gradient. So the outcome is still multiplied by the
+                mask where it is used, as `Stage.move` does and ``healed = infected * rng.event(…, where=infected)``.
 
         Returns:
             mask int8 `[agents]` (float32 under `relax`). A negative or NaN hazard draws 0 and stops the run with a
-            `ModelError` at the end of the chunk.
+            `ModelError` at the end of the chunk; with `where` hazards are finite for the others too.
         """
         interval = self._dt if dt is None else dt
         total = hazard if interval == 1.0 else hazard * interval
-        values = self._per_agent(total)
+        values = self._per_agent(self._gated(f"rng.event({name!r})", total, where))
         stream = self._stream(name)
         if self._relax is None:
             return self._mask(name, values, True, stream)
@@ -133,19 +139,32 @@ class Rng:
         prob = -torch.expm1(-values)
         return self._relax.draw(prob, lambda: self._mask(name, values.detach(), True, stream))
 
-    def bernoulli(self, name: str, prob: Tensor | float) -> Tensor:
+    def bernoulli(self, name: str, prob: Tensor | float, *, where: Tensor | None = None) -> Tensor:
         """1 with probability `prob`: mask int8 `[agents]` (float32 under `relax`).
 
         Args:
             name: stream.
             prob: in [0, 1]; a number or `[agents]`. Others stop the run with a `ModelError` at the end of the chunk.
+            where: mask `[agents]` of those to whom it can happen, as for `event`.
         """
-        values = self._per_agent(prob)
+        values = self._per_agent(self._gated(f"rng.bernoulli({name!r})", prob, where))
         stream = self._stream(name)
         if self._relax is None:
             return self._mask(name, values, False, stream)
         self._require(f"rng.bernoulli({name!r})", (values >= -_ROUNDING) & (values <= 1 + _ROUNDING))
         return self._relax.draw(values, lambda: self._mask(name, values.detach(), False, stream))
+
+    def _gated(self, what: str, value: Tensor | float, where: Tensor | None) -> Tensor | float:
+        """0 for those whom a mask leaves out; unchanged for a mask of shares in a relaxed run."""
+        if where is None:
+            return value
+        if not isinstance(where, Tensor) or where.shape != (self._num,):
+            got = tuple(where.shape) if isinstance(where, Tensor) else f"{type(where).__name__} {where!r}"
+            raise ModelError(f"{what}: where is {got}, expected a mask ({self._num},), one entry for each agent")
+        if self._relax is not None and where.dtype.is_floating_point:
+            return value
+        # A product and not torch.where, which takes fifteen times as long on a CPU.
+        return (where if where.dtype == torch.int8 else (where != 0).to(torch.int8)) * value
 
     def _mask(self, name: str, values: Tensor, hazard: bool, stream: int) -> Tensor:
         drawn, bad = ops.draw_mask(values[None], hazard, self._id_row(), self._key[None], self._step, stream)

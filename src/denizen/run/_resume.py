@@ -183,7 +183,10 @@ def _same_model(path: Path, manifest: Manifest, model: Model) -> None:
     found = differences(manifest.model, fingerprint(model))
     if found:
         more = f" (and {len(found) - 4} more)" if len(found) > 4 else ""
-        raise InputError(f"resume: the model is not the one that {path} was begun with: {'; '.join(found[:4])}{more}")
+        raise InputError(
+            f"resume: the model is not the one that {path} was begun with: {'; '.join(found[:4])}{more}; what it has "
+            f"is read by dz.run.load, and goes on with the model as it was"
+        )
 
 
 def _same_setup(path: Path, saved: Setup, given: Setup) -> None:

@@ -200,7 +200,13 @@ class Graph:
         return self._build(edges).to(self.device)
 
     def sum(
-        self, values: Tensor, *, where: Tensor | None = None, max: float | None = None, step: Tensor | None = None
+        self,
+        values: Tensor,
+        *,
+        where: Tensor | None = None,
+        needed: Tensor | None = None,
+        max: float | None = None,
+        step: Tensor | None = None,
     ) -> Tensor:
         """Sum of `values` over each agent's in-neighbours, times the edge weights.
 
@@ -211,7 +217,11 @@ class Graph:
 
         Args:
             values: `[agents]`. Senders with value 0 cost nothing.
-            where: mask `[agents]`; agents with 0 receive 0 and need not be computed.
+            where: mask `[agents]`; agents with 0 receive 0 and need not be computed. In a relaxed run this cuts what
+                reaches those who only might have been among the others out of the gradient.
+            needed: mask `[agents]` of those whose sum the step uses; nothing may depend on the sums of the others. Like
+                `where` in a hard run, where they are not computed and are 0. Where it holds shares, as masks do in
+                a relaxed run, everybody's sum is computed: who might have been among them counts for the gradient.
             max: largest |value * weight| that can occur, from 2^-86 to the largest float32. A larger value, or a NaN,
                 makes the whole result NaN.
             step: taken and not used, so that a model serves a graph and `Layers` with schedules alike.
@@ -219,7 +229,9 @@ class Graph:
         Returns:
             `[agents]`: int32 for a mask, int64 for wider integers, else float32.
         """
-        self._check("sum", values, where)
+        self._check("sum", values, where, needed)
+        if needed is not None and not needed.dtype.is_floating_point:
+            where = needed
         receivers = None
         if where is not None:
             receivers = (where if where.dtype == torch.int8 else (where != 0).to(torch.int8))[None]
@@ -239,10 +251,20 @@ class Graph:
             return ops.sum_fixed(*arrays, self._fraction_bits(unit, _INT8_BITS), bound)[0]
         return ops.sum_real(*arrays)[0]
 
-    def mean(self, values: Tensor, *, where: Tensor | None = None, max: float | None = None) -> Tensor:
-        """Mean of `values` over in-neighbours, weighted where the graph is; 0 for agents without any: float32."""
-        self._check("mean", values, where)
-        total = self.sum(values, where=where, max=max).to(torch.float32)
+    def mean(
+        self,
+        values: Tensor,
+        *,
+        where: Tensor | None = None,
+        needed: Tensor | None = None,
+        max: float | None = None,
+    ) -> Tensor:
+        """Mean of `values` over in-neighbours, weighted where the graph is; 0 for agents without any: float32.
+
+        Arguments as for `sum`.
+        """
+        self._check("mean", values, where, needed)
+        total = self.sum(values, where=where, needed=needed, max=max).to(torch.float32)
         if self.weight is None:
             share = self.in_degree.to(torch.float32)
         else:
@@ -273,8 +295,13 @@ class Graph:
         )
         return (counts[0] != 0).to(torch.int8)
 
-    def _check(self, method: str, values: Tensor, where: Tensor | None) -> None:
-        for name, tensor in (("values", values), ("where", where)):
+    def _check(self, method: str, values: Tensor, where: Tensor | None, needed: Tensor | None = None) -> None:
+        if where is not None and needed is not None:
+            raise ModelError(
+                f"Graph.{method}: got where= and needed=, expected one: needed= for sums of others that nothing uses, "
+                f"where= for sums of others that are 0"
+            )
+        for name, tensor in (("values", values), ("where", where), ("needed", needed)):
             if tensor is not None and not isinstance(tensor, Tensor):
                 raise ModelError(
                     f"Graph.{method}: {name} is {type(tensor).__name__} {reprlib.repr(tensor)}, expected a tensor "

@@ -84,6 +84,7 @@ class Layers:
         values: Tensor,
         *,
         where: Tensor | None = None,
+        needed: Tensor | None = None,
         max: float | None = None,
         step: Tensor | None = None,
         scale: Mapping[str, Any] | None = None,
@@ -96,19 +97,20 @@ class Layers:
         Args:
             values: `[agents]`, as for `Graph.sum`.
             where: mask of receivers, as for `Graph.sum`.
+            needed: mask of those whose sum is used, as for `Graph.sum`.
             max: bound of values, as for `Graph.sum`.
             step: 0-d step number (`now.time.step`) that picks from the schedules; needed where one was given.
             scale: further factors by layer for this call, for example a closure decided in the step.
         """
         for name in scale or {}:
             self._known(name)
-        next(iter(self.graphs.values()))._check("sum", values, where)
+        next(iter(self.graphs.values()))._check("sum", values, where, needed)
         total = torch.zeros(self.num_agents, dtype=torch.float32, device=values.device)
         for name, graph in self.graphs.items():
             factor = self._at(name, step)
             if scale and name in scale:
                 factor = factor * scale[name]
-            total = total + factor * graph.sum(values, where=where, max=max)
+            total = total + factor * graph.sum(values, where=where, needed=needed, max=max)
         return total
 
     def _at(self, name: str, step: Tensor | None) -> Tensor:

@@ -49,10 +49,16 @@ def test_smooth_gradients_equal_central_differences(people, reference, name, pla
 
     (grad,) = torch.autograd.grad(objective(value), value)
     step = 0.02 * max(float(value.detach().max()), 1.0)  # smaller ones drown in the rounding of float32 sums
-    shift = torch.zeros_like(value)
-    shift[place] = step
-    high, low = (objective((value + sign * shift).detach()).item() for sign in (1, -1))
-    assert grad[place].item() == pytest.approx((high - low) / (2 * step), rel=1e-3)
+    direction = torch.zeros_like(value)
+    direction[place] = 1.0
+
+    def difference(step):
+        high, low = (objective((value + sign * step * direction).detach()).item() for sign in (1, -1))
+        return (high - low) / (2 * step)
+
+    # Richardson's extrapolation: by itself either difference is up to 1.5e-3 off, by its third derivative.
+    expected = (4 * difference(step) - difference(2 * step)) / 3
+    assert grad[place].item() == pytest.approx(expected, rel=1e-3)
 
 
 def test_the_gradient_flows_through_time(people):
@@ -72,8 +78,8 @@ def test_the_gradient_flows_through_time(people):
 @pytest.mark.parametrize(
     ("reference", "low", "high", "week", "truth", "ratio"),
     [
-        (True, 12.825, 15.675, None, (312, 60), (1.9, 2.5)),
-        (True, 10.0, 18.5, 0, (80, 25), (2.9, 4.8)),
+        (True, 12.825, 15.675, None, (312, 60), (1.6, 2.2)),
+        (True, 10.0, 18.5, 0, (80, 25), (2.5, 4.2)),
         (False, 4.275, 5.225, None, (182, 30), (1.1, 1.5)),
     ],
 )

@@ -67,14 +67,14 @@ class Covid(dz.Model):
         infectiousness = self.infector[self.stage] * self.kernel
         shed = now.exposed.weigh(infectiousness, self.origin)
         never = now.exposed.never()
-        pressure = self.contacts.sum(shed, where=never, max=1.0, step=now.time.step)
+        pressure = self.contacts.sum(shed, needed=never, max=1.0, step=now.time.step)
         week = (now.time.step // 7).clamp(max=self.R.numel() - 1)
         receptive = self.R.index_select(0, week[None])[0] * dz.model.lookup(
             self.susceptibility / self.interactions, self.group
         )
         caught = rng.event("catch", receptive * pressure)
         isolation = dz.model.lookup(self.isolation_by_group(now), self.group)
-        caught = caught * (1 - rng.bernoulli("isolate", caught * isolation))
+        caught = caught * (1 - rng.bernoulli("isolate", isolation, where=caught))
         rng.record("caught", never * caught)
         history = now.exposed.record(caught)
         if not self.sample_deaths:

@@ -48,11 +48,11 @@ class SEIR(dz.Model):
         """Infection along contacts, onset and recovery."""
         stage, dt = now.stage, now.time.dt
         susceptible, exposed, infectious = stage.is_("susceptible"), stage.is_(*self.latent), stage.is_(*self.sick)
-        pressure = self.contacts.sum(infectious, where=susceptible, step=now.time.step)
+        pressure = self.contacts.sum(infectious, needed=susceptible, step=now.time.step)
         caught = rng.event("catch", self.infect_rate * pressure)
         rng.record("caught", susceptible * caught)
-        onset = rng.bernoulli("onset", exposed.sign() * (len(self.latent) * dt / self.latent_days))
-        healed = rng.bernoulli("heal", infectious.sign() * (len(self.sick) * dt / self.infectious_days))
+        onset = rng.bernoulli("onset", len(self.latent) * dt / self.latent_days, where=exposed)
+        healed = rng.bernoulli("heal", len(self.sick) * dt / self.infectious_days, where=infectious)
         # Last transition first: nobody passes two in one step.
         stage = stage.advance(healed, *self.sick).advance(onset, *self.latent).advance(caught, "susceptible")
         return now.replace(stage=stage)

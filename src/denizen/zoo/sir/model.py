@@ -45,11 +45,11 @@ class SIR(dz.Model):
         """Infection along contacts, and recovery."""
         stage = now.stage
         infected, susceptible = stage.is_(*self.phases), stage.is_("susceptible")
-        pressure = self.contacts.sum(infected, where=susceptible, step=now.time.step)
+        pressure = self.contacts.sum(infected, needed=susceptible, step=now.time.step)
         caught = rng.event("catch", self.infect_rate * pressure)
         rng.record("caught", susceptible * caught)
         leave = len(self.phases) * now.time.dt / self.infectious_days
-        healed = rng.bernoulli("heal", infected.sign() * leave)
+        healed = rng.bernoulli("heal", leave, where=infected)
         return now.replace(stage=stage.advance(healed, *self.phases).advance(caught, "susceptible"))
 
     @property
