@@ -1,17 +1,20 @@
 """Priors in the numbers that a search moves on, and the densities of noise."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from scipy import integrate
-from torch.distributions import Beta, Distribution, LogNormal, Normal, Uniform
+from torch.distributions import Beta, Distribution, ExpTransform, LogNormal, Normal, TransformedDistribution, Uniform
 
 import denizen as dz
 from denizen.errors import InputError
 from denizen.fit._parameters import of_priors
 from denizen.fit._target import Noise
 
-PRIORS = [Normal(1.0, 2.0), LogNormal(0.3, 0.5), Uniform(-1.0, 3.0), Beta(2.0, 3.0)]
+LOG_UNIFORM = TransformedDistribution(Uniform(math.log(0.01), math.log(0.15)), [ExpTransform()])
+PRIORS = [Normal(1.0, 2.0), LogNormal(0.3, 0.5), Uniform(-1.0, 3.0), Beta(2.0, 3.0), LOG_UNIFORM]
 
 
 @pytest.mark.parametrize("prior", PRIORS, ids=lambda prior: type(prior).__name__)
@@ -30,6 +33,24 @@ def test_drawing_moves_no_generator_of_torch() -> None:
     before = torch.random.get_rng_state()
     of_priors("test", {"x": PRIORS[0]}).draw("test", 3, np.random.default_rng(0))
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("prior", [Uniform(0.02, 0.1), LOG_UNIFORM])
+def test_a_search_stays_where_the_prior_reaches(prior: Distribution) -> None:
+    from denizen.fit._parameters import of_model
+    from denizen.space import generators
+    from denizen.zoo.sir import sir
+
+    model = sir(generators.erdos_renyi(50, mean_degree=4, seed=0), infect_rate=0.05)
+    parameters = of_model("test", model, {"infect_rate": prior})
+    far = np.array([[-30.0], [0.0], [30.0]])
+    values = parameters.values(far)["infect_rate"]
+    low, high = (0.02, 0.1) if isinstance(prior, Uniform) else (0.01, 0.15)
+    assert values[0] == pytest.approx(low, rel=1e-3)
+    assert values[2] == pytest.approx(high, rel=1e-3)
+    assert np.isfinite(parameters.log_prior(far)).all()
+    beyond = of_model("test", model.replace(infect_rate=0.2), {"infect_rate": prior})
+    assert low < beyond.values(beyond.start[None])["infect_rate"][0] < high
 
 
 def test_a_flat_parameter_cannot_be_drawn() -> None:

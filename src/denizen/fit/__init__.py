@@ -1,5 +1,6 @@
 """Calibration: targets, methods, and the fit that `dz.calibrate` returns."""
 
+from denizen.fit._abc import ABCSMC as ABCSMC
 from denizen.fit._calibrate import calibrate as calibrate
 from denizen.fit._cmaes import CMAES as CMAES
 from denizen.fit._filter import Filtered as Filtered

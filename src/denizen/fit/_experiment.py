@@ -144,6 +144,19 @@ class Experiment:
         """The same of rows that each have a world of their own: float64 `[rows, D]`."""
         return self._compared(self.windows(free, worlds))
 
+    def label(self, k: int) -> str:
+        """What the observed number k is, such as ``"cases[3]=12"``."""
+        for name, target in self.targets.items():
+            seen = np.argwhere(~np.isnan(target.values))
+            if k < len(seen):
+                return f"{name}[{', '.join(map(str, seen[k]))}]={target.values[tuple(seen[k])]:g}"
+            k -= len(seen)
+            if name in self._rough:
+                if k == 0:
+                    return f"the roughness of {name}"
+                k -= 1
+        raise IndexError(k)
+
     def generator(self) -> np.random.Generator:
         """What a method draws from: alike for alike seeds, and apart from the draws of the worlds."""
         return np.random.default_rng([self._seed, METHOD])

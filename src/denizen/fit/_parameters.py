@@ -1,5 +1,6 @@
 """What is fitted: numbers without bounds, on which a search moves, and the parameters that they stand for."""
 
+import copy
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, TransformedDistribution
 
 from denizen.errors import InputError, nearest
 from denizen.fit._priors import PerGroup, Prior, Shared, Steps, Walk, check_prior
@@ -97,7 +98,7 @@ class Bounded:
         found = free.new_zeros(len(free))
         for prior, columns in self._by_prior().items():
             here = free[:, columns]
-            density = prior.log_prob(self.bound(here, tensors=True)) + self._log_slope(here)
+            density = _log_prob(prior, self.bound(here, tensors=True)) + self._log_slope(here)
             found = found + density.sum(1)
         if self.walk is not None:
             found = found - 0.5 * (self._moves(free) / self.walk).square().sum((1, 2))
@@ -345,9 +346,18 @@ def _part(
         check_prior(caller, f"priors[{name!r}]", one)
         if one is not None:
             _check_support(caller, name, one, low, high)
+    low, high = _reach(priors, low, high)
     begin = (prior.first,) * len(places) if isinstance(prior, Walk) else priors
     _begin_within(caller, name, start, places, begin, low, high)
     return Bounded(name, low, high, tuple(start.shape), start, priors, places, shared, walk, every)
+
+
+def _reach(priors: tuple[Any, ...], low: float | None, high: float | None) -> tuple[float | None, float | None]:
+    """The bounds, or the ends of the priors: beyond them a density has no slope that leads a search back."""
+    if None in priors:
+        return low, high
+    lows, highs = zip(*map(_support, priors), strict=True)
+    return (None if None in lows else min(lows)), (None if None in highs else max(highs))
 
 
 def _begin_within(
@@ -409,10 +419,36 @@ def _words(low: float | None, high: float | None) -> str:
     return f"{'-inf' if low is None else f'{low:g}'} to {'inf' if high is None else f'{high:g}'}"
 
 
+def _log_prob(prior: Distribution, value: Tensor) -> Tensor:
+    """Log density, minus infinity where there is none; torch raises an error there, also for a bound rounded over."""
+    lenient = one = copy.copy(prior)
+    one._validate_args = False
+    while isinstance(one, TransformedDistribution):
+        one.base_dist = copy.copy(one.base_dist)
+        one = one.base_dist
+        one._validate_args = False
+    found = lenient.log_prob(value)
+    return torch.where(found.isnan(), -torch.inf, found)
+
+
 def _support(prior: Distribution) -> tuple[float | None, float | None]:
+    if isinstance(prior, TransformedDistribution):
+        # Its own support forgets where the distribution underneath ends, as of a log-uniform.
+        ends = [_transformed(prior, end) for end in _support(prior.base_dist)]
+        if all(end is not None for end in ends):
+            return min(ends), max(ends)  # pyrefly: ignore
     support: Any = prior.support
     low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
     return (None if low is None else float(low)), (None if high is None else float(high))
+
+
+def _transformed(prior: TransformedDistribution, end: float | None) -> float | None:
+    if end is None or not all(transform.bijective for transform in prior.transforms):
+        return None
+    value = torch.tensor(end, dtype=torch.float64)
+    for transform in prior.transforms:
+        value = torch.as_tensor(transform(value))
+    return value.item()
 
 
 def _median(prior: Distribution) -> float:
