@@ -27,7 +27,9 @@ def weekly():
 @pytest.fixture
 def cases(denizen, weekly):
     """The folder of `denizen` has a table."""
-    Path("cases.csv").write_text("week,cases,words\n" + "".join(f"{k},{n},a\n" for k, n in enumerate(weekly)))
+    first = np.datetime64("2020-03-01")
+    rows = "".join(f"{first + 7 * k},{n},a\n" for k, n in enumerate(weekly))
+    Path("cases.csv").write_text(f"week,cases,words\n{rows}")
     return denizen
 
 
@@ -127,6 +129,15 @@ def test_priors_noise_and_settings_of_the_method(cases):
     assert days == ["infectious_days", None]
 
 
+def test_dates_place_the_rows(cases):
+    words = [*TOWN, *FIT, "--fit", "infect_rate,report", "--report", "0.9", "--quiet"]
+    assert cases("calibrate", *words, "--first", "8", "--out", "a")[0] == 0
+    assert cases("calibrate", *words, "--date", "week", "--start", "2020-02-23", "--out", "b")[0] == 0
+    one, other = (dz.fit.Fit.load(folder) for folder in "ab")
+    assert set(one.params) == {"infect_rate", "cases.report"}
+    assert one.params == other.params
+
+
 def test_every_method_has_a_word():
     methods = [name for name, one in vars(dz.fit).items() if isinstance(one, type) and hasattr(one, "solve")]
     assert sorted(METHODS.values()) == sorted(set(methods) - {"Method"})
@@ -155,6 +166,12 @@ def test_every_method_has_a_word():
         ([*FIT, "--method", "gauss"], "--method gauss: valid: cmaes, gauss-newton"),
         ([*FIT, "--option", "iteration=3"], "did you mean 'iterations'"),
         ([*FIT, "--option", "iterations=0"], "--option iterations=0: expected a whole number, at least 1"),
+        ([*FIT, "--start", "2020-03-01"], "--start: give --date COLUMN too"),
+        ([*FIT, "--date", "week", "--start", "1"], "--start: '1' is not a date; expected YYYY-MM-DD"),
+        ([*FIT, "--date", "words"], "column 'words', line 2: 'a' is not a date"),
+        ([*FIT, "--date", "week", "--start", "2020-03-02"], "before start=2020-03-02"),
+        ([*FIT, "--date", "week", "--first", "3"], "--first 3 and dates"),
+        (["--targets", "gap.csv", *FIT[2:], "--date", "week"], "say --missing gap if nothing was observed"),
         ([*FIT, "--holdout", "5"], "holdout=5 leaves nothing"),
         ([*FIT, "--replicates", "1"], "--replicates 1"),
         ([*FIT, "--steps", "5"], "reaches to step 35, beyond steps=5"),
@@ -165,6 +182,8 @@ def test_every_method_has_a_word():
 def test_mistakes_get_one_line_and_code_2(cases, words, message):
     Path("taken").mkdir()
     Path("taken/mine").write_text("")
+    lines = Path("cases.csv").read_text().splitlines(keepends=True)
+    Path("gap.csv").write_text("".join([*lines[:3], *lines[4:]]))
     code, out, err = cases("calibrate", "sir", "--agents", "30", *words)
     assert (code, out) == (2, "")
     assert message in err

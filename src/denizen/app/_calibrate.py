@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 METHODS = {"gauss-newton": "GaussNewton", "cmaes": "CMAES", "tpe": "TPE"}
 NOISES = {"poisson": "Poisson", "negative-binomial": "NegativeBinomial", "normal": "Normal"}
 PRIORS = ("Beta", "Exponential", "Gamma", "HalfNormal", "InverseGamma", "LogNormal", "Normal", "Uniform")
-NUMBERS = {"report"}  # of a target, which `--fit` names beside parameters of the model
+NUMBERS = {"report", "people", "delay", "size", "sd"}  # of a target, which `--fit` names beside parameters of the model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Calibrate:
 
 examples:
   denizen calibrate sir --targets cases.csv --column cases --every 7 --fit infect_rate,infectious_days
-  denizen calibrate covid --targets city.csv --column daily_infected=positive --every 7 --fit R --holdout 4
+  denizen calibrate covid --targets city.csv --column daily_infected=positive --date week --every 7 --fit R --holdout 4
   denizen calibrate sir --targets cases.csv --column cases --fit "infect_rate=LogNormal(-3,0.5)"
   denizen calibrate city.py:Epidemic --targets cases.csv --column cases --method cmaes --option runs=500
   denizen resume runs/sir-fit-20261128-120000        go on after Ctrl-C, a crash or a full disk
@@ -53,10 +53,18 @@ examples:
         UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="SERIES[=COLUMN]", help_behavior_hint="(repeatable)")
     ] = ()
     """Series of the model, and the column of the file that each is fitted to, where that has another name."""
+    date: Annotated[str | None, arg(metavar="COLUMN", help_behavior_hint="(default: none)")] = None
+    """Column with the date of each row, its first day. One that is left out is refused, see --missing."""
+    start: Annotated[str | None, arg(metavar="YYYY-MM-DD", help_behavior_hint="(default: the first date)")] = None
+    """Date of the model's first step, with --date."""
+    missing: Annotated[Literal["gap", "zero"] | None, arg(help_behavior_hint="(default: they are refused)")] = None
+    """What dates mean that are left out: nothing was observed, or nothing happened."""
     every: Annotated[int, arg(metavar="N")] = 1
     """Steps in a row of the file: 7 for weekly values of a model that steps by the day."""
     first: Annotated[int, arg(metavar="N")] = 1
     """Step at which the first row begins."""
+    people: Annotated[float | None, arg(metavar="X", help_behavior_hint="(default: 1)")] = None
+    """How many people an agent stands for."""
     report: Annotated[float | None, arg(metavar="SHARE", help_behavior_hint="(default: all)")] = None
     """Share that is observed."""
     noise: Annotated[str | None, arg(metavar="NAME[:X]", help_behavior_hint="(default: none)")] = None
@@ -120,6 +128,7 @@ examples:
                 steps=self.steps,
                 replicates=self.replicates,
                 holdout=self.holdout,
+                start=self.start,
                 seed=self.seed,
                 device=device,
                 out=out,
@@ -153,14 +162,21 @@ examples:
             columns[series] = column or series
         if not columns:
             raise ConfigError("--column SERIES[=COLUMN] is needed: which column is fitted, and to which series")
-        numbers, _ = _observed.read(self.targets, list(columns.values()), None)
-        options: dict[str, Any] = {"every": self.every, "first": self.first, "noise": noise_of(self.noise)}
-        if self.report is not None:
-            options["report"] = self.report
+        if self.start is not None:
+            _observed.day(self.start, "--start")
+        if self.date is None and (self.start or self.missing):
+            raise ConfigError(f"--{'start' if self.start else 'missing'}: give --date COLUMN too")
+        numbers, dates = _observed.read(self.targets, list(columns.values()), self.date)
+        options: dict[str, Any] = {"every": self.every, "dates": dates, "noise": noise_of(self.noise)}
+        if self.date is None or self.first != 1:
+            options["first"] = self.first
+        named = ("people", "report", "missing")
+        options |= {name: getattr(self, name) for name in named if getattr(self, name) is not None}
         try:
             return {series: fit.Target(numbers[column], **options) for series, column in columns.items()}
         except InputError as error:
-            raise ConfigError(str(error).replace("Target: report=", "--report ")) from error
+            told = re.sub(r"^Target: (people|report|first)=", r"--\1 ", str(error))
+            raise ConfigError(re.sub(r"\b(missing|every)='?(\w+)'?", r"--\1 \2", told)) from error
 
 
 def fitted(text: str | None, series: list[str]) -> dict[str, Any] | None:

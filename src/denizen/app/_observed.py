@@ -44,9 +44,10 @@ def read(path: Path, columns: list[str], date: str | None) -> tuple[dict[str, np
     found = {
         name: np.array([_number(where, name, row, one) for row, one in enumerate(cells[name])]) for name in columns
     }
-    return found, None if date is None else np.array(
-        [_day(where, date, row, one) for row, one in enumerate(cells[date])]
-    )
+    if date is None:
+        return found, None
+    place = f"{where}: column {date!r}, line"
+    return found, np.array([day(one, f"{place} {row + 2}") for row, one in enumerate(cells[date])])
 
 
 def _number(where: str, name: str, row: int, text: str) -> float:
@@ -61,11 +62,16 @@ def _number(where: str, name: str, row: int, text: str) -> float:
     return value
 
 
-def _day(where: str, name: str, row: int, text: str) -> Any:
-    day = text.split("T")[0].split(" ")[0]
+def day(text: str, where: str) -> Any:
+    """The day that a text means.
+
+    Raises:
+        DataError: none.
+    """
+    first = text.split("T")[0].split(" ")[0]
     try:
-        if len(day) == 10:
-            return np.datetime64(day, "D")
+        if len(first) == 10:
+            return np.datetime64(first, "D")
     except ValueError:
         pass
-    raise DataError(f"{where}: column {name!r}, line {row + 2}: {text[:40]!r} is not a date; expected YYYY-MM-DD")
+    raise DataError(f"{where}: {text[:40]!r} is not a date; expected YYYY-MM-DD")
