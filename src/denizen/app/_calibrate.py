@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
+from denizen import fit
 from denizen._printing import Table, bold, give, say
 from denizen.app._exit import DONE
 from denizen.app._run import RunConfig, _hint
@@ -18,12 +19,15 @@ from denizen.errors import ConfigError, DataError, InputError, nearest
 if TYPE_CHECKING:
     from denizen._printing import Console
     from denizen.app._cli import Resume, Show
-    from denizen.fit import Fit
     from denizen.fit._folder import CalibrationFolder
     from denizen.model import Model
 
-# Words of `--method`, and the class of `dz.fit` that each means. A new method is a line here.
-METHODS = {"gauss-newton": "GaussNewton", "cmaes": "CMAES", "tpe": "TPE"}
+# Words of `--method`, and the class of `dz.fit` that each means: "gauss-newton" for GaussNewton.
+METHODS = {
+    re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower(): name
+    for name, one in vars(fit).items()
+    if isinstance(one, type) and hasattr(one, "solve") and one is not fit.Method
+}
 NOISES = {"poisson": "Poisson", "negative-binomial": "NegativeBinomial", "normal": "Normal"}
 PRIORS = ("Beta", "Exponential", "Gamma", "HalfNormal", "InverseGamma", "LogNormal", "Normal", "Uniform")
 NUMBERS = {"report", "people", "delay", "size", "sd"}  # of a target, which `--fit` names beside parameters of the model
@@ -120,7 +124,7 @@ examples:
         built, kept, target = _built(config, console)
         device = None if self.device == "auto" else self.device
         with run_folder(self.out, f"{_stem(config.model)}-fit") as out, safe_in(out, target):
-            fit = dz.calibrate(
+            found = dz.calibrate(
                 built,
                 targets,
                 priors=priors,
@@ -135,7 +139,7 @@ examples:
                 settings=kept,
                 progress=not console.quiet,
             )
-        report(fit, out, console)
+        report(found, out, console)
         return DONE
 
     def config(self) -> RunConfig:
@@ -149,7 +153,6 @@ examples:
         Raises:
             ConfigError: a flag that cannot be meant, or a file that cannot be read.
         """
-        from denizen import fit
         from denizen.app import _observed
 
         if self.targets is None:
@@ -220,8 +223,6 @@ def noise_of(text: str | None) -> Any:
     Raises:
         ConfigError: none.
     """
-    from denizen import fit
-
     if text is None:
         return None
     name, colon, value = text.partition(":")
@@ -240,7 +241,6 @@ def method_of(word: str, options: Any) -> Any:
     Raises:
         ConfigError: an unknown setting, or a value that is none of its type.
     """
-    from denizen import fit
     from denizen.app._settings import fill, pairs
 
     return fill(getattr(fit, METHODS[word]), pairs(options, "--option"), "--option")
@@ -333,8 +333,8 @@ def resume(command: "Resume", console: "Console") -> None:
     device = None if command.device == "auto" else command.device
     kept = folder.manifest["settings"]
     with safe_in(path, command.target):
-        fit = dz.calibrate(built, **given, device=device, out=path, settings=kept, progress=not console.quiet)
-    report(fit, path, console)
+        found = dz.calibrate(built, **given, device=device, out=path, settings=kept, progress=not console.quiet)
+    report(found, path, console)
 
 
 def show(command: "Show", console: "Console") -> None:
@@ -388,9 +388,9 @@ def safe_in(folder: Path, target: str) -> Iterator[None]:
         raise Interrupted(folder, f"{CalibrationFolder.open(folder).launches} launches", target) from None
 
 
-def report(fit: "Fit", folder: Path, console: "Console") -> None:
+def report(found: fit.Fit, folder: Path, console: "Console") -> None:
     """Estimates, scores, and the folder's path."""
-    say(console, str(fit))
+    say(console, str(found))
     if console.quiet:
         give(folder)
     else:
