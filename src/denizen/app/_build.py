@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from denizen.app._failures import their_code
+from denizen.app._options import as_model, option, value_of
 from denizen.app._target import Target, known
 from denizen.errors import ConfigError, DenizenError, InputError, nearest
 from denizen.model import Env
@@ -78,7 +79,7 @@ def build(settings: Mapping[str, Any], seed: int, world: Target[WorldEntry] | No
 
 
 def make_world(word: str, entry: WorldEntry, options: Mapping[str, Any], flag: str = "--world") -> Any:
-    """A world with options; `flag` is what gives them.
+    """A world with options, which may be texts; `flag` is what gives them.
 
     Raises:
         ConfigError: it does not take one of them, or needs one that is not given.
@@ -89,8 +90,12 @@ def make_world(word: str, entry: WorldEntry, options: Mapping[str, Any], flag: s
         if isinstance(entry.build, type):
             _check_options(entry.build, options)
         inspect.signature(entry.build).bind(**options)
+        seen = as_model(entry)
+        read = {name: value_of(seen, name, value, f"{flag} {name}={value}") for name, value in options.items()}
         with their_code():
-            env = entry.build(**options)
+            env = entry.build(**read)
+    except ConfigError:
+        raise
     except TypeError as error:
         raise ConfigError(_unbound(word, entry, options, told, flag)) from error
     except InputError as error:
@@ -119,10 +124,10 @@ def _check_options(env: Any, options: Mapping[str, Any]) -> None:
 
 def _world(chosen: Target[WorldEntry], given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """(the world, as it is in the end; its parameters that change meanwhile, written START:END)."""
-    from denizen.app._settings import guess, schedule
+    from denizen.app._settings import schedule
 
     changing = {name: found for name, value in given.items() if (found := schedule(value)) is not None}
-    plain = {name: guess(value) for name, value in given.items() if name not in changing}
+    plain = {name: value for name, value in given.items() if name not in changing}
     env = make_world(chosen.word, chosen.entry, plain)
     for name in changing:
         if name not in env.params:
@@ -135,12 +140,16 @@ def _world(chosen: Target[WorldEntry], given: Mapping[str, Any]) -> tuple[Any, d
 
 def _validation(chosen: Target[WorldEntry], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of `evaluate`; what is none is an option of the world."""
-    from denizen.app._settings import guess
-    from denizen.rl._evaluate import OPTIONS
+    from denizen.rl._evaluate import OPTIONS, evaluate
 
     taken = [name for name in OPTIONS if name != "env"]  # here it follows from options of the world
     given = settings.get("validation", {})  # trainings before denizen had it have none
-    read = {name: guess(value) for name, value in given.items() if name in taken}
+    arguments = inspect.signature(evaluate).parameters
+    read = {
+        name: option(value, f"--validation {name}={value}", arguments[name])
+        for name, value in given.items()
+        if name in taken
+    }
     others = {name: value for name, value in given.items() if name not in taken}
     if not others:
         return read
@@ -177,7 +186,6 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int) ->
     from torch import nn
 
     from denizen import rl
-    from denizen.app._settings import guess
 
     options = {**entry.policy_options, **given}
     takes = {
@@ -201,5 +209,6 @@ def _policy(entry: WorldEntry, env: Any, given: Mapping[str, str], seed: int) ->
                     f"--policy {name}={value}: expected widths with commas between, such as 64,64"
                 ) from error
         else:
-            read[name] = guess(value)
+            arguments = inspect.signature(getattr(rl, entry.policy)).parameters
+            read[name] = option(value, f"--policy {name}={value}", arguments[name])
     return getattr(rl, entry.policy)(env, seed=seed, **read)

@@ -67,14 +67,14 @@ examples:
         return DONE if report.ok else FOUND
 
     def _model(self) -> Any:
-        from denizen.app import _build, _models, _target
-        from denizen.app._settings import guess, pairs
+        from denizen.app import _build, _models, _options, _target
+        from denizen.app._settings import pairs
         from denizen.zoo import WorldEntry
 
         entry, given = _target.either(self.target).entry, pairs(self.set, "--set")
         self._refuse(isinstance(entry, WorldEntry))
         if isinstance(entry, WorldEntry):
-            return _build.make_world(self.target, entry, {name: guess(text) for name, text in given.items()}, "--set")
+            return _build.make_world(self.target, entry, given, "--set")
         place, agents = self.population or entry.population, self.agents
         if place == "synthetic:astoria" and self.population is None:
             place, agents = f"{place}:{agents or 5 * AGENTS}", None
@@ -82,7 +82,7 @@ examples:
             agents = AGENTS
         if place is None and self.network is not None:
             raise ConfigError("--network chooses among the networks of a population; give --population too")
-        values = _models.settings(self.target, entry, given)
+        values = _options.settings(self.target, entry, given)
         contacts = _models.Contacts(place, self.network, agents=agents)
         return _models.build(self.target, entry, _models.source(self.target, entry, contacts), values)
 

@@ -1,50 +1,64 @@
-"""What a model of the command line is built from: contacts, and what `--set` says."""
+"""`denizen models`, and what a model of the command line is built from: contacts, and what `--set` says."""
 
 import dataclasses
 import hashlib
-import inspect
-import math
 import os
 import re
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from rich.text import Text
 from tyro.conf import Positional, arg
 
-from denizen._printing import Console, Table
+from denizen._printing import Console, Table, say
 from denizen.app._exit import DONE
 from denizen.app._failures import their_code
-from denizen.app._settings import read
+from denizen.app._options import (
+    BOUND,
+    MISSING,
+    about_option,
+    arguments_of,
+    as_model,
+    contacts_of,
+    options,
+    parameters,
+    plain,
+    settings,
+    shown,
+    takes_any,
+    words_of,
+)
 from denizen.errors import ConfigError, DataError, InputError, nearest
-from denizen.model import Env, Model, Param
+from denizen.model import Env, Model
 from denizen.population import Population, load
 from denizen.space import EdgeList, Graph
 from denizen.space.generators import erdos_renyi
 from denizen.zoo import ModelEntry, WorldEntry, entries
 
 AGENTS, MEAN_DEGREE = 10_000, 10.0  # of a random graph, where nothing is said
-BOUND = ("network", "symmetrize")  # arguments of builders that have flags of their own
-PLAIN = (bool, int, float, str, type(None))  # what a text can be read as
-MISSING = inspect.Parameter.empty
 
 
 @dataclasses.dataclass(frozen=True)
 class Models:
     """`denizen models`."""
 
-    about: ClassVar[str] = """List models and worlds, and what can be set of each model."""
+    about: ClassVar[str] = """List models and worlds, and what can be set of each.
+
+examples:
+  denizen models                  all models of the zoo, and a line of each of its worlds
+  denizen models cartpole         what can be set of a world
+  denizen models city.py          what a file of your own holds
+  denizen models city.py:Epidemic"""
 
     target: Annotated[Positional[str], arg(metavar="TARGET", help_behavior_hint="(default: all of the zoo)")] = ""
-    """A single model: a name, or FILE.py:NAME."""
+    """A name of the zoo, FILE.py:NAME, or FILE.py for all that is in it."""
 
     def __call__(self, console: Console) -> int:
-        """Print a table of each model, and a line of each world."""
-        from denizen.app._target import model
+        """Print a table of each model or world that is named; of the zoo's worlds, a line each."""
+        from denizen.app._target import listed
 
-        named = {self.target: model(self.target).entry} if self.target else entries(ModelEntry)
+        named = listed(self.target) if self.target else entries(ModelEntry)
         for name, entry in named.items():
             console.print(_table(name, entry), "")
         if not self.target:
@@ -52,118 +66,27 @@ class Models:
             for name, world in entries(WorldEntry).items():
                 worlds.add_row(name, world.about, f"{world.steps:,}")
             console.print(worlds)
+            say(console, "denizen models NAME tells what can be set of a world")
         return DONE
 
 
-def _table(name: str, entry: ModelEntry) -> Any:
-    where = f" on {entry.population or 'a random graph'}" if _contacts_of(_arguments(entry.build)) else ""
-    about = f": {entry.about}." if entry.about else ":"
-    title = Text.assemble((name, "bold"), f"{about} {entry.steps} {entry.model.time_unit}s{where} by default")
+def _table(name: str, entry: ModelEntry | WorldEntry) -> Any:
+    seen = as_model(entry)
+    if isinstance(entry, WorldEntry):
+        kind, flag, told = ", a world", "--world", f"{entry.steps:,} steps of training by default"
+    else:
+        where = f" on {entry.population or 'a random graph'}" if contacts_of(arguments_of(entry.build)) else ""
+        kind, flag, told = "", "--set", f"{entry.steps} {seen.model.time_unit}s{where} by default"
+    about = f"{entry.about}. " if entry.about else ""
+    title = Text.assemble((name, "bold"), f"{kind}: {about}{told}")
     table = Table(title=title, title_justify="left", title_style="", header_style="bold", expand=False)
-    for head in ("--set", "default", "bounds", "unit", "about"):
-        table.add_column(head, no_wrap=head == "--set", overflow="fold")
-    for key, spec in parameters(entry).items():
-        table.add_row(key, shown(entry, key), spec.bounds(), spec.unit, spec.about)
-    for key in options(entry):
-        table.add_row(key, shown(entry, key), "", "", about_option(entry, key))
+    for head in (flag, "default", "bounds", "unit", "about"):
+        table.add_column(head, no_wrap=head == flag, overflow="fold")
+    for key, spec in parameters(seen).items():
+        table.add_row(key, shown(seen, key), spec.bounds(), spec.unit, spec.about)
+    for key in options(seen):
+        table.add_row(key, shown(seen, key), "", "", about_option(seen, key))
     return table
-
-
-# --- settings ---------------------------------------------------------------------------------------------------------
-
-
-def parameters(entry: ModelEntry) -> dict[str, Param]:
-    """Numbers with bounds and units."""
-    return entry.model.params
-
-
-def options(entry: ModelEntry) -> dict[str, inspect.Parameter]:
-    """What else `--set` takes, by name: arguments of the builder, and fields of the model where it names no others."""
-    arguments = _arguments(entry.build)
-    known = [*BOUND, *parameters(entry), *_contacts_of(arguments)]
-    found = {
-        name: argument
-        for name, argument in arguments.items()
-        if name not in known and (argument.default is not MISSING or _plain(argument.annotation))
-    }
-    if entry.model in (Model, entry.build) or _takes_any(entry.build):
-        return found
-    fields = {n: a for n, a in _arguments(entry.model).items() if n not in known and _plain(a.annotation)}
-    return {n: a for n, a in fields.items() if a.default is not MISSING} | found
-
-
-def about_option(entry: ModelEntry, name: str) -> str:
-    """What the builder's docstring says of an argument."""
-    text = inspect.getdoc(entry.build) or ""
-    found = re.search(rf"^    (?:\w+, )*{name}(?:, \w+)*: (.*(?:\n        .*)*)", text, re.MULTILINE)
-    return " ".join(found.group(1).split()) if found else ""
-
-
-def settings(word: str, entry: ModelEntry, pairs: Mapping[str, str]) -> dict[str, Any]:
-    """Values of what a model is built from, from the texts behind `--set`.
-
-    Raises:
-        ConfigError: an unknown name, or a text that is no value of the kind that the setting takes.
-    """
-    known = options(entry)
-    out: dict[str, Any] = {}
-    for key, text in pairs.items():
-        where = f"--set {key}={text}"
-        if key in parameters(entry):
-            out[key] = _numbers(text, where, _default(entry, key))
-        elif key in known:
-            out[key] = _option(text, where, known[key])
-        elif entry.model is Model:  # a function's: which parameters its model has shows once it was called
-            out[key] = text
-        else:
-            raise ConfigError(
-                f"--set {key}: {word} has no such parameter; {nearest(key, [*parameters(entry), *known])}"
-            )
-    return out
-
-
-def shown(entry: ModelEntry, key: str) -> str:
-    """The default of a parameter or option, as it would be written behind `--set`."""
-    default = options(entry)[key].default if key not in parameters(entry) else _default(entry, key)
-    if default is None or default is MISSING:
-        return ""
-    if key not in parameters(entry):
-        return ",".join(map(str, default)) if isinstance(default, tuple | list) else str(default).lower()
-    return ",".join(f"{value:g}" for value in default.reshape(-1).tolist())
-
-
-def _default(entry: ModelEntry, key: str) -> Any:
-    field = next(f for f in dataclasses.fields(entry.model) if f.name == key)  # type: ignore[arg-type]
-    return field.default_factory()  # type: ignore[misc]  # dz.param always has one
-
-
-def _numbers(text: str, where: str, default: Any) -> float | list[float]:
-    several = default.dim() > 0
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        values = [math.nan]
-    if not all(map(math.isfinite, values)):
-        expected = "numbers with commas between them, for example 3.5,4.2" if several else "a number"
-        raise ConfigError(f"{where}: expected {expected}")
-    if len(values) > 1 and not several:
-        raise ConfigError(f"{where}: expected one number, got {len(values)}")
-    return values if len(values) > 1 else values[0]
-
-
-def _option(text: str, where: str, argument: inspect.Parameter) -> Any:
-    default, hint = argument.default, argument.annotation
-    if isinstance(default, bool):
-        if text not in ("true", "false"):
-            raise ConfigError(f"{where}: expected true or false")
-        return text == "true"
-    if isinstance(default, int) and hint in (int, MISSING):
-        if not re.fullmatch(r"[+-]?\d{1,9}", text):
-            raise ConfigError(f"{where}: expected a whole number")
-        return int(text)
-    if hint is MISSING and isinstance(default, float | str):
-        hint = type(default)
-    return read(hint, text, where) if _plain(hint) else text.split(",")
 
 
 # --- contacts ---------------------------------------------------------------------------------------------------------
@@ -211,7 +134,7 @@ def source(word: str, entry: ModelEntry, given: Contacts) -> Source:
         DataError: the population cannot be read.
         ConfigError: the network does not exist, or the model takes no contacts.
     """
-    wanted = _contacts_of(_arguments(entry.build))
+    wanted = contacts_of(arguments_of(entry.build))
     if not wanted:
         _refuse_contacts(word, entry, given)
         return Source(None, {}, "", 0, {}, (), given.agents)
@@ -232,7 +155,7 @@ def source(word: str, entry: ModelEntry, given: Contacts) -> Source:
 
 def takes_agents(entry: ModelEntry) -> bool:
     """Whether a model takes contacts, or a number of agents."""
-    return bool(_contacts_of(_arguments(entry.build))) or "num_agents" in options(entry)
+    return bool(contacts_of(arguments_of(entry.build))) or "num_agents" in options(entry)
 
 
 def _refuse_contacts(word: str, entry: ModelEntry, given: Contacts) -> None:
@@ -336,22 +259,25 @@ def build(word: str, entry: ModelEntry, made: Source, values: Mapping[str, Any])
         ConfigError: it needs what the command line cannot give, or the builder gives no model.
         TheirsError: the builder raised something.
     """
-    arguments = _arguments(entry.build)
-    named = {name: value for name, value in values.items() if name in arguments or _takes_any(entry.build)}
+    arguments = arguments_of(entry.build)
+    named = {name: value for name, value in values.items() if name in arguments or takes_any(entry.build)}
+    if made.agents is not None and "num_agents" in values:
+        raise ConfigError(f"--agents {made.agents} and --set num_agents={values['num_agents']}: give one of the two")
     if made.agents is not None:
         named["num_agents"] = made.agents
     elif "num_agents" in arguments and arguments["num_agents"].default is MISSING:
         named.setdefault("num_agents", AGENTS)
-    wanted = _contacts_of(arguments)
+    wanted = contacts_of(arguments)
     if made.contacts is not None:
         whole = set(BOUND) <= set(arguments)  # the builder binds it by itself
         named |= made.arguments if whole else {}
         named |= {name: made.contacts if whole else _as_wanted(made, wanted[name]) for name in wanted}
     lacking = [n for n, a in arguments.items() if a.default is MISSING and n not in named and n not in wanted]
     if lacking:
-        plain = _plain(arguments[lacking[0]].annotation)
-        way = f"--set {lacking[0]}=VALUE" if plain else "the command line cannot; name a function that builds it"
-        raise ConfigError(f"{word} needs {lacking[0]}: {'give ' if plain else ''}{way}")
+        way = "the command line cannot; name a function that builds it"
+        if plain(arguments[lacking[0]].annotation):
+            way = f"give --set {lacking[0]}=VALUE"
+        raise ConfigError(f"{word} needs {lacking[0]}: {way}")
     positional = [named.pop(n) for n, a in arguments.items() if n in named and a.kind is a.POSITIONAL_ONLY]
     try:
         with their_code():
@@ -378,7 +304,7 @@ def _replaced(word: str, entry: ModelEntry, model: Model, late: dict[str, Any]) 
     names = [*parameters(own), *(name for name, option in options(own).items() if option.default is not MISSING)]
     for name in late:
         if name not in names:
-            told = nearest(name, [*_arguments(entry.build).keys() - _contacts_of(_arguments(entry.build)), *names])
+            told = nearest(name, [*arguments_of(entry.build).keys() - contacts_of(arguments_of(entry.build)), *names])
             raise ConfigError(f"--set {name}: {word} has no such parameter; {told}")
     read = late | settings(word, own, {name: value for name, value in late.items() if isinstance(value, str)})
     try:
@@ -390,58 +316,16 @@ def _replaced(word: str, entry: ModelEntry, model: Model, late: dict[str, Any]) 
 def _as_wanted(made: Source, annotation: Any) -> Any:
     """Contacts as a class or function of somebody's takes them: a population where it says so, else a graph."""
     if isinstance(made.contacts, Population):
-        if "Population" in _words(annotation):
+        if "Population" in words_of(annotation):
             return made.contacts
         start, end, weight = made.contacts.edges(**made.arguments)
         return Graph.from_edges(start, end, made.contacts.size, weight=weight)
-    return made.contacts if "EdgeList" in _words(annotation) else Graph.from_edges(made.contacts)
-
-
-def _contacts_of(arguments: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """Arguments that are contacts or a population, and how they are annotated."""
-    kinds = {"Graph", "Layers", "EdgeList", "Population"}
-    return {
-        name: argument.annotation
-        for name, argument in arguments.items()
-        if argument.default is MISSING and (kinds & _words(argument.annotation) or name in ("contacts", "population"))
-    }
+    return made.contacts if "EdgeList" in words_of(annotation) else Graph.from_edges(made.contacts)
 
 
 def _only_population(wanted: Mapping[str, Any]) -> bool:
     return any(
-        _words(a) & {"Graph", "Layers", "EdgeList", "Population"} == {"Population"}
+        words_of(a) & {"Graph", "Layers", "EdgeList", "Population"} == {"Population"}
         or (a is MISSING and name == "population")
         for name, a in wanted.items()
     )
-
-
-def _words(annotation: Any) -> set[str]:
-    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return set(re.findall(r"\w+", text))
-
-
-def _plain(annotation: Any) -> bool:
-    """Whether a text can be read as a value of this."""
-    parts = typing.get_args(annotation) if typing.get_origin(annotation) is not None else (annotation,)
-    return all(part in PLAIN for part in parts) if annotation is not MISSING else False
-
-
-def _signature(build: Callable[..., Any]) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(build, eval_str=True).parameters.values())
-    except (NameError, TypeError, ValueError):  # names that only a type checker knows; not Python's
-        return list(inspect.signature(build).parameters.values())
-
-
-def _takes_any(build: Callable[..., Any]) -> bool:
-    return any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in _signature(build))
-
-
-def _arguments(build: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """What a builder takes by name; of a class, its fields with their defaults."""
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    found = {a.name: a for a in _signature(build) if a.kind not in several}
-    if isinstance(build, type):  # a default that is made for each object shows as a mark
-        made = [f.name for f in dataclasses.fields(build) if f.default_factory is not dataclasses.MISSING]
-        found = {n: a.replace(default=None) if n in made else a for n, a in found.items()}
-    return found

@@ -16,17 +16,8 @@ from denizen._printing import Console, Table, bold, give, say
 from denizen.app._exit import DONE
 from denizen.app._failures import raise_theirs
 from denizen.app._folders import Interrupted, run_folder
-from denizen.app._models import (
-    Contacts,
-    Source,
-    build,
-    fits,
-    found_again,
-    options,
-    parameters,
-    settings,
-    source,
-)
+from denizen.app._models import Contacts, Source, build, fits, found_again, source
+from denizen.app._options import options, parameters, settings
 from denizen.app._origin import origin_of
 from denizen.app._settings import Given, blamed, fields_of, of_file, pairs, read_toml, whole, within
 from denizen.app._target import Target, known, model, named_again

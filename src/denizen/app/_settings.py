@@ -163,7 +163,7 @@ def _convert(option: Any, value: Any) -> Any:
     if option is int:
         return whole(value) if isinstance(value, str) else value if isinstance(value, int) else _no()
     if option is float:
-        return float(value)
+        return float(value) if float(value) == float(value) else _no()  # nan is no number
     if option is str:
         return value if isinstance(value, str) else _no()
     if dataclasses.is_dataclass(option) and isinstance(value, str):

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from denizen._atomic import digest
 from denizen.app._failures import their_code
+from denizen.app._options import returned
 from denizen.app._origin import Origin
 from denizen.errors import ConfigError, nearest
 from denizen.model import Env, Model
@@ -82,20 +83,47 @@ def either(word: str) -> Target[Any]:
         place, name, module = _opened(word)
         name = name or _only(word, place, module, is_either, None, "model or world")
         value = _found(word, place, module, name, lambda value: is_either(value) or inspect.isfunction(value))
-    returns = _returned(value) if inspect.isfunction(value) else None
-    if isinstance(value, WorldEntry) or _is_world(value) or (isinstance(returns, type) and _is_world(returns)):
-        return _of_code(place, name, module, value if isinstance(value, WorldEntry) else _world_entry(value))
-    if isinstance(value, ModelEntry) or _is_model(value) or inspect.isfunction(value):
-        return _of_code(place, name, module, value if isinstance(value, ModelEntry) else _model_entry(value))
-    raise ConfigError(_none(word, name, value, "a dz.Model or dz.Env"))
+    made = _entry_of(value)
+    if made is None:
+        raise ConfigError(_none(word, name, value, "a dz.Model or dz.Env"))
+    return _of_code(place, name, module, made)
 
 
-def _returned(function: Callable[..., Any]) -> Any:
-    """What a function says that it returns, also where annotations are texts."""
-    try:
-        return inspect.signature(function, eval_str=True).return_annotation
-    except (NameError, TypeError, SyntaxError):  # names that only a type checker knows
-        return None
+def listed(word: str) -> dict[str, Any]:
+    """The entries of models and worlds that a word names: one, or all of a file that is named alone.
+
+    Raises:
+        ConfigError: it names nothing, or something else.
+        TheirsError: the file raised something.
+    """
+    if ":" in word or not _is_place(word):
+        found = either(word)
+        return {word: found.entry}
+    with their_code():
+        place, _, module = _opened(word)
+    if hasattr(module, "ENTRY"):
+        return {word: either(word).entry}
+
+    def fits(value: Any) -> bool:
+        made = returned(value) if inspect.isfunction(value) else None
+        return is_either(value) or (isinstance(made, type) and (_is_model(made) or _is_world(made)))
+
+    names = _of(module, fits)
+    if not names:
+        raise ConfigError(
+            f"{place} has no dz.Model, no dz.Env, and no function that says that it returns one: def make() -> Epidemic"
+        )
+    return {f"{place}:{name}": _entry_of(getattr(module, name)) for name in names}
+
+
+def _entry_of(value: Any) -> Any:
+    """How to build what a name is; None where it is no model, no world and no function."""
+    made = returned(value) if inspect.isfunction(value) else None
+    if isinstance(value, ModelEntry | WorldEntry):
+        return value
+    if _is_world(value) or (isinstance(made, type) and _is_world(made)):
+        return _world_entry(value)
+    return _model_entry(value) if _is_model(value) or inspect.isfunction(value) else None
 
 
 def known(name: str, kind: type[Entry]) -> Entry:
@@ -303,13 +331,21 @@ def _model_entry(value: Any) -> ModelEntry:
 
 
 def _world_entry(value: Any) -> WorldEntry:
-    if isinstance(value, Env):
-        return WorldEntry(about=_about(type(value)), build=lambda **changes: value.replace(**changes))
-    return WorldEntry(about=_about(value), build=value)
+    if not isinstance(value, Env):
+        return WorldEntry(about=_about(value), build=value)
+
+    def build(**changes: Any) -> Any:
+        return value.replace(**changes)
+
+    build.__annotations__["return"] = type(value)  # whose fields are its options
+    return WorldEntry(about=_about(type(value)), build=build)
 
 
 def _about(value: Any) -> str:
-    return (inspect.getdoc(value) or "").partition("\n")[0].rstrip(".")
+    """The first line of its own docstring: not of what it inherits, nor what dataclasses write where there is none."""
+    text = vars(value).get("__doc__") or "" if isinstance(value, type) else inspect.getdoc(value) or ""
+    written = isinstance(value, type) and text.startswith(f"{value.__name__}(")
+    return "" if written else inspect.cleandoc(text).partition("\n")[0].rstrip(".")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
