@@ -3,7 +3,7 @@
 import dataclasses
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
 import tyro
 from tyro.conf import Positional, arg, subcommand
@@ -156,7 +156,19 @@ def _no_command(word: str) -> str:
 
 
 def run(command: Any, console: "Console") -> int:
-    """Do what a command says; the exit code."""
+    """Do what a command says; the exit code.
+
+    Raises:
+        ConfigError: it is to run on CUDA, and there is none.
+    """
+    import torch
+
+    if getattr(command, "device", None) == "cuda" and not torch.cuda.is_available():
+        from denizen.run._device import no_cuda
+
+        words = get_args(get_type_hints(type(command))["device"])
+        there = " or ".join(word for word in words if word not in ("auto", "cuda"))
+        raise ConfigError(f"--device cuda: {no_cuda()}; give --device {there}, or leave it out")
     return command(console)
 
 

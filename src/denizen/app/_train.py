@@ -1,8 +1,10 @@
 """`denizen train`: a policy in a world, by name."""
 
+import contextlib
 import dataclasses
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -14,7 +16,7 @@ from denizen.app._failures import raise_theirs
 from denizen.app._settings import PAIRS, fields_of, read_toml, within
 from denizen.app._target import Target
 from denizen.app._target import world as find
-from denizen.errors import ConfigError, DenizenError
+from denizen.errors import ConfigError, DenizenError, InputError
 from denizen.zoo import WorldEntry
 
 if TYPE_CHECKING:
@@ -191,7 +193,8 @@ def run(command: Train, device: str | None, console: "Console") -> int:
     world = find(command.world_name)
     settings["world_name"] = world.word
     settings |= world.origin.settings() if world.origin else {}
-    made = build(settings, command.seed, world)
+    with _as_typed(command):
+        made = build(settings, command.seed, world)
     name = world.origin.name if world.origin else world.word
     with run_folder(command.out, f"{name}-{command.algo}", writes=_processes.rank() == 0) as root:
         try:
@@ -204,6 +207,21 @@ def run(command: Train, device: str | None, console: "Console") -> int:
         except Exception as error:
             raise_theirs(error)
             raise
+
+
+@contextlib.contextmanager
+def _as_typed(command: Train) -> Generator[None]:
+    """Messages about settings that short flags gave name those flags."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        for flag, name in SHORT[command.algo].items():
+            if getattr(command, flag) is not None:
+                text = re.sub(rf"(--set )?\b{name}=", f"--{flag.replace('_', '-')} ", text)
+        if text == str(error):
+            raise
+        raise ConfigError(text) from error
 
 
 def _run_into(
@@ -232,7 +250,11 @@ def _run_into(
     }
     options = " ".join(f"{name}={value}" for name, value in settings["world"].items())
     told = f" ({options})" if options else ""
-    say(console, (command.world_name, "bold"), f"{told} by {command.algo}: {made.steps:,} steps, into {root}")
+    # What a training is asked for is rounded up to whole updates.
+    update = made.algorithm.samples
+    steps = -(-made.steps // update) * update
+    why = f" ({made.steps:,} rounded up to whole updates of {update:,})" if steps != made.steps else ""
+    say(console, (command.world_name, "bold"), f"{told} by {command.algo}: {steps:,} steps{why}, into {root}")
     try:
         results = _trained(command, settings, made, world, root, given)
     except KeyboardInterrupt as stop:

@@ -15,6 +15,7 @@ from denizen.rl._draws import Draws
 from denizen.rl._policy import ActorCritic, check_fits, for_worlds, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._worlds import Worlds
+from denizen.run import choose_device
 from denizen.run._fingerprint import differences, fingerprint
 
 BUDGET = 10_000  # steps of a life where the environment sets no limit
@@ -126,7 +127,7 @@ def evaluate(
     """
     check_evaluation(env, policy, num_envs=num_envs, max_steps=max_steps, greedy=greedy, seed=seed)
     steps = max_steps if max_steps is not None else env.time_limit or BUDGET
-    target = device or next(policy.parameters()).device
+    target = choose_device(device or next(policy.parameters()).device, "evaluate")[0]
     worlds = Worlds(env, num_envs, seed=seed + EVALUATION_SEED, device=target, max_resets=num_envs)
     was_training = policy.training
     policy.eval()

@@ -17,7 +17,7 @@ from denizen.rl._draws import Minibatches
 from denizen.rl._group_advantages import ADVANTAGES, SCALES, group_advantages
 from denizen.rl._metrics import joined, rollout_metrics
 from denizen.rl._policy import ActorCritic, check_learns, rows_of
-from denizen.rl._settings import Schedule, by_name, numbers, switches, value_at, wholes
+from denizen.rl._settings import Schedule, by_name, numbers, switches, value_at, ways, wholes
 from denizen.rl._training import PRECISIONS, Training
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
@@ -155,10 +155,15 @@ class GRPO:
         for name, valid in _WORDS.items():
             one_of("GRPO", name, getattr(self, name), valid)
         self._check_numbers()
-        if self.group_size % self.num_minibatches:
+        size, parts = self.group_size, self.num_minibatches
+        if size % parts:
+            near = ways(
+                num_minibatches=(parts, lambda other: size % other == 0),
+                group_size=(size, lambda other: other > 1 and other % parts == 0),
+            )
             raise InputError(
-                f"GRPO: group_size={self.group_size} does not divide into {self.num_minibatches} minibatches; choose "
-                f"numbers that do, since each minibatch takes an equal share of every group"
+                f"GRPO: group_size={size} does not divide into num_minibatches={parts}; take {near}, since each "
+                f"minibatch takes an equal share of every group"
             )
 
     def _check_numbers(self) -> None:
@@ -256,7 +261,11 @@ class GRPO:
     def _check(self, env: Env, policy: Any, reference: Any) -> None:
         check_learns(policy, env, "GRPO.init")
         if self.groups % processes.size():
-            raise InputError(f"GRPO: {self.groups} groups do not divide among {processes.size()} processes")
+            parts = processes.size()
+            near = ways(groups=(self.groups, lambda other: other % parts == 0))
+            raise InputError(
+                f"GRPO: groups={self.groups}: {self.groups} groups do not divide among {parts} processes; take {near}"
+            )
         if env.time_limit is not None and env.time_limit < self.max_steps:
             raise InputError(
                 f"GRPO: max_steps={self.max_steps}, but lives of {type(env).__name__} end after {env.time_limit} "

@@ -16,7 +16,7 @@ from denizen.rl._gae import advantages, flat, normalised, summed
 from denizen.rl._metrics import joined
 from denizen.rl._policy import ActorCritic, check_learns
 from denizen.rl._processes import size, total
-from denizen.rl._settings import Linear, Schedule, by_name, numbers, switches, value_at, wholes
+from denizen.rl._settings import Linear, Schedule, by_name, numbers, switches, value_at, ways, wholes
 from denizen.rl._training import PRECISIONS, Training
 from denizen.rl._worlds import Worlds
 from denizen.rng import MAX_SEED
@@ -115,10 +115,16 @@ class PPO:
         numbers(self, "value_clip", "target_kl", "max_grad_norm", above=0, none=True)
         switches(self)
         one_of("PPO", "precision", self.precision, PRECISIONS)
-        if self.num_envs * self.num_steps % self.num_minibatches:
+        envs, steps, parts = self.num_envs, self.num_steps, self.num_minibatches
+        if envs * steps % parts:
+            near = ways(
+                num_minibatches=(parts, lambda other: envs * steps % other == 0),
+                num_envs=(envs, lambda other: other * steps % parts == 0),
+                num_steps=(steps, lambda other: envs * other % parts == 0),
+            )
             raise InputError(
-                f"PPO: {self.num_envs} worlds x {self.num_steps} steps do not divide into {self.num_minibatches} "
-                f"minibatches; choose numbers that do, since a ragged minibatch would weigh its samples more"
+                f"PPO: num_envs={envs} worlds x num_steps={steps} steps do not divide into num_minibatches={parts}; "
+                f"take {near}, since a ragged minibatch would weigh its samples more"
             )
 
     @property
@@ -165,13 +171,20 @@ class PPO:
         parts, groups = processes.size(), self.groups
         if groups % parts:
             raise InputError(f"PPO: shuffle_groups={groups} is no multiple of the number of processes, {parts}")
-        if self.num_envs % groups:
-            raise InputError(f"PPO: {self.num_envs} worlds do not divide into {groups} groups")
-        steps = 1 if policy.memory_size else self.num_steps  # with a memory a sample is a whole world
-        if self.num_envs // groups * (env.num_actors or 1) * steps % self.num_minibatches:
+        envs, minibatches = self.num_envs, self.num_minibatches
+        if envs % groups:
+            near = ways(num_envs=(envs, lambda other: other % groups == 0))
+            raise InputError(f"PPO: num_envs={envs}: {envs} worlds do not divide into {groups} groups; take {near}")
+        each = (env.num_actors or 1) * (1 if policy.memory_size else self.num_steps)  # with a memory, a whole world
+        if envs // groups * each % minibatches:
+            near = ways(
+                num_minibatches=(minibatches, lambda other: envs // groups * each % other == 0),
+                num_envs=(envs, lambda other: other % groups == 0 and other // groups * each % minibatches == 0),
+            )
             raise InputError(
-                f"PPO: {self.num_envs} worlds in {groups} groups do not divide into {self.num_minibatches} minibatches"
+                f"PPO: num_envs={envs} worlds in {groups} groups do not divide into num_minibatches={minibatches}"
                 + ("; a policy with a memory learns from whole worlds" if policy.memory_size else "")
+                + f"; take {near}"
             )
         share = self.num_envs // parts
         return range(processes.rank() * share, (processes.rank() + 1) * share)

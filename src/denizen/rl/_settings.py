@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -13,7 +13,7 @@ from denizen._arguments import number, switch, whole
 from denizen.errors import InputError, nearest
 
 T = TypeVar("T")
-
+SEARCHED = 100_000  # values above one that does not fit
 FORMER = {  # former name -> present one: run folders of denizen before November 2026 hold the former ones
     "epochs": "update_epochs",
     "minibatches": "num_minibatches",
@@ -101,6 +101,21 @@ def switches(owner: Any) -> None:
     for field in dataclasses.fields(owner):
         if field.type is bool:
             switch(type(owner).__name__, field.name, getattr(owner, field.name))
+
+
+def ways(**settings: tuple[int, Callable[[int], bool]]) -> str:
+    """Values nearest to some settings that fit: ``num_minibatches=2 or 5, or num_envs=8 or 12``.
+
+    Args:
+        **settings: the value of each, and what tells whether another one fits while the rest stays.
+    """
+    told = []
+    for name, (value, fits) in settings.items():
+        below = next((one for one in range(value - 1, 0, -1) if fits(one)), None)
+        above = next((one for one in range(value + 1, value + 1 + SEARCHED) if fits(one)), None)
+        near = [str(one) for one in (below, above) if one is not None]
+        told += [f"{name}={' or '.join(near)}"] if near else []
+    return ", or ".join(told)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

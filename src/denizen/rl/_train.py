@@ -36,6 +36,7 @@ from denizen.rl._ppo import PPO
 from denizen.rl._training_folder import METRICS, TrainingFolder, create_together, difference
 from denizen.rl._updates import Updates
 from denizen.rl._worlds import named
+from denizen.run import choose_device
 from denizen.run._fingerprint import describe, differences, fingerprint
 from denizen.tools import JsonLines, MetricsWriter
 
@@ -182,6 +183,7 @@ def new_loop(
         raise InputError(f"train: save_every={save_every!r} is of saves to a folder; pass folder= with it")
     save_every = _pace("train", save_every)
     _check_options(compile, sinks, patience)
+    device = choose_device(device, "train")[0]
     training = algorithm.init(env, policy, total_steps=total_steps, seed=seed, device=device, params=params)
     validated = Validation(validate_every, validation, training.worlds.env, policy)
     facts = {
@@ -259,6 +261,7 @@ def _resumed(
     known = kept.manifest
     if device is None and (known["device"] == "cpu" or torch.cuda.is_available()):
         device = known["device"]
+    device = choose_device(device, "resume")[0]
     training = algorithm.init(
         env, policy, total_steps=known["total_steps"], seed=known["seed"], device=device, params=params
     )

@@ -53,10 +53,16 @@ def _checked(device: torch.device | str, told: str) -> torch.device:
     if target.type not in ("cpu", "cuda", SIMULATED):  # torch knows the last one once a budget or doctor asks for it
         raise InputError(f"{told}, expected 'cpu' or 'cuda'")
     if target.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"{told}, but torch sees no CUDA device here; use device='cpu'")
+        raise InputError(f"{told}, but {no_cuda()}; use device='cpu'")
     if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():
         raise InputError(f"{told}, but torch sees {torch.cuda.device_count()} CUDA devices, from 0")
     return target
+
+
+def no_cuda() -> str:
+    """Why there is no CUDA device, as far as torch tells."""
+    built = "" if torch.version.cuda else ", since it is built for CPUs only"
+    return f"torch sees no CUDA device here{built}"
 
 
 def on_its_device(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
