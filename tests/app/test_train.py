@@ -129,7 +129,7 @@ def test_a_file_gives_what_flags_leave_open(denizen, tmp_path):
         (["train", "foraging", "--mode", "proxy", "--world", "mode=proxy"], "one of the two"),
         (["train", "foraging", "--mode", "prox"], "did you mean 'proxy'"),
         (["train", "--config", "none.toml"], "cannot be read"),
-        (["evaluate", "nowhere"], "holds no training"),
+        (["evaluate", "nowhere"], "run folder nowhere does not exist"),
         (["compare", "nowhere"], "two run folders or more"),
     ],
 )

@@ -263,7 +263,8 @@ def _built(config: RunConfig, console: "Console") -> tuple["Model", dict[str, An
 
 
 def _made(config: RunConfig, entry: Any, contacts: Any, console: "Console") -> tuple["Model", dict[str, Any]]:
-    from denizen.app._models import build, settings, source
+    from denizen.app._models import build, source
+    from denizen.app._options import settings
 
     values = settings(config.model, entry, config.pairs())
     with console.status(f"reading {config.population or 'a random graph'} …"):

@@ -70,7 +70,7 @@ examples:
         foragers = Table(*FORAGED, box=None)
         told: list[dict[str, Any]] = []
         errors: list[float] = []
-        for folder in _trained.folders(self.run):
+        for folder in _trained.folders(self.run, "evaluate"):
             saved = _trained.load(folder, self.best, self.world, self.target)
             if saved.note:
                 say(console, f"note: {saved.note}")
@@ -165,7 +165,7 @@ example:
         if self.out.suffix not in (".png", ".pdf", ".svg"):
             raise InputError(f"--out {self.out}: expected a name that ends in .png, .pdf or .svg")
         table = Table("training", "status", "updates", "return at the end", "highest", "settings that differ", box=None)
-        found = [folder for run in self.runs for folder in _trained.folders(run)]
+        found = [folder for run in self.runs for folder in _trained.folders(run, "compare")]
         manifests = [read_manifest(folder) for folder in found]
         for folder, manifest in zip(found, manifests, strict=True):
             returns = [row["return_mean"] for row in read_metrics(folder) if row.get("return_mean") is not None]

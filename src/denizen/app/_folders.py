@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from denizen.errors import ConfigError, nearest
-from denizen.run._folder import kind_of, new_folder
+from denizen.run._folder import kind_of, new_folder, read_object
 
 if TYPE_CHECKING:
     from denizen._printing import Console
@@ -34,6 +34,9 @@ class Interrupted(KeyboardInterrupt):
 KINDS = {"simulation": "_run", "calibration": "_calibrate", "training": "_trained", "dotgat": "_train_dotgat"}
 
 
+OF_TRAININGS = ("evaluate", "watch", "compare")  # which take no other kind
+
+
 def do(name: str, command: Any, console: "Console") -> Any:
     """Do what a command says with the folder `command.run`, as its kind has it done.
 
@@ -41,19 +44,39 @@ def do(name: str, command: Any, console: "Console") -> Any:
         ConfigError: this command is not for folders of this kind.
         DataError: there is no run in the folder, or it is damaged.
     """
-    kind = _kind(command.run)
+    kind = expect(command.run, name)
+    return getattr(import_module(f"denizen.app.{KINDS[kind]}"), name)(command, console)
+
+
+def expect(path: Path, name: str) -> str:
+    """The kind of run in a folder that a command is to take.
+
+    Raises:
+        ConfigError: this command is not for folders of this kind.
+        DataError: there is no run in the folder.
+    """
+    # Several seeds of a training lie in folders of their own within one without a manifest.
+    several = next(path.glob("seed-*/manifest.json"), None)
+    kind = "training" if several and not (path / "manifest.json").exists() else kind_of(path)
+    if kind is None:
+        read_object(path)  # says what is wrong; a manifest of no kind is the oldest simulation's
+        kind = "simulation"
     if kind not in KINDS:
-        raise ConfigError(f"{command.run} holds a run of kind {kind!r}, which is unknown here; {nearest(kind, KINDS)}")
-    function = getattr(import_module(f"denizen.app.{KINDS[kind]}"), name, None)
-    if function is None:
-        raise ConfigError(f"denizen {name}: {command.run} holds a {kind}, which it is not for; `denizen show` reads it")
-    return function(command, console)
+        raise ConfigError(f"{path} holds a run of kind {kind!r}, which is unknown here; {nearest(kind, KINDS)}")
+    fitting = [one for one in ("show", "resume", *OF_TRAININGS) if _takes(one, kind)]
+    if name not in fitting:
+        takes = " or ".join(other for other in KINDS if _takes(name, other))
+        raise ConfigError(
+            f"{path} holds a run of kind {kind}, and denizen {name} takes one of kind {takes}; for {kind} there is "
+            f"{' and '.join(f'denizen {one}' for one in fitting)}"
+        )
+    return kind
 
 
-def _kind(path: Path) -> str:
-    """What a folder holds: one run, or trainings of several seeds. Of anything else reading it tells what is wrong."""
-    several = any(path.glob("seed-*/manifest.json"))
-    return kind_of(path) or ("training" if several else "simulation")
+def _takes(name: str, kind: str) -> bool:
+    if name in OF_TRAININGS:
+        return kind == "training"
+    return hasattr(import_module(f"denizen.app.{KINDS[kind]}"), name)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppend
 from denizen._printing import give, say
 from denizen.app._build import SHORT, Made, build
 from denizen.app._failures import raise_theirs
-from denizen.app._settings import PAIRS, fields_of, read_toml, within
+from denizen.app._settings import fields_of, read_toml, within
 from denizen.app._target import Target
 from denizen.app._target import world as find
 from denizen.errors import ConfigError, DenizenError, InputError
@@ -121,7 +121,8 @@ A --config file has the names of the flags as keys, and tables for NAME=VALUE:
 
 SWITCHES = ("together", "tensorboard", "quiet")
 SERVICES = ("tensorboard", "wandb")
-KEPT = ("world_name", "algo", "steps", "total_epochs", *SERVICES, *PAIRS)
+TABLES = ("set", "world", "policy", "validation")  # flags of NAME=VALUE
+KEPT = ("world_name", "algo", "steps", "total_epochs", *SERVICES, *TABLES)
 
 
 def from_file(path: Path) -> Train:
@@ -150,7 +151,7 @@ def _with_file(command: Train) -> Train:
     changes: dict[str, Any] = {name: getattr(command, name) or getattr(file, name) for name in SWITCHES}
     if not (command.compile or command.no_compile):
         changes |= {"compile": file.compile, "no_compile": file.no_compile}
-    for name in PAIRS:
+    for name in TABLES:
         begun, groups = getattr(file, name), getattr(command, name)[len(getattr(file, name)) :]
         given: set[str] = set(pairs(groups, f"--{name}"))
         if name == "world" and command.mode != file.mode:
@@ -167,7 +168,7 @@ def settings_of(command: Train) -> dict[str, Any]:
     from denizen.app._settings import pairs
 
     kept = {name: getattr(command, name) for name in KEPT}
-    kept.update({name: pairs(kept[name], f"--{name}") for name in PAIRS})
+    kept.update({name: pairs(kept[name], f"--{name}") for name in TABLES})
     if command.mode is not None:
         if "mode" in kept["world"]:
             raise ConfigError(f"--mode {command.mode} and --world mode={kept['world']['mode']}: give one of the two")

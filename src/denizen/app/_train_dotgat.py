@@ -82,7 +82,12 @@ examples:
 
 def resume(command: "Resume", console: "Console") -> None:
     """`denizen resume` of such a folder."""
-    refuse_steps(command)
+    manifest = Folder.open(command.run).manifest
+    epochs = manifest["settings"]["epochs"]
+    longer = f"denizen train dotgat --epochs {2 * epochs}, with its other settings"
+    refuse_steps(command, longer)
+    if "results" in manifest:
+        say(console, f"{command.run} is finished: nothing is missing. For more epochs: {longer}")
     TrainDotGAT(resume=command.run, device=command.device, quiet=command.quiet)(console)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,17 +38,24 @@ class Saved:
     note: str = ""
 
 
-def folders(path: Path) -> list[Path]:
-    """The folder itself, or those of several seeds within it."""
-    from denizen.run._folder import unsaved
+def folders(path: Path, verb: str) -> list[Path]:
+    """The folder itself, or those of several seeds within it.
 
-    if (path / "manifest.json").exists() or unsaved(path):  # of the latter reading its manifest tells
-        return [path]
+    Args:
+        path: what a command names.
+        verb: the command.
+
+    Raises:
+        ConfigError: it holds a run of another kind.
+        DataError: it holds none.
+    """
+    from denizen.app._folders import expect
+
+    expect(path, verb)
     held = [file for file in path.glob("seed-*/manifest.json") if file.parent.name[5:].isdecimal()]
-    found = sorted(held, key=lambda file: int(file.parent.name[5:]))
-    if not found:
-        raise DataError(f"{path} holds no training; `denizen train` writes one")
-    return [file.parent for file in found]
+    if (path / "manifest.json").exists() or not held:  # of the latter reading its manifest tells
+        return [path]
+    return [file.parent for file in sorted(held, key=lambda file: int(file.parent.name[5:]))]
 
 
 def load(
@@ -165,11 +173,16 @@ def resume(command: "Resume", console: "Console") -> None:
     from denizen.rl import _processes as processes
     from denizen.rl._training_folder import read_manifest
 
-    refuse_steps(command)
     path, target, quiet = command.run, command.target, command.quiet
+    found = folders(path, "resume")
+    manifest = read_manifest(found[0])
+    refuse_steps(command, longer(manifest))
     with together(command.device, console) as chosen:
-        results, found = [], folders(path)
-        manifest = read_manifest(found[0])
+        results: list[Any] = []
+        if all(read_manifest(folder)["status"] == "finished" for folder in found) and not _not_begun(found):
+            if processes.rank() == 0:
+                _tell_finished(command, manifest, console)
+            return
         world = _found_again(manifest, found[0], path, target)
         for folder in found:
             manifest = read_manifest(folder)
@@ -234,10 +247,43 @@ def _found_again(manifest: dict[str, Any], folder: Path, path: Path, target: str
     return world
 
 
-def refuse_steps(command: "Resume") -> None:
+def _tell_finished(command: "Resume", manifest: Mapping[str, Any], console: "Console") -> None:
+    say(console, f"{command.run} is finished: nothing is missing. For more steps: {longer(manifest)}")
+    show(command, console)
+    if command.quiet:
+        give(command.run)
+
+
+def longer(manifest: Mapping[str, Any]) -> str:
+    """What begins a training like one in a folder that is twice as long, to be copied."""
+    from denizen.app._train import TABLES
+
+    settings = manifest["settings"]
+    if not settings:  # begun from Python
+        return "begin a longer training with dz.train(…, total_steps=…)"
+    first, seeds = settings.get("seeds", (manifest["seed"], 1))
+    given = {
+        "algo": settings["algo"],
+        "steps": 2 * max(manifest["total_steps"], manifest["updates"] * manifest["samples"]),
+        "seed": first,
+        "seeds": seeds,
+        "validate-every": manifest.get("validate_every"),
+        "patience": (manifest.get("patience") or {}).get("updates"),
+    }
+    words = [word for name, value in given.items() if value is not None for word in (f"--{name}", str(value))]
+    for name in TABLES:
+        pairs = [f"{key}={value}" for key, value in (settings.get(name) or {}).items()]
+        words += [f"--{name}", *pairs] if pairs else []
+    return shlex.join(["denizen", "train", settings["world_name"], *words])
+
+
+def refuse_steps(command: "Resume", instead: str) -> None:
     """Raise `ConfigError` where a training is to run a number of steps."""
     if command.steps is not None:
-        raise ConfigError("--steps: a training has its number of steps, which its schedules go by; leave it out")
+        raise ConfigError(
+            f"--steps {command.steps}: a training has its number of steps, which its schedules go by; leave it out to "
+            f"go on, or begin a longer one: {instead}"
+        )
 
 
 def _not_begun(found: Sequence[Path]) -> list[int]:
@@ -249,14 +295,14 @@ def _not_begun(found: Sequence[Path]) -> list[int]:
     return [] if count == 1 else [seed for seed in range(first, first + count) if f"seed-{seed}" not in begun]
 
 
-def show(command: "Show", console: "Console") -> None:
+def show(command: "Show | Resume", console: "Console") -> None:
     """`denizen show` of a training: what its folder holds, and its curves again."""
     from denizen._atomic import status_now
     from denizen.app._curves import draw
     from denizen.rl._training_folder import read_manifest, read_metrics
 
     path = command.run
-    found = folders(path)
+    found = folders(path, "show")
     for folder in found:
         manifest = read_manifest(folder)
         say(console, f"{folder}: {described(manifest)}, {status_now(folder, manifest['status'])}")

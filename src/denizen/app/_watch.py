@@ -77,7 +77,7 @@ examples:
             _ffmpeg()  # before anything is played
         if not self.frames_per_second > 0:
             raise InputError(f"--frames-per-second {self.frames_per_second}: expected a number above 0")
-        saved = _trained.load(_trained.folders(self.run)[0], self.best, self.world, self.target, "watch")
+        saved = _trained.load(_trained.folders(self.run, "watch")[0], self.best, self.world, self.target, "watch")
         if saved.note:
             say(console, f"note: {saved.note}")
         frames = play(saved.env, saved.policy, self.steps, greedy=self.greedy, seed=self.seed, brain=self.brain)

@@ -13,7 +13,7 @@ from typing import Any
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from denizen.app._settings import PAIRS, number, whole
+from denizen.app._settings import number, whole
 from denizen.errors import ConfigError, nearest
 
 FRAME = re.compile("\x1b\\[[0-9;]*m|^[│╭╰]|[│╮╯]$")  # of the parser's boxes, and their colours
@@ -53,9 +53,10 @@ def read(command: type[Any], name: str, words: Sequence[str], **begun: Any) -> A
         raise ConfigError(with_help(wrong, name)) from None
     if unknown:
         raise ConfigError(with_help(_unknown(command, name, unknown), name))
-    for flag in PAIRS:
-        if () in getattr(found, flag, ()):
-            raise ConfigError(with_help(f"--{flag} needs a value, NAME=VALUE", name))
+    for flag, shown in _shown(command).items():
+        given = getattr(found, flag.lstrip("-").replace("-", "_"), None)
+        if isinstance(given, tuple) and () in given:  # a flag that takes several, with none behind it
+            raise ConfigError(with_help(f"{flag} needs a value, {shown}", name))
     return found
 
 

@@ -15,8 +15,8 @@ class People(dz.State):
 class Flu(dz.Model):
     """A flu that goes around."""
 
-    num_agents: int = 100
     rate: Tensor = dz.param(0.1, low=0.0, high=1.0, unit="1/day", about="chance to fall ill")
+    num_agents: int = 100
 
     def init(self, rng):
         return People(ill=torch.zeros(self.num_agents, dtype=torch.bool))
@@ -45,13 +45,13 @@ class Walk(dz.Env):
         low: smallest x.
     """
 
+    gain: Tensor = dz.param(1.0, low=0.0, high=4.0)
     size: int = 5
     low: float = -1.0
     hard: bool = False
     way: Literal["a", "b"] = "a"
     name: str = "n"
     widths: tuple[int, ...] = (1, 2)
-    gain: Tensor = dz.param(1.0, low=0.0, high=4.0)
     action_space = dz.rl.Discrete(2)
     observation_space = dz.rl.Box(-10.0, 10.0, (1,))
     time_limit = 20

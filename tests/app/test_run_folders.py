@@ -1,0 +1,99 @@
+"""What commands say of a folder that they cannot use, and of one that is finished."""
+
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+STORED = Path(__file__).parents[1] / "data/folders_2026_11"
+READERS = ("show", "resume", "evaluate", "watch")
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_a_folder_without_a_run_is_told_alike_by_all_commands(denizen, command):
+    Path("empty").mkdir()
+    Path("file").write_text("mine")
+    told = {
+        "nowhere": "error run folder nowhere does not exist\n",
+        "file": "error file is a file; expected a run folder, as a run with out= writes it\n",
+        "empty": "error empty is not a run folder: it holds no manifest.json (or the run was killed before its first "
+        "save)\n",
+    }
+    assert {name: denizen(command, name)[2] for name in told} == told
+    assert denizen("compare", "nowhere", "empty")[2] == told["nowhere"]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "watch", "compare"])
+@pytest.mark.parametrize("kind", ["simulation", "dotgat"])
+def test_a_folder_of_another_kind_is_told_with_what_takes_it(denizen, command, kind):
+    shutil.copytree(STORED / kind, "r")
+    code, out, err = denizen(command, "r", *(["r"] if command == "compare" else []))
+    assert (code, out) == (2, "")
+    assert err == (
+        f"error r holds a run of kind {kind}, and denizen {command} takes one of kind training; for {kind} there is "
+        "denizen show and denizen resume\n"
+    )
+
+
+def test_a_finished_training_says_so_and_how_to_go_on(denizen):
+    words = ["--steps", "100", "--no-compile", "--set", "num_envs=2", "num_steps=8", "--seed", "3"]
+    code, out, _ = denizen("train", "cartpole", *words, "--out", "r")
+    assert code == 0
+    assert "cartpole by ppo: 112 steps (100 rounded up to whole updates of 16), into r\n" in out
+    before = Path("r/manifest.json").read_bytes()
+    code, out, _ = denizen("resume", "r")
+    longer = "denizen train cartpole --algo ppo --steps 224 --seed 3 --seeds 1 --set num_envs=2 num_steps=8"
+    assert (code, out.splitlines()[0]) == (0, f"r is finished: nothing is missing. For more steps: {longer}")
+    assert Path("r/manifest.json").read_bytes() == before
+    code, _, err = denizen("resume", "r", "--steps", "5")
+    assert (code, err.endswith(f"or begin a longer one: {longer}\n")) == (2, True)
+    assert denizen(*shlex.split(longer)[1:], "--no-compile", "--out", "s")[0] == 0
+    assert denizen("resume", "r", "--quiet")[1] == "r\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--set", "num_envs=10", "num_steps=7", "num_minibatches=4"],
+            "PPO: num_envs=10 worlds x num_steps=7 steps do not divide into num_minibatches=4; take num_minibatches=2 "
+            "or 5, or num_envs=8 or 12, or num_steps=6 or 8, since a ragged minibatch would weigh its samples more",
+        ),
+        (
+            ["--batch-size", "10", "--max-steps", "7", "--set", "num_minibatches=4"],
+            "PPO: --batch-size 10 worlds x --max-steps 7 steps do not divide into num_minibatches=4; take "
+            "num_minibatches=2 or 5, or --batch-size 8 or 12, or --max-steps 6 or 8, since a ragged minibatch would "
+            "weigh its samples more",
+        ),
+        (
+            ["--algo", "grpo", "--batch-size", "10", "--set", "num_minibatches=4"],
+            "GRPO: --batch-size 10 does not divide into num_minibatches=4; take num_minibatches=2 or 5, or "
+            "--batch-size 8 or 12, since each minibatch takes an equal share of every group",
+        ),
+        (["--batch-size", "0"], "--batch-size 0: expected a whole number, at least 1"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_told_by_the_names_that_were_typed(denizen, words, said):
+    assert denizen("train", "cartpole", *words) == (2, "", f"error {said}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "there"),
+    [
+        (["run", "sir"], "cpu"),
+        (["train", "cartpole"], "cpu"),
+        (["train", "dotgat"], "cpu"),
+        (["resume", "nowhere"], "cpu"),
+        (["experiment"], "cpu"),
+        (["bench", "cartpole"], "cpu"),
+        (["doctor", "cartpole"], "cpu or simulated"),
+    ],
+)
+def test_a_device_that_is_not_there_is_told_by_its_flag(denizen, monkeypatch, words, there):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, out, err = denizen(*words, "--device", "cuda")
+    assert (code, out) == (2, "")
+    assert err.startswith("error --device cuda: torch sees no CUDA device here")
+    assert err.endswith(f"; give --device {there}, or leave it out\n")
+    assert not Path("runs").exists()
