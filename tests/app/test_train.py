@@ -194,7 +194,7 @@ def test_validation_has_lives_and_a_world_of_its_own(denizen, tmp_path, monkeypa
     assert denizen("resume", "one", "--quiet")[0] == 0
     for words_more, message in (
         (how[2:], "--validation goes with --validate-every"),
-        ([*how, "width=abc"], "width='abc'"),
+        ([*how, "width=abc"], "--validation width=abc: expected a whole number"),
         ([*how, "spawn_prob=0:1"], "--validation spawn_prob=0:1: expected one value"),
         ([*how, "colour=3"], "colour"),
         ([*how, "num_env=4"], "--validation num_env=4: "),

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -122,18 +123,18 @@ def _check_options(env: Any, options: Mapping[str, Any]) -> None:
             raise InputError(f"{env.__name__}: unknown option {name!r}; {nearest(name, env.field_names)}")
 
 
-def _world(chosen: Target[WorldEntry], given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _world(chosen: Target[WorldEntry], given: Mapping[str, Any], flag: str = "--world") -> tuple[Any, dict[str, Any]]:
     """(the world, as it is in the end; its parameters that change meanwhile, written START:END)."""
     from denizen.app._settings import schedule
 
     changing = {name: found for name, value in given.items() if (found := schedule(value)) is not None}
     plain = {name: value for name, value in given.items() if name not in changing}
-    env = make_world(chosen.word, chosen.entry, plain)
+    env = make_world(chosen.word, chosen.entry, plain, flag)
     for name in changing:
         if name not in env.params:
             known = nearest(name, env.params) if env.params else "this world has none"
             raise ConfigError(
-                f"--world {name}={given[name]}: START:END is for parameters, which may change in a training; {known}"
+                f"{flag} {name}={given[name]}: START:END is for parameters, which may change in a training; {known}"
             )
     return env.replace(**{name: found.end for name, found in changing.items()}), changing
 
@@ -154,12 +155,12 @@ def _validation(chosen: Target[WorldEntry], settings: Mapping[str, Any]) -> dict
     if not others:
         return read
     try:
-        env, changing = _world(chosen, {**settings["world"], **others})
+        env, changing = _world(chosen, {**settings["world"], **others}, "--validation")
     except DenizenError as error:
         words = " ".join(f"{name}={value}" for name, value in others.items())
+        told = re.sub("^--validation [^:]*: ", "", str(error.__cause__ or error))
         raise ConfigError(
-            f"--validation {words}: {error.__cause__ or error}; beside options of the world: "
-            f"{nearest(next(iter(others)), taken)}"
+            f"--validation {words}: {told}; beside options of the world: {nearest(next(iter(others)), taken)}"
         ) from error
     for name in changing.keys() & others.keys():
         raise ConfigError(f"--validation {name}={others[name]}: expected one value")

@@ -179,11 +179,11 @@ def resume(command: "Resume", console: "Console") -> None:
     refuse_steps(command, longer(manifest))
     with together(command.device, console) as chosen:
         results: list[Any] = []
+        world = _found_again(manifest, found[0], path, target)
         if all(read_manifest(folder)["status"] == "finished" for folder in found) and not _not_begun(found):
             if processes.rank() == 0:
                 _tell_finished(command, manifest, console)
             return
-        world = _found_again(manifest, found[0], path, target)
         for folder in found:
             manifest = read_manifest(folder)
             if not manifest["settings"]:
