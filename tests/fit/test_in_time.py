@@ -20,7 +20,7 @@ TRUTH = [0.06, 0.02, 0.04, 0.03]
 
 @pytest.fixture(scope="module")
 def model() -> SIR:
-    return sir(generators.erdos_renyi(5_000, 10.0, seed=0), infect_rate=0.04, infectious_days=6.0)
+    return sir(generators.erdos_renyi(3_000, 10.0, seed=0), infect_rate=0.04, infectious_days=6.0)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,15 @@ def test_steps_go_with_the_draws_of_a_posterior(model: SIR) -> None:
     assert drawn[:, 0].std() == pytest.approx(0.5, rel=0.03)
     assert np.diff(drawn, axis=1).std() == pytest.approx(0.3, rel=0.03)
     assert parameters.values(drawn)["infect_rate"].shape == (20_000, 5)
+
+
+def test_the_little_of_a_prior_beyond_the_bounds_counts_for_nothing(model: SIR) -> None:
+    parameters = of_model("test", model, {"infect_rate": Normal(0.1, 0.032), "infectious_days": LogNormal(1.8, 1.0)})
+    drawn = parameters.draw("test", 20_000, np.random.default_rng(0))
+    assert np.isfinite(drawn).all()
+    assert parameters.values(drawn)["infect_rate"].mean() == pytest.approx(0.1, rel=0.01)
+    with pytest.raises(InputError, match="outside the bounds"):
+        of_model("test", model, {"infect_rate": Normal(0.1, 0.04)})
 
 
 class Vector(dz.Model):

@@ -52,7 +52,7 @@ def test_values_in_time() -> None:
     assert total(RATE, pair, steps=2)[0] == [4, 12]
 
 
-@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.compile)])
+@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=[pytest.mark.compile, pytest.mark.slow])])
 def test_each_replicate_has_values_of_its_own(compile: bool) -> None:
     values = [[1.0, 2.0, 4.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
     found = total(RATE, steps=5, worlds=[0, 0, 1], params={"rate": values}, compile=compile)

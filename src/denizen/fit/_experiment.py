@@ -21,6 +21,7 @@ MOST_AGENTS = 1 << 26  # of all rows of a launch together: enough to fill a GPU,
 
 METHOD = 1 << 62  # no world has this number
 BEYOND = 2 * TAIL  # of a delay: more than is left out of every distribution is told
+FEW = 0.05  # of the median world's total: less is an outbreak that was none
 FEWEST = 4  # second differences in a row, for a number of the noise
 ROUGH = 1e-3  # keeps the logarithm of no roughness finite
 
@@ -38,6 +39,7 @@ class Experiment:
         device: as it was given.
         observed: float64 `[D]`, every observed number as it is compared, gaps left out.
         runs: worlds simulated so far.
+        few: by target of counts, of the last rows seen how many have next to nothing in all, and how many rows.
         ledger: what keeps launches while a search goes on, so that it can be resumed; None: nothing does.
     """
 
@@ -68,6 +70,7 @@ class Experiment:
             ]
         )
         self.runs = 0
+        self.few: dict[str, tuple[int, int]] = {}
 
     def recorded(self, what: str, inputs: Iterable[Any], compute: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         """What `compute()` gives: arrays by name, which a resumed search is served with again instead.
@@ -193,8 +196,7 @@ class Experiment:
             if len(bad):
                 row, step = bad[0][:2]  # in order of rows, then of steps
                 raise ModelError(
-                    f"calibrate: {name!r} is NaN or infinite from step {step + 1} on at "
-                    f"{self._told(free[row : row + 1])}; {KEEP}"
+                    f"calibrate: {name!r} is NaN or infinite from step {step + 1} on at {self.told(free[row])}; {KEEP}"
                 )
             seen = target.windows(series[name], self._kinds[name])
             if seen.shape[1:] != target.values.shape:
@@ -207,7 +209,24 @@ class Experiment:
                     seen, np.stack([self._uniform(name, world, seen.shape[1:]) for world in worlds])
                 )
             found[name] = seen
+            self._count_few(name, target, seen)
         return found
+
+    def _count_few(self, name: str, target: Target, seen: np.ndarray) -> None:
+        totals = np.nansum(np.where(np.isnan(target.values), np.nan, seen).reshape(len(seen), -1), axis=1)
+        median = np.median(totals)
+        if target.scale == "sqrt" and median >= 1:
+            self.few[name] = int((totals < FEW * median).sum()), len(totals)
+
+    def place(self, number: int) -> tuple[str, int]:
+        """The target of one of the observed numbers, and the step at which its window ends."""
+        for name, target in self.targets.items():
+            windows = np.nonzero(~np.isnan(target.values))[0]
+            size = len(windows) + (name in self._rough)
+            if number < size:
+                return name, target.first - 1 + target.every * (int([*windows, windows[-1]][number]) + 1)
+            number -= size
+        raise IndexError(number)
 
     def _series(self, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
         self.runs += len(free)
@@ -234,7 +253,7 @@ class Experiment:
                 interventions=self._interventions,
             )
         except ModelError as error:
-            raise type(error)(f"calibrate: near {self._told(free[:1])}: {error}; {KEEP}") from error
+            raise type(error)(f"calibrate: near {self.told(free[0])}: {error}; {KEEP}") from error
         return {name: run[name].detach().cpu().numpy() for name in self.targets}
 
     def _call(self, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
@@ -257,9 +276,10 @@ class Experiment:
                 )
         return {name: array[:, :steps] for name, array in arrays.items()}
 
-    def _told(self, free: np.ndarray) -> str:
+    def told(self, free: np.ndarray) -> str:
+        """The parameters at free numbers `[P]`, in words."""
         return ", ".join(
-            f"{name}={np.round(value[0], 6).tolist()}" for name, value in self.parameters.values(free).items()
+            f"{name}={np.round(value[0], 6).tolist()}" for name, value in self.parameters.values(free[None]).items()
         )
 
     def _scatters(self, name: str, target: Target) -> bool:

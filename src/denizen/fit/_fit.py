@@ -15,6 +15,7 @@ from denizen._printing import Table, plain
 from denizen.errors import DataError, InputError
 from denizen.fit._experiment import Experiment
 from denizen.fit._folder import CalibrationFolder
+from denizen.fit._identify import not_identified
 from denizen.fit._method import Iteration, Solution
 from denizen.fit._particles import Filters
 from denizen.fit._scores import Scores, scores
@@ -23,7 +24,6 @@ from denizen.fit._target import as_targets
 from denizen.model import Intervention, Model
 from denizen.run import choose_device
 
-UNKNOWN = 1.5  # standard deviation in free numbers: a factor of more than four either way
 LEVEL = 0.9
 FAR = 2.0  # times the scatter of one world
 
@@ -262,16 +262,7 @@ def _notes(experiment: Experiment, solution: Solution) -> tuple[str, ...]:
     flat = [part.name for part in experiment.parameters.parts if part.flat()]
     if flat:
         notes.append(f"Without a prior, so flat between the bounds in transformed units: {', '.join(flat)}.")
-    values, vectors = np.linalg.eigh(solution.precision)
-    for value, vector in zip(values, vectors.T, strict=True):
-        if value < 1 / UNKNOWN**2:
-            parts = [
-                f"{share:+.2f} {label}"
-                for share, label in zip(vector, experiment.parameters.labels, strict=True)
-                if abs(share) > 0.2
-            ]
-            notes.append(f"Not identified: {' '.join(parts)} (in transformed units); these data say little about it.")
-    return tuple(notes)
+    return (*notes, *not_identified(experiment.parameters, solution.free, solution.precision))
 
 
 def _plain(value: np.ndarray) -> Any:

@@ -7,17 +7,20 @@ slopes of m, weighed by the inverse of the covariance of one world's observation
 """
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 
 from denizen._arguments import number, whole
-from denizen.fit._experiment import Experiment
+from denizen.errors import InputError
+from denizen.fit._experiment import FEW, KEEP, Experiment
 from denizen.fit._method import Iteration, Solution, Tell
 
 PROBE = 0.1  # half the width of the first differences, in free numbers: 10 % of a rate
 NARROWEST, WIDEST = 0.02, 0.2  # later ones are as wide as what is not known, within these
 NEAR = 3.0  # standard deviations of the estimate: a shorter step of the search's few worlds is mostly their noise
 WITHIN = 4.0  # times the scatter of one world: a curve farther from the data is no place to rest
+EXPLODES = 1e4  # times the largest observed number, as it is compared
 FLOOR = 1e-2  # of the mean variance: the least that a number is taken to scatter
 
 
@@ -104,6 +107,8 @@ class _Search:
         near = False
         for _ in range(iterations):
             stencil = self._measure(max(4, self._replicates // 4))
+            if best is None:
+                check_slopes(self._experiment, stencil)
             loss = stencil.loss()
             if best is not None and loss > best[0] + 3 * stencil.noise and not near:
                 self._note(loss, np.nan)
@@ -164,7 +169,25 @@ class _Search:
             worlds=self._world,
             converged=self._converged,
             away=self._last[-1][0].away,
+            notes=tuple(self._notes()),
         )
+
+    def _notes(self) -> Iterator[str]:
+        """Of the last worlds: those that died out, and what was the same in all of them."""
+        for name, (few, rows) in self._experiment.few.items():
+            if few:
+                yield (
+                    f"{few} of the last {rows} worlds died out: their {name!r} is less than {FEW:.0%} of the median "
+                    f"world's in all. The mean is over them and the others; begin with more seeds to fit an outbreak."
+                )
+        stencils = [stencil for stencil, _, _ in self._last]
+        still = np.all([(one.rest == 0).all(0) & (one.slope == 0).all(1) for one in stencils], axis=0)
+        if still.any():
+            name, step = self._experiment.place(int(still.argmax()))
+            yield (
+                f"{still.sum()} of {len(still)} observed numbers are the same in all worlds, the first of {name!r} up "
+                f"to step {step}: they say nothing."
+            )
 
     def _measure(self, worlds: int) -> "Stencil":
         self._world += worlds
@@ -230,12 +253,44 @@ def measure(experiment: Experiment, u: np.ndarray, width: np.ndarray, worlds: ra
     up = np.stack([one if experiment.fits(one) else u for one in up])
     down = np.stack([one if experiment.fits(one) else u for one in down])
     width = np.diagonal(up - down) / 2
+    if (width == 0).any():
+        label = experiment.parameters.labels[int((width == 0).argmax())]
+        raise InputError(
+            f"calibrate: the model takes {label!r} near {experiment.told(u)} neither a little larger nor smaller; "
+            f"{KEEP}"
+        )
     sets = np.concatenate([u[None], up, down])
     seen = experiment.observations(sets, worlds)  # [2 P + 1, R, D]
     means = seen.mean(1)
     slope = ((means[1 : num + 1] - means[num + 1 :]) / (2 * width[:, None])).T
     rest = (seen - means[:, None]).reshape(-1, seen.shape[2])
     return Stencil(u, means.mean(0), slope, rest, len(worlds), experiment.observed)
+
+
+def check_slopes(experiment: Experiment, stencil: Stencil) -> None:
+    """Refuse to begin where nothing depends on a parameter, or everything beyond measure.
+
+    Raises:
+        InputError: says which parameter, and where.
+    """
+    size = max(np.abs(experiment.observed).max(), 1.0)
+    for label, slope in zip(experiment.parameters.labels, stencil.slope.T, strict=True):
+        told = f"near {experiment.told(stencil.at)}"
+        if not slope.any():
+            raise InputError(
+                f"calibrate: nothing observed depends on {label!r} {told}: the simulated numbers stay the same where "
+                f"it alone changes by {PROBE} in transformed units; leave it out of priors, begin elsewhere, or add a "
+                f"target that it changes"
+            )
+        wild = np.abs(slope) * 2 * PROBE > EXPLODES * size
+        if wild.any():
+            first = int(wild.argmax())
+            name, step = experiment.place(first)
+            raise InputError(
+                f"calibrate: the slope explodes {told}: where {label!r} alone changes by {PROBE} in transformed units, "
+                f"{name!r} up to step {step} moves by {abs(slope[first]) * 2 * PROBE:.3g} as it is compared, and "
+                f"{size:.3g} is the largest observed; begin nearer to the truth, or with fewer steps"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

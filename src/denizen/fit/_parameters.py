@@ -16,6 +16,9 @@ from denizen.fit._priors import PerGroup, Prior, Shared, Steps, Walk, check_prio
 from denizen.fit._target import Target
 from denizen.model import Model
 
+NEGLIGIBLE = 1e-3  # of a prior: so much may lie beyond the bounds, where it counts for nothing
+TRIES = 20
+
 
 @dataclasses.dataclass(frozen=True)
 class Bounded:
@@ -109,8 +112,13 @@ class Bounded:
         """Free numbers `[num, size]` of the prior."""
         found = np.zeros((num, self.size))
         for prior, columns in self._by_prior().items():
-            drawn = prior.sample(torch.Size((num, len(columns)))).double().numpy()
-            found[:, columns] = self.free(drawn)
+            drawn = prior.sample(torch.Size((num, len(columns)))).double()
+            for _ in range(TRIES):  # the little of a prior that lies beyond the bounds is drawn again
+                beyond = ~self._within(drawn)
+                if not beyond.any():
+                    break
+                drawn[beyond] = prior.sample(torch.Size((int(beyond.sum()),))).double()
+            found[:, columns] = self.free(drawn.numpy())
         if self.walk is not None:
             rows = found.reshape(num, self.shape[0], -1)
             steps = torch.randn(num, self.shape[0] - 1, rows.shape[2], dtype=torch.float64).numpy()
@@ -132,6 +140,12 @@ class Bounded:
             steps = np.diff(np.eye(self.shape[0]), axis=0) / self.walk
             found = found + np.kron(steps.T @ steps, np.eye(self.size // self.shape[0]))
         return found
+
+    def _within(self, value: Tensor) -> Tensor:
+        inside = torch.ones_like(value, dtype=torch.bool)
+        if self.low is not None:
+            inside &= value > self.low
+        return inside if self.high is None else inside & (value < self.high)
 
     def _moves(self, free: Tensor) -> Tensor:
         return free.reshape(len(free), self.shape[0], -1).diff(dim=1)
@@ -408,11 +422,22 @@ def _check_support(caller: str, name: str, prior: Distribution, low: float | Non
     inside = (low is None or (least is not None and least >= low)) and (
         high is None or (most is not None and most <= high)
     )
-    if not inside:
+    if not inside and _beyond(prior, low, high) > NEGLIGIBLE:
         raise InputError(
             f"{caller}: priors[{name!r}] reaches from {_words(least, most)}, outside the bounds of the parameter, "
             f"{_words(low, high)}; choose a distribution within, such as LogNormal, Beta or Uniform"
         )
+
+
+def _beyond(prior: Distribution, low: float | None, high: float | None) -> float:
+    """Probability outside of bounds that the support reaches beyond; 1 where torch does not know it."""
+    least, most = _support(prior)
+    try:
+        under = 0.0 if low is None or (least is not None and least >= low) else float(prior.cdf(torch.tensor(low)))
+        over = 0.0 if high is None or (most is not None and most <= high) else 1 - float(prior.cdf(torch.tensor(high)))
+    except (NotImplementedError, ValueError):  # a bound outside of the support is no value of the distribution
+        return 1.0
+    return under + over
 
 
 def _words(low: float | None, high: float | None) -> str:

@@ -232,7 +232,7 @@ class Filters:
             own = known if parameters.of_targets(free) else None
             return self._held.go(worlds, params, own, later=max(self._passes, 0))
         except ModelError as error:
-            raise type(error)(f"calibrate: near {experiment._told(free[:1])}: {error}; {KEEP}") from error
+            raise type(error)(f"calibrate: near {experiment.told(free[0])}: {error}; {KEEP}") from error
 
     def ahead(self, free: np.ndarray, worlds: int, ahead: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """Forecasts from filtered states: by name `[sets, ahead, …]`, one of each set."""
