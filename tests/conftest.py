@@ -226,6 +226,12 @@ def command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     return call
 
 
+@pytest.fixture
+def saves_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs save whenever they could."""
+    monkeypatch.setattr("denizen.run._folder.RunFolder.every", 0.0)
+
+
 @pytest.fixture(scope="session")
 def prepared() -> Callable[..., None]:
     """`prepared("train", …)`: run a command that ends well, for fixtures that serve a whole file."""

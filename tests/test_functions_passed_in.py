@@ -11,7 +11,7 @@ import torch
 import denizen as dz
 from denizen.errors import InputError, expect_function
 from denizen.model import Act, Ask, During, Trigger
-from denizen.perf._equivalent.steps import equivalent_steps
+from denizen.perf import equivalent_steps
 from denizen.relax import MeanField
 from denizen.run import Gradient
 from denizen.zoo.catch import Catch

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from denizen import app
-from denizen.run import _folder, load
+from denizen.run import load
 
 SMALL = ["sir", "--agents", "300", "--steps", "12", "--replicates", "2"]
 
@@ -210,9 +210,8 @@ def test_version(monkeypatch, capsys):
     assert re.fullmatch(r"denizen \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
 
 
-def test_a_full_disk_is_rescued_elsewhere(denizen, monkeypatch, tmp_path):
+def test_a_full_disk_is_rescued_elsewhere(denizen, monkeypatch, saves_always, tmp_path):
     real, folder = os.fsync, tmp_path / "r"
-    monkeypatch.setattr(_folder.RunFolder, "_pause", lambda self: 0.0)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "other"))
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "other").mkdir()

@@ -9,8 +9,8 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 import denizen as dz
+from denizen.rl import play
 from denizen.rl._draws import _selected, picked
-from denizen.rl._evaluate import play
 from denizen.rl._policy import for_worlds
 from denizen.rl._ppo import Coefficients, ppo_loss
 from denizen.zoo.cartpole import CartPole

@@ -8,8 +8,8 @@ from torch import nn
 
 import denizen as dz
 from denizen.errors import DataError, InputError, ModelError, StorageError
-from denizen.rl._evaluate import play, saliency
-from denizen.rl._training_folder import TrainingFolder
+from denizen.rl import play, saliency
+from denizen.run import StateFolder
 from denizen.zoo.cartpole import CartPole
 from denizen.zoo.pendulum import Pendulum
 from denizen.zoo.probes import Action, Continuous
@@ -381,8 +381,15 @@ def test_a_folder_with_anything_else_in_it_is_not_free(tmp_path, file):
     assert (tmp_path / file).exists()
 
 
-def test_a_folder_of_a_training_that_has_yet_to_save_is_not_free(tmp_path):
-    begun = TrainingFolder.create(tmp_path / "run", {}, None)
+class Counts(StateFolder):
+    """The folder of a run of another kind."""
+
+    KIND, FORMAT, COUNT, FILES = "counts", "counts 1", "steps", {}
+
+
+def test_a_folder_of_a_run_that_has_yet_to_save_is_not_free(tmp_path):
+    begun = Counts.begin(tmp_path / "run", {})
+    begun.log("created")
     with begun.session(), pytest.raises(StorageError, match="not empty"):
         dz.train(POLE, SMALL_POLICY, SMALL, 64, folder=tmp_path / "run", **QUIET)
     assert begun.path.joinpath("log.txt").exists()

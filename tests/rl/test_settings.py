@@ -7,9 +7,16 @@ import pytest
 
 import denizen as dz
 from denizen.errors import InputError
-from denizen.rl._settings import FORMER, with_present_names
 from denizen.zoo.cartpole import CartPole
 
+FORMER = {
+    "epochs": "update_epochs",
+    "minibatches": "num_minibatches",
+    "clip": "clip_coef",
+    "value_coefficient": "vf_coef",
+    "entropy_coefficient": "ent_coef",
+    "max_gradient_norm": "max_grad_norm",
+}
 GRPO_HAS_NONE = ("value_coefficient",)
 
 
@@ -38,17 +45,24 @@ def test_every_present_name_is_an_argument():
     assert not set(FORMER) & {field.name for field in dataclasses.fields(dz.PPO)}
 
 
-def test_a_manifest_of_former_names_is_read_with_present_ones():
+def test_a_manifest_of_former_names_is_read_with_present_ones(tmp_path):
+    def read(entries):
+        kept = {"format": "denizen training 1", "updates": 0, **entries}
+        (tmp_path / "manifest.json").write_text(json.dumps(kept))
+        found = dz.rl.read_manifest(tmp_path)
+        assert found.keys() == kept.keys()
+        return {name: found[name] for name in entries}
+
     old = {
         "algorithm": "PPO(num_envs=4, epochs=4, minibatches=2, clip=0.2, value_clip=0.1, max_gradient_norm=0.5)",
         "settings": {"set": {"entropy_coefficient": "0.1:0", "value_clip": "none"}, "steps": "5k"},
     }
-    assert with_present_names(old) == {
+    assert read(old) == {
         "algorithm": "PPO(num_envs=4, update_epochs=4, num_minibatches=2, clip_coef=0.2, value_clip=0.1, "
         "max_grad_norm=0.5)",
         "settings": {"set": {"ent_coef": "0.1:0", "value_clip": "none"}, "steps": "5k"},
     }
-    assert with_present_names({"settings": None}) == {"settings": None}
+    assert read({"settings": None}) == {"settings": None}
 
 
 def test_a_folder_of_former_names_goes_on(tmp_path):

@@ -1,4 +1,4 @@
-"""CUDA graphs played on the CPU: plain calls of what would have been captured."""
+"""What tests of runs share: CUDA graphs played on the CPU, and compiling by a backend that takes no time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,6 +6,12 @@ from typing import Any
 import pytest
 
 from denizen.run import CapturedFunction, _cuda_graph
+
+
+@pytest.fixture
+def eager_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled runs have the graphs that they have anyway, without the C++ compiler's minutes."""
+    monkeypatch.setattr("denizen.run._compile.BACKEND", "eager")
 
 
 class PlayedGraph:

@@ -18,19 +18,16 @@ import polars  # noqa: F401  # imported, not used: that would start threads, and
 import safetensors.torch  # noqa: F401
 import torch
 import zarr  # noqa: F401
+from played import Played, save_always
 
 import denizen as dz
 from denizen import ops
 from denizen.run import Snapshots, _run, _zarr, load, resume
-from denizen.run._chunks import CapturedSteps, Chunks
-from denizen.run._folder import RunFolder
-from denizen.run._program import build
-from denizen.run._trace import trace
 from denizen.zoo.sir import SIR
 
 STEPS, LONGEST = 400, 5
 CAPTURED = "captured" in sys.argv
-RunFolder._pause = lambda self: 0.0  # save after every chunk, so that kills meet saves
+save_always()  # save after every chunk, so that kills meet saves
 _run.CHUNK, _run.CAPTURED_CHUNK = 3, 17
 _zarr.EACH = 7  # snapshots to a chunk, so that chunks that count are replaced by longer ones
 
@@ -40,13 +37,12 @@ def model() -> SIR:
     return SIR(dz.Graph.from_edges(ring, (ring + 1) % 300, 300, directed=False), infect_rate=0.2)
 
 
-class Replayed(CapturedSteps):
+class Replayed(Played):
     """Chunks of steps by plain calls; what they return lies in the same memory each time."""
 
     def __init__(self, run: dz.run.Run) -> None:
-        self.seconds, self.longest, self._stepper, self._kept = 0.0, LONGEST, run._stepper, {}
-        program = build(trace(run._stepper, run._run_state), run._stepper.masks)
-        self._chunks = Chunks(program, run._run_state, LONGEST, lambda module: module)
+        super().__init__(run, LONGEST)
+        self._kept = {}
 
     def _replay(self, length, due, store):
         records, group = self._plain(length, due, store)

@@ -11,7 +11,7 @@ import denizen as dz
 from denizen.errors import InputError, ModelError
 from denizen.model import Ask, During, Scale
 from denizen.relax import StraightThrough
-from denizen.run import Gradient, _compile
+from denizen.run import Gradient
 from denizen.zoo.cartpole import CartPole
 
 
@@ -52,8 +52,7 @@ def test_what_a_run_begins_with(value: float, told: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "value", "told"), [*(("eager", *one) for one in BAD), ("compiled", *BAD[0])])
-def test_what_changes_in_place(path: str, value: float, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_compile, "BACKEND", "eager")
+def test_what_changes_in_place(path: str, value: float, told: str, eager_backend: None) -> None:
     shares = torch.tensor([0.2, 0.4])
     for params, of in ((None, None), ({"share": shares}, shares)):
         run = dz.simulate(Clipped(), 3, params=params, replicates=2, compile=path == "compiled", device="cpu")
@@ -81,8 +80,7 @@ def test_unchanged_parameters_are_not_read(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("compile", [False, True])
 @pytest.mark.parametrize("replicates", [1, 3])
-def test_interventions_that_go_too_far(replicates: int, compile: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_compile, "BACKEND", "eager")
+def test_interventions_that_go_too_far(replicates: int, compile: bool, eager_backend: None) -> None:
     acts = [Scale(target="share", factor=1.5, when=During(5), name="more") for _ in range(2)]
     acts[1] = Scale(target="share", factor=2.0, when=During(6, 7), name="most")
     run = dz.simulate(Clipped(), 6, interventions=acts, replicates=replicates, compile=compile, device="cpu")

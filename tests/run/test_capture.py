@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.run.played import Chunks, chunks_of, program_of
 from torch import Tensor
 
 import denizen as dz
 from denizen.model import Ask, During
-from denizen.ops import _codes
-from denizen.ops._direction import SWITCH
-from denizen.run import _compile, _neighbour_sums
-from denizen.run._chunks import Chunks
-from denizen.run._program import build
-from denizen.run._trace import trace
+from denizen.ops import SWITCH, _codes
+from denizen.run import _neighbour_sums
 from denizen.zoo.covid import covid
 from denizen.zoo.sir import sir
 
@@ -56,8 +53,7 @@ MODELS = [
 def test_chunks_equal_steps(model: dz.Model, replicates: int, least: int) -> None:
     whole = dz.simulate(model, 42, replicates=replicates, seed=2)
     begun = dz.simulate(model, 3, replicates=replicates, seed=2)
-    program = build(trace(begun._stepper, begun._run_state), begun._stepper.masks, least)
-    chunks = Chunks(program, begun._run_state, 16, lambda module: module)
+    chunks = chunks_of(begun, 16, least)
 
     def run(*counts: int) -> list[Tensor]:
         rows = [[record[:count].clone() for record in chunks.steps(count)] for count in counts]
@@ -80,15 +76,14 @@ def test_a_sum_over_no_named_axis_is_one_over_all() -> None:
     record = {"mean": lambda now: torch.where(now.current > 2, now.current.to(torch.float32), torch.nan).nanmean()}
     whole = dz.simulate(Shifts(), 8, record=record)
     begun = dz.simulate(Shifts(), 3, record=record)
-    program = build(trace(begun._stepper, begun._run_state), begun._stepper.masks, 4)
-    *_, mean = Chunks(program, begun._run_state, 5, lambda module: module).steps(5)
+    *_, mean = chunks_of(begun, 5, 4).steps(5)
     assert torch.equal(whole["mean"][:, 3:], mean.movedim(0, 1))
 
 
 def test_a_step_is_one_graph_and_what_a_chunk_records_another() -> None:
     whole = dz.simulate(MODELS[2], 15, seed=2)
     begun = dz.simulate(MODELS[2], 3, seed=2)
-    program = build(trace(begun._stepper, begun._run_state), begun._stepper.masks, 8)
+    program = program_of(begun, 8)
     counters = torch._dynamo.utils.counters["stats"]
     before = counters["unique_graphs"]
     with torch.no_grad():
@@ -124,7 +119,7 @@ def test_masks_are_counted_in_bytes(kind: Any, replicates: int, monkeypatch: pyt
     monkeypatch.setattr(_codes, "_as_op", lambda codes: False)  # as on CUDA
     model = kind(dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 8.0, seed=1)))
     begun = dz.simulate(model, 1, replicates=replicates)
-    program = build(trace(begun._stepper, begun._run_state), begun._stepper.masks)
+    program = program_of(begun)
     assert [one.width for one in program.sums] == [torch.uint8]
 
 
@@ -147,9 +142,7 @@ class Loud(Rumour):
 def test_a_parameter_that_changes_in_place_counts_from_the_next_step(replicates: int) -> None:
     graph = dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 8.0, seed=1))
     eager, begun = (dz.simulate(Loud(graph, loudness=0.1), n, replicates=replicates) for n in (7, 3))
-    chunks = Chunks(
-        build(trace(begun._stepper, begun._run_state), begun._stepper.masks), begun._run_state, 8, lambda m: m
-    )
+    chunks = chunks_of(begun, 8)
     chunks.steps(4)
     kept = chunks.take()
     for run in (eager, begun):
@@ -162,10 +155,10 @@ def test_a_parameter_that_changes_in_place_counts_from_the_next_step(replicates:
 @pytest.mark.compile
 @pytest.mark.parametrize("replicates", [1, 3])
 def test_a_parameter_changes_without_another_graph(
-    replicates: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+    replicates: int, device: torch.device, request: pytest.FixtureRequest
 ) -> None:
     if device.type == "cpu":
-        monkeypatch.setattr(_compile, "BACKEND", "eager")
+        request.getfixturevalue("eager_backend")
     graph = dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 8.0, seed=1))
     eager, compiled = (
         dz.simulate(Loud(graph, loudness=0.1), 20, replicates=replicates, device=device, compile=how)
@@ -194,9 +187,7 @@ class Faulty(Rumour):
 def test_a_fault_of_any_step_of_a_chunk_is_kept(counts: tuple[int, ...]) -> None:
     model = Faulty(dz.Graph.from_edges([0], [1], 20))
     begun = dz.simulate(model, 3, replicates=6)
-    chunks = Chunks(
-        build(trace(begun._stepper, begun._run_state), begun._stepper.masks), begun._run_state, 8, lambda m: m
-    )
+    chunks = chunks_of(begun, 8)
     for count in counts:
         chunks.steps(count)
     eager = dz.simulate(model, 3, replicates=6)
@@ -210,7 +201,7 @@ def test_a_fault_of_any_step_of_a_chunk_is_kept(counts: tuple[int, ...]) -> None
 def test_a_field_that_stays_as_it_was_is_not_copied(replicates: int) -> None:
     """The dead of a COVID without sampled deaths; a kernel would do nothing else."""
     begun = dz.simulate(covid(PEOPLE), 1, replicates=replicates)
-    program = build(trace(begun._stepper, begun._run_state), begun._stepper.masks)
+    program = program_of(begun)
     outputs = program.body.module.graph.output_node().args[0]
     assert [node.op for node in outputs[: len(begun._run_state.leaves)]].count("placeholder") == 1
     chunks = Chunks(program, begun._run_state, 4, lambda module: module)
@@ -254,7 +245,7 @@ class Moody(dz.Model):
 def test_real_sums_in_chunks_equal_steps(replicates: int) -> None:
     graph = dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 6.0, seed=1))
     begun = dz.simulate(Moody(graph), 3, replicates=replicates, seed=2)
-    program = build(trace(begun._stepper, begun._run_state), begun._stepper.masks)
+    program = program_of(begun)
     assert [one.fixed for one in program.sums] == [True]
     chunks = Chunks(program, begun._run_state, 8, lambda m: m)
     (moved,) = chunks.steps(8)
@@ -282,7 +273,7 @@ def test_the_switch_is_what_a_receiver_costs_in_senders(
         return {"push": 1.0, "pull": 2.0}[way]
 
     begun = dz.simulate(kind(dz.Graph.from_edges(dz.space.generators.erdos_renyi(300, 6.0, seed=1))), 3)
-    (one,) = build(trace(begun._stepper, begun._run_state), begun._stepper.masks).sums
+    (one,) = program_of(begun).sums
     assert one.measured() == one  # on a CPU nothing chooses
     monkeypatch.setattr(_neighbour_sums, "LARGE", 0)
     monkeypatch.setattr(_neighbour_sums, "_milliseconds", timed)

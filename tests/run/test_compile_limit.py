@@ -6,14 +6,12 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.run import _compile
 from denizen.zoo.sir import sir
 
 
 @pytest.mark.compile
 @torch._dynamo.config.patch(recompile_limit=3)  # 8 as torch comes; monkeypatch would leave none
-def test_more_models_compile_than_torch_compiles_variants_of_a_function(monkeypatch):
-    monkeypatch.setattr(_compile, "BACKEND", "eager")
+def test_more_models_compile_than_torch_compiles_variants_of_a_function(eager_backend):
     for agents in range(20, 25):
         graph = dz.Graph.from_edges([0, 1], [1, 2], agents)
         with warnings.catch_warnings():

@@ -8,19 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.run.played import Played
 
 import denizen as dz
 from denizen.errors import CapacityError, InputError
 from denizen.perf.watch import out_of_memory
 from denizen.run import Snapshots, _memory, _ring, _run, load, resume
-from denizen.run._chunks import CapturedSteps, Chunks
 from denizen.run._device import device_failed
 from denizen.run._engine import Stepper
-from denizen.run._folder import RunFolder
 from denizen.run._memory import ASKED, _asked
-from denizen.run._program import build
 from denizen.run._snapshots import Kept
-from denizen.run._trace import trace
 from denizen.zoo.sir import SIR
 
 WORDS = "CUDA error: an illegal memory access was encountered"
@@ -65,9 +62,8 @@ class Device:
 
 
 @pytest.fixture
-def every_chunk(monkeypatch):
+def every_chunk(monkeypatch, saves_always):
     """Save after every chunk."""
-    monkeypatch.setattr(RunFolder, "_pause", lambda self: 0.0)
     monkeypatch.setattr(_run, "CHUNK", 5)
 
 
@@ -214,26 +210,22 @@ def test_what_counts_as_a_failed_device():
     assert not device_failed(KeyboardInterrupt())
 
 
-class Plain(CapturedSteps):
-    """A capture without CUDA: chunks by plain calls; the first ends half-way."""
+class Plain(Played):
+    """The first chunk ends half-way."""
 
-    def __init__(self, run):
-        self.longest, self.seconds, self.fails = 8, 0.0, True
-        self._stepper = run._stepper
-        program = build(trace(run._stepper, run._run_state), run._stepper.masks, 10**9)
-        self._chunks = Chunks(program, run._run_state, 8, lambda module: module)
+    fails = True
 
     def _replay(self, length, due, store):
-        records, group = self._plain(length, due, store)
+        done = super()._replay(length, due, store)
         if self.fails:
             self.fails = False
             raise KeyboardInterrupt
-        return records, group
+        return done
 
 
 def test_a_captured_chunk_that_ends_half_way_is_run_again_from_its_start():
     run = dz.simulate(model(), 3, replicates=2, snapshots=Snapshots(5))
-    run._capture = Plain(run)
+    run._capture = Plain(run, 8, 10**9)
     with pytest.raises(KeyboardInterrupt):
         run.extend(4)
     whole = dz.simulate(model(), 30, replicates=2, snapshots=Snapshots(5))

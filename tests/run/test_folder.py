@@ -20,7 +20,6 @@ import denizen as dz
 from denizen import _atomic
 from denizen.errors import DataError, DenizenError, InputError, MissingExtra, StorageError
 from denizen.run import Snapshots, load, resume
-from denizen.run._folder import RunFolder
 from denizen.run._manifest import FORMAT
 from denizen.run._results import number
 from denizen.zoo.sir import SIR
@@ -47,9 +46,8 @@ def same(first, second) -> bool:
 
 
 @pytest.fixture
-def every_chunk(monkeypatch):
+def every_chunk(monkeypatch, saves_always):
     """Save after every chunk."""
-    monkeypatch.setattr(RunFolder, "_pause", lambda self: 0.0)
 
 
 def test_a_folder_gives_back_the_series_in_their_dtypes(tmp_path, every_chunk):
@@ -143,8 +141,7 @@ class Disk:
 
 
 @pytest.mark.parametrize("writes", range(14))  # each write of one save, and some of the next
-def test_a_disk_that_fills_up_loses_nothing(tmp_path, monkeypatch, writes):
-    monkeypatch.setattr(RunFolder, "_pause", lambda self: 0.0)
+def test_a_disk_that_fills_up_loses_nothing(tmp_path, monkeypatch, saves_always, writes):
     whole = dz.simulate(model(), 40, snapshots=Snapshots(20))
     run = dz.simulate(model(), 3, snapshots=Snapshots(20), out=tmp_path / "r")
     disk = Disk(monkeypatch, writes)
@@ -173,9 +170,8 @@ def test_room_made_the_run_saves_where_it_was(tmp_path, monkeypatch):
     assert load(tmp_path / "r")["cases"].equal(dz.simulate(model(), run.steps)["cases"])
 
 
-def test_a_disk_that_fills_up_under_simulate_hands_over_the_run(tmp_path, monkeypatch):
+def test_a_disk_that_fills_up_under_simulate_hands_over_the_run(tmp_path, monkeypatch, saves_always):
     """Who has called `simulate` or `resume` has no run yet; the error does."""
-    monkeypatch.setattr(RunFolder, "_pause", lambda self: 0.0)
     disk = Disk(monkeypatch, 24)
     with pytest.raises(StorageError, match="No space left") as failure:
         dz.simulate(model(), 100, out=tmp_path / "r", settings={"config": {"model": "sir"}})

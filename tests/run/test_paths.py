@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from tests.run.played import CapturedSteps, one_graph
 from torch import Tensor
 
 import denizen as dz
 from denizen.model import Act, During, Scale, Trigger, births
-from denizen.run._chunks import CapturedSteps
-from denizen.run._engine import one_graph
 from denizen.zoo.covid import covid
 from denizen.zoo.seir import seir
 from denizen.zoo.sir import sir

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.run.played import one_graph
 from torch import Tensor
 
 import denizen as dz
@@ -13,7 +14,6 @@ from denizen.errors import InputError
 from denizen.ops._rounding import on_grid
 from denizen.relax import MeanField, StraightThrough
 from denizen.run import Precision, check_precision
-from denizen.run._engine import one_graph
 from denizen.zoo.covid import covid
 from denizen.zoo.sir import SIR
 

@@ -20,7 +20,6 @@ from denizen.errors import CapacityError, DataError, InputError, StorageError
 from denizen.model import History, Stage, plain
 from denizen.run import Snapshots, _narrow, _zarr, load, resume
 from denizen.run._blocks import Blocks
-from denizen.run._folder import RunFolder
 from denizen.run._snapshots import Kept
 from denizen.run._zarr import ZarrSnapshots
 from denizen.zoo.sir import SIR
@@ -451,8 +450,9 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 @pytest.mark.parametrize("error", [FULL, RuntimeError("codec")], ids=["system", "zarr"])
 @pytest.mark.parametrize("slots", [1, 8])
 @pytest.mark.usefixtures("each")
-def test_what_cannot_be_written_surfaces_and_can_be_tried_again(tmp_path, monkeypatch, place, error, slots):
-    monkeypatch.setattr(RunFolder, "_pause", lambda self: 0.0)
+def test_what_cannot_be_written_surfaces_and_can_be_tried_again(
+    tmp_path, monkeypatch, saves_always, place, error, slots
+):
     run = dz.simulate(Farm(), 0, snapshots=Snapshots(2, slots=slots), out=tmp_path / "r")
     fault = Faulty(monkeypatch, place, error)
     with pytest.raises(StorageError, match=r"(No space left|codec).*Safe on disk: .*make room") as failure:

@@ -7,32 +7,28 @@ import torch
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.run.played import Played
 from tests.run.test_snapshots import FULL, NARROW, Farm, Faulty, equal, no_threads, phases, synchronous
 
 import denizen as dz
 from denizen.errors import CapacityError, StorageError
 from denizen.run import Snapshots, _ring, _run, _snapshots, _zarr, load, resume
-from denizen.run._chunks import CapturedSteps, Chunks, pieces
-from denizen.run._program import build
+from denizen.run._chunks import pieces
 from denizen.run._snapshots import Kept, _stack
-from denizen.run._trace import trace
 
 LENGTHS = (70, 1, 33, 128, 7)  # of the extensions of a run that has six steps
 STEPS = 6 + sum(LENGTHS)
 
 
-class Replayed(CapturedSteps):
+class Replayed(Played):
     """A capture whose graphs are plain calls; their results lie where those of the same graph lay before."""
 
     def __init__(self, run, longest=64):
-        self.seconds, self.longest, self._stepper = 0.0, longest, run._stepper
-        program = build(trace(run._stepper, run._run_state), run._stepper.masks)
-        self._chunks = Chunks(program, run._run_state, longest, lambda module: module)
+        super().__init__(run, longest)
         self.kept, self.replays, self.fails = {}, [], 0
 
     def _replay(self, length, due, store):
-        with torch.no_grad():
-            records, group = self._plain(length, due, store)
+        records, group = super()._replay(length, due, store)
         self.replays.append((length, due))
         kept = self.kept.setdefault((length, due), (records, group))
         for old, new in zip(kept[0], records, strict=True):

@@ -6,16 +6,14 @@ import warnings
 
 import pytest
 import torch
+from tests.run.played import Played
 from torch import Tensor
 
 import denizen as dz
 from denizen.model import Ask, During
 from denizen.perf.watch import Profile, Span, allocations, counting, is_copy, sync_warnings
 from denizen.relax import MeanField
-from denizen.run import _compile, _run, _stats
-from denizen.run._chunks import CapturedSteps, Chunks
-from denizen.run._program import build
-from denizen.run._trace import trace
+from denizen.run import _run, _stats
 from denizen.zoo.covid import covid
 from denizen.zoo.seir import seir
 from denizen.zoo.sir import sir
@@ -249,8 +247,7 @@ def test_no_copy_is_held():
 
 @pytest.mark.compile
 @models
-def test_one_graph_and_no_recompiles(monkeypatch, name):
-    monkeypatch.setattr(_compile, "BACKEND", "eager")  # graphs are the same, without the C++ compiler's minutes
+def test_one_graph_and_no_recompiles(eager_backend, name):
     run = dz.simulate(ZOO[name], 10, replicates=2, compile=True)
     stats = run.stats(count=True)
     assert stats["path"] == "compiled"
@@ -264,8 +261,7 @@ def test_one_graph_and_no_recompiles(monkeypatch, name):
 
 
 @pytest.mark.compile
-def test_a_python_number_that_changes_is_a_recompile_that_counts(monkeypatch):
-    monkeypatch.setattr(_compile, "BACKEND", "eager")
+def test_a_python_number_that_changes_is_a_recompile_that_counts(eager_backend):
     factor = [1.0]
     run = dz.simulate(ZOO["sir"], 6, compile=True, record={"mine": lambda now: factor[0] * now.time.value})
     assert (run.stats()["graphs"], run.stats()["recompiles"]) == (1, 0)
@@ -276,9 +272,8 @@ def test_a_python_number_that_changes_is_a_recompile_that_counts(monkeypatch):
 
 
 @pytest.mark.compile
-def test_threads_that_a_run_sets_for_itself_compile_nothing_anew(monkeypatch):
+def test_threads_that_a_run_sets_for_itself_compile_nothing_anew(monkeypatch, eager_backend):
     """Small populations step in one thread, whatever torch is set to; torch compiles anew where that changes."""
-    monkeypatch.setattr(_compile, "BACKEND", "eager")
     torch.set_num_threads(2)
     try:
         run = dz.simulate(ZOO["sir"], 10, compile=True)
@@ -348,24 +343,11 @@ def test_a_chunk_on_cuda_is_told_from_a_step_by_substitution(monkeypatch):
     assert asked["mode"] == 0
 
 
-class Replayed(CapturedSteps):
-    """A capture whose chunks are plain calls, instead of graphs."""
-
-    def __init__(self, run):
-        self.seconds, self.longest = 0.0, 8
-        program = build(trace(run._stepper, run._run_state), run._stepper.masks)
-        self._chunks = Chunks(program, run._run_state, self.longest, lambda module: module)
-
-    def _replay(self, length, due, store):
-        with torch.no_grad():
-            return self._plain(length, due, store)
-
-
 @models
 def test_a_captured_run_is_counted_without_a_gpu(name, monkeypatch):
     plain = dz.simulate(ZOO[name], 30, replicates=2, seed=5)
     run = dz.simulate(ZOO[name], 5, replicates=2, seed=5)
-    run._capture, run._path = Replayed(run), "captured"
+    run._capture, run._path = Played(run), "captured"
     before = bits(run)
     stats = run.stats(count=True)
     assert same(before, bits(run))

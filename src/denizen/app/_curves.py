@@ -31,7 +31,7 @@ def draw(folders: Sequence[Path], to: Path, console: "Console | None" = None) ->
         StorageError: it cannot be written.
     """
     from denizen.errors import MissingExtra, need
-    from denizen.rl._training_folder import read_metrics
+    from denizen.rl import read_metrics
 
     try:
         need("matplotlib", "plot", "learning curves")

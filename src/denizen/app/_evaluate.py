@@ -158,7 +158,7 @@ example:
         """Print the table, draw the picture."""
         from denizen._printing import Table
         from denizen.app import _curves, _trained
-        from denizen.rl._training_folder import read_manifest, read_metrics
+        from denizen.rl import read_manifest, read_metrics
 
         if len(self.runs) < 2:
             raise InputError("compare: give two run folders or more")

@@ -369,7 +369,7 @@ def tell(results: "list[Trained]", root: Path, console: "Console", target: str =
     """
     from denizen._printing import Table
     from denizen.app._curves import draw
-    from denizen.rl._training_folder import read_metrics
+    from denizen.rl import read_metrics
 
     table = Table("training", "updates", "steps", "steps/s", "ready in", "return at the end", "highest", box=None)
     for result in results:

@@ -169,9 +169,8 @@ def resume(command: "Resume", console: "Console") -> None:
     from denizen._atomic import status_now
     from denizen.app._together import together
     from denizen.app._train import sinks_of, tell
-    from denizen.rl import Patience, resume, train
+    from denizen.rl import Patience, read_manifest, resume, train
     from denizen.rl import _processes as processes
-    from denizen.rl._training_folder import read_manifest
 
     path, target, quiet = command.run, command.target, command.quiet
     found = folders(path, "resume")
@@ -288,7 +287,7 @@ def refuse_steps(command: "Resume", instead: str) -> None:
 
 def _not_begun(found: Sequence[Path]) -> list[int]:
     """Seeds of the command that wrote these folders of trainings which it did not come to."""
-    from denizen.rl._training_folder import read_manifest
+    from denizen.rl import read_manifest
 
     first, count = (read_manifest(found[0])["settings"] or {}).get("seeds", (0, 1))
     begun = {folder.name for folder in found}
@@ -299,7 +298,7 @@ def show(command: "Show | Resume", console: "Console") -> None:
     """`denizen show` of a training: what its folder holds, and its curves again."""
     from denizen._atomic import status_now
     from denizen.app._curves import draw
-    from denizen.rl._training_folder import read_manifest, read_metrics
+    from denizen.rl import read_manifest, read_metrics
 
     path = command.run
     found = folders(path, "show")

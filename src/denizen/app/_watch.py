@@ -65,7 +65,7 @@ examples:
     def __call__(self, console: "Console") -> int:
         """Play, and show."""
         from denizen.app import _trained
-        from denizen.rl._evaluate import play
+        from denizen.rl import play
 
         if self.window and self.gif is not None:
             raise InputError("--window and --gif: give one of the two")

@@ -31,6 +31,7 @@ if typing.TYPE_CHECKING:
     from denizen.perf._equivalent.compare import Compared as Compared
     from denizen.perf._equivalent.compare import Verdict as Verdict
     from denizen.perf._equivalent.equivalent import equivalent as equivalent
+    from denizen.perf._equivalent.steps import equivalent_steps as equivalent_steps
     from denizen.perf._profile.gaps import Gap as Gap
     from denizen.perf._profile.gaps import attribute as attribute
     from denizen.perf._profile.profile import Profiler as Profiler
@@ -59,6 +60,7 @@ _NAMES = {
     "_environment": ("Environment", "Fact", "environment"),
     "_equivalent.compare": ("Compared", "TOLERANCES", "Verdict"),
     "_equivalent.equivalent": ("equivalent",),
+    "_equivalent.steps": ("equivalent_steps",),
     "_profile.gaps": ("Gap", "attribute"),
     "_profile.profile": ("Profiler", "profile"),
     "_profile.report": ("ProfileReport",),

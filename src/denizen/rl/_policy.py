@@ -1,8 +1,8 @@
-"""Policies: an actor and a critic over an environment's observations, feed-forward or recurrent."""
+"""A policy: an actor and a critic over an environment's observations, feed-forward or recurrent."""
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from denizen import ops
-from denizen._arguments import whole
 from denizen.errors import InputError, expect_function
 from denizen.model import Box, Discrete, Env, Observed
 from denizen.nn import kernels
@@ -18,7 +17,6 @@ from denizen.rl._conv_encoder import ConvEncoder, as_it_is, spreads
 from denizen.rl._distributions import Categorical, Distribution, Gaussian
 from denizen.rl._value import ValueHead, check_head
 from denizen.rl._worlds import Worlds, check_env, named, prove
-from denizen.rng import MAX_SEED
 
 _ALIGNED = 8  # entries of a row of 16 bytes in bfloat16, which matrix products want
 
@@ -72,7 +70,6 @@ class Critic(nn.Sequential):
 
 FIRST_LOG_STD = 0.0
 FEW_ROWS = 1024  # of more, keeping features takes memory (0.1 GiB for 512 features and 128 steps)
-_SQRT2 = math.sqrt(2)
 _KNOWN = ("torch.nn.modules.", "denizen.")  # modules whose layers are used as layers only
 
 
@@ -125,7 +122,7 @@ class ActorCritic(nn.Module):
         super().__init__()
         check_env(env, "ActorCritic")
         check_drawn(env)
-        _check_makes("head", head, "dz.rl.PopArt", "width")
+        check_makes("head", head, "dz.rl.PopArt", "width")
         self.env, self.memory_size = env, memory_size
         self.body, self.critic_body = body, critic_body
         if critic_body is not None and memory_size:
@@ -389,25 +386,7 @@ def for_worlds(action: Tensor, env: Env) -> Tensor:
     return action if env.num_actors is None else action.unflatten(0, (-1, env.num_actors))
 
 
-def orthogonal(module: nn.Module, gain: float = _SQRT2) -> nn.Module:
-    """Orthogonal weights and zero biases for every linear and convolution layer within; returns the module."""
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            nn.init.orthogonal_(layer.weight, gain)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
-    return module
-
-
-def _check_widths(name: str, sizes: Sequence[int]) -> None:
-    """Raise `InputError` unless every size is a whole number of at least 1."""
-    if not isinstance(sizes, Sequence):
-        raise InputError(f"policy: {name}={sizes!r}, expected widths, one for each layer, such as (64, 64)")
-    for place, size in enumerate(sizes):
-        whole("policy", f"{name}[{place}]", size, 1)
-
-
-def _check_makes(name: str, makes: Any, example: str, *given: str) -> None:
+def check_makes(name: str, makes: Any, example: str, *given: str) -> None:
     """Raise `InputError` where this is a name or a module, in place of what makes modules of what it is given."""
     if isinstance(makes, nn.Module) or not callable(makes):
         raise InputError(f"policy: {name} is {makes!r}, expected a class or function that makes it, such as {example}")
@@ -425,122 +404,6 @@ class Tower(nn.Sequential):
             case [nn.Flatten(), nn.Linear() as one, nn.ReLU(), nn.Linear() as two, nn.ReLU()]:
                 return one, two, "relu"
         return None
-
-
-def _layers(width: int, hidden: Sequence[int], activation: type[nn.Module]) -> list[nn.Module]:
-    layers: list[nn.Module] = []
-    for size in hidden:
-        layers += [nn.Linear(width, size), activation()]
-        width = size
-    return layers
-
-
-def mlp(
-    env: Env,
-    hidden: Sequence[int] = (64, 64),
-    *,
-    activation: type[nn.Module] = nn.Tanh,
-    shared: bool = False,
-    head: Callable[[int], ValueHead] = ValueHead,
-    memory_size: int = 0,
-    seed: int = 0,
-) -> ActorCritic:
-    """A policy of linear layers.
-
-    Args:
-        env: whose observations it takes, flattened.
-        hidden: widths of the hidden layers.
-        activation: after each of them.
-        shared: one body for actor and critic, in place of one for each; always so with a memory.
-        head: makes the value head.
-        memory_size: width of a GRU cell; 0: none.
-        seed: of the first weights.
-
-    Raises:
-        InputError: a width that is no whole number above 0.
-    """
-    check_env(env, "mlp")
-    _check_widths("hidden", hidden)
-    memory_size = whole("policy", "memory_size", memory_size, 0)
-    _check_makes("activation", activation, "torch.nn.ReLU")
-    return _seeded(
-        seed,
-        lambda: ActorCritic(
-            env,
-            orthogonal(Tower(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))),
-            critic_body=None
-            if shared or memory_size
-            else orthogonal(Tower(nn.Flatten(), *_layers(_flat_width(env), hidden, activation))),
-            head=head,
-            memory_size=memory_size,
-        ),
-    )
-
-
-def conv(
-    env: Env,
-    channels: Sequence[int] = (32, 64, 64),
-    hidden: int = 512,
-    *,
-    critic_hidden: Sequence[int] = (512,),
-    head: Callable[[int], ValueHead] = ValueHead,
-    seed: int = 0,
-) -> ActorCritic:
-    """A policy of 3 x 3 convolutions over planes `[channels, height, width]`, one linear layer, and a critic on top.
-
-    Args:
-        env: whose `network_input` gives planes.
-        channels: of the convolutions, each with padding 1 and ReLU.
-        hidden: width of the features that actor and critic share.
-        critic_hidden: hidden layers of the critic, which take features and what is privileged.
-        head: makes the value head.
-        seed: of the first weights.
-
-    Raises:
-        InputError: a width that is no whole number above 0, or inputs that are no planes.
-    """
-    check_env(env, "conv")
-    hidden = whole("policy", "hidden", hidden, 1)
-    for name, sizes in (("channels", channels), ("critic_hidden", critic_hidden)):
-        _check_widths(name, sizes)
-
-    def build() -> ActorCritic:
-        planes = env.network_input(torch.zeros(1, *env.observation_space.shape, dtype=env.observation_space.dtype))
-        if planes.dim() != 4:
-            raise InputError(
-                f"conv: {type(env).__name__} gives inputs {tuple(planes.shape[1:])}, expected (channels, height, width)"
-            )
-        body = orthogonal(ConvEncoder(planes.shape[1:], channels, hidden))
-        critic = None
-        if critic_hidden:
-            critic = Critic(
-                nn.LazyLinear(critic_hidden[0]), nn.ReLU(), *_layers(critic_hidden[0], critic_hidden[1:], nn.ReLU)
-            )
-        policy = ActorCritic(env, body, critic=critic, head=head)
-        if critic is not None:
-            orthogonal(critic)
-        return policy
-
-    return _seeded(seed, build)
-
-
-def _flat_width(env: Env) -> int:
-    space = env.observation_space
-    given = env.network_input(torch.zeros(1, *space.shape, dtype=space.dtype))
-    if given.dim() < 2:
-        raise InputError(
-            f"mlp: {type(env).__name__} gives inputs of shape ('rows',), expected an axis of numbers; declare its "
-            f"observation_space with shape (1,)"
-        )
-    return given.flatten(1).shape[1]
-
-
-def _seeded(seed: int, build: Callable[[], Any]) -> Any:
-    """Build with torch's generator seeded, and leave the generator as it was."""
-    seed = whole("policy", "seed", seed, 0, MAX_SEED)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return build()
 
 
 def check_fits(policy: ActorCritic, env: Any, what: str) -> None:

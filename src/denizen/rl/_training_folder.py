@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from denizen._arguments import path
 from denizen._atomic import write_atomic
 from denizen.errors import DataError, StorageError
 from denizen.rl import _processes as processes
@@ -97,17 +98,26 @@ def _row(line: str) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a training's folder; raises `DataError` where there is none."""
-    return TrainingFolder.read(path)
+def read_manifest(folder: Path | str) -> dict[str, Any]:
+    """What fixes a training, how far it is safe and how it ended, as its folder says; also while it goes on.
+
+    Raises:
+        DataError: the folder holds no training, or its manifest is damaged.
+    """
+    return TrainingFolder.read(path("read_manifest", "folder", folder, "the path of a training"))
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Rows of a training's metrics, in order."""
+def read_metrics(folder: Path | str) -> list[dict[str, Any]]:
+    """One row for each update of a training, in order, from its folder; also while it goes on.
+
+    Raises:
+        DataError: the folder holds no metrics.
+    """
+    file = path("read_metrics", "folder", folder, "the path of a training") / METRICS
     try:
-        lines = (path / METRICS).read_text().splitlines()
+        lines = file.read_text().splitlines()
     except OSError as error:
-        raise DataError(f"{path / METRICS} cannot be read: {error.strerror}") from error
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
     return [row for row in map(_row, lines) if row]
 
 

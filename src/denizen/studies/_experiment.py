@@ -55,8 +55,7 @@ class Plan:
             folder: of the training.
             **options: what else `dz.train` takes.
         """
-        from denizen.rl import resume, train
-        from denizen.rl._training_folder import read_manifest
+        from denizen.rl import read_manifest, resume, train
 
         known = read_manifest(folder) if (folder / "manifest.json").exists() else None
         if known is not None and known["status"] == "finished":

@@ -90,7 +90,7 @@ class Goodhart:
 
     def _told(self) -> dict[str, str]:
         """What a reader of the report needs to know."""
-        from denizen.rl._training_folder import read_manifest
+        from denizen.rl import read_manifest
 
         _, _, first = next(self.trainings())
         told = {name: str(value) for name, value in self.facts().items()}

@@ -131,8 +131,7 @@ class Learners:
     def _outcome(self, world: str, arm: str, seed: int, folder: Path) -> Outcome:
         """Of a training, which is done where it is missing."""
         from denizen._atomic import write_atomic
-        from denizen.rl import evaluate
-        from denizen.rl._training_folder import read_metrics
+        from denizen.rl import evaluate, read_metrics
 
         arena = ARENAS[world]
         algorithm, changes = arena.arms[arm]

@@ -1,14 +1,17 @@
 """A training whose parameter follows what it earns, in one process or in several."""
 
+import os
 import sys
 
-from rich.console import Console
+import torch.distributed as dist
 
 import denizen as dz
-from denizen.app._together import together
 from denizen.zoo.fruits import fruits
 
-with together("cpu", Console()):
+several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+if several:
+    dist.init_process_group("gloo")
+try:
     env = fruits(max_steps=10)
     params = {"spawn_prob": dz.rl.Earned(0.1, 0.7, score=-100.0, stages=3, lives=8)}
     algorithm = dz.PPO(num_envs=4, num_steps=10, shuffle_groups=2)
@@ -23,3 +26,8 @@ with together("cpu", Console()):
         progress=False,
         compile=False,
     )
+    if several:
+        dist.barrier()  # the first process holds the store that the others still talk to
+finally:
+    if several:
+        dist.destroy_process_group()

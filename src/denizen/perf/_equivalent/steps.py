@@ -145,7 +145,9 @@ def equivalent_steps(
     steps: int = 3,
     seed: int = 0,
 ) -> Verdict:
-    """Build both from one seed, give the modules of `b` the weights of `a`, and take steps with the same draws.
+    """Whether two training steps do the same: compares results, weights and gradients, step by step.
+
+    Both are built from one seed. The modules of `b` get the weights of `a`, and both take steps with the same draws.
 
     Tensors that both use by the same name are made equal too: batches, which otherwise depend on how many numbers the
     weights took. What the steps return is compared, and all weights and gradients after each step. Modules are those
@@ -154,6 +156,16 @@ def equivalent_steps(
     Where weights differ, the reference takes its steps again with noise of the size of rounding on its gradients: Adam
     makes a full step of a gradient that is zero but for rounding. What is no further away than noise brings the
     reference itself passes.
+
+    Args:
+        make_a: builds the reference: a function of nothing that does one step and returns what is compared.
+        make_b: builds the candidate.
+        weights: how the weights of `b` come from those of `a`, as `dz.perf.equivalent` takes it.
+        steps: to take.
+        seed: of weights and draws.
+
+    Returns:
+        The verdict.
 
     Raises:
         InputError: they use other numbers of modules, or the weights of `b` cannot be told from those of `a`.
