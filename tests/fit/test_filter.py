@@ -197,6 +197,13 @@ REFUSED = [
         ModelError,
         r"value 1 = 5000 \(step 2\): 1.0 of 8",
     ),
+    (
+        {"cases": dz.fit.Target([1], noise=dz.fit.Poisson())},
+        {"particles": 10**13},
+        InputError,
+        r"lower particles \(about",
+    ),
+    ({"cases": dz.fit.Target([1], noise=dz.fit.Poisson())}, {"start": "2026-01-01"}, InputError, "no target has dates"),
     ({}, {}, InputError, "expected observed series by name"),
 ]
 

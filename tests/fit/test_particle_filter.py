@@ -121,6 +121,17 @@ def test_a_forecast_goes_on_from_where_the_data_lead() -> None:
     assert fit.curve(4)["place"].shape == (4, 4)
 
 
+def test_a_fit_by_another_method_can_be_filtered_to_forecast() -> None:
+    target = {"place": dz.fit.Target([0.0, 3.0, 5.0, 6.0], scale="identity", noise=dz.fit.Normal(SEEN))}
+    fit = dz.calibrate(Scattered(kept=0.8), target, priors={"middle": Normal(0.0, 0.1)}, device="cpu", progress=False)
+    assert fit.forecast(1, draws=60)["place"].mean() < 1.5
+    filtered = fit.forecast(1, draws=60, particles=50)["place"]
+    assert 2.5 < filtered.mean() < 5.5
+    assert (filtered == fit.forecast(1, draws=60, particles=50)["place"]).all()
+    with pytest.raises(InputError, match="particles=1"):
+        fit.forecast(1, particles=1)
+
+
 def test_chains_that_stick_and_chains_that_have_not_mixed_are_told(values: np.ndarray) -> None:
     sharp = {"place": dz.fit.Target(values * 3, scale="identity", noise=dz.fit.Normal(0.02))}
     few = dz.fit.ParticleFilter(particles=4, chains=3, burn_in=10, iterations=10, tried=1)

@@ -105,6 +105,7 @@ def filter(
     seed: int = 0,
     interventions: Sequence[Intervention] = (),
     device: torch.device | str | None = None,
+    compile: bool | None = None,
 ) -> Filtered:
     """Run a model as the particles of a filter: the likelihood of the data, and the states that they lead to.
 
@@ -116,6 +117,7 @@ def filter(
         seed: of the worlds and of resampling. The same seed gives the same bits on one kind of device.
         interventions: as for `dz.simulate`.
         device: as for `dz.simulate`.
+        compile: as for `dz.simulate`.
 
     Returns:
         A `Filtered`: ``.log_likelihood``, ``.ess``, ``.curve()``, and ``.forecast(28)``, which starts from the states
@@ -129,7 +131,7 @@ def filter(
     if not isinstance(model, Model) or isinstance(model, Env):
         kind = f"the class {model.__name__}" if isinstance(model, type) else f"of type {type(model).__name__}"
         raise InputError(f"filter: model is {kind}, expected an object of a dz.Model that steps by itself")
-    given = dated("filter", as_targets("filter", targets), None, model.time_unit)
+    given = dated("filter", as_targets("filter", targets), start, model.time_unit)
     check_targets("filter", given)
     whole("filter", "particles", particles, 2)
     whole("filter", "seed", seed, 0, MAX_SEED)
@@ -143,6 +145,7 @@ def filter(
         seed=seed,
         device=device,
         interventions=interventions,
+        compile=compile,
     )
     return filtered("filter", own, own.go(keep=True))
 

@@ -95,44 +95,52 @@ class Fit:
         numbers = self._fresh(whole("Fit.curve", "worlds", worlds, 1))
         return self._experiment.windows(np.repeat(self._solution.free[None], len(numbers), axis=0), numbers)
 
-    def forecast(self, ahead: int | None = None, draws: int = 64, seed: int = 0) -> dict[str, np.ndarray]:
+    def forecast(
+        self, ahead: int | None = None, draws: int = 64, seed: int = 0, particles: int | None = None
+    ) -> dict[str, np.ndarray]:
         """What may be observed after the last value that was fitted: by name `[draws, ahead, …]`.
 
         Each draw has parameters of its own from `samples`, a world of its own and its own noise of observation. Runs
-        begin at the model's first step: they are not held to what was observed on the way. A fit by
-        `dz.fit.ParticleFilter` filters each draw anew, and the forecast goes on from the state that the data lead to.
+        begin at the model's first step: they are not held to what was observed on the way. With `particles` each draw
+        is filtered first, and the forecast goes on from a state that the data lead to.
 
         Args:
             ahead: values after the last one fitted; None: those held out.
             draws: how many.
             seed: of the parameters.
+            particles: worlds that each draw is filtered with, so `draws` times as many runs; targets need a noise.
+                None: none, but for a fit by `dz.fit.ParticleFilter` as many as it had.
         """
         if ahead is None:
             ahead = max((len(values) for values in self._held_out.values()), default=None)
         ahead = whole("Fit.forecast", "ahead", ahead, 1)
         free = self._drawn(whole("Fit.forecast", "draws", draws, 1), seed)
-        if self._solution.particles is not None:
-            return self._filtered(free, ahead, seed)
+        particles = self._solution.particles if particles is None else particles
+        if particles is not None:
+            return self._filtered(free, whole("Fit.forecast", "particles", particles, 2), ahead, seed)
         found = self._experiment.ahead(ahead).windows(free, self._fresh(draws))
         return {name: found[name][:, len(target.values) :] for name, target in self._experiment.targets.items()}
 
-    def _filtered(self, free: np.ndarray, ahead: int, seed: int) -> dict[str, np.ndarray]:
-        num = self._solution.particles
-        assert num is not None
-        filters = Filters(self._experiment, num, len(free), 1)
+    def _filtered(self, free: np.ndarray, num: int, ahead: int, seed: int) -> dict[str, np.ndarray]:
+        if isinstance(self._setup.model, Absent):
+            self._setup.model(free, ())
+        filters = Filters("Fit.forecast", self._experiment, num, len(free), 1)
         generator, found, worlds = np.random.default_rng([seed, num]), [], self._solution.worlds
         for first in range(0, len(free), filters.sets):
             found.append(filters.ahead(free[first : first + filters.sets], worlds, ahead, generator))
             worlds += filters.sets * num
         return {name: np.concatenate([part[name] for part in found]) for name in self._experiment.targets}
 
-    def score(self, draws: int = 64, seed: int = 0) -> dict[str, Scores]:
-        """How well the held-out values were forecast, beside the last fitted value kept (persistence)."""
+    def score(self, draws: int = 64, seed: int = 0, particles: int | None = None) -> dict[str, Scores]:
+        """How well the held-out values were forecast, beside the last fitted value kept (persistence).
+
+        Args: as for `forecast`.
+        """
         if not self._held_out:
             raise InputError(
                 "Fit.score: nothing was held out; calibrate with holdout=, the number of last values to keep"
             )
-        forecast = self.forecast(draws=draws, seed=seed)
+        forecast = self.forecast(draws=draws, seed=seed, particles=particles)
         return {
             name: scores(forecast[name], values, self._experiment.targets[name].values[-1])
             for name, values in self._held_out.items()

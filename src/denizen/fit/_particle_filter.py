@@ -76,7 +76,7 @@ class Likelihood:
         Raises:
             InputError: a function stands where a model should, or a target has no likelihood.
         """
-        self._filters = Filters(experiment, particles, sets, passes)
+        self._filters = Filters("calibrate", experiment, particles, sets, passes)
         self._experiment, self._particles = experiment, particles
         self.worlds = 0
 

@@ -1,6 +1,6 @@
 """Sets of parameters × particles of a model that run through a filter, and forecasts from where they end."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from denizen.fit._target import Target
 from denizen.fit._weigher import Observation, Weigher
 from denizen.model import Intervention, Model
 from denizen.rng import MAX_SEED
-from denizen.run import simulate
+from denizen.run import choose_device, simulate
+from denizen.run._memory import check_room
 from denizen.run._sieve import again, branch, sift
 
 
@@ -67,6 +68,7 @@ class Particles:
         device: torch.device | str | None,
         interventions: Sequence[Intervention] = (),
         params: Mapping[str, Tensor] | None = None,
+        compile: bool | None = None,
     ) -> None:
         """Args: see the attributes, `Weigher` and `simulate`.
 
@@ -76,6 +78,10 @@ class Particles:
         self.model, self.targets, self.kinds = model, dict(targets), dict(kinds)
         self.sets, self.particles, self.steps, self.seed = sets, particles, steps, seed
         self._caller, self._threshold = caller, threshold
+        # They are weighed against one another, so all run at once.
+        check_room(
+            model, sets * particles, choose_device(device, caller)[0], caller, "particles", ", or run fewer agents"
+        )
         self.run = self._roomy(
             lambda: simulate(
                 model,
@@ -85,6 +91,7 @@ class Particles:
                 device=device,
                 interventions=interventions,
                 params=dict(params or {}),
+                compile=compile,
             )
         )
         self._fresh = True
@@ -94,7 +101,7 @@ class Particles:
         self,
         worlds: int = 0,
         params: Mapping[str, Tensor] | None = None,
-        known: Callable[[int], Mapping[str, Target]] | None = None,
+        known: Mapping[str, Target] | None = None,
         *,
         keep: bool = False,
         later: int = 0,
@@ -104,18 +111,22 @@ class Particles:
         Args:
             worlds: number of the first row's world; the others follow.
             params: values `[S * R, …]` of the parameters that were given at first; None: as they are.
-            known: the targets with numbers of their own for each set, so many rows of each; None: as they are.
+            known: the targets with numbers of their own for each set, each set in T rows; None: as they are.
             keep: whether curves are kept.
             later: passes that will follow.
         """
         if worlds or params or not self._fresh:
             again(self.run, range(worlds, worlds + self.sets * self.particles), params or {})
         self._fresh = False
-        targets = self.targets if known is None else known(1)
+        return self.pass_over(worlds, known, keep=keep, later=later)
+
+    def pass_over(
+        self, worlds: int, known: Mapping[str, Target] | None = None, *, keep: bool = False, later: int = 0
+    ) -> Weigher:
+        """As `go`, of a run that stands at its beginning."""
         weigher = Weigher(
             self._caller,
-            self._observations if known is None else self._due(known(self.steps), self.sets),
-            {name: target.noise for name, target in targets.items() if target.noise is not None},
+            self._observations if known is None else self._due(known, self.sets),
             {name: target.values.shape[1:] for name, target in self.targets.items()},
             sets=self.sets,
             particles=self.particles,
@@ -136,7 +147,7 @@ class Particles:
 
     def observed(self, step: int) -> list[Observation]:
         """What was observed after so many steps."""
-        return [one for one in self._observations[step] if len(one.seen)]
+        return [one for one in self._observations[step] if one.seen is not None]
 
     def _due(self, targets: Mapping[str, Target], sets: int) -> dict[int, list[Observation]]:
         """Every value of every target, gaps too, by the step at which its window ends.
@@ -148,23 +159,16 @@ class Particles:
             sets: S, or 1 for all alike.
         """
         found: dict[int, list[Observation]] = {}
-        steps, device = self.steps, self.run.device
+        steps = self.steps
         for name, target in targets.items():
             entries = target.values.shape[1:]
             events = np.tile(np.eye(steps), (sets, 1)).reshape(sets * steps, steps, *[1] * len(entries))
             shares = target.windows(np.broadcast_to(events, (*events.shape[:2], *entries)), self.kinds[name])
             shares = shares.reshape(sets, steps, len(target.values), -1)
-            for place, values in enumerate(target.values.reshape(len(target.values), -1)):
+            for place in range(len(target.values)):
                 end = target.first - 1 + target.every * (place + 1)
-                begin = int(np.flatnonzero(shares[:, :end, place].any((0, 2)))[:1].sum())
-                observation = Observation(
-                    name,
-                    place,
-                    begin,
-                    torch.as_tensor(shares[:, begin:end, place], device=device),
-                    torch.as_tensor(values, device=device),
-                )
-                found.setdefault(end, []).append(observation)
+                one = Observation.of(target, name, place, shares[:, :end, place], self.run.device)
+                found.setdefault(end, []).append(one)
         return found
 
     def _roomy(self, work: Any) -> Any:
@@ -188,8 +192,9 @@ class Filters:
         particles: of each.
     """
 
-    def __init__(self, experiment: Experiment, particles: int, sets: int, passes: int) -> None:
+    def __init__(self, caller: str, experiment: Experiment, particles: int, sets: int, passes: int) -> None:
         """Args:
+        caller: for messages.
         experiment: of the calibration.
         particles: of each set.
         sets: most at once.
@@ -200,13 +205,13 @@ class Filters:
         """
         if not isinstance(experiment.model, Model):
             raise InputError(
-                "ParticleFilter: a function gives whole series, and a filter goes on from states on the way; give a "
-                "dz.Model, or take another method"
+                f"{caller}: a function gives whole series, and a filter goes on from states on the way; give a "
+                f"dz.Model, or take another method"
             )
-        check_targets("calibrate", experiment.targets)
+        check_targets(caller, experiment.targets)
         agents = max(1, experiment.model.num_agents)
         self.sets, self.particles = max(1, min(sets, MOST_AGENTS // (agents * particles))), particles
-        self._experiment, self._passes = experiment, passes
+        self._caller, self._experiment, self._passes = caller, experiment, passes
         self._held: Particles | None = None
 
     def go(self, free: np.ndarray, worlds: int) -> Weigher:
@@ -221,18 +226,17 @@ class Filters:
         rows = parameters.of_model(np.repeat(free, self.particles, axis=0))
         params = {part.name: as_tensor(part.values(here)) for part, here in rows}
 
-        def known(times: int) -> dict[str, Target]:
-            return experiment.known(np.repeat(free, times, axis=0))
-
         try:
             if self._held is None:
                 self._held = self._begun(params)
             self._passes -= 1
             worlds %= MAX_SEED - self.sets * self.particles
-            own = known if parameters.of_targets(free) else None
+            own = None
+            if parameters.of_targets(free):
+                own = experiment.known(np.repeat(free, self._held.steps, axis=0))
             return self._held.go(worlds, params, own, later=max(self._passes, 0))
         except ModelError as error:
-            raise type(error)(f"calibrate: near {experiment.told(free[0])}: {error}; {KEEP}") from error
+            raise type(error)(f"{self._caller}: near {experiment.told(free[0])}: {error}; {KEEP}") from error
 
     def ahead(self, free: np.ndarray, worlds: int, ahead: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """Forecasts from filtered states: by name `[sets, ahead, …]`, one of each set."""
@@ -246,7 +250,7 @@ class Filters:
         experiment = self._experiment
         assert isinstance(experiment.model, Model)
         return Particles(
-            "calibrate",
+            self._caller,
             experiment.model,
             experiment.targets,
             experiment._kinds,

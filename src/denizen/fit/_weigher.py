@@ -16,7 +16,7 @@ Legend: S sets of parameters, R particles of each, T steps, G entries of a serie
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,35 +25,117 @@ from torch import Tensor
 
 from denizen import ops
 from denizen.errors import InputError
-from denizen.fit._target import NegativeBinomial, Noise, Normal, Poisson
+from denizen.fit._target import NegativeBinomial, Noise, Normal, Poisson, Target
 from denizen.rng import stream_number
 
 UNITS = 1 << 52  # of which a weight is a whole number while particles are drawn
 STREAM = stream_number("filter/resample@sets")
 
 
+class Density:
+    """Log density of a noise on the device, for those that come with denizen; others are asked on the host."""
+
+    def __init__(self, noise: Noise, device: torch.device) -> None:
+        """Args:
+        noise: its fields are numbers, or arrays `[S, 1, G or 1]`.
+        device: of the means.
+        """
+        self._noise = noise
+        self._density = DENSITIES.get(type(noise))
+        fields = [getattr(noise, field.name) for field in dataclasses.fields(noise)] if self._density else []  # type: ignore[arg-type]  # pyrefly: ignore
+        self._numbers = [_there(field, device) for field in fields]
+
+    def __call__(self, values: Tensor, mean: Tensor) -> Tensor:
+        """Float64 `[S, R, G]` of values `[G]` and means `[S, R, G]`."""
+        if self._density is not None:
+            return self._density(values, mean, *self._numbers)
+        found = self._noise.log_prob(values.cpu().numpy(), mean.cpu().numpy())
+        return torch.as_tensor(found, dtype=torch.float64, device=mean.device)
+
+
+def _there(number: Any, device: torch.device) -> Tensor:
+    if isinstance(number, np.ndarray):
+        return torch.as_tensor(number, dtype=torch.float64, device=device)
+    return torch.full((), number, dtype=torch.float64, device=device)
+
+
+def _poisson(values: Tensor, mean: Tensor) -> Tensor:
+    return torch.xlogy(values, mean) - mean - torch.lgamma(values + 1)
+
+
+def _negative_binomial(values: Tensor, mean: Tensor, size: Tensor) -> Tensor:
+    ways = torch.lgamma(values + size) - torch.lgamma(size) - torch.lgamma(values + 1)
+    return ways - size * torch.log1p(mean / size) + torch.xlogy(values, mean / (size + mean))
+
+
+def _normal(values: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+    return -0.5 * ((values - mean) / sd) ** 2 - sd.log() - 0.5 * math.log(2 * math.pi)
+
+
+DENSITIES: dict[type, Callable[..., Tensor]] = {
+    Poisson: _poisson,
+    NegativeBinomial: _negative_binomial,
+    Normal: _normal,
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Observation:
-    """One value of a target: what it needs of the series so far.
+    """One value of a target: what it needs of the series so far, all on the device.
 
     Attributes:
         name: of the series.
         place: of the value in the target.
         begin: first step that counts, from 0.
         share: float64 `[S or 1, steps, G]`: what each step from `begin` on adds to the mean.
-        values: float64 `[G]`, NaN for gaps.
+        seen: int64: entries of the value that were observed; None for none.
+        values: float64, those entries.
+        density: of them.
     """
 
     name: str
     place: int
     begin: int
     share: Tensor
+    seen: Tensor | None
     values: Tensor
+    density: Density
 
-    @functools.cached_property
-    def seen(self) -> Tensor:
-        """Which entries were observed."""
-        return torch.nonzero(~self.values.cpu().isnan())[:, 0].to(self.values.device)
+    @classmethod
+    def of(cls, target: Target, name: str, place: int, shares: np.ndarray, device: torch.device) -> "Observation":
+        """The value `place` of a target.
+
+        Args:
+            target: with numbers for all, or for each of S sets, in several rows of each.
+            name: of its series.
+            place: of the value.
+            shares: float64 `[S or 1, steps, G]`: what one event in each step adds to its mean.
+            device: of the run.
+        """
+        values = target.values.reshape(len(target.values), -1)[place]
+        seen = np.flatnonzero(~np.isnan(values))
+        begin = int(np.flatnonzero(shares.any((0, 2)))[:1].sum())
+        assert target.noise is not None, "check_targets has looked"
+        return cls(
+            name,
+            place,
+            begin,
+            torch.as_tensor(shares[:, begin:], device=device),
+            torch.as_tensor(seen, device=device) if len(seen) else None,
+            torch.as_tensor(values[seen], device=device),
+            Density(_noise_of(target.noise, len(shares), seen), device),
+        )
+
+
+def _noise_of(noise: Noise, sets: int, seen: np.ndarray) -> Noise:
+    """A noise with its arrays, which hold each set in several rows, as `[S, 1, G or 1]`: entries that were seen."""
+    changes = {}
+    for field in dataclasses.fields(noise) if dataclasses.is_dataclass(noise) else ():
+        array = np.asarray(getattr(noise, field.name))
+        if array.ndim:
+            wide = array[:: len(array) // sets].reshape(sets, 1, -1)
+            changes[field.name] = wide[..., seen] if wide.shape[2] > 1 else wide
+    return dataclasses.replace(noise, **changes) if changes else noise  # type: ignore[type-var]  # pyrefly: ignore
 
 
 class Weigher:
@@ -74,7 +156,6 @@ class Weigher:
         self,
         caller: str,
         observations: Mapping[int, Sequence[Observation]],
-        noises: Mapping[str, Noise],
         shapes: Mapping[str, tuple[int, ...]],
         *,
         sets: int,
@@ -89,7 +170,6 @@ class Weigher:
         """Args:
         caller: for messages.
         observations: by the number of steps after which they are due.
-        noises: of each target.
         shapes: of a value of each.
         sets: S.
         particles: R.
@@ -100,8 +180,7 @@ class Weigher:
         device: of the run.
         keep: whether `curves` are kept.
         """
-        self._caller, self._observations, self._noises = caller, observations, noises
-        self._shapes, self._keep = shapes, keep
+        self._caller, self._observations, self._shapes, self._keep = caller, observations, shapes, keep
         self._sets, self._particles, self._threshold = sets, particles, threshold
         wide = {"dtype": torch.float64, "device": device}
         self.log_likelihood = torch.zeros(sets, **wide)
@@ -137,9 +216,9 @@ class Weigher:
         here = self._observations.get(step, ())
         means = [self._mean(one, step) for one in here]
         parts = [
-            self._log_prob(one, mean.index_select(2, one.seen)).sum(2)
+            one.density(one.values, mean.index_select(2, one.seen)).sum(2)
             for one, mean in zip(here, means, strict=True)
-            if len(one.seen)
+            if one.seen is not None
         ]
         if parts:
             self._weigh(functools.reduce(torch.add, parts))
@@ -152,10 +231,6 @@ class Weigher:
         part = self.series[one.name][:, one.begin : step]
         part = part.reshape(self._sets, self._particles, *part.shape[1:])
         return (part * one.share[:, None]).sum(2)
-
-    def _log_prob(self, one: Observation, mean: Tensor) -> Tensor:
-        values = one.values.index_select(0, one.seen)
-        return log_density(noise_of(self._noises[one.name], one.seen), values, mean)
 
     def _weigh(self, log_prob: Tensor) -> None:
         self.invalid |= log_prob.isnan().any(1)
@@ -190,44 +265,3 @@ class Weigher:
 
     def _steps(self, step: int) -> Tensor:
         return torch.full((), step, dtype=torch.int64, device=self.log_weights.device)
-
-
-def noise_of(noise: Noise, seen: Tensor) -> Noise:
-    """A noise with its fitted numbers as `[S, 1, G or 1]`, those entries alone that were seen.
-
-    Args:
-        noise: its arrays are `[S, …]`.
-        seen: int64, entries.
-    """
-    fields = dataclasses.fields(noise) if dataclasses.is_dataclass(noise) else ()
-    arrays = {field.name: np.asarray(getattr(noise, field.name)) for field in fields}
-    changes = {}
-    for name, array in arrays.items():
-        if array.ndim:
-            wide = array.reshape(len(array), 1, -1)
-            changes[name] = wide[..., seen.cpu().numpy()] if wide.shape[2] > 1 else wide
-    return dataclasses.replace(noise, **changes) if changes else noise  # type: ignore[type-var]  # pyrefly: ignore
-
-
-def log_density(noise: Noise, values: Tensor, mean: Tensor) -> Tensor:
-    """`noise.log_prob` on the device, for the noises that come with denizen; others are asked on the host.
-
-    Args:
-        noise: of the observation, as `noise_of` gives it.
-        values: float64 `[G]`.
-        mean: float64 `[S, R, G]`.
-    """
-
-    def known(value: Any) -> Tensor:
-        return torch.as_tensor(value, dtype=torch.float64, device=mean.device)
-
-    if type(noise) is Poisson:
-        return torch.xlogy(values, mean) - mean - torch.lgamma(values + 1)
-    if type(noise) is NegativeBinomial:
-        size = known(noise.size)
-        ways = torch.lgamma(values + size) - torch.lgamma(size) - torch.lgamma(values + 1)
-        return ways - size * torch.log1p(mean / size) + torch.xlogy(values, mean / (size + mean))
-    if type(noise) is Normal:
-        sd = known(noise.sd)
-        return -0.5 * ((values - mean) / sd) ** 2 - sd.log() - 0.5 * math.log(2 * math.pi)
-    return known(noise.log_prob(values.cpu().numpy(), mean.cpu().numpy()))

@@ -20,17 +20,33 @@ UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 <<
 ASKED = re.compile(r"allocate ([\d.]+) (bytes|[KMGTPE]iB)")  # in the words of torch and of NumPy
 
 
-def check_room(model: Any, worlds: int, device: torch.device, caller: str = "simulate") -> None:
-    """Raise `InputError` where even a small model could not run; says how much is needed and what to lower."""
+def check_room(
+    model: Any,
+    worlds: int,
+    device: torch.device,
+    caller: str = "simulate",
+    rows: str = "replicates",
+    others: str = " and run the others later with worlds=",
+) -> None:
+    """Raise `InputError` where even a small model could not run; says how much is needed and what to lower.
+
+    Args:
+        model: what would run.
+        worlds: rows at once.
+        device: where.
+        caller: for the message.
+        rows: what the caller calls them.
+        others: what becomes of those that do not fit.
+    """
     agents, room = model.num_agents, free(device)
     moved = sum(leaf.nbytes for leaf in _tree.tensors(model) if leaf.device.type != device.type)
     needed = BYTES * agents * worlds + moved
     if room is not None and needed > room:
         graphs = f" and {moved / 2**30:,.1f} GiB for the model's own data" if moved > needed // 10 else ""
         raise InputError(
-            f"{caller}: {agents:,} agents × {worlds:,} replicates need at least {needed / 2**30:,.1f} GiB{graphs}, and "
-            f"{room / 2**30:,.1f} GiB are free on {device}; lower replicates "
-            f"(about {max(1, (room - moved) // max(BYTES * agents, 1)):,} fit) and run the others later with worlds="
+            f"{caller}: {agents:,} agents × {worlds:,} {rows} need at least {needed / 2**30:,.1f} GiB{graphs}, and "
+            f"{room / 2**30:,.1f} GiB are free on {device}; lower {rows} "
+            f"(about {max(1, (room - moved) // max(BYTES * agents, 1)):,} fit){others}"
         )
 
 

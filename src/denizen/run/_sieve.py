@@ -45,8 +45,15 @@ def pieces(start: int, stop: int, sieve: Sieve) -> Iterator[tuple[int, int]]:
 
 def chosen(run_state: RunState, rows: Tensor) -> RunState:
     """The run's state with row k as row `rows[k]` was. Failed checks stay with whom they happened to."""
-    leaves = [leaf.index_select(0, rows) for leaf in run_state.leaves]
+    leaves = [_picked(leaf, rows) for leaf in run_state.leaves]
     return RunState(leaves, run_state.step, run_state.switches.index_select(0, rows), run_state.bad)
+
+
+def _picked(leaf: Tensor, rows: Tensor) -> Tensor:
+    """Rows of a leaf, laid out as it is: a compiled step may keep worlds innermost."""
+    if leaf.dim() > 1 and leaf.stride(0) == 1 and not leaf.is_contiguous():
+        return leaf.movedim(0, -1).index_select(-1, rows).movedim(-1, 0)
+    return leaf.index_select(0, rows)
 
 
 def sift(run: "Run", steps: int, sieve: Sieve, later: int = 0) -> None:
