@@ -16,6 +16,7 @@ from denizen.fit._priors import Shared as Shared
 from denizen.fit._priors import Steps as Steps
 from denizen.fit._priors import Walk as Walk
 from denizen.fit._scores import Scores as Scores
+from denizen.fit._synthetic import SyntheticLikelihood as SyntheticLikelihood
 from denizen.fit._target import NegativeBinomial as NegativeBinomial
 from denizen.fit._target import Noise as Noise
 from denizen.fit._target import Normal as Normal

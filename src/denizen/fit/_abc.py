@@ -9,7 +9,7 @@ from denizen.errors import InputError
 from denizen.fit._budget import Budget, check_budget
 from denizen.fit._experiment import Experiment
 from denizen.fit._method import Iteration, Solution, Tell
-from denizen.fit._prior import draws, pilot, summarised
+from denizen.fit._prior import draws, pilot, posterior, summarised
 
 AT_REST = 2  # generations in a row whose posterior is that of the one before
 SHIFT, STRETCH = 0.1, 0.1  # deviations that the mean, and share that the deviations, then move at most
@@ -76,26 +76,14 @@ class ABCSMC:
             before, near = near, cloud.nearest(self.keep)
             rest = rest + 1 if near.alike(before) else 0
             trace.append(_line(len(trace), near, experiment, tell))
-        places = near.draws(generator)
-        mean, covariance = places.mean(axis=0), np.atleast_2d(np.cov(places.T))
-        worlds = len(cloud.free)
-        curves = experiment.observations(mean[None], range(worlds, worlds + replicates))[0]
-        scatter = max(float(curves.var(axis=0).mean()), 1e-300)
-        return Solution(
-            free=mean,
-            precision=np.linalg.inv(covariance + 1e-12 * np.eye(len(mean))),
-            trace=tuple(trace),
-            worlds=worlds + replicates,
-            converged=rest >= AT_REST,
-            away=float(np.sqrt(((experiment.observed - curves.mean(0)) ** 2).mean() / scatter)),
-            draws=places,
-            notes=(
-                *first.notes,
-                *budget.notes(),
-                f"Posterior of {near.effective:.0f} effective curves of {len(cloud.free):,}, within {near.width:.2g} "
-                f"posterior deviations of the data.",
-            ),
+        notes = (
+            *first.notes,
+            *budget.notes(),
+            f"Posterior of {near.effective:.0f} effective curves of {len(cloud.free):,}, within {near.width:.2g} "
+            f"posterior deviations of the data.",
         )
+        found = {"trace": tuple(trace), "notes": notes}
+        return posterior(experiment, near.draws(generator), replicates, len(cloud.free), rest >= AT_REST, found)
 
 
 class _Kernel:
@@ -136,14 +124,14 @@ class _Cloud:
         self.free = np.concatenate([self.free, places])
         self._drawn.append((len(places), kernel, allowed))
 
-    def nearest(self, keep: int) -> "_Near":
+    def nearest(self, keep: int) -> "Near":
         weight = self._weight()
         order = np.arange(len(self.free)) if self._distance is None else self._ordered(self._distance)
         learn = order[: max(keep, 2 * self._seen.shape[1], len(self.free) // 2)]
         gap = summarised(self.free, self._seen, self._experiment.observed, weight, learn)
         self._distance = np.sqrt((gap**2).sum(1))
         kept = self._ordered(self._distance)[:keep]
-        return _Near(self.free[kept], gap[kept], weight[kept])
+        return Near(self.free[kept], gap[kept], weight[kept])
 
     def _ordered(self, distance: np.ndarray) -> np.ndarray:
         # Of those added since the last look the distance is not known: they come first.
@@ -160,7 +148,7 @@ class _Cloud:
         return len(self.free) / ratio
 
 
-class _Near:
+class Near:
     """The nearest curves: a posterior."""
 
     def __init__(self, free: np.ndarray, gap: np.ndarray, weight: np.ndarray) -> None:
@@ -181,7 +169,7 @@ class _Near:
         self.mean = share @ self.adjusted
         self.sd = np.sqrt(np.maximum(share @ (self.adjusted - self.mean) ** 2, 1e-300))
 
-    def alike(self, other: "_Near") -> bool:
+    def alike(self, other: "Near") -> bool:
         """Whether mean and deviations are those of another, as far as so many curves can tell."""
         shift = np.abs(self.mean - other.mean) / self.sd
         return bool((shift < SHIFT).all() and (np.abs(np.log(self.sd / other.sd)) < STRETCH).all())
@@ -193,7 +181,7 @@ class _Near:
         return self.adjusted[np.minimum(np.searchsorted(steps, at), len(steps) - 1)]
 
 
-def _line(number: int, near: _Near, experiment: Experiment, tell: Tell) -> Iteration:
+def _line(number: int, near: Near, experiment: Experiment, tell: Tell) -> Iteration:
     shown = f"{near.effective:.0f} of {len(near.free)} effective, distance {near.width:.2g}"
     line = Iteration(number, near.mean, np.nan, np.nan, experiment.runs, shown)
     tell(line)

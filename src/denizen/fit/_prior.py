@@ -5,11 +5,14 @@ regression on the observed numbers predicts it, the posterior mean to first orde
 """
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from denizen.errors import InputError
 from denizen.fit._experiment import Experiment
+from denizen.fit._method import Solution
 
 ROUNDS = 20  # of drawing until enough places are allowed by the model
 FAR = 3.0  # times the loneliest curve's distance to its neighbour: data farther off have no curve near them
@@ -52,7 +55,7 @@ def pilot(caller: str, experiment: Experiment, num: int, generator: np.random.Ge
     return Pilot(free, seen, allowed, tuple(notes))
 
 
-def draws(experiment: Experiment, num: int, draw: object, what: str) -> tuple[np.ndarray, float]:
+def draws(experiment: Experiment, num: int, draw: Callable[[int], np.ndarray], what: str) -> tuple[np.ndarray, float]:
     """Places that the model allows, `[num, P]`, and their share among all that were drawn.
 
     Args:
@@ -63,7 +66,7 @@ def draws(experiment: Experiment, num: int, draw: object, what: str) -> tuple[np
     """
     found, tried = np.empty((0, len(experiment.parameters.labels))), 0
     for _ in range(ROUNDS):
-        places = draw(num)  # pyrefly: ignore
+        places = draw(num)
         fit = np.array([experiment.fits(place) for place in places])
         wanted = num - len(found)
         # Those behind the last one taken were not looked at, as far as the share goes.
@@ -118,6 +121,33 @@ def _compare(caller: str, experiment: Experiment, seen: np.ndarray) -> list[str]
             f"as {experiment.label(int(stuck[0]))}; they are left out."
         )
     return notes
+
+
+def posterior(
+    experiment: Experiment, places: np.ndarray, replicates: int, worlds: int, rest: bool, found: dict[str, Any]
+) -> Solution:
+    """A solution of draws `[num, P]`; the data are held against the model at their mean, in fresh worlds.
+
+    Args:
+        experiment: of the fit.
+        places: the draws.
+        replicates: fresh worlds.
+        worlds: numbers below this one are used up.
+        rest: whether the search came to rest.
+        found: trace and notes.
+    """
+    mean, covariance = places.mean(axis=0), np.atleast_2d(np.cov(places.T))
+    curves = experiment.observations(mean[None], range(worlds, worlds + replicates))[0]
+    scatter = max(float(curves.var(axis=0).mean()), 1e-300)
+    return Solution(
+        free=mean,
+        precision=np.linalg.inv(covariance + 1e-12 * np.eye(len(mean))),
+        worlds=worlds + replicates,
+        converged=rest,
+        away=float(np.sqrt(((experiment.observed - curves.mean(0)) ** 2).mean() / scatter)),
+        draws=places,
+        **found,
+    )
 
 
 def summarised(
