@@ -3,6 +3,7 @@
 from denizen.fit._abc import ABCSMC as ABCSMC
 from denizen.fit._calibrate import calibrate as calibrate
 from denizen.fit._cmaes import CMAES as CMAES
+from denizen.fit._diagnostics import Diagnostics as Diagnostics
 from denizen.fit._filter import Filtered as Filtered
 from denizen.fit._filter import filter as filter
 from denizen.fit._fit import Fit as Fit

@@ -11,6 +11,7 @@ from denizen._arguments import folder as folder_path
 from denizen._arguments import json_values, switch
 from denizen._printing import progress as progress_bar
 from denizen.errors import InputError
+from denizen.fit._diagnostics import diagnose
 from denizen.fit._experiment import Simulator
 from denizen.fit._fit import Fit, Found, of_search
 from denizen.fit._folder import CalibrationFolder
@@ -101,14 +102,15 @@ def calibrate(
         setup.experiment.ledger = ledger
         fit = _searched(setup, method, progress)
         setup.experiment.ledger = None
-        folder.keep(Found(fit._solution, fit.runs), ledger.launches, str(fit))
+        folder.keep(fit._found(), ledger.launches, str(fit))
         return fit
 
 
 def _searched(setup: Setup, method: Method, progress: bool) -> Fit:
     with _told(progress) as tell:
         solution = method.solve(setup.experiment, setup.replicates, tell)
-    return of_search(setup, Found(solution, setup.experiment.runs))
+    diagnostics = diagnose(setup.experiment, solution, setup.replicates)
+    return of_search(setup, Found(solution, setup.experiment.runs, diagnostics))
 
 
 @contextmanager

@@ -64,10 +64,7 @@ class Experiment:
         self._rough = {name for name, target in self.targets.items() if self._scatters(name, target)}
         self.observed = self._compared({name: target.values[None] for name, target in self.targets.items()})[0]
         self.weights = np.concatenate(
-            [
-                np.full(self._of_one(name, target.values[None]).shape[1], target.weight)
-                for name, target in self.targets.items()
-            ]
+            [np.full(self.compares(name), target.weight) for name, target in self.targets.items()]
         )
         self.runs = 0
         self.few: dict[str, tuple[int, int]] = {}
@@ -142,6 +139,10 @@ class Experiment:
         """What is compared with `observed`, for each set of free numbers in each world: float64 `[sets, worlds, D]`."""
         rows = np.repeat(free, len(worlds), axis=0)
         return self.compared(rows, list(worlds) * len(free)).reshape(len(free), len(worlds), -1)
+
+    def compares(self, name: str) -> int:
+        """Numbers of a target that are compared."""
+        return self._of_one(name, self.targets[name].values[None]).shape[1]
 
     def compared(self, free: np.ndarray, worlds: Sequence[int]) -> np.ndarray:
         """The same of rows that each have a world of their own: float64 `[rows, D]`."""

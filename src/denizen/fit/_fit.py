@@ -13,6 +13,7 @@ from denizen._arguments import folder as folder_path
 from denizen._arguments import number, whole
 from denizen._printing import Table, plain
 from denizen.errors import DataError, InputError
+from denizen.fit._diagnostics import Diagnostics
 from denizen.fit._experiment import Experiment
 from denizen.fit._folder import CalibrationFolder
 from denizen.fit._identify import not_identified
@@ -23,6 +24,7 @@ from denizen.fit._setup import Absent, Setup, set_up
 from denizen.fit._target import as_targets
 from denizen.model import Intervention, Model
 from denizen.run import choose_device
+from denizen.run._results import number as figure
 
 LEVEL = 0.9
 FAR = 2.0  # times the scatter of one world
@@ -39,6 +41,7 @@ class Fit:
         runs: worlds simulated.
         converged: whether the search came to rest within its iterations.
         notes: what should be known before the numbers are used, in words.
+        diagnostics: whether the fit gives such data, and what they say; None where the model failed at its draws.
     """
 
     model: Model | None
@@ -47,6 +50,7 @@ class Fit:
     runs: int
     converged: bool
     notes: tuple[str, ...]
+    diagnostics: Diagnostics | None
     _setup: Setup
     _solution: Solution
 
@@ -164,7 +168,10 @@ class Fit:
             folder_path("Fit.save", "path", path), self._setup.model, self._setup.given, kind, None, new=True
         )
         with folder.session():
-            folder.keep(Found(self._solution, self.runs), 0, str(self))
+            folder.keep(self._found(), 0, str(self))
+
+    def _found(self) -> "Found":
+        return Found(self._solution, self.runs, self.diagnostics)
 
     @classmethod
     def load(
@@ -205,20 +212,20 @@ class Fit:
         return of_search(set_up("Fit.load", folder.model(model), **given, device=device), Found(**found))
 
     def _sd(self) -> np.ndarray:
-        return np.sqrt(np.diag(self._covariance()))
-
-    def _covariance(self) -> np.ndarray:
-        precision = self._solution.precision
-        return np.linalg.inv(precision + 1e-6 * np.diag(np.maximum(np.diag(precision), 1e-6)))
+        return np.sqrt(np.diag(self._solution.covariance()))
 
     def _drawn(self, num: int, seed: int) -> np.ndarray:
-        generator, draws = np.random.default_rng(seed), self._solution.draws
-        if draws is not None:
-            return draws[generator.choice(len(draws), num, replace=num > len(draws))]
-        return generator.multivariate_normal(self._solution.free, self._covariance(), num)
+        return self._solution.drawn(num, np.random.default_rng(seed))
 
     def _fresh(self, worlds: int) -> list[int]:
         return list(range(self._solution.worlds, self._solution.worlds + worlds))
+
+    def _size(self) -> str:
+        """What the runs simulated together, in words."""
+        agents = getattr(self._setup.model, "num_agents", 0)
+        if not agents:
+            return ""
+        return f" ({figure(self.runs * agents * self._experiment.steps)} agent-{self._setup.model.time_unit}s)"
 
     def __str__(self) -> str:
         table = Table("parameter", "estimate", f"{LEVEL:.0%} interval", title="Fit")
@@ -228,7 +235,8 @@ class Fit:
             for k, entries in enumerate(np.broadcast(value, low, high)):
                 label = name if np.ndim(value) == 0 else f"{name}[{k}]"
                 table.add_row(label, f"{entries[0]:.4g}", f"{entries[1]:.4g} to {entries[2]:.4g}")
-        lines = [f"{self.runs:,} runs, {len(self.trace)} iterations, {'at rest' if self.converged else 'NOT at rest'}"]
+        rest = "at rest" if self.converged else "NOT at rest"
+        lines = [f"{self.runs:,} runs{self._size()}, {len(self.trace)} iterations, {rest}"]
         return plain(table, 100).rstrip() + "\n" + "\n".join([*lines, *self.notes])
 
 
@@ -239,10 +247,12 @@ class Found:
     Attributes:
         solution: of the method.
         runs: worlds simulated.
+        diagnostics: of the solution.
     """
 
     solution: Solution
     runs: int
+    diagnostics: Diagnostics | None
 
 
 def of_search(setup: Setup, found: Found) -> Fit:
@@ -254,11 +264,12 @@ def of_search(setup: Setup, found: Found) -> Fit:
         for part, _ in experiment.parameters.of_model(solution.free[None])
     }
     fitted = model.replace(**its) if isinstance(model, Model) else None
-    notes = _notes(experiment, solution)
-    return Fit(fitted, values, solution.trace, found.runs, solution.converged, notes, setup, solution)
+    notes = _notes(experiment, solution, found.diagnostics)
+    converged, trace = solution.converged, solution.trace
+    return Fit(fitted, values, trace, found.runs, converged, notes, found.diagnostics, setup, solution)
 
 
-def _notes(experiment: Experiment, solution: Solution) -> tuple[str, ...]:
+def _notes(experiment: Experiment, solution: Solution, diagnostics: Diagnostics | None) -> tuple[str, ...]:
     notes = [*solution.notes, *experiment.notes]
     if not solution.converged:
         notes.append("The search did not come to rest; allow more iterations, or begin nearer.")
@@ -270,7 +281,10 @@ def _notes(experiment: Experiment, solution: Solution) -> tuple[str, ...]:
     flat = [part.name for part in experiment.parameters.parts if part.flat()]
     if flat:
         notes.append(f"Without a prior, so flat between the bounds in transformed units: {', '.join(flat)}.")
-    return (*notes, *not_identified(experiment.parameters, solution.free, solution.precision))
+    notes += not_identified(experiment.parameters, solution.free, solution.precision)
+    if diagnostics is None:
+        notes.append("At draws of the fit the model fails, so it was not looked at how it gives such data.")
+    return (*notes, *(() if diagnostics is None else diagnostics.notes))
 
 
 def _plain(value: np.ndarray) -> Any:

@@ -163,7 +163,7 @@ class CalibrationFolder(StateFolder):
         """A model that is given again, compared with that of the folder; for None its parameters alone."""
         held = self.manifest["model"]
         if model is None:
-            return Absent(held.get("params", {}))
+            return Absent(held)
         changed = model_differences(held, model_facts(model))
         if changed:
             raise InputError(f"{self.path} holds a fit of another model: {'; '.join(changed)}")

@@ -170,6 +170,7 @@ class _Search:
             converged=self._converged,
             away=self._last[-1][0].away,
             notes=tuple(self._notes()),
+            slope=np.mean([stencil.slope for stencil, _, _ in self._last], axis=0),
         )
 
     def _notes(self) -> Iterator[str]:

@@ -49,6 +49,7 @@ class Solution:
             near 1 where the model is right; NaN where the method does not know it.
         draws: of the posterior, free numbers `[num, P]` of equal weight; None: the normal distribution is all.
         notes: what should be known before the numbers are used, in words.
+        slope: of the mean of what is compared, `[D, P]`, at the estimate; None where the method takes no slopes.
         particles: with how many of them forecasts are filtered, so that they begin where the data lead to; None:
             forecasts begin at the first step.
     """
@@ -61,7 +62,18 @@ class Solution:
     away: float
     draws: np.ndarray | None = None
     notes: tuple[str, ...] = ()
+    slope: np.ndarray | None = None
     particles: int | None = None
+
+    def covariance(self) -> np.ndarray:
+        """Of the estimate, `[P, P]`."""
+        return np.linalg.inv(self.precision + 1e-6 * np.diag(np.maximum(np.diag(self.precision), 1e-6)))
+
+    def drawn(self, num: int, generator: np.random.Generator) -> np.ndarray:
+        """Free numbers `[num, P]`: of the draws, or of the normal distribution."""
+        if self.draws is not None:
+            return self.draws[generator.choice(len(self.draws), num, replace=num > len(self.draws))]
+        return generator.multivariate_normal(self.free, self.covariance(), num)
 
 
 class Method(Protocol):

@@ -19,7 +19,10 @@ from denizen.rng import MAX_SEED
 class Absent:
     """The parameters of a model that is not there, as a folder has them."""
 
-    def __init__(self, params: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        """Args: facts: of the model, as the manifest has them."""
+        self.num_agents, self.time_unit = facts.get("agents", 0), facts.get("time_unit", "step")
+        params: Mapping[str, Mapping[str, Any]] = facts.get("params", {})
         self.params = {}
         for name, told in params.items():
             shape = tuple(told["shape"])
