@@ -49,8 +49,9 @@ def interrupted_at(monkeypatch, launch):
 def test_a_curve_is_fitted(cases, weekly):
     code, out, err = cases("calibrate", *BOTH, "--out", "r")
     assert (code, err) == (0, "")
-    for words in ("infect_rate", "90% interval", "runs", "run folder  r"):
+    for words in ("infect_rate", "90% interval", "runs", "of persistence", "picture     r/fit.png", "run folder  r"):
         assert words in out
+    assert Path("r/corner.png").exists()
     assert out.strip().splitlines()[-1] == "run folder  r"
     model = sir(generators.erdos_renyi(400, 8.0, seed=3), infect_rate=0.04)
     target = dz.fit.Target(np.array(weekly), every=7)

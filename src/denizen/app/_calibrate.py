@@ -390,9 +390,26 @@ def safe_in(folder: Path, target: str) -> Iterator[None]:
 
 
 def report(found: fit.Fit, folder: Path, console: "Console") -> None:
-    """Estimates, scores, and the folder's path."""
+    """Estimates, scores, pictures, and the folder's path."""
+    from denizen.app._run import _plotting
+
     say(console, str(found))
+    if found.held_out:
+        console.print(_scores(found))
+    for name, draw in (("fit.png", found.plot), ("corner.png", found.corner)):
+        with _plotting(console):
+            draw(folder / name)
+            say(console, f"picture     {folder / name}")
     if console.quiet:
         give(folder)
     else:
         say(console, f"run folder  {folder}")
+
+
+def _scores(found: fit.Fit) -> Any:
+    """How good the forecast of what was held out was, as a table."""
+    table = Table("held out", "CRPS", "of persistence", "within 50 %", "within 90 %", box=None)
+    for name, one in found.score().items():
+        cells = f"{one.crps:.4g}", f"{one.persistence_crps:.4g}", f"{one.coverage_50:.0%}", f"{one.coverage_90:.0%}"
+        table.add_row(f"{name}, {len(found.held_out[name])} values", *cells)
+    return table

@@ -13,6 +13,7 @@ from denizen._arguments import folder as folder_path
 from denizen._arguments import number, whole
 from denizen._printing import Table, plain
 from denizen.errors import DataError, InputError
+from denizen.fit import _plot
 from denizen.fit._diagnostics import Diagnostics
 from denizen.fit._experiment import Experiment
 from denizen.fit._folder import CalibrationFolder
@@ -59,7 +60,8 @@ class Fit:
         return self._setup.experiment
 
     @property
-    def _held_out(self) -> dict[str, np.ndarray]:
+    def held_out(self) -> dict[str, np.ndarray]:
+        """By target, the last values, which were kept back; empty where there are none."""
         return self._setup.held_out
 
     @property
@@ -116,7 +118,7 @@ class Fit:
                 None: none, but for a fit by `dz.fit.ParticleFilter` as many as it had.
         """
         if ahead is None:
-            ahead = max((len(values) for values in self._held_out.values()), default=None)
+            ahead = max((len(values) for values in self.held_out.values()), default=None)
         ahead = whole("Fit.forecast", "ahead", ahead, 1)
         free = self._drawn(whole("Fit.forecast", "draws", draws, 1), seed)
         particles = self._solution.particles if particles is None else particles
@@ -140,15 +142,34 @@ class Fit:
 
         Args: as for `forecast`.
         """
-        if not self._held_out:
+        if not self.held_out:
             raise InputError(
                 "Fit.score: nothing was held out; calibrate with holdout=, the number of last values to keep"
             )
         forecast = self.forecast(draws=draws, seed=seed, particles=particles)
         return {
             name: scores(forecast[name], values, self._experiment.targets[name].values[-1])
-            for name, values in self._held_out.items()
+            for name, values in self.held_out.items()
         }
+
+    def plot(self, path: Path | str | None = None) -> Any:
+        """Data with the bands of the fit, the forecast's fan over what was held out, and the course of the search.
+
+        Args:
+            path: file to write, for example ``"fit.png"`` or ``"fit.pdf"``; None writes none.
+
+        Returns:
+            The matplotlib figure.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+            StorageError: the file cannot be written.
+        """
+        return _plot.curves(self, path)
+
+    def corner(self, path: Path | str | None = None) -> Any:
+        """Marginals of the parameters and their pairs, of draws, beside the priors; arguments as for `plot`."""
+        return _plot.corner(self, path)
 
     def save(self, path: Path | str) -> None:
         """Write the fit to a new folder, from which `Fit.load` reads it.

@@ -191,8 +191,6 @@ def _curve(axis: Any, time: np.ndarray, values: np.ndarray, colour: str, label: 
 
 
 def _decorate(axis: Any, results: "Results", name: str, values: np.ndarray) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
     axis.set_title(name.replace("_", " "), loc="left", fontsize=10, fontweight="bold", color=INK, pad=17)
     about = results.about(name).rstrip(".")
     axis.text(0, 1.035, _wrapped(about), transform=axis.transAxes, fontsize=7.5, color=FAINT, va="bottom")
@@ -200,6 +198,15 @@ def _decorate(axis: Any, results: "Results", name: str, values: np.ndarray) -> N
     step = results.time_unit if results.dt == 1 else f"{results.dt:g} {results.time_unit}"
     axis.set_ylabel(f"{what} per {step}" if results.kinds[name] == "flow" else what, fontsize=8, color=INK)
     axis.xaxis.label.set(fontsize=8, color=INK)
+    plain_axis(axis)
+    if values.size and np.nanmin(values) >= 0:
+        axis.set_ylim(bottom=0)
+
+
+def plain_axis(axis: Any) -> None:
+    """The looks of all panels."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -210,8 +217,6 @@ def _decorate(axis: Any, results: "Results", name: str, values: np.ndarray) -> N
     axis.yaxis.set_major_locator(MaxNLocator(5))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.margins(x=0.01)
-    if values.size and np.nanmin(values) >= 0:
-        axis.set_ylim(bottom=0)
 
 
 def _wrapped(text: str, width: int = 62) -> str:
