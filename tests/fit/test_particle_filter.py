@@ -186,12 +186,12 @@ def test_mixing_and_worth_of_chains() -> None:
 @pytest.mark.slow
 def test_ranks_of_the_truth_are_uniform() -> None:
     """Simulation-based calibration: 60 truths from the prior; the ECDF of ranks stays within its 99 % band."""
-    method = dz.fit.ParticleFilter(particles=24, chains=32, burn_in=30, iterations=30, tried=2)
+    method = dz.fit.ParticleFilter(particles=24, chains=32, burn_in=20, iterations=20, tried=2)
     ranks = []
     for number in range(60):
         truth = np.random.default_rng([12, number]).normal() * WIDE
         draws = fitted(observed(4, truth, number), method, seed=number)._solution.draws
         assert draws is not None
-        ranks.append((draws.reshape(32, 30)[:, [14, 29]] < truth).mean())
+        ranks.append((draws.reshape(32, 20)[:, [9, 19]] < truth).mean())
     apart = np.abs(np.sort(ranks) - (np.arange(60) + 0.5) / 60).max()
     assert apart < 1.63 / math.sqrt(60)  # Kolmogorov and Smirnov
