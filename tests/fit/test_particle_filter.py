@@ -88,7 +88,8 @@ def test_the_posterior_is_the_exact_one(values: np.ndarray, fit: dz.fit.Fit) -> 
     assert fit.converged
     low, high = fit.interval(0.9)["middle"]
     assert (low, high) == pytest.approx((mean - 1.645 * sd, mean + 1.645 * sd), abs=0.4 * sd)
-    assert any("chains of" in note and "accepted" in note for note in fit.notes)
+    assert any("16 chains of 80 draws" in note for note in fit.notes)
+    assert any("of the proposals were accepted" in note for note in fit.notes)
     assert fit.runs > 120 * 16 * 32
 
 
@@ -140,6 +141,19 @@ def test_chains_that_stick_and_chains_that_have_not_mixed_are_told(values: np.nd
     )
     assert any("raise particles" in note for note in fit.notes)
     assert any("have not mixed" in note for note in fit.notes) == (not fit.converged)
+
+
+def test_what_was_found_is_kept_where_the_budget_is_over(values: np.ndarray) -> None:
+    for runs, draws in ((5_000, 14), (2_500, 2)):
+        method = dz.fit.ParticleFilter(particles=32, chains=4, burn_in=20, iterations=50, tried=4, runs=runs)
+        fit = fitted(values, method)
+        assert fit._solution.draws is not None
+        assert not fit.converged
+        assert any("The budget was over" in note for note in fit.notes)
+        assert fit.runs < runs + 3 * 4 * 32
+        assert len(fit._solution.draws) >= draws
+    with pytest.raises(InputError, match=r"runs=100, expected at least 640"):
+        dz.fit.ParticleFilter(particles=32, chains=4, tried=4, runs=100)
 
 
 def test_what_does_not_fit_is_refused(values: np.ndarray) -> None:

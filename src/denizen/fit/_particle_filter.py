@@ -11,14 +11,13 @@ from functools import partial
 import numpy as np
 
 from denizen._arguments import whole
-from denizen.errors import ModelError
-from denizen.fit._chains import effective_draws, scale_reduction
+from denizen.errors import InputError, ModelError
+from denizen.fit._budget import Budget, check_budget
+from denizen.fit._chains import Steps, gain, told
 from denizen.fit._experiment import Experiment
 from denizen.fit._method import Iteration, Solution, Tell
 from denizen.fit._particles import Filters, drawn
 
-ACCEPTED = 0.25  # share of proposals that the width of the proposals is adapted to
-MIXED = 1.1  # scale reduction up to which chains have mixed
 STICKY = 3.0  # variance of the log-likelihood above which chains stick
 
 
@@ -36,6 +35,9 @@ class ParticleFilter:
         burn_in: iterations that are thrown away.
         iterations: those after, kept as draws of the posterior, `chains` each.
         tried: draws of the priors that are looked at for each chain's beginning.
+        runs: most worlds.
+        seconds: most seconds, looked at before each launch; None: any. A fit that this ends differs from one machine to
+            the other.
     """
 
     particles: int = 256
@@ -43,24 +45,36 @@ class ParticleFilter:
     burn_in: int = 100
     iterations: int = 200
     tried: int = 16
+    runs: int = 10_000_000
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         for name, low in (("particles", 2), ("chains", 2), ("burn_in", 10), ("iterations", 10), ("tried", 1)):
             whole("ParticleFilter", name, getattr(self, name), low)
+        check_budget("ParticleFilter", self.runs, self.seconds)
+        least = self.chains * (self.tried + 1) * self.particles
+        if self.runs < least:
+            raise InputError(
+                f"ParticleFilter: runs={self.runs:,}, expected at least {least:,}, with which chains begin"
+            )
 
     def solve(self, experiment: Experiment, replicates: int, tell: Tell) -> Solution:
         """See `Method`; `replicates` plays no part."""
+        budget = Budget(experiment, self.runs, self.seconds)
         likelihood = Likelihood(experiment, self.particles, self.chains, self.burn_in + self.iterations)
         walk = _Walk(experiment, likelihood, self, tell)
         walk.begin()
-        for _ in range(self.burn_in):
-            walk.move(learning=True)
-        walk.refresh()  # a likelihood that happened to be high while the walk was learning holds nobody back
-        kept = []
-        for _ in range(self.iterations):
-            walk.move(learning=False)
-            kept.append(walk.at.copy())
-        return walk.solution(np.stack(kept, axis=1))
+        kept: list[np.ndarray] = []
+        for number in range(self.burn_in + self.iterations):
+            if not budget.room(self.chains * self.particles):
+                break
+            if number == self.burn_in:
+                walk.refresh()  # a likelihood that was high by chance while the walk was learning holds nobody back
+            walk.move(learning=number < self.burn_in)
+            if number >= self.burn_in:
+                kept.append(walk.at.copy())
+        late = walk.steps.seen[len(walk.steps.seen) // 2 :]
+        return walk.solution(np.stack(kept or late or [walk.at], axis=1), budget)
 
 
 class Likelihood:
@@ -112,8 +126,6 @@ class _Walk:
         num = len(experiment.parameters.labels)
         self.at = np.zeros((method.chains, num))
         self._log_likelihood = self._log_prior = np.zeros(method.chains)
-        self._covariance, self._scale = np.eye(num), 2.38 / np.sqrt(num)
-        self._seen: list[np.ndarray] = []
         self._accepted: list[float] = []
         self._trace: list[Iteration] = []
 
@@ -136,7 +148,8 @@ class _Walk:
         self.at = tried[drawn(weights, method.chains, self._generator)]
         middle = weights @ tried
         prior = np.cov(tried.T).reshape(len(middle), -1)
-        self._covariance = (weights * (tried - middle).T) @ (tried - middle) + 1e-3 * np.diag(np.diag(prior))
+        near = (weights * (tried - middle).T) @ (tried - middle) + 1e-3 * np.diag(np.diag(prior))
+        self.steps = Steps(near, self._generator)
         self._log_prior = parameters.log_prior(self.at)
         self.refresh()
 
@@ -146,32 +159,19 @@ class _Walk:
 
     def move(self, learning: bool) -> None:
         """One proposal for each chain."""
-        parameters, generator = self._experiment.parameters, self._generator
-        steps = generator.normal(size=self.at.shape) @ np.linalg.cholesky(self._covariance).T
-        proposed = self.at + self._scale * steps
-        log_prior = parameters.log_prior(proposed)
+        proposed = self.steps.proposed(self.at)
+        log_prior = self._experiment.parameters.log_prior(proposed)
         log_likelihood = self._likelihood(proposed)
-        with np.errstate(invalid="ignore"):  # both may be minus infinity
-            gain = log_likelihood + log_prior - self._log_likelihood - self._log_prior
-        gain = np.where(np.isfinite(log_likelihood + log_prior), np.nan_to_num(gain, nan=np.inf), -np.inf)
-        taken = np.log(generator.random(len(gain))) < gain
+        gains = gain(log_likelihood + log_prior, self._log_likelihood + self._log_prior)
+        taken = np.log(self._generator.random(len(gains))) < gains
         self.at = np.where(taken[:, None], proposed, self.at)
         self._log_likelihood = np.where(taken, log_likelihood, self._log_likelihood)
         self._log_prior = np.where(taken, log_prior, self._log_prior)
         if learning:
-            self._learn(float(np.exp(np.minimum(gain, 0)).mean()))
+            self.steps.learn(self.at, float(np.exp(np.minimum(gains, 0)).mean()))
         else:
             self._accepted.append(float(taken.mean()))
         self._note("burn-in" if learning else "draws", taken)
-
-    def _learn(self, accepted: float) -> None:
-        """Width by what was accepted (Robbins and Monro), directions by where the last half of the walk was."""
-        self._seen.append(self.at)
-        self._scale *= np.exp((accepted - ACCEPTED) * len(self._seen) ** -0.5)
-        late = np.concatenate(self._seen[len(self._seen) // 2 :])
-        num = late.shape[1]
-        if len(late) > 20 * num:
-            self._covariance = np.cov(late.T).reshape(num, num) + 1e-6 * np.diag(np.diag(self._covariance))
 
     def _note(self, phase: str, taken: np.ndarray) -> None:
         shown = f"{phase}, accepted {taken.sum()} of {len(taken)}, log-likelihood {np.median(self._log_likelihood):.1f}"
@@ -179,45 +179,34 @@ class _Walk:
         self._trace.append(Iteration(number, self.at.mean(0), np.nan, np.nan, runs, shown))
         self._tell(self._trace[-1])
 
-    def solution(self, chains: np.ndarray) -> Solution:
+    def solution(self, chains: np.ndarray, budget: Budget) -> Solution:
         """What the kept draws `[chains, draws, P]` say."""
+        method, labels = self._method, self._experiment.parameters.labels
         draws = chains.reshape(-1, chains.shape[2])
         middle = draws.mean(0)
-        scatter = float(np.var(self._likelihood(np.repeat(middle[None], len(chains), axis=0)), ddof=1))
-        covariance = np.cov(draws.T).reshape(len(middle), -1)
-        reduction = scale_reduction(chains)
-        return Solution(
-            free=middle,
-            precision=np.linalg.pinv(covariance),
-            trace=tuple(self._trace),
-            worlds=self._likelihood.worlds,
-            converged=bool((reduction <= MIXED).all()),
-            away=np.nan,
-            draws=draws,
-            notes=self._notes(reduction, effective_draws(chains), scatter),
-            particles=self._method.particles,
-        )
-
-    def _notes(self, reduction: np.ndarray, effective: np.ndarray, scatter: float) -> tuple[str, ...]:
-        labels, method = self._experiment.parameters.labels, self._method
-        fewest = int(np.argmin(effective))
-        notes = [
-            f"{method.chains} chains of {method.iterations} draws, worth {effective[fewest]:,.0f} independent ones for "
-            f"{labels[fewest]}; {np.mean(self._accepted):.0%} of the proposals were accepted."
-        ]
-        if (reduction > MIXED).any():
-            worst = int(np.argmax(reduction))
-            notes.append(
-                f"The chains have not mixed: together they lie {reduction[worst]:.2f} times as wide as each alone for "
-                f"{labels[worst]}. Allow more iterations and burn-in."
-            )
-        if not scatter <= STICKY:
+        more = f"Allow more iterations and burn-in than {method.iterations} and {method.burn_in}."
+        notes, mixed = told(chains, labels, more)
+        if self._accepted:
+            notes.append(f"{np.mean(self._accepted):.0%} of the proposals were accepted.")
+        again = self._likelihood(np.repeat(middle[None], len(chains), axis=0))
+        scatter = float(np.var(again, ddof=1)) if np.isfinite(again).all() else np.inf
+        if scatter > STICKY:
             enough = f", to about {int(np.ceil(scatter / 1.5)) * method.particles:,}" if np.isfinite(scatter) else ""
             notes.append(
                 f"At the estimate the log-likelihood scatters with variance {scatter:.1f} from worlds alone, so chains "
                 f"stick; raise particles{enough}."
             )
-        return tuple(notes)
+        return Solution(
+            free=middle,
+            precision=np.linalg.pinv(np.cov(draws.T).reshape(len(middle), -1)),
+            trace=tuple(self._trace),
+            worlds=self._likelihood.worlds,
+            converged=mixed and not budget.over,
+            away=np.nan,
+            draws=draws,
+            notes=(*budget.notes(), *notes),
+            particles=method.particles,
+        )
 
 
 def tempered(log_likelihood: np.ndarray, least: float) -> np.ndarray:

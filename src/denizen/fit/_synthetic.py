@@ -14,14 +14,12 @@ from denizen._arguments import one_of, whole
 from denizen.errors import InputError
 from denizen.fit._abc import Near
 from denizen.fit._budget import Budget, check_budget
-from denizen.fit._chains import effective_draws, scale_reduction
+from denizen.fit._chains import Steps, gain, told
 from denizen.fit._experiment import Experiment
 from denizen.fit._gauss_newton import inverse_covariance
 from denizen.fit._method import Iteration, Solution, Tell
 from denizen.fit._prior import pilot, posterior, regression, summarised
 
-ACCEPTED = 0.25  # share of proposals that the width of the walk is adapted to
-MIXED = 1.1  # scale reduction up to which chains have mixed
 SHRINKS = 30  # of a slice; a chain that finds nothing until then stays where it is
 SLICE = 3.0  # width of a slice in deviations of the posterior
 SPARE = 6  # worlds beyond the numbers that are told apart, from which the estimate without bias is no rougher
@@ -83,8 +81,10 @@ class SyntheticLikelihood:
                 break
             if number >= self.burn_in:
                 kept.append(chains.at.copy())
-        found = np.stack(kept or chains.seen[len(chains.seen) // 2 :] or [chains.at], axis=1)
-        notes, mixed = _told(found, experiment, self)
+        seen = chains.steps.seen
+        found = np.stack(kept or seen[len(seen) // 2 :] or [chains.at], axis=1)
+        more = f"Allow more iterations and burn-in than {self.iterations} and {self.burn_in}."
+        notes, mixed = told(found, experiment.parameters.labels, more)
         trace = {"trace": tuple(chains.trace), "notes": (*first.notes, *budget.notes(), *notes)}
         draws = found.reshape(-1, found.shape[2])
         return posterior(experiment, draws, replicates, chains.world, mixed and not budget.over, trace)
@@ -104,11 +104,9 @@ class _Chains:
     ) -> None:
         self._experiment, self._method, self._replicates = experiment, method, replicates
         self._budget, self._generator, self._tell = budget, generator, tell
-        self._scale = 2.38 / np.sqrt(len(experiment.parameters.labels))
         self._places: list[np.ndarray] = []  # and their curves: what the numbers to compare are learnt from
         self._curves: list[np.ndarray] = []
         self.trace: list[Iteration] = []
-        self.seen: list[np.ndarray] = []
         self.world = 0
 
     def begin(self, free: np.ndarray, curves: np.ndarray) -> None:
@@ -121,7 +119,7 @@ class _Chains:
         near = Near(free[kept], gap[kept], weight[kept])
         self._slope = regression(curves, free, weight)[1]
         rest = near.adjusted - near.mean
-        self._covariance = rest.T @ (rest * (near.weight / near.weight.sum())[:, None])
+        self.steps = Steps(rest.T @ (rest * (near.weight / near.weight.sum())[:, None]), self._generator)
         self._places, self._curves = [free], [curves]
         self.at = free[kept][self._generator.permutation(keep)[: self._method.chains]]
         if keep < self._method.chains:
@@ -147,17 +145,16 @@ class _Chains:
 
     def walk(self, learning: bool) -> bool:
         """One proposal for each chain, in worlds of its own; False: the budget is over."""
-        steps = self._generator.normal(size=self.at.shape) @ np.linalg.cholesky(self._covariance).T
-        proposed = self.at + self._scale * steps
+        proposed = self.steps.proposed(self.at)
         worlds = self._fresh(len(proposed))
         log_likelihood, log_prior = self._likelihood(proposed, worlds), self._experiment.parameters.log_prior(proposed)
         if log_likelihood is None:
             return False
-        gain = _gain(log_likelihood + log_prior, self._log_likelihood + self._log_prior)
-        taken = np.log(self._generator.random(len(gain))) < gain
+        gains = gain(log_likelihood + log_prior, self._log_likelihood + self._log_prior)
+        taken = np.log(self._generator.random(len(gains))) < gains
         self._take(taken, proposed, log_likelihood, log_prior)
         if learning:
-            self._adapt(float(np.exp(np.minimum(gain, 0)).mean()))
+            self.steps.learn(self.at, float(np.exp(np.minimum(gains, 0)).mean()))
         self._note(f"accepted {taken.sum()} of {len(taken)}", learning)
         return True
 
@@ -168,11 +165,11 @@ class _Chains:
         log_likelihood = self._likelihood(self.at, worlds)
         if log_likelihood is None:
             return False
-        fresh = np.log(self._generator.random(num)) < _gain(log_likelihood, self._log_likelihood)
+        fresh = np.log(self._generator.random(num)) < gain(log_likelihood, self._log_likelihood)
         self._log_likelihood = np.where(fresh, log_likelihood, self._log_likelihood)
         self._worlds = [new if one else old for one, new, old in zip(fresh, worlds, self._worlds, strict=True)]
         height = self._log_likelihood + self._log_prior + np.log(self._generator.random(num))
-        direction = self._generator.normal(size=self.at.shape) @ np.linalg.cholesky(self._covariance).T
+        direction = self.steps.directions(num)
         low = -SLICE * self._generator.random(num)
         high, begin, open_ = low + SLICE, self.at.copy(), np.ones(num, dtype=bool)
         for _ in range(SHRINKS):
@@ -192,7 +189,7 @@ class _Chains:
             open_ &= ~inside
             low, high = np.where(step < 0, step, low), np.where(step >= 0, step, high)
         if learning:
-            self._adapt(None)
+            self.steps.learn(self.at)
         self._note(f"fresh worlds in {fresh.sum()} of {num}", learning)
         return True
 
@@ -205,7 +202,7 @@ class _Chains:
         if len(fit):
             rows = np.repeat(places[fit], self._replicates, axis=0)
             curves = self._experiment.compared(rows, [number for k in fit for number in worlds[int(k)]])
-            if len(self.seen) < self._method.burn_in // 2:
+            if len(self.steps.seen) < self._method.burn_in // 2:
                 self._places.append(rows)
                 self._curves.append(curves)
             gaps = ((curves - self._experiment.observed) @ self._slope).reshape(len(fit), self._replicates, -1)
@@ -221,16 +218,6 @@ class _Chains:
         self.at = np.where(taken[:, None], places, self.at)
         self._log_likelihood = np.where(taken, log_likelihood, self._log_likelihood)
         self._log_prior = np.where(taken, log_prior, self._log_prior)
-
-    def _adapt(self, accepted: float | None) -> None:
-        """Width by what was accepted (Robbins and Monro), directions by where the last half of the walk was."""
-        self.seen.append(self.at.copy())
-        if accepted is not None:
-            self._scale *= np.exp((accepted - ACCEPTED) * len(self.seen) ** -0.5)
-        late = np.concatenate(self.seen[len(self.seen) // 2 :])
-        num = late.shape[1]
-        if len(late) > 20 * num:
-            self._covariance = np.cov(late.T).reshape(num, num) + 1e-6 * np.diag(np.diag(self._covariance))
 
     def _note(self, what: str, learning: bool) -> None:
         phase = "burn-in" if learning else "draws"
@@ -263,29 +250,3 @@ def log_normal(gaps: np.ndarray) -> float:
     if left <= 0:
         return -np.inf
     return float(-0.5 * (num - dim - 2) * size + 0.5 * (num - dim - 3) * (size + np.log(left)))
-
-
-def _gain(new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    """Differences of logarithms; from where nothing is likely each place is a gain, and where nothing is none is."""
-    with np.errstate(invalid="ignore"):
-        gain = np.where(np.isfinite(old), new - old, np.inf)
-    return np.where(np.isfinite(new), gain, -np.inf)
-
-
-def _told(chains: np.ndarray, experiment: Experiment, method: SyntheticLikelihood) -> tuple[list[str], bool]:
-    """Notes on chains `[chains, draws, P]`, and whether they have mixed."""
-    labels = experiment.parameters.labels
-    if chains.shape[1] < 4:
-        return [f"{len(chains)} chains of {chains.shape[1]} draws: too few to say whether they have mixed."], False
-    reduction, effective = scale_reduction(chains), effective_draws(chains)
-    fewest, worst = int(np.argmin(effective)), int(np.argmax(reduction))
-    notes = [
-        f"{len(chains)} chains of {chains.shape[1]} draws, worth {effective[fewest]:,.0f} independent ones for "
-        f"{labels[fewest]}."
-    ]
-    if reduction[worst] > MIXED:
-        notes.append(
-            f"The chains have not mixed: together they lie {reduction[worst]:.2f} times as wide as each alone for "
-            f"{labels[worst]}. Allow more iterations and burn-in than {method.iterations} and {method.burn_in}."
-        )
-    return notes, bool(reduction[worst] <= MIXED)
