@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from denizen import rng
 from denizen.model._source_lines import Line, author_frame, line_of_frame
 
 _STEPS = {"sign", "sgn", "ceil", "floor", "round", "trunc", "heaviside"}  # floats, and still hard functions
@@ -56,7 +57,7 @@ class Gates(TorchFunctionMode):
         """A step that starts from these shares."""
         self._shares, self._gates = {id(share): share for share in shares}, {}
 
-    def draw(self, prob: Tensor, hard: Callable[[], Tensor]) -> Tensor:
+    def draw(self, prob: Tensor, hard: rng.Hard) -> Tensor:
         """The probability itself, after a look at where it comes from."""
         frame = author_frame(through_denizen=True)
         if id(prob) in self._gates and frame is not None:

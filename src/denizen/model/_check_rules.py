@@ -427,7 +427,7 @@ class Probes:
         return flat.run(self._key(0), step=step, around=around)
 
     def _gated(self, line: Line, gate: Gate) -> None:
-        at = "" if gate.line in (None, line) else f" ({gate.line}: {gate.line.text})"
+        at = "" if gate.line is None or gate.line == line else f" ({gate.line}: {gate.line.text})"
         what = (
             f"the probability of this draw is gated by {gate.by}{at}: who only might have been in that state never "
             f"draws, and gradients grow wrong, the more the longer the run"

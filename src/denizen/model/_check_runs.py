@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen import rng
 from denizen.errors import ModelError
 from denizen.model._flat_world import FlatWorld, Setting
 from denizen.model._guard import translate
@@ -103,7 +104,7 @@ class Course:
 class Hard:
     """A relaxed run with the draws of a hard one, like `denizen.relax.StraightThrough`, which lies above this layer."""
 
-    def draw(self, prob: Tensor, hard: Callable[[], Tensor]) -> Tensor:
+    def draw(self, prob: Tensor, hard: rng.Hard) -> Tensor:
         """What a hard run draws."""
         return hard().to(prob.dtype)
 

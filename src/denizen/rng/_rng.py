@@ -5,8 +5,6 @@ under any batching, chunking, order of agents, device, restart or recomputation.
 """
 
 import hashlib
-from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,22 +13,10 @@ from denizen import ops
 from denizen.errors import ModelError
 from denizen.rng._events import Events
 from denizen.rng._quantiles import gamma_quantile, poisson_quantile
+from denizen.rng._relax import Relax
 
 MAX_SEED = 2**32 - 1
 _ROUNDING = 1e-3  # by which shares of a relaxed run may leave their range without being a fault
-
-
-class Relax(Protocol):
-    """How draws become differentiable; see `denizen.relax` for the ones that exist."""
-
-    def draw(self, prob: Tensor, hard: Callable[[], Tensor]) -> Tensor:
-        """A float stand-in for a 0/1 draw.
-
-        Args:
-            prob: float32 probability of 1, with gradient.
-            hard: computes the 0/1 draw (int8) that a run without relaxation makes.
-        """
-        ...
 
 
 def stream_number(path: str) -> int:
@@ -137,7 +123,7 @@ class Rng:
             return self._mask(name, values, True, stream)
         self._require(f"rng.event({name!r})", values >= -_ROUNDING)
         prob = -torch.expm1(-values)
-        return self._relax.draw(prob, lambda: self._mask(name, values.detach(), True, stream))
+        return self._relax.draw(prob, _Hard(self, name, values.detach(), True, stream))
 
     def bernoulli(self, name: str, prob: Tensor | float, *, where: Tensor | None = None) -> Tensor:
         """1 with probability `prob`: mask int8 `[agents]` (float32 under `relax`).
@@ -152,7 +138,7 @@ class Rng:
         if self._relax is None:
             return self._mask(name, values, False, stream)
         self._require(f"rng.bernoulli({name!r})", (values >= -_ROUNDING) & (values <= 1 + _ROUNDING))
-        return self._relax.draw(values, lambda: self._mask(name, values.detach(), False, stream))
+        return self._relax.draw(values, _Hard(self, name, values.detach(), False, stream))
 
     def _gated(self, what: str, value: Tensor | float, where: Tensor | None) -> Tensor | float:
         """0 for those whom a mask leaves out; unchanged for a mask of shares in a relaxed run."""
@@ -305,10 +291,13 @@ class Rng:
     # --- plumbing -----------------------------------------------------------------------------------------------------
 
     def _words(self, name: str) -> Tensor:
-        return ops.draw_words(self._id_row(), self._num, self._key[None], self._step, self._stream(name))[0]
+        return self._words_of(self._stream(name))
+
+    def _words_of(self, stream: int) -> Tensor:
+        return ops.draw_words(self._id_row(), self._num, self._key[None], self._step, stream)[0]
 
     def _unit64(self, name: str) -> Tensor:
-        return (self._words(name).to(torch.float64) + 0.5) * 2.0**-32
+        return _unit64(self._words(name))
 
     def _id_row(self) -> Tensor:
         return self._key.new_empty(0) if self._ids is None else self._ids[None]
@@ -335,3 +324,20 @@ class Rng:
             )
         self._used.add(number)
         return number
+
+
+def _unit64(words: Tensor) -> Tensor:
+    return (words.to(torch.float64) + 0.5) * 2.0**-32
+
+
+class _Hard:
+    """The draw that a run without relaxation makes; see `denizen.rng.Hard`."""
+
+    def __init__(self, rng: Rng, name: str, values: Tensor, hazard: bool, stream: int) -> None:
+        self._rng, self._name, self._values, self._hazard, self._stream = rng, name, values, hazard, stream
+
+    def __call__(self) -> Tensor:
+        return self._rng._mask(self._name, self._values, self._hazard, self._stream)
+
+    def uniform(self) -> Tensor:
+        return _unit64(self._rng._words_of(self._stream))
