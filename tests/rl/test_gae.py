@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from denizen.rl import advantages
-from denizen.rl._gae import normalised
+from denizen.rl import advantages, normalised
 
 
 def loop(reward, value, bootstrap, terminated, truncated, valid, gamma, lam):

@@ -5,7 +5,8 @@ import inspect
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from denizen.app._failures import their_code
 from denizen.app._options import as_model, option, value_of
@@ -13,6 +14,9 @@ from denizen.app._target import Target, known
 from denizen.errors import ConfigError, DenizenError, InputError, nearest
 from denizen.model import Env
 from denizen.zoo import WorldEntry
+
+if TYPE_CHECKING:
+    from denizen.rl import Trained
 
 SHORT = {
     "ppo": {"batch_size": "num_envs", "max_steps": "num_steps"},
@@ -39,6 +43,18 @@ class Made:
     steps: int
     params: dict[str, Any]
     validation: dict[str, Any]
+
+    def train(self, **options: Any) -> "Trained":
+        """Train, as `dz.train` does with these further arguments."""
+        from denizen.rl import train
+
+        return train(self.env, self.policy, self.algorithm, self.steps, params=self.params, **options)
+
+    def resume(self, folder: Path, **options: Any) -> "Trained":
+        """Go on in a folder, as `dz.rl.resume` does with these further arguments."""
+        from denizen.rl import resume
+
+        return resume(folder, self.env, self.policy, self.algorithm, params=self.params, **options)
 
 
 def build(settings: Mapping[str, Any], seed: int, world: Target[WorldEntry] | None = None) -> Made:

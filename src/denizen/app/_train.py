@@ -296,7 +296,7 @@ def _trained(
     given: dict[str, Any],
 ) -> list[Any]:
     """The trainings of a command, at once or one after the other; `made` is the first one's."""
-    from denizen.rl import train, train_seeds
+    from denizen.rl import train_seeds
 
     seeds = range(command.seed, command.seed + command.seeds)
     if command.together and command.seeds > 1:
@@ -314,19 +314,7 @@ def _trained(
     for seed in seeds:
         made = build(settings, seed, world) if results else made
         folder = root if command.seeds == 1 else root / f"seed-{seed}"
-        results.append(
-            train(
-                made.env,
-                made.policy,
-                made.algorithm,
-                made.steps,
-                seed=seed,
-                folder=folder,
-                params=made.params,
-                sinks=sinks_of(settings, folder),
-                **given,
-            )
-        )
+        results.append(made.train(seed=seed, folder=folder, sinks=sinks_of(settings, folder), **given))
     return results
 
 

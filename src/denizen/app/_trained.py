@@ -169,7 +169,7 @@ def resume(command: "Resume", console: "Console") -> None:
     from denizen._atomic import status_now
     from denizen.app._together import together
     from denizen.app._train import sinks_of, tell
-    from denizen.rl import Patience, read_manifest, resume, train
+    from denizen.rl import Patience, read_manifest
     from denizen.rl import _processes as processes
 
     path, target, quiet = command.run, command.target, command.quiet
@@ -190,13 +190,9 @@ def resume(command: "Resume", console: "Console") -> None:
             made = built(manifest, folder, world=world)
             say(console, f"{folder}: {described(manifest)}, {status_now(folder, manifest['status'])}")
             results.append(
-                resume(
+                made.resume(
                     folder,
-                    made.env,
-                    made.policy,
-                    made.algorithm,
                     device=chosen,
-                    params=made.params,
                     validation_env=made.validation.get("env"),
                     sinks=sinks_of(manifest["settings"], folder),
                     progress=not quiet,
@@ -208,11 +204,7 @@ def resume(command: "Resume", console: "Console") -> None:
             say(console, f"{folder}: begins")
             patience = manifest["patience"] and Patience(**manifest["patience"])
             results.append(
-                train(
-                    made.env,
-                    made.policy,
-                    made.algorithm,
-                    made.steps,
+                made.train(
                     seed=seed,
                     folder=folder,
                     settings=settings,
@@ -220,7 +212,6 @@ def resume(command: "Resume", console: "Console") -> None:
                     compile=manifest["compile"],
                     validate_every=manifest["validate_every"],
                     patience=patience,
-                    params=made.params,
                     validation=made.validation,
                     sinks=sinks_of(settings, folder),
                     progress=not quiet,

@@ -15,6 +15,7 @@ from denizen.rl._evaluate import evaluate as evaluate
 from denizen.rl._evaluate import play as play
 from denizen.rl._evaluate import saliency as saliency
 from denizen.rl._gae import advantages as advantages
+from denizen.rl._gae import normalised as normalised
 from denizen.rl._group_advantages import GroupAdvantages as GroupAdvantages
 from denizen.rl._group_advantages import group_advantages as group_advantages
 from denizen.rl._grpo import GRPO as GRPO

@@ -280,16 +280,8 @@ class GRPO:
         Returns:
             Metrics, float32 `[]` each, on the device.
         """
-        training.phases.begin()
         training.refresh(self.refresh_reference)
-        training.curriculum.begin(training.progress)
-        training.begin()
-        with training.prepared():
-            training.rollout.collect()
-        training.phases.ended(0)
-        metrics = training.curriculum.end(self.learn(training))
-        training.phases.ended(1)
-        return metrics
+        return training.updated(self.learn)
 
     def learn(self, training: "GroupTraining") -> dict[str, Tensor]:
         """Learn from the rollout that the training holds."""

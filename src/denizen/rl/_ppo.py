@@ -200,14 +200,7 @@ class PPO:
         Returns:
             Metrics, float32 `[]` each, on the device.
         """
-        training.phases.begin()
-        training.curriculum.begin(training.progress)
-        with training.prepared():
-            training.rollout.collect()
-        training.phases.ended(0)
-        metrics = training.curriculum.end(self.learn(training))
-        training.phases.ended(1)
-        return metrics
+        return training.updated(self.learn)
 
     def learn(self, training: "PPOTraining") -> dict[str, Tensor]:
         """Learn from the rollout that the training holds."""

@@ -84,6 +84,21 @@ class Training:
         """While this lasts the policy acts and does not learn; see `ActorCritic.prepared`."""
         return self.policy.prepared(self._dtype)
 
+    def begin(self) -> None:
+        """Before a rollout; here the worlds go on from where they are."""
+
+    def updated(self, learn: Callable[[Any], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """An update: a rollout, and what `learn` makes of it, which are its metrics."""
+        self.phases.begin()
+        self.curriculum.begin(self.progress)
+        self.begin()
+        with self.prepared():
+            self.rollout.collect()
+        self.phases.ended(0)
+        metrics = self.curriculum.end(learn(self))
+        self.phases.ended(1)
+        return metrics
+
     @property
     def progress(self) -> Tensor:
         """Share of the updates that are done: float32 `[]`."""

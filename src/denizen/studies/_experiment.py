@@ -28,7 +28,7 @@ class Plan:
         out: folder of the experiment.
         device: where to run; None: as `dz.train` chooses.
         quiet: no bars.
-        build: (settings, seed) -> what `dz.train` takes: `env`, `policy`, `algorithm`, `steps` and `params`.
+        build: (settings, seed) -> what is trained; its `train` and `resume` are those of `dz.rl` for it.
         load: (folder, options of the world in place of those of the training) -> `env`, and `policy` as trained.
     """
 
@@ -55,28 +55,16 @@ class Plan:
             folder: of the training.
             **options: what else `dz.train` takes.
         """
-        from denizen.rl import read_manifest, resume, train
+        from denizen.rl import read_manifest
 
         known = read_manifest(folder) if (folder / "manifest.json").exists() else None
         if known is not None and known["status"] == "finished":
             return
         made, show = self.build(settings, seed), not self.quiet
         if known is not None and known["checkpoint"] is not None:
-            resume(folder, made.env, made.policy, made.algorithm, device=self.device, params=made.params, progress=show)
+            made.resume(folder, device=self.device, progress=show)
             return
-        train(
-            made.env,
-            made.policy,
-            made.algorithm,
-            made.steps,
-            seed=seed,
-            device=self.device,
-            folder=folder,
-            progress=show,
-            settings=settings,
-            params=made.params,
-            **options,
-        )
+        made.train(seed=seed, device=self.device, folder=folder, progress=show, settings=settings, **options)
 
     def surroundings(self) -> dict[str, str]:
         """What a reader of any report needs to know beside the experiment's own facts."""
