@@ -1,6 +1,5 @@
 """A step of foraging worlds as one operation against the plain form: equal bits of everything, step after step."""
 
-import contextlib
 import importlib.util
 import json
 import os
@@ -12,7 +11,6 @@ import pytest
 import torch
 
 import denizen as dz
-from denizen.rl._rollout import Rollout
 from denizen.studies.foraging.evaluate import forage
 from denizen.zoo.foraging import MODES, Foraging, Mode, TrueTypes, foraging
 from denizen.zoo.foraging.agents import OmniscientSeeker
@@ -152,18 +150,17 @@ def test_evaluations_count_the_same(triton, monkeypatch, lifetime):
 
 def both_rollouts(device, backend, rounds, **options):
     """Rollouts by the fast form and by the plain one, compared after each; the worlds' buffers stay where they are."""
-    made = []
+    made, algorithm = [], dz.PPO(num_envs=7, num_steps=4, num_minibatches=1, max_resets=2)
     for fast in (True, False):
         env = foraging("ground_truth_handhold", **options)
-        worlds = dz.rl.Worlds(env, 7, max_resets=2, device=device)
-        assert worlds.in_place
-        if not fast:
-            worlds._fast = None
-        policy = dz.rl.mlp(env, hidden=(8,)).to(device)
-        rollout = Rollout(worlds, policy, 4, 3, contextlib.nullcontext)
+        with pytest.MonkeyPatch.context() as patched:
+            if not fast:
+                patched.setattr(Foraging, "in_place", dz.Env.in_place)  # has none
+            training = algorithm.init(env, dz.rl.mlp(env, hidden=(8,)), total_steps=28, seed=3, device=device)
+        assert training.worlds.in_place == fast
         if fast and backend is not None:
-            rollout.compile(backend)
-        made.append(rollout)
+            training.rollout.compile(backend)
+        made.append(training.rollout)
     places = [tensor.data_ptr() for tensor in made[0].state.tensors()]
     for _ in range(rounds):
         for rollout in made:
