@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, g
 import tyro
 from tyro.conf import Positional, arg, subcommand
 
-from denizen.app import _run, _words
+from denizen.app import _failures, _run, _words
 from denizen.app._exit import DONE
 from denizen.errors import ConfigError, nearest
 from denizen.zoo import WorldEntry, entry
@@ -160,6 +160,7 @@ def run(command: Any, console: "Console") -> int:
 
     Raises:
         ConfigError: it is to run on CUDA, and there is none.
+        TheirsError: code of the user's raised something.
     """
     import torch
 
@@ -169,7 +170,8 @@ def run(command: Any, console: "Console") -> int:
         words = get_args(get_type_hints(type(command))["device"])
         there = " or ".join(word for word in words if word not in ("auto", "cuda"))
         raise ConfigError(f"--device cuda: {no_cuda()}; give --device {there}, or leave it out")
-    return command(console)
+    with _failures.told_by_their_lines():
+        return command(console)
 
 
 def _config_file(words: list[str]) -> Path | None:

@@ -42,10 +42,21 @@ def their_code() -> Generator[None]:
         raise TheirsError from error
 
 
-def raise_theirs(error: Exception) -> None:
-    """Raise `TheirsError` from an error that lines of the user's led to."""
-    if _lines(error):
-        raise TheirsError from error
+@contextlib.contextmanager
+def told_by_their_lines() -> Generator[None]:
+    """Around a command: an error that lines of the user's led to is told with them.
+
+    Raises:
+        TheirsError: there was one.
+    """
+    try:
+        yield
+    except TheirsError:
+        raise
+    except Exception as error:
+        if _lines(error):
+            raise TheirsError from error
+        raise
 
 
 def tell(error: BaseException, console: "Console") -> None:

@@ -14,7 +14,6 @@ from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppend
 from denizen import ops, run
 from denizen._printing import Console, Table, bold, give, say
 from denizen.app._exit import DONE
-from denizen.app._failures import raise_theirs
 from denizen.app._folders import Interrupted, run_folder
 from denizen.app._models import Contacts, Source, build, fits, found_again, source
 from denizen.app._options import options, parameters, settings
@@ -384,12 +383,12 @@ def _safe_in(folder: Path, begun: int, target: str) -> Iterator[None]:
         saved = current.steps == begun  # as where another process writes to the folder: there is nothing new to save
         raise StorageError(what if saved else f"{what}\n{_rescue(current, target)}") from error
     except DenizenError as error:
-        if (folder / MANIFEST).exists():
-            error.add_note(f"{folder} holds the {run.load(folder).steps} steps before it")
+        steps = run.load(folder).steps if (folder / MANIFEST).exists() else 0
+        if steps:
+            error.add_note(f"{folder} holds the {steps} steps before it")
         raise
     except Exception as error:
         if not device_failed(error):
-            raise_theirs(error)
             raise
         told = f"the device failed: {str(error).partition(chr(10))[0]}"
         if (folder / MANIFEST).exists():

@@ -12,11 +12,10 @@ from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppend
 
 from denizen._printing import give, say
 from denizen.app._build import SHORT, Made, build
-from denizen.app._failures import raise_theirs
 from denizen.app._settings import fields_of, read_toml, within
 from denizen.app._target import Target
 from denizen.app._target import world as find
-from denizen.errors import ConfigError, DenizenError, InputError
+from denizen.errors import ConfigError, InputError
 from denizen.zoo import WorldEntry
 
 if TYPE_CHECKING:
@@ -203,11 +202,6 @@ def run(command: Train, device: str | None, console: "Console") -> int:
         except KeyboardInterrupt as stop:
             stop.target = world.word if world.origin else ""  # type: ignore[attr-defined]  # to go on with
             raise
-        except DenizenError:
-            raise
-        except Exception as error:
-            raise_theirs(error)
-            raise
 
 
 @contextlib.contextmanager
@@ -264,7 +258,7 @@ def _run_into(
         raise
     if results[0].folder is None:  # another process writes and tells
         return 0
-    tell(results, root, console, world.word if world.origin else "")
+    tell(results, root, console, made.env, world.word if world.origin else "")
     if command.quiet:
         give(root)
     return 0
@@ -346,17 +340,19 @@ def sinks_of(settings: Mapping[str, Any], folder: Path) -> list[Any]:
     return sinks
 
 
-def tell(results: "list[Trained]", root: Path, console: "Console", target: str = "") -> None:
+def tell(results: "list[Trained]", root: Path, console: "Console", env: Any, target: str = "") -> None:
     """Print a summary and draw the curves, where matplotlib is installed.
 
     Args:
         results: of the trainings.
         root: their folder.
         console: to print on.
+        env: of the trainings.
         target: what to name beside the folder in further commands, for a world of a file.
     """
     from denizen._printing import Table
     from denizen.app._curves import draw
+    from denizen.model._env import can_draw
     from denizen.rl import read_metrics
 
     table = Table("training", "updates", "steps", "steps/s", "ready in", "return at the end", "highest", box=None)
@@ -378,4 +374,5 @@ def tell(results: "list[Trained]", root: Path, console: "Console", target: str =
     picture = draw([result.folder for result in results if result.folder], root / "curves.png", console)
     last = shlex.join([str(results[-1].folder), *([target] if target else [])])
     say(console, f"{root}" + (f"  curves: {picture}" if picture else ""))
-    say(console, f"next: denizen evaluate {last}   or: denizen watch {last}")
+    watch = f"   or: denizen watch {last}" if can_draw(env) else ""
+    say(console, f"next: denizen evaluate {last}{watch}")

@@ -177,6 +177,7 @@ def resume(command: "Resume", console: "Console") -> None:
     manifest = read_manifest(found[0])
     refuse_steps(command, longer(manifest))
     with together(command.device, console) as chosen:
+        env: Any = None  # of one of them: they are alike
         results: list[Any] = []
         world = _found_again(manifest, found[0], path, target)
         if all(read_manifest(folder)["status"] == "finished" for folder in found) and not _not_begun(found):
@@ -188,6 +189,7 @@ def resume(command: "Resume", console: "Console") -> None:
             if not manifest["settings"]:
                 raise DataError(f"{folder} was not begun by `denizen train`; use dz.rl.resume from Python")
             made = built(manifest, folder, world=world)
+            env = made.env
             say(console, f"{folder}: {described(manifest)}, {status_now(folder, manifest['status'])}")
             results.append(
                 made.resume(
@@ -219,7 +221,7 @@ def resume(command: "Resume", console: "Console") -> None:
             )
         first = processes.rank() == 0
     if first:
-        tell(results, path, console, target)
+        tell(results, path, console, env, target)
         if quiet:
             give(path)
 

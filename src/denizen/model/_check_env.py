@@ -1,7 +1,6 @@
 """The probes of `dz.check` for environments: lives under random actions, with everything that an `Env` tells."""
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from denizen.errors import ModelError
 from denizen.model import _check_globals as globals_
 from denizen.model._check_rules import Probes
 from denizen.model._check_runs import Course, Flat, explain
-from denizen.model._env import Env
+from denizen.model._env import Env, can_draw, is_picture
 from denizen.model._flat_env import FlatEnv, Observed
 from denizen.model._model import Model
 from denizen.model._source_lines import Line, line_of_class, line_of_function
@@ -154,14 +153,10 @@ class EnvProbes(Probes):
         if not given.is_floating_point() or given.shape[:1] != rows.shape[:1]:
             what = f"network_input gives {given.dtype} {tuple(given.shape)} for observations {tuple(rows.shape)}"
             self.add("shapes", line_of_function(type(env).network_input), what, "floats, one row for each observation")
-        if type(env).draw is not Env.draw:
-            picture = env.draw(state)
-            if isinstance(picture, Tensor):
-                good = picture.dtype == torch.uint8 and picture.dim() == 3 and picture.shape[-1] == 3
-            else:
-                good = isinstance(picture, Sequence) and all(isinstance(line, str) for line in picture)
-            if not good:
-                what = f"draw gives {type(picture).__name__}"
+        if can_draw(env):
+            drawn = env.draw(state)
+            if not is_picture(drawn):
+                what = f"draw gives {type(drawn).__name__}"
                 self.add("shapes", line_of_function(type(env).draw), what, "lines of text, or uint8 [height, width, 3]")
 
 

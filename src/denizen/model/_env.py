@@ -137,3 +137,34 @@ class Env(Model):
             f"{type(self).__name__} has no draw(self, now), so its worlds cannot be shown; write one that returns "
             f"a list of lines of text, or pixels: uint8 [height, width, 3]"
         )
+
+
+def can_draw(env: Env) -> bool:
+    """Whether an environment has pictures of its own."""
+    return type(env).draw is not Env.draw
+
+
+def is_picture(drawn: Any) -> bool:
+    """Whether `Env.draw` may return this: lines of text, or uint8 `[height, width, 3]`."""
+    if isinstance(drawn, Tensor):
+        return drawn.dtype == torch.uint8 and drawn.dim() == 3 and drawn.shape[-1] == 3
+    return isinstance(drawn, Sequence) and not isinstance(drawn, str) and all(isinstance(line, str) for line in drawn)
+
+
+def picture(env: Env, now: Any) -> Sequence[str] | Tensor:
+    """What `draw` gives of a state.
+
+    Raises:
+        ModelError: it has none, or returns something else than a picture.
+    """
+    drawn = env.draw(now)
+    if not is_picture(drawn):
+        code = getattr(type(env).draw, "__code__", None)
+        at = "" if code is None else f" at {code.co_filename}:{code.co_firstlineno}"
+        got = f"{drawn.dtype} {list(drawn.shape)}" if isinstance(drawn, Tensor) else f"{drawn!r:.60}"
+        way = "; .splitlines() makes lines of a text" if isinstance(drawn, str) else ""
+        raise ModelError(
+            f"{type(env).__name__}.draw{at} returned {type(drawn).__name__} {got}, expected a list of lines of text, "
+            f"or pixels: uint8 [height, width, 3]{way}"
+        )
+    return drawn

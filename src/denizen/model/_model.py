@@ -66,8 +66,10 @@ def value(
     known = {"before": before, "now": now, "events": events}
     found = function(*[known[argument] for argument in given])
     if not isinstance(found, Tensor):
+        code = getattr(function, "__code__", None)
+        at = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
         raise ModelError(
-            f"series {name!r} returned {type(found).__name__} {found!r}; expected a tensor, without .item()"
+            f"series {name!r} returned {type(found).__name__} {found!r}; expected a tensor, without .item(){at}"
         )
     return found
 
@@ -117,6 +119,7 @@ class Model:
         for base in reversed(cls.__mro__):
             found.update({n: v.__series__ for n, v in vars(base).items() if hasattr(v, "__series__")})
         cls.all_series, cls._series_takes = {name: kind(given) for name, given in found.items()}, found
+        _check_methods(cls)
         _tree.register(cls, _flatten, lambda children, static: _unflatten(cls, children, static))
 
     def __post_init__(self) -> None:
@@ -191,6 +194,36 @@ class Model:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{n}={_brief(v)}' for n, v in self._held().items())})"
+
+
+def _check_methods(cls: type[Any]) -> None:
+    """Raise `ModelError` where a method of an author's class cannot be called as the engine will call it."""
+    ours = [base for base in cls.__mro__ if base.__module__.startswith("denizen.model.")]
+    if cls in ours:  # which say themselves how they are called
+        return
+    for name, own in vars(cls).items():
+        declared = next((vars(base)[name] for base in ours if name in vars(base)), None)
+        if name.startswith("_") or not isinstance(own, types.FunctionType):
+            continue
+        place = f"{own.__code__.co_filename}:{own.__code__.co_firstlineno}"
+        if isinstance(declared, property):
+            raise ModelError(
+                f"{cls.__name__}.{name} at {place} is a method, expected a value: write @property above it"
+            )
+        if not isinstance(declared, types.FunctionType):
+            continue
+        takes = inspect.signature(declared).parameters.values()
+        needed = [a.name for a in takes if a.default is a.empty and a.kind is a.POSITIONAL_OR_KEYWORD]
+        given = inspect.signature(own, follow_wrapped=False)
+        try:
+            given.bind(*needed)
+        except TypeError:
+            wanted = f"{name}({', '.join(needed)})"
+            plain = [a.replace(annotation=a.empty) for a in given.parameters.values()]
+            has = given.replace(parameters=plain, return_annotation=given.empty)
+            raise ModelError(
+                f"{cls.__name__}.{name} at {place} is {name}{has}, expected {wanted}: write def {wanted}"
+            ) from None
 
 
 def _refuse(model: Model, name: str, value: Any) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from denizen._arguments import switch, whole
 from denizen.errors import InputError, nearest
 from denizen.model import Discrete, Env, Observed
+from denizen.model._env import picture
 from denizen.rl._draws import Draws
 from denizen.rl._policy import ActorCritic, check_fits, for_worlds, rows_of
 from denizen.rl._recorded import Recorded
@@ -252,14 +253,14 @@ def play(
     memory, total = policy.first_memory(rows, torch.device("cpu")), 0.0
     num = 1 if isinstance(env.action_space, Discrete) else math.prod(env.action_space.shape)
 
-    def picture() -> Any:
-        drawn = env.draw(worlds.state(0))
+    def shown() -> Any:
+        drawn = picture(env, worlds.state(0))
         if not brain:
             return drawn
         inputs, moved = saliency(policy, rows_of(observed, env), memory)
         return drawn, (inputs[0], moved[0])
 
-    yield picture(), "start"
+    yield shown(), "start"
     for number in range(steps):
         seen = rows_of(observed, env)
         with torch.no_grad():
@@ -272,7 +273,7 @@ def play(
         # Who was out comes back without a memory, as in training.
         kept = torch.full((rows,), not ended) if seen.acting is None else seen.acting & (not ended)
         memory = torch.where(kept[:, None], judged.memory, 0.0)
-        yield picture(), f"step {number + 1}, return {total:.2f}" + (", a new life" if ended else "")
+        yield shown(), f"step {number + 1}, return {total:.2f}" + (", a new life" if ended else "")
         total = 0.0 if ended else total
 
 

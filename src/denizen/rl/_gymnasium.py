@@ -13,6 +13,7 @@ import denizen.model as model
 from denizen._arguments import whole
 from denizen.errors import InputError, expect_function, need
 from denizen.model import Box, Discrete, Env, Observed, Space
+from denizen.model._env import can_draw, picture
 from denizen.rl._worlds import Step, Worlds, check_kind
 from denizen.rng import MAX_SEED, Rng
 from denizen.run import choose_device
@@ -88,9 +89,9 @@ class _GymnasiumWorlds:
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         mode = None
-        if type(worlds.env).draw is not Env.draw:
+        if can_draw(worlds.env):
             run_state, _ = worlds.begin()
-            mode = "rgb_array" if isinstance(worlds.env.draw(worlds.state_of(run_state, 0)), Tensor) else "ansi"
+            mode = "rgb_array" if isinstance(picture(worlds.env, worlds.state_of(run_state, 0)), Tensor) else "ansi"
         self.render_mode = mode
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": [mode] if mode else []}
 
@@ -158,7 +159,7 @@ class _GymnasiumWorlds:
         """A picture of each world: uint8 `[height, width, 3]`, or text."""
         if self.render_mode is None:
             return None
-        drawn = [self.worlds.env.draw(self.worlds.state(world)) for world in range(self.num_envs)]
+        drawn = [picture(self.worlds.env, self.worlds.state(world)) for world in range(self.num_envs)]
         return tuple(array(one) if isinstance(one, Tensor) else "\n".join(one) for one in drawn)
 
 

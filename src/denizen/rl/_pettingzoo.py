@@ -9,6 +9,7 @@ from torch import Tensor
 
 from denizen.errors import InputError, nearest, need
 from denizen.model import Box, Discrete, Env, Observed
+from denizen.model._env import can_draw, picture
 from denizen.rl._gymnasium import array, to_space
 from denizen.rl._worlds import Worlds
 
@@ -77,7 +78,7 @@ class _PettingZooWorld:
             )
         )
         self.metadata = {"name": type(env).__name__, "render_modes": ["rgb_array", "ansi"], "is_parallelizable": True}
-        self.render_mode = "rgb_array" if type(env).draw is not Env.draw else None
+        self.render_mode = "rgb_array" if can_draw(env) else None
 
     def observation_space(self, agent: str) -> Any:
         """Of an agent."""
@@ -163,7 +164,7 @@ class _PettingZooWorld:
         """A picture of the world: uint8 `[height, width, 3]`, or text; None where there is none."""
         if self.render_mode is None:
             return None
-        drawn = self.worlds.env.draw(self.worlds.state(0))
+        drawn = picture(self.worlds.env, self.worlds.state(0))
         return array(drawn) if isinstance(drawn, Tensor) else "\n".join(drawn)
 
     def close(self) -> None:

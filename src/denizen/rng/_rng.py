@@ -5,18 +5,38 @@ under any batching, chunking, order of agents, device, restart or recomputation.
 """
 
 import hashlib
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from denizen import ops
-from denizen.errors import ModelError
+from denizen.errors import ModelError, nearest
 from denizen.rng._events import Events
 from denizen.rng._quantiles import gamma_quantile, poisson_quantile
 from denizen.rng._relax import Relax
 
 MAX_SEED = 2**32 - 1
 _ROUNDING = 1e-3  # by which shares of a relaxed run may leave their range without being a fault
+
+
+_ELSEWHERE = {  # names of draws in NumPy, torch and Python's random -> here
+    "rand": "uniform",
+    "random": "uniform",
+    "random_sample": "uniform",
+    "randint": "integers",
+    "randrange": "integers",
+    "randn": "normal",
+    "standard_normal": "normal",
+    "gauss": "normal",
+    "choice": "categorical",
+    "choices": "categorical",
+    "multinomial": "categorical",
+    "binomial": "bernoulli",
+    "randperm": "permutation",
+    "shuffle": "permutation",
+    "expovariate": "exponential",
+}
 
 
 def stream_number(path: str) -> int:
@@ -64,6 +84,15 @@ class Rng:
         self._used: set[int] = set()
         self._bad: list[tuple[str, Tensor]] = []
         self._recorded: dict[str, Tensor] = {}
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Called for what does not exist: names that other libraries have lead to this one's."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        draws = [one for one in vars(Rng) if not one.startswith("_")]
+        meant = _ELSEWHERE.get(name)
+        told = f"did you mean {meant!r}? valid: {', '.join(sorted(draws))}" if meant else nearest(name, draws)
+        raise AttributeError(f"rng has no {name!r}; {told}; the first argument of a draw is the name of its stream")
 
     def __getitem__(self, scope: object) -> "Rng":
         """A scope of names: ``rng["household"].event("catch", …)`` and ``rng["layer", 2].event("catch", …)`` differ."""
@@ -115,6 +144,7 @@ class Rng:
             mask int8 `[agents]` (float32 under `relax`). A negative or NaN hazard draws 0 and stops the run with a
             `ModelError` at the end of the chunk; with `where` hazards are finite for the others too.
         """
+        self._same_device(f"rng.event({name!r})", hazard=hazard, where=where)
         interval = self._dt if dt is None else dt
         total = hazard if interval == 1.0 else hazard * interval
         values = self._per_agent(self._gated(f"rng.event({name!r})", total, where))
@@ -133,6 +163,7 @@ class Rng:
             prob: in [0, 1]; a number or `[agents]`. Others stop the run with a `ModelError` at the end of the chunk.
             where: mask `[agents]` of those to whom it can happen, as for `event`.
         """
+        self._same_device(f"rng.bernoulli({name!r})", prob=prob, where=where)
         values = self._per_agent(self._gated(f"rng.bernoulli({name!r})", prob, where))
         stream = self._stream(name)
         if self._relax is None:
@@ -210,6 +241,7 @@ class Rng:
 
     def uniform(self, name: str, low: Tensor | float = 0.0, high: Tensor | float = 1.0) -> Tensor:
         """Uniform on [low, high): float32 `[agents]`."""
+        self._same_device(f"rng.uniform({name!r})", low=low, high=high)
         unit = (self._words(name) >> 8).to(torch.float32) * 2.0**-24
         if isinstance(low, float | int) and isinstance(high, float | int) and (low, high) == (0, 1):
             return unit
@@ -220,16 +252,20 @@ class Rng:
 
     def normal(self, name: str, mean: Tensor | float = 0.0, std: Tensor | float = 1.0) -> Tensor:
         """Normal by inversion: float32 `[agents]`."""
+        self._same_device(f"rng.normal({name!r})", numbers=True, mean=mean, std=std)
         return mean + std * torch.special.ndtri(self._unit64(name)).to(torch.float32)
 
     def exponential(self, name: str, rate: Tensor | float = 1.0) -> Tensor:
         """Exponential with the given rate (mean 1 / rate), by inversion: float32 `[agents]`."""
+        self._same_device(f"rng.exponential({name!r})", rate=rate)
         rates = self._per_agent(rate)
         self._require(f"rng.exponential({name!r})", rates >= 0)
         return -torch.log1p(-self._unit64(name)).to(torch.float32) / rates
 
     def gamma(self, name: str, shape: Tensor | float, scale: Tensor | float = 1.0) -> Tensor:
         """Gamma (mean shape * scale; Erlang where shape is whole) by inversion: float32 `[agents]`."""
+        self._same_device(f"rng.gamma({name!r})", shape=shape)
+        self._same_device(f"rng.gamma({name!r})", numbers=True, scale=scale)
         alpha = self._per_agent(shape).to(torch.float64)
         self._require(f"rng.gamma({name!r})", (alpha > 0) & (alpha < torch.inf))
         return gamma_quantile(self._unit64(name), alpha).to(torch.float32) * scale
@@ -239,6 +275,7 @@ class Rng:
 
         Means go from 0 to 2**31.
         """
+        self._same_device(f"rng.poisson({name!r})", mean=mean)
         average = self._per_agent(mean).to(torch.float64)
         self._require(f"rng.poisson({name!r})", (average >= 0) & (average <= 2**31))
         return poisson_quantile(self._unit64(name), average)
@@ -264,12 +301,8 @@ class Rng:
                 f"rng.categorical({name!r}): probs has shape {tuple(probs.shape)}, expected (categories,) or "
                 f"({self._num}, categories)"
             )
+        self._same_device(f"rng.categorical({name!r})", probs=probs)
         words = self._words(name)
-        if probs.device != words.device:
-            raise ModelError(
-                f"rng.categorical({name!r}): probs are on {probs.device}, the agents on {words.device}; keep them as "
-                f"an attribute of the model, which moves with it, or make them there: torch.tensor(..., device=...)"
-            )
         edges = probs.to(torch.float32).cumsum(dim=-1)
         total = edges[..., -1]
         self._require(f"rng.categorical({name!r})", (probs >= 0).all(dim=-1) & (total > 0) & (total < torch.inf))
@@ -287,6 +320,18 @@ class Rng:
     def _require(self, what: str, good: Tensor) -> None:
         """Stop the run at the end of the chunk unless `good` holds everywhere."""
         self._bad.append((what, (~good.all()).to(torch.int8)))
+
+    def _same_device(self, what: str, *, numbers: bool = False, **arguments: Any) -> None:
+        """Refuse tensors that lie elsewhere than the agents; `numbers`: torch takes single numbers of the CPU there."""
+        here = self._key.device
+        for name, value in arguments.items():
+            if not isinstance(value, Tensor) or value.device == here:
+                continue
+            if not (numbers and value.dim() == 0 and value.is_cpu):
+                raise ModelError(
+                    f"{what}: {name} lies on {value.device}, the agents on {here}; keep it as a field of the model, "
+                    f"which moves with it, or make it there: torch.zeros(…, device=now.time.step.device)"
+                )
 
     # --- plumbing -----------------------------------------------------------------------------------------------------
 
