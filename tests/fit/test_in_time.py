@@ -59,6 +59,19 @@ def test_a_walk_holds_neighbours_together(model: SIR, daily: Any, fit: dz.fit.Fi
     assert np.abs(np.diff(held)).sum() < np.abs(np.diff(free)).sum()
 
 
+def test_what_is_held_out_walks_on(model: SIR, daily: Any) -> None:
+    """A value that begins after the last day that is fitted has its prior, and a forecast its spread."""
+    few = sir(generators.erdos_renyi(500, 10.0, seed=0), infect_rate=0.04, infectious_days=6.0, seed_share=0.02)
+    priors = {"infect_rate": Steps(every=7, prior=Walk(sd=0.3, first=LogNormal(-3.2, 0.7)))}
+    options: dict[str, Any] = {"priors": priors, "replicates": 4, "device": "cpu", "progress": False}
+    fit = dz.calibrate(few, {"cases": daily / 6}, holdout=7, **options)
+    low, high = np.log(fit.interval(0.9)["infect_rate"])
+    widths = high - low
+    assert widths[3] > np.sqrt(widths[2] ** 2 + (2 * 1.645 * 0.3) ** 2) * 0.99
+    with pytest.raises(InputError, match=r"nothing observed depends on 'infect_rate\[3\]'"):
+        dz.calibrate(few, {"cases": daily / 6}, holdout=7, **{**options, "priors": {"infect_rate": Steps(every=7)}})
+
+
 def test_steps_go_with_the_draws_of_a_posterior(model: SIR) -> None:
     """A free number is the logarithm of a value: as the prior draws it, so the values scatter."""
     parameters = of_model("test", model, {"infect_rate": Steps(prior=Walk(0.3, first=LogNormal(-3.0, 0.5)))}, {}, 30)

@@ -275,9 +275,11 @@ def check_slopes(experiment: Experiment, stencil: Stencil) -> None:
         InputError: says which parameter, and where.
     """
     size = max(np.abs(experiment.observed).max(), 1.0)
-    for label, slope in zip(experiment.parameters.labels, stencil.slope.T, strict=True):
+    last = max(target.last for target in experiment.targets.values())
+    begins = np.concatenate([part.begins for part in experiment.parameters.parts])
+    for label, slope, begin in zip(experiment.parameters.labels, stencil.slope.T, begins, strict=True):
         told = f"near {experiment.told(stencil.at)}"
-        if not slope.any():
+        if not slope.any() and begin < last:
             raise InputError(
                 f"calibrate: nothing observed depends on {label!r} {told}: the simulated numbers stay the same where "
                 f"it alone changes by {PROBE} in transformed units; leave it out of priors, begin elsewhere, or add a "

@@ -4,6 +4,8 @@ import dataclasses
 
 import numpy as np
 
+ALPHAS = (0.02, 0.05, *np.arange(0.1, 0.95, 0.1))  # what central intervals leave out
+
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
@@ -11,6 +13,8 @@ class Scores:
 
     Attributes:
         crps: continuous ranked probability score, in the units of the values (fair form for few members).
+        wis: weighted interval score of the median and the central intervals of 10 to 90, 95 and 98 %, as forecast hubs
+            take it (Bracher et al. 2021).
         deviation: normalized deviation: sum of absolute errors of the median over the sum of the values.
         coverage_50: share of values within the middle half of the ensemble.
         coverage_90: share within its middle nine tenths.
@@ -19,6 +23,7 @@ class Scores:
     """
 
     crps: float
+    wis: float
     deviation: float
     coverage_50: float
     coverage_90: float
@@ -46,12 +51,28 @@ def scores(ensemble: np.ndarray, values: np.ndarray, last: np.ndarray) -> Scores
     away = np.abs(kept - values)[seen]
     return Scores(
         float(crps(ensemble, values)[seen].mean()),
+        float(wis(ensemble, values)[seen].mean()),
         float(error[seen].sum() / size),
         float(inside[0][seen].mean()),
         float(inside[1][seen].mean()),
         float(away.mean()),
         float(away.sum() / size),
     )
+
+
+def wis(ensemble: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """(|median - y| / 2 + sum of alpha / 2 times the interval score) / (intervals + 1 / 2), of each value.
+
+    Args:
+        ensemble: `[members, values, …]`.
+        values: `[values, …]`.
+    """
+    total = np.abs(np.median(ensemble, axis=0) - values) / 2
+    for alpha in ALPHAS:
+        low, high = np.quantile(ensemble, [alpha / 2, 1 - alpha / 2], axis=0)
+        outside = np.maximum(low - values, 0) + np.maximum(values - high, 0)
+        total = total + alpha / 2 * (high - low) + outside
+    return total / (len(ALPHAS) + 0.5)
 
 
 def crps(ensemble: np.ndarray, values: np.ndarray) -> np.ndarray:
