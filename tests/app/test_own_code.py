@@ -160,3 +160,10 @@ def test_an_error_of_a_world_is_told_by_every_command_with_its_line(told):
         code, _, err = told(text, words[0], "r", "own.py:Own", *words[1:], "--world", "size=9")
         assert (code, "# WRONG" in err, "denizen-error" in err) == (2, True, False)
         assert err.strip().splitlines()[-1] == "AttributeError: 'Pos' object has no attribute 'nope'"
+
+
+def test_a_training_that_failed_says_how_to_go_on_with_its_file(told):
+    body = "return (now.x + 1) * torch.nan"
+    text = f"class Own(Walk):\n    def reward(self, before, action, now):\n        {body}\n"
+    code, _, err = told(text, *TRAIN, "--out", "r")
+    assert (code, f"go on with denizen resume r {Path('own.py').absolute()}:Own" in err) == (2, True)

@@ -1,6 +1,10 @@
 """Words that a command does not understand: one line each, which ends with the help that says more."""
 
+import ast
+import dataclasses
+import inspect
 import re
+import textwrap
 
 import pytest
 
@@ -98,3 +102,16 @@ def test_the_model_comes_before_pairs(denizen):
         "--set sir: expected NAME=VALUE; the model, world or run folder comes before --set"
         in denizen("run", "--set", "infect_rate=1", "sir")[2]
     )
+
+
+@pytest.mark.parametrize("name", _cli.COMMANDS)
+def test_help_of_a_flag_is_a_sentence(name):
+    command = _cli._load(name)
+    nested = [field.default_factory for field in dataclasses.fields(command) if field.name == "settings"]
+    for cls in (command, *nested):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+        for field, text in zip(tree.body, tree.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and field.target.id not in ("about", "settings"):
+                told = text.value.value
+                assert told[-1] in ".)", (field.target.id, told)
+                assert not told.startswith("Of "), (field.target.id, told)

@@ -104,7 +104,7 @@ examples:
         from denizen.app._target import function, maker
 
         if bool(self.target) == (self.stmt is not None):
-            raise ConfigError("denizen bench takes a TARGET such as train.py:make, or --stmt CODE")
+            raise ConfigError("denizen bench takes a TARGET such as a.py:make, or --stmt CODE; denizen bench --help")
         if self.setup and self.stmt is None:
             raise ConfigError("--setup goes with --stmt")
         within("--rounds", self.rounds, 5)

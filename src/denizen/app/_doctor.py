@@ -80,7 +80,7 @@ examples:
         if not self.target:
             if self.environment:
                 return self._environment(console)
-            raise ConfigError("name a TARGET, such as train.py:make; `denizen doctor --help` shows what it can be")
+            raise ConfigError("denizen doctor needs TARGET, such as train.py:make; denizen doctor --help")
         with their_code():
             report = self._report()
         if self.html is not None:

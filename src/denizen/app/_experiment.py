@@ -33,31 +33,31 @@ example:
   denizen experiment learners --modes fruits --steps 500k --seeds 3"""
 
     name: Annotated[Positional[Literal["goodhart", "learners"]], arg(metavar="EXPERIMENT")] = "goodhart"
-    """goodhart: foragers paid for the truth or for a proxy, and how they survive. learners: PPO beside GRPO."""
+    """goodhart: foragers that are paid for food or for a proxy of it, and how they survive. learners: PPO and GRPO."""
     modes: Annotated[tuple[str, ...], arg(metavar="[NAME ...]", help_behavior_hint="")] = ()
     """goodhart: modes of foraging (default: the four of the published table). learners: worlds (default: all three)."""
     steps: Annotated[
         str | None, arg(metavar="N", help_behavior_hint="(default: goodhart 50331648, learners by world)")
     ] = None
-    """Of each training, such as 5M."""
+    """Number of steps of each training, over all its worlds together, such as 5M."""
     seeds: Annotated[int, arg(metavar="N")] = 5
-    """Trainings of each mode, or of each algorithm in each world."""
+    """Number of trainings of each mode, or of each algorithm in each world. They differ in their random numbers."""
     worlds: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: goodhart 8192, learners 1024)")] = None
-    """Of each evaluation."""
+    """Number of worlds in each evaluation."""
     budget: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: goodhart 16384, learners 500)")] = None
-    """Steps of each evaluation, at most."""
+    """Number of steps of each world in an evaluation, at most."""
     set: Annotated[tuple[str, ...], arg(metavar="[NAME=VALUE ...]", help_behavior_hint="")] = ()
-    """Settings of PPO, as `denizen train --set` takes them."""
+    """goodhart: settings of PPO, as `denizen train --set` takes them, for example gamma=0.99."""
     world: Annotated[tuple[str, ...], arg(metavar="[NAME=VALUE ...]", help_behavior_hint="")] = ()
-    """Options of the world, for example grid_lifetime=life."""
+    """goodhart: options of the world, for example grid_lifetime=life."""
     policy: Annotated[tuple[str, ...], arg(metavar="[NAME=VALUE ...]", help_behavior_hint="")] = ()
-    """Options of the policy, for example channels=16,32 hidden=128."""
+    """goodhart: options of the policy, for example channels=16,32 hidden=128."""
     out: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/EXPERIMENT)")] = None
-    """Folder of the experiment."""
+    """Folder of the experiment. Where it holds this experiment already, that goes on."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to run."""
+    """Device to train on. auto takes DENIZEN_DEVICE where it is set, else a CUDA device that works, else the CPU."""
     quiet: FlagCreatePairsOff[bool] = False
-    """Print nothing but the folder."""
+    """Print only the path of the folder."""
 
     def __call__(self, console: "Console") -> int:
         """Train what is missing, evaluate what is missing, write the report."""

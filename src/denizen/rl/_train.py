@@ -480,7 +480,9 @@ class Loop:
         else:
             self.folder.mark("failed", text)
         manifest, path = self.folder.manifest, self.folder.path
-        how = f"denizen resume {shlex.quote(str(path))}" if manifest["settings"] else "dz.rl.resume"
+        origin = (manifest["settings"] or {}).get("origin")  # of a world from a file, which is named again
+        target = [f"{origin['file']}:{origin['name']}"] if origin else []
+        how = shlex.join(["denizen", "resume", str(path), *target]) if manifest["settings"] else "dz.rl.resume"
         error.add_note(f"safe on disk: {manifest['updates']} updates, in {path}; go on with {how}")
 
 

@@ -118,26 +118,29 @@ class Session:
         self._open.close()
 
 
-def examine_script(run: Callable[[], object], steps: int = 12, device: str | None = None) -> DoctorReport:
+def examine_script(
+    run: Callable[[], object], steps: int = 12, device: str | None = None, name: str = "script.py"
+) -> DoctorReport:
     """Run a script and look at the steps that it marks; it is stopped when enough of them were seen.
 
     Args:
         run: runs the script.
         steps: to count.
         device: that it works on; None: the CUDA device, else the simulated one, else, where it asks for none, the CPU.
+        name: of its file, for messages.
 
     Raises:
         ConfigError: it marks no step, or too few.
     """
     try:
-        return _examined(run, steps, device, hooked=True)
+        return _examined(run, steps, device, name, hooked=True)
     except RuntimeError as error:
         if HOOKS not in str(error):
             raise
-        return _examined(run, steps, device, hooked=False)
+        return _examined(run, steps, device, name, hooked=False)
 
 
-def _examined(run: Callable[[], object], steps: int, device: str | None, hooked: bool) -> DoctorReport:
+def _examined(run: Callable[[], object], steps: int, device: str | None, name: str, hooked: bool) -> DoctorReport:
     global _session
     began, where = time.perf_counter(), gpu_or_simulated(device)
     session = Session(where, steps, fixed=device is not None)
@@ -160,7 +163,7 @@ def _examined(run: Callable[[], object], steps: int, device: str | None, hooked:
     if not session.entered:
         raise ConfigError(
             "the script marks no step: put `with dz.perf.region():` (import denizen as dz) around what one round of "
-            "its loop does, or name a function that builds the step: denizen doctor script.py:make"
+            f"its loop does, or name a function that builds the step: denizen doctor {name}:make"
         )
     if session.examined.watched.done < LEAST:
         raise ConfigError(

@@ -19,67 +19,67 @@ class Settings:
     task: str = "nextrow"
     """What to predict: argmax, lastrow, nextrow, argmax_next, nonlin_function or lrmc."""
     variant: Variant = "fast"
-    """Which form of the network: reference, fast, compiled, or captured (the whole step as a CUDA graph)."""
+    """Form of the network: reference, fast, compiled, or captured (the whole step as a CUDA graph)."""
     agents: int = 20
-    """Agents."""
+    """Number of agents."""
     times: int = 32
-    """Rows of a series."""
+    """Number of rows (time steps) of a series."""
     features: int = 16
-    """Columns of a series."""
+    """Number of columns of a series."""
     rank: int = 3
-    """Hidden factors of a series."""
+    """Number of hidden factors that a series is made of."""
     kernel: Literal["matern", "cauchy", "whitenoise"] = "matern"
-    """How factors move."""
+    """How a factor is correlated over time: matern, cauchy (both fade with the lag), or whitenoise (not at all)."""
     mixing: Literal["random", "block"] = "random"
-    """How columns mix factors."""
+    """How columns mix factors: all alike (random), or groups that one factor leads (block)."""
     processes: int = 600
-    """Processes; each is in one split only."""
+    """Number of processes that series are drawn from. Each is in one split (train, validation or test) only."""
     realisations: int = 2
-    """Series of each process."""
+    """Number of series of each process."""
     share: float = 0.2
-    """What each agent sees: share of the columns (of the known set for lrmc)."""
+    """Share of the columns that an agent sees, 0 to 1. For lrmc it is a share of the known entries."""
     density: float = 0.5
-    """Share of known entries, for lrmc."""
+    """For lrmc: share of the entries that are known, 0 to 1."""
     hidden: int = 64
-    """Width of an agent's state."""
+    """Width of an agent's state. It must divide by --heads."""
     heads: int = 4
-    """Attention heads."""
+    """Number of attention heads."""
     message_steps: int = 2
-    """How often agents remember and talk before they answer."""
+    """How many times agents remember and talk before they answer."""
     memory: bool = True
-    """Whether agents attend to their past (not for lrmc)."""
+    """Whether agents attend to what they saw before. Not for lrmc."""
     neighbours: int = 4
-    """Contacts of each agent in the small world; -1 for everyone with everyone, 0 for agents that do not talk."""
+    """Number of contacts of an agent in the small world. -1: everyone with everyone; 0: nobody talks."""
     rewire_prob: float = 0.1
-    """Probability of each edge of the small world to be rewired."""
+    """Probability, 0 to 1, that an edge of the small world leads elsewhere."""
     freeze: float = 1.0
-    """Share of absent pairs that can never talk."""
+    """Share, 0 to 1, of the pairs without an edge that can never talk."""
     dropout: float = 0.1
-    """Rate of residual dropout."""
+    """Rate of residual dropout, 0 to 1."""
     checkpoint_steps: bool = False
-    """Recompute message steps in the backward: less memory, more time."""
+    """Recompute message steps in the backward pass. This takes less memory and more time."""
     epochs: int = 30
-    """Passes over the training series."""
+    """Number of passes over the training series."""
     batch: int = 64
-    """Series in a batch."""
+    """Number of series in a batch."""
     accumulate: int = 1
-    """Batches to a step of the optimizer."""
+    """Number of batches to a step of the optimizer."""
     learning_rate: float = 1e-3
-    """Highest learning rate; falls along a cosine to 1e-6."""
+    """Learning rate at its highest. It falls along a cosine to 1e-6."""
     weight_decay: float = 0.01
-    """Of AdamW."""
+    """Weight decay of AdamW."""
     max_norm: float = 1.0
-    """Gradients are clipped to this norm."""
+    """Norm that gradients are clipped to."""
     precision: Precision = "auto"
-    """auto takes bfloat16 where the hardware has it."""
+    """Precision. auto takes bfloat16 where the hardware has it, else float16 on CUDA and float32 on a CPU."""
     validate_every: int = 1
-    """Epochs between validations."""
+    """Number of epochs between validations."""
     patience: int = 8
-    """Validations without a better one after which the training ends; 0 for never."""
+    """Number of validations without a better one after which the training ends. 0: never."""
     transport: bool = False
     """For lrmc: add the transport term of the original loss."""
     seed: int = 0
-    """Of data, masks, weights, order and dropout."""
+    """Seed of the data, masks, weights, order and dropout."""
 
     def check(self) -> None:
         """Refuse what cannot be trained.
