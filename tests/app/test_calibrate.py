@@ -8,8 +8,10 @@ import pytest
 
 import denizen as dz
 from denizen.app._calibrate import METHODS
+from denizen.app._models import Contacts, source
 from denizen.fit import _experiment
 from denizen.space import generators
+from denizen.zoo.sir import ENTRY as sir_entry
 from denizen.zoo.sir import sir
 
 TOWN = ["sir", "--agents", "400", "--mean-degree", "8", "--seed", "3", "--set", "infect_rate=0.04"]
@@ -92,6 +94,43 @@ def test_the_same_command_goes_on(cases, monkeypatch):
     assert code == 2
     assert "replicates is 6 here and was 4" in err
     assert cases("calibrate", *BOTH, "--out", "r")[0] == 0
+
+
+def test_scenarios_are_compared(cases):
+    assert cases("calibrate", *BOTH, "--out", "r", "--quiet")[0] == 0
+    code, out, err = cases("compare", "r", "--b", "infect_rate=0.01", "--draws", "8")
+    assert (code, err) == (0, "")
+    fit = dz.fit.Fit.load("r", sir(generators.erdos_renyi(400, 8.0, seed=3), infect_rate=0.04), device="cpu")
+    told = str(fit.compare(fit.scenario({"infect_rate": 0.01}), draws=8))
+    assert [line.rstrip() for line in out.splitlines()] == told.splitlines()
+    code, out, err = cases("compare", "r", "r", "--a", "infect_rate=0.05", "--draws", "8", "--steps", "9")
+    assert (code, err) == (0, "")
+    assert [line.rstrip() for line in out.splitlines()][:2] == ["a: infect_rate=0.05", "b: r"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["r"], "give one calibration with --a or --b NAME=VALUE, or two calibrations"),
+        (["r", "--b", "infect_rat=1"], "--b infect_rat=1: r has no such parameter; did you mean 'infect_rate'"),
+        (["r", "--b", "infect_rate=x"], "--b infect_rate=x: expected a number"),
+        (["r", "--b", "infect_rate=-1"], "--b infect_rate = -1: expected at least 0"),
+        (["r", "--b", "infect_rate=1", "--draws", "1"], "--draws 1: expected a whole number, at least 2"),
+        (["r", "--b", "infect_rate=1", "--out", "x.png"], "a picture is drawn of trainings only"),
+        (["r", "nowhere"], "run folder nowhere does not exist"),
+        (["r", "--model", "city.py:A", "--b", "infect_rate=1"], "begun with sir of the zoo; leave city.py:A out"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(cases, words, message):
+    model = sir(generators.erdos_renyi(300, 8.0, seed=3))
+    kept = {"config": {"model": "sir", "agents": 300, "mean_degree": 8.0, "seed": 3}}
+    options = {"priors": ["infect_rate"], "replicates": 2, "seed": 3, "device": "cpu", "progress": False}
+    facts = source("sir", sir_entry, Contacts(agents=300, mean_degree=8.0, seed=3)).facts
+    dz.calibrate(model, {"cases": [3.0, 4.0, 6.0, 9.0, 12.0]}, **options, out="r", settings={**kept, "source": facts})
+    code, out, err = cases("compare", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
 
 
 def test_a_model_of_a_file(cases, monkeypatch):

@@ -30,8 +30,9 @@ def test_a_folder_of_another_kind_is_told_with_what_takes_it(denizen, command, k
     shutil.copytree(STORED / kind, "r")
     code, out, err = denizen(command, "r", *(["r"] if command == "compare" else []))
     assert (code, out) == (2, "")
+    taken = "calibration or training" if command == "compare" else "training"
     assert err == (
-        f"error r holds a run of kind {kind}, and denizen {command} takes one of kind training; for {kind} there is "
+        f"error r holds a run of kind {kind}, and denizen {command} takes one of kind {taken}; for {kind} there is "
         "denizen show and denizen resume\n"
     )
 

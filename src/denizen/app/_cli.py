@@ -99,7 +99,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train dotgat": ("_train_dotgat", "TrainDotGAT"),
     "evaluate": ("_evaluate", "Evaluate"),
     "watch": ("_watch", "Watch"),
-    "compare": ("_evaluate", "Compare"),
+    "compare": ("_compare", "Compare"),
     "experiment": ("_experiment", "Experiment"),
     "check": ("_check", "Check"),
     "doctor": ("_doctor", "Doctor"),

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -140,50 +141,39 @@ examples:
         return {**{name: rate.value for name, rate in rates.items()}, "efficiency": share.value, "null": null}
 
 
-@dataclasses.dataclass(frozen=True)
-class Compare:
-    """`denizen compare`."""
+def compare_trainings(runs: Sequence[Path], out: Path, console: "Console") -> None:
+    """`denizen compare` of trainings: a table, and their learning curves in one picture.
 
-    about: ClassVar[str] = """Compare trainings in a table, and draw their learning curves in one picture.
+    Raises:
+        InputError: fewer than two, or a picture of an unknown kind.
+    """
+    from denizen._printing import Table
+    from denizen.app import _curves, _trained
+    from denizen.rl import read_manifest, read_metrics
 
-example:
-  denizen compare runs/cartpole-ppo-20261128-120000 runs/cartpole-ppo-20261128-130000"""
-
-    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help_behavior_hint="")]
-    """Two or more run folders."""
-    out: Annotated[Path, arg(metavar="FILE.png")] = Path("compare.png")
-    """Picture to write."""
-
-    def __call__(self, console: "Console") -> int:
-        """Print the table, draw the picture."""
-        from denizen._printing import Table
-        from denizen.app import _curves, _trained
-        from denizen.rl import read_manifest, read_metrics
-
-        if len(self.runs) < 2:
-            raise InputError("compare: give two run folders or more")
-        if self.out.suffix not in (".png", ".pdf", ".svg"):
-            raise InputError(f"--out {self.out}: expected a name that ends in .png, .pdf or .svg")
-        table = Table("training", "status", "updates", "return at the end", "highest", "settings that differ", box=None)
-        found = [folder for run in self.runs for folder in _trained.folders(run, "compare")]
-        manifests = [read_manifest(folder) for folder in found]
-        for folder, manifest in zip(found, manifests, strict=True):
-            returns = [row["return_mean"] for row in read_metrics(folder) if row.get("return_mean") is not None]
-            known = [value for value in returns if not math.isnan(value)]
-            last = known[-max(1, len(known) // 10) :]
-            table.add_row(
-                str(folder),
-                manifest["status"],
-                f"{manifest['updates']:,}",
-                f"{sum(last) / len(last):.2f}" if last else "",
-                f"{max(known):.2f}" if known else "",
-                _differing(manifest, manifests),
-            )
-        console.print(table)
-        picture = _curves.draw(found, self.out, console)
-        if picture is not None:
-            say(console, f"curves: {picture}")
-        return 0
+    if len(runs) < 2:
+        raise InputError("compare: give two run folders or more")
+    if out.suffix not in (".png", ".pdf", ".svg"):
+        raise InputError(f"--out {out}: expected a name that ends in .png, .pdf or .svg")
+    table = Table("training", "status", "updates", "return at the end", "highest", "settings that differ", box=None)
+    found = [folder for run in runs for folder in _trained.folders(run, "compare")]
+    manifests = [read_manifest(folder) for folder in found]
+    for folder, manifest in zip(found, manifests, strict=True):
+        returns = [row["return_mean"] for row in read_metrics(folder) if row.get("return_mean") is not None]
+        known = [value for value in returns if not math.isnan(value)]
+        last = known[-max(1, len(known) // 10) :]
+        table.add_row(
+            str(folder),
+            manifest["status"],
+            f"{manifest['updates']:,}",
+            f"{sum(last) / len(last):.2f}" if last else "",
+            f"{max(known):.2f}" if known else "",
+            _differing(manifest, manifests),
+        )
+    console.print(table)
+    picture = _curves.draw(found, out, console)
+    if picture is not None:
+        say(console, f"curves: {picture}")
 
 
 def _differing(manifest: dict[str, Any], others: list[dict[str, Any]]) -> str:

@@ -34,7 +34,7 @@ class Interrupted(KeyboardInterrupt):
 KINDS = {"simulation": "_run", "calibration": "_calibrate", "training": "_trained", "dotgat": "_train_dotgat"}
 
 
-OF_TRAININGS = ("evaluate", "watch", "compare")  # which take no other kind
+OF_TRAININGS = ("evaluate", "watch", "compare")  # which take no other kind, but for compare
 
 
 def do(name: str, command: Any, console: "Console") -> Any:
@@ -75,7 +75,7 @@ def expect(path: Path, name: str) -> str:
 
 def _takes(name: str, kind: str) -> bool:
     if name in OF_TRAININGS:
-        return kind == "training"
+        return kind == "training" or (name, kind) == ("compare", "calibration")
     return hasattr(import_module(f"denizen.app.{KINDS[kind]}"), name)
 
 

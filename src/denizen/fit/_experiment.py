@@ -229,6 +229,19 @@ class Experiment:
             number -= size
         raise IndexError(number)
 
+    @property
+    def seed(self) -> int:
+        """Of the worlds."""
+        return self._seed
+
+    def kind(self, name: str) -> str:
+        """How a target sees its series: ``"flow"`` or ``"level"``."""
+        return self._kinds[name]
+
+    def series(self, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
+        """The targets' series, unseen: `[rows, steps, …]` by name, of free numbers `[rows, P]` and a world for each."""
+        return self._series(free, worlds)
+
     def _series(self, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
         self.runs += len(free)
         if not isinstance(self.model, Model):

@@ -14,6 +14,7 @@ from denizen._arguments import number, whole
 from denizen._printing import Table, plain
 from denizen.errors import DataError, InputError
 from denizen.fit import _plot
+from denizen.fit._compare import Comparison, Scenario, compare, scenario
 from denizen.fit._diagnostics import Diagnostics
 from denizen.fit._experiment import Experiment
 from denizen.fit._folder import CalibrationFolder
@@ -151,6 +152,47 @@ class Fit:
             name: scores(forecast[name], values, self._experiment.targets[name].values[-1])
             for name, values in self.held_out.items()
         }
+
+    def scenario(
+        self, params: Mapping[str, Any] | None = None, *, interventions: Sequence[Intervention] = (), name: str = ""
+    ) -> Scenario:
+        """The fit with something changed, to compare.
+
+        Args:
+            params: values that replace those of the fit, or of the model where they were not fitted, by name.
+            interventions: added to those of the calibration.
+            name: for tables; "": what is changed.
+        """
+        return scenario(self, params, interventions, name)
+
+    def compare(
+        self,
+        other: "Fit | Scenario",
+        *,
+        draws: int = 64,
+        steps: int | None = None,
+        level: float = LEVEL,
+        seed: int = 0,
+    ) -> Comparison:
+        """This fit beside another one, or beside a scenario of it, in the same worlds.
+
+        Each pair has a world of its own, and parameters drawn by the same random numbers: of one fit they are the same
+        on both sides. So what differs is due to what was changed, and not to luck.
+
+        Args:
+            other: a fit, or what `scenario` gives.
+            draws: pairs.
+            steps: of each run; None: those of the calibration.
+            level: of the intervals.
+            seed: of the parameters.
+
+        Returns:
+            Totals of flows, peaks and ends of levels, and their paired differences; print it.
+        """
+        if not isinstance(other, Fit | Scenario):
+            raise InputError(f"Fit.compare: other={other!r}, expected a Fit, or what fit.scenario(…) gives")
+        second = other if isinstance(other, Scenario) else other.scenario(name="the other fit")
+        return compare(self.scenario(), second, draws=draws, steps=steps, level=level, seed=seed)
 
     def plot(self, path: Path | str | None = None) -> Any:
         """Data with the bands of the fit, the forecast's fan over what was held out, and the course of the search.

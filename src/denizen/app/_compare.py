@@ -1,0 +1,106 @@
+"""`denizen compare`: trainings beside each other, or scenarios of calibrations in the same worlds."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from tyro.conf import Positional, arg
+
+from denizen.app._exit import DONE
+from denizen.app._train import Pairs
+from denizen.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from denizen._printing import Console
+    from denizen.fit import Fit, Scenario
+
+
+@dataclasses.dataclass(frozen=True)
+class Compare:
+    """`denizen compare`."""
+
+    about: ClassVar[str] = """Compare trainings, or scenarios of a calibration in the same worlds.
+
+Of trainings: a table, and their learning curves in one picture. Of a calibration: what changes where parameters are set
+to other values, with all else as fitted and the same random numbers on both sides. Or one calibration beside another.
+
+examples:
+  denizen compare runs/cartpole-ppo-20261128-120000 runs/cartpole-ppo-20261128-130000
+  denizen compare runs/covid-fit-20261128-120000 --b R=0.8
+  denizen compare runs/sir-fit-20261128-120000 --a infect_rate=0.05 --b infect_rate=0.03 --steps 60
+  denizen compare runs/sir-fit-20261128-120000 runs/sir-fit-20261128-130000"""
+
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help_behavior_hint="")]
+    """Run folders: two or more of trainings, or one or two of calibrations."""
+    a: Pairs = ()
+    """Parameters of the first scenario that differ from the fit."""
+    b: Pairs = ()
+    """Parameters of the second."""
+    model: Annotated[str, arg(metavar="FILE.py:NAME", help_behavior_hint="")] = ""
+    """The file that the model of a calibration came from. A file runs only where you name it."""
+    draws: Annotated[int, arg(metavar="N")] = 64
+    """Pairs of worlds."""
+    steps: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: those of the calibration)")] = None
+    """Steps of each run of a scenario."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to run scenarios."""
+    out: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="(default: compare.png)")] = None
+    """Picture of trainings to write."""
+
+    def __call__(self, console: "Console") -> int:
+        """Print the table; of trainings draw the picture."""
+        from denizen.app import _evaluate
+        from denizen.app._folders import expect
+
+        if self.runs and all(expect(run, "compare") == "calibration" for run in self.runs):
+            self._scenarios(console)
+            return DONE
+        for name in ("a", "b", "model", "steps"):
+            if getattr(self, name):
+                raise ConfigError(f"--{name} is for calibrations; name folders of such, or leave it out")
+        _evaluate.compare_trainings(self.runs, self.out or Path("compare.png"), console)
+        return DONE
+
+    def _scenarios(self, console: "Console") -> None:
+        from denizen.app._settings import within
+        from denizen.fit._compare import compare
+
+        within("--draws", self.draws, 2)
+        within("--steps", self.steps, 1)
+        if self.out is not None:
+            raise ConfigError("--out: a picture is drawn of trainings only; leave it out")
+        if len(self.runs) > 2 or (len(self.runs) == 1 and not (self.a or self.b)):
+            raise ConfigError("compare: give one calibration with --a or --b NAME=VALUE, or two calibrations")
+        fits = [self._read(run, console) for run in self.runs]
+        with console.status("simulating both …"):
+            found = compare(
+                self._scenario(fits[0], self.a, "--a", self.runs[0]),
+                self._scenario(fits[-1], self.b, "--b", self.runs[-1]),
+                draws=self.draws,
+                steps=self.steps,
+            )
+        console.print(found)
+
+    def _read(self, run: Path, console: "Console") -> "Fit":
+        from denizen.app._calibrate import model_again
+        from denizen.fit import Fit
+        from denizen.fit._folder import CalibrationFolder
+
+        built = model_again(CalibrationFolder.open(run), self.model, "compare", console)
+        return Fit.load(run, built, device=None if self.device == "auto" else self.device)
+
+    def _scenario(self, fit: "Fit", groups: Any, flag: str, run: Path) -> "Scenario":
+        from denizen.app._options import value_of
+        from denizen.app._settings import pairs
+        from denizen.zoo import ModelEntry
+
+        model = fit.model
+        assert model is not None
+        entry, params = ModelEntry(about="", model=type(model), build=type(model)), {}
+        for name, text in pairs(groups, flag).items():
+            told = f"{flag} {name}={text}"
+            if name not in model.params:
+                raise ConfigError(f"{told}: {run} has no such parameter; {nearest(name, model.params)}")
+            params[name] = value_of(entry, name, text, told)
+            model.params[name].read(params[name], f"{flag} {name}")
+        return fit.scenario(params, name="" if len(self.runs) == 1 or params else str(run))
