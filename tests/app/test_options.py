@@ -87,3 +87,28 @@ def test_models_lists_all_of_a_file(town):
 def test_models_tells_of_a_world_by_name(town, name):
     code, out, _ = town("models", name)
     assert (code, f"{name}, a world: " in out, "--world" in out) == (0, True, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "cartpole", "--patience", "0"], "--patience 0: expected a whole number, at least 1"),
+        (["train", "cartpole", "--validate-every", "0"], "--validate-every 0: expected a whole number, at least 1"),
+        (["check", "sir", "--steps", "1"], "--steps 1: expected a whole number, at least 2"),
+        (["doctor", "sir", "--steps", "3"], "--steps 3: expected a whole number, at least 4"),
+        (["run", "sir", "--set", "seed=3"], "--set seed: sir has no such parameter; did you mean --seed 3?"),
+        (
+            ["experiment", "learners", "--steps", "abc"],
+            "--steps: expected a whole number such as 5000, 500k, 1.5M or 1e3, got 'abc'",
+        ),
+    ],
+)
+def test_numbers_are_told_by_their_flags(denizen, words, said):
+    assert denizen(*words) == (2, "", f"error {said}\n")
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("lr", "learning_rate"), ("n_steps", "num_steps"), ("lam", "gae_lambda")])
+def test_settings_of_other_libraries_lead_to_ours(denizen, typed, meant):
+    code, _, err = denizen("train", "cartpole", "--set", f"{typed}=3")
+    assert (code, f"--set {typed}=3: unknown; did you mean '{meant}'?" in err) == (2, True)

@@ -89,6 +89,8 @@ examples:
     def _refuse(self, world: bool) -> None:
         """Raise `ConfigError` where flags do not go together, or with a world."""
         within("--agents", self.agents, 1)
+        within("--steps", self.steps, 2)
+        within("--seed", self.seed, 0)
         for name in ("agents", "population", "network"):
             value = getattr(self, name)
             if value == "":  # such as "$CITY" of a shell that knows no CITY

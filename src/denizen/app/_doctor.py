@@ -75,8 +75,10 @@ examples:
         """Examine, and print."""
         from denizen import perf
         from denizen.app._failures import their_code
+        from denizen.app._settings import within
         from denizen.errors import ConfigError
 
+        within("--steps", self.steps, 4)
         if not self.target:
             if self.environment:
                 return self._environment(console)
@@ -109,7 +111,8 @@ examples:
         device = None if self.device == "auto" else self.device
         script = _script(self.target)
         if script is not None:
-            return perf.examine_script(script, self.steps, device)
+            name = next((word for word in self.target if word.endswith(".py")), "script.py")
+            return perf.examine_script(script, self.steps, device, name)
         import denizen.rl  # noqa: F401  # before torch's names are replaced, which annotations there evaluate
 
         where = gpu_or_simulated(device)

@@ -85,13 +85,19 @@ example:
             ConfigError: a number that is too small, or what should be NAME=VALUE and is not.
         """
         from denizen.app._build import build
-        from denizen.app._settings import pairs, within
+        from denizen.app._settings import pairs, whole, within
+        from denizen.errors import ConfigError
         from denizen.studies._experiment import Plan
 
         given = {name: getattr(self, name) for name in ("steps", "seeds", "worlds", "budget")}
         given |= {name: value for name, value in DEFAULTS[self.name].items() if given[name] is None}
         for name in ("seeds", "worlds", "budget"):
             within(f"--{name}", given[name], 1)
+        if given["steps"] is not None:
+            try:
+                within("--steps", whole(given["steps"]), 1)
+            except ValueError as error:
+                raise ConfigError(f"--steps: {error}") from error
         return Plan(
             modes=self.modes,
             **given,

@@ -15,6 +15,7 @@ from denizen.model import Env, Model, Param
 from denizen.zoo import ModelEntry, WorldEntry
 
 BOUND = ("network", "symmetrize")  # arguments of builders that have flags of their own
+FLAGS = ("steps", "seed", "replicates", "device", "agents", "mean_degree", "population", "network", "out")
 PLAIN = (bool, int, float, str, type(None))  # what a text can be read as
 MISSING = inspect.Parameter.empty
 
@@ -83,9 +84,10 @@ def settings(word: str, entry: ModelEntry, pairs: Mapping[str, str]) -> dict[str
         elif entry.model is Model:  # a function's: which parameters its model has shows once it was called
             out[key] = text
         else:
-            raise ConfigError(
-                f"--set {key}: {word} has no such parameter; {nearest(key, [*parameters(entry), *known])}"
-            )
+            names = [*parameters(entry), *known]
+            flag = f"--{key.replace('_', '-')} {text}"
+            told = f"did you mean {flag}?" if key in FLAGS else nearest(key, names)
+            raise ConfigError(f"--set {key}: {word} has no such parameter; {told}")
     return out
 
 

@@ -270,7 +270,8 @@ def _checked(command: Train) -> dict[str, Any]:
         raise ConfigError("--out is empty; leave it out, or give a value")
     if command.compile and command.no_compile:
         raise ConfigError("--compile and --no-compile: give one of the two")
-    within("--seeds", command.seeds, 1)
+    for flag in ("seeds", "validate_every", "patience"):
+        within(f"--{flag.replace('_', '-')}", getattr(command, flag), 1)
     if command.min_delta is not None and command.patience is None:
         raise ConfigError("--min-delta goes with --patience")
     if command.together and (command.tensorboard or command.wandb is not None):

@@ -22,6 +22,19 @@ FORMER = {  # former name -> present one: run folders of denizen before November
     "entropy_coefficient": "ent_coef",
     "max_gradient_norm": "max_grad_norm",
 }
+ELSEWHERE = {  # names that other libraries have -> here
+    "lr": "learning_rate",
+    "n_steps": "num_steps",
+    "n_envs": "num_envs",
+    "n_epochs": "update_epochs",
+    "lam": "gae_lambda",
+    "lambda": "gae_lambda",
+    "clip_range": "clip_coef",
+    "clip_eps": "clip_coef",
+    "entropy_coef": "ent_coef",
+    "value_coef": "vf_coef",
+    "kl_coef": "beta",
+}
 _FORMER_IN_TEXT = re.compile(rf"\b({'|'.join(FORMER)})(?==)")
 
 
@@ -141,7 +154,10 @@ def instead(cls: type[Any], name: str, value: Any) -> str:
     """What to write in place of an argument that a class of settings does not take."""
     names = [field.name for field in dataclasses.fields(cls)]
     now = FORMER.get(name)
-    return f"renamed; write {now}={value}" if now in names else f"unknown; {nearest(name, names)}"
+    if now in names:
+        return f"renamed; write {now}={value}"
+    meant = ELSEWHERE.get(name)
+    return f"unknown; {nearest(meant if meant in names else name, names)}"
 
 
 def present(text: str) -> str:
