@@ -118,7 +118,8 @@ def times(model: dz.Model, observed: dict[str, dz.fit.Target], options: argparse
             if way == "plain":
                 run.extend(own.steps)
             else:
-                weigher = own.pass_over(0)
+                weigher = own.weigher(0)
+                own.walk(weigher)
                 assert math.isfinite(float(weigher.log_likelihood))
             wait(options.device)
             if turn_:

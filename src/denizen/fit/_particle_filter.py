@@ -17,6 +17,7 @@ from denizen.fit._chains import Steps, gain, told
 from denizen.fit._experiment import Experiment
 from denizen.fit._method import Iteration, Solution, Tell
 from denizen.fit._particles import Filters, drawn
+from denizen.rng import MAX_SEED
 
 STICKY = 3.0  # variance of the log-likelihood above which chains stick
 
@@ -105,7 +106,7 @@ class Likelihood:
         return found
 
     def _launch(self, free: np.ndarray) -> np.ndarray:
-        worlds, num = self.worlds, len(free)
+        worlds, num = self.worlds % (MAX_SEED - self._filters.sets * self._particles), len(free)
         self.worlds += self._filters.sets * self._particles
         self._experiment.runs += num * self._particles
         compute = partial(self._compute, free, worlds)

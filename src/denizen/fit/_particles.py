@@ -1,6 +1,7 @@
 """Sets of parameters × particles of a model that run through a filter, and forecasts from where they end."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from denizen.model import Intervention, Model
 from denizen.rng import MAX_SEED
 from denizen.run import choose_device, simulate
 from denizen.run._memory import check_room
-from denizen.run._sieve import again, branch, sift
+from denizen.run._sieve import Sieve, again, branch, sift
 
 
 def check_targets(caller: str, targets: Mapping[str, Target]) -> None:
@@ -115,16 +116,20 @@ class Particles:
             keep: whether curves are kept.
             later: passes that will follow.
         """
+        self.begin(worlds, params)
+        weigher = self.weigher(worlds, known, keep=keep)
+        self.walk(weigher, later)
+        return weigher
+
+    def begin(self, worlds: int, params: Mapping[str, Tensor] | None = None) -> None:
+        """Before the first step, as `go`."""
         if worlds or params or not self._fresh:
             again(self.run, range(worlds, worlds + self.sets * self.particles), params or {})
         self._fresh = False
-        return self.pass_over(worlds, known, keep=keep, later=later)
 
-    def pass_over(
-        self, worlds: int, known: Mapping[str, Target] | None = None, *, keep: bool = False, later: int = 0
-    ) -> Weigher:
-        """As `go`, of a run that stands at its beginning."""
-        weigher = Weigher(
+    def weigher(self, worlds: int, known: Mapping[str, Target] | None = None, *, keep: bool = False) -> Weigher:
+        """What weighs a pass that begins."""
+        return Weigher(
             self._caller,
             self._observations if known is None else self._due(known, self.sets),
             {name: target.values.shape[1:] for name, target in self.targets.items()},
@@ -137,8 +142,10 @@ class Particles:
             device=self.run.device,
             keep=keep,
         )
-        self._roomy(lambda: sift(self.run, self.steps, weigher, later * self.steps))
-        return weigher
+
+    def walk(self, sieve: Sieve, later: int = 0) -> None:
+        """All steps."""
+        self._roomy(lambda: sift(self.run, self.steps, sieve, later * self.steps))
 
     @property
     def observed_steps(self) -> list[int]:
@@ -192,13 +199,16 @@ class Filters:
         particles: of each.
     """
 
-    def __init__(self, caller: str, experiment: Experiment, particles: int, sets: int, passes: int) -> None:
+    def __init__(
+        self, caller: str, experiment: Experiment, particles: int, sets: int, passes: int, threshold: float = 0.5
+    ) -> None:
         """Args:
         caller: for messages.
         experiment: of the calibration.
         particles: of each set.
         sets: most at once.
         passes: that will be made, roughly.
+        threshold: as for `Weigher`.
 
         Raises:
             InputError: a function stands where a model should, or a target has no likelihood.
@@ -211,7 +221,7 @@ class Filters:
         check_targets(caller, experiment.targets)
         agents = max(1, experiment.model.num_agents)
         self.sets, self.particles = max(1, min(sets, MOST_AGENTS // (agents * particles))), particles
-        self._caller, self._experiment, self._passes = caller, experiment, passes
+        self._caller, self._experiment, self._passes, self._threshold = caller, experiment, passes, threshold
         self._held: Particles | None = None
 
     def go(self, free: np.ndarray, worlds: int) -> Weigher:
@@ -221,22 +231,46 @@ class Filters:
             free: numbers that the model takes.
             worlds: number of the first world.
         """
-        experiment, parameters = self._experiment, self._experiment.parameters
         free = free[np.minimum(np.arange(self.sets), len(free) - 1)]
-        rows = parameters.of_model(np.repeat(free, self.particles, axis=0))
-        params = {part.name: as_tensor(part.values(here)) for part, here in rows}
-
-        try:
-            if self._held is None:
-                self._held = self._begun(params)
-            self._passes -= 1
-            worlds %= MAX_SEED - self.sets * self.particles
+        with self._near(free[0]):
+            held = self.begin(np.repeat(free, self.particles, axis=0), worlds)
             own = None
-            if parameters.of_targets(free):
-                own = experiment.known(np.repeat(free, self._held.steps, axis=0))
-            return self._held.go(worlds, params, own, later=max(self._passes, 0))
+            if self._experiment.parameters.of_targets(free):
+                own = self._experiment.known(np.repeat(free, held.steps, axis=0))
+            weigher = held.weigher(worlds, own)
+            held.walk(weigher, self._passes)
+            return weigher
+
+    def wander(self, free: np.ndarray, worlds: int, sieve: Callable[[Particles, Weigher], Sieve]) -> Weigher:
+        """One pass in which each particle has free numbers of its own.
+
+        Args:
+            free: `[R, P]` at the beginning.
+            worlds: number of the first world.
+            sieve: what moves them on the way, around what weighs them.
+        """
+        with self._near(free[0]):
+            held = self.begin(free, worlds)
+            weigher = held.weigher(worlds)
+            held.walk(sieve(held, weigher), self._passes)
+            return weigher
+
+    def begin(self, rows: np.ndarray, worlds: int) -> Particles:
+        """The particles before a pass, with free numbers `[S * R, P]`."""
+        parts = self._experiment.parameters.of_model(rows)
+        params = {part.name: as_tensor(part.values(here)) for part, here in parts}
+        if self._held is None:
+            self._held = self._begun(params)
+        self._passes = max(0, self._passes - 1)
+        self._held.begin(worlds, params)
+        return self._held
+
+    @contextlib.contextmanager
+    def _near(self, free: np.ndarray) -> Generator[None]:
+        try:
+            yield
         except ModelError as error:
-            raise type(error)(f"{self._caller}: near {experiment.told(free[0])}: {error}; {KEEP}") from error
+            raise type(error)(f"{self._caller}: near {self._experiment.told(free)}: {error}; {KEEP}") from error
 
     def ahead(self, free: np.ndarray, worlds: int, ahead: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """Forecasts from filtered states: by name `[sets, ahead, …]`, one of each set."""
@@ -258,6 +292,7 @@ class Filters:
             particles=self.particles,
             steps=max(target.last for target in experiment.targets.values()),  # without those held out
             seed=experiment._seed,
+            threshold=self._threshold,
             device=experiment.device,
             interventions=experiment._interventions,
             params=params,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from denizen.run._device import on_its_device
 from denizen.run._engine import RunState
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def sift(run: "Run", steps: int, sieve: Sieve, later: int = 0) -> None:
         run._sieve, run._later = None, 0
 
 
+@on_its_device
 def again(run: "Run", worlds: Sequence[int], values: Mapping[str, Tensor]) -> None:
     """Begin a run anew, in its own buffers: what was compiled and captured for it stays.
 
@@ -96,6 +98,7 @@ def again(run: "Run", worlds: Sequence[int], values: Mapping[str, Tensor]) -> No
     run._chunks = {name: [] for name in run.series_names}
 
 
+@on_its_device
 def branch(run: "Run", rows: Tensor, worlds: Sequence[int]) -> "Run":
     """A run of its own that goes on from states of another one; its series begin with its first step.
 
