@@ -128,6 +128,8 @@ def test_missing_dates_are_gaps_or_zeros() -> None:
         ({"delay": "gamma"}, "expected probabilities"),
         ({"delay": Normal(2.0, 3.0)}, "expected a distribution of times from 0 on"),
         ({"delay": scipy.stats.norm(2, 3)}, "expected a distribution of times from 0 on"),
+        ({"delay": Gamma}, "expected probabilities"),
+        ({"delay": Gamma(torch.ones(2), 1.0)}, "expected a distribution of one number"),
         ({"truncation": [0.9, 0.5, 0.3, 0.1]}, "of at most 3 last values"),
         ({"truncation": [0.0]}, "expected shares above 0"),
         ({"truncation": 0.5}, "expected shares above 0"),

@@ -36,9 +36,11 @@ class Delay:
     def stretched(self, means: np.ndarray) -> Self:
         """The same form with other means `[rows]`."""
         assert self.mean is not None
-        kernels = [_discrete(self.of, self.mean, float(mean)) for mean in means]
+        each, rows = np.unique(means, return_inverse=True)
+        kernels = [_discrete(self.of, self.mean, float(mean)) for mean in each]
         length = max(map(len, kernels))
-        return type(self)(np.stack([np.pad(one, (0, length - len(one))) for one in kernels]), self.of, self.mean)
+        shares = np.stack([np.pad(one, (0, length - len(one))) for one in kernels])
+        return type(self)(shares[rows], self.of, self.mean)
 
     def apply(self, series: np.ndarray) -> np.ndarray:
         """When a series `[rows, steps, …]`, which is 0 before its first step, is written down."""
@@ -57,7 +59,9 @@ def as_delay(given: Any) -> Delay | None:
     """
     if given is None or isinstance(given, Delay):
         return given
-    if isinstance(given, Distribution) or callable(getattr(given, "cdf", None)):
+    if isinstance(given, Distribution) and (given.batch_shape or given.event_shape):
+        raise InputError(f"Target: delay={given!r}, expected a distribution of one number")
+    if not isinstance(given, type) and (isinstance(given, Distribution) or callable(getattr(given, "cdf", None))):
         mean = float(given.mean() if callable(given.mean) else given.mean)
         if not np.isfinite(mean) or mean <= 0 or _cdf(given, np.array([-1e-9]))[0] > 0:
             raise InputError(
@@ -79,10 +83,9 @@ def as_delay(given: Any) -> Delay | None:
 
 def _discrete(distribution: Any, own: float, mean: float) -> np.ndarray:
     """Probability of each number of steps, where what happens is spread evenly over its step: the mean is kept."""
-    length = 1
     stretch = own / mean
-    while length < LONGEST and 1 - _cdf(distribution, np.array([stretch * length]))[0] > TAIL:
-        length += 1
+    most = 1 - _cdf(distribution, stretch * np.arange(1, LONGEST)) > TAIL
+    length = 1 + int(most.sum())
     within = (np.arange(PARTS) + 0.5) / PARTS
     ends = np.arange(length + 1)[:, None] + 1 - within  # written down before the end of step k after it
     below = _cdf(distribution, stretch * ends).mean(1)
