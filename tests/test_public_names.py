@@ -22,7 +22,7 @@ DOORS = {
 }
 
 # Imported late, by the extra that needs them: `import denizen` must stay quick and work without them.
-HEAVY = {"numba", "polars", "zarr", "matplotlib", "scipy", "networkx", "pandas", "pyarrow", "torch._inductor"}
+HEAVY = {"numba", "polars", "xarray", "zarr", "matplotlib", "scipy", "networkx", "pandas", "pyarrow", "torch._inductor"}
 HEAVY |= {"cmaes", "optuna", "sqlalchemy"}
 
 

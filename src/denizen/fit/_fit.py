@@ -13,7 +13,7 @@ from denizen._arguments import folder as folder_path
 from denizen._arguments import number, whole
 from denizen._printing import Table, plain
 from denizen.errors import DataError, InputError
-from denizen.fit import _plot
+from denizen.fit import _plot, _xarray
 from denizen.fit._compare import Comparison, Scenario, compare, scenario
 from denizen.fit._diagnostics import Diagnostics
 from denizen.fit._experiment import Experiment
@@ -212,6 +212,25 @@ class Fit:
     def corner(self, path: Path | str | None = None) -> Any:
         """Marginals of the parameters and their pairs, of draws, beside the priors; arguments as for `plot`."""
         return _plot.corner(self, path)
+
+    def to_xarray(self, draws: int = 1000, predictive: int = 64, seed: int = 0) -> Any:
+        """The fit for ArviZ: an `xarray.DataTree` with the groups that it knows.
+
+        ArviZ 1 takes it as it is, ArviZ 0.23 by ``arviz.InferenceData.from_datatree``.
+
+        Args:
+            draws: of a normal distribution of the free numbers; draws of a posterior are all taken.
+            predictive: draws that are simulated; 0: none.
+            seed: of the draws.
+
+        Returns:
+            Groups ``posterior`` (`chain`, `draw`, …), ``observed_data`` and, where the model is there,
+            ``posterior_predictive``. Times are the last steps of windows, or dates where the targets have them.
+
+        Raises:
+            MissingExtra: xarray is not installed.
+        """
+        return _xarray.tree(self, draws, predictive, seed)
 
     def save(self, path: Path | str) -> None:
         """Write the fit to a new folder, from which `Fit.load` reads it.
