@@ -12,6 +12,7 @@ from denizen.fit._filter import Filtered as Filtered
 from denizen.fit._filter import filter as filter
 from denizen.fit._fit import Fit as Fit
 from denizen.fit._gauss_newton import GaussNewton as GaussNewton
+from denizen.fit._gradient import Gradient as Gradient
 from denizen.fit._iterated_filter import IteratedFilter as IteratedFilter
 from denizen.fit._method import Iteration as Iteration
 from denizen.fit._method import Method as Method

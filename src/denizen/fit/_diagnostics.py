@@ -29,7 +29,7 @@ class Diagnostics:
         checks: by target, how far its ``"total"``, its ``"peak"`` and the ``"autocorrelation"`` of its residuals lie
             from those of the worlds, in their standard deviations.
         eigenvalues: of the information about the free numbers, ascending, `[P]`; below 0.44 the data say little.
-        directions: of each eigenvalue, `[P, P]`, one a column.
+        directions: of each eigenvalue, `[P, P]`, one a column; with those NaN where the method computed no interval.
         correlations: of the estimates, `[P, P]`.
         shrinkage: share of the prior's variance that the data took away, `[P]`; NaN without a prior.
         labels: of the free numbers.
@@ -71,6 +71,9 @@ class Diagnostics:
         fits = Table("target", "within 90 %", "total", "peak", "autocorrelation", title="Data, beside those of the fit")
         for name, checks in self.checks.items():
             fits.add_row(name, f"{self.covered[name]:.0%}", *(f"{away:+.1f} sd" for away in checks.values()))
+        loss = f"loss {self.loss:.3g} ± {self.noise:.2g} (noise of {self.worlds} worlds)"
+        if np.isnan(self.eigenvalues).any():
+            return f"{plain(fits, 100)}\n{loss}"
         said = Table("parameter", "correlated most with", "prior's variance less", title="What the data say")
         for k, label in enumerate(self.labels):
             others = np.where(np.arange(len(self.labels)) == k, 0, self.correlations[k])
@@ -80,7 +83,7 @@ class Diagnostics:
         weak = self.directions[:, 0]
         parts = " ".join(f"{w:+.2f} {n}" for w, n in zip(weak, self.labels, strict=True) if abs(w) > 0.2)
         lines = [
-            f"loss {self.loss:.3g} ± {self.noise:.2g} (noise of {self.worlds} worlds)",
+            loss,
             f"known least: {parts}, to ± {self.eigenvalues[0] ** -0.5:.2g} in transformed units",
         ]
         return "\n".join([plain(fits, 100), plain(said, 100), *lines])
@@ -101,8 +104,11 @@ def diagnose(experiment: Experiment, solution: Solution, replicates: int) -> Dia
     # Each world left out in turn (jackknife).
     left = (compared.sum(0) - compared) / (worlds - 1)
     noise = np.sqrt((worlds - 1) * ((observed - left) ** 2).mean(1).var())
-    values, vectors = np.linalg.eigh(solution.precision)
-    covariance = solution.covariance()
+    vectors = covariance = np.full(2 * [len(solution.free)], np.nan)
+    values = vectors[0]
+    if solution.precision is not None:
+        values, vectors = np.linalg.eigh(solution.precision)
+        covariance = solution.covariance()
     sd = np.sqrt(np.diag(covariance))
     return Diagnostics(
         worlds=worlds,

@@ -15,7 +15,8 @@ from denizen.fit._ledger import Ledger
 from denizen.fit._parameters import Parameters, as_tensor
 from denizen.fit._target import Target
 from denizen.model import Course, Intervention, Model
-from denizen.run import simulate
+from denizen.rng import Relax
+from denizen.run import Gradient, simulate
 
 MOST_AGENTS = 1 << 26  # of all rows of a launch together: enough to fill a GPU, and a GiB or two
 
@@ -269,6 +270,34 @@ class Experiment:
         except ModelError as error:
             raise type(error)(f"calibrate: near {self.told(free[0])}: {error}; {KEEP}") from error
         return {name: run[name].detach().cpu().numpy() for name in self.targets}
+
+    def relaxed(self, values: Mapping[str, Tensor], worlds: Sequence[int], relax: Relax) -> dict[str, Tensor]:
+        """Series of relaxed runs, with slopes by the parameters `values`; the caller counts and records them."""
+        assert isinstance(self.model, Model)
+        run = simulate(
+            self.model,
+            self.steps,
+            worlds=worlds,
+            seed=self._seed,
+            device=self.device,
+            params={name: value.expand(len(worlds), *value.shape) for name, value in values.items()},
+            interventions=self._interventions,
+            relax=relax,
+        )
+        return {name: run[name] for name in self.targets}
+
+    def gradient(self, loss: Callable[..., Tensor], **options: Any) -> Gradient:
+        """Relaxed runs of the model, with slopes; the caller counts them, and records what they give."""
+        assert isinstance(self.model, Model)
+        return Gradient(
+            self.model,
+            loss,
+            self.steps,
+            seed=self._seed,
+            device=self.device,
+            interventions=self._interventions,
+            **options,
+        )
 
     def _call(self, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
         columns = [part.values(here) for part, here in self.parameters.of_model(free)]

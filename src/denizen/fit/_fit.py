@@ -83,6 +83,9 @@ class Fit:
 
         Args:
             level: above 0, below 1.
+
+        Raises:
+            InputError: the method computed none; says what does.
         """
         number("Fit.interval", "level", level, above=0, high=1 - 1e-9)
         if self._solution.draws is not None:
@@ -95,7 +98,10 @@ class Fit:
 
     def samples(self, num: int, seed: int = 0) -> dict[str, np.ndarray]:
         """Parameters `[num, …]` by name: from the posterior, or from the normal distribution of the free numbers."""
-        return self._experiment.parameters.values(self._drawn(whole("Fit.samples", "num", num, 1), seed))
+        whole("Fit.samples", "num", num, 1)
+        if self._solution.draws is None:
+            self._solution.covariance()  # says what is missing
+        return self._experiment.parameters.values(self._drawn(num, seed))
 
     def curve(self, worlds: int = 64) -> dict[str, np.ndarray]:
         """The targets as the fitted model gives them: by name `[worlds, values, …]`, noise of observation included."""
@@ -263,6 +269,7 @@ class Fit:
         *,
         targets: Mapping[str, Any] | None = None,
         priors: Any = None,
+        method: Any = None,
         interventions: Sequence[Intervention] | None = None,
         device: torch.device | str | None = None,
     ) -> "Fit":
@@ -273,6 +280,7 @@ class Fit:
             model: the model, or function, that was fitted. None: everything but what simulates works.
             targets: only where they have a noise of your own, which no folder keeps: as they were given.
             priors: only where they are distributions of your own: as they were given.
+            method: only where it holds a relaxation or an optimiser of your own: as it was given.
             interventions: only where they hold functions: as they were given.
             device: where to simulate.
 
@@ -287,11 +295,20 @@ class Fit:
                 f"{folder.path} holds a calibration that has not come to a fit: {folder.status}, {folder.launches} "
                 f"launches; go on with it first"
             )
-        again: dict[str, Any] = {"targets": targets, "priors": priors, "interventions": interventions}
+        again: dict[str, Any] = {
+            "targets": targets,
+            "priors": priors,
+            "method": method,
+            "interventions": interventions,
+        }
         if targets is not None:
             again["targets"] = as_targets("Fit.load", targets)
         given = folder.given({name: value for name, value in again.items() if value is not None}, model is not None)
         return of_search(set_up("Fit.load", folder.model(model), **given, device=device), Found(**found))
+
+    @property
+    def _has_interval(self) -> bool:
+        return self._solution.draws is not None or self._solution.precision is not None
 
     def _sd(self) -> np.ndarray:
         return np.sqrt(np.diag(self._solution.covariance()))
@@ -311,12 +328,13 @@ class Fit:
 
     def __str__(self) -> str:
         table = Table("parameter", "estimate", f"{LEVEL:.0%} interval", title="Fit")
-        low_high = self.interval()
+        low_high = self.interval() if self._has_interval else {}
         for name, value in self.params.items():
-            low, high = low_high[name]
+            low, high = low_high.get(name, (np.nan, np.nan))
             for k, entries in enumerate(np.broadcast(value, low, high)):
                 label = name if np.ndim(value) == 0 else f"{name}[{k}]"
-                table.add_row(label, f"{entries[0]:.4g}", f"{entries[1]:.4g} to {entries[2]:.4g}")
+                ends = f"{entries[1]:.4g} to {entries[2]:.4g}" if self._has_interval else "not computed"
+                table.add_row(label, f"{entries[0]:.4g}", ends)
         rest = "at rest" if self.converged else "NOT at rest"
         lines = [f"{self.runs:,} runs{self._size()}, {len(self.trace)} iterations, {rest}"]
         return plain(table, 100).rstrip() + "\n" + "\n".join([*lines, *self.notes])
@@ -363,7 +381,8 @@ def _notes(experiment: Experiment, solution: Solution, diagnostics: Diagnostics 
     flat = [part.name for part in experiment.parameters.parts if part.flat()]
     if flat:
         notes.append(f"Without a prior, so flat between the bounds in transformed units: {', '.join(flat)}.")
-    notes += not_identified(experiment.parameters, solution.free, solution.precision)
+    if solution.precision is not None:
+        notes += not_identified(experiment.parameters, solution.free, solution.precision)
     if diagnostics is None:
         notes.append("At draws of the fit the model fails, so it was not looked at how it gives such data.")
     return (*notes, *(() if diagnostics is None else diagnostics.notes))

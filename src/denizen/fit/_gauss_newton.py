@@ -62,6 +62,7 @@ def finish(
     worlds: int,
     trace: tuple[Iteration, ...],
     converged: bool,
+    polish: int = 2,
 ) -> Solution:
     """The last iterations of `GaussNewton` from where another search ended: they give its estimate an interval.
 
@@ -73,10 +74,10 @@ def finish(
         worlds: numbers of worlds below this one are used up.
         trace: of the search.
         converged: whether the search came to rest.
+        polish: as that of `GaussNewton`.
     """
     search = _Search(experiment, free, replicates, tell, worlds, trace, converged)
-    default = GaussNewton()
-    return search.finish(default.polish, default.radius)
+    return search.finish(polish, GaussNewton.radius)
 
 
 class _Search:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
+from denizen.errors import InputError
 from denizen.fit._experiment import Experiment
 
 
@@ -41,7 +42,8 @@ class Solution:
 
     Attributes:
         free: estimate `[P]`; of draws, their mean.
-        precision: inverse covariance of the estimate, `[P, P]`: the information of the data and of the prior.
+        precision: inverse covariance of the estimate, `[P, P]`: the information of the data and of the prior; None: it
+            is not known how well the estimate is known.
         trace: all iterations.
         worlds: numbers from this one on are unused.
         converged: whether the search came to rest within its budget.
@@ -55,7 +57,7 @@ class Solution:
     """
 
     free: np.ndarray
-    precision: np.ndarray
+    precision: np.ndarray | None
     trace: tuple[Iteration, ...]
     worlds: int
     converged: bool
@@ -66,13 +68,21 @@ class Solution:
     particles: int | None = None
 
     def covariance(self) -> np.ndarray:
-        """Of the estimate, `[P, P]`."""
+        """Of the estimate, `[P, P]`.
+
+        Raises:
+            InputError: it is not known.
+        """
+        if self.precision is None:
+            raise InputError("Fit: the method computed no interval; fit again with polish=2, or with GaussNewton()")
         return np.linalg.inv(self.precision + 1e-6 * np.diag(np.maximum(np.diag(self.precision), 1e-6)))
 
     def drawn(self, num: int, generator: np.random.Generator) -> np.ndarray:
-        """Free numbers `[num, P]`: of the draws, or of the normal distribution."""
+        """Free numbers `[num, P]`: of the draws, or of the normal distribution; the estimate where that is all."""
         if self.draws is not None:
             return self.draws[generator.choice(len(self.draws), num, replace=num > len(self.draws))]
+        if self.precision is None:
+            return np.repeat(self.free[None], num, axis=0)
         return generator.multivariate_normal(self.free, self.covariance(), num)
 
 

@@ -310,7 +310,7 @@ def of_priors(caller: str, priors: Any, targets: Mapping[str, Target] | None = N
             continue
         if not isinstance(prior, Distribution) or prior.batch_shape or prior.event_shape:
             raise InputError(f"{caller}: priors[{name!r}]={prior!r}, expected a torch distribution of one number")
-        low, high = _support(prior)
+        low, high = support(prior)
         parts.append(Bounded(name, low, high, (), np.asarray(_median(prior)), (prior,), (0,)))
     if all(part.of_target for part in parts):
         raise InputError(f"{caller}: priors has numbers of targets alone, expected a parameter of the function as well")
@@ -366,7 +366,7 @@ def _part(
     for one in priors:
         check_prior(caller, f"priors[{name!r}]", one)
         if one is not None:
-            _check_support(caller, name, one, low, high)
+            _checksupport(caller, name, one, low, high)
     low, high = _reach(priors, low, high)
     begin = (prior.first,) * len(places) if isinstance(prior, Walk) else priors
     _begin_within(caller, name, start, places, begin, low, high)
@@ -377,7 +377,7 @@ def _reach(priors: tuple[Any, ...], low: float | None, high: float | None) -> tu
     """The bounds, or the ends of the priors: beyond them a density has no slope that leads a search back."""
     if None in priors:
         return low, high
-    lows, highs = zip(*map(_support, priors), strict=True)
+    lows, highs = zip(*map(support, priors), strict=True)
     return (None if None in lows else min(lows)), (None if None in highs else max(highs))
 
 
@@ -424,8 +424,8 @@ def _one_scale(caller: str, parts: list[Bounded]) -> None:
             )
 
 
-def _check_support(caller: str, name: str, prior: Distribution, low: float | None, high: float | None) -> None:
-    least, most = _support(prior)
+def _checksupport(caller: str, name: str, prior: Distribution, low: float | None, high: float | None) -> None:
+    least, most = support(prior)
     inside = (low is None or (least is not None and least >= low)) and (
         high is None or (most is not None and most <= high)
     )
@@ -438,7 +438,7 @@ def _check_support(caller: str, name: str, prior: Distribution, low: float | Non
 
 def _beyond(prior: Distribution, low: float | None, high: float | None) -> float:
     """Probability outside of bounds that the support reaches beyond; 1 where torch does not know it."""
-    least, most = _support(prior)
+    least, most = support(prior)
     try:
         under = 0.0 if low is None or (least is not None and least >= low) else float(prior.cdf(torch.tensor(low)))
         over = 0.0 if high is None or (most is not None and most <= high) else 1 - float(prior.cdf(torch.tensor(high)))
@@ -463,14 +463,15 @@ def _log_prob(prior: Distribution, value: Tensor) -> Tensor:
     return torch.where(found.isnan(), -torch.inf, found)
 
 
-def _support(prior: Distribution) -> tuple[float | None, float | None]:
+def support(prior: Distribution) -> tuple[float | None, float | None]:
+    """The values between which a prior is above 0; None where there is no end."""
     if isinstance(prior, TransformedDistribution):
         # Its own support forgets where the distribution underneath ends, as of a log-uniform.
-        ends = [_transformed(prior, end) for end in _support(prior.base_dist)]
+        ends = [_transformed(prior, end) for end in support(prior.base_dist)]
         if all(end is not None for end in ends):
             return min(ends), max(ends)  # pyrefly: ignore
-    support: Any = prior.support
-    low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+    region: Any = prior.support
+    low, high = getattr(region, "lower_bound", None), getattr(region, "upper_bound", None)
     return (None if low is None else float(low)), (None if high is None else float(high))
 
 

@@ -1,7 +1,7 @@
 """What a calibration was given and what it found, as JSON with arrays beside it, and back; nothing of it is code.
 
-Read back are numbers, texts, dates, arrays, objects of the dataclasses that `denizen.fit` names, interventions, and
-distributions of torch. Anything else is described, so that it can be compared, and is given again.
+Read back are numbers, texts, dates, arrays, objects of the dataclasses that `denizen.fit` and `denizen.relax` name,
+interventions, and distributions of torch. Anything else is described, so that it can be compared, and is given again.
 """
 
 import dataclasses
@@ -102,9 +102,9 @@ def _name(cls: type) -> str | None:
 
 def _classes() -> dict[str, type]:
     """Classes whose objects are read back, by name."""
-    from denizen import fit, model
+    from denizen import fit, model, relax
 
-    named = [*((n, getattr(fit, n)) for n in vars(fit) if not n.startswith("_"))]
+    named = [(name, getattr(home, name)) for home in (fit, relax) for name in vars(home) if not name.startswith("_")]
     named += [(name, getattr(model, name)) for name in INTERVENTIONS]
     return {name: one for name, one in named if isinstance(one, type) and dataclasses.is_dataclass(one)}
 

@@ -274,7 +274,7 @@ class Gradient:
 
     def _watch_bounds(self, model: Model) -> None:
         """Parameters that are learned may change on the device, the others in place."""
-        given = self.params if self._source is None else _given(self._source, model)
+        given = self.params if self._source is None else _given(self._source, self._model)
         self._learned = {name: model.params[name] for name in given if name in model.params}
         self._others = {name: value for name, value in held(self._model).items() if name not in self._learned}
         self._flag = Flag(self._learned, self.seed.device)

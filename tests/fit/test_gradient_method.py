@@ -1,0 +1,330 @@
+"""`dz.fit.Gradient`: where it ends whatever the slopes are like, what it costs, what it refuses, how it goes on."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Gamma, LogNormal, Normal, Uniform
+
+import denizen as dz
+from denizen.errors import InputError, ModelError
+from denizen.fit import _gradient
+from denizen.fit._observed import Observed
+from denizen.fit._setup import set_up
+from denizen.perf.watch import counting
+from denizen.relax import MeanField, StraightThrough
+from denizen.space import generators
+from denizen.zoo.sir import sir
+
+TRUTH = [0.3, 1.2, 0.6]
+
+
+class Wet(dz.State):
+    wet: Tensor = dz.mask("agents")
+
+
+class Rain(dz.Model):
+    """Some of many get wet in every step, at a rate that changes with every second one."""
+
+    rate: Tensor = dz.param([0.5, 0.5, 0.5], low=0.0)
+    dull: Tensor = dz.param(1.0, low=0.0)
+    num_agents: int = 400
+
+    def init(self, rng: dz.rng.Rng) -> Wet:
+        return Wet(wet=rng.bernoulli("wet", torch.zeros(400)))
+
+    def step(self, now: Any, rng: dz.rng.Rng) -> Wet:
+        rate = self.rate.index_select(0, (now.time.step // 2).clamp(max=2)[None])[0]
+        return now.replace(wet=rng.event("rain", rate.expand(400)))
+
+    @dz.series
+    def wet(self, now: Any) -> Tensor:
+        return now.wet.sum() + 0 * self.dull
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrong:
+    """Straight-through slopes times a factor, another one for each agent where `scatter` is above 0."""
+
+    factor: float = 1.0
+    scatter: float = 0.0
+
+    def draw(self, prob: Tensor, hard: Callable[[], Tensor]) -> Tensor:
+        place = torch.arange(prob.shape[-1], device=prob.device)
+        factor = self.factor * (1 + self.scatter * torch.sin(12.9898 * place))
+        return hard().to(prob.dtype) + factor * (prob - prob.detach())
+
+
+def observed(seed: int = 4, worlds: int = 1) -> Tensor:
+    return dz.simulate(Rain(rate=TRUTH), 6, seed=seed, replicates=worlds, device="cpu")["wet"].double().mean(0)
+
+
+def fitted(values: Any = None, model: dz.Model | None = None, **options: Any) -> dz.fit.Fit:
+    method = options.pop("method", None) or dz.fit.Gradient(StraightThrough(), polish=0)
+    targets = {"wet": observed() if values is None else values}
+    return dz.calibrate(
+        model or Rain(),
+        targets,
+        **{"priors": ["rate"], "method": method, "device": "cpu", "progress": False, **options},
+    )
+
+
+@pytest.fixture(scope="module")
+def exact() -> dz.fit.Fit:
+    return fitted(method=dz.fit.GaussNewton())
+
+
+@pytest.fixture(scope="module")
+def whole() -> dz.fit.Fit:
+    return fitted()
+
+
+WRONG = {"halved": Wrong(0.5), "doubled": Wrong(2.0), "noised": Wrong(1.0, scatter=3.0), "none": MeanField()}
+
+
+@pytest.mark.parametrize("name", [pytest.param("halved", marks=pytest.mark.slow), "doubled", "noised", "none"])
+def test_wrong_slopes_cost_no_truth(name: str, exact: dz.fit.Fit) -> None:
+    """They end where slopes by differences do, far within the interval, and come to rest there."""
+    fit = fitted(method=dz.fit.Gradient(WRONG[name], polish=0))
+    assert fit.converged
+    away = (np.log(fit.params["rate"]) - np.log(exact.params["rate"])) / exact._sd()
+    assert (abs(away) < 0.5).all(), away
+
+
+@pytest.mark.slow
+def test_other_worlds_and_optimisers_end_within_the_interval(exact: dz.fit.Fit) -> None:
+    for options in ({"seed": 5}, {"method": dz.fit.Gradient(optimizer=torch.optim.RMSprop, lr=0.05, polish=0)}):
+        fit = fitted(**options)
+        away = (np.log(fit.params["rate"]) - np.log(exact.params["rate"])) / exact._sd()
+        assert (abs(away) < 0.5).all(), away
+
+
+def test_a_fit_at_the_truth_stays() -> None:
+    fit = fitted(observed(worlds=512), Rain(rate=TRUTH))
+    assert fit.converged
+    assert fit.params["rate"] == pytest.approx(TRUTH, rel=0.02)
+
+
+def test_the_interval_is_that_of_differences(exact: dz.fit.Fit) -> None:
+    fit = fitted(method=dz.fit.Gradient(StraightThrough()))
+    assert fit._sd() == pytest.approx(exact._sd(), rel=0.4)
+    for (low, high), truth in zip(np.transpose(fit.interval(0.999)["rate"]), TRUTH, strict=True):
+        assert low < truth < high
+
+
+def test_without_an_interval_the_fit_says_so(whole: dz.fit.Fit) -> None:
+    fit = whole
+    assert any(note.startswith("No interval was computed for the 3 numbers") for note in fit.notes)
+    assert "not computed" in str(fit)
+    for ask in (fit.interval, lambda: fit.samples(3)):
+        with pytest.raises(InputError, match="the method computed no interval; fit again with polish=2"):
+            ask()
+    assert fit.forecast(2, draws=3)["wet"].shape == (3, 2)
+    assert "loss" in str(fit.diagnostics)
+
+
+@pytest.mark.slow
+def test_a_number_without_slope_is_told() -> None:
+    fit = fitted(priors=["rate", "dull"])
+    assert any(note.startswith("No slope: dull.") for note in fit.notes)
+    assert fit.params["dull"] == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("prior", [LogNormal(-0.5, 0.05), Gamma(800.0, 1600.0)])
+def test_a_prior_weighs(prior: Any) -> None:
+    """Narrow priors hold what the data would draw away, as they do for slopes by differences."""
+    priors = {"rate": dz.fit.PerGroup([prior, None, None])}
+    fit, other = (fitted(priors=priors, method=m) for m in (None, dz.fit.GaussNewton()))
+    assert fit.params["rate"][0] == pytest.approx(other.params["rate"][0], rel=0.1)
+    assert fit.params["rate"][0] > 0.39
+
+
+@pytest.mark.slow
+def test_the_search_stays_where_a_prior_is_above_0() -> None:
+    fit = fitted(priors={"rate": dz.fit.PerGroup([Uniform(0.4, 0.7), None, None])})
+    assert 0.4 < fit.params["rate"][0] < 0.41
+    assert fit.params["rate"][1:] == pytest.approx(TRUTH[1:], rel=0.25)
+
+
+@pytest.mark.slow
+def test_values_that_change_in_time() -> None:
+    class Steady(Rain):
+        rate: Tensor = dz.param(0.5, low=0.0)
+
+        def step(self, now: Any, rng: dz.rng.Rng) -> Wet:
+            return now.replace(wet=rng.event("rain", self.rate.expand(400)))
+
+    priors = {"rate": dz.fit.Steps(every=2, prior=dz.fit.Walk(sd=2.0))}
+    fit = fitted(model=Steady(), priors=priors)
+    assert fit.params["rate"] == pytest.approx(TRUTH, rel=0.15)
+
+
+@pytest.mark.slow
+def test_a_share_that_is_reported_is_fitted() -> None:
+    target = dz.fit.Target(0.4 * observed(worlds=64), report=0.6)
+    start = Rain(rate=[0.4, *TRUTH[1:]])
+    fit = fitted(target, start, priors={"rate": dz.fit.PerGroup([None, *TRUTH[1:]]), "wet.report": None})
+    assert fit.params["wet.report"] == pytest.approx(0.4, rel=0.05)
+    assert fit.params["rate"] == pytest.approx(TRUTH, rel=0.1)
+    noisy = dz.fit.Target(observed(), noise=dz.fit.NegativeBinomial(10))
+    with pytest.raises(InputError, match=r"priors has 'wet.size', and of a target it fits report and people alone"):
+        fitted(noisy, priors={"rate": None, "wet.size": None})
+    with pytest.raises(InputError, match="priors has numbers of targets alone"):
+        fitted(target, priors=["wet.report"])
+
+
+# --- what is observed, on the device ----------------------------------------------------------------------------------
+
+NOISES = [None, dz.fit.Poisson(), dz.fit.NegativeBinomial(5.0), dz.fit.Normal(4.0)]
+
+
+@pytest.mark.parametrize("scale", ["sqrt", "identity"])
+@pytest.mark.parametrize("noise", NOISES)
+def test_what_is_observed_is_what_runs_give_on_average(noise: Any, scale: str) -> None:
+    values = np.array([30.0, np.nan, 45.0, 20.0])
+    rows = 4_000 if noise is not None else 8
+    target = dz.fit.Target(
+        values, every=3, first=4, report=0.3, delay=Gamma(4.0, 2.0), truncation=[0.5], noise=noise, scale=scale
+    )
+    setup = set_up(
+        "test",
+        Rain(),
+        {"wet": target},
+        priors=["dull"],
+        method=dz.fit.GaussNewton(),
+        steps=None,
+        replicates=2,
+        holdout=0,
+        start=None,
+        seed=0,
+        interventions=(),
+        device="cpu",
+    )
+    experiment = setup.experiment
+    wanted = experiment.compared(np.zeros((rows, 1)), range(rows))
+    series = dz.simulate(Rain(), experiment.steps, replicates=rows, seed=0, device="cpu")
+    mean, variance = Observed(experiment, torch.device("cpu"))({"wet": series["wet"]}, {})
+    error = wanted.std(0) / rows**0.5
+    assert (abs(mean.mean(0).numpy() - wanted.mean(0)) < 4 * error + 2e-3).all()
+    if noise is not None:
+        total = variance.mean(0) + mean.var(0)
+        assert total.numpy() == pytest.approx(wanted.var(0), rel=0.1)
+
+
+def test_nothing_is_read_within_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look of two iterations reads as often as one of ten."""
+    reads = []
+    plain = _gradient._Runs.iterations
+
+    def counted(self: Any, *args: Any) -> Any:
+        if not reads:
+            plain(self, *args)  # the optimiser makes its state
+        with counting(torch.device("cpu")) as counts:
+            found = plain(self, *args)
+        reads.append((len(args[-1]), counts.host_reads.total()))
+        return found
+
+    monkeypatch.setattr(_gradient._Runs, "iterations", counted)
+    fitted(method=dz.fit.Gradient(optimizer=torch.optim.SGD, lr=1e-3, iterations=12, polish=0))
+    assert [iterations for iterations, _ in reads] == [10, 2]
+    assert reads[0][1] == reads[1][1]
+
+
+# --- going on ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_goes_on_bit_for_bit(whole: dz.fit.Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, calls = _gradient._Runs.iterations, []
+
+    def stopped(self: Any, *args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return plain(self, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_gradient._Runs, "iterations", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            fitted(out=tmp_path / "fit")
+    calls.clear()
+    fit = fitted(out=tmp_path / "fit")
+    assert np.array_equal(fit.params["rate"], whole.params["rate"])
+    assert fit.runs == whole.runs
+    loaded = dz.fit.Fit.load(tmp_path / "fit", Rain())
+    assert np.array_equal(loaded.params["rate"], whole.params["rate"])
+    assert not loaded._has_interval
+
+
+# --- what is refused, and what fails ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"relax": StraightThrough}, r"Gradient: relax=.*expected an object such as dz.relax.StraightThrough\(\)"),
+        ({"optimizer": 3}, "Gradient: optimizer=3, expected a function of"),
+        ({"lr": 0}, "Gradient: lr=0, expected a number above 0"),
+        ({"iterations": 0}, "iterations=0"),
+        ({"polish": -1}, "polish=-1"),
+    ],
+)
+def test_wrong_settings(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        dz.fit.Gradient(**given)
+
+
+def test_a_function_has_no_slopes() -> None:
+    with pytest.raises(InputError, match=r"a function has no relaxed runs; use dz\.fit\.GaussNewton"):
+        dz.calibrate(
+            lambda theta, worlds: theta.expand(-1, 3),
+            {"y": [1.0, 2.0, 3.0]},
+            priors={"a": Normal(0.0, 1.0)},
+            method=dz.fit.Gradient(),
+            progress=False,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Broken:
+    def draw(self, prob: Tensor, hard: Callable[[], Tensor]) -> Tensor:
+        return hard().to(prob.dtype) + (prob - prob.detach()).abs().sqrt()
+
+
+def test_slopes_that_are_none_are_named() -> None:
+    with pytest.raises(ModelError, match=r"the slope of rate\[0\], rate\[1\], rate\[2\] is infinite or NaN near rate="):
+        fitted(method=dz.fit.Gradient(Broken(), polish=0))
+
+
+def test_what_the_model_cannot_stand_is_stepped_back_from() -> None:
+    class Fenced(Rain):
+        def fits(self, dt: float) -> None:
+            if self.rate.max() > 0.7:
+                raise InputError("Fenced: rate above 0.7")
+
+    fit = fitted(model=Fenced(), method=dz.fit.Gradient(StraightThrough(), iterations=30, polish=0))
+    assert fit.params["rate"].max() <= 0.7
+    assert not fit.converged
+
+
+@pytest.mark.slow
+def test_an_epidemic_is_recovered() -> None:
+    town = generators.erdos_renyi(2_000, 10.0, seed=0)
+    truth = sir(town, infect_rate=0.05, infectious_days=7.0)
+    weekly = dz.simulate(truth, 70, seed=99, device="cpu")["cases"][0].reshape(-1, 7).sum(1)
+    start = sir(town, infect_rate=0.03, infectious_days=5.0)
+    fit = dz.calibrate(
+        start,
+        {"cases": dz.fit.Target(weekly, every=7)},
+        priors={"infect_rate": None, "infectious_days": None},
+        method=dz.fit.Gradient(StraightThrough(), iterations=60),
+        device="cpu",
+        progress=False,
+    )
+    for name, value in (("infect_rate", 0.05), ("infectious_days", 7.0)):
+        low, high = fit.interval(0.99)[name]
+        assert low < value < high
