@@ -191,6 +191,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"targets": {"cases": ["a"]}}, "expected numbers"),
     ({"targets": {"cases": [1.0]}}, "1 observed numbers for 2 to fit"),
     ({"targets": {"cases": np.ones((3, 10))}}, r"shape \(3, 10\), expected \(3,\), .*run\['cases'\]\[0\]"),
+    ({"targets": {"cases": dz.fit.Target(np.ones((3, 10)), report=[0.5] * 10)}}, r"shape \(3, 10\), expected \(3,\)"),
+    ({"targets": {"cases": dz.fit.Target(np.ones((3, 10)), truncation=[0.5])}}, r"shape \(3, 10\), expected \(3,\)"),
     ({"steps": 5}, "reaches to step 70, beyond steps=5"),
     ({"priors": ["infect_rat"]}, "did you mean 'infect_rate'"),
     ({"priors": "infect_rate"}, "expected a list of names"),

@@ -200,12 +200,13 @@ class Experiment:
                 raise ModelError(
                     f"calibrate: {name!r} is NaN or infinite from step {step + 1} on at {self.told(free[row])}; {KEEP}"
                 )
-            seen = target.windows(series[name], self._kinds[name])
-            if seen.shape[1:] != target.values.shape:
+            given = (len(target.values), *series[name].shape[2:])
+            if given != target.values.shape:
                 raise InputError(
-                    f"calibrate: targets[{name!r}] has shape {target.values.shape}, expected {seen.shape[1:]}, as one "
-                    f"world gives it; of a run, that is run[{name!r}][0]"
+                    f"calibrate: targets[{name!r}] has shape {target.values.shape}, expected {given}, as one world "
+                    f"gives it; of a run, that is run[{name!r}][0]"
                 )
+            seen = target.windows(series[name], self._kinds[name])
             if target.noise is not None:
                 seen = target.noise.draw(
                     seen, np.stack([self._uniform(name, world, seen.shape[1:]) for world in worlds])

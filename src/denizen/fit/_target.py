@@ -200,7 +200,9 @@ class Target:
         if self.kernel is not None and self.kernel.mean is not None:
             found["delay"] = (np.asarray(self.kernel.mean), 0.0, None)
         for field in dataclasses.fields(self.noise) if dataclasses.is_dataclass(self.noise) else ():
-            found[field.name] = (np.asarray(getattr(self.noise, field.name)), 0.0, None)
+            value = np.asarray(getattr(self.noise, field.name))
+            if value.dtype.kind in "if":
+                found[field.name] = (value, 0.0, None)
         return found
 
     def known(self, values: Mapping[str, Numbers]) -> Self:
