@@ -175,7 +175,8 @@ def resume(command: "Resume", console: "Console") -> None:
     path, target, quiet = command.run, command.target, command.quiet
     found = folders(path, "resume")
     manifest = read_manifest(found[0])
-    refuse_steps(command, longer(manifest))
+    if command.steps is not None:  # else whatever its settings hold is told where they are used
+        refuse_steps(command, longer(manifest))
     with together(command.device, console) as chosen:
         env: Any = None  # of one of them: they are alike
         results: list[Any] = []
@@ -253,6 +254,8 @@ def longer(manifest: Mapping[str, Any]) -> str:
     settings = manifest["settings"]
     if not settings:  # begun from Python
         return "begin a longer training with dz.train(…, total_steps=…)"
+    if not {"algo", "world_name"} <= settings.keys():  # damaged, or another program's
+        return "begin a longer one with denizen train"
     first, seeds = settings.get("seeds", (manifest["seed"], 1))
     given = {
         "algo": settings["algo"],
