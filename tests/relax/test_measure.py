@@ -41,7 +41,9 @@ class Squares(dz.Model):
 
 
 def test_known_slopes_and_biases_are_told() -> None:
-    found = measure(Squares(), 20, worlds=64, change=0.5, wrt=["p", "other"])
+    found = measure(
+        Squares(), 20, worlds=64, change=0.5, wrt=["p", "other"], relaxations=[StraightThrough(), MeanField()]
+    )
     assert (found.model, found.steps, found.series, found.worlds) == ("Squares", 20, "square", 64)
     rows = {(row.param, row.by): row for row in found.slopes}
     exact = rows["p", "differences"]

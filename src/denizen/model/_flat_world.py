@@ -6,7 +6,7 @@ narrowed once at the end of a step and computed with in float32.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from denizen.model._model import Model, kind, value
 from denizen.model._param import Param
 from denizen.model._stage import Stage
 from denizen.model._state import State, Time, form, make, own, tensors, values
-from denizen.rng import Relax, Rng
+from denizen.rng import Relax, Rng, weighs
 
 NARROW = (torch.float16, torch.bfloat16)
 
@@ -88,6 +88,16 @@ class Setting:
     custom_ids: bool = False
     precision: Mapping[str, torch.dtype] = dataclasses.field(default_factory=dict)
 
+    @property
+    def shares(self) -> bool:
+        """Whether the state is in its relaxed form."""
+        return self.relax is not None and not self.weighs
+
+    @property
+    def weighs(self) -> bool:
+        """Whether slopes come from what is noted of draws; each step then ends its records with that."""
+        return weighs(self.relax)
+
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
@@ -98,12 +108,14 @@ class Outcome:
         switches: int8 `[interventions]`: which were on.
         records: one tensor per series, in the order of `series_names`.
         bad: labels of the checks made on the device and, for each, an int8 0-d tensor: 1 where it failed.
+        noted: what a relaxation has noted of draws so far: one tensor or none.
     """
 
     state: Any
     switches: Tensor
     records: list[Tensor]
     bad: list[tuple[str, Tensor]]
+    noted: list[Tensor]
 
 
 def series_names(model: Model, setting: Setting) -> list[str]:
@@ -116,8 +128,10 @@ def series_kinds(model: Model, setting: Setting) -> dict[str, str]:
     return {**model.all_series, **{name: kind(given) for name, given, _ in setting.record}}
 
 
-def start(model: Model, key: Tensor, ids: Tensor, setting: Setting) -> tuple[Any, list[tuple[str, Tensor]]]:
-    """The state before the first step, and the checks made while drawing it.
+def start(
+    model: Model, key: Tensor, ids: Tensor, setting: Setting
+) -> tuple[Any, list[tuple[str, Tensor]], list[Tensor]]:
+    """The state before the first step, the checks made while drawing it, and what was noted of draws.
 
     Args:
         model: the model.
@@ -129,15 +143,21 @@ def start(model: Model, key: Tensor, ids: Tensor, setting: Setting) -> tuple[Any
     rng = _rng(key, step, ids, "init", setting)
     for intervention in setting.interventions:
         model = intervention.begin(model)
-    state = form(model.init(rng), None, {"agents": ids.numel()}, None, setting.relax is not None)
+    state = form(model.init(rng), None, {"agents": ids.numel()}, None, setting.shares)
     # The one move to the device: `init` may build on the CPU what it does not get from rng or the model.
     state = _tree.map_tensors(lambda tensor: tensor.to(key.device), state)
     time = Time(step, setting.dt, model.time_unit)
-    return own(state, time, ids), rng._bad
+    return own(state, time, ids), rng._bad, rng._noted
 
 
 def advance(
-    model: Model, now: Any, switches: Tensor, key: Tensor, answers: dict[str, Tensor], setting: Setting
+    model: Model,
+    now: Any,
+    switches: Tensor,
+    key: Tensor,
+    answers: dict[str, Tensor],
+    setting: Setting,
+    noted: Sequence[Tensor] = (),
 ) -> Outcome:
     """One step: interventions, the author's step, the clock, the records.
 
@@ -148,14 +168,16 @@ def advance(
         key: int64 `[2]` (seed, world).
         answers: parameters decided on the host for this step.
         setting: of the run.
+        noted: of the draws so far, where the setting's relaxation notes them.
     """
     rng = _rng(key, now.time.step, now.id, "step", setting)
+    rng._noted[:] = noted
     model = model.with_values(answers) if answers else model
     seen, cls = model, type(now)
     if setting.interventions:
         seen, now, switches = _intervene(model, now, switches, rng, setting)
     returned = seen.step(now, rng)
-    new = form(returned, now, {}, cls, setting.relax is not None)
+    new = form(returned, now, {}, cls, setting.shares)
     if setting.precision:  # series see what the next step will see
         new = widened(narrowed(new, setting.precision), setting.precision)
     time = now.time
@@ -165,7 +187,7 @@ def advance(
     records = [
         value(name, function, given, now, new, rng.events) for name, given, function in (*functions, *setting.record)
     ]
-    return Outcome(new, switches, records, rng._bad)
+    return Outcome(new, switches, records, rng._bad, rng._noted)
 
 
 def _rng(key: Tensor, step: Tensor, ids: Tensor, phase: str, setting: Setting) -> Rng:
@@ -242,13 +264,13 @@ class FlatWorld:
             key: int64 `[2]`.
             values: parameters.
         """
-        state, bad = start(self.model.with_values(values), key, self.ids, self.setting)
-        check(self.setting.precision, state, self.setting.relax is not None)
+        state, bad, noted = start(self.model.with_values(values), key, self.ids, self.setting)
+        check(self.setting.precision, state, self.setting.shares)
         state = narrowed(state, self.setting.precision)
         if "alive" in state.kinds:  # births make identities differ between worlds
             self.setting = dataclasses.replace(self.setting, custom_ids=True)
         self._learn(state)
-        return self.leaves(state), self._stack(bad, key)
+        return [*self.leaves(state), *noted], self._stack(bad, key)
 
     def step(
         self,
@@ -262,11 +284,12 @@ class FlatWorld:
         """(leaves, switches, records, checks) one step on; arguments as those of `init` and `advance`."""
         model = self.model.with_values(values) if values else self.model
         now = widened(self.state(leaves, step), self.setting.precision)
-        out = advance(model, now, switches, key, answers, self.setting)
+        noted = leaves[-1:] if self.setting.weighs else []
+        out = advance(model, now, switches, key, answers, self.setting, noted)
         return (
-            self.leaves(narrowed(out.state, self.setting.precision)),
+            [*self.leaves(narrowed(out.state, self.setting.precision)), *out.noted],
             out.switches,
-            out.records,
+            [*out.records, *out.noted],
             self._stack(out.bad, key),
         )
 
@@ -277,11 +300,12 @@ class FlatWorld:
 
     @property
     def leaf_kinds(self) -> list[str]:
-        """The kind of field that each leaf belongs to; ``"id"`` for identities."""
+        """The kind of field that each leaf belongs to; ``"id"`` for identities, ``"noted"`` for what is of draws."""
         kinds: list[str] = []
         for name, columns, *_ in self._fields:
             kinds += [self._class.kinds[name].name] * max(columns, 1)
-        return [*kinds, "id"] if self.setting.custom_ids else kinds
+        kinds += ["id"] if self.setting.custom_ids else []
+        return [*kinds, "noted"] if self.setting.weighs else kinds
 
     @property
     def masks(self) -> list[bool]:
@@ -299,7 +323,7 @@ class FlatWorld:
                 fields[name] = leaves[place] if cls is None else cls(leaves[place], rest)
             place += max(columns, 1)
         fields["time"] = Time(step, self.setting.dt, self.model.time_unit)
-        fields["id"] = leaves[-1] if self.setting.custom_ids else self.ids
+        fields["id"] = leaves[place] if self.setting.custom_ids else self.ids
         return make(self._class, fields)
 
     def _learn(self, state: Any) -> None:

@@ -9,3 +9,5 @@ from denizen.relax._measure import measure as measure
 from denizen.relax._relax import Logistic as Logistic
 from denizen.relax._relax import MeanField as MeanField
 from denizen.relax._relax import StraightThrough as StraightThrough
+from denizen.relax._weigh import OneFlip as OneFlip
+from denizen.relax._weigh import ScoreFunction as ScoreFunction

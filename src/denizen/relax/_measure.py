@@ -14,10 +14,11 @@ from denizen._printing import Table, plain
 from denizen.errors import InputError, nearest
 from denizen.model import Intervention, Model
 from denizen.relax._relax import Logistic, MeanField, StraightThrough
+from denizen.relax._weigh import OneFlip, ScoreFunction
 from denizen.rng import Relax
 from denizen.run import simulate
 
-ALL: tuple[Relax, ...] = (StraightThrough(), Logistic(), MeanField())
+ALL: tuple[Relax, ...] = (StraightThrough(), Logistic(), MeanField(), ScoreFunction(), OneFlip())
 BLOCK = 16  # worlds at a time of a relaxed run, which keeps every step
 CLEAR = 3.0  # standard errors from 0 that a slope takes to be compared with
 USABLE = 0.5  # error, as a share of the slope, up to which a relaxation is recommended
@@ -103,7 +104,7 @@ class Measured:
                 f"{abs(row.noise / truth[row.param]):.2f}" if clear else "-",
                 f"{1e3 * row.seconds:.3g}",
             )
-        return plain(table, 110).rstrip() + "\n" + self._advice()
+        return plain(table, 140).rstrip() + "\n" + self._advice()
 
     __repr__ = __str__
 
@@ -149,7 +150,7 @@ def measure(
         series: name of a series, whose sum over steps is differentiated; default: the model's first flow, else its
             first series.
         wrt: names of parameters; default: all learnable ones that are not 0.
-        relaxations: objects of `denizen.relax`, or others with their methods.
+        relaxations: objects of `denizen.relax`, or others with their methods; default: all of them.
         worlds: of the differences, and of each relaxation, at least 8.
         replicates: worlds of a gradient in the fit that is planned, for which noise is weighed against bias.
         change: relative change to either side for differences; their own bias grows with its square.

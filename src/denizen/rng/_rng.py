@@ -14,7 +14,7 @@ from denizen import ops
 from denizen.errors import ModelError, nearest
 from denizen.rng._events import Events
 from denizen.rng._quantiles import gamma_quantile, poisson_quantile
-from denizen.rng._relax import Relax
+from denizen.rng._relax import Relax, weighs
 
 MAX_SEED = 2**32 - 1
 _ROUNDING = 1e-3  # by which shares of a relaxed run may leave their range without being a fault
@@ -70,7 +70,7 @@ class Rng:
         """Bind the streams to a step.
 
         Args:
-            key: int64 `[2]`: (seed, world).
+            key: int64 `[2]`: (seed, world); or `[5]`: and the step, place and agent of a draw that comes out otherwise.
             step: int64 `[]`.
             num: number of agents.
             ids: int64 `[agents]` identities; None stands for 0 … num - 1.
@@ -78,12 +78,15 @@ class Rng:
             phase: ``"init"`` or ``"step"``: the two never share numbers.
             relax: makes `event` and `bernoulli` differentiable.
         """
-        self._key, self._step, self._ids, self._num = key, step, ids, num
+        self._flip = key[2:] if key.shape[-1] > 2 else None
+        self._key, self._step, self._ids, self._num = key if self._flip is None else key[:2], step, ids, num
         self._dt, self._relax = dt, relax
         self._path, self._axis = phase, "agents"
         self._used: set[int] = set()
         self._bad: list[tuple[str, Tensor]] = []
         self._recorded: dict[str, Tensor] = {}
+        self._draws = [0]  # 0/1 draws so far in this step
+        self._noted = [relax.start(key)] if weighs(relax) else []
 
     def __getattr__(self, name: str) -> NoReturn:
         """Called for what does not exist: names that other libraries have lead to this one's."""
@@ -117,8 +120,9 @@ class Rng:
             self._key, self._step, num=self._num if axis is None else num, ids=ids, dt=self._dt, relax=self._relax
         )
         child._path, child._axis = path or self._path, axis or self._axis
-        # Shared: one record of used streams, of bad values and of events.
+        # Shared: one record of used streams, of bad values, of events and of draws.
         child._used, child._bad, child._recorded = self._used, self._bad, self._recorded
+        child._draws, child._noted, child._flip = self._draws, self._noted, self._flip
         return child
 
     # --- 0/1 draws ----------------------------------------------------------------------------------------------------
@@ -151,9 +155,10 @@ class Rng:
         stream = self._stream(name)
         if self._relax is None:
             return self._mask(name, values, True, stream)
-        self._require(f"rng.event({name!r})", values >= -_ROUNDING)
+        if not self._noted:
+            self._require(f"rng.event({name!r})", values >= -_ROUNDING)
         prob = -torch.expm1(-values)
-        return self._relax.draw(prob, _Hard(self, name, values.detach(), True, stream))
+        return self._soft(prob, _Hard(self, name, values.detach(), True, stream))
 
     def bernoulli(self, name: str, prob: Tensor | float, *, where: Tensor | None = None) -> Tensor:
         """1 with probability `prob`: mask int8 `[agents]` (float32 under `relax`).
@@ -168,8 +173,9 @@ class Rng:
         stream = self._stream(name)
         if self._relax is None:
             return self._mask(name, values, False, stream)
-        self._require(f"rng.bernoulli({name!r})", (values >= -_ROUNDING) & (values <= 1 + _ROUNDING))
-        return self._relax.draw(values, _Hard(self, name, values.detach(), False, stream))
+        if not self._noted:
+            self._require(f"rng.bernoulli({name!r})", (values >= -_ROUNDING) & (values <= 1 + _ROUNDING))
+        return self._soft(values, _Hard(self, name, values.detach(), False, stream))
 
     def _gated(self, what: str, value: Tensor | float, where: Tensor | None) -> Tensor | float:
         """0 for those whom a mask leaves out; unchanged for a mask of shares in a relaxed run."""
@@ -178,7 +184,7 @@ class Rng:
         if not isinstance(where, Tensor) or where.shape != (self._num,):
             got = tuple(where.shape) if isinstance(where, Tensor) else f"{type(where).__name__} {where!r}"
             raise ModelError(f"{what}: where is {got}, expected a mask ({self._num},), one entry for each agent")
-        if self._relax is not None and where.dtype.is_floating_point:
+        if self._relax is not None and not self._noted and where.dtype.is_floating_point:
             return value
         # A product and not torch.where, which takes fifteen times as long on a CPU.
         return (where if where.dtype == torch.int8 else (where != 0).to(torch.int8)) * value
@@ -186,7 +192,28 @@ class Rng:
     def _mask(self, name: str, values: Tensor, hazard: bool, stream: int) -> Tensor:
         drawn, bad = ops.draw_mask(values[None], hazard, self._id_row(), self._key[None], self._step, stream)
         self._bad.append((f"rng.{'event' if hazard else 'bernoulli'}({name!r})", bad[0]))
-        return drawn[0]
+        if self._flip is None:
+            return drawn[0]
+        step, number = self._place()
+        agent = torch.arange(self._num, device=self._key.device) == self._flip[2]
+        hit = agent & (self._flip[0] == step) & (self._flip[1] == number)
+        self._draws[0] += 1
+        return torch.where(hit, 1 - drawn[0], drawn[0])
+
+    def _soft(self, prob: Tensor, hard: "_Hard") -> Tensor:
+        """What a relaxed run has for a draw."""
+        relax = self._relax
+        if not weighs(relax):
+            assert relax is not None
+            return relax.draw(prob, hard)
+        drawn = hard()
+        self._noted[0] = relax.note(self._noted[0], prob, hard)
+        self._draws[0] += 1
+        return drawn
+
+    def _place(self) -> tuple[Tensor, int]:
+        begins = self._path.partition("/")[0] == "init"
+        return (self._step - 1 if begins else self._step), self._draws[0]
 
     # --- what happened ------------------------------------------------------------------------------------------------
 
@@ -380,9 +407,18 @@ class _Hard:
 
     def __init__(self, rng: Rng, name: str, values: Tensor, hazard: bool, stream: int) -> None:
         self._rng, self._name, self._values, self._hazard, self._stream = rng, name, values, hazard, stream
+        self._drawn: Tensor | None = None
 
     def __call__(self) -> Tensor:
-        return self._rng._mask(self._name, self._values, self._hazard, self._stream)
+        if self._drawn is None:
+            self._drawn = self._rng._mask(self._name, self._values, self._hazard, self._stream)
+        return self._drawn
+
+    def place(self) -> tuple[Tensor, int]:
+        return self._rng._place()
+
+    def spare(self) -> Tensor:
+        return _unit64(self._rng._words_of(self._rng._stream(f"{self._name} (spare)")))
 
     def uniform(self) -> Tensor:
         return _unit64(self._rng._words_of(self._stream))

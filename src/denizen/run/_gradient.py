@@ -17,7 +17,7 @@ from denizen.errors import CapacityError, InputError, ModelError, expect_functio
 from denizen.model import Intervention, Model, Setting, bind, guard, series_names
 from denizen.perf.watch import free as free_bytes
 from denizen.perf.watch import out_of_memory
-from denizen.rng import MAX_SEED, Relax
+from denizen.rng import MAX_SEED, Relax, weighs
 from denizen.run import _compile, _simulate
 from denizen.run._checks import Bounds, Flag, checked, held, read_checks
 from denizen.run._cuda_graph import CapturedFunction
@@ -29,6 +29,7 @@ from denizen.run._rollout import Cost, Ends, Rollout, Schedule, choose, model_te
 from denizen.run._simulate import model_to_run
 from denizen.run._torch_switches import TorchSwitches
 
+NOTED = "(noted)"  # no name of a series
 # Of the free memory that a gradient may plan with; glibc holds up to four times what lives in tensors (docs/log.md).
 SHARE = {"cuda": 0.8, "cpu": 0.25}
 
@@ -412,6 +413,7 @@ class _Side:
         labels: of the checks of init, and of a step.
         used: series that the loss reads: their places among a step's records.
         rollout: all steps.
+        second: the same for hard runs in which a draw comes out otherwise, where the relaxation wants them.
         ends: of the last call.
     """
 
@@ -421,6 +423,7 @@ class _Side:
     used: dict[str, int] = dataclasses.field(default_factory=dict)
     ends: Ends | None = None
     rollout: Rollout = dataclasses.field(init=False)
+    second: Rollout | None = None
 
     @property
     def relaxed(self) -> bool:
@@ -435,18 +438,48 @@ class _Side:
         with guard(model):
             _, records = self.stepper.advance(run_state, {})
         self.labels = (init_labels, list(self.stepper.checks))
-        names = series_names(model, self.stepper.setting)
+        names, setting = series_names(model, self.stepper.setting), self.stepper.setting
+        if setting.weighs:
+            records = [record.to(torch.float32) for record in records[:-1]]
         return {n: r.detach().unsqueeze(1).expand(-1, steps, *r.shape[1:]) for n, r in zip(names, records, strict=True)}
 
     def set_up(self, schedule: Schedule, backend: Any) -> None:
         """Make the rollout."""
         places, names = list(self.used.values()), list(self.used)
-        self.rollout = Rollout(self.stepper, len(self.labels[1]), places, names, schedule, backend)
+        setting, checks = self.stepper.setting, len(self.labels[1])
+        if not setting.weighs:
+            self.rollout = Rollout(self.stepper, checks, places, names, schedule, backend)
+            return
+        # Hard steps compile safely only as `CapturedSteps` does it: see run/_passes.py.
+        backend = None if self.worlds.is_cuda else backend
+        self.rollout = Rollout(self.stepper, checks, [*places, -1], [*names, NOTED], schedule, backend)
+        world, hard = self.stepper._world, dataclasses.replace(setting, relax=None)
+        other = Stepper(world.model, hard, self.stepper.keys, self.stepper.ids, self.stepper.values)
+        self.second = Rollout(other, checks, places, names, schedule, backend)
 
     def run(self, keys: Tensor) -> Ends:
         """All steps; slopes are kept where it is relaxed."""
         with torch.set_grad_enabled(self.relaxed):
-            return self.rollout.run(keys)
+            ends = self.rollout.run(keys)
+        relax = self.stepper.setting.relax
+        if weighs(relax):
+            noted = ends.series.pop(NOTED)
+            flips = relax.flips(noted[:, -1])
+            others = {} if flips is None else self._second_run(torch.cat([keys, flips], dim=1), ends)
+            wide = {name: values.to(torch.float32) for name, values in ends.series.items()}
+            ends.series = {name: relax.weigh(values, noted, others.get(name)) for name, values in wide.items()}
+        return ends
+
+    def _second_run(self, keys: Tensor, ends: Ends) -> dict[str, Tensor]:
+        """Series of hard runs in which a draw of each world comes out otherwise; their checks join those of `ends`."""
+        assert self.second is not None
+        self.second._stepper.values = {name: value.detach() for name, value in self.stepper.values.items()}
+        with torch.no_grad():
+            other = self.second.run(keys)
+            assert ends.run_state.bad is not None
+            assert other.run_state.bad is not None
+            ends.run_state.bad = torch.maximum(ends.run_state.bad, other.run_state.bad)
+            return {name: values.to(torch.float32) for name, values in other.series.items()}
 
     def check(self, values: Mapping[str, Tensor]) -> None:
         """Read the checks of the last call; see `Gradient.check`."""

@@ -1,6 +1,7 @@
 """`Run`: a simulation that has been started; holds its series and can go on."""
 
 import contextlib
+import dataclasses
 import inspect
 import time
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from denizen.errors import InputError, StorageError, nearest
 from denizen.model import Intervention, Model, Setting, series_kinds, series_names
 from denizen.model import guard as first_step_guard
 from denizen.perf.watch import graphs_compiled
+from denizen.rng import weighs
 from denizen.run._checks import Bounds, held, keep_form, read_checks, when
 from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
 from denizen.run._cuda_graph import NotCapturedError, warn_not_captured
@@ -81,6 +83,8 @@ class Run(Results):
     _graphs: int  # compiled by torch
     _recompiles: int  # of these, after the first step and after the step was compiled
     _counted: "Counted | None"
+    _noted: list[Tensor]  # of draws, `[worlds, steps, …]` of each chunk, where the relaxation does so
+    _weighed: dict[str, Tensor]  # series that it has given slopes
     _sieve: Sieve | None = None  # chooses rows on the way
     _later: int = 0  # steps that will follow by further calls
 
@@ -104,7 +108,7 @@ class Run(Results):
 
             check_free(Path(out))  # before any work
         run.model, run._compile = model, compile
-        run._keys, run._device_reason, run._relaxed = keys, reason, setting.relax is not None
+        run._keys, run._device_reason, run._relaxed = keys, reason, setting.shares
         run.seed, run.worlds = int(keys[0, 0]), keys[:, 1].tolist()
         run._times = dict.fromkeys(PHASES, 0.0)
         run._looks = run._graphs = run._recompiles = 0
@@ -134,6 +138,7 @@ class Run(Results):
         self._read_checks(self._run_state, 0)
         self._run_state.bad = None
         self._chunks = {name: [] for name in self.series_names}
+        self._noted, self._weighed = [], {}
         store = SnapshotStore(snapshots, self._stepper.state(self._run_state)) if snapshots else None
         if store is not None:
             store.check(lambda: "in init")
@@ -203,7 +208,37 @@ class Run(Results):
             return torch.zeros(len(self.worlds), 0, device=self.device)
         if len(chunks) > 1:
             chunks[:] = [torch.cat(chunks, dim=1)]
-        return chunks[0]
+        if not self._stepper.setting.weighs:
+            return chunks[0]
+        if not self._weighed:
+            self._weighed = self._weigh()
+        return self._weighed[name]
+
+    @on_its_device
+    def _weigh(self) -> dict[str, Tensor]:
+        """The series with the slopes that the relaxation makes of what it noted."""
+        relax, noted = self._stepper.setting.relax, torch.cat(self._noted, dim=1)
+        assert weighs(relax)
+        flips = relax.flips(noted[:, -1])
+        series = {name: torch.cat(chunks, dim=1) for name, chunks in self._chunks.items()}
+        others = {} if flips is None else self._second(flips)
+        wide = {name: values.to(torch.float32) for name, values in series.items()}
+        return {name: relax.weigh(values, noted, others.get(name)) for name, values in wide.items()}
+
+    def _second(self, flips: Tensor) -> dict[str, Tensor]:
+        """The series of a second, hard run, in which one draw of each world comes out otherwise."""
+        setting = dataclasses.replace(self._stepper.setting, relax=None)
+        keys = torch.cat([self._keys, flips], dim=1)
+        stepper = Stepper(self.model, setting, keys, self._stepper.ids, self._stepper.values)
+        run_state, rows = stepper.start(), []
+        run_state.bad = None
+        for _ in range(self._steps):
+            run_state, records = stepper.advance(run_state, {})
+            rows.append([record.to(torch.float32) for record in records])
+        values = {**held(self.model), **stepper.values}
+        read_checks(run_state, stepper.state(run_state), stepper.checks, 0, values)
+        columns = (torch.stack(column, dim=1) for column in zip(*rows, strict=True))
+        return dict(zip(self.series_names, columns, strict=True))
 
     @property
     def snapshots(self) -> SnapshotView:
@@ -295,6 +330,8 @@ class Run(Results):
         """
         from denizen.run._simulation_folder import SimulationFolder
 
+        if self._stepper.setting.weighs:
+            raise InputError(f"run.save: what relax={self._stepper.setting.relax!r} notes of draws is kept nowhere")
         if path is not None:
             path = folder("run.save", "path", path)
         if path is None or (self._folder is not None and Path(path).absolute() == self._folder.path.absolute()):
@@ -316,10 +353,11 @@ class Run(Results):
         with self._as_compiled():
             if self._run_state.step.is_inference():  # steps before were taken in inference mode, those to come not
                 self._run_state = self._run_state.clone()
-            if self.device.type == "cuda" and setting.relax is None:
-                # What asks the host cannot be captured, and hard steps compile safely only as `CapturedSteps` does it:
-                # see run/_passes.py.
-                self._capture = None if self._asking else try_capture(self._stepper, self._run_state)
+            if self.device.type == "cuda" and not setting.shares:
+                # What asks the host cannot be captured, nor what has slopes, and hard steps compile safely only as
+                # `CapturedSteps` does it: see run/_passes.py.
+                captured = not self._asking and setting.relax is None
+                self._capture = try_capture(self._stepper, self._run_state) if captured else None
                 self._path = "eager" if self._capture is None else "captured"
                 if self._capture is not None and self._snapshots is not None:
                     self._snapshots.gather(self._capture.longest)
@@ -356,6 +394,9 @@ class Run(Results):
             self._run_state = run_state
             self._steps += count
             if self._sieve is None:
+                if self._stepper.setting.weighs:
+                    self._noted.append(records.pop())
+                    self._weighed = {}
                 for name, values in zip(self.series_names, records, strict=True):
                     self._chunks[name].append(values)
         give_back(self.device, self._stepper.ids.numel() * len(self.worlds))

@@ -11,7 +11,7 @@ from torch import Tensor
 from denizen._arguments import folder, json_values, number, switch, whole
 from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model import SERIES_FORMS, Env, Intervention, Model, Setting, bind, series_takes
-from denizen.rng import MAX_SEED, Relax
+from denizen.rng import MAX_SEED, Relax, weighs
 from denizen.run._device import choose_device
 from denizen.run._memory import check_room
 from denizen.run._precision import Precision, approved
@@ -105,6 +105,8 @@ def simulate(
     steps, seed = whole("simulate", "steps", steps, 0), whole("simulate", "seed", seed, 0, MAX_SEED)
     dt = number("simulate", "dt", dt, above=0)
     _options("simulate", relax, compile, progress)
+    if weighs(relax):
+        _of_notes(relax, out, numbers, _interventions(model, interventions))
     if out is not None:
         folder("simulate", "out", out)
         json_values("simulate", "settings", settings or {})
@@ -157,6 +159,22 @@ def _options(caller: str, relax: Any, compile: Any, progress: Any) -> None:
     if compile is not None:
         switch(caller, "compile", compile, " or None")
     switch(caller, "progress", progress)
+
+
+def _of_notes(relax: Relax, out: Any, numbers: Sequence[int], acting: Sequence[Intervention]) -> None:
+    """Refuse what does not go with a relaxation that weighs hard runs."""
+    if out is not None:
+        raise InputError(
+            f"simulate: out= with relax={relax!r}: what it notes of draws is kept nowhere; leave out= away"
+        )
+    if len(set(numbers)) < len(numbers):
+        raise InputError(
+            f"simulate: worlds has a number twice with relax={relax!r}, whose worlds have to be independent; give "
+            f"different ones"
+        )
+    for one in acting:
+        if type(one).answers is not Intervention.answers:
+            raise InputError(f"simulate: intervention {one.name!r} asks the host, which relax={relax!r} cannot repeat")
 
 
 def _world_numbers(replicates: int, worlds: Sequence[int] | None) -> Sequence[int]:
