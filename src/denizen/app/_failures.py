@@ -54,7 +54,9 @@ def told_by_their_lines() -> Generator[None]:
     except TheirsError:
         raise
     except Exception as error:
-        if _lines(error):
+        # What a message of ours tells in place of another error is told without that one's lines.
+        ours = isinstance(error, DenizenError)
+        if _theirs(traceback.extract_tb(error.__traceback__)) if ours else _lines(error):
             raise TheirsError from error
         raise
 
