@@ -21,6 +21,7 @@ from denizen.fit._folder import CalibrationFolder
 from denizen.fit._identify import not_identified
 from denizen.fit._method import Iteration, Solution
 from denizen.fit._particles import Filters
+from denizen.fit._refit import Profile, bootstrap, profile
 from denizen.fit._scores import Scores, scores
 from denizen.fit._setup import Absent, Setup, set_up
 from denizen.fit._target import as_targets
@@ -199,6 +200,37 @@ class Fit:
             raise InputError(f"Fit.compare: other={other!r}, expected a Fit, or what fit.scenario(…) gives")
         second = other if isinstance(other, Scenario) else other.scenario(name="the other fit")
         return compare(self.scenario(), second, draws=draws, steps=steps, level=level, seed=seed)
+
+    def profile(self, name: str, *, points: int = 9, width: float = 2.5, worlds: int = 32) -> Profile:
+        """Hold one number at several values and fit the others again, all values at once.
+
+        Where the interval of `interval` is not to be trusted, as far from normal, the profile shows how wide it is.
+
+        Args:
+            name: of a parameter; of one number of a vector, such as ``"R[1]"``.
+            points: values.
+            width: how far they reach, in standard deviations.
+            worlds: of each launch; there are three, and the slopes at the estimate.
+        """
+        return profile(self, name, points, width, worlds)
+
+    def bootstrap(self, num: int = 100, *, worlds: int = 8) -> "Fit":
+        """Fit data that the fitted model gives, `num` times: how far estimates lie from the truth, by simulation.
+
+        All are fitted at once, by steps with the slopes at the estimate.
+
+        Args:
+            num: data sets, each of a world of its own.
+            worlds: for each data set in each of two launches.
+
+        Returns:
+            The same fit, whose intervals and samples are those of the bootstrap.
+        """
+        draws = bootstrap(self, num, worlds)
+        note = f"Intervals and samples are those of a parametric bootstrap of {num} data sets."
+        precision = np.linalg.pinv(np.cov(draws.T).reshape(draws.shape[1], -1))
+        solution = dataclasses.replace(self._solution, draws=draws, precision=precision)
+        return dataclasses.replace(self, notes=(*self.notes, note), _solution=solution)
 
     def plot(self, path: Path | str | None = None) -> Any:
         """Data with the bands of the fit, the forecast's fan over what was held out, and the course of the search.
