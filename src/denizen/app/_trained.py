@@ -255,7 +255,7 @@ def longer(manifest: Mapping[str, Any]) -> str:
     if not settings:  # begun from Python
         return "begin a longer training with dz.train(…, total_steps=…)"
     if not {"algo", "world_name"} <= settings.keys():  # damaged, or another program's
-        return "begin a longer one with denizen train"
+        return "denizen train WORLD --steps N"
     first, seeds = settings.get("seeds", (manifest["seed"], 1))
     given = {
         "algo": settings["algo"],
