@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from denizen._arguments import number, whole
+from denizen._arguments import number, switch, whole
 from denizen.errors import InputError, ModelError
 from denizen.fit._experiment import kind_of
 from denizen.fit._particles import Particles, check_targets, drawn, go_on
@@ -43,8 +43,8 @@ class Filtered:
     at: np.ndarray
     particles: int
     notes: tuple[str, ...]
-    _particles: Particles
-    _weigher: Weigher
+    _particles: Particles = dataclasses.field(repr=False)
+    _weigher: Weigher = dataclasses.field(repr=False)
 
     def curve(self, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> dict[str, np.ndarray]:
         """What the targets' means were, as far as the values up to each one say: by name `[levels, values, …]`.
@@ -106,6 +106,7 @@ def filter(
     interventions: Sequence[Intervention] = (),
     device: torch.device | str | None = None,
     compile: bool | None = None,
+    progress: bool = False,
 ) -> Filtered:
     """Run a model as the particles of a filter: the likelihood of the data, and the states that they lead to.
 
@@ -118,6 +119,7 @@ def filter(
         interventions: as for `dz.simulate`.
         device: as for `dz.simulate`.
         compile: as for `dz.simulate`.
+        progress: show a progress bar.
 
     Returns:
         A `Filtered`: ``.log_likelihood``, ``.ess``, ``.curve()``, and ``.forecast(28)``, which starts from the states
@@ -135,6 +137,7 @@ def filter(
     check_targets("filter", given)
     whole("filter", "particles", particles, 2)
     whole("filter", "seed", seed, 0, MAX_SEED)
+    switch("filter", "progress", progress)
     own = Particles(
         "filter",
         model,
@@ -147,7 +150,9 @@ def filter(
         interventions=interventions,
         compile=compile,
     )
-    return filtered("filter", own, own.go(keep=True))
+    weigher = own.weigher(0, keep=True)
+    own.walk(weigher, progress=progress)
+    return filtered("filter", own, weigher)
 
 
 def filtered(caller: str, particles: Particles, weigher: Weigher) -> Filtered:

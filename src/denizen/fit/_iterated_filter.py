@@ -23,6 +23,7 @@ from denizen.fit._particles import Filters, Particles, drawn
 from denizen.fit._trials import ranges
 from denizen.fit._weigher import Weigher
 from denizen.rng import MAX_SEED
+from denizen.run._sieve import revalue
 
 PLACES = 12  # filters for each number of the quadratic
 ROUNDS = 4  # of such filters, at most
@@ -142,10 +143,8 @@ class _Swarm:
             weights = np.exp(log_prior - log_prior.max())
             self.free = self.free[drawn(weights / weights.sum(), len(weights), self._generator)]
         self.free = _taken(self._experiment, self.free, self._width, self._generator)
-        values = self._run._stepper.values
-        for part, here in self._experiment.parameters.of_model(self.free):
-            values[part.name].copy_(as_tensor(part.values(here)))
-        self._run._bounds.vouch(values)
+        parts = self._experiment.parameters.of_model(self.free)
+        revalue(self._run, {part.name: as_tensor(part.values(here)) for part, here in parts})
         return rows
 
 

@@ -95,40 +95,25 @@ class Particles:
                 compile=compile,
             )
         )
-        self._fresh = True
         self._observations = self._due(self.targets, 1)
 
-    def go(
-        self,
-        worlds: int = 0,
-        params: Mapping[str, Tensor] | None = None,
-        known: Mapping[str, Target] | None = None,
-        *,
-        keep: bool = False,
-        later: int = 0,
-    ) -> Weigher:
-        """One pass over all observations.
+    def begin(self, worlds: int, params: Mapping[str, Tensor]) -> None:
+        """Anew before the first step.
 
         Args:
             worlds: number of the first row's world; the others follow.
-            params: values `[S * R, …]` of the parameters that were given at first; None: as they are.
-            known: the targets with numbers of their own for each set, each set in T rows; None: as they are.
-            keep: whether curves are kept.
-            later: passes that will follow.
+            params: values `[S * R, …]` of the parameters that were given at first.
         """
-        self.begin(worlds, params)
-        weigher = self.weigher(worlds, known, keep=keep)
-        self.walk(weigher, later)
-        return weigher
-
-    def begin(self, worlds: int, params: Mapping[str, Tensor] | None = None) -> None:
-        """Before the first step, as `go`."""
-        if worlds or params or not self._fresh:
-            again(self.run, range(worlds, worlds + self.sets * self.particles), params or {})
-        self._fresh = False
+        again(self.run, range(worlds, worlds + self.sets * self.particles), params)
 
     def weigher(self, worlds: int, known: Mapping[str, Target] | None = None, *, keep: bool = False) -> Weigher:
-        """What weighs a pass that begins."""
+        """What weighs a pass that begins.
+
+        Args:
+            worlds: number of the first row's world.
+            known: the targets with numbers of their own for each set, each set in T rows; None: as they are.
+            keep: whether curves are kept.
+        """
         return Weigher(
             self._caller,
             self._observations if known is None else self._due(known, self.sets),
@@ -143,9 +128,9 @@ class Particles:
             keep=keep,
         )
 
-    def walk(self, sieve: Sieve, later: int = 0) -> None:
-        """All steps."""
-        self._roomy(lambda: sift(self.run, self.steps, sieve, later * self.steps))
+    def walk(self, sieve: Sieve, later: int = 0, *, progress: bool = False) -> None:
+        """All steps; `later` passes will follow."""
+        self._roomy(lambda: sift(self.run, self.steps, sieve, later * self.steps, progress))
 
     @property
     def observed_steps(self) -> list[int]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from denizen.run._checks import Bounds, held
 from denizen.run._device import on_its_device
 from denizen.run._engine import RunState
 
@@ -57,7 +58,7 @@ def _picked(leaf: Tensor, rows: Tensor) -> Tensor:
     return leaf.index_select(0, rows)
 
 
-def sift(run: "Run", steps: int, sieve: Sieve, later: int = 0) -> None:
+def sift(run: "Run", steps: int, sieve: Sieve, later: int = 0, progress: bool = False) -> None:
     """Further steps of a run through a sieve; its series are not kept, since rows change their past.
 
     Args:
@@ -65,10 +66,11 @@ def sift(run: "Run", steps: int, sieve: Sieve, later: int = 0) -> None:
         steps: how many.
         sieve: chooses rows.
         later: steps that will follow by further calls; compiling may pay for those.
+        progress: show a progress bar.
     """
     run._sieve, run._later = sieve, later
     try:
-        run.extend(steps)
+        run.extend(steps, progress=progress)
     finally:
         run._sieve, run._later = None, 0
 
@@ -86,9 +88,7 @@ def again(run: "Run", worlds: Sequence[int], values: Mapping[str, Tensor]) -> No
     labels = stepper.checks  # of a step: captured steps do not make them again
     run._keys[:, 1] = torch.tensor(worlds, device=run.device)
     run.worlds = list(worlds)
-    for name, value in values.items():
-        stepper.values[name].copy_(value)
-    run._bounds.vouch(stepper.values)
+    revalue(run, values)
     state = stepper.start()
     run._run_state = state
     run._read_checks(state, 0)
@@ -96,6 +96,13 @@ def again(run: "Run", worlds: Sequence[int], values: Mapping[str, Tensor]) -> No
     stepper._world.checks = labels
     run._steps, run._answered = 0, (-1, {})
     run._chunks = {name: [] for name in run.series_names}
+
+
+def revalue(run: "Run", values: Mapping[str, Tensor]) -> None:
+    """Other values `[worlds, …]` from the next step on, within bounds, of parameters that were given at first."""
+    for name, value in values.items():
+        run._stepper.values[name].copy_(value)
+    run._bounds.vouch(run._stepper.values)
 
 
 @on_its_device
@@ -112,7 +119,8 @@ def branch(run: "Run", rows: Tensor, worlds: Sequence[int]) -> "Run":
     other._keys, other.worlds = torch.stack([seed, torch.tensor(worlds, device=run.device)], dim=1), list(worlds)
     values = {name: value.index_select(0, rows) for name, value in run._stepper.values.items()}
     other._stepper = run._stepper.with_rows(other._keys, values)
-    other._bounds.vouch(values)
+    other._bounds = Bounds(run.model)
+    other._bounds.vouch({**held(run.model), **values})
     other._run_state = dataclasses.replace(chosen(run._run_state, rows), step=run._run_state.step.clone(), bad=None)
     other._chunks = {name: [] for name in run.series_names}
     other._snapshots = other._folder = other._out = other._capture = other._switches = None
