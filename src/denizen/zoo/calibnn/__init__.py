@@ -1,0 +1,4 @@
+"""CalibNN; see README.md."""
+
+from .config import CalibNNConfig as CalibNNConfig
+from .model import CalibNN as CalibNN
