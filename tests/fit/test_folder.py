@@ -207,6 +207,56 @@ def test_another_version_is_a_warning(tmp_path: Path) -> None:
         fitted(Stopping(0, interrupt), out=tmp_path / "a")
 
 
+METHODS: dict[str, Any] = {
+    "GaussNewton": dz.fit.GaussNewton(iterations=3),
+    "CMAES": dz.fit.CMAES(runs=60),
+    "TPE": dz.fit.TPE(runs=60),
+    "Gradient": dz.fit.Gradient(iterations=4, optimizer=torch.optim.SGD),
+    "ABCSMC": dz.fit.ABCSMC(runs=120, particles=20, keep=10),
+    "SyntheticLikelihood": dz.fit.SyntheticLikelihood(chains=2, burn_in=4, iterations=10, tried=40),
+    "ParticleFilter": dz.fit.ParticleFilter(particles=16, chains=2, burn_in=10, iterations=10, tried=4),
+    "IteratedFilter": dz.fit.IteratedFilter(particles=32, iterations=3),
+}
+
+
+QUICK = ("GaussNewton", "TPE")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+)
+def test_every_method_goes_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C after the third launch: what goes on has the numbers of a calibration that was never stopped."""
+    model = sir(generators.erdos_renyi(60, 8.0, seed=0), infect_rate=0.06, seed_share=0.1)
+    values = dz.simulate(model, 14, seed=9, device="cpu")["cases"][0].numpy()
+    target = dz.fit.Target(values, noise=dz.fit.NegativeBinomial(5.0))
+    options: dict[str, Any] = {"priors": {"infect_rate": LogNormal(-3.0, 0.5)}, "replicates": 4, "device": "cpu"}
+
+    def call(folder: str) -> dz.fit.Fit:
+        return dz.calibrate(
+            model, {"cases": target}, **options, method=METHODS[name], progress=False, out=tmp_path / folder
+        )
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", category=UserWarning)  # of optuna, about itself
+        whole = told(call("whole"))
+        launches = json.loads((tmp_path / "whole/manifest.json").read_text())["launches"]
+        real, calls = _ledger.Ledger._append, []
+
+        def append(ledger: Any, *args: Any) -> None:
+            calls.append(1)
+            if len(calls) == 4:
+                raise KeyboardInterrupt
+            real(ledger, *args)
+
+        monkeypatch.setattr(_ledger.Ledger, "_append", append)
+        with pytest.raises(KeyboardInterrupt):
+            call("a")
+        assert str(told(call("a"))) == str(whole)
+    assert len(calls) == launches + 1
+    assert str(told(dz.fit.Fit.load(tmp_path / "a"))) == str(whole)
+
+
 # --- fits -------------------------------------------------------------------------------------------------------------
 
 

@@ -329,7 +329,7 @@ def resume(command: "Resume", console: "Console") -> None:
     path = command.run
     folder = CalibrationFolder.open(path)
     built = model_again(folder, command.target, "resume", console)
-    given = folder.given({}, simulates=True)
+    given = folder.given({}, simulates=True, searches=True)
     say(console, f"{path}: {folder.status}, {folder.launches} launches")
     device = None if command.device == "auto" else command.device
     kept = folder.manifest["settings"]

@@ -18,6 +18,7 @@ from denizen.fit._compare import Comparison, Scenario, compare, scenario
 from denizen.fit._diagnostics import Diagnostics
 from denizen.fit._experiment import Experiment
 from denizen.fit._folder import CalibrationFolder
+from denizen.fit._gauss_newton import GaussNewton
 from denizen.fit._identify import not_identified
 from denizen.fit._method import Iteration, Solution
 from denizen.fit._particles import Filters
@@ -335,8 +336,10 @@ class Fit:
         }
         if targets is not None:
             again["targets"] = as_targets("Fit.load", targets)
-        given = folder.given({name: value for name, value in again.items() if value is not None}, model is not None)
-        return of_search(set_up("Fit.load", folder.model(model), **given, device=device), Found(**found))
+        again = {name: value for name, value in again.items() if value is not None}
+        given = folder.given(again, simulates=model is not None, searches=False)
+        setup = set_up("Fit.load", folder.model(model), **given, method=GaussNewton(), device=device)
+        return of_search(setup, Found(**found))
 
     @property
     def _has_interval(self) -> bool:

@@ -169,12 +169,13 @@ class CalibrationFolder(StateFolder):
             raise InputError(f"{self.path} holds a fit of another model: {'; '.join(changed)}")
         return model
 
-    def given(self, again: Mapping[str, Any], simulates: bool) -> dict[str, Any]:
+    def given(self, again: Mapping[str, Any], *, simulates: bool, searches: bool) -> dict[str, Any]:
         """What the calibration was given, by name.
 
         Args:
             again: those that are given again, which must be what they were.
             simulates: whether what only simulations need has to be there.
+            searches: whether the method has to be there.
 
         Raises:
             InputError: one that no folder keeps, and that is not given again; or another one.
@@ -192,6 +193,8 @@ class CalibrationFolder(StateFolder):
                 found[name] = again[name]
             elif name == "interventions" and not simulates:
                 found[name] = ()
+            elif name == "method" and not searches:
+                continue
             else:
                 found[name] = _stored.decode(told, tensors, name)
         return found

@@ -48,6 +48,9 @@ def encode(value: Any, tensors: Tensors) -> Any:
         return [encode(one, tensors) for one in value]
     if isinstance(value, Distribution):
         return _distribution(value, tensors)
+    if isinstance(value, type):
+        path = f"{value.__module__}.{value.__qualname__}"
+        return {"optimizer": value.__name__} if getattr(torch.optim, value.__name__, 0) is value else {"unknown": path}
     name = _name(type(value))
     return _object(name, value, tensors) if name else {"unknown": describe(value)}
 
@@ -153,16 +156,18 @@ def _made(told: Any, tensors: Mapping[str, Tensor], what: str) -> Any:
             return {name: decode(one, tensors, what) for name, one in entries}
         case {"distribution": name, "with": parts}:
             values = {n: torch.as_tensor(decode(one, tensors, what)) for n, one in parts.items()}
-            return _class_of_torch(name, what)(**values)
+            return _class_of(torch.distributions, name, Distribution, what)(**values)
+        case {"optimizer": name}:
+            return _class_of(torch.optim, name, torch.optim.Optimizer, what)
         case {"object": name, "with": parts}:
             return _classes()[name](**{n: decode(one, tensors, what) for n, one in parts.items()})
     raise DataError(f"{what} cannot be read: {str(told)[:100]}")
 
 
-def _class_of_torch(name: str, what: str) -> Any:
-    found = getattr(torch.distributions, name)
-    if not (isinstance(found, type) and issubclass(found, Distribution)):
-        raise DataError(f"{what} has a distribution {name!r}, which torch does not know")
+def _class_of(module: Any, name: str, kind: type, what: str) -> Any:
+    found = getattr(module, name)
+    if not (isinstance(found, type) and issubclass(found, kind)):
+        raise DataError(f"{what} has {name!r}, which is no {kind.__name__} of torch")
     return found
 
 
@@ -197,7 +202,7 @@ def _shown(told: Any) -> str:
             return f"{{{', '.join(f'{k}: {_shown(v)}' for k, v in entries)}}}"
         case {"distribution": name, "with": parts} | {"object": name, "with": parts}:
             return f"{name}({', '.join(f'{k}={_shown(v)}' for k, v in parts.items())})"
-        case {"unknown": text} | {"date64": text} | {"date": text} | {"float": text}:
+        case {"optimizer": text} | {"unknown": text} | {"date64": text} | {"date": text} | {"float": text}:
             return str(text)
         case list():
             return f"[{', '.join(map(_shown, told))}]"
