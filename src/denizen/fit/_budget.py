@@ -48,11 +48,11 @@ class Budget:
         """What a fit says of it."""
         if not self.over:
             return ()
-        seconds = "" if self._seconds is None else f" or {self._seconds:g} s"
-        return (
-            f"The budget was over before the search was done ({self.used:,} runs, {time.monotonic() - self._began:.0f} "
-            f"s; at most {self._runs:,} runs{seconds}); what it had found is kept.",
-        )
+        used, most = f"{self.used:,} runs", f"{self._runs:,} runs"
+        if self._seconds is not None:  # else a fit says nothing of time, so that the same seed says the same
+            used += f", {time.monotonic() - self._began:.0f} s"
+            most += f" or {self._seconds:g} s"
+        return (f"The budget was over before the search was done ({used}; at most {most}); what it had found is kept.",)
 
 
 def check_budget(caller: str, runs: int, seconds: float | None) -> None:
