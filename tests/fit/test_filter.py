@@ -88,6 +88,9 @@ def test_filtered_states_and_forecasts_are_kalmans(values: np.ndarray) -> None:
     low, middle, high = filtered.curve([0.1587, 0.5, 0.8413])["place"][:, -1]
     assert middle == pytest.approx(mean, abs=0.08)
     assert (high - low) / 2 == pytest.approx(math.sqrt(variance), rel=0.1)
+    for wrong, words in ((0.5, "expected a list"), ([], "expected a list"), ([2], "from 0 to 1")):
+        with pytest.raises(InputError, match=words):
+            filtered.curve(wrong)  # type: ignore[arg-type]  # pyrefly: ignore
     ahead = filtered.forecast(3, draws=4_000)["place"]
     for k in range(1, 4):
         spread = PHI ** (2 * k) * variance + sum(PHI ** (2 * j) * MOVE**2 for j in range(k)) + SEEN**2

@@ -51,6 +51,8 @@ class Filtered:
 
         Quantiles over the weighed particles, delay and reporting share included, noise of observation not; gaps too.
         """
+        if not isinstance(levels, Sequence | np.ndarray) or isinstance(levels, str) or not len(levels):
+            raise InputError(f"Filtered.curve: levels={levels!r}, expected a list of numbers from 0 to 1")
         wanted = np.array([number("Filtered.curve", "levels", level, 0, 1) for level in levels])
         found = {}
         for name, target in self._particles.targets.items():
