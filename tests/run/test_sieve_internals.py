@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 
 import denizen as dz
+from denizen.run._chunks import Chunks
+from denizen.run._program import build
 from denizen.run._sieve import again, branch, sift
+from denizen.run._trace import trace
 
 
 class Town(dz.State):
@@ -111,6 +114,42 @@ def test_a_run_begun_again_is_the_run_of_those_worlds(compile: bool) -> None:
     same(run, fresh)
     assert run.worlds == [5, 6]
     assert torch.equal(run["by_group"], fresh["by_group"])
+
+
+class PlainChunks:
+    """What a GPU replays as graphs, by plain calls: chunks of steps in buffers that keep their place."""
+
+    seconds = 0.0
+
+    def __init__(self, run: dz.run.Run) -> None:
+        program = build(trace(run._stepper, run._run_state), run._stepper.masks)
+        self._chunks = Chunks(program, run._run_state, 8, lambda module: module)
+        self._chunks.load(run._run_state)
+
+    def run(self, run_state: Any, count: int, start: int, store: None) -> tuple[Any, list[Tensor]]:
+        self._chunks.load(run_state)
+        self._chunks.forget()
+        with torch.no_grad():
+            records = [record[:count].movedim(0, 1).clone() for record in self._chunks.steps(count)]
+        return self._chunks.take(), records
+
+
+@pytest.mark.parametrize("params", [{}, {"rate": torch.tensor([0.1, 0.2, 0.05, 0.1])}])
+def test_captured_steps_follow_rows_and_a_run_begun_again(params: dict[str, Tensor]) -> None:
+    captured, eager = (
+        begun([0, 1, 2, 3], params={name: value.clone() for name, value in params.items()}) for _ in "ab"
+    )
+    for run in (captured, eager):
+        run.extend(2)
+    captured._capture, captured._path = PlainChunks(captured), "captured"  # type: ignore[assignment]  # pyrefly: ignore
+    for run in (captured, eager):
+        again(run, [4, 5, 6, 7], {name: value + 0.05 for name, value in params.items()})
+        sift(run, 8, Picks(4, ROWS))
+        again(run, [8, 9, 10, 11], params)
+        sift(run, 8, Picks(5, ROWS))
+        run.extend(3)
+    same(captured, eager)
+    assert torch.equal(captured["by_group"], eager["by_group"])
 
 
 @pytest.mark.cuda
