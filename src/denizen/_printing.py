@@ -85,10 +85,16 @@ def plain(renderable: Any, width: int) -> str:
     return "\n".join(line.rstrip() for line in shown.splitlines()).rstrip("\n")
 
 
-def progress() -> rich.progress.Progress:
-    """A bar with the rate and the time that is left, on rich's own console; its tasks have a field `rate`."""
+def progress(endless: bool = False) -> rich.progress.Progress:
+    """A bar with the rate and the time that is left, on rich's own console; its tasks have a field `rate`.
+
+    Args:
+        endless: whether nobody knows how much there is to do, so that nothing is said of it.
+    """
     told = rich.progress.TextColumn("{task.description}", markup=False)
     rate = rich.progress.TextColumn("{task.fields[rate]}", markup=False)
+    if endless:
+        return rich.progress.Progress(told, rich.progress.BarColumn(), rate, rich.progress.TimeElapsedColumn())
     return rich.progress.Progress(
         told,
         rich.progress.BarColumn(),

@@ -408,8 +408,9 @@ def report(found: fit.Fit, folder: Path, console: "Console") -> None:
 
 def _scores(found: fit.Fit) -> Any:
     """How good the forecast of what was held out was, as a table."""
-    table = Table("held out", "CRPS", "of persistence", "within 50 %", "within 90 %", box=None)
+    table = Table("held out", "CRPS", "of persistence", "WIS", "within 50 %", "within 90 %", box=None)
     for name, one in found.score().items():
-        cells = f"{one.crps:.4g}", f"{one.persistence_crps:.4g}", f"{one.coverage_50:.0%}", f"{one.coverage_90:.0%}"
-        table.add_row(f"{name}, {len(found.held_out[name])} values", *cells)
+        losses = (f"{loss:.4g}" for loss in (one.crps, one.persistence_crps, one.wis))
+        inside = (f"{share:.0%}" for share in (one.coverage_50, one.coverage_90))
+        table.add_row(f"{name}, {len(found.held_out[name])} values", *losses, *inside)
     return table

@@ -118,7 +118,7 @@ def _told(show: bool) -> Iterator[Tell]:
     if not show:
         yield lambda iteration: None
         return
-    with progress_bar() as bar:
+    with progress_bar(endless=True) as bar:
         task = bar.add_task("calibrate", total=None, rate="")
 
         def tell(iteration: Iteration) -> None:
