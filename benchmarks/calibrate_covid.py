@@ -2,9 +2,10 @@
 
     python benchmarks/calibrate_covid.py [--seeds 5] [--size 5000] [--device cuda] [--full] [--out RESULT.json]
 
-5,000 people, 42 days; the truth is 6, 5, 3, 4, 2, 2, the search begins at 4. Two data sets: the mean curve of 256 worlds,
-where the error is that of the search, and the curve of one world, where the data's own noise bounds what can be known:
-the last column is the standard deviation that `GaussNewton` states. At equal runs, `GaussNewton` is read off its trace.
+5,000 people, 42 days; the truth is 6, 5, 3, 4, 2, 2, the search begins at 4. Two data sets: the mean curve of 256
+worlds, where the error is that of the search, and the curve of one world, where the data's own noise bounds what can be
+known: the last column is the standard deviation that `GaussNewton` states. At equal runs, `GaussNewton` is read off its
+trace.
 `--full` adds `Gradient` until it rests.
 """
 
@@ -33,6 +34,7 @@ class Positive(torch.nn.Module):
         self.log = torch.nn.Parameter(torch.full((len(TRUTH),), START).log())
 
     def forward(self) -> dict[str, torch.Tensor]:
+        """By name."""
         return {"R": self.log.exp()}
 
 

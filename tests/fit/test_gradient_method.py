@@ -16,8 +16,8 @@ from denizen.errors import InputError, ModelError
 from denizen.fit import _gradient
 from denizen.fit._observed import Observed
 from denizen.fit._setup import set_up
-from denizen.perf.watch import counting
-from denizen.relax import MeanField, StraightThrough
+from denizen.perf.watch import counting, sync_warnings
+from denizen.relax import Logistic, MeanField, ScoreFunction, StraightThrough
 from denizen.space import generators
 from denizen.zoo.sir import sir
 
@@ -84,16 +84,31 @@ def whole() -> dz.fit.Fit:
     return fitted()
 
 
-WRONG = {"halved": Wrong(0.5), "doubled": Wrong(2.0), "noised": Wrong(1.0, scatter=3.0), "none": MeanField()}
+WRONG = {
+    "doubled": Wrong(2.0),
+    "noised": Wrong(1.0, scatter=3.0),
+    "none": MeanField(),
+    "halved": Wrong(0.5),
+    "logistic": Logistic(),
+}
+SLOW = {"halved", "logistic"}
 
 
-@pytest.mark.parametrize("name", [pytest.param("halved", marks=pytest.mark.slow), "doubled", "noised", "none"])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in WRONG])
 def test_wrong_slopes_cost_no_truth(name: str, exact: dz.fit.Fit) -> None:
     """They end where slopes by differences do, far within the interval, and come to rest there."""
     fit = fitted(method=dz.fit.Gradient(WRONG[name], polish=0))
     assert fit.converged
     away = (np.log(fit.params["rate"]) - np.log(exact.params["rate"])) / exact._sd()
     assert (abs(away) < 0.5).all(), away
+
+
+@pytest.mark.slow
+def test_slopes_of_noise_do_not_claim_rest(exact: dz.fit.Fit) -> None:
+    """The score function's slopes are ten times their size off: steps grow short far from the estimate."""
+    fit = fitted(method=dz.fit.Gradient(ScoreFunction(), iterations=100, polish=0))
+    away = (np.log(fit.params["rate"]) - np.log(exact.params["rate"])) / exact._sd()
+    assert not fit.converged or (abs(away) < 0.5).all()
 
 
 @pytest.mark.slow
@@ -328,3 +343,33 @@ def test_an_epidemic_is_recovered() -> None:
     for name, value in (("infect_rate", 0.05), ("infectious_days", 7.0)):
         low, high = fit.interval(0.99)[name]
         assert low < value < high
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_it_ends_at_the_same_estimate(exact: dz.fit.Fit) -> None:
+    """Captured from the second iteration on; draws are the same, sums differ by rounding."""
+    fit = fitted(device="cuda")
+    away = (np.log(fit.params["rate"]) - np.log(exact.params["rate"])) / exact._sd()
+    assert (abs(away) < 0.5).all(), away
+
+
+@pytest.mark.cuda
+def test_iterations_on_a_gpu_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = []
+    plain = _gradient._Runs.iterations
+
+    def watched(self: Any, *args: Any) -> Any:
+        if len(waited) == 1:  # compiled and captured by then
+            self._put(args[1])
+            self._steady.put(args[0])
+            with sync_warnings() as waits:
+                for _ in range(3):
+                    self._gradient()
+            waited.append(len(waits))
+        found = plain(self, *args)
+        waited.append(0)
+        return found
+
+    monkeypatch.setattr(_gradient._Runs, "iterations", watched)
+    fitted(device="cuda", method=dz.fit.Gradient(iterations=20, polish=0))
+    assert not any(waited)

@@ -187,3 +187,11 @@ def test_calibnn_learns_from_towns_of_sir() -> None:
     found = fit.model(model.replace(infect_rate=0.05), covariates)
     assert float(found.infect_rate) == pytest.approx(truth, rel=0.2)
     assert fit.losses[-10:].mean() < 0.5 * fit.losses[0].mean()
+
+
+@pytest.mark.cuda
+def test_a_network_is_trained_on_a_gpu() -> None:
+    fit = trained(device="cuda")
+    assert fit.network.line.bias.item() == pytest.approx(np.log(1.2), abs=0.1)
+    clouds, truth = sky(9)
+    assert fit.model(Rain(), clouds).rate.tolist() == pytest.approx(truth.rate.tolist(), rel=0.2)

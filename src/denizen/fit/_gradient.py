@@ -45,8 +45,10 @@ class Gradient:
     """Fits many numbers; each iteration costs the same however many they are.
 
     An iteration runs `replicates` / 2 worlds as they are (at least 4), for what the model gives, and `replicates` / 8
-    others relaxed (at least 2), for the slopes. The search ends when the mean slope of ten iterations is not told apart
-    from its noise, twice in a row; the estimate is the mean of the places since.
+    others relaxed (at least 2), for the slopes. The search moves along axes in which all directions are known alike. It
+    ends when the mean place of ten iterations moves by less than 0.3 standard deviations of the estimate and no longer
+    in one direction, twice in a row, and the noise of their slopes is as small; the estimate is the mean of the places
+    since.
 
     Attributes:
         relax: how draws become differentiable, see `denizen.relax`.
@@ -342,10 +344,11 @@ class _Search:
         if not good.all() or not self._experiment.fits(end):
             self._step_back(free[good])
             return 0.5
+        noise = self._noise(slope)
         mean, slope = free.astype(np.float64).mean(0), slope.mean(0)
         goes_on = self._before is not None and float(slope @ self._before[1]) > 0
         moved = np.inf if self._before is None else self._distance(mean - self._before[0])
-        rests = moved < REST and not goes_on and len(free) == LOOK
+        rests = max(moved, noise) < REST and not goes_on and len(free) == LOOK
         self._rests = self._rests + 1 if rests else 0
         self._places = [*(self._places if self._rests > 1 else []), *free]
         self._converged = self._rests == RESTS
@@ -354,6 +357,16 @@ class _Search:
             self._begin(end, self._new_weights(found["seen"], found["noise"]))
             return 1.0
         return 1.0 if goes_on else 0.5
+
+    def _noise(self, slope: np.ndarray) -> float:
+        """How far the mean of slopes `[iterations, P]` may lead astray, in standard deviations of the estimate.
+
+        Half the mean square of differences of neighbours is the variance of one (von Neumann 1941).
+        """
+        variance = (np.diff(slope, axis=0) ** 2).mean() / 2 if len(slope) > 1 else np.inf
+        axes = self._base[1]
+        known = np.trace(axes.T @ self._information @ axes) / len(axes)
+        return float(np.sqrt(variance / len(slope) / known)) if known > 0 else np.inf
 
     def _distance(self, move: np.ndarray) -> float:
         """Root mean square of a move `[P]` in standard deviations of the estimate, as relaxed slopes have them."""
