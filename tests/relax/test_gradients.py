@@ -11,7 +11,7 @@ from torch import Tensor
 import denizen as dz
 from denizen.errors import InputError, ModelError
 from denizen.model import Act, During, Scale
-from denizen.relax import Logistic, MeanField, StraightThrough
+from denizen.relax import Logistic, MeanField, OneFlip, ScoreFunction, StraightThrough
 from denizen.space import Graph
 from denizen.zoo.covid import covid
 from denizen.zoo.seir import SEIR
@@ -339,6 +339,32 @@ def test_logistic_slopes_are_near_the_true_ones_at_every_horizon(model: str, nam
     ratios = per_world(built, name, steps, 24, Logistic()) / truth
     assert (0.7 if model == "sir" else 0.5) < float(ratios.mean()) < 1.4
     assert float(ratios.std()) < 0.6
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("relax", [StraightThrough(), Logistic(), ScoreFunction(), OneFlip()], ids=repr)
+def test_slopes_on_a_gpu_are_those_of_the_cpu(relax: Any) -> None:
+    """Runs, and the whole gradient, which captures what it can with its second call."""
+    found = {}
+    for device in ("cpu", "cuda"):
+        model = EPIDEMICS["sir"]()
+        rate = torch.full((8,), 0.05, requires_grad=True)
+        run = dz.simulate(model, 12, replicates=8, params={"infect_rate": rate}, relax=relax, device=device)
+        (slopes,) = torch.autograd.grad(run["cases"].sum(), rate)
+        gradient = dz.run.Gradient(
+            model,
+            lambda series: series["cases"].sum(dim=1).mean(),
+            12,
+            wrt=["infect_rate"],
+            relax=relax,
+            replicates=8,
+            device=device,
+        )
+        whole = [(gradient().item(), gradient.gradients["infect_rate"].item()) for _ in range(3)]
+        gradient.check()
+        assert whole[0] == whole[1] == whole[2]
+        found[device] = [*slopes.tolist(), *whole[0], *run["cases"].flatten().tolist()]
+    assert found["cuda"] == pytest.approx(found["cpu"], rel=1e-3, abs=1e-2)
 
 
 # --- common random numbers, and what must not carry gradients ---------------------------------------------------------

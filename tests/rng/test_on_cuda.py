@@ -61,3 +61,13 @@ def test_more_worlds_than_a_grid_has_rows(name: str) -> None:
         return torch.vmap(lambda one: getattr(Rng(one, step, num=3), name)("name", *args))(key).cpu()
 
     assert torch.equal(draw("cuda"), draw("cpu"))
+
+
+@pytest.mark.parametrize("kind", ["event", "bernoulli"])
+def test_masks_of_those_to_whom_it_can_happen(kind: str) -> None:
+    def draw(device: str) -> Tensor:
+        keys, step = torch.tensor([[42, 0], [42, 1]], device=device), torch.tensor(5, device=device)
+        mask = (torch.arange(NUM, device=device) % 3 == 0).to(torch.int8)
+        return torch.vmap(lambda key: getattr(Rng(key, step, num=NUM), kind)("name", 0.7, where=mask))(keys).cpu()
+
+    assert torch.equal(draw("cuda"), draw("cpu"))

@@ -182,6 +182,7 @@ def measure(
     if not relaxations:
         raise InputError("measure: relaxations is empty, expected objects such as dz.relax.StraightThrough()")
     options = {"seed": seed, "dt": dt, "device": device, "interventions": interventions}
+    simulate(model, 1, replicates=2, **options)  # what is set up once is no run's time
     truth = {param: _differences(model, param, name, steps, worlds, change, options) for param in names}
     relaxed = [(relax, *_relaxed(model, names, name, steps, worlds, relax, options)) for relax in relaxations]
     rows = []

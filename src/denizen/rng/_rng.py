@@ -78,8 +78,10 @@ class Rng:
             phase: ``"init"`` or ``"step"``: the two never share numbers.
             relax: makes `event` and `bernoulli` differentiable.
         """
-        self._flip = key[2:] if key.shape[-1] > 2 else None
-        self._key, self._step, self._ids, self._num = key if self._flip is None else key[:2], step, ids, num
+        self._flip = None
+        if key.shape[-1] > 2:
+            key, self._flip = key[:2].clone(), key[2:]  # kernels read rows of two
+        self._key, self._step, self._ids, self._num = key, step, ids, num
         self._dt, self._relax = dt, relax
         self._path, self._axis = phase, "agents"
         self._used: set[int] = set()
