@@ -79,7 +79,7 @@ def test_a_share_near_its_bound() -> None:
 
 def test_wrong_arguments_are_told(fit: dz.fit.Fit) -> None:
     with pytest.raises(InputError, match="did you mean 'level'"):
-        fit.profile("leve")
+        fit.profile("levl")
     with pytest.raises(InputError, match="points=2"):
         fit.profile("level", points=2)
     with pytest.raises(InputError, match="num=1"):

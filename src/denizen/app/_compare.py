@@ -21,8 +21,10 @@ class Compare:
 
     about: ClassVar[str] = """Compare trainings, or scenarios of a calibration in the same worlds.
 
-Of trainings: a table, and their learning curves in one picture. Of a calibration: what changes where parameters are set
-to other values, with all else as fitted and the same random numbers on both sides. Or one calibration beside another.
+Of trainings: a table, and their learning curves in one picture.
+Of a calibration: what changes where parameters are set to other values, with
+all else as fitted and the same random numbers on both sides.
+Or one calibration beside another.
 
 examples:
   denizen compare runs/cartpole-ppo-20261128-120000 runs/cartpole-ppo-20261128-130000

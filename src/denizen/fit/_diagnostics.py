@@ -12,6 +12,7 @@ from denizen.fit._target import Target
 
 ODD = 3.5  # standard deviations of what the fit gives: farther off is told
 OUTLIER = 6.0  # the same of a single value, of which there are many
+ALIKE = {"sqrt": 0.5, "identity": 0.01}  # of the mean scatter: the least that a single value is taken to scatter
 PRIOR_DRAWS = 2000
 FEWEST = 8  # worlds
 
@@ -133,7 +134,8 @@ def _kept(target: Target, seen: np.ndarray) -> np.ndarray:
 def _residuals(target: Target, seen: np.ndarray) -> np.ndarray:
     scaled = target.scaled(seen)
     spread = scaled.std(0, ddof=1) * np.sqrt(1 + 1 / len(seen))
-    spread = np.maximum(spread, 1e-9 + 1e-2 * spread.mean())  # of few worlds all may give the same
+    # Of few worlds all may give the same number; roots of counts scatter alike at all sizes.
+    spread = np.maximum(spread, 1e-9 + ALIKE[target.scale] * spread.mean())
     return (target.scaled(target.values) - scaled.mean(0)) / spread
 
 
