@@ -83,8 +83,7 @@ def test_a_model_that_fails_at_draws_is_told() -> None:
 
 def test_a_few_in_a_window_where_all_worlds_have_none_are_no_outlier() -> None:
     """Counts near 0 scatter like others once their roots are compared; many more there are told."""
-    seen = np.random.default_rng(0).poisson([0.01, 60, 900], size=(16, 3)).astype(float)
-    assert (seen[:, 0] == 0).all()
+    seen = np.random.default_rng(0).poisson([0.0, 60, 900], size=(16, 3)).astype(float)
     for counted, odd in ((1.0, False), (30.0, True)):
         target = dz.fit.Target([counted, 60, 900])
         away = _residuals(target, seen)
