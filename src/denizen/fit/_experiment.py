@@ -284,6 +284,7 @@ class Experiment:
             params={name: value.expand(len(worlds), *value.shape) for name, value in values.items()},
             interventions=self._interventions,
             relax=relax,
+            compile=False,  # compiled functions have no backward pass for several slopes at once
         )
         return {name: run[name] for name in self.targets}
 

@@ -242,6 +242,8 @@ class Steady:
             usual.copy_(torch.tensor(state[f"usual.{k}"]))
         kept = {name: torch.tensor(value) for name, value in state.items() if name.startswith("state.")}
         held = {f"state.{k}.{key}": value for k, key, value in self._held()}
+        if not kept and self.share.is_cuda:  # a CUDA graph knows these tensors and no others
+            kept = {name: torch.zeros_like(value) for name, value in held.items()}
         if kept.keys() == held.keys():
             for name, value in kept.items():
                 held[name].copy_(value)
