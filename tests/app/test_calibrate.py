@@ -169,6 +169,14 @@ def test_priors_noise_and_settings_of_the_method(cases):
     assert days == ["infectious_days", None]
 
 
+def test_what_a_method_refuses_leaves_no_folder(cases):
+    words = ["--method", "particle-filter", "--fit", "infect_rate=LogNormal(-3,1)"]
+    code, _, err = cases("calibrate", "sir", "--agents", "30", *FIT, *words)
+    assert code == 2
+    assert "has no noise" in err
+    assert not Path("runs").exists()
+
+
 def test_dates_place_the_rows(cases):
     words = [*TOWN, *FIT, "--fit", "infect_rate,report", "--report", "0.9", "--quiet"]
     assert cases("calibrate", *words, "--first", "8", "--out", "a")[0] == 0

@@ -150,6 +150,17 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
         fitted(settings={"a": 1})
 
 
+def test_what_is_refused_before_a_launch_leaves_nothing(tmp_path: Path) -> None:
+    model = sir(generators.erdos_renyi(20, 3.0, seed=0))
+    for where in (tmp_path / "new", tmp_path):
+        with pytest.raises(InputError, match="no noise"):
+            dz.calibrate(
+                model, {"cases": [1.0, 2.0]}, priors={"infect_rate": LogNormal(-3.0, 0.5)}, device="cpu", out=where,
+                method=dz.fit.ParticleFilter(), progress=False,
+            )  # fmt: skip
+    assert {path.name for path in tmp_path.rglob("*")} == {"new", ".lock"}  # locks stay where they are
+
+
 def test_two_processes_do_not_write_to_one_folder(tmp_path: Path, whole: list[Any]) -> None:
     def meanwhile() -> None:
         with pytest.raises(StorageError, match="another run is writing"):

@@ -35,6 +35,8 @@ def read(path: Path, columns: list[str], date: str | None) -> tuple[dict[str, np
             table = polars.read_csv(path, infer_schema=False, separator=separator, glob=False)
     except Exception as error:  # of polars, of many kinds
         raise DataError(f"{where} is not a table that can be read: {str(error).partition(chr(10))[0]}") from error
+    if not all(name.isprintable() for name in table.columns):
+        raise DataError(f"{where} is not a table that can be read: its first line is no text")
     for flag, name in [*(("--column", name) for name in columns), *([("--date", date)] if date else [])]:
         if name not in table.columns:
             raise ConfigError(f"{flag} {name}: {path} has no such column; {nearest(name, table.columns)}")

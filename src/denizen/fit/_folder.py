@@ -10,13 +10,14 @@ The rest is as in every run folder, see `denizen.run._folder`. The manifest has 
 
 import contextlib
 import dataclasses
+import shutil
 import warnings
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from denizen._atomic import status_now
-from denizen.errors import DataError, InputError
+from denizen.errors import DataError, InputError, StorageError
 from denizen.fit import _ledger, _stored
 from denizen.fit._setup import Absent
 from denizen.model import Model
@@ -33,6 +34,8 @@ class CalibrationFolder(StateFolder):
 
     KIND, FORMAT, COUNT = "calibration", "denizen calibration 1", "launches"
     FILES: ClassVar[Mapping[str, str]] = {"given": "given-{:08d}", "fit": "fit-{:08d}"}
+
+    _begun = False  # by this process
 
     @classmethod
     def enter(
@@ -68,6 +71,7 @@ class CalibrationFolder(StateFolder):
         if new or kind_of(path) != cls.KIND:
             check_free(path)
             folder = cls.begin(path, facts)
+            folder._begun = True
             try:
                 folder.save(0, {"given": tensors})
             except BaseException:
@@ -125,11 +129,20 @@ class CalibrationFolder(StateFolder):
                 self._ended("interrupted", ledger)
                 stop.add_note(f"{self.path}: {ledger.launches} launches are safe; {LATER}")
                 raise
-            except BaseException:
-                self._ended("failed", ledger)
+            except BaseException as error:
+                if self._begun and not ledger.launches and not isinstance(error, StorageError):
+                    self._discard()  # what was refused leaves nothing behind
+                else:
+                    self._ended("failed", ledger)
                 raise
             finally:
                 ledger.close()
+
+    def _discard(self) -> None:
+        with contextlib.suppress(OSError):
+            for made in (LEDGER, NAME, "log.txt"):
+                (self.path / made).unlink(missing_ok=True)
+            shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
 
     def _ended(self, status: str, ledger: "_ledger.Ledger") -> None:
         with contextlib.suppress(OSError):  # a full disk; the launches are what counts
