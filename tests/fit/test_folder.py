@@ -152,7 +152,7 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
 
 def test_what_is_refused_before_a_launch_leaves_nothing(tmp_path: Path) -> None:
     model = sir(generators.erdos_renyi(20, 3.0, seed=0))
-    for where in (tmp_path / "new", tmp_path):
+    for where in (tmp_path / "new", tmp_path / "new"):  # the second time it is there, and holds a lock
         with pytest.raises(InputError, match="no noise"):
             dz.calibrate(
                 model, {"cases": [1.0, 2.0]}, priors={"infect_rate": LogNormal(-3.0, 0.5)}, device="cpu", out=where,
