@@ -70,7 +70,8 @@ def _days(caller: str, name: str, given: Any) -> np.ndarray:
     wanted = f"{caller}: {name}={_brief(given)}, expected {FORMS}"
     if isinstance(given, str) or not hasattr(given, "__iter__"):
         raise InputError(wanted)
-    found = np.asarray(given if hasattr(given, "__array__") else list(given))
+    # A day is that of the time zone that is given with it, and not that of UTC, which NumPy would take.
+    found = np.asarray([one.date() if getattr(one, "tzinfo", None) else one for one in given])
     if found.dtype.kind not in "UOMT" or found.ndim != 1:
         raise InputError(wanted)
     try:

@@ -96,8 +96,8 @@ def _cdf(distribution: Any, times: np.ndarray) -> np.ndarray:
     if not isinstance(distribution, Distribution):
         return np.asarray(distribution.cdf(times), dtype=np.float64)
     support: Any = distribution.support
-    low = float(getattr(support, "lower_bound", -np.inf))
-    inside = torch.as_tensor(np.maximum(times, low + 1e-9), dtype=torch.float64)
+    low, high = (float(getattr(support, f"{end}_bound", side)) for end, side in (("lower", -np.inf), ("upper", np.inf)))
+    inside = torch.as_tensor(np.clip(times, low + 1e-9, high), dtype=torch.float64)
     try:
         below = distribution.cdf(inside).numpy()
     except NotImplementedError as error:
@@ -105,7 +105,7 @@ def _cdf(distribution: Any, times: np.ndarray) -> np.ndarray:
             f"Target: delay={_name(distribution)} has no cdf in torch; take scipy.stats, or Gamma, Exponential, "
             f"LogNormal or Uniform of torch"
         ) from error
-    return np.where(times < low, 0.0, below)
+    return np.where(times < low, 0.0, np.where(times >= high, 1.0, below))
 
 
 def _name(distribution: Any) -> str:

@@ -208,9 +208,18 @@ class Experiment:
                 )
             seen = target.windows(series[name], self._kinds[name])
             if target.noise is not None:
+                means = seen
                 seen = target.noise.draw(
                     seen, np.stack([self._uniform(name, world, seen.shape[1:]) for world in worlds])
                 )
+                none = np.argwhere(~np.isfinite(seen))
+                if len(none):
+                    at = tuple(none[0])
+                    raise ModelError(
+                        f"calibrate: {type(target.noise).__name__} draws no number about {means[at]:.4g}, what "
+                        f"{name!r} gives for value {at[1]} at {self.told(free[at[0]])}; expected 0 or more of a series "
+                        f"of counts, or take noise=dz.fit.Normal(sd)"
+                    )
             found[name] = seen
             self._count_few(name, target, seen)
         return found

@@ -23,7 +23,7 @@ from denizen.fit._identify import not_identified
 from denizen.fit._method import Iteration, Solution
 from denizen.fit._particles import Filters
 from denizen.fit._refit import Profile, bootstrap, profile
-from denizen.fit._scores import Scores, scores
+from denizen.fit._scores import Scores, last_seen, scores
 from denizen.fit._setup import Absent, Setup, set_up
 from denizen.fit._target import as_targets
 from denizen.model import Intervention, Model
@@ -147,18 +147,21 @@ class Fit:
         return {name: np.concatenate([part[name] for part in found]) for name in self._experiment.targets}
 
     def score(self, draws: int = 64, seed: int = 0, particles: int | None = None) -> dict[str, Scores]:
-        """How well the held-out values were forecast, beside the last fitted value kept (persistence).
+        """How well the held-out values were forecast, beside the last observed value kept (persistence).
 
-        Args: as for `forecast`.
+        Args: as for `forecast`. Targets of whose held-out values none was observed are left out.
         """
         if not self.held_out:
             raise InputError(
                 "Fit.score: nothing was held out; calibrate with holdout=, the number of last values to keep"
             )
+        seen = {name: values for name, values in self.held_out.items() if not np.isnan(values).all()}
+        if not seen:
+            raise InputError("Fit.score: the held-out values are gaps (NaN) alone; calibrate with a larger holdout=")
         forecast = self.forecast(draws=draws, seed=seed, particles=particles)
         return {
-            name: scores(forecast[name], values, self._experiment.targets[name].values[-1])
-            for name, values in self.held_out.items()
+            name: scores(forecast[name], values, last_seen(self._experiment.targets[name].values))
+            for name, values in seen.items()
         }
 
     def scenario(

@@ -41,9 +41,15 @@ def pilot(caller: str, experiment: Experiment, num: int, generator: np.random.Ge
     """Simulate draws of the priors, in the worlds 0 … num - 1, and see whether the data could be among them.
 
     Raises:
-        InputError: a flat prior, priors whose draws the model refuses, curves that are all the same, data with no curve
-            near them.
+        InputError: a weight, a flat prior, priors whose draws the model refuses, curves that are all the same, data
+            with no curve near them.
     """
+    for name, target in experiment.targets.items():
+        if target.weight != 1:
+            raise InputError(
+                f"{caller}: targets[{name!r}] has weight={target.weight:g}, and a posterior weighs by what the model "
+                f"gives alone; leave weight out, or widen the noise"
+            )
     free, allowed = draws(
         experiment, num, lambda wanted: experiment.parameters.draw(caller, wanted, generator), f"{caller}: priors"
     )

@@ -37,7 +37,7 @@ def scores(ensemble: np.ndarray, values: np.ndarray, last: np.ndarray) -> Scores
     Args:
         ensemble: `[members, values, …]`, at least two members.
         values: `[values, …]`, NaN for gaps.
-        last: the value before, of one value's shape.
+        last: the value before that was observed, of one value's shape.
     """
     seen = ~np.isnan(values)
     kept = np.broadcast_to(last, values.shape)
@@ -58,6 +58,12 @@ def scores(ensemble: np.ndarray, values: np.ndarray, last: np.ndarray) -> Scores
         float(away.mean()),
         float(away.sum() / size),
     )
+
+
+def last_seen(values: np.ndarray) -> np.ndarray:
+    """The last value of `[values, …]` that was observed, of each group; NaN where none was."""
+    places = np.where(np.isnan(values), 0, np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1)))
+    return np.take_along_axis(values, places.max(axis=0, keepdims=True), axis=0)[0]
 
 
 def wis(ensemble: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -125,7 +125,15 @@ def _without_last(caller: str, name: str, target: Target, holdout: int) -> Targe
         raise InputError(
             f"{caller}: holdout={holdout} leaves nothing of targets[{name!r}], which has {len(target.values)} values"
         )
-    return target.until(len(target.values) - holdout) if holdout else target
+    if not holdout:
+        return target
+    rest = target.until(len(target.values) - holdout)
+    if np.isnan(rest.values).all():
+        raise InputError(
+            f"{caller}: holdout={holdout} leaves nothing but gaps of targets[{name!r}]; hold back fewer values, or "
+            f"leave the target out"
+        )
+    return rest
 
 
 def _steps(caller: str, steps: int | None, targets: Mapping[str, Target]) -> int:
