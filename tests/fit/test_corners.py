@@ -1,6 +1,7 @@
 """Two features at once: gaps and held-out values, weights and posteriors, delays with an end, counts below 0."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from torch.distributions import LogNormal, Uniform
 import denizen as dz
 from denizen.errors import InputError, ModelError
 from denizen.fit._scores import last_seen
+from denizen.space import generators
+from denizen.zoo.sir import sir
 
 STEPS = 20
 TIMES = torch.arange(STEPS, dtype=torch.float64)
@@ -77,3 +80,22 @@ def test_noise_of_counts_below_0_is_told() -> None:
     targets = {"x": dz.fit.Target(VALUES, noise=dz.fit.NegativeBinomial(10))}
     with pytest.raises(ModelError, match=r"NegativeBinomial draws no number about -2\d.*'x'.*value 0"):
         dz.calibrate(below, targets, priors=PRIORS, progress=False)
+
+
+def test_a_walk_goes_on_beyond_what_a_delay_lets_through() -> None:
+    model = sir(generators.erdos_renyi(300, 10.0, seed=0), infect_rate=0.05, seed_share=0.05)
+    cases = dz.simulate(model, 22, seed=7, device="cpu")["cases"][0].numpy()
+    targets = {"cases": dz.fit.Target(np.append(0, cases[:-1]), delay=[0, 1])}
+    walk = dz.fit.Walk(0.3, first=LogNormal(-3.0, 0.5))
+    priors = {"infect_rate": dz.fit.Steps(every=7, prior=walk)}
+    fit = dz.calibrate(model, targets, priors=priors, replicates=8, device="cpu", progress=False)
+    low, high = np.log(fit.interval()["infect_rate"])
+    assert high[3] - low[3] > np.hypot(high[2] - low[2], 2 * 1.645 * 0.3) * 0.99
+
+
+def test_a_bootstrap_is_read_back_with_what_it_says(tmp_path: Path) -> None:
+    fit = dz.calibrate(growth, {"x": VALUES}, priors=PRIORS, progress=False).bootstrap(10)
+    fit.save(tmp_path / "fit")
+    again = dz.fit.Fit.load(tmp_path / "fit", growth)
+    assert str(again) == str(fit)
+    assert "parametric bootstrap of 10" in str(again)

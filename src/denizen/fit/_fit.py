@@ -233,8 +233,9 @@ class Fit:
         draws = bootstrap(self, num, worlds)
         note = f"Intervals and samples are those of a parametric bootstrap of {num} data sets."
         precision = np.linalg.pinv(np.cov(draws.T).reshape(draws.shape[1], -1))
-        solution = dataclasses.replace(self._solution, draws=draws, precision=precision)
-        return dataclasses.replace(self, notes=(*self.notes, note), _solution=solution)
+        notes = (*self._solution.notes, note)
+        solution = dataclasses.replace(self._solution, draws=draws, precision=precision, notes=notes)
+        return of_search(self._setup, Found(solution, self.runs, self.diagnostics))
 
     def plot(self, path: Path | str | None = None) -> Any:
         """Data with the bands of the fit, the forecast's fan over what was held out, and the course of the search.

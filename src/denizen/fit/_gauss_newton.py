@@ -276,11 +276,12 @@ def check_slopes(experiment: Experiment, stencil: Stencil) -> None:
         InputError: says which parameter, and where.
     """
     size = max(np.abs(experiment.observed).max(), 1.0)
-    last = max(target.last for target in experiment.targets.values())
-    begins = np.concatenate([part.begins for part in experiment.parameters.parts])
-    for label, slope, begin in zip(experiment.parameters.labels, stencil.slope.T, begins, strict=True):
+    ends = np.cumsum([part.size for part in experiment.parameters.parts])
+    parts = zip(experiment.parameters.parts, np.split(stencil.slope.T, ends[:-1]), strict=True)
+    needed = [not (part.late and slopes.any()) for part, slopes in parts for _ in range(part.size)]
+    for label, slope, wanted in zip(experiment.parameters.labels, stencil.slope.T, needed, strict=True):
         told = f"near {experiment.told(stencil.at)}"
-        if not slope.any() and begin < last:
+        if wanted and not slope.any():
             raise InputError(
                 f"calibrate: nothing observed depends on {label!r} {told}: the simulated numbers stay the same where "
                 f"it alone changes by {PROBE} in transformed units; leave it out of priors, begin elsewhere, or add a "

@@ -67,11 +67,9 @@ class Bounded:
         return [self.name] if self.shared or not self.shape else [f"{self.name}[{k}]" for k in self.places]
 
     @property
-    def begins(self) -> np.ndarray:
-        """Steps before the one from which each free number counts: 0 but for what changes in time and has a prior."""
-        if self.every is None or self.flat():
-            return np.zeros(self.size)
-        return self.every * (np.arange(self.size) // (self.size // self.shape[0]))
+    def late(self) -> bool:
+        """Whether some may be seen by no value yet, as what changes in time and has a prior."""
+        return self.every is not None and not self.flat()
 
     def free(self, value: np.ndarray) -> np.ndarray:
         """Numbers without bounds, of values within."""
