@@ -70,7 +70,7 @@ def test_a_budget_that_is_over_keeps_what_was_found(runs: int, moves: Any) -> No
     fit = posteriors.fitted("normal", Y, dz.fit.SyntheticLikelihood(runs=runs, moves=moves, iterations=500))
     assert not fit.converged
     assert any("budget was over" in note for note in fit.notes)
-    assert fit.runs <= runs + 16
+    assert fit.runs <= runs + 2 * 16  # a look at the mean and the predictive checks come on top
     low, high = fit.interval(0.99)["theta"]
     assert low < Y.mean() + 1 < high + 2
 

@@ -31,7 +31,7 @@ class ABCSMC:
     kept, and the fit says so. `replicates` are worlds in which the result is compared with the data.
 
     Attributes:
-        runs: most worlds.
+        runs: most worlds of the search; the looks at its end come on top.
         seconds: most seconds, looked at before each launch; None: any. A fit that this ends differs from one machine to
             the other.
         particles: places in a generation.

@@ -36,7 +36,7 @@ class ParticleFilter:
         burn_in: iterations that are thrown away.
         iterations: those after, kept as draws of the posterior, `chains` each.
         tried: draws of the priors that are looked at for each chain's beginning.
-        runs: most worlds.
+        runs: most worlds of the search; the looks at its end come on top.
         seconds: most seconds, looked at before each launch; None: any. A fit that this ends differs from one machine to
             the other.
     """

@@ -43,7 +43,7 @@ class SyntheticLikelihood:
             worlds, which are drawn anew in between (Murray and Graham 2016): some three times the runs of a walk for
             each draw, and no width to be adapted.
         tried: draws of the priors that are looked at first.
-        runs: most worlds.
+        runs: most worlds of the search; the looks at its end come on top.
         seconds: most seconds, looked at before each launch; None: any. A fit that this ends differs from one machine to
             the other.
     """

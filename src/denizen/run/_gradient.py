@@ -447,11 +447,11 @@ class _Side:
         """Make the rollout."""
         places, names = list(self.used.values()), list(self.used)
         setting, checks = self.stepper.setting, len(self.labels[1])
+        if self.worlds.is_cuda and (setting.weighs or not self.relaxed):
+            backend = None  # hard steps compile safely only as `CapturedSteps` does it: see run/_passes.py
         if not setting.weighs:
             self.rollout = Rollout(self.stepper, checks, places, names, schedule, backend)
             return
-        # Hard steps compile safely only as `CapturedSteps` does it: see run/_passes.py.
-        backend = None if self.worlds.is_cuda else backend
         self.rollout = Rollout(self.stepper, checks, [*places, -1], [*names, NOTED], schedule, backend)
         world, hard = self.stepper._world, dataclasses.replace(setting, relax=None)
         other = Stepper(world.model, hard, self.stepper.keys, self.stepper.ids, self.stepper.values)
