@@ -189,6 +189,7 @@ def test_dates_place_the_rows(cases):
 def test_methods_have_words():
     assert METHODS["gauss-newton"] == "GaussNewton"
     assert METHODS["cmaes"] == "CMAES"
+    assert METHODS["npe"] == "NPE"
 
 
 @pytest.mark.parametrize(

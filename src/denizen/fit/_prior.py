@@ -16,6 +16,7 @@ from denizen.fit._method import Solution
 
 ROUNDS = 20  # of drawing until enough places are allowed by the model
 FAR = 3.0  # times the loneliest curve's distance to its neighbour: data farther off have no curve near them
+LOOKED = 2_000  # curves whose distances to each other are looked at
 FOLDS = 5
 PENALTIES = np.logspace(-6, 1, 15)  # of the regression, times the largest squared singular value
 
@@ -102,8 +103,9 @@ def _compare(caller: str, experiment: Experiment, seen: np.ndarray) -> list[str]
     beyond = np.maximum(low - observed, observed - high) / np.where(moves, sd, 1)
     worst = int(np.argmax(np.where(moves, beyond, -np.inf)))
     scaled, data = seen[:, moves] / sd[moves], observed[moves] / sd[moves]
-    squares = (scaled**2).sum(1)
-    between = squares[:, None] + squares - 2 * scaled @ scaled.T
+    some = scaled[:LOOKED]
+    squares = (some**2).sum(1)
+    between = squares[:, None] + squares - 2 * some @ some.T
     np.fill_diagonal(between, np.inf)
     lonely = np.sqrt(max(float(between.min(1).max()), 0) / moves.sum())
     near = np.sqrt(float(((scaled - data) ** 2).sum(1).min()) / moves.sum())
