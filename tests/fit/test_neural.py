@@ -55,14 +55,14 @@ def test_a_second_round_simulates_where_the_posterior_is() -> None:
         places.append(theta[:, 0].numpy())
         return posteriors.normal_mean(theta, worlds)
 
-    method = dz.fit.NPE(800, rounds=2, flow="zuko_maf", transforms=2, hidden=32)
+    method = dz.fit.NPE(1_600, rounds=2, flow="zuko_maf", transforms=2, hidden=32)
     targets = {"y": dz.fit.Target(Y, scale="identity")}
     fit = dz.calibrate(function, targets, priors={"theta": Normal(0.0, 2.0)}, method=method, progress=False)
     exact = posteriors.CONJUGATE["normal"][3](Y)
     samples = fit.samples(2_000)["theta"]
     assert abs(samples.mean() - exact.mean()) < 0.6 * exact.std()
     assert samples.std() == pytest.approx(exact.std(), rel=0.3)
-    assert [len(one) for one in places[:2]] == [400, 400]
+    assert [len(one) for one in places[:2]] == [800, 800]
     assert places[1].std() < 0.6 * places[0].std()
 
 

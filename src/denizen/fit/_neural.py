@@ -26,7 +26,7 @@ from denizen.run import choose_device
 
 DRAWS = 2_000  # of the posterior that is handed over
 HELD, PATIENCE = 0.1, 20  # share of the curves that training does not see; epochs without a better density of these
-RATE, CLIP, BATCH = 5e-4, 5.0, 200  # of Adam, as sbi has them
+RATE, CLIP, BATCH, SMALL = 5e-4, 5.0, 200, 20  # of Adam, as sbi has them; SMALL: of few curves
 TAIL = 1e-4  # of the posterior's mass: so much lies where a later round does not simulate (Deistler et al. 2022)
 TRIED = 1_000  # times the places of a round: draws of the priors that are looked at for them
 TOLD = 10  # epochs between two lines of progress
@@ -276,7 +276,8 @@ def _descend(
     order = torch.randperm(len(theta)).to(theta.device)
     held, rows = order[: (aside := max(10, int(HELD * len(theta))))], order[aside:]
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
-    batch, began = min(BATCH, len(rows)), time.monotonic()
+    # Of few curves smaller batches, for some ten steps an epoch.
+    batch, began = min(BATCH, max(SMALL, len(rows) // 10)), time.monotonic()
     best, kept, since, epoch = -np.inf, copy.deepcopy(network.state_dict()), 0, 0
     late = False
     while epoch < method.epochs and since < PATIENCE and not late:
