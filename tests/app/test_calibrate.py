@@ -86,6 +86,7 @@ def test_ctrl_c_says_how_to_go_on(cases, monkeypatch):
     assert (again.params, again.interval(), again.runs) == (whole.params, whole.interval(), whole.runs)
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on(cases, monkeypatch):
     with monkeypatch.context() as patched:
         interrupted_at(patched, 3)
@@ -155,18 +156,19 @@ def test_a_model_of_a_file(cases, monkeypatch):
 
 
 def test_priors_noise_and_settings_of_the_method(cases):
-    words = ["--fit", "infect_rate=LogNormal(-3,0.5), infectious_days", "--noise", "negative-binomial:20"]
+    words = ["--fit", "infect_rate=LogNormal(-3,0.2), seed_share=Beta(2,100)", "--noise", "negative-binomial:20"]
     method = ["--option", "iterations=2", "--option", "polish=1"]
-    assert cases("calibrate", *TOWN, *FIT, *words, *method, "--report", "0.5", "--out", "r", "--quiet")[0] == 0
+    code, _, err = cases("calibrate", *TOWN, *FIT, *words, *method, "--report", "0.5", "--out", "r", "--quiet")
+    assert (code, err) == (0, "")
     asked = json.loads(Path("r/manifest.json").read_text())["asked"]
     assert asked["method"] == {"object": "GaussNewton", "with": {"iterations": 2, "polish": 1}}
     (target,) = (one for _, one in asked["targets"]["map"])
     assert target["with"]["report"] == 0.5
     assert target["with"]["noise"] == {"object": "NegativeBinomial", "with": {"size": 20.0}}
-    (rate, days) = asked["priors"]["map"]
+    (rate, seeds) = asked["priors"]["map"]
     assert rate[0] == "infect_rate"
     assert rate[1]["distribution"] == "LogNormal"
-    assert days == ["infectious_days", None]
+    assert seeds[1]["distribution"] == "Beta"
 
 
 def test_what_a_method_refuses_leaves_no_folder(cases):
@@ -177,6 +179,7 @@ def test_what_a_method_refuses_leaves_no_folder(cases):
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_dates_place_the_rows(cases):
     words = [*TOWN, *FIT, "--fit", "infect_rate,report", "--report", "0.9", "--quiet"]
     assert cases("calibrate", *words, "--first", "8", "--out", "a")[0] == 0
@@ -242,12 +245,12 @@ def test_mistakes_get_one_line_and_code_2(cases, words, message):
 
 
 def test_a_calibration_from_python_is_shown_and_goes_on_there(denizen):
-    model = sir(generators.erdos_renyi(50, 8.0, seed=3), infect_rate=0.06)
-    options = {"priors": ["infect_rate"], "replicates": 2, "device": "cpu", "progress": False}
-    dz.calibrate(model, {"cases": [3.0, 4.0, 4.0]}, **options, out="r")
+    model = sir(generators.erdos_renyi(300, 8.0, seed=3), infect_rate=0.06)
+    options = {"priors": ["infect_rate"], "replicates": 4, "device": "cpu", "progress": False}
+    dz.calibrate(model, {"cases": [3.0, 4.0, 6.0, 9.0, 12.0]}, **options, out="r")
     code, out, err = denizen("show", "r")
     assert (code, err) == (0, "")
-    assert "SIR, 50 agents" in out
+    assert "SIR, 300 agents" in out
     code, _, err = denizen("resume", "r")
     assert code == 2
     assert "begun from Python" in err

@@ -230,7 +230,7 @@ METHODS: dict[str, Any] = {
 }
 
 
-QUICK = ("GaussNewton", "TPE")
+QUICK = ("GaussNewton",)
 
 
 @pytest.mark.parametrize(

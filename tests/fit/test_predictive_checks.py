@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 from torch.distributions import Normal
@@ -30,6 +31,7 @@ def fitted(values: Any, model: Any = line, priors: Any = WIDE, **options: Any) -
     return dz.calibrate(model, targets, priors=priors, progress=False, **options)
 
 
+@pytest.mark.slow
 def test_a_right_model_is_quiet() -> None:
     """40 fits: the checks scatter about 0 no more than standard deviations should, and hardly any note is written."""
     found = [fitted(observed(number), seed=number) for number in range(40)]

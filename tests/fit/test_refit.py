@@ -51,6 +51,7 @@ def test_a_profile_that_ends_too_early_is_open(fit: dz.fit.Fit) -> None:
     assert (low, high) == (-np.inf, np.inf)
 
 
+@pytest.mark.slow
 def test_the_bootstrap_scatters_as_estimates_do(fit: dz.fit.Fit) -> None:
     again = fit.bootstrap(300, worlds=16)
     draws = again.samples(300)

@@ -45,6 +45,7 @@ def test_without_its_model_there_is_nothing_predictive(fit: dz.fit.Fit, tmp_path
     assert set(dz.fit.Fit.load(tmp_path / "f").to_xarray().children) == {"posterior", "observed_data"}
 
 
+@pytest.mark.slow
 def test_arviz_reads_it(fit: dz.fit.Fit) -> None:
     with warnings.catch_warnings():  # of ArviZ and what it imports, about each other's versions
         warnings.simplefilter("ignore")
