@@ -27,6 +27,8 @@ from denizen.fit._priors import Shared as Shared
 from denizen.fit._priors import Steps as Steps
 from denizen.fit._priors import Walk as Walk
 from denizen.fit._refit import Profile as Profile
+from denizen.fit._sbc import Ranks as Ranks
+from denizen.fit._sbc import sbc as sbc
 from denizen.fit._scores import Scores as Scores
 from denizen.fit._synthetic import SyntheticLikelihood as SyntheticLikelihood
 from denizen.fit._target import NegativeBinomial as NegativeBinomial

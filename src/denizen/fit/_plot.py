@@ -12,6 +12,7 @@ from denizen.run._results import BANDS, COLOURS, FAINT, INK, LINES, plain_axis
 
 if TYPE_CHECKING:
     from denizen.fit._fit import Fit
+    from denizen.fit._sbc import Ranks
     from denizen.fit._target import Target
 
 DRAWS = 64  # worlds behind the bands
@@ -210,3 +211,27 @@ def _marginal(axis: Any, draws: np.ndarray, prior: np.ndarray | None) -> None:
     for value in np.quantile(draws, [0.05, 0.95]):
         axis.axvline(value, color=INK, linewidth=0.8, linestyle=":")
     axis.set_yticks([])
+
+
+def ranks(found: "Ranks", path: Any) -> Any:
+    """See `Ranks.plot`."""
+    names = list(found.ranks)[:LINES]
+    made, axes = figure(1, 1, 5.6, 3.4)
+    axis = axes[0, 0]
+    at = np.arange(1, found.draws + 2) / (found.draws + 1)
+    num = len(found.ranks[names[0]])
+    low, high = found.band(num)
+    axis.fill_between(at, low - at, high - at, step="post", color="#eeeeee", linewidth=0)
+    for k, name in enumerate(names):
+        share = np.bincount(found.ranks[name], minlength=found.draws + 1).cumsum() / num
+        axis.step(at, share - at, where="post", color=COLOURS[k % len(COLOURS)], linewidth=1.3, label=name)
+    plain_axis(axis)
+    axis.set_title("ranks of the truth", loc="left", fontsize=10, fontweight="bold", color=INK)
+    axis.set_xlabel("rank among the draws, as a share", fontsize=8, color=INK)
+    axis.set_ylabel("share of ranks below, less uniform", fontsize=8, color=INK)
+    axis.legend(fontsize=7, frameon=False, ncols=2 if len(names) > 4 else 1)
+    text = f"{num} fits, {found.draws} draws of each; grey: where 95 % of uniform ranks lie"
+    made.suptitle(text, x=0.01, ha="left", fontsize=8.5, color=FAINT)
+    if path is not None:
+        save_figure(made, path)
+    return made

@@ -1,0 +1,161 @@
+"""Ranks of the truth: right posteriors pass, wrong ones fail, and the test has the size that it states."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch.distributions import Normal
+
+import denizen as dz
+import posteriors
+from denizen.errors import InputError
+
+TARGETS = {"y": dz.fit.Target(np.zeros(posteriors.VALUES), scale="identity")}
+PRIORS = {"theta": Normal(0.0, 2.0)}
+
+
+def normal_mean(theta: torch.Tensor, worlds: Sequence[int]) -> torch.Tensor:
+    return posteriors.normal_mean(theta, [world % posteriors.WORLDS for world in worlds])
+
+
+def two_means(theta: torch.Tensor, worlds: Sequence[int]) -> torch.Tensor:
+    """Each value is the sum of both, with sd 1: the posterior has a strong correlation."""
+    return normal_mean(theta.sum(1, keepdim=True), worlds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact:
+    """The posterior itself of a sum of parameters, or one that is wrong by intent."""
+
+    stretch: float = 1.0
+    shift: float = 0.0
+    correlated: bool = True
+
+    def solve(self, experiment: Any, replicates: int, tell: Any) -> dz.fit.Solution:
+        size = len(experiment.parameters.labels)
+        covariance = np.linalg.inv(np.eye(size) / 4 + posteriors.VALUES * np.ones((size, size)))
+        mean = covariance @ np.full(size, experiment.observed.sum())
+        if not self.correlated:
+            covariance = np.diag(np.diag(covariance))
+        generator = experiment.generator()
+        draws = generator.multivariate_normal(mean, self.stretch**2 * covariance, 500)
+        draws += self.shift * np.sqrt(np.diag(covariance))
+        return dz.fit.Solution(mean, None, (), 0, True, 1.0, draws)
+
+
+def found(method: Any, num: int = 200, **options: Any) -> dz.fit.Ranks:
+    given = {"priors": PRIORS, "method": method, "num": num, "progress": False, **options}
+    return dz.fit.sbc(options.pop("model", normal_mean), TARGETS, **{k: v for k, v in given.items() if k != "model"})
+
+
+def test_a_right_posterior_passes_and_covers_what_it_says() -> None:
+    ranks = found(Exact())
+    assert ranks.passed()
+    assert set(ranks.ranks) == {"theta"}
+    for level in (0.5, 0.9):
+        error = np.sqrt(level * (1 - level) / 200)
+        assert ranks.coverage(level)["theta"] == pytest.approx(level, abs=3 * error)
+
+
+@pytest.mark.parametrize(
+    "wrong", [Exact(stretch=0.7), Exact(stretch=1.5), Exact(shift=0.4)], ids=["narrow", "wide", "aside"]
+)
+def test_wrong_posteriors_fail(wrong: Exact) -> None:
+    ranks = found(wrong)
+    assert not ranks.passed()
+    assert ranks.p()["theta"] < 0.01
+    assert "OUTSIDE" in str(ranks)
+
+
+def test_coverage_of_a_narrow_posterior_is_that_of_its_width() -> None:
+    expected = 2 * stats.norm.cdf(0.6 * stats.norm.ppf(0.95)) - 1
+    assert found(Exact(stretch=0.6), 400).coverage(0.9)["theta"] == pytest.approx(expected, abs=0.075)  # 3 errors
+
+
+def test_a_wrong_correlation_is_seen_by_all_together_alone() -> None:
+    given = {"model": two_means, "priors": {"a": Normal(0.0, 2.0), "b": Normal(0.0, 2.0)}}
+    right, wrong = found(Exact(), 600, **given), found(Exact(correlated=False), 600, **given)
+    assert right.passed()
+    p = wrong.p()
+    assert p["together"] < 0.01
+    assert min(p["a"], p["b"]) > 0.05
+    assert set(right.coverage(0.9)) == {"a", "b"}
+
+
+@pytest.mark.parametrize(("num", "draws"), [(50, 99), (200, 19)])
+def test_uniform_ranks_leave_the_band_as_often_as_stated(num: int, draws: int) -> None:
+    generator = np.random.default_rng(3)
+    p = [dz.fit.Ranks({"x": generator.integers(0, draws + 1, num)}, draws, 0, ()).p()["x"] for _ in range(1_000)]
+    assert np.mean(np.array(p) < 0.05) == pytest.approx(0.05, abs=0.021)  # 3 standard errors
+    low, high = dz.fit.Ranks({"x": np.zeros(num, dtype=int)}, draws, 0, ()).band(num)
+    uniform = np.arange(1, draws + 2) / (draws + 1)
+    assert (low <= uniform).all()
+    assert (uniform <= high).all()
+    sets = generator.integers(0, draws + 1, (2_000, num))
+    share = np.stack([(sets <= k).mean(1) for k in range(draws + 1)], axis=1)
+    inside = ((share >= low - 1e-9) & (share <= high + 1e-9)).all(1).mean()
+    assert inside == pytest.approx(0.95, abs=0.021)
+
+
+def test_a_network_is_trained_once() -> None:
+    rows = []
+
+    def function(theta: torch.Tensor, worlds: Sequence[int]) -> torch.Tensor:
+        rows.append(len(theta))
+        return normal_mean(theta, worlds)
+
+    method = dz.fit.NPE(1_500, flow="mdn")
+    ranks = found(method, 100, model=function)
+    assert sum(rows) == 100 + 1_500
+    assert ranks.p()["theta"] > 0.001
+    assert (found(method, 100).ranks["theta"] == ranks.ranks["theta"]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [dz.fit.NPE(8_000, flow="zuko_maf"), dz.fit.ABCSMC(1_200, particles=400, keep=200)])
+def test_methods_of_ours_pass(method: Any) -> None:
+    assert found(method, 150).passed()
+
+
+def test_gaps_stay_and_failures_are_told() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Failing:
+        share: float
+
+        def solve(self, experiment: Any, replicates: int, tell: Any) -> dz.fit.Solution:
+            assert len(experiment.observed) == 7
+            if experiment.seed % 10 < 10 * self.share:
+                raise InputError("no such luck")
+            return dz.fit.Solution(np.zeros(1), np.eye(1), (), 0, True, 1.0)
+
+    targets = {"y": dz.fit.Target([np.nan, *np.zeros(7)], scale="identity")}
+    given: dict[str, Any] = {"priors": PRIORS, "num": 20, "progress": False}
+    ranks = dz.fit.sbc(normal_mean, targets, method=Failing(0.2), **given)
+    assert ranks.failed == 4
+    assert "4 fits failed and are left out, the first: no such luck" in str(ranks)
+    with pytest.raises(InputError, match="sbc: 12 of 20 fits failed, the first: no such luck"):
+        dz.fit.sbc(normal_mean, targets, method=Failing(0.6), **given)
+
+
+def test_a_picture(tmp_path: Path) -> None:
+    found(Exact(), 50).plot(tmp_path / "ranks.png")
+    assert (tmp_path / "ranks.png").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"num": 2}, "sbc: num=2"),
+        ({"draws": 3}, "sbc: draws=3"),
+        ({"method": dz.fit.NPE}, "sbc: method="),
+        ({"priors": {}}, "sbc: priors="),
+    ],
+)
+def test_wrong_arguments_are_told(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        found(**{"method": Exact(), **given})
