@@ -11,6 +11,7 @@ from torch.distributions import LogNormal, Uniform
 
 import denizen as dz
 from denizen.errors import InputError, ModelError
+from denizen.fit._ledger import Ledger
 from denizen.fit._scores import last_seen
 from denizen.space import generators
 from denizen.zoo.sir import sir
@@ -99,3 +100,17 @@ def test_a_bootstrap_is_read_back_with_what_it_says(tmp_path: Path) -> None:
     again = dz.fit.Fit.load(tmp_path / "fit", growth)
     assert str(again) == str(fit)
     assert "parametric bootstrap of 10" in str(again)
+
+
+def test_a_launch_is_served_in_the_order_in_which_it_was_given(tmp_path: Path) -> None:
+    """What the next launch begins from may be all that one gave, as for `Gradient`: its digest must be the same."""
+    launch = {"param": np.ones(2, np.float32), "usual": np.zeros(3), "end": np.ones(1), "a": np.ones((), np.float32)}
+    served = []
+    for _ in range(2):
+        ledger = Ledger(tmp_path / "launches.bin", str)
+        first = ledger.recorded("step", [], lambda: launch)
+        ledger.recorded("step", first.values(), lambda: launch)
+        served.append(list(first))
+        ledger.close()
+    assert served[0] == served[1]
+    assert ledger.launches == 2

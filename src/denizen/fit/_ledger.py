@@ -63,7 +63,8 @@ class Ledger:
                 stacklevel=2,
             )
             self._cut()
-        found = {name: np.asarray(value) for name, value in compute().items()}
+        # By name, as they are when they are served: what depends on their order must not tell the two apart.
+        found = {name: np.asarray(value) for name, value in sorted(compute().items())}
         self._append(key, found)
         return found
 
@@ -154,6 +155,6 @@ def _decode(data: bytes, file: Path) -> Arrays:
     from safetensors.numpy import load
 
     try:
-        return load(data)
+        return dict(sorted(load(data).items()))
     except (SafetensorError, ValueError, KeyError) as error:
         raise DataError(f"{file} cannot be read as safetensors: {str(error)[:200]}") from error
