@@ -149,6 +149,13 @@ def test_a_model_of_a_file(cases, monkeypatch):
     assert code == 2
     assert "a file runs only where you name it: denizen resume r" in err
     assert cases("resume", "r", "town.py:town")[0] == 0
+    code, _, err = cases("compare", "r", "--b", "infect_rate=0.02")
+    assert code == 2
+    assert err.rstrip().endswith("town.py:town")
+    assert "a file runs only where you name it: add --model " in err
+    code, out, err = cases("compare", "r", "--b", "infect_rate=0.02", "--draws", "2", "--model", "town.py:town")
+    assert (code, err) == (0, "")
+    assert "b: infect_rate=0.02" in out
     Path("town.py").write_text(Path("town.py").read_text() + "\n")
     code, _, err = cases("resume", "r", "town.py:town")
     assert code == 2
@@ -221,12 +228,15 @@ def test_methods_have_words():
         ([*FIT, "--start", "2020-03-01"], "--start: give --date COLUMN too"),
         ([*FIT, "--date", "week", "--start", "1"], "--start: '1' is not a date; expected YYYY-MM-DD"),
         ([*FIT, "--date", "words"], "column 'words', line 2: 'a' is not a date"),
-        ([*FIT, "--date", "week", "--start", "2020-03-02"], "before start=2020-03-02"),
+        ([*FIT, "--date", "week", "--start", "2020-03-02"], "before --start 2020-03-02"),
         ([*FIT, "--date", "week", "--first", "3"], "--first 3 and dates"),
         (["--targets", "gap.csv", *FIT[2:], "--date", "week"], "say --missing gap if nothing was observed"),
-        ([*FIT, "--holdout", "5"], "holdout=5 leaves nothing"),
+        (["--targets", "order.csv", *FIT[2:], "--date", "week"], "after 2020-03-29, expected them in order"),
+        (["--targets", "semicolons.csv", *FIT[2:]], "its header has 2 names with semicolons between; expected commas"),
+        (["--targets", "bytes.csv", *FIT[2:]], "its first line is no text"),
+        ([*FIT, "--holdout", "5"], "--holdout 5 leaves nothing"),
         ([*FIT, "--replicates", "1"], "--replicates 1"),
-        ([*FIT, "--steps", "5"], "reaches to step 35, beyond steps=5"),
+        ([*FIT, "--steps", "5"], "reaches to step 35, beyond --steps 5"),
         ([*FIT, "--out", "taken"], "not empty"),
         ([*FIT, "--set", "infect_rate=0"], "lies on a bound"),
     ],
@@ -236,12 +246,29 @@ def test_mistakes_get_one_line_and_code_2(cases, words, message):
     Path("taken/mine").write_text("")
     lines = Path("cases.csv").read_text().splitlines(keepends=True)
     Path("gap.csv").write_text("".join([*lines[:3], *lines[4:]]))
+    Path("order.csv").write_text("".join([lines[0], lines[1], lines[5], *lines[2:5]]))
+    Path("semicolons.csv").write_text("week;cases\n2020-03-01;3\n")
+    Path("bytes.csv").write_bytes(b"\x00\x01\x7f,\x02\n1,2\n")
     code, out, err = cases("calibrate", "sir", "--agents", "30", *words)
     assert (code, out) == (2, "")
     assert message in err
     assert err.startswith("error ")
     assert len(err.splitlines()) == 1
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["--fit", "infect_rate", "--method", "abcsmc"], '--fit "infect_rate=LogNormal(-3,0.5)"'),
+        (["--fit", "infect_rate=LogNormal(-3,1)", "--method", "particle-filter"], "--noise negative-binomial:10"),
+    ],
+)
+def test_what_a_method_needs_is_told_by_its_flag(cases, words, flag):
+    code, _, err = cases("calibrate", "sir", "--agents", "30", *FIT, *words)
+    assert code == 2
+    assert flag in err
+    assert len(err.splitlines()) == 1
 
 
 def test_a_calibration_from_python_is_shown_and_goes_on_there(denizen):

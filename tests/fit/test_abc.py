@@ -67,6 +67,7 @@ def test_a_budget_ends_a_search_within_a_generation_and_keeps_the_result(short: 
     fit = posteriors.fitted("normal", Y, short)
     assert not fit.converged
     assert any("budget was over" in note for note in fit.notes)
+    assert not any("more iterations" in note for note in fit.notes)
     assert fit.runs <= short.runs + 2 * 16  # a look at the mean and the predictive checks come on top
     low, high = fit.interval(0.9)["theta"]
     assert low < Y.mean() < high

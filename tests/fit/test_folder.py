@@ -122,7 +122,7 @@ def test_what_changed_is_refused_by_name(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"seed": 1}, "seed is 1 here and was 0"),
         ({"replicates": 20}, "replicates is 20 here and was 16"),
-        ({"method": dz.fit.GaussNewton(iterations=3)}, r"method\.iterations is 3 here and was as by default"),
+        ({"method": dz.fit.GaussNewton(iterations=3)}, r"method\.iterations is 3 here and was left out"),
         ({"priors": {**PRIORS, "level": Normal(0.0, 9.0)}}, r"priors\['level'\].scale is 9.0 here and was 10.0"),
         ({"priors": dict(reversed(PRIORS.items()))}, "priors is {slope"),
         ({"model": line}, "the model is .*line .* here and was .*Stopping"),

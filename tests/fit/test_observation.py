@@ -110,6 +110,7 @@ def test_missing_dates_are_gaps_or_zeros() -> None:
     [
         ({"dates": WEEKS[:2]}, "dates has 2 dates and values 3 numbers"),
         ({"dates": [WEEKS[1], WEEKS[0], WEEKS[2]]}, "dates has 2020-03-02 after 2020-03-09, .*sort both by date"),
+        ({"dates": [WEEKS[0], WEEKS[2], WEEKS[1]]}, "dates has 2020-03-09 after 2020-03-16, .*sort both by date"),
         ({"dates": [WEEKS[0], WEEKS[0], WEEKS[2]]}, "dates has 2020-03-02 twice"),
         (
             {"dates": [WEEKS[0], WEEKS[1], "2020-03-23"]},

@@ -54,6 +54,8 @@ def test_a_wrong_model_is_named() -> None:
     diagnostics = fitted(gaps).diagnostics
     assert diagnostics is not None
     assert np.isnan(diagnostics.residuals["y"]).sum() == 2
+    gaps[1::2] = np.nan  # no two neighbours
+    assert "y" in fitted(gaps).diagnostics.checks
 
 
 def test_what_the_data_say_is_in_the_table() -> None:

@@ -30,6 +30,13 @@ METHODS = {
 }
 NOISES = {"poisson": "Poisson", "negative-binomial": "NegativeBinomial", "normal": "Normal"}
 PRIORS = ("Beta", "Exponential", "Gamma", "HalfNormal", "InverseGamma", "LogNormal", "Normal", "Uniform")
+# What messages of `dz.calibrate` advise, and the flag for it.
+FLAGS = {
+    r"priors=\{'([\w.]+)': torch\.distributions\.LogNormal\(mean, sd\)\}": r'--fit "\1=LogNormal(-3,0.5)"',
+    r"for example dz\.fit\.Target\(values, noise=dz\.fit\.NegativeBinomial\(10\)\)": "--noise negative-binomial:10",
+    r"choose another folder for out=": "choose another folder for --out",
+    r"\b(holdout|steps|start|replicates)=": r"--\1 ",
+}
 NUMBERS = {"report", "people", "delay", "size", "sd"}  # of a target, which `--fit` names beside parameters of the model
 
 
@@ -371,7 +378,7 @@ def show(command: "Show", console: "Console") -> None:
 
 @contextlib.contextmanager
 def safe_in(folder: Path, target: str) -> Iterator[None]:
-    """Around a search: Ctrl-C says how to go on.
+    """Around a search: Ctrl-C says how to go on, and messages name flags.
 
     Args:
         folder: of the calibration.
@@ -383,6 +390,11 @@ def safe_in(folder: Path, target: str) -> Iterator[None]:
 
     try:
         yield
+    except InputError as error:
+        told = str(error)
+        for python, flag in FLAGS.items():
+            told = re.sub(python, flag, told)
+        raise ConfigError(told) from error
     except KeyboardInterrupt:
         if kind_of(folder) is None:
             raise
@@ -412,5 +424,6 @@ def _scores(found: fit.Fit) -> Any:
     for name, one in found.score().items():
         losses = (f"{loss:.4g}" for loss in (one.crps, one.persistence_crps, one.wis))
         inside = (f"{share:.0%}" for share in (one.coverage_50, one.coverage_90))
-        table.add_row(f"{name}, {len(found.held_out[name])} values", *losses, *inside)
+        count = len(found.held_out[name])
+        table.add_row(f"{name}, {count} value{'s' * (count != 1)}", *losses, *inside)
     return table

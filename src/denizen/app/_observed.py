@@ -37,6 +37,8 @@ def read(path: Path, columns: list[str], date: str | None) -> tuple[dict[str, np
         raise DataError(f"{where} is not a table that can be read: {str(error).partition(chr(10))[0]}") from error
     if not all(name.isprintable() for name in table.columns):
         raise DataError(f"{where} is not a table that can be read: its first line is no text")
+    if len(table.columns) == 1 and len(others := table.columns[0].split(";")) > 1:
+        raise DataError(f"{where}: its header has {len(others)} names with semicolons between; expected commas")
     for flag, name in [*(("--column", name) for name in columns), *([("--date", date)] if date else [])]:
         if name not in table.columns:
             raise ConfigError(f"{flag} {name}: {path} has no such column; {nearest(name, table.columns)}")

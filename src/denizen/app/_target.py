@@ -152,10 +152,10 @@ def named_again(origin: Origin | None, folder: Path, word: str, verb: str) -> No
         ConfigError: the file is not named.
     """
     if origin is not None and not word:
-        named = f"{origin.file}:{origin.name}"
+        named = shlex.quote(f"{origin.file}:{origin.name}")
+        again = f"add --model {named}" if verb == "compare" else f"denizen {verb} {shlex.quote(str(folder))} {named}"
         raise ConfigError(
-            f"{folder} was made with {named}; a file runs only where you name it: "
-            f"denizen {verb} {shlex.quote(str(folder))} {shlex.quote(named)}"
+            f"{folder} was made with {origin.file}:{origin.name}; a file runs only where you name it: {again}"
         )
 
 

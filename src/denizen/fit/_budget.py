@@ -5,6 +5,8 @@ import time
 from denizen._arguments import number, whole
 from denizen.fit._experiment import Experiment
 
+OVER = "The budget was over"
+
 
 class Budget:
     """What is left of the runs and seconds of a search.
@@ -23,7 +25,7 @@ class Budget:
         """
         self._experiment, self._first, self._runs, self._seconds = experiment, experiment.runs, runs, seconds
         self._began = time.monotonic()
-        self.over = False
+        self.over, self._ended = False, (0, 0.0)
 
     @property
     def used(self) -> int:
@@ -42,17 +44,19 @@ class Budget:
         if left >= (rows if least is None else least):
             return left
         self.over = True
+        self._ended = self.used, time.monotonic() - self._began
         return 0
 
     def notes(self) -> tuple[str, ...]:
         """What a fit says of it."""
         if not self.over:
             return ()
-        used, most = f"{self.used:,} runs", f"{self._runs:,} runs"
+        runs, seconds = self._ended  # what came after, such as a polish, is not of the budget
+        used, most = f"{runs:,} runs", f"{self._runs:,} runs"
         if self._seconds is not None:  # else a fit says nothing of time, so that the same seed says the same
-            used += f", {time.monotonic() - self._began:.0f} s"
+            used += f", {seconds:.0f} s"
             most += f" or {self._seconds:g} s"
-        return (f"The budget was over before the search was done ({used}; at most {most}); what it had found is kept.",)
+        return (f"{OVER} before the search was done ({used}; at most {most}); what it had found is kept.",)
 
 
 def check_budget(caller: str, runs: int, seconds: float | None) -> None:

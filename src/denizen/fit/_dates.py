@@ -33,11 +33,13 @@ def filled(values: np.ndarray, dates: Any, every: int, missing: str | None) -> t
     if len(days) != len(values):
         raise InputError(f"Target: dates has {len(days)} dates and values {len(values)} numbers, expected one for each")
     steps = np.diff(days).astype(int)
-    for before, after, step in zip(days[:-1], days[1:], steps, strict=True):
+    neighbours = list(zip(days[:-1], days[1:], steps, strict=True))
+    for before, after, step in neighbours:  # before gaps are looked for: rows out of order look like gaps
         if step == 0:
             raise InputError(f"Target: dates has {after} twice, expected each once; add the values up, or drop one")
         if step < 0:
             raise InputError(f"Target: dates has {after} after {before}, expected them in order; sort both by date")
+    for before, after, step in neighbours:
         if step % every:
             raise InputError(
                 f"Target: dates goes from {before} to {after}, {step} days, expected a multiple of every={every}; give "

@@ -195,7 +195,10 @@ def _autocorrelation(rest: np.ndarray) -> np.ndarray:
     """Of neighbours in time, over all groups: `[rows]` of `[rows, values, …]`; gaps are left out."""
     if rest.shape[1] < 2:
         return np.zeros(len(rest))
-    products = np.nanmean((rest[:, 1:] * rest[:, :-1]).reshape(len(rest), -1), axis=1)
+    products = (rest[:, 1:] * rest[:, :-1]).reshape(len(rest), -1)
+    if np.isnan(products).all():  # gaps all along: no two neighbours were observed
+        return np.zeros(len(rest))
+    products = np.nanmean(products, axis=1)
     return products / np.maximum(np.nanmean((rest**2).reshape(len(rest), -1), axis=1), 1e-300)
 
 

@@ -14,6 +14,7 @@ from denizen._arguments import number, whole
 from denizen._printing import Table, plain
 from denizen.errors import DataError, InputError
 from denizen.fit import _plot, _xarray
+from denizen.fit._budget import OVER
 from denizen.fit._compare import Comparison, Scenario, compare, scenario
 from denizen.fit._diagnostics import Diagnostics
 from denizen.fit._experiment import Experiment
@@ -410,7 +411,7 @@ def of_search(setup: Setup, found: Found) -> Fit:
 
 def _notes(experiment: Experiment, solution: Solution, diagnostics: Diagnostics | None) -> tuple[str, ...]:
     notes = [*solution.notes, *experiment.notes]
-    if not solution.converged:
+    if not solution.converged and not any(note.startswith(OVER) for note in notes):
         notes.append("The search did not come to rest; allow more iterations, or begin nearer.")
     if solution.away > FAR:
         notes.append(

@@ -193,7 +193,9 @@ def _shown(told: Any) -> str:
     """An encoded value, short, for people."""
     match told:
         case {"default": _}:
-            return "as by default"
+            return "left out"
+        case {"dates": [first, *_, last]}:
+            return f"{first} to {last}"
         case {"array": key}:
             return f"an array #{key[:8]}"
         case {"numbers": numbers, "shape": shape}:
