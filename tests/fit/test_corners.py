@@ -114,3 +114,16 @@ def test_a_launch_is_served_in_the_order_in_which_it_was_given(tmp_path: Path) -
         ledger.close()
     assert served[0] == served[1]
     assert ledger.launches == 2
+
+
+def test_forecasts_do_not_begin_from_what_a_filter_lost() -> None:
+    model = sir(generators.erdos_renyi(200, 10.0, seed=0), infect_rate=0.03, infectious_days=4.0, seed_share=0.01)
+    values = np.array([0, 1, 1, 0, 2, 1, 3, 2, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5])
+    options = {"priors": {"infect_rate": LogNormal(-3.5, 0.5)}, "replicates": 8, "device": "cpu", "progress": False}
+    fit = dz.calibrate(model, {"cases": dz.fit.Target(values, noise=dz.fit.Poisson())}, **options)
+    with pytest.warns(UserWarning, match=r"for \d of 8 draws none of 4 particles can give what was observed"):
+        assert fit.forecast(3, draws=8, particles=4)["cases"].shape == (8, 3)
+    values[-1] = 150
+    fit = dz.calibrate(model, {"cases": dz.fit.Target(values, noise=dz.fit.Poisson())}, **options)
+    with pytest.raises(ModelError, match="for 8 of 8 draws none of 2 particles"):
+        fit.forecast(3, draws=8, particles=2)

@@ -1,6 +1,7 @@
 """Sets of parameters × particles of a model that run through a filter, and forecasts from where they end."""
 
 import contextlib
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
@@ -261,9 +262,20 @@ class Filters:
         """Forecasts from filtered states: by name `[sets, ahead, …]`, one of each set."""
         weigher = self.go(free, worlds)
         assert self._held is not None
-        weights = weigher.log_weights.exp().cpu().numpy()[: len(free)]
-        rows = [k * self.particles + drawn(one, 1, generator)[0] for k, one in enumerate(weights)]
-        return go_on(self._held, weigher, np.array(rows), ahead, generator, self._experiment.known(free))
+        died = (weigher.invalid | (weigher.log_likelihood == -torch.inf)).cpu().numpy()[: len(free)]
+        alive = np.flatnonzero(~died)
+        told = (
+            f"{self._caller}: for {died.sum()} of {len(free)} draws none of {self.particles:,} particles can give what "
+            f"was observed, such as at {self._experiment.told(free[int(died.argmax())])}"
+        )
+        if not len(alive):
+            raise ModelError(f"{told}: there is no state to go on from; take more particles, or a wider noise")
+        if died.any():
+            warnings.warn(f"{told}; others stand for them, more particles help", stacklevel=4)
+        own = np.where(died, alive[np.arange(len(free)) % len(alive)], np.arange(len(free)))
+        weights = weigher.log_weights.exp().cpu().numpy()
+        rows = [k * self.particles + drawn(weights[k], 1, generator)[0] for k in own]
+        return go_on(self._held, weigher, np.array(rows), ahead, generator, self._experiment.known(free[own]))
 
     def _begun(self, params: dict[str, Tensor]) -> Particles:
         experiment = self._experiment
