@@ -173,3 +173,12 @@ def test_priors_and_data_that_do_not_fit_are_refused() -> None:
 def test_wrong_settings_are_told(make: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()
+
+
+@pytest.mark.cuda
+def test_training_on_a_gpu_leaves_its_random_numbers_alone() -> None:
+    pytest.importorskip("sbi", reason="needs denizen[posterior]")
+    before = torch.cuda.get_rng_state()
+    one, again = (posteriors.fitted("normal", Y, COARSE, device="cuda") for _ in range(2))
+    assert one.samples(50)["theta"] == pytest.approx(again.samples(50)["theta"], abs=1e-3)
+    assert torch.equal(torch.cuda.get_rng_state(), before)

@@ -24,7 +24,7 @@ from denizen.fit._method import Iteration, Solution, Tell
 from denizen.fit._prior import draws, pilot, posterior
 from denizen.run import choose_device
 
-DRAWS = 2_000  # of the posterior that is handed over
+LOOKED = 2_000  # draws of the flow that say where a round simulates
 HELD, PATIENCE = 0.1, 20  # share of the curves that training does not see; epochs without a better density of these
 RATE, CLIP, BATCH, SMALL = 5e-4, 5.0, 200, 20  # of Adam, as sbi has them; SMALL: of few curves
 TAIL = 1e-4  # of the posterior's mass: so much lies where a later round does not simulate (Deistler et al. 2022)
@@ -57,6 +57,7 @@ class NPE:
         epochs: most of them, in each round. Training ends before, when the density of held-out curves no longer grows.
         seconds: most seconds of training in each round; None: any. A fit that this ends differs from one machine to
             the other.
+        draws: of the posterior, that are handed over.
     """
 
     simulations: int = 2_000
@@ -67,9 +68,10 @@ class NPE:
     summaries: nn.Module | None = None
     epochs: int = 500
     seconds: float | None = None
+    draws: int = 2_000
 
     def __post_init__(self) -> None:
-        for name, low in (("rounds", 1), ("hidden", 1), ("transforms", 1), ("epochs", 1)):
+        for name, low in (("rounds", 1), ("hidden", 1), ("transforms", 1), ("epochs", 1), ("draws", 100)):
             whole("NPE", name, getattr(self, name), low)
         whole("NPE", "simulations", self.simulations, 100 * self.rounds, hint=", 100 for each round")
         if self.summaries is not None and not isinstance(self.summaries, nn.Module):
@@ -80,7 +82,7 @@ class NPE:
     def solve(self, experiment: Experiment, replicates: int, tell: Tell) -> Solution:
         """See `Method`."""
         learned = self.learn(experiment, tell)
-        places, leaked = learned.drawn(experiment, experiment.observed, DRAWS)
+        places, leaked = learned.drawn(experiment, experiment.observed, self.draws)
         notes = (*learned.notes, *leaked)
         found = {"trace": learned.trace, "notes": notes}
         return posterior(experiment, places, replicates, self.simulations, learned.rest, found)
@@ -125,7 +127,7 @@ class NPE:
         self, experiment: Experiment, learned: "Learned", num: int, generator: np.random.Generator
     ) -> np.ndarray | None:
         """Draws of the priors where the flow gives more density than to the last of its own draws; None: too few."""
-        own, _ = learned.drawn(experiment, experiment.observed, DRAWS)
+        own, _ = learned.drawn(experiment, experiment.observed, LOOKED)
         least = np.quantile(learned.log_density(own, experiment.observed), TAIL)
         found, looked = np.empty((0, own.shape[1])), 0
         while len(found) < num and looked < TRIED * num:
@@ -178,7 +180,7 @@ class Learned:
 
     def middle(self, experiment: Experiment) -> np.ndarray:
         """Mean of the posterior, free numbers `[P]`."""
-        return self.drawn(experiment, experiment.observed, DRAWS // 10)[0].mean(0)
+        return self.drawn(experiment, experiment.observed, LOOKED)[0].mean(0)
 
 
 class _Scales:
