@@ -302,7 +302,9 @@ class _Search:
                 f"Gradient: the slope of {', '.join(broken)} is infinite or NaN near {self._experiment.told(free)}; "
                 f"choose another relaxation, or dz.fit.GaussNewton()"
             )
-        self._flat = ~slopes.any(0)
+        # Values in time that are seen by no value yet go where their prior says.
+        late = np.concatenate([np.full(part.size, part.late) for part in self._experiment.parameters.parts])
+        self._flat = ~slopes.any(0) & ~late
         self._information = slopes.T @ slopes + self._experiment.parameters.prior(free)[1]
         self._base = free, axes_of(self._information), weights
         self._before: tuple[np.ndarray, np.ndarray] | None = None  # mean place and slope of the look before
