@@ -196,7 +196,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"steps": 5}, "reaches to step 70, beyond steps=5"),
     ({"priors": ["infect_rat"]}, "did you mean 'infect_rate'"),
     ({"priors": "infect_rate"}, "expected a list of names"),
-    ({"priors": []}, "nothing to fit"),
+    ({"priors": []}, "nothing to fit; name parameters in priors, valid: "),
+    (
+        {"priors": ["infect_rate"], "interventions": [dz.model.Course(target="infect_rate", values=[0.05, 0.06])]},
+        "interventions has a Course of 'infect_rate', which sets what is to be fitted",
+    ),
     ({"priors": ["infectious_phases"]}, "it is fixed, a field that is no dz.param; valid: infect_rate"),
     ({"priors": ["cases.reprt"]}, "did you mean 'cases.report'"),
     ({"priors": ["cases.delay"]}, "its target has no delay that is a distribution"),

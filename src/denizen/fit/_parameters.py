@@ -274,9 +274,7 @@ def of_model(
         raise InputError(f"{caller}: priors={priors!r}, expected a list of names, or distributions by name")
     chosen = priors if isinstance(priors, Mapping) else dict.fromkeys(priors)
     if not chosen:
-        raise InputError(
-            f"{caller}: nothing to fit: {type(model).__name__} has {nearest('', known)}; name some in priors"
-        )
+        raise InputError(f"{caller}: nothing to fit; name parameters in priors, {nearest('', known)}")
     parts = []
     for name, prior in chosen.items():
         if name in known:

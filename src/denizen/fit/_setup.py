@@ -12,7 +12,7 @@ from denizen.errors import InputError
 from denizen.fit._experiment import Experiment, Simulator
 from denizen.fit._parameters import of_model, of_priors
 from denizen.fit._target import Target, as_targets, dated
-from denizen.model import Env, Intervention, Model, Param
+from denizen.model import Course, Env, Intervention, Model, Param
 from denizen.rng import MAX_SEED
 
 
@@ -85,6 +85,13 @@ def set_up(
         parameters = of_model(caller, model, priors, given, reach)  # type: ignore[arg-type]
     else:
         parameters = of_priors(caller, priors, given)
+    names = {part.name for part in parameters.parts}
+    for one in interventions if isinstance(interventions, list | tuple) else ():
+        if isinstance(one, Course) and one.target in names:
+            raise InputError(
+                f"{caller}: interventions has a Course of {one.target!r}, which sets what is to be fitted; leave it "
+                f"out, or name other parameters in priors"
+            )
     if isinstance(method, type) or not callable(getattr(method, "solve", None)):
         raise InputError(f"{caller}: method={method!r}, expected an object such as dz.fit.GaussNewton()")
     whole(caller, "replicates", replicates, 2)
