@@ -122,10 +122,11 @@ def _loss(axis: Any, fit: "Fit") -> None:
     loss = [one.loss for one in fit.trace]
     plain_axis(axis)
     axis.set_title("search: loss", loc="left", fontsize=10, fontweight="bold", color=INK)
-    axis.set_xlabel("runs", fontsize=8, color=INK)
     if not np.isfinite(loss).any():
+        axis.set_axis_off()  # no scale of nothing
         axis.text(0.5, 0.5, "this method has none", transform=axis.transAxes, ha="center", fontsize=8, color=FAINT)
         return
+    axis.set_xlabel("runs", fontsize=8, color=INK)
     axis.plot(runs, loss, color=COLOURS[0], linewidth=1.4, marker="o", markersize=2.5)
     if np.nanmin(loss) > 0 and np.nanmax(loss) > 30 * np.nanmin(loss):
         axis.set_yscale("log")
