@@ -1,7 +1,12 @@
 """How inductor's kernels store columns that are side by side."""
 
+import importlib.util
+import subprocess
+import sys
 import types
+from pathlib import Path
 
+import pytest
 import torch
 
 from denizen.ops import _inductor
@@ -51,3 +56,12 @@ def test_other_columns_are_left_as_they_are():
         lines((5, "4*x0", "None")),
     ):
         assert _inductor._joined(given, GROUPS) == given
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_columns_of_sums_are_stored_as_the_kernel_of_a_reduction_can():
+    script = Path(__file__).with_name("columns_without_gpu.py")
+    command = [sys.executable, "-W", "ignore", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines() == ["at_hand 1 joined", "of_sums 1 apart"]

@@ -332,7 +332,8 @@ def _join_stores(graph: Any) -> None:
 
     def codegen_body(self: Any) -> Any:
         groups = graph.graph.__dict__.get(SIDE_BY_SIDE, {})
-        if groups and not self.inside_reduction and not {"y", "z"} & set(self.numels):
+        # A kernel that reduces is out of its loop here at times, with blocks of [XBLOCK, 1].
+        if groups and not self.features.is_reduction() and not {"y", "z"} & set(self.numels):
             self.stores._lines = _joined(self.stores._lines, groups)
         return usual(self)
 
