@@ -223,3 +223,9 @@ def test_commands_refuse_kinds_that_they_do_not_know(denizen, stored):
     (folder / "manifest.json").write_text("{")
     code, _, errors = denizen("show", folder)
     assert (code, "manifest.json is not valid JSON" in errors) == (2, True)
+
+
+def test_one_training_is_compared_with_nothing(denizen, stored):
+    code, _, err = denizen("compare", str(stored("training_ppo")))
+    assert code == 2
+    assert "two run folders or more" in err

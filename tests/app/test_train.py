@@ -130,7 +130,7 @@ def test_a_file_gives_what_flags_leave_open(denizen, tmp_path):
         (["train", "foraging", "--mode", "prox"], "did you mean 'proxy'"),
         (["train", "--config", "none.toml"], "cannot be read"),
         (["evaluate", "nowhere"], "run folder nowhere does not exist"),
-        (["compare", "nowhere"], "two run folders or more"),
+        (["compare", "nowhere"], "run folder nowhere does not exist"),
     ],
 )
 def test_wrong_words_are_named(denizen, tmp_path, words, told):

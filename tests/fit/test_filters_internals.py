@@ -91,7 +91,8 @@ def test_numbers_of_targets_that_are_fitted_are_those_of_the_set() -> None:
     given = targets(values["by_group.report"], values["by_group.size"])
     filtered = dz.fit.filter(Spread(rate=values["rate"]), given, particles=40, seed=6, device="cpu")
     assert filtered.log_likelihood == pytest.approx(float(found.log_likelihood[0]), abs=1e-9)
-    ahead = Filters("calibrate", own, 40, 3, 1).ahead(FREE, 0, 2, np.random.default_rng(0))
+    with pytest.warns(UserWarning, match="for 1 of 3 draws none of 40 particles can give what was observed"):
+        ahead = Filters("calibrate", own, 40, 3, 1).ahead(FREE, 0, 2, np.random.default_rng(0))
     assert ahead["by_group"].shape == (3, 2, 2)
     assert ahead["all_ill"].shape == (3, 2)
     assert filtered.curve([0.5])["by_group"].shape == (1, 8, 2)

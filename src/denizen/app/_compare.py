@@ -21,16 +21,11 @@ class Compare:
 
     about: ClassVar[str] = """Compare trainings, or scenarios of a calibration in the same worlds.
 
-Of trainings: a table, and their learning curves in one picture.
-Of a calibration: what changes where parameters are set to other values, with
-all else as fitted and the same random numbers on both sides.
-Or one calibration beside another.
-
 examples:
-  denizen compare runs/cartpole-ppo-20261128-120000 runs/cartpole-ppo-20261128-130000
-  denizen compare runs/covid-fit-20261128-120000 --b R=0.8
+  denizen compare runs/cartpole-ppo-20261128-120000 runs/cartpole-ppo-20261128-130000    learning curves
+  denizen compare runs/covid-fit-20261128-120000 --b R=0.8                     the fit, and with another value
   denizen compare runs/sir-fit-20261128-120000 --a infect_rate=0.05 --b infect_rate=0.03 --steps 60
-  denizen compare runs/sir-fit-20261128-120000 runs/sir-fit-20261128-130000"""
+  denizen compare runs/sir-fit-20261128-120000 runs/sir-fit-20261128-130000    two fits"""
 
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help_behavior_hint="")]
     """Run folders: two or more of trainings, or one or two of calibrations."""
