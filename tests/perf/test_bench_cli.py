@@ -78,7 +78,7 @@ def test_statements(denizen):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("bench",), "takes a TARGET such as train.py:make, or --stmt CODE"),
+        (("bench",), "takes a TARGET such as a.py:make, or --stmt CODE"),
         (("bench", "script.py:make"), "needs a batch size"),
         (("bench", "script.py:make", "--batch", "two"), "--batch two: expected numbers"),
         (("bench", "script.py:mke", "--batch", "2"), "did you mean 'make'"),
