@@ -131,7 +131,7 @@ def test_a_vector_is_fitted_number_by_number() -> None:
         num_agents: int = 400
 
         def init(self, rng: dz.rng.Rng) -> dz.State:
-            return Wet(wet=rng.bernoulli("wet", torch.zeros(400)))
+            return Wet(wet=rng.bernoulli("wet", torch.zeros(400, device=self.rate.device)))
 
         def step(self, now: Any, rng: dz.rng.Rng) -> dz.State:
             rate = self.rate.index_select(0, (now.time.step // 5).clamp(max=1)[None])[0]

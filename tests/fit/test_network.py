@@ -25,7 +25,7 @@ class Rain(dz.Model):
     num_agents: int = 400
 
     def init(self, rng: dz.rng.Rng) -> Wet:
-        return Wet(wet=rng.bernoulli("wet", torch.zeros(400)))
+        return Wet(wet=rng.bernoulli("wet", torch.zeros(400, device=self.rate.device)))
 
     def step(self, now: Any, rng: dz.rng.Rng) -> Wet:
         rate = self.rate.index_select(0, (now.time.step // 2).clamp(max=2)[None])[0]
