@@ -485,8 +485,13 @@ class _Runs:
             worlds: to run relaxed.
         """
         self._put((free, np.eye(len(free)), weights))
-        series = self._experiment.relaxed(self._source(), worlds, self._relax)
-        seen = self._observed(series, self._source.shares())[0].mean(0)
+        kept = self._source.moves  # belongs to the stream that iterations were captured on
+        self._source.moves = moves = torch.nn.Parameter(kept.detach().clone())
+        try:
+            series = self._experiment.relaxed(self._source(), worlds, self._relax)
+            seen = self._observed(series, self._source.shares())[0].mean(0)
+        finally:
+            self._source.moves = kept
         importance = np.sqrt(self._experiment.weights)
         values, vectors = np.linalg.eigh(importance[:, None] * weights * importance)
         rows = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
@@ -495,7 +500,7 @@ class _Runs:
             rows = self._experiment.generator().normal(size=(most, len(rows))) @ rows / np.sqrt(most)
         wanted = torch.tensor(rows, dtype=torch.float32, device=seen.device)
         found = [
-            torch.autograd.grad(seen, self._source.moves, part, is_grads_batched=True, retain_graph=True)[0]
+            torch.autograd.grad(seen, moves, part, is_grads_batched=True, retain_graph=True)[0]
             for part in wanted.split(AT_ONCE)
         ]
         return {"slopes": torch.cat(found).cpu().numpy()}
