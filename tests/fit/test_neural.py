@@ -75,6 +75,8 @@ def test_the_same_seed_gives_the_same_bits_and_nothing_else_is_touched(
     assert (one.samples(50)["theta"] == again.samples(50)["theta"]).all()
     assert one.params != other.params
     assert torch.equal(torch.random.get_rng_state(), before[0])
+    with pytest.raises(ValueError, match="scale"):  # zuko turns this off for the process
+        Normal(0.0, -1.0)
     assert (np.random.get_state()[1] == before[1]).all()  # noqa: NPY002
     assert os.listdir(tmp_path) == []
     assert capfd.readouterr() == ("", "")

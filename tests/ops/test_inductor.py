@@ -58,6 +58,7 @@ def test_other_columns_are_left_as_they_are():
         assert _inductor._joined(given, GROUPS) == given
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_columns_of_sums_are_stored_as_the_kernel_of_a_reduction_can():
     script = Path(__file__).with_name("columns_without_gpu.py")

@@ -218,7 +218,7 @@ def _prior(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: expected a distribution such as LogNormal(-3,0.5); {nearest(text, PRIORS)}")
     made = getattr(torch.distributions, found[1])
     try:
-        return made(*map(float, found[2].split(",")))
+        return made(*map(float, found[2].split(",")), validate_args=True)
     except (TypeError, ValueError) as error:
         takes = ", ".join(made.arg_constraints)
         raise ConfigError(f"{where}: expected {found[1]}({takes}) with numbers that it takes") from error

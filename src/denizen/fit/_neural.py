@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from denizen._arguments import number, whole
 from denizen.errors import InputError, ModelError, nearest, need
@@ -30,6 +31,17 @@ RATE, CLIP, BATCH, SMALL = 5e-4, 5.0, 200, 20  # of Adam, as sbi has them; SMALL
 TAIL = 1e-4  # of the posterior's mass: so much lies where a later round does not simulate (Deistler et al. 2022)
 TRIED = 1_000  # times the places of a round: draws of the priors that are looked at for them
 TOLD = 10  # epochs between two lines of progress
+
+
+@contextlib.contextmanager
+def _unchecked() -> Iterator[None]:
+    """Flows want torch's distributions without checks, which zuko's import turns off for good; here for a while."""
+    kept = Distribution._validate_args
+    Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(kept)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +99,7 @@ class NPE:
         found = {"trace": learned.trace, "notes": notes}
         return posterior(experiment, places, replicates, self.simulations, learned.rest, found)
 
+    @_unchecked()
     def learn(self, experiment: Experiment, tell: Tell) -> "Learned":
         """Simulate and train."""
         build = _builder(self)
@@ -154,6 +167,7 @@ class Learned:
     def __init__(self, network: Any, scales: "_Scales", seed: int, rest: bool, said: str) -> None:
         self._network, self._scales, self._seed, self.rest, self.said = network, scales, seed, rest, said
 
+    @_unchecked()
     def drawn(self, experiment: Experiment, observed: np.ndarray, num: int) -> tuple[np.ndarray, tuple[str, ...]]:
         """Draws of the posterior of data `[D]`: `[num, P]`, and notes. Those that the model refuses are drawn again.
 
@@ -172,12 +186,14 @@ class Learned:
             return places, ()
         return places, (f"Of the flow's draws the model refuses {1 - share:.0%}; they were drawn again.",)
 
+    @_unchecked()
     def log_density(self, free: np.ndarray, observed: np.ndarray) -> np.ndarray:
         """Of the flow at free numbers `[num, P]` given data `[D]`, a constant left out: `[num]`."""
         with torch.no_grad():
             found = self._network.log_prob(self._scales.places(free)[:, None], condition=self._scales.data(observed))
         return found[:, 0].double().cpu().numpy()
 
+    @_unchecked()
     def middle(self, experiment: Experiment) -> np.ndarray:
         """Mean of the posterior, free numbers `[P]`."""
         return self.drawn(experiment, experiment.observed, LOOKED)[0].mean(0)
