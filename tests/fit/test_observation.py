@@ -154,8 +154,11 @@ def test_what_does_not_go_with_dates_is_told() -> None:
         dz.calibrate(growth, given, priors=RATE, start="2020-03-03")
     with pytest.raises(InputError, match="start='2020-03-03', and no target has dates"):
         dz.calibrate(growth, {"x": [1, 2, 3]}, priors=RATE, start="2020-03-03")
-    with pytest.raises(InputError, match="start='soon', expected ISO texts"):
-        dz.calibrate(growth, given, priors=RATE, start="soon")
+    for text in ("soon", "1", "2020", "2020-03"):
+        with pytest.raises(InputError, match=f"start='{text}', expected ISO texts"):
+            dz.calibrate(growth, given, priors=RATE, start=text)
+    with pytest.raises(InputError, match="expected ISO texts"):
+        dz.fit.Target([1, 2], every=31, dates=["2020-01", "2020-02"])
     with pytest.raises(InputError, match="the model's time_unit is 'week'"):
         dated("test", given, None, "week")
 

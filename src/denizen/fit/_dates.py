@@ -76,6 +76,8 @@ def _days(caller: str, name: str, given: Any) -> np.ndarray:
     found = np.asarray([one.date() if getattr(one, "tzinfo", None) else one for one in given])
     if found.dtype.kind not in "UOMT" or found.ndim != 1:
         raise InputError(wanted)
+    if any(isinstance(one, str) and one.count("-") < 2 for one in found):  # NumPy takes "1" as the year 1
+        raise InputError(wanted)
     try:
         days = found.astype("datetime64[D]")
     except (TypeError, ValueError) as error:
