@@ -38,12 +38,17 @@ if importlib.util.find_spec("hypothesis"):
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests"))  # for what several folders share, such as `trainings`
+
+from browser import chromium as chromium  # noqa: E402
+from browser import page as page  # noqa: E402
+
 DATA_VARIABLE = "DENIZEN_DATA_ROOT"
 # What the extras of pyproject.toml bring, `dev` among them; the core without the command line needs none of it.
 OPTIONAL = {
     "gymnasium",
     "hypothesis",
     "matplotlib",
+    "httpx",
     "networkx",
     "numba",
     "pandas",
@@ -51,8 +56,10 @@ OPTIONAL = {
     "polars",
     "pyarrow",
     "scipy",
+    "starlette",
     "sybil",
     "tyro",
+    "uvicorn",
     "yaml",
     "zarr",
 }
