@@ -8,6 +8,7 @@ import torch
 from torch.distributions import Distribution
 
 from denizen.errors import InputError
+from denizen.fit._priors import check_distribution
 
 TAIL = 1e-3  # of a distribution: what lies beyond is left out
 LONGEST = 400  # steps of a kernel: a year of days
@@ -59,8 +60,8 @@ def as_delay(given: Any) -> Delay | None:
     """
     if given is None or isinstance(given, Delay):
         return given
-    if isinstance(given, Distribution) and (given.batch_shape or given.event_shape):
-        raise InputError(f"Target: delay={given!r}, expected a distribution of one number")
+    if isinstance(given, Distribution):
+        check_distribution("Target", "delay", given, "a distribution of one number")
     if not isinstance(given, type) and (isinstance(given, Distribution) or callable(getattr(given, "cdf", None))):
         mean = float(given.mean() if callable(given.mean) else given.mean)
         if not np.isfinite(mean) or mean <= 0 or _cdf(given, np.array([-1e-9]))[0] > 0:

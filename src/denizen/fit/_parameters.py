@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution, TransformedDistribution
 
 from denizen.errors import InputError, nearest
-from denizen.fit._priors import PerGroup, Prior, Shared, Steps, Walk, check_prior
+from denizen.fit._priors import PerGroup, Prior, Shared, Steps, Walk, check_distribution, check_prior
 from denizen.fit._target import Target
 from denizen.model import Model
 
@@ -304,8 +304,7 @@ def of_priors(caller: str, priors: Any, targets: Mapping[str, Target] | None = N
         if name in numbers:
             parts.append(_of_target(caller, name, numbers[name], prior))
             continue
-        if not isinstance(prior, Distribution) or prior.batch_shape or prior.event_shape:
-            raise InputError(f"{caller}: priors[{name!r}]={prior!r}, expected a torch distribution of one number")
+        check_distribution(caller, f"priors[{name!r}]", prior)
         low, high = support(prior)
         parts.append(Bounded(name, low, high, (), np.asarray(_median(prior)), (prior,), (0,)))
     if all(part.of_target for part in parts):

@@ -1,10 +1,13 @@
 """What may stand in `priors` beside a distribution: one number for all entries, one for each, changes in time."""
 
 import dataclasses
+import inspect
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from torch.distributions import Distribution
+import torch
+from torch.distributions import Distribution, TransformedDistribution
 
 from denizen._arguments import number, whole
 from denizen.errors import InputError
@@ -87,6 +90,39 @@ class Steps:
 
 def check_prior(caller: str, name: str, prior: Any, more: str = "") -> None:
     """Raise `InputError` where something is neither a distribution of one number nor None."""
-    one = isinstance(prior, Distribution) and not prior.batch_shape and not prior.event_shape
-    if prior is not None and not one:
-        raise InputError(f"{caller}: {name}={prior!r}, expected a torch distribution of one number, or None{more}")
+    if prior is not None:
+        check_distribution(caller, name, prior, f"a torch distribution of one number, or None{more}")
+
+
+def check_distribution(
+    caller: str, name: str, given: Any, expected: str = "a torch distribution of one number"
+) -> None:
+    """Raise `InputError` where something is no distribution of one number, or one of arguments that cannot be.
+
+    torch's own checks of arguments are off for the whole process once anything was compiled.
+    """
+    if not isinstance(given, Distribution) or given.batch_shape or given.event_shape:
+        raise InputError(f"{caller}: {name}={given!r}, expected {expected}")
+    while isinstance(given, TransformedDistribution) and not arguments(given):
+        given = given.base_dist
+    if found := arguments(given):
+        try:
+            type(given)(**found, validate_args=True)
+        except ValueError as error:
+            told = ", ".join(f"{key}={float(value):g}" for key, value in found.items())
+            why = re.search(r"parameter (\w+) .* the constraint (\w+(?:\([^)]*\))?)", str(error), re.S)
+            wanted = f"expected {why[1]} {why[2]}" if why else str(error).splitlines()[0]
+            raise InputError(f"{caller}: {name} is {type(given).__name__}({told}); {wanted}") from error
+
+
+def arguments(distribution: Distribution) -> dict[str, Any]:
+    """What a distribution of torch was made with, by name; empty where these alone do not make it again."""
+    cls = type(distribution)
+    if getattr(torch.distributions, cls.__name__, None) is not cls:
+        return {}
+    takes = inspect.signature(cls).parameters
+    names = [name for name in distribution.arg_constraints if name in takes]  # pyrefly: ignore
+    if "probs" in names and "logits" in names:
+        names.remove("logits")
+    lacking = [n for n, a in takes.items() if a.default is a.empty and n not in names]
+    return {} if lacking else {name: getattr(distribution, name) for name in names}

@@ -6,7 +6,6 @@ interventions, and distributions of torch. Anything else is described, so that i
 
 import dataclasses
 import datetime
-import inspect
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +17,7 @@ from torch.distributions import Distribution
 
 from denizen._atomic import digest
 from denizen.errors import DataError, InputError
+from denizen.fit._priors import arguments
 from denizen.run._fingerprint import describe
 
 SHOWN = 16  # arrays of at most so many finite numbers are written out
@@ -71,16 +71,10 @@ def _array(value: np.ndarray | Tensor, tensors: Tensors) -> Any:
 
 def _distribution(value: Distribution, tensors: Tensors) -> Any:
     cls = type(value)
-    if getattr(torch.distributions, cls.__name__, None) is not cls:
-        return {"unknown": f"{cls.__module__}.{cls.__qualname__}"}
-    takes = inspect.signature(cls).parameters
-    names = [name for name in value.arg_constraints if name in takes]  # type: ignore[union-attr]
-    if "probs" in names and "logits" in names:
-        names.remove("logits")
-    lacking = [n for n, a in takes.items() if a.default is a.empty and n not in names]
-    if lacking or not names:
-        return {"unknown": repr(value)}
-    return {"distribution": cls.__name__, "with": {name: encode(getattr(value, name), tensors) for name in names}}
+    if found := arguments(value):
+        return {"distribution": cls.__name__, "with": {name: encode(one, tensors) for name, one in found.items()}}
+    ours = getattr(torch.distributions, cls.__name__, None) is cls
+    return {"unknown": repr(value) if ours else f"{cls.__module__}.{cls.__qualname__}"}
 
 
 def _object(name: str, value: Any, tensors: Tensors) -> Any:
