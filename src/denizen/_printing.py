@@ -6,12 +6,14 @@ Rich reads `[…]` in a text as markup and `:name:` as an emoji. A folder `runs/
 """
 
 import io
+from pathlib import Path
 from typing import Any
 
 import rich.console
 import rich.progress
 import rich.status
 import rich.table
+from rich.style import Style
 from rich.text import Text
 
 Part = object  # a text, something that is written like one, such as a path, or a pair (text, style)
@@ -60,6 +62,11 @@ class Table(rich.table.Table):
     def add_row(self, *cells: Any, **options: Any) -> None:
         """Rich's, of texts as they are."""
         super().add_row(*map(as_it_is, cells), **options)
+
+
+def link(path: Path) -> Text:
+    """A path that a terminal opens by a click, where it knows links."""
+    return Text(str(path), style=Style(link=path.resolve().as_uri()))
 
 
 def as_it_is(text: Any) -> Any:
