@@ -218,7 +218,7 @@ def test_a_full_disk_is_rescued_elsewhere(denizen, monkeypatch, saves_always, tm
 
     def full(descriptor):
         name = os.readlink(f"/proc/self/fd/{descriptor}")
-        if name.startswith(str(folder)) and (folder / "metrics/part-00001.parquet").exists():
+        if name.startswith(str(folder)) and (folder / "metrics/part-00001.safetensors").exists():
             raise OSError(errno.ENOSPC, "No space left on device")
         real(descriptor)
 

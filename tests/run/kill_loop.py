@@ -14,8 +14,7 @@ import time
 import traceback
 from pathlib import Path
 
-import polars  # noqa: F401  # imported, not used: that would start threads, and forks have only one
-import safetensors.torch  # noqa: F401
+import safetensors.torch  # noqa: F401  # imported, not used: that would start threads, and forks have only one
 import torch
 import zarr  # noqa: F401
 from played import Played, save_always

@@ -126,7 +126,6 @@ def test_from_one_device_to_another(first, second, compiled):
 @pytest.mark.cuda
 @pytest.mark.parametrize(("first", "second"), [("cuda", "cpu"), ("cpu", "cuda")])
 def test_a_folder_goes_from_one_device_to_another(tmp_path, first, second):
-    pytest.importorskip("polars")
     pytest.importorskip("zarr")
     whole = dz.simulate(model(), 60, replicates=2, snapshots=Snapshots(4), device="cpu")
     dz.simulate(model(), 31, replicates=2, snapshots=Snapshots(4), out=tmp_path / "r", device=first)

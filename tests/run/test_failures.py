@@ -185,7 +185,6 @@ CHILD = Path(__file__).with_name("programs") / "failure_on_a_gpu.py"
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_failure_on_a_gpu(tmp_path, compiled):
     """A process in which CUDA works no more: its folder is gone on with in another one."""
-    pytest.importorskip("polars")
     pytest.importorskip("zarr")
     command = [sys.executable, CHILD, str(tmp_path / "r"), str(compiled)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

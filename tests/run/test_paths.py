@@ -226,7 +226,6 @@ def test_replays_draw_fresh_numbers(device: torch.device, replicates: int) -> No
 @pytest.mark.parametrize("name", ["sir with measures", "covid", "births"])
 @pytest.mark.parametrize(("first", "then"), [("cuda", "cpu"), ("cpu", "cuda")])
 def test_stopped_on_one_device_goes_on_on_the_other(tmp_path: Path, name: str, first: str, then: str) -> None:
-    pytest.importorskip("polars")
     build, more = CASES[name]
     whole = run_case(name, STEPS, "cpu", replicates=2)
     run_case(name, 20, first, replicates=2, out=tmp_path / "r", compile=first == "cuda")

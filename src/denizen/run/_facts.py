@@ -1,4 +1,4 @@
-"""What a run folder keeps of a `Run`: tensors as safetensors, series as a table, facts for the manifest."""
+"""What a run folder keeps of a `Run`: tensors as safetensors, facts for the manifest."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from denizen.model import series_kinds, tensors
-from denizen.run import _parquet
 from denizen.run._fingerprint import describe, fingerprint
 from denizen.run._folder import Part, commit, encode, now, versions
 from denizen.run._manifest import Manifest, Series, Setup
@@ -68,13 +67,12 @@ def series(run: "Run") -> tuple[Series, ...]:
     )
 
 
-def table(run: "Run", done: int) -> Any:
-    """The series after step `done` as a data frame."""
-    values = {name: run[name][:, done:] for name in run.series_names}
-    return _parquet.frame(values, run.worlds, done + 1, run.dt)
-
-
 # --- tensors ----------------------------------------------------------------------------------------------------------
+
+
+def metrics(run: "Run", done: int) -> bytes:
+    """The series after step `done`."""
+    return encode({name: run[name][:, done:] for name in run.series_names})
 
 
 def inputs(run: "Run") -> bytes:

@@ -20,7 +20,7 @@ from denizen.run._narrow import Form, check_form
 KIND, FORMAT = "simulation", "denizen run 1"
 STATUSES = ("running", "finished", "interrupted", "failed")
 MOST_STEPS = 1 << 53
-PART, CHECKPOINT = r"metrics/part-\d{5,9}\.parquet", r"checkpoints/step-\d{8,16}\.safetensors"
+PART, CHECKPOINT = r"metrics/part-\d{5,9}\.(safetensors|parquet)", r"checkpoints/step-\d{8,16}\.safetensors"
 INPUTS, NAME_LIKE = r"inputs\.safetensors", r"[^\W\d]\w*"
 
 

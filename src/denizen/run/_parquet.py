@@ -1,4 +1,4 @@
-"""Series as Parquet: one row for each step and replicate, one column for each series."""
+"""Series as a table, one row for each step and replicate, and the Parquet files of older run folders."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,16 @@ from denizen.run._manifest import Series
 KEYS = ("replicate", "world", "step", "time")
 # dtypes that Parquet lacks, and where they fit without loss
 WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
-PURPOSE = "read and write the series of a run"
+RESERVED = "__metadata__"  # which safetensors keeps for itself
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise `InputError` where a series has the name of a column that every table of series has."""
+    """Raise `InputError` where a series has a name that no table or file can give it."""
     for name in names:
         if name in KEYS:
             raise InputError(f"series {name!r} has the name of a column that the run's table has anyway; rename it")
+        if name == RESERVED:
+            raise InputError(f"series {name!r} has a name that files of tensors keep for themselves; rename it")
 
 
 def frame(series: Mapping[str, Tensor], worlds: Sequence[int], first: int, dt: float) -> Any:
@@ -37,7 +39,7 @@ def frame(series: Mapping[str, Tensor], worlds: Sequence[int], first: int, dt: f
         Rows by step, then replicate. Columns ``replicate`` (int32), ``world``, ``step`` (int64), ``time`` (float64) and
         one for each series; a series with further axes is a column of arrays.
     """
-    polars = need("polars", "tables", PURPOSE)
+    polars = need("polars", "tables", "make tables of series")
     check_names(list(series))
     steps = next((values.shape[1] for values in series.values()), 0)
     step = np.repeat(np.arange(first, first + steps, dtype=np.int64), len(worlds))
@@ -54,20 +56,13 @@ def frame(series: Mapping[str, Tensor], worlds: Sequence[int], first: int, dt: f
     return polars.DataFrame(columns)
 
 
-def encode(table: Any) -> bytes:
-    """A data frame as a Parquet file."""
-    buffer = io.BytesIO()
-    table.write_parquet(buffer)
-    return buffer.getvalue()
-
-
 def decode(data: bytes, series: Sequence[Series], worlds: int, steps: int, where: str) -> dict[str, Tensor]:
     """The series of one Parquet file, `[replicates, steps, …]` each, in their own dtype.
 
     Raises:
         DataError: the file does not hold what the manifest says.
     """
-    polars = need("polars", "tables", PURPOSE)
+    polars = need("polars", "tables", "read the series of an older run folder, which are Parquet,")
     try:
         table = polars.read_parquet(io.BytesIO(data), columns=[s.name for s in series])
     except Exception as error:  # polars raises many types for a damaged file

@@ -8,7 +8,7 @@ from torch import Tensor
 from denizen._arguments import folder
 from denizen._atomic import status_now
 from denizen.errors import InputError, nearest
-from denizen.run import _manifest, _parquet
+from denizen.run import _manifest, _series
 from denizen.run._folder import content, while_it_goes_on
 from denizen.run._manifest import Manifest
 from denizen.run._results import Results
@@ -98,7 +98,7 @@ def load(path: Path | str) -> SavedRun:
 
     Raises:
         DataError: not a run folder, or a damaged one; names the file.
-        MissingExtra: polars is not installed.
+        MissingExtra: an older folder, whose series are Parquet, and polars is not installed.
     """
     path = folder("load", "path", path)
 
@@ -114,7 +114,7 @@ def series(path: Path, manifest: Manifest) -> dict[str, Tensor]:
     parts = []
     for part in manifest.metrics:
         data = content(path, part)
-        parts.append(_parquet.decode(data, manifest.series, worlds, part.last - part.first + 1, str(path / part.file)))
+        parts.append(_series.decode(data, manifest.series, worlds, part.last - part.first + 1, str(path / part.file)))
     if not parts:
         return {}
     return {entry.name: torch.cat([part[entry.name] for part in parts], dim=1) for entry in manifest.series}

@@ -1,7 +1,7 @@
 """The folder that a simulation writes itself to while it runs: a run folder, and what a simulation adds.
 
     inputs.safetensors          identities and parameters per replicate, where they were given
-    metrics/part-*.parquet      series, one row per step and replicate; a part is never written again
+    metrics/*.safetensors       series, `[replicates, steps, …]` each; a part is never written again
     checkpoints/*.safetensors   the state after the last safe step; the one before is removed afterwards
     snapshots/                  Zarr arrays
 
@@ -71,10 +71,9 @@ class SimulationFolder(RunFolder):
 
         Raises:
             StorageError: the folder holds something already, or cannot be written.
-            MissingExtra: polars, or zarr where there are snapshots, is not installed.
+            MissingExtra: there are snapshots, and zarr is not installed.
         """
         path = Path(path)
-        need("polars", "tables", _parquet.PURPOSE)
         _parquet.check_names(run.series_names)
         if run._snapshots is not None:
             need("zarr", "storage", PURPOSE)
@@ -234,9 +233,11 @@ class SimulationFolder(RunFolder):
             file = f"checkpoints/step-{steps:08d}.safetensors"
             changes["checkpoint"] = write(self.path, file, steps, steps, _facts.checkpoint(run))
         if steps > old.steps:
-            table = _facts.table(run, old.steps)
-            file = f"metrics/part-{len(old.metrics):05d}.parquet"
-            changes["metrics"] = (*old.metrics, write(self.path, file, old.steps + 1, steps, _parquet.encode(table)))
+            file = f"metrics/part-{len(old.metrics):05d}.safetensors"
+            changes["metrics"] = (
+                *old.metrics,
+                write(self.path, file, old.steps + 1, steps, _facts.metrics(run, old.steps)),
+            )
             changes["series"] = _facts.series(run)
         if run._snapshots is not None:
             changes["snapshots"] = self._save_snapshots(run._snapshots, steps)
