@@ -5,13 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.run.played import Played
 from torch import Tensor
 from torch.distributions import Beta, Gamma, LogNormal
 
 import denizen as dz
-from denizen.fit._particles import Filters
+from denizen import ops
+from denizen.fit._particles import Filters, Particles
 from denizen.fit._setup import set_up
-from denizen.fit._weigher import Weigher
+from denizen.fit._weigher import Weigher, placed
 from denizen.run._sieve import again
 
 FREE = np.array([[-1.0, 1.0, 0.2], [0.5, 3.0, -0.4], [0.0, 2.0, 0.0]])  # unbound: share, size, rate
@@ -96,6 +98,64 @@ def test_numbers_of_targets_that_are_fitted_are_those_of_the_set() -> None:
     assert ahead["by_group"].shape == (3, 2, 2)
     assert ahead["all_ill"].shape == (3, 2)
     assert filtered.curve([0.5])["by_group"].shape == (1, 8, 2)
+
+
+def test_who_is_drawn_stays_and_only_rows_that_are_not_drawn_are_written() -> None:
+    drawn = torch.randint(0, 40, (200, 40), generator=torch.Generator().manual_seed(0)).sort(1).values
+    drawn[0], drawn[1], drawn[2] = torch.arange(40), 0, 39
+    found = placed(drawn, torch.arange(40).expand(200, 40).contiguous())
+    assert torch.equal(found.sort(1).values, drawn)  # each as often as it was drawn
+    for before, after in zip(drawn, found, strict=True):
+        copied = set((after != torch.arange(40)).nonzero()[:, 0].tolist())
+        assert copied == set(range(40)) - set(before.tolist())
+
+
+@pytest.mark.parametrize("rates", [[], [0.2, 0.4]])
+def test_captured_steps_copy_the_rows_of_the_lost_alone(monkeypatch: pytest.MonkeyPatch, rates: list[float]) -> None:
+    """The numbers of an eager filter, in place, with parameters of each set and without."""
+    params = {"rate": torch.tensor(rates).repeat_interleave(40)} if rates else {}
+    sets, own = max(1, len(rates)), experiment()
+
+    def begun() -> Particles:
+        return Particles(
+            "filter",
+            Spread(rate=0.3),
+            targets(),
+            own._kinds,
+            sets=sets,
+            particles=40,
+            steps=16,
+            seed=6,
+            device="cpu",
+            params={name: value.clone() for name, value in params.items()},
+        )
+
+    moved: list[tuple[torch.Tensor, int]] = []
+
+    def noted(buffer: torch.Tensor, rows: torch.Tensor) -> None:
+        before = buffer.clone()
+        move_rows(buffer, rows)
+        assert torch.equal(buffer, before[rows])
+        moved.append((rows, int((rows != torch.arange(len(rows))).sum())))
+
+    move_rows = ops.move_rows
+    monkeypatch.setattr(ops, "move_rows", noted)
+    here, there = begun(), begun()
+    there.run.extend(1)
+    there.run._capture = Played(there.run, 8)
+    found = []
+    for particles in (here, there):
+        for worlds in (0, 500):  # a pass and another
+            particles.begin(worlds, params)
+            weigher = particles.weigher(worlds)
+            particles.walk(weigher)
+        found.append(weigher)
+    assert torch.equal(found[0].log_likelihood, found[1].log_likelihood)
+    assert torch.equal(found[0].first, found[1].first)
+    for one, other in zip(here.run._run_state.tensors(), there.run._run_state.tensors(), strict=True):
+        assert torch.equal(one, other)
+    assert moved
+    assert all(copied == 40 * sets - len(rows.unique()) for rows, copied in moved)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the simulated device is for machines without CUDA")

@@ -31,7 +31,7 @@ from denizen.nn.kernels import (
     _rows,
     _two_layers,
 )
-from denizen.ops import _codes, _draws, _neighbours, _tables
+from denizen.ops import _codes, _draws, _moves, _neighbours, _tables
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
 
@@ -62,7 +62,7 @@ def pretend() -> None:
         return made
 
     JITFunction.run = compile_only
-    for module in (_adam, _codes, _conv_encoder, _draws, _mlp, _neighbours, _rows, _tables, _two_layers):
+    for module in (_adam, _codes, _conv_encoder, _draws, _mlp, _moves, _neighbours, _rows, _tables, _two_layers):
         module.variant = lambda device: "triton"
 
 
@@ -133,6 +133,13 @@ def tables() -> None:
     for bins in (5, 2000):
         ops.histogram(codes, None, 1, bins)
         ops.histogram(codes, group, 3, bins)
+
+
+def moves() -> None:
+    """Rows over others, of every width and both layouts."""
+    for dtype in (torch.bool, torch.int16, torch.float32, torch.int64):
+        for buffer in (torch.zeros(9, 5000, dtype=dtype), torch.zeros(5000, 9, dtype=dtype).t()):
+            ops.move_rows(buffer, torch.arange(9))
 
 
 def rows() -> None:
@@ -273,6 +280,6 @@ def messages() -> None:
 if __name__ == "__main__":
     pretend()
     ahead()
-    for part in (draws, sums, tables, rows, layers, convolutions, few_rows, laps, messages):
+    for part in (draws, sums, tables, moves, rows, layers, convolutions, few_rows, laps, messages):
         part()
     print(json.dumps(sorted(compiled)))

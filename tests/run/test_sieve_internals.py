@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.run.played import Played
 from torch import Tensor
 
 import denizen as dz
-from denizen.run._chunks import Chunks
-from denizen.run._program import build
 from denizen.run._sieve import again, branch, sift
-from denizen.run._trace import trace
+from denizen.space import generators
 
 
 class Town(dz.State):
@@ -60,8 +59,9 @@ class Picks:
         return step == self.after
 
     def see(self, step: int, records: Mapping[str, Tensor]) -> Tensor | None:
-        self.seen.append((step, records["by_group"]))
-        return torch.tensor(self.rows, device=records["by_group"].device) if self.due(step) else None
+        (record,) = records.values()
+        self.seen.append((step, record))
+        return torch.tensor(self.rows, device=record.device) if self.due(step) else None
 
 
 def same(one: dz.run.Run, other: dz.run.Run) -> None:
@@ -72,6 +72,7 @@ def same(one: dz.run.Run, other: dz.run.Run) -> None:
 
 
 ROWS = [2, 2, 0, 1]
+STAYING = [0, 2, 2, 0]  # in place: a row that others go on from stays
 
 
 def test_the_whole_state_moves_and_world_numbers_stay() -> None:
@@ -116,24 +117,6 @@ def test_a_run_begun_again_is_the_run_of_those_worlds(compile: bool) -> None:
     assert torch.equal(run["by_group"], fresh["by_group"])
 
 
-class PlainChunks:
-    """What a GPU replays as graphs, by plain calls: chunks of steps in buffers that keep their place."""
-
-    seconds = 0.0
-
-    def __init__(self, run: dz.run.Run) -> None:
-        program = build(trace(run._stepper, run._run_state), run._stepper.masks)
-        self._chunks = Chunks(program, run._run_state, 8, lambda module: module)
-        self._chunks.load(run._run_state)
-
-    def run(self, run_state: Any, count: int, start: int, store: None) -> tuple[Any, list[Tensor]]:
-        self._chunks.load(run_state)
-        self._chunks.forget()
-        with torch.no_grad():
-            records = [record[:count].movedim(0, 1).clone() for record in self._chunks.steps(count)]
-        return self._chunks.take(), records
-
-
 @pytest.mark.parametrize("params", [{}, {"rate": torch.tensor([0.1, 0.2, 0.05, 0.1])}])
 def test_captured_steps_follow_rows_and_a_run_begun_again(params: dict[str, Tensor]) -> None:
     captured, eager = (
@@ -141,15 +124,76 @@ def test_captured_steps_follow_rows_and_a_run_begun_again(params: dict[str, Tens
     )
     for run in (captured, eager):
         run.extend(2)
-    captured._capture, captured._path = PlainChunks(captured), "captured"  # type: ignore[assignment]  # pyrefly: ignore
+    captured._capture, captured._path = Played(captured), "captured"
     for run in (captured, eager):
         again(run, [4, 5, 6, 7], {name: value + 0.05 for name, value in params.items()})
-        sift(run, 8, Picks(4, ROWS))
+        sift(run, 8, Picks(4, STAYING))
         again(run, [8, 9, 10, 11], params)
-        sift(run, 8, Picks(5, ROWS))
+        sift(run, 8, Picks(5, STAYING))
         run.extend(3)
     same(captured, eager)
     assert torch.equal(captured["by_group"], eager["by_group"])
+
+
+class Mood(dz.Model):
+    """What is summed over neighbours depends on a parameter, or on the state alone."""
+
+    contacts: dz.Graph
+    loudness: Tensor = dz.param(1.0, low=0.0)
+
+    @property
+    def num_agents(self) -> int:
+        return self.contacts.num_agents
+
+    def init(self, rng: dz.rng.Rng) -> Any:
+        return Loud(loud=rng.bernoulli("loud", 0.2))
+
+    def step(self, now: Any, rng: dz.rng.Rng) -> Any:
+        heard = self.contacts.sum(now.loud)
+        return now.replace(loud=rng.bernoulli("call", (0.1 + 0.2 * self.loudness * heard).clamp(max=0.9)))
+
+    @dz.series
+    def all_loud(self, now: Any) -> Tensor:
+        return now.loud.sum()
+
+
+class Softened(Mood):
+    def step(self, now: Any, rng: dz.rng.Rng) -> Any:
+        heard = self.contacts.sum(now.loud * self.loudness, max=2.0)
+        return now.replace(loud=rng.bernoulli("call", (0.1 + 0.2 * heard).clamp(max=0.9)))
+
+
+class Loud(dz.State):
+    loud: Tensor = dz.mask("agents")
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "alike"), [(Mood, False, True), (Mood, True, True), (Softened, True, False)]
+)
+def test_sums_over_neighbours_follow_rows_in_place(model: type[Mood], given: bool, alike: bool) -> None:
+    town = dz.Graph.from_edges(generators.erdos_renyi(50, 4.0, seed=0))
+    params = {"loudness": torch.tensor([0.5, 1.0, 0.5, 0.5])} if given else {}
+    runs = [
+        dz.simulate(
+            model(town),
+            2,
+            worlds=[0, 1, 2, 3],
+            seed=3,
+            device="cpu",
+            params={name: value.clone() for name, value in params.items()},
+        )
+        for _ in "ab"
+    ]
+    captured, eager = runs
+    captured._capture = Played(captured, 8, 1)
+    chunks = captured._capture._chunks
+    assert chunks._arguments
+    assert chunks._alike == alike
+    for run in runs:
+        sift(run, 8, Picks(4, STAYING))
+        again(run, [4, 5, 6, 7], params)
+        sift(run, 8, Picks(6, STAYING))
+    same(captured, eager)
 
 
 @pytest.mark.cuda
@@ -158,9 +202,9 @@ def test_the_gpu_moves_rows_as_the_cpu_does(compile: bool) -> None:
     """Captured steps too: chunks between choices, and a run begun again with the graphs that it has."""
     there, here = begun([0, 1, 2, 3], "cuda", compile=compile), begun([0, 1, 2, 3], compile=False)
     for run in (there, here):
-        sift(run, 9, Picks(4, ROWS))
+        sift(run, 9, Picks(4, STAYING))
         again(run, [4, 5, 6, 7], {})
-        sift(run, 9, Picks(5, ROWS))
+        sift(run, 9, Picks(5, STAYING))
         run.extend(2)
     assert torch.equal(there.state.ill.cpu(), here.state.ill)
     assert torch.allclose(there.state.wealth.cpu(), here.state.wealth, atol=1e-5)

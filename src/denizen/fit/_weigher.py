@@ -4,8 +4,9 @@ The bootstrap filter of Gordon, Salmond and Smith (1993). After the step in whic
 a likelihood w_r = p(y | world r) by the target's noise, and the weights it carries. Their mean estimates what the
 observation adds to the likelihood of all data, without bias, whatever the number of particles. Where the effective
 number of particles, 1 / sum of squared weights, falls below half of them, worlds are drawn anew by their weights,
-systematically, and all go on alike. A copy keeps the number of the row that it is copied to: random numbers are a
-function of (seed, row, step), so copies draw apart from the next step on.
+systematically, and all go on alike. Who is drawn stays in its row, and as often as it is drawn again it is copied to a
+row that was not drawn. A copy keeps the number of the row that it is copied to: random numbers are a function of (seed,
+row, step), so copies draw apart from the next step on.
 
 Nothing is read on the host before the last step: weights are float64 on the device, and resampling counts in integers,
 so that its order of summation does not matter.
@@ -255,7 +256,7 @@ class Weigher:
         slots = self._own - self._offset
         aims = ((slots + unit) * (units[:, -1:].to(torch.float64) / self._particles)).to(torch.int64)
         found = torch.searchsorted(units, aims, right=True).clamp(max=self._particles - 1)
-        picked = torch.where(needed[:, None], found, slots)
+        picked = torch.where(needed[:, None], placed(found, slots), slots)
         self.log_weights = torch.where(needed[:, None], -math.log(self._particles), self.log_weights)
         self.first = self.first.gather(1, picked)
         rows = (picked + self._offset).reshape(-1)
@@ -265,3 +266,18 @@ class Weigher:
 
     def _steps(self, step: int) -> Tensor:
         return torch.full((), step, dtype=torch.int64, device=self.log_weights.device)
+
+
+def placed(drawn: Tensor, slots: Tensor) -> Tensor:
+    """Those drawn, each in its own place once, and the further times in the places of those not drawn, in order.
+
+    Args:
+        drawn: int64 `[S, R]`, ascending.
+        slots: int64 `[S, R]`: 0, 1, … in each row.
+    """
+    first = torch.searchsorted(drawn, slots).clamp(max=drawn.shape[1] - 1)
+    gone = drawn.gather(1, first) != slots
+    more = torch.zeros_like(drawn)
+    more[:, 1:] = drawn[:, 1:] == drawn[:, :-1]
+    where = torch.searchsorted(more.cumsum(1), gone.cumsum(1))  # the k-th further time for the k-th that is gone
+    return torch.where(gone, drawn.gather(1, where), slots)

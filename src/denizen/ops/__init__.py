@@ -1,4 +1,4 @@
-"""The few operations that simulations need: random words and masks, sums over neighbours, codes and tables of them.
+"""The few operations that simulations need: random words and masks, sums over neighbours, codes and tables, rows.
 
 A file has the reference in plain torch, the op that is registered with torch for vmap, autograd and compilation, and
 its form without memory. Fast variants with the same bits are beside it: `_cpu_*` with numba, `_cuda_*` with Triton.
@@ -24,6 +24,7 @@ from denizen.ops._library import reverse_only as reverse_only
 from denizen.ops._library import unfold_worlds as unfold_worlds
 from denizen.ops._library import variant as variant
 from denizen.ops._library import vmap_rule as vmap_rule
+from denizen.ops._moves import move_rows as move_rows
 from denizen.ops._neighbours import FRACTION_BITS as FRACTION_BITS
 from denizen.ops._neighbours import add_counts as add_counts
 from denizen.ops._neighbours import add_fixed as add_fixed

@@ -9,7 +9,7 @@ step counter lives on the device, so a replayed chunk draws fresh numbers.
 
 import dataclasses
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -22,9 +22,10 @@ from denizen.run._cuda_graph import CapturedFunction, aside
 from denizen.run._device import device_ms
 from denizen.run._engine import RunState, Stepper, one_graph
 from denizen.run._program import Function, Program, build
-from denizen.run._trace import shape, trace
+from denizen.run._trace import ancestors, shape, trace
 
 if TYPE_CHECKING:
+    from denizen.run._sieve import Sieve
     from denizen.run._snapshots import Group, SnapshotStore
 
 
@@ -66,6 +67,8 @@ class Chunks:
         # The model's own parameters are constants, which are the very tensors.
         self._watched = [*traced.values, *(old for old, _ in traced.copies), *constants]
         self._seen = self._versions()
+        made_of = ancestors(node for node in program.prologue.inputs if isinstance(node, Node))
+        self._alike = made_of.isdisjoint(traced.invariants)  # worlds of one state give the first sums the same
         device, worlds = run_state.step.device, run_state.bad.shape[0]
         # A step's counter every 16 bytes: what a compiled function is promised about addresses.
         self._steps = torch.zeros(longest + 1, 2, dtype=torch.int64, device=device)
@@ -89,9 +92,7 @@ class Chunks:
         versions = self._versions()
         if run_state is not self._at or versions != self._seen:
             if versions != self._seen:
-                for old, copy in self._program.traced.copies:
-                    copy.copy_(old)
-                self._seen = self._versions()
+                self._renew()
             self._tables = self._make_tables()
             for old, new in zip(self._static.tensors(), run_state.tensors(), strict=True):
                 old.copy_(new)
@@ -101,6 +102,25 @@ class Chunks:
     def forget(self) -> None:
         """The buffers hold no run_state that is known: the next `load` fills them."""
         self._at = None
+
+    def move(self, rows: Tensor | None) -> None:
+        """Row k goes on as row `rows[k]`, in place, and all go on with the parameters as they are.
+
+        Args:
+            rows: int64 `[worlds]`; rows that others go on from stay themselves. None: all do.
+        """
+        renewed = self._versions() != self._seen
+        if renewed:
+            self._renew()
+        if rows is not None:
+            moving = [*self._static.leaves, self._static.switches]
+            if self._alike:
+                moving += [argument for argument in self._arguments if len(argument) == len(rows)]
+            for buffer in moving:
+                ops.move_rows(buffer, rows)
+        if renewed or not (rows is None or self._alike):
+            self._tables = self._make_tables()  # those of the last chunk may lie where a graph writes
+            _copy(self._arguments, self._heads())
 
     def take(self) -> RunState:
         """A copy of the run's state that the buffers hold."""
@@ -182,6 +202,12 @@ class Chunks:
     def _versions(self) -> list[int]:
         """How often parameters were written to; the arguments of the first sums were made of one of these states."""
         return [0 if value.is_inference() else value._version for value in self._watched]
+
+    def _renew(self) -> None:
+        """Copies of parameters that changed, anew."""
+        for old, copy in self._program.traced.copies:
+            copy.copy_(old)
+        self._seen = self._versions()
 
     def _make_tables(self) -> dict[Hashable, Tensor]:
         """What parameters and constants determine, from their present values."""
@@ -316,17 +342,57 @@ class CapturedSteps:
         """
         self._chunks.load(run_state)
         self._chunks.forget()  # should something end this half-way, the next call starts from its own state
+        records = self._go(start, start + count, store)
+        return self._chunks.take(), records
+
+    def holds(self, spans: Sequence[tuple[int, int]]) -> bool:
+        """Whether the graphs of (first step, step after the last) are few enough to be kept side by side."""
+        return len(self._lengths(spans)) <= GRAPHS
+
+    def sift(
+        self, run_state: RunState, spans: Sequence[tuple[int, int]], sieve: "Sieve", names: Sequence[str]
+    ) -> tuple[RunState, list[Tensor]]:
+        """Steps with choices of rows in between, made in the buffers: only the rows that move are copied.
+
+        Args:
+            run_state: before the first step.
+            spans: (first step, step after the last) of what lies between two choices.
+            sieve: chooses.
+            names: of the records.
+
+        Returns:
+            The run's state after the last choice, and the records of the last span.
+
+        Raises:
+            NotCapturedError: a chunk could not be captured; no step was taken, and nothing was shown to the sieve.
+        """
+        self._chunks.load(run_state)
+        for length in self._lengths(spans):
+            self._record(length, range(0), None)
+        self._chunks.load(run_state)
+        self._chunks.forget()
+        records: list[Tensor] = []
+        for begin, end in spans:
+            records = self._go(begin, end, None)
+            self._chunks.move(sieve.see(end, dict(zip(names, records, strict=True))))
+        return self._chunks.take(), records
+
+    def _lengths(self, spans: Sequence[tuple[int, int]]) -> list[int]:
+        return sorted({end - begin for span in spans for begin, end in pieces(*span, self.longest)})
+
+    def _go(self, start: int, stop: int, store: "SnapshotStore | None") -> list[Tensor]:
+        """Steps from where the buffers are: each record `[worlds, steps, …]`."""
         rows: list[Tensor] = []
         every, most = (store.every, store.ring.most) if store is not None else (0, 0)
-        for begin, end in pieces(start, start + count, self.longest, every, most):
+        for begin, end in pieces(start, stop, self.longest, every, most):
             length = end - begin
             due = range(every - begin % every, length + 1, every) if every else range(0)
             whole, group = self._replay(length, due, store)
             if store is not None and group is not None:
                 store.put_group(begin + due[0], group)
-            rows = rows or [record.new_empty(count, *record.shape[1:]) for record in whole]
+            rows = rows or [record.new_empty(stop - start, *record.shape[1:]) for record in whole]
             _copy_all([row[begin - start : end - start] for row in rows], [record[:length] for record in whole])
-        return self._chunks.take(), [row.movedim(0, 1).contiguous() for row in rows]
+        return [row.movedim(0, 1).contiguous() for row in rows]
 
     def device_seconds(self, run_state: RunState, count: int) -> float:
         """What `count` steps take the device, whatever the host does before and after; the run's state stays.
@@ -357,6 +423,11 @@ class CapturedSteps:
 
     def _replay(self, length: int, due: range, store: "SnapshotStore | None") -> "tuple[list[Tensor], Group | None]":
         """Each record of `length` further steps, and the snapshots within them: the graph's own buffers."""
+        self._record(length, due, store)
+        return self._graphs[length, due]()
+
+    def _record(self, length: int, due: range, store: "SnapshotStore | None") -> None:
+        """The graph of so many steps, where it is not there yet; the buffers stay as they are."""
         key = length, due
         if key not in self._graphs:
             began = time.perf_counter()
@@ -376,7 +447,6 @@ class CapturedSteps:
                 del self._graphs[min(self._graphs, key=lambda old: old[0])]  # the one that is captured again soonest
             self._graphs[key] = chunk
             self.seconds += time.perf_counter() - began
-        return self._graphs[key]()
 
     def _plain(self, length: int, due: range, store: "SnapshotStore | None") -> "tuple[list[Tensor], Group | None]":
         """What a graph records, by plain calls."""

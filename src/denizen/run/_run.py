@@ -428,7 +428,13 @@ class Run(Results):
         if self._sieve is None:
             return self._walk(run_state, start, stop, store)
         records: list[Tensor] = []
-        for begin, end in pieces(start, stop, self._sieve):
+        spans = list(pieces(start, stop, self._sieve))
+        if self._capture is not None and self._capture.holds(spans):
+            try:
+                return self._capture.sift(run_state, spans, self._sieve, self.series_names)
+            except NotCapturedError as error:
+                self._give_up_capture(error)
+        for begin, end in spans:
             run_state, records = self._walk(run_state, begin, end)
             rows = self._sieve.see(end, dict(zip(self.series_names, records, strict=True)))
             run_state = run_state if rows is None else chosen(run_state, rows)
@@ -441,8 +447,7 @@ class Run(Results):
             try:
                 return self._capture.run(run_state, stop - start, start, store)
             except NotCapturedError as error:
-                warn_not_captured("steps", error)
-                self._capture, self._path, self._compile = None, "eager", False
+                self._give_up_capture(error)
                 if store is not None:
                     store.drop(start)
         rows = []
@@ -454,6 +459,10 @@ class Run(Results):
             if store is not None and store.due(step + 1):
                 store.put(step + 1, self._stepper.state(run_state))
         return run_state, [torch.stack(column, dim=1) for column in zip(*rows, strict=True)]
+
+    def _give_up_capture(self, error: NotCapturedError) -> None:
+        warn_not_captured("steps", error)
+        self._capture, self._path, self._compile = None, "eager", False
 
     def _answers(self, step: int) -> dict[str, Tensor]:
         if self._answered[0] == step:  # asked when the step was compiled

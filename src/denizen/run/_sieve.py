@@ -3,6 +3,9 @@
 Row k keeps its world number, and with it its own random numbers: they follow (seed, world, step), so that copies of
 one state draw apart from the next step on. What is chosen, and when, says a `Sieve`; it sees what steps recorded and
 answers on the device, so the host waits for nothing.
+
+Captured steps have their state in buffers of their own: there only the rows that move are copied. Other steps give
+tensors that may be the model's own, so of those all rows are gathered.
 """
 
 import copy
@@ -32,7 +35,8 @@ class Sieve(Protocol):
         """What the steps up to `step` recorded, since the last call: `[worlds, steps, …]` by name.
 
         Returns:
-            int64 `[worlds]`: from whose state each row goes on; None where all stay. Unused where nothing is due.
+            int64 `[worlds]`: from whose state each row goes on; None where all stay. A row from which others go on
+            stays itself, since rows are copied in place. Unused where nothing is due.
         """
         ...
 
