@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import denizen as dz
+
 STORED = Path(__file__).parents[1] / "data/folders_2026_11"
 READERS = ("show", "resume", "evaluate", "watch")
 
@@ -24,17 +26,49 @@ def test_a_folder_without_a_run_is_told_alike_by_all_commands(denizen, command):
     assert denizen("compare", "nowhere", "empty")[2] == told["nowhere"]
 
 
-@pytest.mark.parametrize("command", ["evaluate", "watch", "compare"])
-@pytest.mark.parametrize("kind", ["simulation", "dotgat"])
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ("evaluate", "simulation"),
+        ("evaluate", "dotgat"),
+        ("watch", "simulation"),
+        ("watch", "dotgat"),
+        ("compare", "dotgat"),
+    ],
+)
 def test_a_folder_of_another_kind_is_told_with_what_takes_it(denizen, command, kind):
     shutil.copytree(STORED / kind, "r")
     code, out, err = denizen(command, "r", *(["r"] if command == "compare" else []))
     assert (code, out) == (2, "")
-    taken = "calibration or training" if command == "compare" else "training"
+    taken = "simulation or calibration or training" if command == "compare" else "training"
+    more = " and denizen compare" if kind == "simulation" else ""
     assert err == (
         f"error r holds a run of kind {kind}, and denizen {command} takes one of kind {taken}; for {kind} there is "
-        "denizen show and denizen resume\n"
+        f"denizen show and denizen resume{more}\n"
     )
+
+
+def test_simulations_are_compared(denizen):
+    words = ["run", "sir", "--agents", "300", "--steps", "8", "--replicates", "4", "--quiet"]
+    assert denizen(*words, "--out", "a")[0] == 0
+    assert denizen(*words, "--out", "b", "--set", "infect_rate=0.01")[0] == 0
+    code, out, _ = denizen("compare", "a", "b", "b")
+    assert code == 0
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert lines[:3] == ["a: a", "b: b", "4 worlds of 8 steps, with the same draws on both sides"]
+    assert lines.count("b: b") == 2
+    found = dz.run.load("a").compare(dz.run.load("b"), names=("a", "b"))
+    assert f"{found['cases'].difference:.3g}" in out
+    shutil.copytree(STORED / "training_ppo", "t")
+    assert denizen("compare", "a", "t")[::2] == (
+        2, "error compare: the folders hold runs of kinds simulation and training, expected one\n"
+    )  # fmt: skip
+    assert denizen("compare", "a")[::2] == (
+        2, "error compare: give two folders of simulations or more; the first is what others differ from\n"
+    )  # fmt: skip
+    assert denizen("compare", "a", "b", "--level", "90")[::2] == (
+        2, "error --level 90: expected a share above 0 and below 1, such as 0.9\n"
+    )  # fmt: skip
 
 
 def test_a_finished_training_says_so_and_how_to_go_on(denizen):

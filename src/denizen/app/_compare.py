@@ -1,4 +1,4 @@
-"""`denizen compare`: trainings beside each other, or scenarios of calibrations in the same worlds."""
+"""`denizen compare`: simulations, trainings, or scenarios of calibrations beside each other."""
 
 import dataclasses
 from pathlib import Path
@@ -19,16 +19,19 @@ if TYPE_CHECKING:
 class Compare:
     """`denizen compare`."""
 
-    about: ClassVar[str] = """Compare trainings, or scenarios of a calibration in the same worlds.
+    about: ClassVar[str] = """Compare simulations, trainings, or scenarios of a calibration.
+
+Simulations of one seed share their random numbers, replicate by replicate: differences are paired.
 
 examples:
+  denizen compare runs/covid-20261128-120000 runs/covid-20261128-120500    the second minus the first
   denizen compare runs/cartpole-ppo-20261128-120000 runs/cartpole-ppo-20261128-130000    learning curves
   denizen compare runs/covid-fit-20261128-120000 --b R=0.8                     the fit, and with another value
   denizen compare runs/sir-fit-20261128-120000 --a infect_rate=0.05 --b infect_rate=0.03 --steps 60
   denizen compare runs/sir-fit-20261128-120000 runs/sir-fit-20261128-130000    two fits"""
 
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN", help_behavior_hint="")]
-    """Run folders: two or more of trainings, or one or two of calibrations."""
+    """Run folders: two or more of simulations or of trainings, or one or two of calibrations."""
     a: Pairs = ()
     """Parameters of the first scenario that differ from the fit."""
     b: Pairs = ()
@@ -36,7 +39,9 @@ examples:
     model: Annotated[str, arg(metavar="FILE.py:NAME", help_behavior_hint="")] = ""
     """The file that the model of a calibration came from. A file runs only where you name it."""
     draws: Annotated[int, arg(metavar="N")] = 64
-    """Pairs of worlds."""
+    """Pairs of worlds, of scenarios."""
+    level: Annotated[float, arg(metavar="SHARE")] = 0.9
+    """Level of the intervals, of simulations and scenarios."""
     steps: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: those of the calibration)")] = None
     """Steps of each run of a scenario."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -45,18 +50,35 @@ examples:
     """Picture of trainings to write."""
 
     def __call__(self, console: "Console") -> int:
-        """Print the table; of trainings draw the picture."""
+        """Print the tables; of trainings draw the picture."""
         from denizen.app import _evaluate
         from denizen.app._folders import expect
 
-        if self.runs and all(expect(run, "compare") == "calibration" for run in self.runs):
+        kinds = {expect(run, "compare") for run in self.runs}
+        if len(kinds) > 1:
+            raise ConfigError(f"compare: the folders hold runs of kinds {' and '.join(sorted(kinds))}, expected one")
+        if not 0 < self.level < 1:
+            raise ConfigError(f"--level {self.level:g}: expected a share above 0 and below 1, such as 0.9")
+        if kinds == {"calibration"}:
             self._scenarios(console)
             return DONE
         for name in ("a", "b", "model", "steps"):
             if getattr(self, name):
                 raise ConfigError(f"--{name} is for calibrations; name folders of such, or leave it out")
-        _evaluate.compare_trainings(self.runs, self.out or Path("compare.png"), console)
+        if kinds == {"simulation"}:
+            self._simulations(console)
+        else:
+            _evaluate.compare_trainings(self.runs, self.out or Path("compare.png"), console)
         return DONE
+
+    def _simulations(self, console: "Console") -> None:
+        from denizen.run import load
+
+        if len(self.runs) < 2:
+            raise ConfigError("compare: give two folders of simulations or more; the first is what others differ from")
+        first, *others = map(load, self.runs)
+        for other in others:
+            console.print(first.compare(other, level=self.level, names=(str(first.path), str(other.path))))
 
     def _scenarios(self, console: "Console") -> None:
         from denizen.app._settings import within
@@ -75,6 +97,7 @@ examples:
                 self._scenario(fits[-1], self.b, "--b", self.runs[-1]),
                 draws=self.draws,
                 steps=self.steps,
+                level=self.level,
             )
         console.print(found)
 

@@ -63,7 +63,7 @@ examples:
         from denizen._printing import Table
         from denizen.app import _trained
         from denizen.rl import evaluate
-        from denizen.rl._evaluate import t975
+        from denizen.run._compare import student
         from denizen.zoo.foraging import Foraging
 
         self._check()
@@ -98,7 +98,7 @@ examples:
         means = [one["mean"] for one in told]
         if len(means) > 1:
             mean, spread = statistics.mean(means), statistics.stdev(means)
-            half = t975(len(means) - 1) * spread / math.sqrt(len(means))
+            half = student(0.975, len(means) - 1) * spread / math.sqrt(len(means))
             say(
                 console,
                 f"over {len(means)} training seeds: {mean:.2f} (95 % {mean - half:.2f} to {mean + half:.2f}), standard "

@@ -34,7 +34,8 @@ class Interrupted(KeyboardInterrupt):
 KINDS = {"simulation": "_run", "calibration": "_calibrate", "training": "_trained", "dotgat": "_train_dotgat"}
 
 
-OF_TRAININGS = ("evaluate", "watch", "compare")  # which take no other kind, but for compare
+OF_TRAININGS = ("evaluate", "watch")  # which take no other kind
+COMPARED = ("simulation", "training", "calibration")
 
 
 def do(name: str, command: Any, console: "Console") -> Any:
@@ -63,7 +64,7 @@ def expect(path: Path, name: str) -> str:
         kind = "simulation"
     if kind not in KINDS:
         raise ConfigError(f"{path} holds a run of kind {kind!r}, which is unknown here; {nearest(kind, KINDS)}")
-    fitting = [one for one in ("show", "resume", *OF_TRAININGS) if _takes(one, kind)]
+    fitting = [one for one in ("show", "resume", "compare", *OF_TRAININGS) if _takes(one, kind)]
     if name not in fitting:
         takes = " or ".join(other for other in KINDS if _takes(name, other))
         raise ConfigError(
@@ -75,7 +76,9 @@ def expect(path: Path, name: str) -> str:
 
 def _takes(name: str, kind: str) -> bool:
     if name in OF_TRAININGS:
-        return kind == "training" or (name, kind) == ("compare", "calibration")
+        return kind == "training"
+    if name == "compare":
+        return kind in COMPARED
     return hasattr(import_module(f"denizen.app.{KINDS[kind]}"), name)
 
 

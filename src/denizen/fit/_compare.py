@@ -8,82 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from denizen._arguments import number, whole
-from denizen._printing import Table, plain
 from denizen.errors import InputError, nearest
 from denizen.fit._experiment import MOST_AGENTS
 from denizen.fit._parameters import as_tensor
 from denizen.model import Intervention, Model
 from denizen.run import simulate
-from denizen.run._results import number as figure
+from denizen.run._compare import Comparison, Series, compare_series, in_common
 
 if TYPE_CHECKING:
     from denizen.fit._fit import Fit
-
-Series = dict[str, tuple[str, np.ndarray]]  # kind and numbers [rows, steps], by name
-
-
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """A measure of two scenarios, over worlds that share their random numbers.
-
-    Attributes:
-        name: of the series.
-        measure: ``"total"`` of a flow, ``"peak"`` or ``"end"`` of a level.
-        a: mean of the first scenario.
-        b: mean of the second.
-        difference: mean of b - a, world by world.
-        low, high: between these b - a lies in a share `level` of the worlds.
-        less: share of the worlds in which b is less than a, ties counted by half.
-    """
-
-    name: str
-    measure: str
-    a: float
-    b: float
-    difference: float
-    low: float
-    high: float
-    less: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """What two scenarios give; made by `Fit.compare`.
-
-    Attributes:
-        rows: an entry for each measure.
-        worlds: how many pairs.
-        level: of the intervals.
-        names: of the scenarios.
-    """
-
-    rows: tuple[Difference, ...]
-    worlds: int
-    level: float
-    names: tuple[str, str]
-
-    def __getitem__(self, name: str) -> Difference:
-        """The first measure of a series."""
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise InputError(f"comparison[{name!r}]: no such series; {nearest(name, [row.name for row in self.rows])}")
-
-    def __rich__(self) -> Table:
-        a, b = self.names
-        head = f"a: {a}\nb: {b}\n{self.worlds} worlds, with the same parameters' draws and random numbers on both sides"
-        table = Table(title=head, title_justify="left", title_style="", box=None)
-        for name, side in (("series", "left"), ("", "left"), ("a", "right"), ("b", "right"), ("b - a", "right")):
-            table.add_column(name, justify=side, no_wrap=True)
-        table.add_column(f"{self.level:.0%} of worlds", justify="right", no_wrap=True)
-        table.add_column("b < a in", justify="right", no_wrap=True)
-        for row in self.rows:
-            cells = *map(figure, (row.a, row.b, row.difference)), f"{figure(row.low)} to {figure(row.high)}"
-            table.add_row(row.name, row.measure, *cells, f"{row.less:.0%}")
-        return table
-
-    def __str__(self) -> str:
-        return plain(self, 110)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -182,8 +115,7 @@ def compare(
 ) -> Comparison:
     """Two scenarios of fits in the same worlds; the arguments are those of `Fit.compare`."""
     whole("compare", "draws", draws, 2)
-    number("compare", "level", level, above=0, high=1 - 1e-9)
-    _in_common(*(one.kinds for one in (a, b)))
+    in_common(*(one.kinds for one in (a, b)))
     longest = max(one.fit._experiment.steps for one in (a, b))
     steps = longest if steps is None else whole("compare", "steps", steps, 1)
     first = max(one.fit._solution.worlds for one in (a, b))
@@ -195,34 +127,3 @@ def compare(
     ]
     names = (a.name, b.name) if a.name != b.name else (f"{a.name} (a)", f"{b.name} (b)")
     return compare_series(series[0], series[1], names, level)
-
-
-def compare_series(a: Series, b: Series, names: tuple[str, str], level: float = 0.9) -> Comparison:
-    """Series of the same worlds in the same order, row by row.
-
-    Raises:
-        InputError: they have none in common.
-    """
-    rows = []
-    for name in _in_common(*({name: kind for name, (kind, _) in one.items()} for one in (a, b))):
-        for measure, of_a in _measures(*a[name]).items():
-            of_b = _measures(*b[name])[measure]
-            away = of_b - of_a
-            low, high = np.quantile(away, [0.5 - level / 2, 0.5 + level / 2])
-            less = (away < 0).mean() + (away == 0).mean() / 2
-            told = (of_a.mean(), of_b.mean(), away.mean(), low, high, less)
-            rows.append(Difference(name, measure, *map(float, told)))
-    return Comparison(tuple(rows), len(next(iter(a.values()))[1]), level, names)
-
-
-def _in_common(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
-    """Names of series that two have of one kind; raises `InputError` where there is none."""
-    both = [name for name in a if a[name] == b.get(name)]
-    if not both:
-        raise InputError(f"compare: no series in common: {', '.join(a)} and {', '.join(b)}")
-    return both
-
-
-def _measures(kind: str, values: np.ndarray) -> dict[str, np.ndarray]:
-    values = values.astype(np.float64)
-    return {"total": values.sum(1)} if kind == "flow" else {"peak": values.max(1), "end": values[:, -1]}

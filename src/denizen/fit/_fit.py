@@ -15,7 +15,7 @@ from denizen._printing import Table, plain
 from denizen.errors import DataError, InputError
 from denizen.fit import _plot, _xarray
 from denizen.fit._budget import OVER
-from denizen.fit._compare import Comparison, Scenario, compare, scenario
+from denizen.fit._compare import Scenario, compare, scenario
 from denizen.fit._diagnostics import Diagnostics
 from denizen.fit._experiment import Experiment
 from denizen.fit._folder import CalibrationFolder
@@ -28,7 +28,7 @@ from denizen.fit._scores import Scores, last_seen, scores
 from denizen.fit._setup import Absent, Setup, set_up
 from denizen.fit._target import as_targets
 from denizen.model import Intervention, Model
-from denizen.run import choose_device
+from denizen.run import Comparison, choose_device
 from denizen.run._results import number as figure
 
 LEVEL = 0.9

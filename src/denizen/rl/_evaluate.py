@@ -17,6 +17,7 @@ from denizen.rl._policy import ActorCritic, check_fits, for_worlds, rows_of
 from denizen.rl._recorded import Recorded
 from denizen.rl._worlds import Worlds
 from denizen.run import choose_device
+from denizen.run._compare import student
 from denizen.run._fingerprint import differences, fingerprint
 
 BUDGET = 10_000  # steps of a life where the environment sets no limit
@@ -55,7 +56,7 @@ class Evaluation:
 
         It says how well this policy is known, not how well another training would do.
         """
-        half = t975(max(self._worlds - 1, 1)) * self.error
+        half = student(0.975, max(self._worlds - 1, 1)) * self.error
         return (self.mean - half, self.mean + half)
 
     @property
@@ -85,21 +86,6 @@ class Evaluation:
         lives, worlds = self.returns.numel(), self._worlds
         where = f"{lives} lives" if lives == worlds else f"{lives} lives in {worlds} worlds"
         return f"return {self.mean:.2f} (95 % {low:.2f} to {high:.2f}, {where}, {kind}{more})"
-
-
-def t975(freedom: int) -> float:
-    """97.5 % quantile of Student's t, by the expansion of Cornish and Fisher (1937): within 1 %."""
-    if freedom == 1:
-        return 12.7062
-    if freedom == 2:
-        return 4.3027
-    z = 1.959964
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return z + sum(term / freedom ** (k + 1) for k, term in enumerate(terms))
 
 
 def evaluate(

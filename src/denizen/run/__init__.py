@@ -1,5 +1,7 @@
 """Running models: simulate, runs, snapshots, run folders."""
 
+from denizen.run._compare import Comparison as Comparison
+from denizen.run._compare import Difference as Difference
 from denizen.run._cuda_graph import CapturedFunction as CapturedFunction
 from denizen.run._cuda_graph import NotCapturedError as NotCapturedError
 from denizen.run._device import choose_device as choose_device

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,6 +11,9 @@ from torch import Tensor
 
 from denizen._figures import save_figure
 from denizen.errors import InputError, need
+
+if TYPE_CHECKING:
+    from denizen.run._compare import Comparison
 
 QUANTILES = (0.5, 0.05, 0.95)
 
@@ -36,7 +39,7 @@ class Shown:
     __repr__ = __str__
 
 
-class _Fitting:
+class Fitting:
     """Of several tables the first that fits the screen: a cut number would read as another one."""
 
     def __init__(self, *tables: Any) -> None:
@@ -72,12 +75,12 @@ def summary_table(results: "Results") -> Shown:
         cells.append([label, total, _cell(row["peak"]), day, _cell(row["final"])])
     if replicates == 1:
         return Shown(
-            _Fitting(_table(f"{time}, one replicate", cells), _table(f"{time}, one replicate", cells, fold=True)), rows
+            Fitting(_table(f"{time}, one replicate", cells), _table(f"{time}, one replicate", cells, fold=True)), rows
         )
     bare = [[cell if k == 0 else cell.partition(" (")[0] for k, cell in enumerate(line)] for line in cells]
     median = f"{time}, median over {replicates} replicates"
     full = _table(f"{time}, median (5–95 %) over {replicates} replicates", cells)
-    return Shown(_Fitting(full, _table(median, bare), _table(median, bare, fold=True)), rows)
+    return Shown(Fitting(full, _table(median, bare), _table(median, bare, fold=True)), rows)
 
 
 def _table(title: str, cells: list[list[str]], fold: bool = False) -> Any:
@@ -308,3 +311,29 @@ class Results:
             StorageError: the file cannot be written.
         """
         return curves(self, path)
+
+    def compare(self, other: "Results", *, level: float = 0.9, names: Sequence[str] | None = None) -> "Comparison":
+        """These results beside others: paired differences, replicate by replicate.
+
+        Replicates of one world and one seed have the same random numbers on both sides, so that what differs is due to
+        what was changed, and not to luck. Without a world in common, results are compared as independent ones, which
+        tells less.
+
+        Args:
+            other: of the same length of steps; compared over the steps that both have.
+            level: of the intervals.
+            names: of the two, for tables.
+
+        Returns:
+            Totals of flows, peaks and ends of levels, their differences with intervals, and how many independent
+            replicates would have told as much; print it.
+
+        Raises:
+            InputError: other steps, no series or fewer than two worlds in common, or a world that stands several times
+                on one side and not so on the other.
+        """
+        from denizen.run._compare import compare
+
+        if not isinstance(other, Results):
+            raise InputError(f"compare: other={other!r}, expected a Run, or what denizen.run.load gives")
+        return compare(self, other, level, names)

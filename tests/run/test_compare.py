@@ -1,0 +1,125 @@
+"""Results beside each other: pairs, intervals that cover, and what cannot be compared."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+import denizen as dz
+from denizen.errors import InputError
+from denizen.run import Difference
+from denizen.run._compare import compare_series, student
+from denizen.space import generators
+from denizen.zoo.sir import SIR, sir
+
+SIZE = 400
+
+
+@pytest.fixture(scope="module")
+def model() -> SIR:
+    return sir(generators.erdos_renyi(SIZE, 10.0, seed=0), infect_rate=0.04)
+
+
+def simulated(model: SIR, **options: object) -> dz.run.Run:
+    rows = {} if "worlds" in options else {"replicates": 24}
+    return dz.simulate(model, **{"steps": 30, "device": "cpu", **rows, **options})  # type: ignore[arg-type]
+
+
+def drawn(shift: float, num: int, seed: int, shared: float = 0.9) -> tuple[Tensor, Tensor]:
+    """Rows of two sides with correlation `shared`, whose mean differs by `shift`."""
+    luck, own, other = np.random.default_rng(seed).normal(size=(3, num, 1))
+    a, b = (np.sqrt(shared) * luck + np.sqrt(1 - shared) * one for one in (own, other))
+    return a, b + shift
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_intervals_cover_as_promised(paired: bool, level: float) -> None:
+    """1,000 repetitions: within 4 standard errors of a share."""
+    shift, held, repeats = 0.3, 0, 1_000
+    for k in range(repeats):
+        a, b = drawn(shift, 12, k, shared=0.9 if paired else 0.0)
+        row = compare_series({"y": ("flow", a)}, {"y": ("flow", b)}, ("a", "b"), level, paired).rows[0]
+        held += row.mean_low <= shift <= row.mean_high
+    assert held / repeats == pytest.approx(level, abs=4 * np.sqrt(level * (1 - level) / repeats))
+
+
+def test_what_independent_runs_would_have_needed() -> None:
+    """With a correlation of 0.9 a difference has a tenth of the variance of independent ones."""
+    a, b = drawn(1.0, 20_000, 0)
+    row = compare_series({"y": ("flow", a)}, {"y": ("flow", b)}, ("a", "b")).rows[0]
+    assert row.independent == pytest.approx(10 * 20_000, rel=0.03)
+
+
+def test_pairs_of_a_run_tell_more_than_independent_runs(model: SIR) -> None:
+    run, other = simulated(model), simulated(model.replace(infect_rate=0.03))
+    found = run.compare(other)
+    row = found["cases"]
+    away = (other["cases"].sum(1) - run["cases"].sum(1)).double()
+    less = float((away < 0).double().mean() + (away == 0).double().mean() / 2)
+    assert (row.difference, row.less) == pytest.approx((float(away.mean()), less))
+    assert [row.low, row.high] == pytest.approx(np.quantile(away, [0.05, 0.95]).tolist())
+    exact = stats.ttest_rel(other["cases"].sum(1), run["cases"].sum(1)).confidence_interval(0.9)
+    assert (row.mean_low, row.mean_high) == pytest.approx(tuple(exact), rel=1e-5)
+    assert row.independent is not None
+    assert row.independent > 24
+    assert found.paired
+    assert "24 worlds of 30 steps, with the same draws on both sides" in str(found)
+    same: Difference = run.compare(run)["cases"]
+    assert (same.difference, same.mean_low, same.high, same.independent) == (0, 0, 0, None)
+
+
+def test_worlds_are_paired_by_number(model: SIR) -> None:
+    less = model.replace(infect_rate=0.03)
+    run, other = simulated(model), simulated(less, worlds=[9, 3, 5, 700], steps=40)
+    found = run.compare(other, names=("before", "after"))
+    assert found == simulated(model, worlds=[3, 5, 9]).compare(
+        simulated(less, worlds=[3, 5, 9]), names=("before", "after")
+    )
+    assert (found.worlds, found.steps) == (3, 30)
+
+
+def test_rows_of_parameters_are_paired_where_worlds_stand_alike(model: SIR) -> None:
+    given = {"worlds": [0, 0, 1, 1], "params": {"infect_rate": torch.tensor([0.04, 0.02] * 2)}}
+    run, other = simulated(model, **given), simulated(model.replace(infectious_days=3.0), **given)
+    assert run.compare(other)["cases"].difference == pytest.approx(
+        float((other["cases"].sum(1) - run["cases"].sum(1)).double().mean())
+    )
+    with pytest.raises(InputError, match="nothing says which belong together"):
+        run.compare(simulated(model, worlds=[0, 1]))
+
+
+def test_other_seeds_are_compared_as_independent(model: SIR) -> None:
+    run, other = simulated(model), simulated(model, seed=1, replicates=10)
+    found = run.compare(other)
+    row = found["cases"]
+    welch = stats.ttest_ind(other["cases"].sum(1), run["cases"].sum(1), equal_var=False).confidence_interval(0.9)
+    assert (row.mean_low, row.mean_high) == pytest.approx(tuple(welch), rel=1e-5)
+    assert (found.paired, row.independent) == (False, None)
+    assert "which share no random numbers" in str(found)
+
+
+def test_a_stored_run_compares_as_the_run_does(model: SIR, tmp_path) -> None:
+    run, other = simulated(model, out=tmp_path / "a"), simulated(model.replace(infect_rate=0.03))
+    assert dz.run.load(tmp_path / "a").compare(other) == run.compare(other)
+
+
+def test_what_cannot_be_compared_is_told(model: SIR) -> None:
+    run = simulated(model)
+    with pytest.raises(InputError, match=r"steps of 1 day and of 0.5 day"):
+        run.compare(simulated(model, dt=0.5))
+    with pytest.raises(InputError, match="no steps yet"):
+        run.compare(simulated(model, steps=0))
+    with pytest.raises(InputError, match="1 replicate in common, expected 2"):
+        run.compare(simulated(model, replicates=1))
+    with pytest.raises(InputError, match="expected a Run"):
+        run.compare(model)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="level=2"):
+        run.compare(run, level=2)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3.7, 11, 40, 41.5, 1e4, 1e6])
+def test_quantiles_of_student(freedom: float) -> None:
+    for share in (0.75, 0.95, 0.975, 0.9995):
+        assert student(share, freedom) == pytest.approx(stats.t.ppf(share, freedom), rel=1e-5)
