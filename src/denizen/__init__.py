@@ -18,6 +18,7 @@ if typing.TYPE_CHECKING:
     from denizen import rng as rng
     from denizen import run as run
     from denizen import space as space
+    from denizen import sweeps as sweeps
     from denizen import tools as tools
     from denizen import zoo as zoo
     from denizen.fit import calibrate as calibrate
@@ -55,6 +56,7 @@ _NAMESPACES = (
     "rng",
     "run",
     "space",
+    "sweeps",
     "tools",
     "zoo",
 )

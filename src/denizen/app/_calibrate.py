@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from denizen.app._cli import Resume, Show
     from denizen.fit._folder import CalibrationFolder
     from denizen.model import Model
+    from denizen.run._folder import StateFolder
 
 # Words of `--method`, and the class of `dz.fit` that each means: "gauss-newton" for GaussNewton.
 METHODS = {
@@ -280,13 +281,30 @@ def _made(config: RunConfig, entry: Any, contacts: Any, console: "Console") -> t
 
 
 def model_again(folder: "CalibrationFolder", word: str, verb: str, console: "Console") -> "Model":
-    """The model of a calibration, as it was.
+    """The model of a calibration, as it was; see `again`."""
+    reads = f"dz.fit.Fit.load({str(folder.path)!r}, model)"
+    return again(folder, word, verb, console, _made, "dz.calibrate", reads)
+
+
+def again(
+    folder: "StateFolder",
+    word: str,
+    verb: str,
+    console: "Console",
+    made: Callable[[RunConfig, Any, Any, "Console"], tuple[Any, dict[str, Any]]],
+    door: str,
+    reads: str,
+) -> Any:
+    """What a folder was begun with, built again.
 
     Args:
-        folder: of the calibration.
+        folder: of a calibration or a sweep.
         word: the file that the command line names again; "" for none.
         verb: the command.
         console: shows what is read.
+        made: function of (configuration, entry, contacts, console) that builds it, and gives the contacts' facts.
+        door: what began it in Python.
+        reads: what reads the folder in Python.
 
     Raises:
         ConfigError: it was begun from Python, or with a file that is not named.
@@ -301,8 +319,8 @@ def model_again(folder: "CalibrationFolder", word: str, verb: str, console: "Con
     path, kept = folder.path, folder.manifest["settings"]
     if kept is None:
         raise ConfigError(
-            f"{path} was begun from Python, so its model is not known here; in Python the same call of dz.calibrate "
-            f"with out={str(path)!r} goes on, and dz.fit.Fit.load({str(path)!r}, model) reads the fit"
+            f"{path} was begun from Python, so its model is not known here; in Python the same call of {door} with "
+            f"out={str(path)!r} goes on, and {reads} reads it"
         )
     if not isinstance(kept.get("config"), dict) or not isinstance(kept.get("source"), dict):
         raise DataError(f"{path}/manifest.json: settings has no config and source")
@@ -313,12 +331,12 @@ def model_again(folder: "CalibrationFolder", word: str, verb: str, console: "Con
         raise ConfigError(f"{path} was begun with {config.model} of the zoo; leave {word} out")
     found = Target(config.model, known(config.model, ModelEntry)) if before is None else model(word)
     if before is not None:
-        before.unchanged(found.origin, path, f"dz.fit.Fit.load({str(path)!r}, model)")
-    built, facts = _made(config, found.entry, found_again(config.contacts(), kept["source"]), console)
+        before.unchanged(found.origin, path, reads)
+    built, facts = made(config, found.entry, found_again(config.contacts(), kept["source"]), console)
     if facts.get("digest") != kept["source"].get("digest"):
         raise DataError(
             f"{facts.get('name', 'the population')} has changed since {path} was begun with it; bring it back, or "
-            f"begin a new calibration"
+            f"begin anew"
         )
     return built
 

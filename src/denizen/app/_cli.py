@@ -26,6 +26,7 @@ examples:
   denizen models                                     all models and worlds, and what can be set
   denizen run city.py:Epidemic                       a model of your own
   denizen calibrate sir --targets cases.csv --column cases    parameters from a curve
+  denizen sweep sir --grid infect_rate=0.02,0.04,0.06         many sets of parameters in the same worlds
   denizen train cartpole                             a policy that balances a pole
   denizen doctor train.py:make                       what slows a PyTorch loop down
   denizen --version"""
@@ -59,7 +60,9 @@ example:
 class Resume:
     """`denizen resume`."""
 
-    about: ClassVar[str] = """Go on with a run, a calibration or a training, bit for bit as if it had never stopped.
+    about: ClassVar[
+        str
+    ] = """Go on with a run, a calibration, a sweep or a training, bit for bit as if it had never stopped.
 
 examples:
   denizen resume runs/covid-20261128-120000               the steps that are missing
@@ -100,6 +103,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("_evaluate", "Evaluate"),
     "watch": ("_watch", "Watch"),
     "compare": ("_compare", "Compare"),
+    "sweep": ("_sweep", "SweepConfig"),
     "experiment": ("_experiment", "Experiment"),
     "check": ("_check", "Check"),
     "doctor": ("_doctor", "Doctor"),

@@ -71,7 +71,7 @@ def flags(command: type[Any]) -> list[str]:
     for field, hint in _fields(command):
         markers = typing.get_args(hint)
         if tyro.conf.Positional not in markers:
-            found.append(f"--{field.name.replace('_', '-')}")
+            found.append(_typed(field))
         if hint is bool:  # one without the marker by which no second flag is made
             found.append(f"--no-{field.name.replace('_', '-')}")
     return found
@@ -118,6 +118,11 @@ def _fields(command: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
             yield from _fields(plain)  # type: ignore[arg-type]
         elif tyro.conf.Fixed not in markers:
             yield field, hint
+
+
+def _typed(field: dataclasses.Field[Any]) -> str:
+    """A field as its flag is typed; `from_` is `--from`, which Python keeps for itself."""
+    return f"--{field.name.rstrip('_').replace('_', '-')}"
 
 
 def _flag(word: str) -> str:
@@ -189,5 +194,5 @@ def _shown(command: type[Any]) -> dict[str, str]:
         given = [marker.metavar for marker in typing.get_args(hint) if getattr(marker, "metavar", None)]
         positional = tyro.conf.Positional in typing.get_args(hint)
         if given:
-            found[field.name if positional else f"--{field.name.replace('_', '-')}"] = given[0]
+            found[field.name if positional else _typed(field)] = given[0]
     return found

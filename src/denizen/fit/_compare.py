@@ -9,11 +9,10 @@ import numpy as np
 
 from denizen._arguments import number, whole
 from denizen.errors import InputError, nearest
-from denizen.fit._experiment import MOST_AGENTS
 from denizen.fit._parameters import as_tensor
 from denizen.model import Intervention, Model
-from denizen.run import simulate
 from denizen.run._compare import Comparison, Series, compare_series, in_common
+from denizen.run._rows import at_once, simulated
 
 if TYPE_CHECKING:
     from denizen.fit._fit import Fit
@@ -65,19 +64,19 @@ class Scenario:
                 raise InputError(f"Fit.scenario: {told}, expected numbers of shape {shape[1:]}") from error
         model = model.replace(**{name: value for name, value in self.params.items() if name not in values})
         interventions = (*experiment.interventions(self.fit._solution.free), *self.interventions)
-        at_once, parts = max(1, MOST_AGENTS // max(1, model.num_agents)), []
-        for k in range(0, len(free), at_once):
-            run = simulate(
+        size, parts, kinds = at_once(model), [], model.all_series
+        for k in range(0, len(free), size):
+            found = simulated(
                 model,
                 steps,
-                worlds=worlds[k : k + at_once],
+                worlds[k : k + size],
+                {name: as_tensor(value[k : k + size]) for name, value in values.items()},
+                kinds,
                 seed=seed,
                 device=experiment.device,
-                params={name: as_tensor(value[k : k + at_once]) for name, value in values.items()},
                 interventions=interventions,
             )
-            parts.append({name: run[name].detach().cpu().numpy() for name in model.all_series})
-        kinds = model.all_series
+            parts.append({name: series.numpy() for name, series in found.items()})
         return {name: (kinds[name], np.concatenate([part[name] for part in parts])) for name in kinds}
 
     def _called(self, free: np.ndarray, worlds: list[int], steps: int) -> Series:

@@ -17,8 +17,8 @@ from denizen.fit._target import Target
 from denizen.model import Course, Intervention, Model
 from denizen.rng import Relax
 from denizen.run import Gradient, simulate
-
-MOST_AGENTS = 1 << 26  # of all rows of a launch together: enough to fill a GPU, and a GiB or two
+from denizen.run._rows import MOST_AGENTS as MOST_AGENTS
+from denizen.run._rows import at_once, called, simulated
 
 METHOD = 1 << 62  # no world has this number
 BEYOND = 2 * TAIL  # of a delay: more than is left out of every distribution is told
@@ -257,10 +257,9 @@ class Experiment:
         self.runs += len(free)
         if not isinstance(self.model, Model):
             return dict(self.recorded("call", [free, list(worlds), self.steps], partial(self._call, free, worlds)))
-        at_once = max(1, MOST_AGENTS // max(1, self.model.num_agents))
-        parts = []
-        for k in range(0, len(free), at_once):
-            rows, numbers = free[k : k + at_once], list(worlds[k : k + at_once])
+        size, parts = at_once(self.model), []
+        for k in range(0, len(free), size):
+            rows, numbers = free[k : k + size], list(worlds[k : k + size])
             launch = partial(self._run, self.model, rows, numbers)
             parts.append(self.recorded("run", [rows, numbers, self.steps], launch))
         return {name: np.concatenate([part[name] for part in parts]) for name in self.targets}
@@ -268,18 +267,19 @@ class Experiment:
     def _run(self, model: Model, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
         values = {part.name: as_tensor(part.values(here)) for part, here in self.parameters.of_model(free)}
         try:
-            run = simulate(
+            found = simulated(
                 model,
                 self.steps,
-                worlds=worlds,
+                worlds,
+                values,
+                self.targets,
                 seed=self._seed,
                 device=self.device,
-                params=values,
                 interventions=self._interventions,
             )
         except ModelError as error:
             raise type(error)(f"calibrate: near {self.told(free[0])}: {error}; {KEEP}") from error
-        return {name: run[name].detach().cpu().numpy() for name in self.targets}
+        return {name: series.numpy() for name, series in found.items()}
 
     def relaxed(self, values: Mapping[str, Tensor], worlds: Sequence[int], relax: Relax) -> dict[str, Tensor]:
         """Series of relaxed runs, with slopes by the parameters `values`; the caller counts and records them."""
@@ -321,14 +321,8 @@ class Experiment:
                 raise InputError(
                     f"calibrate: targets has {name!r}, which the function does not give; {nearest(name, series)}"
                 )
-        arrays = {name: torch.as_tensor(series[name]).detach().cpu().numpy() for name in self.targets}
-        for name, array in arrays.items():
-            if array.ndim < 2 or len(array) != len(theta) or array.shape[1] < steps:
-                raise ModelError(
-                    f"calibrate: the function gave {name!r} of shape {array.shape} for theta {tuple(theta.shape)}, "
-                    f"expected [{len(theta)}, {steps}, …]: one row for each row of theta"
-                )
-        return {name: array[:, :steps] for name, array in arrays.items()}
+        found = called("calibrate", {name: series[name] for name in self.targets}, theta, steps)
+        return {name: values.numpy() for name, values in found.items()}
 
     def told(self, free: np.ndarray) -> str:
         """The parameters at free numbers `[P]`, in words."""

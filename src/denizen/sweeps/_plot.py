@@ -1,0 +1,82 @@
+"""Pictures of sweeps: small multiples, and bars of sensitivity indices."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from denizen._figures import save_figure
+from denizen.errors import InputError, need
+from denizen.run._results import BANDS, COLOURS, FAINT, INK, plain_axis
+
+if TYPE_CHECKING:
+    from denizen.sweeps._indices import Indices
+    from denizen.sweeps._results import Sweep
+
+PANELS = 24
+
+
+def _figure(width: float, height: float) -> Any:
+    need("matplotlib", "plot", "draw a sweep")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def multiples(sweep: "Sweep", name: str | None, file: Path | str | None) -> Any:
+    """See `Sweep.plot`."""
+    if not sweep.sets:
+        raise InputError("plot: no set is whole yet, so there is nothing to draw; resume the sweep first")
+    name = sweep.series_names[0] if name is None else name
+    values = sweep[name].double()
+    curves = values.reshape(*values.shape[:3], -1).sum(3).numpy()
+    shown = np.unique(np.linspace(0, len(curves) - 1, min(PANELS, len(curves))).round().astype(int))
+    # Panels of a grid stand in rows of the name that changes fastest.
+    last = len({values[sweep.names[-1]] for values in sweep.sets}) if sweep.design["kind"] == "Grid" else 4
+    columns = min(last if 1 < last <= 6 else 4, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    figure = _figure(2.6 * columns, 1.9 * rows + 0.7)
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
+    time = np.arange(1, sweep.steps + 1) * sweep.dt
+    for axis, k in zip(panels, shown, strict=False):
+        low, high, opacity = BANDS[0]
+        axis.fill_between(time, *np.quantile(curves[k], (low, high), axis=0), color=COLOURS[0], alpha=opacity, lw=0)
+        marker = "o" if len(time) == 1 else None
+        axis.plot(time, np.median(curves[k], axis=0), color=COLOURS[0], linewidth=1.6, marker=marker)
+        axis.set_title(sweep.told(k), loc="left", fontsize=8, color=INK)
+        plain_axis(axis)
+    for axis in panels[len(shown) :]:
+        axis.set_visible(False)
+    per = f" per {sweep.time_unit if sweep.dt == 1 else f'{sweep.dt:g} {sweep.time_unit}'}"
+    what = f"{name.replace('_', ' ')}{per if sweep.kinds[name] == 'flow' else ''}"
+    some = "" if len(shown) == sweep.wanted else f"    ·    {len(shown)} of {sweep.wanted} sets"
+    told = f"{sweep.replicates} replicates: median, band for 90 % of them" if sweep.replicates > 1 else "one replicate"
+    figure.suptitle(f"{what}    ·    {told}{some}", x=0.01, ha="left", fontsize=8.5, color=FAINT)
+    figure.supxlabel(sweep.time_unit, fontsize=8, color=INK)
+    if file is not None:
+        save_figure(figure, file)
+    return figure
+
+
+def bars(indices: "Indices", file: Path | str | None) -> Any:
+    """See `Indices.plot`."""
+    rows = indices.rows()[::-1]
+    figure = _figure(6.0, 0.9 + 0.5 * len(rows))
+    axis = figure.subplots()
+    place = np.arange(len(rows))
+    for shift, colour, word, k in ((0.2, COLOURS[0], "alone", 1), (-0.2, COLOURS[1], "alone and with others", 3)):
+        values, wide = [row[k] for row in rows], [row[k + 1] for row in rows]
+        axis.barh(place + shift, values, height=0.36, xerr=wide, color=colour, label=word, ecolor=INK)
+    axis.set_yticks(place, [row[0] for row in rows])
+    axis.set_xlabel(f"share of the variance of {indices.measure} (bars' lines: 95 % intervals)", fontsize=8, color=INK)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    axis.tick_params(labelsize=8, labelcolor=INK)
+    axis.legend(fontsize=7.5, frameon=False)
+    if file is not None:
+        save_figure(figure, file)
+    return figure

@@ -1,0 +1,104 @@
+"""`denizen sweep`: designs in words, the folder, and what resume and show do with it."""
+
+import json
+from pathlib import Path
+
+import polars
+import pytest
+import torch
+
+from denizen import run, sweeps
+from denizen.app import _exit
+from denizen.sweeps import _sweep
+
+SMALL = ["--agents", "60", "--steps", "5", "--replicates", "3", "--out", "out"]
+GRID = ["sweep", "sir", "--grid", "infect_rate=0.02,0.3", "infectious_phases=1,2", *SMALL]
+
+
+def test_a_grid_has_the_bits_of_single_runs(denizen):
+    code, out, err = denizen(*GRID, "--set", "infectious_days=6")
+    assert (code, err) == (0, ""), err
+    assert "cases, total" in out
+    assert "run folder  out" in out
+    for name in ("manifest.json", "sweep.parquet", "summary.csv", "plot.png"):
+        assert Path("out", name).stat().st_size > 0
+    found = sweeps.load("out")
+    assert [list(values.values()) for values in found.sets] == [[0.02, 1], [0.02, 2], [0.3, 1], [0.3, 2]]
+    for k, values in ((1, found.sets[1]), (2, found.sets[2])):
+        pairs = [f"{name}={value}" for name, value in values.items()]
+        code, _, err = denizen("run", "sir", *SMALL[:-1], f"one-{k}", "--set", *pairs, "infectious_days=6")
+        assert (code, err) == (0, ""), err
+        alone = run.load(f"one-{k}")
+        assert all(torch.equal(alone[name], found[name][k]) for name in found.series_names)
+    code, out, _ = denizen("show", "out")
+    assert code == 0
+    assert "12 of 12 runs" in out
+    assert "infectious_phases" in out
+
+
+def test_an_interrupted_sweep_is_resumed(denizen, monkeypatch):
+    simulated, left = _sweep.Launch._simulated, [1]
+
+    def stopped(self, rows):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return simulated(self, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_sweep.Launch, "_simulated", stopped)
+        code, _, err = denizen(*GRID)
+    assert code == _exit.STOPPED
+    assert "6 of 12 runs" in err
+    assert "denizen resume out" in err
+    code, out, _ = denizen("show", "out")
+    assert "interrupted" in out
+    code, out, err = denizen("resume", "out", "--quiet")
+    assert (code, out.strip(), err) == (0, "out", "")
+    assert json.loads(Path("out/manifest.json").read_text())["status"] == "finished"
+    denizen(*GRID[:-1], "whole")
+    one, other = sweeps.load("out"), sweeps.load("whole")
+    assert all(torch.equal(one[name], other[name]) for name in one.series_names)
+    code, _, err = denizen("resume", "out", "--steps", "3")
+    assert code == _exit.WRONG
+    assert "a sweep has its number of steps" in err
+
+
+def test_lists_and_spreads(denizen):
+    Path("sets.csv").write_text("infect_rate,infectious_days\n0.1,4\n0.2,5\n")
+    code, _, err = denizen("sweep", "sir", "--from", "sets.csv", *SMALL)
+    assert (code, err) == (0, ""), err
+    assert polars.read_csv("out/summary.csv")["infect_rate"].to_list() == [0.1, 0.2]
+    code, _, err = denizen("sweep", "sir", "--latin", "3", "infect_rate=0.1..0.2", "seed_share", *SMALL[:-1], "latin")
+    assert (code, err) == (0, ""), err
+    rates = polars.read_csv("latin/summary.csv")["infect_rate"].to_list()
+    assert len(rates) == 3
+    assert all(0.1 <= rate <= 0.2 for rate in rates)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--grid", "infect_rat=1"], "'infect_rat': SIR has nothing of that name to sweep; did you mean 'infect_rate'"),
+        (["--grid", "infect_rate=-1"], "infect_rate = -1: expected at least 0"),
+        (["--grid", "infect_rate="], "--grid infect_rate=: expected NAME=VALUE"),
+        (["--grid", "infect_rate=1", "--sobol", "4", "infect_rate=1..2"], "give only one of"),
+        (["--sobol", "infect_rate=1..2"], "expected the number of sets first"),
+        (["--sobol", "4"], "--sobol 4: of what?"),
+        (["--sobol", "4", "infect_rate=1-2"], "--sobol infect_rate=1-2: expected different NAMEs or NAME=LOW..HIGH"),
+        (["--sobol", "4", "infect_rate"], "--sobol: infect_rate declares no upper bound; give its range, such as inf"),
+        (["--sobol", "5", "infect_rate=1..2"], "--sobol: count=5, expected a power of two"),
+        (["--latin", "4", "infect_rate=1..2", "--indices"], "--indices are of the design --sobol"),
+        (["--from", "none.csv"], "none.csv cannot be read"),
+        (["--grid", "infect_rate=1", "--series", "case"], "--series has 'case'; did you mean 'cases'"),
+        (["--grid", "infect_rate=1", "--ranks", "0"], "--ranks 0: expected a whole number, at least 1"),
+        (["--grid", "infect_rate=1", "--ranks", "2", "--ray"], "--ranks and --ray"),
+        (["--grid", "infect_rate=1", "--stepz", "2"], "did you mean --steps"),
+    ],
+    ids=range(15),
+)
+def test_what_cannot_be_meant_is_one_line(denizen, words, message):
+    code, _, err = denizen("sweep", "sir", *words, "--agents", "60")
+    assert code == _exit.WRONG
+    assert message in " ".join(err.split())
+    assert not Path("runs").exists()
