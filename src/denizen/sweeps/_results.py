@@ -16,7 +16,7 @@ from denizen._arguments import one_of, path
 from denizen._atomic import TEMPORARY, write_atomic
 from denizen.errors import DataError, InputError, MissingExtra, StorageError, nearest, need
 from denizen.run._folder import while_it_goes_on
-from denizen.run._results import Shown, _Fitting, _table
+from denizen.run._results import Fitting, Shown, _table
 from denizen.run._results import number as figure
 from denizen.sweeps._subject import Points, told
 
@@ -209,7 +209,7 @@ class Sweep:
         full = _table(f"mean (5–95 %){several}{some}" if several else f"one replicate{some}", cells)
         means = f"mean{several}{some}"
         return Shown(
-            _Fitting(full, _table(means, bare), _table(means, bare, fold=True)),
+            Fitting(full, _table(means, bare), _table(means, bare, fold=True)),
             {name: statistics.tolist() for name, statistics in rows.items()},
         )
 
