@@ -99,6 +99,11 @@ def test_the_same_command_goes_on(cases, monkeypatch):
 
 def test_scenarios_are_compared(cases):
     assert cases("calibrate", *BOTH, "--out", "r", "--quiet")[0] == 0
+    code, out, err = cases("export", "r", "--csv", "--netcdf")
+    assert (code, out, err) == (0, "r.csv\nr.nc\n", "")
+    drawn = np.loadtxt("r.csv", delimiter=",", skiprows=1)
+    (samples,) = dz.fit.Fit.load("r").samples(1_000).values()
+    assert (drawn == samples).all()
     code, out, err = cases("compare", "r", "--b", "infect_rate=0.01", "--draws", "8")
     assert (code, err) == (0, "")
     fit = dz.fit.Fit.load("r", sir(generators.erdos_renyi(400, 8.0, seed=3), infect_rate=0.04), device="cpu")

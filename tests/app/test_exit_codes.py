@@ -28,6 +28,7 @@ WRONG = {
     "watch": (["watch", "nowhere"], "run folder nowhere does not exist"),
     "compare": (["compare", "nowhere", "elsewhere"], "run folder nowhere does not exist"),
     "sweep": (["sweep", "sir"], "which sets? give one of --grid NAME=V,V"),
+    "export": (["export", "nowhere", "--csv"], "run folder nowhere does not exist"),
     "experiment": (["experiment", "goodhart", "--modes", "prox"], "did you mean 'proxy'"),
     "check": (["check", "nowhere.py:Epidemic"], "there is no file nowhere.py"),
     "profile": (["profile", "nowhere.py:make"], "there is no file nowhere.py"),

@@ -323,6 +323,7 @@ MANIFESTS = {
         ["evaluate", "f"],
         ["watch", "f"],
         ["compare", "f", "f"],
+        ["export", "f", "--csv"],
         ["train", "dotgat", "--resume", "f"],
     ],
 )

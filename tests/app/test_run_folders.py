@@ -41,10 +41,10 @@ def test_a_folder_of_another_kind_is_told_with_what_takes_it(denizen, command, k
     code, out, err = denizen(command, "r", *(["r"] if command == "compare" else []))
     assert (code, out) == (2, "")
     taken = "simulation or calibration or training" if command == "compare" else "training"
-    more = " and denizen compare" if kind == "simulation" else ""
+    fitting = "show, resume, compare and export" if kind == "simulation" else "show and resume"
     assert err == (
         f"error r holds a run of kind {kind}, and denizen {command} takes one of kind {taken}; for {kind} there is "
-        f"denizen show and denizen resume{more}\n"
+        f"denizen {fitting}\n"
     )
 
 

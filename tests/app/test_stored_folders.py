@@ -12,10 +12,13 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import denizen as dz
+from denizen.rl import read_metrics
+from denizen.run import load
 from denizen.run._fingerprint import differences, fingerprint
 from denizen.run._folder import kind_of
 from denizen.zoo.cartpole import CartPole
@@ -229,3 +232,31 @@ def test_one_training_is_compared_with_nothing(denizen, stored):
     code, _, err = denizen("compare", str(stored("training_ppo")))
     assert code == 2
     assert "two run folders or more" in err
+
+
+@pytest.mark.parametrize("name", ["simulation", "training_ppo", "training_seeds"])
+def test_a_folder_is_exported(denizen, stored, name):
+    import polars
+
+    folder = str(stored(name))
+    code, out, _ = denizen("export", folder, "--csv", "--parquet", "--out", "sub/numbers")
+    assert (code, out) == (0, "sub/numbers.csv\nsub/numbers.parquet\n")
+    table = polars.read_parquet("sub/numbers.parquet")
+    assert polars.read_csv("sub/numbers.csv").shape == table.shape
+    if name == "simulation":
+        assert table.equals(load(folder).to_polars())
+    else:
+        rows = [row for one in sorted(Path(folder).glob("**/metrics.jsonl")) for row in read_metrics(one.parent)]
+        np.testing.assert_equal(table["return_mean"].to_list(), [row.get("return_mean") for row in rows])
+        assert ("seed" in table.columns) == (name == "training_seeds")
+    again = denizen("export", folder, "--csv", "--out", "sub/numbers")
+    assert again[::2] == (
+        2, "error export: sub/numbers.csv exists already; remove it, or give another name with --out\n"
+    )  # fmt: skip
+
+
+def test_what_cannot_be_exported_is_told(denizen, stored):
+    folder = str(stored("training_ppo"))
+    told = "error export: give a format or several: --csv, --parquet, --netcdf\n"
+    assert denizen("export", folder)[::2] == (2, told)
+    assert denizen("export", folder, "--netcdf")[2].startswith("error --netcdf is for simulations and calibrations")

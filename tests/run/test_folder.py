@@ -58,7 +58,7 @@ def test_a_folder_gives_back_the_series_in_their_dtypes(tmp_path, every_chunk):
     assert all(same(saved[name], run[name]) for name in run.series_names)
     assert all(same(saved.snapshots[name], run.snapshots[name]) for name in run.snapshots)
     assert (saved.steps, saved.worlds, saved.seed, saved.kinds) == (80, [0, 1, 2], 0, run.kinds)
-    assert saved.to_frame().equals(run.to_frame())
+    assert saved.to_polars().equals(run.to_polars())
     assert saved.manifest.status == "finished"
     assert len(saved.manifest.metrics) > 2  # the first chunk and some later ones
 
@@ -73,12 +73,12 @@ def test_parts_are_plain_files_of_tensors(tmp_path, every_chunk):
 def test_a_run_is_one_table_for_polars(tmp_path):
     polars = pytest.importorskip("polars")
     run = dz.simulate(model(), 70, replicates=2, out=tmp_path / "r")
-    table = load(tmp_path / "r").to_frame()
+    table = load(tmp_path / "r").to_polars()
     assert table.columns[:4] == ["replicate", "world", "step", "time"]
     assert table.height == 140
     assert table.filter(polars.col("replicate") == 1)["cases"].to_list() == run["cases"][1].tolist()
     with pytest.raises(InputError, match="rename"):
-        dz.simulate(model(), 1, record={"time": lambda now: now.time.value}).to_frame()
+        dz.simulate(model(), 1, record={"time": lambda now: now.time.value}).to_polars()
 
 
 def test_no_part_is_written_twice(tmp_path, every_chunk):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from denizen import fit
@@ -19,6 +20,7 @@ from denizen.errors import ConfigError, DataError, InputError, nearest
 if TYPE_CHECKING:
     from denizen._printing import Console
     from denizen.app._cli import Resume, Show
+    from denizen.app._export import Export
     from denizen.fit._folder import CalibrationFolder
     from denizen.model import Model
     from denizen.run._folder import StateFolder
@@ -392,6 +394,25 @@ def show(command: "Show", console: "Console") -> None:
     console.print(card)
     if isinstance(manifest.get("report"), str):
         say(console, manifest["report"])
+
+
+def export(command: "Export", console: "Console") -> Callable[[str, Path], None]:
+    """`denizen export` of a calibration: draws of its parameters."""
+    from denizen.app._export import DRAWS, numbered
+    from denizen.run._table import write_netcdf, write_table
+
+    found = fit.Fit.load(command.run)
+
+    def write(form: str, file: Path) -> None:
+        if form == "netcdf":
+            write_netcdf(found.to_xarray(), file)
+            return
+        columns: dict[str, Any] = {}
+        for name, values in found.samples(DRAWS).items():
+            columns |= numbered(name, np.asarray(values))
+        write_table(columns, file)
+
+    return write
 
 
 @contextlib.contextmanager

@@ -104,6 +104,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("_watch", "Watch"),
     "compare": ("_compare", "Compare"),
     "sweep": ("_sweep", "SweepConfig"),
+    "export": ("_export", "Export"),
     "experiment": ("_experiment", "Experiment"),
     "check": ("_check", "Check"),
     "doctor": ("_doctor", "Doctor"),

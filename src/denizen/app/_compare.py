@@ -21,8 +21,6 @@ class Compare:
 
     about: ClassVar[str] = """Compare simulations, trainings, or scenarios of a calibration.
 
-Simulations of one seed share their random numbers, replicate by replicate: differences are paired.
-
 examples:
   denizen compare runs/covid-20261128-120000 runs/covid-20261128-120500    the second minus the first
   denizen compare runs/cartpole-ppo-20261128-120000 runs/cartpole-ppo-20261128-130000    learning curves

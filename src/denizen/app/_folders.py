@@ -65,12 +65,12 @@ def expect(path: Path, name: str) -> str:
         kind = "simulation"
     if kind not in KINDS:
         raise ConfigError(f"{path} holds a run of kind {kind!r}, which is unknown here; {nearest(kind, KINDS)}")
-    fitting = [one for one in ("show", "resume", "compare", *OF_TRAININGS) if _takes(one, kind)]
+    fitting = [one for one in ("show", "resume", "compare", "export", *OF_TRAININGS) if _takes(one, kind)]
     if name not in fitting:
         takes = " or ".join(other for other in KINDS if _takes(name, other))
         raise ConfigError(
             f"{path} holds a run of kind {kind}, and denizen {name} takes one of kind {takes}; for {kind} there is "
-            f"{' and '.join(f'denizen {one}' for one in fitting)}"
+            f"denizen {', '.join(fitting[:-1])} and {fitting[-1]}"
         )
     return kind
 

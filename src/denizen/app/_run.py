@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -29,6 +29,7 @@ from denizen.zoo import ModelEntry, entries
 
 if TYPE_CHECKING:
     from denizen.app._cli import Resume, Show
+    from denizen.app._export import Export
 
 PLOT, MANIFEST = "plot.png", "manifest.json"
 MAX_WHOLE = 2**32 - 1
@@ -301,6 +302,21 @@ def show(command: "Show", console: Console) -> None:
     saved = run.load(command.run)
     console.print(_card(saved))
     _report(saved, command.run, console)
+
+
+def export(command: "Export", console: Console) -> Callable[[str, Path], None]:
+    """`denizen export` of a simulation."""
+    from denizen.run._table import columns, write_netcdf, write_table
+
+    saved = run.load(command.run)
+
+    def write(form: str, file: Path) -> None:
+        if form == "netcdf":
+            write_netcdf(saved.to_xarray(), file)
+        else:
+            write_table(columns(saved), file)
+
+    return write
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

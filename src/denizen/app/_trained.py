@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from denizen.zoo import WorldEntry
 if TYPE_CHECKING:
     from denizen._printing import Console
     from denizen.app._cli import Resume, Show
+    from denizen.app._export import Export
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,6 +289,27 @@ def _not_begun(found: Sequence[Path]) -> list[int]:
     first, count = (read_manifest(found[0])["settings"] or {}).get("seeds", (0, 1))
     begun = {folder.name for folder in found}
     return [] if count == 1 else [seed for seed in range(first, first + count) if f"seed-{seed}" not in begun]
+
+
+def export(command: "Export", console: "Console") -> Callable[[str, Path], None]:
+    """`denizen export` of a training: a row for each update, and for each seed where there are several."""
+    from denizen.app._export import of_rows
+    from denizen.rl import read_manifest, read_metrics
+    from denizen.run._table import write_table
+
+    found = folders(command.run, "export")
+
+    def write(form: str, file: Path) -> None:
+        if form == "netcdf":
+            raise ConfigError("--netcdf is for simulations and calibrations; of a training take --csv or --parquet")
+        rows = [
+            ({"seed": read_manifest(folder)["seed"]} if len(found) > 1 else {}) | row
+            for folder in found
+            for row in read_metrics(folder)
+        ]
+        write_table(of_rows(rows), file)
+
+    return write
 
 
 def show(command: "Show | Resume", console: "Console") -> None:

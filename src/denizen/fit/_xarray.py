@@ -16,7 +16,7 @@ def tree(fit: "Fit", draws: int, predictive: int, seed: int) -> Any:
     """See `Fit.to_xarray`."""
     whole("Fit.to_xarray", "draws", draws, 1)
     whole("Fit.to_xarray", "predictive", predictive, 0)
-    xarray = need("xarray", "arviz", "hand a fit over to xarray and ArviZ")
+    xarray = need("xarray", "xarray", "hand a fit over to xarray and ArviZ")
     experiment, parts = fit._experiment, fit._experiment.parameters
     free = fit._solution.draws if fit._solution.draws is not None else fit._drawn(draws, seed)
     posterior = {name: _variable(name, values, ("chain", "draw")) for name, values in parts.values(free).items()}

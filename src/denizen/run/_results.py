@@ -275,19 +275,42 @@ class Results:
         """A series by name: `[replicates, steps, …]`."""
         raise NotImplementedError
 
-    def to_frame(self) -> Any:
+    def to_polars(self) -> Any:
         """The series as a polars data frame, one row for each step and replicate.
 
         Returns:
             Columns ``replicate``, ``world``, ``step`` (1 for the first), ``time`` (at the end of the step), and one for
-            each series.
+            each series; one for each entry, such as ``"deaths[2]"``, of a series that has several at each step.
 
         Raises:
             MissingExtra: polars is not installed.
         """
-        from denizen.run._parquet import frame
+        from denizen.run._table import to_polars
 
-        return frame({name: self[name] for name in self.series_names}, self.worlds, 1, self.dt)
+        return to_polars(self)
+
+    def to_pandas(self) -> Any:
+        """The same table as a data frame of pandas.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        from denizen.run._table import to_pandas
+
+        return to_pandas(self)
+
+    def to_xarray(self) -> Any:
+        """The series as a dataset of xarray: variables over ``replicate`` and ``step``, and their further axes.
+
+        Returns:
+            Coordinates ``world`` of replicates and ``time`` of steps; attributes ``model``, ``seed`` and ``dt``.
+
+        Raises:
+            MissingExtra: xarray is not installed.
+        """
+        from denizen.run._table import to_xarray
+
+        return to_xarray(self)
 
     def summary(self) -> "Shown":
         """Total (of flows), peak, step of the peak and final value of each series: median and 5–95 % over replicates.

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from denizen._atomic import TEMPORARY, digest, locked
 from denizen.errors import StorageError, need
-from denizen.run import _facts, _manifest, _parquet, _zarr
+from denizen.run import _facts, _manifest, _zarr
 from denizen.run._blocks import PURPOSE
 from denizen.run._device import device_failed
 from denizen.run._folder import NAME, Part, RunFolder, check_free, no_folder, now, take_new, write
 from denizen.run._manifest import Manifest, Taken
+from denizen.run._table import check_names
 
 if TYPE_CHECKING:
     from denizen.run._run import Run
@@ -74,7 +75,7 @@ class SimulationFolder(RunFolder):
             MissingExtra: there are snapshots, and zarr is not installed.
         """
         path = Path(path)
-        _parquet.check_names(run.series_names)
+        check_names(run.series_names)
         if run._snapshots is not None:
             need("zarr", "storage", PURPOSE)
         check_free(path)

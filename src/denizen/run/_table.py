@@ -1,0 +1,120 @@
+"""Series as a table, one row for each step and replicate, for polars, pandas and xarray, and as a file."""
+
+import io
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from denizen._atomic import write_atomic
+from denizen.errors import InputError, StorageError, need
+from denizen.run._parquet import WIDER
+
+if TYPE_CHECKING:
+    from denizen.run._results import Results
+
+KEYS = ("replicate", "world", "step", "time")
+RESERVED = "__metadata__"  # which safetensors keeps for itself
+FORMATS = {"csv": ".csv", "parquet": ".parquet", "netcdf": ".nc"}
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise `InputError` where a series has a name that no table or file can give it."""
+    for name in names:
+        if name in KEYS:
+            raise InputError(f"series {name!r} has the name of a column that the run's table has anyway; rename it")
+        if name == RESERVED:
+            raise InputError(f"series {name!r} has a name that files of tensors keep for themselves; rename it")
+
+
+def columns(results: "Results") -> dict[str, np.ndarray]:
+    """Columns of the table, see `Results.to_polars`."""
+    check_names(results.series_names)
+    worlds, steps = results.worlds, results.steps if results.series_names else 0
+    step = np.repeat(np.arange(1, steps + 1, dtype=np.int64), len(worlds))
+    found = {
+        "replicate": np.tile(np.arange(len(worlds), dtype=np.int32), steps),
+        "world": np.tile(np.asarray(worlds, dtype=np.int64), steps),
+        "step": step,
+        "time": step * results.dt,
+    }
+    for name in results.series_names:
+        values = _numbers(results[name])
+        for place in itertools.product(*map(range, values.shape[2:])):
+            column = f"{name}[{','.join(map(str, place))}]" if place else name
+            if column in found:
+                raise InputError(f"series {column!r} has the name of an entry of another series; rename it")
+            found[column] = np.ascontiguousarray(values[(slice(None), slice(None), *place)].T).reshape(-1)
+    return found
+
+
+def _numbers(values: Tensor) -> np.ndarray:
+    host = values.detach().cpu()
+    return host.to(WIDER.get(host.dtype, host.dtype)).numpy()
+
+
+def to_polars(results: "Results") -> Any:
+    """See `Results.to_polars`."""
+    return need("polars", "tables", "make tables of series").DataFrame(columns(results))
+
+
+def to_pandas(results: "Results") -> Any:
+    """See `Results.to_pandas`."""
+    return need("pandas", "pandas", "make data frames of pandas").DataFrame(columns(results))
+
+
+def to_xarray(results: "Results") -> Any:
+    """See `Results.to_xarray`."""
+    xarray = need("xarray", "xarray", "make datasets of xarray")
+    check_names(results.series_names)
+    variables = {}
+    for name in results.series_names:
+        values = _numbers(results[name])
+        axes = ("replicate", "step", *(f"{name}_dim_{k}" for k in range(values.ndim - 2)))
+        variables[name] = (axes, values, {"long_name": results.about(name), "kind": results.kinds[name]})
+    steps = np.arange(1, results.steps + 1)
+    at = {
+        "replicate": np.arange(len(results.worlds)),
+        "world": ("replicate", np.asarray(results.worlds)),
+        "step": steps,
+        "time": ("step", steps * results.dt, {"units": results.time_unit}),
+    }
+    return xarray.Dataset(variables, coords=at, attrs={"model": results.name, "seed": results.seed, "dt": results.dt})
+
+
+def write_table(table: Mapping[str, Any], path: Path) -> None:
+    """Write columns as CSV or Parquet, by the suffix of the path; the file is there whole or not at all.
+
+    Raises:
+        MissingExtra: polars is not installed.
+        StorageError: the file cannot be written.
+    """
+    frame = need("polars", "tables", "write tables").DataFrame(table)
+    buffer = io.BytesIO()
+    if path.suffix == FORMATS["csv"]:
+        frame.write_csv(buffer)
+    else:
+        frame.write_parquet(buffer)
+    _write(path, buffer.getvalue())
+
+
+def write_netcdf(dataset: Any, path: Path) -> None:
+    """Write a dataset or a tree of xarray as NetCDF 4; the file is there whole or not at all.
+
+    Raises:
+        MissingExtra: h5netcdf is not installed.
+        StorageError: the file cannot be written.
+    """
+    need("h5netcdf", "xarray", "write NetCDF")
+    _write(path, bytes(dataset.to_netcdf(engine="h5netcdf")))
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, data)
+    except OSError as error:
+        raise StorageError(f"table {path} could not be written: {error.strerror or error}") from error

@@ -1,0 +1,66 @@
+"""Series as tables of polars, pandas and xarray."""
+
+import numpy as np
+import pytest
+
+import denizen as dz
+from denizen.errors import InputError
+from denizen.run._table import write_netcdf, write_table
+from denizen.space import generators
+from denizen.zoo.sir import sir
+
+
+@pytest.fixture(scope="module")
+def run() -> dz.run.Run:
+    model = sir(generators.erdos_renyi(200, 6.0, seed=0), infect_rate=0.1)
+    halves = {"pair": lambda now: now.stage.is_("infected").reshape(2, 100).sum(1)}
+    return dz.simulate(model, 6, worlds=[4, 2, 9], seed=3, dt=0.5, device="cpu", record=halves)
+
+
+def test_one_row_for_each_step_and_replicate(run: dz.run.Run) -> None:
+    table = run.to_pandas()
+    assert list(table) == ["replicate", "world", "step", "time", *run.series_names[:-1], "pair[0]", "pair[1]"]
+    assert len(table) == 18
+    assert table["cases"].tolist() == run["cases"].T.reshape(-1).tolist()
+    assert table[table["world"] == 9]["pair[1]"].tolist() == run["pair"][2, :, 1].tolist()
+    assert table["time"].tolist() == [0.5 * step for step in range(1, 7) for _ in range(3)]
+    polars = run.to_polars()
+    assert all(polars[name].to_list() == table[name].tolist() for name in table)
+
+
+def test_a_dataset_keeps_the_axes(run: dz.run.Run, tmp_path) -> None:
+    import xarray
+
+    found = run.to_xarray()
+    assert dict(found.sizes) == {"replicate": 3, "step": 6, "pair_dim_0": 2}
+    assert found["world"].values.tolist() == [4, 2, 9]
+    assert (found["pair"].values == run["pair"].numpy()).all()
+    assert found["cases"].attrs == {"long_name": run.about("cases"), "kind": "flow"}
+    assert found.attrs == {"model": "SIR", "seed": 3, "dt": 0.5}
+    write_netcdf(found, tmp_path / "run.nc")
+    assert xarray.load_dataset(tmp_path / "run.nc", engine="h5netcdf").equals(found)
+
+
+def test_no_steps_make_an_empty_table(run: dz.run.Run) -> None:
+    empty = dz.simulate(run.model, 0, device="cpu")
+    assert len(empty.to_pandas()) == 0
+    assert empty.to_xarray().sizes["step"] == 0
+
+
+def test_names_that_a_column_has_already_are_told(run: dz.run.Run) -> None:
+    twice = {
+        "pair": lambda now: now.stage.is_("infected").reshape(2, 100).sum(1),
+        "pair[1]": lambda now: now.time.value,
+    }
+    with pytest.raises(InputError, match=r"series 'pair\[1\]' has the name of an entry of another series"):
+        dz.simulate(run.model, 1, device="cpu", record=twice).to_polars()
+
+
+def test_a_table_is_written_whole(tmp_path) -> None:
+    import polars
+
+    columns = {"a": np.arange(3), "b": [1.5, None, 2.0]}
+    for name in ("t.csv", "t.parquet"):
+        write_table(columns, tmp_path / "new" / name)
+    for read in (polars.read_csv(tmp_path / "new/t.csv"), polars.read_parquet(tmp_path / "new/t.parquet")):
+        assert read["b"].to_list() == [1.5, None, 2.0]
