@@ -20,6 +20,7 @@ WRONG = {
     "run": (["run", "sir", "--set", "infect_rate=x"], "--set infect_rate=x"),
     "show": (["show", "nowhere"], "nowhere does not exist"),
     "resume": (["resume", "nowhere"], "nowhere does not exist"),
+    "report": (["report", "nowhere"], "nowhere does not exist"),
     "models": (["models", "--steps", "3"], "--steps"),
     "calibrate": (["calibrate", "sir"], "--targets FILE.csv is needed"),
     "train": (["train", "cartpole", "--set", "gamma=2"], "gamma"),

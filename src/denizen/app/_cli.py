@@ -23,6 +23,7 @@ examples:
   denizen run covid --population my/folder --replicates 64 --set R=3.5,4.2,5.6
   denizen show runs/covid-20261128-120000            its numbers and curves again
   denizen resume runs/covid-20261128-120000          go on after Ctrl-C, a crash or a full disk
+  denizen report runs/covid-20261128-120000          a page of it, to look at and to send
   denizen models                                     all models and worlds, and what can be set
   denizen run city.py:Epidemic                       a model of your own
   denizen calibrate sir --targets cases.csv --column cases    parameters from a curve
@@ -96,6 +97,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("_run", "RunConfig"),
     "show": ("_cli", "Show"),
     "resume": ("_cli", "Resume"),
+    "report": ("_report", "Report"),
     "models": ("_models", "Models"),
     "calibrate": ("_calibrate", "Calibrate"),
     "train": ("_train", "Train"),

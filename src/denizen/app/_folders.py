@@ -65,7 +65,7 @@ def expect(path: Path, name: str) -> str:
         kind = "simulation"
     if kind not in KINDS:
         raise ConfigError(f"{path} holds a run of kind {kind!r}, which is unknown here; {nearest(kind, KINDS)}")
-    fitting = [one for one in ("show", "resume", "compare", "export", *OF_TRAININGS) if _takes(one, kind)]
+    fitting = [one for one in ("show", "resume", "report", "compare", "export", *OF_TRAININGS) if _takes(one, kind)]
     if name not in fitting:
         takes = " or ".join(other for other in KINDS if _takes(name, other))
         raise ConfigError(

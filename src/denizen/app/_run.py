@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -12,17 +12,20 @@ import torch
 from tyro.conf import Fixed, FlagCreatePairsOff, Positional, Suppress, UseAppendAction, arg
 
 from denizen import ops, run
+from denizen._atomic import status_now
 from denizen._printing import Console, Table, bold, give, say
 from denizen.app._exit import DONE
 from denizen.app._folders import Interrupted, run_folder
 from denizen.app._models import Contacts, Source, build, fits, found_again, source
 from denizen.app._options import options, parameters, settings
 from denizen.app._origin import origin_of
+from denizen.app._report import write_at_end
 from denizen.app._settings import Given, blamed, fields_of, of_file, pairs, read_toml, whole, within
 from denizen.app._target import Target, known, model, named_again
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
 from denizen.model import Model
 from denizen.run import Run, SavedRun, Snapshots, choose_device
+from denizen.run import _manifest as manifest
 from denizen.run._device import device_failed
 from denizen.run._folder import check_free
 from denizen.zoo import ModelEntry, entries
@@ -30,6 +33,7 @@ from denizen.zoo import ModelEntry, entries
 if TYPE_CHECKING:
     from denizen.app._cli import Resume, Show
     from denizen.app._export import Export
+    from denizen.report import Page
 
 PLOT, MANIFEST = "plot.png", "manifest.json"
 MAX_WHOLE = 2**32 - 1
@@ -319,6 +323,41 @@ def export(command: "Export", console: Console) -> Callable[[str, Path], None]:
     return write
 
 
+def report(folders: Sequence[Path]) -> "Page":
+    """`denizen report` of simulations."""
+    return _page([(folder, run.load(folder)) for folder in folders])
+
+
+def _page(runs: Sequence[tuple[Path, Run | SavedRun]]) -> "Page":
+    """The page of simulations in folders whose series are at hand."""
+    from denizen.report import Page
+    from denizen.report._simulation import Simulated, about, simulations
+
+    told = []
+    for folder, results in runs:
+        facts = manifest.read(folder)[0]
+        told.append(Simulated(str(folder), results, facts, status_now(folder, facts.status), _command(facts.settings)))
+    title = " and ".join(dict.fromkeys(results.name for _, results in runs))
+    page = Page(title, about(told[0]) if len(told) == 1 else f"{len(told)} runs beside each other")
+    simulations(page, told)
+    return page
+
+
+def _command(kept: dict[str, Any] | None) -> str:
+    """What to type to run the same again; "" for a run that was begun from Python."""
+    if not kept or not isinstance(kept.get("config"), dict):
+        return ""
+    config = from_mapping(kept["config"], "manifest.json: settings")
+    words = ["denizen", "run", config.model]
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name in ("model", "device", *NOT_KEPT) or value in (field.default, None, False):
+            continue
+        given = [f"{name}={text}" for name, text in config.pairs().items()] if field.name == "set" else [str(value)]
+        words += [flag(field.name), *([] if value is True else given)]
+    return shlex.join(words)
+
+
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
@@ -454,6 +493,7 @@ def _report(results: Run | SavedRun, folder: Path, console: Console) -> None:
         with _plotting(console):
             results.plot(folder / PLOT)
             say(console, f"curves      {folder / PLOT}")
+        write_at_end(folder, console, lambda: _page([(folder, results)]))
     if console.quiet:
         give(folder)
     else:

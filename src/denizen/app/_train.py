@@ -353,6 +353,8 @@ def tell(results: "list[Trained]", root: Path, console: "Console", env: Any, tar
     """
     from denizen._printing import Table
     from denizen.app._curves import draw
+    from denizen.app._report import write_at_end
+    from denizen.app._trained import film, page_of
     from denizen.model._env import can_draw
     from denizen.rl import read_metrics
 
@@ -375,5 +377,7 @@ def tell(results: "list[Trained]", root: Path, console: "Console", env: Any, tar
     picture = draw([result.folder for result in results if result.folder], root / "curves.png", console)
     last = shlex.join([str(results[-1].folder), *([target] if target else [])])
     say(console, f"{root}" + (f"  curves: {picture}" if picture else ""))
+    written = [result.folder for result in results if result.folder]
+    write_at_end(root, console, lambda: page_of([(root, written, film(env, results[-1].policy))]))
     watch = f"   or: denizen watch {last}" if can_draw(env) else ""
     say(console, f"next: denizen evaluate {last}{watch}")

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from denizen._printing import Console
     from denizen.app._cli import Resume, Show
     from denizen.app._export import Export
+    from denizen.report import Page
+
+METRICS = "metrics.jsonl"
+# Of a film in a report: steps, steps a second, pixels of its longer side and bytes, at most.
+FILM_STEPS, FILM_SPEED, FILM_SIDE, FILM_BYTES = 120, 15, 360, 1_500_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,6 +170,80 @@ def to_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n")
 
 
+def report(runs: Sequence[Path]) -> "Page":
+    """`denizen report` of trainings."""
+    return page_of([(run, folders(run, "report"), _film_of(run)) for run in runs])
+
+
+def page_of(runs: Sequence[tuple[Path, Sequence[Path], tuple[bytes, str] | None]]) -> "Page":
+    """The page of trainings.
+
+    Args:
+        runs: for each its folder, those of its seeds, and a film of its policy, if there is one.
+    """
+    from denizen._atomic import status_now
+    from denizen.report import Page
+    from denizen.report._training import Training, about, trainings
+    from denizen.rl import read_manifest, read_metrics
+
+    found = []
+    for run, seeds, film in runs:
+        manifests = [read_manifest(seed) for seed in seeds]
+        statuses = [status_now(seed, one["status"]) for seed, one in zip(seeds, manifests, strict=True)]
+        settings = manifests[0]["settings"] or {}
+        known = {"algo", "world_name"} <= settings.keys()
+        metrics = [read_metrics(seed) if (seed / METRICS).exists() else [] for seed in seeds]
+        found.append(Training(str(run), manifests, metrics, statuses, command(manifests[0]) if known else "", film))
+    classes = (one.seeds[0]["env"].get("class", "a world").rpartition(".")[2] for one in found)
+    title = f"{' and '.join(dict.fromkeys(classes))}: training"
+    page = Page(title, about(found[0]) if len(found) == 1 else f"{len(found)} trainings beside each other")
+    trainings(page, found)
+    return page
+
+
+def _film_of(run: Path) -> tuple[bytes, str] | None:
+    """A film of a training in a world of the zoo; a file of the user's runs only where it is named."""
+    from denizen.errors import DenizenError
+    from denizen.rl import read_manifest
+
+    seed = folders(run, "report")[0]
+    manifest = read_manifest(seed)
+    if not manifest["settings"] or origin_of(manifest["settings"], seed) is not None:
+        return None
+    try:
+        saved = load(seed, best=False, verb="report")
+    except DenizenError:  # as where weights were saved by a program with other networks: the numbers are there
+        return None
+    return film(saved.env, saved.policy)
+
+
+def film(env: Any, policy: Any) -> tuple[bytes, str] | None:
+    """A short film of a policy in its world, small enough for a page: (file, mime type).
+
+    None where the world cannot draw itself, or the library for pictures is not installed.
+    """
+    import io
+
+    from denizen.app._watch import as_images
+    from denizen.errors import MissingExtra
+    from denizen.model._env import can_draw
+    from denizen.rl import play
+
+    if not can_draw(env):
+        return None
+    try:
+        images = as_images([picture for picture, _ in play(env, policy, FILM_STEPS)], FILM_SIDE)
+    except MissingExtra:
+        return None
+    while images:
+        file = io.BytesIO()
+        images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=1000 / FILM_SPEED, loop=0)
+        if file.tell() <= FILM_BYTES:
+            return file.getvalue(), "image/gif"
+        images = images[: len(images) // 2]
+    return None
+
+
 def resume(command: "Resume", console: "Console") -> None:
     """`denizen resume` of a training, or of those of several seeds that are not finished."""
     from denizen._atomic import status_now
@@ -250,17 +329,23 @@ def _tell_finished(command: "Resume", manifest: Mapping[str, Any], console: "Con
 
 def longer(manifest: Mapping[str, Any]) -> str:
     """What begins a training like one in a folder that is twice as long, to be copied."""
-    from denizen.app._train import TABLES
-
     settings = manifest["settings"]
     if not settings:  # begun from Python
         return "begin a longer training with dz.train(…, total_steps=…)"
     if not {"algo", "world_name"} <= settings.keys():  # damaged, or another program's
         return "denizen train WORLD --steps N"
+    return command(manifest, 2)
+
+
+def command(manifest: Mapping[str, Any], times: int = 1) -> str:
+    """What begins a training like one in a folder, `times` as long."""
+    from denizen.app._train import TABLES
+
+    settings = manifest["settings"]
     first, seeds = settings.get("seeds", (manifest["seed"], 1))
     given = {
         "algo": settings["algo"],
-        "steps": 2 * max(manifest["total_steps"], manifest["updates"] * manifest["samples"]),
+        "steps": times * max(manifest["total_steps"], manifest["updates"] * manifest["samples"]),
         "seed": first,
         "seeds": seeds,
         "validate-every": manifest.get("validate_every"),

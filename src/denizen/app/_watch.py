@@ -182,15 +182,32 @@ def _smaller(picture: Any, step: int) -> Any:
 
 
 def _write(path: Path, pictures: list[Any], speed: float) -> None:
-    image: Any = need("PIL.Image", "plot", "animations")
-    images = [_image(picture, image) for picture in pictures]
-    size = (max(one.width for one in images), max(one.height for one in images))
-    images = [on_canvas(one, size) for one in images]  # lines of text are not all as long
+    images = as_images(pictures)
     make_room(path, "--gif")
     if path.suffix == ".mp4":
         _film(path, images, speed)
         return
     images[0].save(path, save_all=True, append_images=images[1:], duration=1000 / speed, loop=0)
+
+
+def as_images(pictures: list[Any], most: int | None = None) -> list[Any]:
+    """Pictures of a world as images of one size.
+
+    Args:
+        pictures: lines of text, uint8 `[height, width, 3]`, or pairs with what goes on in the network.
+        most: pixels of the longer side, at most; None: any.
+
+    Raises:
+        MissingExtra: the library for pictures is not installed.
+    """
+    image: Any = need("PIL.Image", "plot", "animations")
+    images = [_image(picture, image) for picture in pictures]
+    size = (max(one.width for one in images), max(one.height for one in images))
+    images = [on_canvas(one, size) for one in images]  # lines of text are not all as long
+    if most is not None and max(size) > most:
+        for one in images:
+            one.thumbnail((most, most))
+    return images
 
 
 def on_canvas(one: Any, size: tuple[int, int]) -> Any:

@@ -72,7 +72,7 @@ class Page:
 
     def settings(self, settings: Mapping[str, Any], title: str = "Settings") -> "Page":
         """Names and values; a mapping within it becomes lines of its own."""
-        lines = [f"<tr><th scope=row>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in _flat(settings)]
+        lines = [f"<tr><th scope=row>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in flat(settings)]
         return self._add(_scrolling(title, f"<table class=settings><caption>{_text(title)}</caption>{''.join(lines)}"))
 
     def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], about: str = "") -> "Page":
@@ -322,11 +322,12 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else number(value)
 
 
-def _flat(settings: Mapping[str, Any], within: str = "") -> list[tuple[str, Any]]:
+def flat(settings: Mapping[str, Any], within: str = "") -> list[tuple[str, Any]]:
+    """Names and values of settings, those within a mapping by both names; without those that are None."""
     found: list[tuple[str, Any]] = []
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            found += _flat(value, f"{within}{name}.")
+            found += flat(value, f"{within}{name}.")
         elif isinstance(value, list | tuple):
             found.append((f"{within}{name}", ", ".join(map(str, value))))
         elif value is not None:

@@ -65,7 +65,7 @@ def summary_table(results: "Results") -> Shown:
             cells.append([name, *"––––"])
             continue
         entries = values.reshape(*values.shape[:2], -1)
-        rows[name] = row = _row(entries.sum(2))
+        rows[name] = row = _row(entries.sum(2) if entries.shape[2] > 1 else entries[..., 0])
         label = name if values.dim() == 2 else f"{name} (sum of {entries.shape[2]})"
         total = _cell(row["total"]) if results.kinds[name] == "flow" else "–"
         when = [
@@ -140,7 +140,7 @@ def curves(results: "Results", path: Path | str | None) -> Any:
 
     if not results.steps:
         raise InputError(f"plot: {results.name} has no steps yet, so there is nothing to draw; run.extend(steps) first")
-    names, flat = _panels(results)
+    names, flat = shown_series(results)
     columns = min(3, max(1, len(names)))
     rows = max(1, math.ceil(len(names) / columns))
     figure = Figure(figsize=(4.2 * columns, 2.7 * rows + 0.75), dpi=150, layout="constrained")
@@ -149,7 +149,7 @@ def curves(results: "Results", path: Path | str | None) -> Any:
     for place, name in enumerate(names):
         _panel(axes[place], results, name, COLOURS[place % len(COLOURS)])
         if place >= len(names) - columns:
-            axes[place].set_xlabel(results.time_unit if results.dt == 1 else f"time ({results.time_unit})")
+            axes[place].set_xlabel(time_label(results))
     for axis in axes[len(names) :]:
         axis.set_visible(False)
     figure.suptitle(_caption(results, flat), x=0.01, ha="left", fontsize=8.5, color=FAINT)
@@ -158,7 +158,7 @@ def curves(results: "Results", path: Path | str | None) -> Any:
     return figure
 
 
-def _panels(results: "Results") -> tuple[list[str], list[str]]:
+def shown_series(results: "Results") -> tuple[list[str], list[str]]:
     """Series with something to show, and those that are 0 throughout."""
     flat = [name for name in results.series_names if results.steps and not bool((results[name] != 0).any())]
     return [name for name in results.series_names if name not in flat] or flat, flat
@@ -197,13 +197,23 @@ def _decorate(axis: Any, results: "Results", name: str, values: np.ndarray) -> N
     axis.set_title(name.replace("_", " "), loc="left", fontsize=10, fontweight="bold", color=INK, pad=17)
     about = results.about(name).rstrip(".")
     axis.text(0, 1.035, _wrapped(about), transform=axis.transAxes, fontsize=7.5, color=FAINT, va="bottom")
-    what = "number" if np.array_equal(values, np.round(values)) else "value"
-    step = results.time_unit if results.dt == 1 else f"{results.dt:g} {results.time_unit}"
-    axis.set_ylabel(f"{what} per {step}" if results.kinds[name] == "flow" else what, fontsize=8, color=INK)
+    axis.set_ylabel(height_label(results, name, values), fontsize=8, color=INK)
     axis.xaxis.label.set(fontsize=8, color=INK)
     plain_axis(axis)
     if values.size and np.nanmin(values) >= 0:
         axis.set_ylim(bottom=0)
+
+
+def height_label(results: "Results", name: str, values: np.ndarray) -> str:
+    """What a series of some values counts, in words."""
+    what = "number" if values.dtype.kind in "iu" or np.array_equal(values, np.round(values)) else "value"
+    step = results.time_unit if results.dt == 1 else f"{results.dt:g} {results.time_unit}"
+    return f"{what} per {step}" if results.kinds[name] == "flow" else what
+
+
+def time_label(results: "Results") -> str:
+    """What is drawn to the right."""
+    return results.time_unit if results.dt == 1 else f"time ({results.time_unit}s)"
 
 
 def plain_axis(axis: Any) -> None:

@@ -1,0 +1,151 @@
+"""`denizen report`, and the page that commands write at their end."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from denizen.rl import read_metrics
+
+STORED = Path(__file__).parents[1] / "data" / "folders_2026_11"
+
+
+def charts_of(page: Path) -> list[dict]:
+    text = page.read_text(encoding="utf-8")
+    return json.loads(re.search(r'id="charts">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def words_of(page: Path) -> str:
+    """What a reader sees of a page, but for its charts."""
+    text = page.read_text(encoding="utf-8").partition("<main>")[2].partition("</main>")[0]
+    return " ".join(re.sub("<[^>]*>", " ", text).split())
+
+
+@pytest.fixture(scope="module")
+def sir(tmp_path_factory, prepared) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "sir"
+    prepared(
+        "run", "sir", "--agents", 300, "--steps", 12, "--replicates", 4, "--set", "infect_rate=0.2", "--out", folder
+    )
+    return folder
+
+
+def test_a_run_ends_with_its_page(sir):
+    page = sir / "report.html"
+    charts = charts_of(page)
+    assert [chart["curves"][0]["name"] for chart in charts] == ["cases", "infected", "recovered"]
+    assert all(len(chart["curves"][0]["x"]) == 12 and "low" in chart["curves"][0] for chart in charts)
+    words = words_of(page)
+    assert "denizen run sir --agents 300 --steps 12 --replicates 4 --set infect_rate=0.2" in words
+    assert "Totals, peaks and ends" in words
+    assert "torch 2." in words
+
+
+def test_the_page_shows_the_numbers_of_the_run(sir):
+    import numpy as np
+
+    from denizen import run
+
+    saved = run.load(sir)
+    low, middle, high = np.quantile(saved["cases"].double().numpy(), (0.05, 0.5, 0.95), axis=0)
+    shown = charts_of(sir / "report.html")[0]["curves"][0]
+    for name, expected in (("y", middle), ("low", low), ("high", high)):
+        np.testing.assert_allclose(shown[name], expected, rtol=1e-5)
+
+
+def test_runs_stand_beside_each_other(denizen, sir):
+    shutil.copytree(sir, "other")
+    code, out, err = denizen("report", str(sir), "other", "--out", "pages/two.html")
+    assert (code, err) == (0, "")
+    assert "pages/two.html" in out
+    assert [curve["name"] for curve in charts_of(Path("pages/two.html"))[0]["curves"]] == [str(sir), "other"]
+    assert denizen("report", str(sir), "other", "--quiet") == (0, "report.html\n", "")
+
+
+def test_what_cannot_be_reported_is_told(denizen, sir, monkeypatch):
+    for words, message in (
+        ([], "denizen report needs RUN, a run folder"),
+        (["nowhere"], "nowhere does not exist"),
+        ([str(sir), "--out", "page.pdf"], "--out page.pdf: expected a name that ends in .html"),
+        ([str(sir), "--out", f"{sir}/manifest.json/page.html"], "could not be written"),
+        ([str(sir), str(STORED / "training_ppo")], "a report is of runs of one kind: "),
+    ):
+        code, out, err = denizen("report", *words)
+        assert (code, out) == (2, "")
+        assert message in err
+        assert len(err.splitlines()) == 1
+    monkeypatch.setenv("PATH", "")
+    code, _, err = denizen("report", str(sir), "--pdf")
+    assert code == 2
+    assert "--pdf needs Chromium" in err
+
+
+def test_a_report_that_cannot_be_written_does_not_fail_the_run(denizen, monkeypatch):
+    from denizen.errors import StorageError
+    from denizen.report import Page
+
+    def full(self, path):
+        raise StorageError(f"report {path} could not be written: No space left on device")
+
+    monkeypatch.setattr(Page, "write", full)
+    code, out, err = denizen("run", "sir", "--agents", "50", "--steps", "2", "--replicates", "1", "--out", "r")
+    assert (code, err) == (0, "")
+    assert "no report: report r/report.html could not be written: No space left on device" in out
+
+
+def test_a_run_that_was_not_begun_by_the_command_line(denizen):
+    shutil.copytree(STORED / "simulation_python", "r")
+    assert denizen("report", "r")[0] == 0
+    words = words_of(Path("r/report.html"))
+    assert "To repeat" not in words
+    assert "seir" in words.lower()
+
+
+# --- trainings --------------------------------------------------------------------------------------------------------
+
+
+def test_a_training_shows_returns_settings_and_a_film(denizen):
+    shutil.copytree(STORED / "training_ppo", "r")
+    assert denizen("report", "r")[0] == 0
+    page = Path("r/report.html")
+    rows = read_metrics("r")
+    shown = charts_of(page)[0]["curves"][0]
+    assert shown["y"] == pytest.approx([row["return_mean"] for row in rows], rel=1e-5)
+    assert shown["x"] == [row["steps"] for row in rows]
+    words = words_of(page)
+    assert "Return in worlds of the validation" in words
+    assert "denizen train cartpole --algo ppo" in words
+    assert "r was killed: 3 updates so far" in words
+    assert page.read_text(encoding="utf-8").count("data:image/gif;base64,") == 1
+
+
+def test_seeds_of_a_training_are_one_curve_with_a_band(denizen):
+    shutil.copytree(STORED / "training_seeds", "r")
+    assert denizen("report", "r")[0] == 0
+    last = [read_metrics(folder)[-1]["return_mean"] for folder in Path("r").glob("seed-*")]
+    (curve,) = charts_of(Path("r/report.html"))[0]["curves"]
+    assert (curve["low"][-1], curve["high"][-1]) == pytest.approx((min(last), max(last)), rel=1e-5)
+    assert curve["y"][-1] == pytest.approx(sum(last) / 2, rel=1e-5)
+
+
+def test_trainings_stand_beside_each_other_also_those_of_python(denizen):
+    for name in ("training_grpo", "training_ppo_python"):
+        shutil.copytree(STORED / name, name)
+    assert denizen("report", "training_grpo", "training_ppo_python")[0] == 0
+    curves = charts_of(Path("report.html"))[0]["curves"]
+    assert [curve["name"] for curve in curves] == ["training_grpo", "training_ppo_python"]
+    assert [curve["colour"] for curve in curves] == [0, 1]
+
+
+def test_many_updates_become_means_of_neighbours():
+    from denizen.report._training import POINTS, Training, _curves
+
+    rows = [{"step": k, "steps": 8 * k, "return_mean": float(k % 2)} for k in range(1, 3001)]
+    rows[4]["return_mean"] = float("nan")
+    (curve,) = _curves([Training("a", [], [rows], [])], "return_mean")
+    assert len(curve.middle) == POINTS
+    assert curve.middle[1:] == pytest.approx([0.5] * (POINTS - 1))
+    assert (set(curve.low), set(curve.high)) == ({0.0}, {1.0})
+    assert _curves([Training("a", [], [rows], [])], "entropy") == []
