@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from denizen.report._training import POINTS, Training, _curves
 from denizen.rl import read_metrics
 
 STORED = Path(__file__).parents[1] / "data" / "folders_2026_11"
@@ -106,6 +107,11 @@ def test_a_run_that_was_not_begun_by_the_command_line(denizen):
 # --- trainings --------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def _short_films(monkeypatch):
+    monkeypatch.setattr("denizen.app._trained.FILM_STEPS", 10)
+
+
 def test_a_training_shows_returns_settings_and_a_film(denizen):
     shutil.copytree(STORED / "training_ppo", "r")
     assert denizen("report", "r")[0] == 0
@@ -121,13 +127,21 @@ def test_a_training_shows_returns_settings_and_a_film(denizen):
     assert page.read_text(encoding="utf-8").count("data:image/gif;base64,") == 1
 
 
-def test_seeds_of_a_training_are_one_curve_with_a_band(denizen):
+def test_seeds_of_a_training_are_one_curve(denizen):
     shutil.copytree(STORED / "training_seeds", "r")
     assert denizen("report", "r")[0] == 0
-    last = [read_metrics(folder)[-1]["return_mean"] for folder in Path("r").glob("seed-*")]
     (curve,) = charts_of(Path("r/report.html"))[0]["curves"]
-    assert (curve["low"][-1], curve["high"][-1]) == pytest.approx((min(last), max(last)), rel=1e-5)
-    assert curve["y"][-1] == pytest.approx(sum(last) / 2, rel=1e-5)
+    assert curve["x"] == [64, 128]
+    assert "r, seed 1, was" in words_of(Path("r/report.html"))
+
+
+def test_the_band_goes_from_the_lowest_seed_to_the_highest():
+    seeds = [[{"steps": 8 * k, "entropy": float(k * seed)} for k in range(1, 5)] for seed in (1, 2, 6)]
+    (curve,) = _curves([Training("a", [], seeds, [])], "entropy")
+    assert list(curve.x) == [8, 16, 24, 32]
+    assert [list(one) for one in (curve.low, curve.middle, curve.high)] == [
+        [k * s for k in (1, 2, 3, 4)] for s in (1, 2, 6)
+    ]
 
 
 def test_trainings_stand_beside_each_other_also_those_of_python(denizen):
@@ -140,8 +154,6 @@ def test_trainings_stand_beside_each_other_also_those_of_python(denizen):
 
 
 def test_many_updates_become_means_of_neighbours():
-    from denizen.report._training import POINTS, Training, _curves
-
     rows = [{"step": k, "steps": 8 * k, "return_mean": float(k % 2)} for k in range(1, 3001)]
     rows[4]["return_mean"] = float("nan")
     (curve,) = _curves([Training("a", [], [rows], [])], "return_mean")
