@@ -51,6 +51,8 @@ def test_a_training_stops_keeps_the_best_policy_and_stays_stopped(tmp_path):
     for name, tensor in result.policy.state_dict().items():
         assert torch.equal(tensor, result.best_weights[name])
     assert "no better score since update 1" in (tmp_path / "run/log.txt").read_text()
+    with pytest.raises(dz.errors.InputError, match="a training that its patience has ended"):
+        dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (8,)), algorithm, steps=100, progress=False)
     again = dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (8,), seed=4), algorithm, progress=False)
     assert again.updates == result.updates
     for name, tensor in again.policy.state_dict().items():

@@ -1,5 +1,6 @@
 """The training loop: folders, resume bit for bit, warm-up without a trace, kills, wrong inputs, what people see."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -126,6 +127,33 @@ def test_resume_equals_the_uninterrupted_training(tmp_path, monkeypatch, memory)
     assert same(whole.best_weights, rest.best_weights)
     both = [untimed(read_metrics(tmp_path / name)) for name in ("whole", "part")]
     assert str(both[0]) == str(both[1])
+
+
+@pytest.mark.parametrize("memory", [0, 4])
+def test_a_longer_training_equals_one_that_was_begun_that_long(tmp_path, memory):
+    env, steady = CartPole(), dataclasses.replace(SETTINGS, learning_rate=1e-3)
+    policies = [dz.rl.mlp(env, (8,), memory_size=memory, seed=seed) for seed in (0, 0, 9)]
+    given = {"device": "cpu", "progress": False, "compile": False}
+    whole = dz.train(env, policies[0], steady, STEPS, folder=tmp_path / "whole", **given)
+    dz.train(env, policies[1], steady, STEPS // 3, folder=tmp_path / "part", **given)
+    rest = dz.rl.resume(tmp_path / "part", env, policies[2], steady, steps=STEPS - STEPS // 3, progress=False)
+    assert same(state(whole), state(rest))
+    both = [untimed(read_metrics(tmp_path / name)) for name in ("whole", "part")]
+    assert str(both[0]) == str(both[1])
+    assert read_manifest(tmp_path / "part")["total_steps"] == STEPS
+    again = dz.rl.resume(tmp_path / "part", env, policies[2], steady, progress=False)
+    assert again.updates == whole.updates
+
+
+def test_schedules_go_by_the_new_length(tmp_path):
+    """Annealed to 0 at the end of six updates; of twelve, update 7 begins with half of the rate."""
+    env = CartPole()
+    go(tmp_path / "run")
+    longer = dz.rl.resume(tmp_path / "run", env, dz.rl.mlp(env, (16,)), SETTINGS, steps=STEPS, progress=False)
+    rates = [row["learning_rate"] for row in read_metrics(tmp_path / "run")]
+    assert longer.updates == 12
+    assert rates[6] == pytest.approx(rates[0] / 2)
+    assert rates[11] == pytest.approx(rates[0] / 12)
 
 
 def test_a_kill_at_any_moment_is_survived(tmp_path):

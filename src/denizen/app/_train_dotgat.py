@@ -8,7 +8,6 @@ from tyro.conf import FlagCreatePairsOff, arg
 
 from denizen._atomic import status_now
 from denizen._printing import give, say
-from denizen.app._trained import refuse_steps
 from denizen.errors import ConfigError, MissingExtra
 from denizen.run._folder import kind_of
 from denizen.zoo.dotgat.config import Settings
@@ -85,7 +84,11 @@ def resume(command: "Resume", console: "Console") -> None:
     manifest = Folder.open(command.run).manifest
     epochs = manifest["settings"]["epochs"]
     longer = f"denizen train dotgat --epochs {2 * epochs}, with its other settings"
-    refuse_steps(command, longer)
+    if command.steps is not None:
+        raise ConfigError(
+            f"--steps {command.steps}: this training has its number of epochs, which its learning rate goes by; leave "
+            f"it out to go on, or begin a longer one: {longer}"
+        )
     if "results" in manifest:
         say(console, f"{command.run} is finished: nothing is missing. For more epochs: {longer}")
     TrainDotGAT(resume=command.run, device=command.device, quiet=command.quiet)(console)

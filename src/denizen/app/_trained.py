@@ -247,6 +247,7 @@ def film(env: Any, policy: Any) -> tuple[bytes, str] | None:
 def resume(command: "Resume", console: "Console") -> None:
     """`denizen resume` of a training, or of those of several seeds that are not finished."""
     from denizen._atomic import status_now
+    from denizen.app._settings import within
     from denizen.app._together import together
     from denizen.app._train import sinks_of, tell
     from denizen.rl import Patience, read_manifest
@@ -255,15 +256,20 @@ def resume(command: "Resume", console: "Console") -> None:
     path, target, quiet = command.run, command.target, command.quiet
     found = folders(path, "resume")
     manifest = read_manifest(found[0])
-    if command.steps is not None:  # else whatever its settings hold is told where they are used
-        refuse_steps(command, longer(manifest))
+    within("--steps", command.steps, 1)
+    if command.steps is not None and found != [path] and _not_begun(found):
+        raise ConfigError(
+            f"--steps {command.steps}: seeds {', '.join(map(str, _not_begun(found)))} have not begun; leave it out to "
+            f"finish all, and lengthen them afterwards"
+        )
     with together(command.device, console) as chosen:
         env: Any = None  # of one of them: they are alike
         results: list[Any] = []
         world = _found_again(manifest, found[0], path, target)
-        if all(read_manifest(folder)["status"] == "finished" for folder in found) and not _not_begun(found):
+        finished = all(read_manifest(folder)["status"] == "finished" for folder in found) and not _not_begun(found)
+        if finished and command.steps is None:
             if processes.rank() == 0:
-                _tell_finished(command, manifest, console)
+                _tell_finished(command, console)
             return
         for folder in found:
             manifest = read_manifest(folder)
@@ -275,6 +281,7 @@ def resume(command: "Resume", console: "Console") -> None:
             results.append(
                 made.resume(
                     folder,
+                    steps=command.steps,
                     device=chosen,
                     validation_env=made.validation.get("env"),
                     sinks=sinks_of(manifest["settings"], folder),
@@ -320,32 +327,22 @@ def _found_again(manifest: dict[str, Any], folder: Path, path: Path, target: str
     return world
 
 
-def _tell_finished(command: "Resume", manifest: Mapping[str, Any], console: "Console") -> None:
-    say(console, f"{command.run} is finished: nothing is missing. For more steps: {longer(manifest)}")
+def _tell_finished(command: "Resume", console: "Console") -> None:
+    say(console, f"{command.run} is finished: nothing is missing; --steps MORE trains it further")
     show(command, console)
     if command.quiet:
         give(command.run)
 
 
-def longer(manifest: Mapping[str, Any]) -> str:
-    """What begins a training like one in a folder that is twice as long, to be copied."""
-    settings = manifest["settings"]
-    if not settings:  # begun from Python
-        return "begin a longer training with dz.train(…, total_steps=…)"
-    if not {"algo", "world_name"} <= settings.keys():  # damaged, or another program's
-        return "denizen train WORLD --steps N"
-    return command(manifest, 2)
-
-
-def command(manifest: Mapping[str, Any], times: int = 1) -> str:
-    """What begins a training like one in a folder, `times` as long."""
+def command(manifest: Mapping[str, Any]) -> str:
+    """What begins a training like one in a folder."""
     from denizen.app._train import TABLES
 
     settings = manifest["settings"]
     first, seeds = settings.get("seeds", (manifest["seed"], 1))
     given = {
         "algo": settings["algo"],
-        "steps": times * max(manifest["total_steps"], manifest["updates"] * manifest["samples"]),
+        "steps": max(manifest["total_steps"], manifest["updates"] * manifest["samples"]),
         "seed": first,
         "seeds": seeds,
         "validate-every": manifest.get("validate_every"),
@@ -356,15 +353,6 @@ def command(manifest: Mapping[str, Any], times: int = 1) -> str:
         pairs = [f"{key}={value}" for key, value in (settings.get(name) or {}).items()]
         words += [f"--{name}", *pairs] if pairs else []
     return shlex.join(["denizen", "train", settings["world_name"], *words])
-
-
-def refuse_steps(command: "Resume", instead: str) -> None:
-    """Raise `ConfigError` where a training is to run a number of steps."""
-    if command.steps is not None:
-        raise ConfigError(
-            f"--steps {command.steps}: a training has its number of steps, which its schedules go by; leave it out to "
-            f"go on, or begin a longer one: {instead}"
-        )
 
 
 def _not_begun(found: Sequence[Path]) -> list[int]:

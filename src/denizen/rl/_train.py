@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from denizen._arguments import json_values, number, path, switch
+from denizen._arguments import json_values, number, path, switch, whole
 from denizen._atomic import uninterrupted
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Env
@@ -210,6 +210,7 @@ def resume(
     policy: ActorCritic,
     algorithm: PPO | GRPO,
     *,
+    steps: int | None = None,
     device: torch.device | str | None = None,
     params: dict[str, Any] | None = None,
     validation_env: Env | None = None,
@@ -219,11 +220,15 @@ def resume(
 ) -> Trained:
     """Go on with a training, bit for bit as if it had never stopped (on the same kind of device).
 
+    With `steps` it becomes longer. Schedules, such as an annealed learning rate, go by the new length from here on. So
+    where nothing follows a schedule, the training equals one that was begun that long.
+
     Args:
         folder: of the training.
         env: as it was.
         policy: of the same shape; its weights are replaced.
         algorithm: as it was.
+        steps: of worlds beyond those that the training has, rounded up to whole updates; None: what is missing of them.
         device: None: the kind it ran on, where there is one.
         params: as they were.
         validation_env: that of the validation, where it had one of its own.
@@ -233,15 +238,20 @@ def resume(
 
     Raises:
         DataError: the folder holds no training, or it is damaged.
-        InputError: environment, policy or algorithm differ from those of the training.
+        InputError: environment, policy or algorithm differ from those of the training; or `steps` of one whose patience
+            has ended it.
     """
     _check_algorithm(algorithm, "resume")
+    if steps is not None:
+        whole("resume", "steps", steps, 1, hint=", or None for those that are missing")
     save_every = _pace("resume", save_every)
     kept = TrainingFolder.open(path("resume", "folder", folder, "the path of a training"))
     if processes.rank() == 0:
         kept.hold()  # before anything is read of it: it may go on elsewhere
     try:
-        return _resumed(kept, env, policy, algorithm, device, params, validation_env, sinks, progress, save_every)
+        return _resumed(
+            kept, env, policy, algorithm, steps, device, params, validation_env, sinks, progress, save_every
+        )
     finally:
         kept.release()
 
@@ -251,6 +261,7 @@ def _resumed(
     env: Env,
     policy: ActorCritic,
     algorithm: PPO | GRPO,
+    steps: int | None,
     device: torch.device | str | None,
     params: dict[str, Any] | None,
     validation_env: Env | None,
@@ -262,9 +273,10 @@ def _resumed(
     if device is None and (known["device"] == "cpu" or torch.cuda.is_available()):
         device = known["device"]
     device = choose_device(device, "resume")[0]
-    training = algorithm.init(
-        env, policy, total_steps=known["total_steps"], seed=known["seed"], device=device, params=params
-    )
+    total = known["total_steps"]
+    if steps is not None:  # beyond whole updates, which may be more than was asked for
+        total = -(-total // algorithm.samples) * algorithm.samples + steps
+    training = algorithm.init(env, policy, total_steps=total, seed=known["seed"], device=device, params=params)
     now = {"algorithm": describe(algorithm), "policy": _shapes(policy), "params": described(params)}
     differing = {"env": "; ".join(differences(known["env"], fingerprint(training.worlds.env)))}
     differing.update({name: difference(known.get(name, value), value) for name, value in now.items()})
@@ -275,6 +287,8 @@ def _resumed(
     validated = Validation.again(known, validation_env, training.worlds.env, policy)
     loop = Loop(training, kept, validated, sinks, patience, save_every)
     loop.load()
+    if steps is not None:
+        loop.lengthen(total)
     return loop.run(known["compile"], progress)
 
 
@@ -306,6 +320,18 @@ class Loop:
     def _shared(self) -> dict[str, Tensor]:
         """What the rest of the training depends on and all processes have alike."""
         return {**self.training.shared_tensors(), **self.best_policy.tensors()}
+
+    def lengthen(self, total_steps: int) -> None:
+        """Note that the training is to have so many steps of worlds."""
+        assert self.folder is not None
+        if self._over:
+            raise InputError(
+                f"resume: steps= of a training that its patience has ended, after {self.done:,} updates; train anew, "
+                f"with more patience or none"
+            )
+        if processes.rank() == 0:
+            self.folder.note(total_steps=int(total_steps))
+            self.folder.log(f"now {total_steps:,} steps")
 
     def load(self) -> None:
         """Go on from the folder's last save."""
