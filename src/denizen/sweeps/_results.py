@@ -105,7 +105,8 @@ class Sweep:
         """Of the sets whose rows are all there."""
         whole = held.done.reshape(len(points.rows), -1).all(axis=1)
         numbers, replicates = np.flatnonzero(whole).tolist(), facts["replicates"]
-        series = {n: s.reshape(len(points.rows), replicates, *s.shape[1:]) for n, s in held.series.items()}
+        series = {n: held.series[n] for n in recorded if n in held.series}
+        series = {n: s.reshape(len(points.rows), replicates, *s.shape[1:]) for n, s in series.items()}
         if not whole.all():
             series = {name: values[torch.as_tensor(whole)] for name, values in series.items()}
         return cls(points, {**facts, "recorded": dict(recorded)}, numbers, series, path)
