@@ -31,7 +31,8 @@ def call(folder, *words):
     return subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
 
 
-WORDS = "sweep sir --grid infect_rate=0.05,0.2,0.5 infectious_phases=1,2 --agents 50 --steps 4 --replicates 2".split()
+WORDS = ["sweep", "sir", "--grid", "infect_rate=0.05,0.2,0.5", "infectious_phases=1,2"]
+WORDS += ["--agents", "50", "--steps", "4", "--replicates", "2"]
 
 
 def test_two_processes_give_the_table_of_one(tmp_path, prepared):
