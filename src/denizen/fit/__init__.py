@@ -3,6 +3,7 @@
 from denizen.fit._abc import ABCSMC as ABCSMC
 from denizen.fit._calibrate import calibrate as calibrate
 from denizen.fit._cmaes import CMAES as CMAES
+from denizen.fit._compare import Prospect as Prospect
 from denizen.fit._compare import Scenario as Scenario
 from denizen.fit._compare import compare as compare
 from denizen.fit._diagnostics import Diagnostics as Diagnostics
