@@ -23,6 +23,7 @@ from denizen.fit._neural import NPE as NPE
 from denizen.fit._particle_filter import ParticleFilter as ParticleFilter
 from denizen.fit._priors import PerGroup as PerGroup
 from denizen.fit._priors import Shared as Shared
+from denizen.fit._priors import Shares as Shares
 from denizen.fit._priors import Steps as Steps
 from denizen.fit._priors import Walk as Walk
 from denizen.fit._refit import Profile as Profile

@@ -368,7 +368,8 @@ class Fit:
             again["targets"] = as_targets("Fit.load", targets)
         again = {name: value for name, value in again.items() if value is not None}
         given = folder.given(again, simulates=model is not None, searches=False)
-        setup = set_up("Fit.load", folder.model(model), **given, method=GaussNewton(), device=device)
+        given["method"] = GaussNewton()  # nothing is searched
+        setup = set_up("Fit.load", folder.model(model), **given, device=device)
         return of_search(setup, Found(**found))
 
     @property
