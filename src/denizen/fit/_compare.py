@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from denizen._arguments import number, whole
-from denizen.errors import InputError, nearest
+from denizen.errors import InputError
 from denizen.fit._parameters import as_tensor
 from denizen.fit._particles import Change, Filters, changed, check_params, onward
 from denizen.model import Intervention, Model
