@@ -59,6 +59,11 @@ def test_simulations_are_compared(denizen):
     assert lines.count("b: b") == 2
     found = dz.run.load("a").compare(dz.run.load("b"), names=("a", "b"))
     assert f"{found['cases'].difference:.3g}" in out
+    page = Path("compare.html").read_text()
+    assert page.count("<h2>b minus a</h2>") == 2
+    assert "Differences in time" in page
+    told = "error --out c.png: expected a name that ends in .html, for the page of a comparison\n"
+    assert denizen("compare", "a", "b", "--out", "c.png")[::2] == (2, told)
     shutil.copytree(STORED / "training_ppo", "t")
     assert denizen("compare", "a", "t")[::2] == (
         2, "error compare: the folders hold runs of kinds simulation and training, expected one\n"
