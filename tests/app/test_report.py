@@ -1,5 +1,6 @@
 """`denizen report`, and the page that commands write at their end."""
 
+import html
 import json
 import re
 import shutil
@@ -21,7 +22,7 @@ def charts_of(page: Path) -> list[dict]:
 def words_of(page: Path) -> str:
     """What a reader sees of a page, but for its charts."""
     text = page.read_text(encoding="utf-8").partition("<main>")[2].partition("</main>")[0]
-    return " ".join(re.sub("<[^>]*>", " ", text).split())
+    return html.unescape(" ".join(re.sub("<[^>]*>", " ", text).split()))
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +162,87 @@ def test_many_updates_become_means_of_neighbours():
     assert curve.middle[1:] == pytest.approx([0.5] * (POINTS - 1))
     assert (set(curve.low), set(curve.high)) == ({0.0}, {1.0})
     assert _curves([Training("a", [], [rows], [])], "entropy") == []
+
+
+# --- calibrations -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory, prepared, sir) -> Path:
+    from denizen import run
+
+    place = tmp_path_factory.mktemp("fits")
+    cases = run.load(sir)["cases"][0].reshape(-1, 2).sum(1).int().tolist()
+    (place / "cases.csv").write_text("\n".join(map(str, ["cases", *cases])) + "\n")
+    words = ["--agents", 300, "--targets", place / "cases.csv", "--column", "cases", "--every", 2, "--replicates", 4]
+    words += ["--fit", "infect_rate=LogNormal(-2,0.5)", "--holdout", 2, "--option", "iterations=2"]
+    prepared("calibrate", "sir", *words, "--out", place / "fit")
+    return place / "fit"
+
+
+def test_a_calibration_ends_with_its_page(fitted):
+    page = fitted / "report.html"
+    data, marginal, *search = charts_of(page)
+    assert [curve["name"] for curve in data["curves"]] == ["fit", "forecast", "data", "held out"]
+    assert [len(curve["x"]) for curve in data["curves"]] == [4, 3, 4, 2]
+    assert [curve["name"] for curve in marginal["curves"]] == ["fit", "prior"]
+    assert [chart["curves"][0]["name"] for chart in search] == ["loss", "infect_rate"]
+    words = words_of(page)
+    for told in ("Scores of the forecast", "What the data say", "LogNormal(-2,0.5)", "--holdout 2 --replicates 4"):
+        assert told in words
+
+
+def test_a_calibration_is_reported_again_with_the_same_curves(denizen, fitted):
+    shutil.copytree(fitted, "fit")
+    shutil.copytree(fitted, "other")
+    assert denizen("report", "fit")[0] == 0
+    assert charts_of(Path("fit/report.html")) == charts_of(fitted / "report.html")
+    assert denizen("report", "fit", "other")[0] == 0
+    assert "Estimate (90% interval)" in words_of(Path("report.html"))
+
+
+def test_a_fit_whose_draws_cannot_be_simulated_is_reported_all_the_same(denizen, fitted, monkeypatch):
+    from denizen.errors import ModelError
+
+    def fails(fit):
+        raise ModelError("rng.bernoulli('heal') got a value out of range")
+
+    monkeypatch.setattr("denizen.report._calibration.seen_targets", fails)
+    assert denizen("report", str(fitted), "--out", "r.html")[0] == 0
+    told = "Draws of the fit could not be simulated: rng.bernoulli('heal')"
+    assert told in words_of(Path("r.html"))
+
+
+# --- others -----------------------------------------------------------------------------------------------------------
+
+
+def test_agents_that_talk_are_reported(denizen):
+    shutil.copytree(STORED / "dotgat", "r")
+    Path("r/attention.png").write_bytes(b"a picture")
+    assert denizen("report", "r")[0] == 0
+    page = Path("r/report.html")
+    rows = json.loads(Path("r/manifest.json").read_text())["metrics"]
+    loss = charts_of(page)[0]["curves"]
+    assert [curve["name"] for curve in loss] == ["training", "validation"]
+    assert loss[0]["y"] == pytest.approx([row["loss"] for row in rows], rel=1e-5)
+    assert "data:image/png;base64,YSBwaWN0dXJl" in page.read_text(encoding="utf-8")
+
+
+def test_an_experiment_is_reported_from_its_report(denizen):
+    Path("e/report").mkdir(parents=True)
+    Path("e/experiment.json").write_text('{"name": "learners", "seeds": 2, "modes": ["fruits"]}')
+    code, _, err = denizen("report", "e")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "e/report/report.md" in err
+    Path("e/report/curves.png").write_bytes(b"a picture")
+    Path("e/report/report.md").write_text(
+        "# PPO and GRPO\n\n| setting |  |\n| --- | --- |\n| steps | 4M |\n\n## Scores\n\n"
+        "| world | score |\n| --- | --- |\n| fruits | 12.5 |\n\nA <sentence>.\n\n![Score over steps](curves.png)\n"
+    )
+    assert denizen("report", "e")[0] == 0
+    page = Path("e/report.html").read_text(encoding="utf-8")
+    assert "<h1>PPO and GRPO</h1>" in page
+    assert "<h2>Scores</h2>" in page
+    assert 'alt="Score over steps"' in page
+    assert "fruits 12.5" in words_of(Path("e/report.html"))
+    assert "A <sentence>." in words_of(Path("e/report.html"))

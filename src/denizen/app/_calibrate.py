@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -13,9 +13,10 @@ from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 from denizen import fit
 from denizen._printing import Table, bold, give, say
 from denizen.app._exit import DONE
+from denizen.app._report import typed
 from denizen.app._run import RunConfig, _hint
 from denizen.app._train import Pairs
-from denizen.errors import ConfigError, DataError, InputError, nearest
+from denizen.errors import ConfigError, DataError, DenizenError, InputError, nearest
 
 if TYPE_CHECKING:
     from denizen._printing import Console
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from denizen.app._export import Export
     from denizen.fit._folder import CalibrationFolder
     from denizen.model import Model
+    from denizen.report import Page
     from denizen.run._folder import StateFolder
 
 # Words of `--method`, and the class of `dz.fit` that each means: "gauss-newton" for GaussNewton.
@@ -132,6 +134,7 @@ examples:
         method = method_of(self.method, self.option)
         config = self.config()
         built, kept, target = _built(config, console)
+        kept["command"] = typed("calibrate", self)
         device = None if self.device == "auto" else self.device
         with run_folder(self.out, f"{_stem(config.model)}-fit") as out, safe_in(out, target):
             found = dz.calibrate(
@@ -149,7 +152,7 @@ examples:
                 settings=kept,
                 progress=not console.quiet,
             )
-        report(found, out, console)
+        tell(found, out, console)
         return DONE
 
     def config(self) -> RunConfig:
@@ -362,7 +365,7 @@ def resume(command: "Resume", console: "Console") -> None:
     kept = folder.manifest["settings"]
     with safe_in(path, command.target):
         found = dz.calibrate(built, **given, device=device, out=path, settings=kept, progress=not console.quiet)
-    report(found, path, console)
+    tell(found, path, console)
 
 
 def show(command: "Show", console: "Console") -> None:
@@ -444,21 +447,73 @@ def safe_in(folder: Path, target: str) -> Iterator[None]:
         raise Interrupted(folder, f"{CalibrationFolder.open(folder).launches} launches", target) from None
 
 
-def report(found: fit.Fit, folder: Path, console: "Console") -> None:
-    """Estimates, scores, pictures, and the folder's path."""
-    from denizen.app._run import _plotting
+def report(folders: Sequence[Path]) -> "Page":
+    """`denizen report` of calibrations."""
+    return _page(folders, [None] * len(folders))
+
+
+def _page(folders: Sequence[Path], fits: Sequence[fit.Fit | None]) -> "Page":
+    """The page of calibrations; a fit that is not at hand is read."""
+    from denizen.fit._folder import CalibrationFolder
+    from denizen.report import Page
+    from denizen.report._calibration import Calibrated, about, calibrations
+
+    told = []
+    for path, found in zip(folders, fits, strict=True):
+        folder = CalibrationFolder.open(path)
+        simulates = found is not None
+        if found is None and folder.manifest.get("found") is not None:
+            found, simulates = _read(folder)
+        kept = folder.manifest["settings"] or {}
+        words = kept.get("command") if isinstance(kept.get("command"), str) else ""
+        told.append(
+            Calibrated(str(path), found, folder.manifest, folder.status, folder.launches, simulates, words or "")
+        )
+    models = (one.manifest["model"] for one in told)
+    names = dict.fromkeys(str(one.get("class", one.get("function"))).rpartition(".")[2] for one in models)
+    title = f"{' and '.join(names)}: calibration"
+    page = Page(title, about(told[0]) if len(told) == 1 else f"{len(told)} calibrations beside each other")
+    calibrations(page, told)
+    return page
+
+
+def _read(folder: "CalibrationFolder") -> tuple[fit.Fit, bool]:
+    """The fit in a folder, and whether it has its model: a file of the user's runs only where it is named."""
+    from denizen._printing import Console
+    from denizen.app._origin import origin_of
+
+    kept = folder.manifest["settings"]
+    if kept is None or origin_of(kept, folder.path) is not None:
+        return fit.Fit.load(folder.path), False
+    return fit.Fit.load(folder.path, model_again(folder, "", "report", Console(quiet=True))), True
+
+
+def tell(found: fit.Fit, folder: Path, console: "Console") -> None:
+    """Estimates, scores, pictures, the page, and the folder's path."""
+    from denizen.app._report import write_at_end
 
     say(console, str(found))
     if found.held_out:
-        console.print(_scores(found))
+        with _or_told("scores", console):
+            console.print(_scores(found))
     for name, draw in (("fit.png", found.plot), ("corner.png", found.corner)):
-        with _plotting(console):
+        with _or_told("picture", console):
             draw(folder / name)
             say(console, f"picture     {folder / name}")
+    write_at_end(folder, console, lambda: _page([folder], [found]))
     if console.quiet:
         give(folder)
     else:
         say(console, f"run folder  {folder}")
+
+
+@contextlib.contextmanager
+def _or_told(what: str, console: "Console") -> Iterator[None]:
+    """What cannot be had of a fit is a line, as where the model fails at a draw of a wide interval: the fit is safe."""
+    try:
+        yield
+    except DenizenError as error:
+        say(console, f"no {what}: {error}")
 
 
 def _scores(found: fit.Fit) -> Any:

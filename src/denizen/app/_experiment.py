@@ -1,7 +1,7 @@
 """`denizen experiment`: from training to report, resumable at any point; the experiments are in `denizen.studies`."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -11,6 +11,7 @@ from denizen._printing import give, say
 
 if TYPE_CHECKING:
     from denizen._printing import Console
+    from denizen.report import Page
     from denizen.studies._experiment import Plan
 
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -61,6 +62,7 @@ example:
 
     def __call__(self, console: "Console") -> int:
         """Train what is missing, evaluate what is missing, write the report."""
+        from denizen.app._report import write_at_end
         from denizen.studies._experiment import held
         from denizen.studies.goodhart import Goodhart
         from denizen.studies.learners import Learners
@@ -74,6 +76,7 @@ example:
                 stop.go_on = "go on with the same command"  # type: ignore[attr-defined]  # rather than one training
                 raise
         say(console, f"report: {page}")
+        write_at_end(plan.out, console, lambda: report([plan.out]))
         if self.quiet:
             give(plan.out)
         return 0
@@ -110,6 +113,21 @@ example:
             build=build,
             load=_load,
         )
+
+
+def report(folders: Sequence[Path]) -> "Page":
+    """`denizen report` of an experiment: the report that it wrote, as a page.
+
+    Raises:
+        ConfigError: several experiments, which no table compares.
+        DataError: it has not come to its report.
+    """
+    from denizen.errors import ConfigError
+    from denizen.report._markdown import page_of
+
+    if len(folders) > 1:
+        raise ConfigError(f"a report is of one experiment, not of {' and '.join(map(str, folders))}")
+    return page_of(folders[0] / "report" / "report.md")
 
 
 def _load(folder: Path, world: Mapping[str, str]) -> Any:

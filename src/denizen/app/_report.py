@@ -2,13 +2,14 @@
 
 import dataclasses
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
@@ -96,6 +97,36 @@ def write_at_end(folder: Path, console: "Console", page: Callable[[], "Page"]) -
 def tell(page: Path, console: "Console") -> None:
     """Print the path of a page, as a link where the terminal has such."""
     say(console, "report      ", link(page))
+
+
+UNTOLD = ("device", "out", "quiet", "file", "config")  # of commands: not what they compute
+
+
+def typed(name: str, command: Any, given: Mapping[str, Any] | None = None) -> str:
+    """A command as it is typed, without what it would do anyway.
+
+    Args:
+        name: of the command, whose first field is what stands behind it.
+        command: its dataclass.
+        given: values in place of those of fields.
+    """
+    first, *others = dataclasses.fields(command)
+    values = {field.name: getattr(command, field.name) for field in others if field.name not in UNTOLD}
+    values |= dict(given or {})
+    words = ["denizen", name, str(getattr(command, first.name))]
+    for field in others:
+        value = values.get(field.name)
+        if value in (field.default, None, False, ()):
+            continue
+        flag = f"--{field.name.replace('_', '-')}"
+        words += [flag] if value is True else [flag, *_texts(value)]
+    return shlex.join(words)
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, list | tuple):
+        return [text for one in value for text in _texts(one)]
+    return [str(value)]
 
 
 def _chromium() -> str:

@@ -19,7 +19,7 @@ from denizen.app._folders import Interrupted, run_folder
 from denizen.app._models import Contacts, Source, build, fits, found_again, source
 from denizen.app._options import options, parameters, settings
 from denizen.app._origin import origin_of
-from denizen.app._report import write_at_end
+from denizen.app._report import typed, write_at_end
 from denizen.app._settings import Given, blamed, fields_of, of_file, pairs, read_toml, whole, within
 from denizen.app._target import Target, known, model, named_again
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
@@ -354,14 +354,7 @@ def _command(kept: dict[str, Any] | None) -> str:
     if not kept or not isinstance(kept.get("config"), dict):
         return ""
     config = from_mapping(kept["config"], "manifest.json: settings")
-    words = ["denizen", "run", config.model]
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if field.name in ("model", "device", *NOT_KEPT) or value in (field.default, None, False):
-            continue
-        given = [f"{name}={text}" for name, text in config.pairs().items()] if field.name == "set" else [str(value)]
-        words += [flag(field.name), *([] if value is True else given)]
-    return shlex.join(words)
+    return typed("run", config, {"set": [f"{name}={text}" for name, text in config.pairs().items()]})
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

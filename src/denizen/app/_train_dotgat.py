@@ -1,6 +1,7 @@
 """`denizen train dotgat`: agent attention networks, from data to pictures."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -8,6 +9,7 @@ from tyro.conf import FlagCreatePairsOff, arg
 
 from denizen._atomic import status_now
 from denizen._printing import give, say
+from denizen.app._report import write_at_end
 from denizen.errors import ConfigError, MissingExtra
 from denizen.run._folder import kind_of
 from denizen.zoo.dotgat.config import Settings
@@ -16,6 +18,7 @@ from denizen.zoo.dotgat.folder import Folder
 if TYPE_CHECKING:
     from denizen._printing import Console
     from denizen.app._cli import Resume, Show
+    from denizen.report import Page
     from denizen.zoo.dotgat import Trained
 
 
@@ -112,6 +115,20 @@ def show(command: "Show", console: "Console") -> None:
         console.print(_table(manifest["results"]))
 
 
+def report(folders: Sequence[Path]) -> "Page":
+    """`denizen report` of such folders."""
+    from denizen.report import Page
+    from denizen.report._dotgat import networks
+
+    manifests = [Folder.open(folder).manifest for folder in folders]
+    statuses = [status_now(folder, one["status"]) for folder, one in zip(folders, manifests, strict=True)]
+    first = manifests[0]["settings"]
+    about = f"{first['task']} by {first['agents']} agents ({first['variant']})"
+    page = Page("Agent attention networks", about if len(folders) == 1 else f"{len(folders)} trainings")
+    networks(page, [str(folder) for folder in folders], manifests, statuses)
+    return page
+
+
 def _reporter(console: "Console") -> Any:
     def report(row: dict[str, Any]) -> None:
         checked = "".join(
@@ -136,6 +153,7 @@ def _tell(trained: "Trained", console: "Console") -> None:
         say(console, f"pictures    {', '.join(str(path) for path in made)}")
     except MissingExtra as error:
         say(console, f"no pictures: {error}")
+    write_at_end(trained.folder, console, lambda: report([trained.folder]))  # type: ignore[list-item]
     say(console, f"run folder  {trained.folder}")
 
 

@@ -40,7 +40,7 @@ def curves(fit: "Fit", path: Any) -> Any:
     columns = 2 if panels == 4 else min(3, panels)
     made, grid = figure(columns, math.ceil(panels / columns), 4.6, 3.1)
     axes = grid.flatten()
-    seen = _seen(fit)
+    seen = seen_targets(fit)
     for axis, (name, target) in zip(axes, targets.items(), strict=False):
         _series(axis, name, target, seen[name], fit.held_out.get(name), fit._setup.model)
     _loss(axes[len(targets)], fit)
@@ -55,7 +55,7 @@ def curves(fit: "Fit", path: Any) -> Any:
     return made
 
 
-def _seen(fit: "Fit") -> dict[str, np.ndarray]:
+def seen_targets(fit: "Fit") -> dict[str, np.ndarray]:
     """Draws of the targets, those held out behind the others: by name `[draws, values, …]`."""
     experiment = fit._experiment
     ahead = max((len(values) for values in fit.held_out.values()), default=0)
@@ -71,7 +71,7 @@ def _seen(fit: "Fit") -> dict[str, np.ndarray]:
 def _series(axis: Any, name: str, target: "Target", seen: np.ndarray, later: np.ndarray | None, model: Any) -> None:
     num = len(target.values)
     values = target.values if later is None else np.concatenate([target.values, later])
-    time, unit = _times(target, len(values), getattr(model, "time_unit", "step"))
+    time, unit = window_times(target, len(values), getattr(model, "time_unit", "step"))
     values, draws = values.reshape(len(values), -1), seen.reshape(*seen.shape[:2], -1)
     groups = min(values.shape[1], LINES)
     for k in range(groups):
@@ -101,7 +101,7 @@ def _series(axis: Any, name: str, target: "Target", seen: np.ndarray, later: np.
         axis.set_ylim(bottom=0)
 
 
-def _times(target: "Target", num: int, unit: str) -> tuple[Any, str]:
+def window_times(target: "Target", num: int, unit: str) -> tuple[Any, str]:
     """When each window ends, and what to write below."""
     ends = target.first - 1 + target.every * np.arange(1, num + 1)
     dates = getattr(target, "dates", None)
@@ -152,10 +152,9 @@ def _course(axis: Any, fit: "Fit") -> None:
 
 def corner(fit: "Fit", path: Any) -> Any:
     """See `Fit.corner`."""
-    parameters = fit._experiment.parameters
-    cloud = _columns(parameters.values(fit._drawn(CLOUD, 0)))
+    cloud = marginals(fit)
     names = list(cloud)[:MOST]
-    priors = _priors(fit)
+    priors = prior_draws(fit)
     made, axes = figure(len(names), len(names), 2.1 if len(names) > 1 else 4.0, 2.0 if len(names) > 1 else 3.0)
     for i, row in enumerate(names):
         for j, column in enumerate(names):
@@ -183,7 +182,12 @@ def corner(fit: "Fit", path: Any) -> Any:
     return made
 
 
-def _columns(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def marginals(fit: "Fit") -> dict[str, np.ndarray]:
+    """Draws of each number of the parameters, `[draws]` by label."""
+    return columns(fit._experiment.parameters.values(fit._drawn(CLOUD, 0)))
+
+
+def columns(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     found = {}
     for name, one in values.items():
         flat = one.reshape(len(one), -1)
@@ -192,13 +196,13 @@ def _columns(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return found
 
 
-def _priors(fit: "Fit") -> dict[str, np.ndarray]:
+def prior_draws(fit: "Fit") -> dict[str, np.ndarray]:
     """Draws of the priors, of those that can be drawn."""
     parameters, found = fit._experiment.parameters, {}
     for part in parameters.parts:
         if not part.flat():
             one = type(parameters)([part])
-            found |= _columns(one.values(one.draw("Fit.corner", 20 * CLOUD, np.random.default_rng(0))))
+            found |= columns(one.values(one.draw("Fit.corner", 20 * CLOUD, np.random.default_rng(0))))
     return found
 
 

@@ -46,11 +46,13 @@ class Page:
         self._title, self._about = str(title), str(about)
         self._parts: list[str] = []
         self._charts: list[dict[str, Any]] = []
+        self._level = 2  # of the next heading within a part
 
     # --- words --------------------------------------------------------------------------------------------------------
 
     def section(self, title: str) -> "Page":
         """A heading for what follows."""
+        self._level = 3
         return self._add(f"<h2>{_text(title)}</h2>")
 
     def text(self, text: str) -> "Page":
@@ -156,7 +158,7 @@ class Page:
             _arguments.whole("multiples", "columns", columns, 1)
         wide = f' style="--columns: {columns}"' if columns else ""
         cells = "".join(
-            f"<div class=panel><h3>{_text(panel.title)}</h3>{_sentence(panel.about)}{one}</div>"
+            f"<div class=panel><h{self._level}>{_text(panel.title)}</h{self._level}>{_sentence(panel.about)}{one}</div>"
             for panel, one in zip(panels, inner, strict=True)
         )
         return self._figure(title, about, f'<div class="{"grid fixed" if columns else "grid"}"{wide}>{cells}</div>')
