@@ -48,7 +48,7 @@ OPTIONAL = {
     "gymnasium",
     "hypothesis",
     "matplotlib",
-    "httpx",
+    "httpx2",
     "networkx",
     "numba",
     "pandas",

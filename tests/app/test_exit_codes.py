@@ -31,6 +31,7 @@ WRONG = {
     "sweep": (["sweep", "sir"], "which sets? give one of --grid NAME=V,V"),
     "export": (["export", "nowhere", "--csv"], "run folder nowhere does not exist"),
     "experiment": (["experiment", "goodhart", "--modes", "prox"], "did you mean 'proxy'"),
+    "ui": (["ui", "nowhere"], "there is no folder nowhere"),
     "check": (["check", "nowhere.py:Epidemic"], "there is no file nowhere.py"),
     "profile": (["profile", "nowhere.py:make"], "there is no file nowhere.py"),
     "doctor": (["doctor", "nowhere.py:make"], "there is no file nowhere.py"),

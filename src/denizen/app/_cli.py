@@ -29,6 +29,7 @@ examples:
   denizen calibrate sir --targets cases.csv --column cases    parameters from a curve
   denizen sweep sir --grid infect_rate=0.02,0.04,0.06         many sets of parameters in the same worlds
   denizen train cartpole                             a policy that balances a pole
+  denizen ui                                         all runs in a browser, also while they go on
   denizen doctor train.py:make                       what slows a PyTorch loop down
   denizen --version"""
 
@@ -108,6 +109,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sweep": ("_sweep", "SweepConfig"),
     "export": ("_export", "Export"),
     "experiment": ("_experiment", "Experiment"),
+    "ui": ("_ui", "UI"),
     "check": ("_check", "Check"),
     "doctor": ("_doctor", "Doctor"),
     "profile": ("_profile", "Profile"),

@@ -24,6 +24,7 @@ from denizen.app._settings import Given, blamed, fields_of, of_file, pairs, read
 from denizen.app._target import Target, known, model, named_again
 from denizen.errors import ConfigError, DataError, DenizenError, StorageError
 from denizen.model import Model
+from denizen.population import Population
 from denizen.run import Run, SavedRun, Snapshots, choose_device
 from denizen.run import _manifest as manifest
 from denizen.run._device import device_failed
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
     from denizen.app._cli import Resume, Show
     from denizen.app._export import Export
     from denizen.report import Page
-    from denizen.report._simulation import Simulated
 
 PLOT, MANIFEST = "plot.png", "manifest.json"
 MAX_WHOLE = 2**32 - 1
 DTYPES = ("int8", "uint8", "int16", "int32", "float16", "bfloat16", "float32")
+PLACES = (("x", "y"), ("lon", "lat"), ("longitude", "latitude"))  # columns of a population that say where people are
 NOT_KEPT = ("config", "out", "quiet", "file")  # by a manifest
 Set = tuple[tuple[str, ...], ...]
 
@@ -257,13 +258,23 @@ def _run(config: RunConfig, console: Console) -> None:
             replicates=config.replicates,
             seed=config.seed,
             device=device,
-            snapshots=config.snapshots(),
+            snapshots=_placed(config.snapshots(), made),
             compile=_compile(config),
             progress=not console.quiet,
             out=out,
             settings=kept,
         )
     _report(results, out, console)
+
+
+def _placed(snapshots: Snapshots | None, made: Source) -> Snapshots | None:
+    """Snapshots with the places of the population's people, where it has columns of them."""
+    columns = made.contacts.columns if isinstance(made.contacts, Population) else {}
+    for names in PLACES:
+        if snapshots is not None and all(name in columns for name in names):
+            x, y = (torch.from_numpy(columns[name].astype("float32")) for name in names)
+            return dataclasses.replace(snapshots, places=(x, y))
+    return snapshots
 
 
 def resume(command: "Resume", console: Console) -> None:
@@ -332,21 +343,16 @@ def report(folders: Sequence[Path]) -> "Page":
 def _page(runs: Sequence[tuple[Path, Run | SavedRun]]) -> "Page":
     """The page of simulations in folders whose series are at hand."""
     from denizen.report import Page
-    from denizen.report._simulation import about, simulations
+    from denizen.report._simulation import Simulated, about, simulations
 
-    told = [simulated(folder, results) for folder, results in runs]
+    told = []
+    for folder, results in runs:
+        facts = manifest.read(folder)[0]
+        told.append(Simulated(str(folder), results, facts, status_now(folder, facts.status), _command(facts.settings)))
     title = " and ".join(dict.fromkeys(results.name for _, results in runs))
     page = Page(title, about(told[0]) if len(told) == 1 else f"{len(told)} runs beside each other")
     simulations(page, told)
     return page
-
-
-def simulated(folder: Path, results: Run | SavedRun) -> "Simulated":
-    """A simulation in a folder, whose series are at hand, as reports take it."""
-    from denizen.report._simulation import Simulated
-
-    facts = manifest.read(folder)[0]
-    return Simulated(str(folder), results, facts, status_now(folder, facts.status), _command(facts.settings))
 
 
 def _command(kept: dict[str, Any] | None) -> str:

@@ -21,7 +21,8 @@ KIND, FORMAT = "simulation", "denizen run 1"
 STATUSES = ("running", "finished", "interrupted", "failed")
 MOST_STEPS = 1 << 53
 PART, CHECKPOINT = r"metrics/part-\d{5,9}\.(safetensors|parquet)", r"checkpoints/step-\d{8,16}\.safetensors"
-INPUTS, NAME_LIKE = r"inputs\.safetensors", r"[^\W\d]\w*"
+INPUTS, DRAWING = r"inputs\.safetensors", r"drawing\.safetensors"
+NAME_LIKE = r"[^\W\d]\w*"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,14 @@ class Taken:
     steps: tuple[int, ...]
     digests: tuple[str, ...]
     slots: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawing:
+    """How agents can be drawn: names of stages by field, and the file with places and a network, if any."""
+
+    levels: dict[str, tuple[str, ...]]
+    file: Part | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +100,7 @@ class Manifest:
         versions: of denizen, torch, Python and others.
         commit: of the git checkout that the run was started in, with "+" for uncommitted changes.
         settings: the command line's configuration, where it began the run.
+        drawing: see `Drawing`; None where no snapshots are kept.
     """
 
     status: str
@@ -109,6 +119,7 @@ class Manifest:
     versions: dict[str, str]
     commit: str | None
     settings: dict[str, Any] | None
+    drawing: Drawing | None = None
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -206,6 +217,8 @@ def _check(manifest: Manifest, where: str) -> None:
     expect(bool(setup.worlds), "setup: worlds", setup.worlds, "world numbers, at least one")
     expect(0 < setup.dt < float("inf"), "setup: dt", setup.dt, "a positive number")
     named = [(manifest.inputs, INPUTS), (manifest.checkpoint, CHECKPOINT), *((part, PART) for part in manifest.metrics)]
+    if manifest.drawing is not None and manifest.drawing.file is not None:
+        named.append((manifest.drawing.file, DRAWING))
     for part, pattern in named:  # so no path leads out of the folder
         expect(bool(re.fullmatch(pattern, part.file)), "file", part.file, f"a name like {pattern}")
     for series in manifest.series:

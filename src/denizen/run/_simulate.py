@@ -140,7 +140,7 @@ def simulate(
         keys,
         identities,
         _values(params or {}, model, len(numbers), target),
-        _snapshots(snapshots),
+        _snapshots(snapshots, model.num_agents),
         compile,
         out,
         reason,
@@ -263,7 +263,7 @@ def _interventions(model: Model, more: Sequence[Intervention]) -> tuple[Interven
     return given
 
 
-def _snapshots(snapshots: Snapshots | None) -> Snapshots | None:
+def _snapshots(snapshots: Snapshots | None, agents: int) -> Snapshots | None:
     if snapshots is not None:
         if not isinstance(snapshots, Snapshots):
             raise InputError(f"simulate: snapshots={snapshots!r}, expected Snapshots(every=…)")
@@ -271,4 +271,10 @@ def _snapshots(snapshots: Snapshots | None) -> Snapshots | None:
         snapshots = dataclasses.replace(snapshots, every=every)
         if snapshots.slots is not None:
             whole("simulate", "snapshots.slots", snapshots.slots, 1, MOST_SLOTS)
+        if snapshots.places is not None:
+            shapes = [list(part.shape) if isinstance(part, Tensor) else part for part in snapshots.places]
+            if shapes != [[agents], [agents]]:
+                raise InputError(
+                    f"simulate: snapshots.places are {shapes!r:.200}, expected two tensors [{agents}]: x, y"
+                )
     return snapshots

@@ -1,5 +1,6 @@
 """The folder that a simulation writes itself to while it runs: a run folder, and what a simulation adds.
 
+    drawing.safetensors         places and a small network, beside snapshots
     inputs.safetensors          identities and parameters per replicate, where they were given
     metrics/*.safetensors       series, `[replicates, steps, …]` each; a part is never written again
     checkpoints/*.safetensors   the state after the last safe step; the one before is removed afterwards
@@ -17,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from denizen._atomic import TEMPORARY, digest, locked
 from denizen.errors import StorageError, need
-from denizen.run import _facts, _manifest, _zarr
+from denizen.run import _drawing, _facts, _manifest, _zarr
 from denizen.run._blocks import PURPOSE
 from denizen.run._device import device_failed
-from denizen.run._folder import NAME, Part, RunFolder, check_free, no_folder, now, take_new, write
-from denizen.run._manifest import Manifest, Taken
+from denizen.run._folder import NAME, Part, RunFolder, check_free, encode, no_folder, now, take_new, write
+from denizen.run._manifest import Drawing, Manifest, Taken
 from denizen.run._table import check_names
 
 if TYPE_CHECKING:
@@ -101,10 +102,16 @@ class SimulationFolder(RunFolder):
         for name in ("metrics", "checkpoints"):
             (path / name).mkdir()
             made.append(path / name)
-        made.extend(path / name for name in ("inputs.safetensors", _zarr.FOLDER, "log.txt", NAME))
+        made.extend(
+            path / name for name in ("inputs.safetensors", "drawing.safetensors", _zarr.FOLDER, "log.txt", NAME)
+        )
         inputs = write(path, "inputs.safetensors", 0, 0, _facts.inputs(run))
         checkpoint = Part("", 0, 0, 0, "")  # replaced by the save below
         manifest = _facts.first_manifest(run, wanted, inputs, checkpoint, settings)
+        if run._snapshots is not None:
+            arrays = _drawing.arrays(run)
+            file = write(path, "drawing.safetensors", 0, 0, encode(arrays)) if arrays else None
+            manifest = dataclasses.replace(manifest, drawing=Drawing(_drawing.levels(run), file))
         folder = cls(path, manifest, b"")
         folder._tidy = True
         folder.log(f"created: {manifest.model['class']}, {manifest.model['agents']} agents")

@@ -34,6 +34,8 @@ class Snapshots:
             has the state's dtype again.
         slots: buffers in host memory between the device and what writes; None takes 2 to 32, by size. Where all are
             full the simulation waits.
+        places: x and y of each agent, `[agents]` each, for who draws the run; None where the model has fields x and y,
+            or none has a place.
 
     Examples:
         >>> Snapshots(every=10, fields={"infected": None, "weight": torch.float16})
@@ -43,6 +45,7 @@ class Snapshots:
     every: int
     fields: Sequence[str] | Mapping[str, torch.dtype | None] | None = None
     slots: int | None = None
+    places: tuple[Tensor, Tensor] | None = dataclasses.field(default=None, repr=False, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +67,7 @@ class SnapshotStore:
     Attributes:
         every: steps between snapshots.
         forms: how each field is stored.
+        places: x and y of each agent, where they were given.
         ring: buffers between the device and the writer; counts how often and how long the simulation waited.
         seconds: that handing snapshots over took the simulation.
     """
@@ -71,7 +75,7 @@ class SnapshotStore:
     def __init__(self, wanted: Snapshots, state: State) -> None:
         """Checks the fields against the state and takes the first snapshot."""
         tensors = {name: plain(getattr(state, name)) for name in state.kinds}
-        self.every = wanted.every
+        self.every, self.places = wanted.every, wanted.places
         self.forms = chosen(wanted.fields, state)
         layout = [
             (form.shape(tuple(tensors[name].shape)), getattr(torch, form.hosted)) for name, form in self.forms.items()

@@ -1,0 +1,241 @@
+"""The page in a browser, as a user has it: lists, curves that grow, comparisons, agents, files, and what goes wrong."""
+
+import csv
+import json
+import shutil
+import threading
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+
+import denizen as dz
+from browser import axe_findings
+from ui_runs import many, served, simulated, trained
+
+pytestmark = pytest.mark.browser
+
+ODD = """<img src=x onerror=alert(1)> "two"
+lines"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """Two simulations that differ, a training with a film and an evaluation, and a report of the doctor."""
+    root = tmp_path_factory.mktemp("runs")
+    simulated(root / "calm", 12, chance=0.05)
+    simulated(root / "busy", 12, chance=0.3)
+    pole = trained(root / "pole")
+    (pole / "evaluation.json").write_text(json.dumps([{"run": "pole", "mean": 12.5, "low": 10.0, "high": 15.0}]))
+    finding = {"kind": "host-sync-item", "file": "train.py", "line": 3, "code": "x = loss.item() < 3 & y", "fix": ODD}
+    (root / "doctor.json").write_text(json.dumps({"verdict": "1 line to change", "findings": [finding]}))
+    return root
+
+
+@pytest.fixture(scope="module")
+def address(runs):
+    with served([runs]) as address:
+        yield address
+
+
+def drawn(page, what: str) -> None:
+    """Wait until it is."""
+    page.wait_for_selector(f"body[data-drawn={what}]")
+
+
+def step_shown(page) -> int:
+    return int(page.get_attribute("canvas", "data-step"))
+
+
+def test_from_the_list_to_a_run_and_back(page, address):
+    page.goto(address)
+    drawn(page, "list")
+    assert page.locator("tbody tr").count() == 3
+    page.click("text=calm")
+    drawn(page, "curves")
+    assert page.inner_text("h1") == "calm"
+    assert "New cases in the step, per" in page.inner_text("figure[data-series=cases]")
+    label = page.get_attribute("figure[data-series=cases] svg", "aria-label")
+    assert label.startswith("cases from ")
+    settings = page.inner_text("[aria-label=Settings]")
+    assert "chance\t0.05" in settings
+    assert "created: " in page.text_content("pre.log")
+    page.go_back()
+    drawn(page, "list")
+
+
+def test_list_is_sorted_and_filtered_by_keys(page, address):
+    page.goto(address)
+    drawn(page, "list")
+    names = page.locator("tbody td.name a")
+    page.click("th button:text-is('Run')")
+    assert names.all_inner_texts() == ["busy", "calm", "pole"]
+    page.keyboard.press("Enter")
+    assert names.all_inner_texts() == ["pole", "calm", "busy"]
+    assert page.get_attribute("th[data-key=name]", "aria-sort") == "descending"
+    page.keyboard.press("/")
+    page.keyboard.type("simulation busy")
+    assert names.all_inner_texts() == ["busy"]
+    assert page.inner_text(".bar [role=status]") == "1 of 3 runs"
+
+
+def test_two_runs_side_by_side(page, address):
+    page.goto(address)
+    drawn(page, "list")
+    assert page.is_disabled("button:text('Compare')")
+    page.check("[aria-label='compare calm']")
+    page.check("[aria-label='compare busy']")
+    page.click("button:text('Compare 2')")
+    drawn(page, "curves")
+    page.wait_for_selector("text=What differs")
+    rows = page.locator("[aria-label='What differs'] tbody tr").all_inner_texts()
+    assert [row.split("\t")[0] for row in rows] == ["chance"]
+    label = page.get_attribute("figure[data-series=cases] svg", "aria-label")
+    assert "calm: cases" in label
+    assert "busy: cases" in label
+
+
+def test_agents_are_scrubbed_by_keys(page, address, runs):
+    page.goto(f"{address}/#/run/{quote('0:calm', safe='')}")
+    page.wait_for_selector("canvas[data-step='12']")
+    slider = page.locator("input[type=range]")
+    slider.focus()
+    page.keyboard.press("Home")
+    page.wait_for_selector("canvas[data-step='0']")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("canvas[data-step='2']")
+    page.select_option("select >> nth=0", "stage")
+    page.select_option("select >> nth=1", "2")
+    stage = dz.run.load(runs / "calm").snapshots.at(2)["stage"][2]
+    page.wait_for_selector(f"tr:has-text('immune') >> text='{int((stage == 2).sum())} (0 %)'")
+    shown = page.inner_text(".world table")
+    assert f"well\t{int((stage == 0).sum())} (" in shown
+    page.click("button:text-is('Play')")
+    page.wait_for_selector("canvas[data-step='12']")
+    page.wait_for_selector("button:text-is('Play')")  # it stops at the end
+
+
+def test_curves_are_exported(page, address, runs, tmp_path):
+    page.goto(f"{address}/#/run/{quote('0:calm', safe='')}")
+    drawn(page, "curves")
+    with page.expect_download() as download:
+        page.click("text=Export CSV")
+    download.value.save_as(tmp_path / "curves.csv")
+    rows = list(csv.DictReader((tmp_path / "curves.csv").read_text().splitlines()))
+    assert {row["series"] for row in rows} == {"cases", "wealth_left"}
+    assert len(rows) == 24
+
+
+def test_a_training_has_its_curves_and_evaluation(page, address):
+    page.goto(f"{address}/#/run/{quote('0:pole', safe='')}")
+    drawn(page, "curves")
+    assert page.locator("figure[data-series]").count() == 12
+    page.click("button:text('Show all')")
+    assert page.locator("figure[data-series]").count() > 20
+    assert "12.5" in page.inner_text("[aria-label='evaluation.json']")
+
+
+def test_findings_stand_beside_their_lines(page, address):
+    page.goto(address)
+    page.click("text=Findings")
+    drawn(page, "findings")
+    assert page.inner_text(".finding pre") == "x = loss.item() < 3 & y"
+    assert "train.py:3" in page.inner_text(".finding")
+    assert page.locator("main img").count() == 0  # the fix is a text
+
+
+def test_a_run_is_seen_while_it_writes(page, tmp_path):
+    with served([tmp_path]) as address:
+        page.goto(address)
+        page.wait_for_selector("text=No runs in")
+        folder = tmp_path / "slow"
+        writer = threading.Thread(target=lambda: simulated(folder, 120, every=None, pause=0.05))
+        writer.start()
+        try:
+            page.click("text=slow")
+            page.wait_for_selector(".state.running")
+            page.wait_for_selector("figure[data-series=cases] svg")
+            seen = set()
+            while len(seen) < 2:  # it grows by itself, twice before it ends
+                label = page.get_attribute("figure[data-series=cases] svg", "aria-label")
+                seen.add(label.rpartition(" ")[2])
+                page.wait_for_timeout(100)
+            page.wait_for_selector(".state.finished")
+        finally:
+            writer.join()
+        page.wait_for_function("document.querySelector('figure svg').getAttribute('aria-label').endsWith(' 120')")
+
+
+def test_a_folder_that_vanishes_leaves_what_was_read(page, tmp_path):
+    simulated(tmp_path / "village", 6)
+    with served([tmp_path]) as address:
+        page.goto(f"{address}/#/run/{quote('0:village', safe='')}")
+        drawn(page, "curves")
+        shutil.rmtree(tmp_path / "village")
+        page.wait_for_selector("text=The folder of village is gone. This is what was last read of it.")
+        assert page.locator("figure svg").count() == 2
+        page.focus("input[type=range]")
+        page.keyboard.press("ArrowLeft")
+        page.goto(address)
+        page.wait_for_selector("text=No runs in")
+        shutil.rmtree(tmp_path)
+        page.wait_for_selector("text=is gone.")
+
+
+def test_a_damaged_file_is_told_beside_what_is_whole(page, tmp_path):
+    simulated(tmp_path / "good", 6, every=None)
+    simulated(tmp_path / "bad", 6, every=None)
+    part = next((tmp_path / "bad" / "metrics").iterdir())
+    part.write_bytes(b"x" + part.read_bytes()[1:])
+    (tmp_path / "worse").mkdir()
+    (tmp_path / "worse" / "manifest.json").write_text("[1")
+    with served([tmp_path]) as address:
+        page.goto(f"{address}/#/compare/{quote('0:good', safe='')}/{quote('0:bad', safe='')}")
+        drawn(page, "curves")
+        assert "differs from what was written" in page.inner_text("[role=alert]")
+        page.goto(address)
+        page.wait_for_selector("text=is not valid JSON")
+        page.click("text=worse")
+        page.wait_for_selector("[role=alert]:has-text('is not valid JSON')")
+
+
+def test_names_are_never_markup(page, tmp_path):
+    folder = tmp_path / ODD.replace("/", "")
+    simulated(folder, 3)
+    with served([tmp_path]) as address:
+        page.goto(address)
+        drawn(page, "list")
+        assert page.text_content("td.name a") == folder.name
+        page.check("[aria-label^=compare]")
+        page.click("td.name a")
+        drawn(page, "curves")
+        assert page.text_content("h1") == folder.name
+        assert page.locator("main img").count() == 0
+
+
+def test_five_hundred_runs(page, tmp_path):
+    many(tmp_path, 500)
+    with served([tmp_path]) as address:
+        page.goto(address)
+        drawn(page, "list")
+        assert page.locator("tbody tr").count() == 500
+        page.fill("#filter", "seed=123")
+        assert page.locator("td.name a").all_inner_texts() == ["run-0123"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_view_is_accessible_and_fits(page, address, scheme, width):
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    page.set_viewport_size({"width": width, "height": 800})
+    run, other, training = (quote(f"0:{name}", safe="") for name in ("calm", "busy", "pole"))
+    views = {"": "list", f"run/{run}": "curves", f"run/{training}": "curves", f"compare/{run}/{other}": "curves"}
+    for view, what in {**views, "findings": "findings"}.items():
+        page.goto(f"{address}/#/{view}")
+        drawn(page, what)
+        if view == f"run/{run}":
+            page.wait_for_selector("canvas[data-step]")
+        assert axe_findings(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
