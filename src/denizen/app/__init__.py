@@ -43,7 +43,8 @@ def _do(words: list[str]) -> int:
         if signal.SIGTERM in _heard():
             signal.signal(signal.SIGTERM, _terminate)
         try:
-            code = _cli.run(command, console)
+            with _failures.warnings_as_notes(errors):
+                code = _cli.run(command, console)
             _flush()
             return code
         except Exception as error:

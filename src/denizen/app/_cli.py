@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ABOUT = """denizen: simulate large populations, train policies in them, and find what makes PyTorch loops slow.
 
 examples:
+  denizen hello                                      a small town, in seconds: curves and a page
   denizen run covid                                  an epidemic in a city of 37,518
   denizen run covid --population my/folder --replicates 64 --set R=3.5,4.2,5.6
   denizen show runs/covid-20261128-120000            its numbers and curves again
@@ -95,6 +96,7 @@ examples:
 # A name of two words, such as "train dotgat", has flags of its own and is told by the help of the first.
 # CONTRIBUTING says what else a new command needs.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "hello": ("_hello", "Hello"),
     "run": ("_run", "RunConfig"),
     "show": ("_cli", "Show"),
     "resume": ("_cli", "Resume"),

@@ -5,8 +5,10 @@ import os
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from denizen.errors import DenizenError
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from denizen._printing import Console
 
 
+PACKAGE = Path(__file__).parents[1]
 FULL = ("can't allocate memory", "out of memory")  # what torch says
 
 
@@ -59,6 +62,28 @@ def told_by_their_lines() -> Generator[None]:
         if _theirs(traceback.extract_tb(error.__traceback__)) if ours else _lines(error):
             raise TheirsError from error
         raise
+
+
+@contextlib.contextmanager
+def warnings_as_notes(console: "Console") -> Generator[None]:
+    """Around a command: what denizen warns of is a line on the console; warnings of other code are shown as ever."""
+    before = warnings.showwarning
+
+    def show(
+        message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: str | None = None
+    ) -> None:
+        if file is None and category is UserWarning and Path(filename).is_relative_to(PACKAGE):
+            from denizen._printing import say
+
+            say(console, f"note: {message}")
+        else:
+            before(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 def tell(error: BaseException, console: "Console") -> None:
@@ -122,8 +147,10 @@ def _lines(error: BaseException) -> list[traceback.FrameSummary]:
 def _theirs(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
     from denizen.perf.watch import USER, role
 
-    made = "<string>"  # code of dataclasses
-    return [frame for frame in stack if frame.filename != made and role(frame.filename) == USER]
+    # Code of dataclasses, and of Cython, whose frames name files that are nowhere.
+    return [
+        f for f in stack if f.filename != "<string>" and not f.filename.endswith(".pyx") and role(f.filename) == USER
+    ]
 
 
 def _named(error: BaseException) -> str:

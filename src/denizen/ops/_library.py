@@ -34,7 +34,15 @@ def reference_only() -> Iterator[None]:
 
 @functools.cache
 def _has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None
+    """Whether numba is installed; says so once where not."""
+    if importlib.util.find_spec("numba") is not None:
+        return True
+    warnings.warn(
+        "numba is not installed, so steps on the CPU take several times as long, with equal results; "
+        "pip install 'denizen[fast]'",
+        stacklevel=2,
+    )
+    return False
 
 
 def variant(device: torch.device) -> str:
