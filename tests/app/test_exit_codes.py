@@ -17,6 +17,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 
 # Of each command: words that are understood, but cannot be done; and a part of what it says of them.
 WRONG = {
+    "hello": (["hello", "--steps", "20"], "--steps 20: expected a whole number from 21"),
     "run": (["run", "sir", "--set", "infect_rate=x"], "--set infect_rate=x"),
     "show": (["show", "nowhere"], "nowhere does not exist"),
     "resume": (["resume", "nowhere"], "nowhere does not exist"),

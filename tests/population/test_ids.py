@@ -214,6 +214,14 @@ FAULTS = {
         r"height\.csv and people\.csv list the agents in different orders, and job\.csv has no ids",
     ),
     "names without ids": ({"people.csv": "age\n1\n2\n", "networks/a.csv": "0,ann\n1,0\n"}, "need a column 'id' beside"),
+    "names below a header": (
+        {"people.csv": "person,age\nann,1\nben,2\n", "networks/a.csv": "a,b,hours\nann,ben,0.5\n"},
+        "line 2: 'ann' is not a number.* need a column 'id' beside",
+    ),
+    "contacts beside the people": (
+        {"people.csv": "id,age\nann,1\nben,2\n", "contacts.csv": "a,b\nann,ben\nben,ann\nann,ben\n"},
+        "If contacts.csv lists contacts, move it to .*/networks/contacts.csv, with columns source and target",
+    ),
     "row names of R": (
         {"people.csv": '"","age"\n"1",20\n"2",30\n', "networks/a.csv": "1,1\n"},
         r"saved row index is not 0, 1, 2.* pass ids='' to load",

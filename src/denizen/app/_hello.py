@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from denizen._printing import Console
     from denizen.report import Page
     from denizen.run import Run
+    from denizen.run._compare import Difference
 
 DAY, FACTOR, DEGREE = 20, 0.3, 10  # of the lockdown, what it leaves of contacts' risk, contacts of a person
 NOTHING, LOCKDOWN, REPORT = "nothing", "lockdown", "report.html"
@@ -40,7 +41,7 @@ town = seir(erdos_renyi({agents}, mean_degree={degree}, seed={seed}))
 lockdown = Scale(target="infect_rate", factor={factor}, when=During({day}, {steps}), name="lockdown")
 nothing = dz.simulate(town, {steps}, replicates={replicates}, seed={seed})
 closed = dz.simulate(town, {steps}, replicates={replicates}, seed={seed}, interventions=[lockdown])
-avoided = nothing["cases"].sum(dim=1) - closed["cases"].sum(dim=1)  # a number for each replicate"""
+print(closed.compare(nothing)["cases"])  # mean of the paired differences, where 90 % of them lie, and more"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +84,9 @@ examples:
             nothing.save(folder / NOTHING)
             lockdown.save(folder / LOCKDOWN)
             page = _page(self, nothing, lockdown).write(folder / REPORT).resolve()
-        say(console, (_headline(nothing, lockdown), "bold"))
+        say(console, (_headline(_gain(nothing, lockdown)), "bold"))
         say(console, "report      ", link(page))
-        say(console, f"run folders {folder / NOTHING} and {folder / LOCKDOWN}")
+        say(console, f"both runs   {folder / NOTHING} and {folder / LOCKDOWN}, for denizen show and denizen compare")
         say(console, "next        denizen run covid, a city of 37,518; denizen models, what else there is")
         if console.quiet:
             give(page)
@@ -141,31 +142,26 @@ def _whole(folder: Path, command: str) -> Generator[None]:
         ConfigError: it holds something already.
         StorageError: it cannot be written.
     """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"--out {folder}: it is there and not empty; choose another folder")
     new = not folder.exists()
     try:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConfigError(f"--out {folder}: it is there and not empty; choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise StorageError(_unwritable(folder, error)) from error
-    try:
         yield
     except BaseException as error:
         if new:
             with contextlib.suppress(OSError):
-                folder.rmdir()
+                folder.rmdir()  # fails where it holds something
         if isinstance(error, KeyboardInterrupt):
             error.go_on = f"begin anew with: {command}"  # type: ignore[attr-defined]
         if isinstance(error, OSError):
-            raise StorageError(_unwritable(folder, error)) from error
+            cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+            raise StorageError(
+                f"{folder} could not be written: {cause.strerror or cause}; choose another place with --out FOLDER"
+            ) from error
         raise
-
-
-def _unwritable(folder: Path, error: OSError) -> str:
-    cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
-    return f"{folder} could not be written: {cause.strerror or cause}; choose another place with --out FOLDER"
 
 
 @contextlib.contextmanager
@@ -215,9 +211,13 @@ def _band(values: "Tensor") -> tuple[Any, Any, Any]:
     return middle.numpy(), low.numpy(), high.numpy()
 
 
-def _headline(nothing: "Run", lockdown: "Run") -> str:
-    middle, low, high = _band(_avoided(nothing, lockdown)[:, -1])
-    return f"The lockdown avoids {middle:,.0f} cases (5–95 %: {low:,.0f} to {high:,.0f})"
+def _gain(nothing: "Run", lockdown: "Run") -> "Difference":
+    """Of all cases: without the lockdown minus with it."""
+    return lockdown.compare(nothing, names=(LOCKDOWN, NOTHING))["cases"]
+
+
+def _headline(gain: "Difference") -> str:
+    return f"The lockdown avoids {gain.difference:,.0f} cases (5–95 %: {gain.low:,.0f} to {gain.high:,.0f})"
 
 
 def _page(hello: Hello, nothing: "Run", lockdown: "Run") -> "Page":
@@ -229,15 +229,16 @@ def _page(hello: Hello, nothing: "Run", lockdown: "Run") -> "Page":
 
     days = np.arange(1, hello.steps + 1)
     pair = {NOTHING: nothing, LOCKDOWN: lockdown}
-    many = f"{hello.replicates} replicates"
+    gain, many = _gain(nothing, lockdown), f"{hello.replicates} replicates"
     page = Page(
         f"A town of {hello.agents:,}, with and without a lockdown",
         f"{hello.steps} days, {many} of each, SEIR on a random network",
     )
     page.headline(
-        _headline(nothing, lockdown),
-        f"Median and middle 90 % of the paired differences of {many}, which draw the same random numbers with and "
-        f"without it: until day {DAY} both are the same to the last case.",
+        _headline(gain),
+        f"Mean of the paired differences of {many}, and what holds 90 % of them; the mean itself lies between "
+        f"{gain.mean_low:,.0f} and {gain.mean_high:,.0f} with 90 % confidence. A pair draws the same random numbers "
+        f"with and without the lockdown: until day {DAY} both are the same to the last case.",
     )
     mark: dict[float, str] = {DAY: "lockdown"}
     for title, series, y_label in (("Ill people", "infectious", "people"), ("New cases", "cases", "cases per day")):

@@ -55,7 +55,8 @@ class EdgeFacts:
             pairs = self.rows - self.self_loops - self.duplicates - self.reverse_pairs
             if pairs > self.reverse_pairs:
                 said.append(
-                    f"network {network!r}: {self.reverse_pairs} of {pairs} contacts are written in both directions."
+                    f"network {network!r}: {self.reverse_pairs} of {pairs} contacts are written in both directions; "
+                    "infection runs one way along the others; symmetrize=True adds the other direction."
                 )
         return said
 

@@ -131,7 +131,10 @@ def _text(
         sides = [categorical(*column) for column in cells]
         weight = columns(text, header, picked[2:])[0][0] if len(picked) == 3 and sides[0].values.size else None
     else:
-        found, line = columns(text, header, picked)
+        try:
+            found, line = columns(text, header, picked)
+        except DataError as error:
+            raise DataError(f"{error}{_names_need_ids(ids)}") if "not a number" in str(error) else error from None
         sides, weight = [Raw(side) for side in found[:2]], found[2] if len(found) == 3 else None
     if not sides[0].values.size:
         raise DataError(f"{origin} is empty; expected source,target a line")

@@ -371,7 +371,8 @@ def _length(found: Found, root: Path, ids: Ids | None) -> int:
             raise DataError(
                 f"{''.join(marks)}{origin}: column {name!r} has {length} rows, but {leader!r} "
                 f"({found.origins[leader]}) has {lengths[leader]}; every attribute needs one row per agent. "
-                f"If {origin} is an observed series, move it out of the folder, or pass "
+                f"If {origin} lists contacts, move it to {root.name}/networks/{Path(origin).name}, with columns "
+                f"source and target. If it is an observed series, move it out of the folder, or pass "
                 f"targets=[{Path(origin).stem!r}] to load"
             )
     size = lengths[leader]

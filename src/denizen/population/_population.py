@@ -119,6 +119,7 @@ class Population:
             unused = [note for note in self.report if note.endswith(f"did you mean {column!r}?")]
             raise DataError(
                 f"column {column!r} of population {self.name!r} has codes without labels, so their meaning is unknown; "
+                f"write labels into the column ({', '.join(map(str, labels))}), or "
                 f'write {{"{column}": ["label of code 0", "label of code 1", ...]}} to mapping.json beside the data, '
                 f"or pass labels={{{column!r}: [...]}} to load{''.join(f'. {note}' for note in unused)}"
             )
