@@ -44,7 +44,7 @@ def test_covid_says_what_a_reader_should_know(denizen):
     assert code == 0
     assert "R is given for 3 weeks; from week 4 on the last value holds, 4.75" in out
     assert "nobody enters the stage dead; --set sample_deaths=true draws them" in " ".join(out.split())
-    assert "--symmetrize" in out
+    assert "--symmetrize adds the other direction" in " ".join(out.split())
     assert "network '1'" not in out
     row = next(line for line in out.splitlines() if line.split()[:1] == ["dead"])
     assert row.split() == ["dead", "–", "0", "–", "0"]  # no day of peak where there is no peak

@@ -150,7 +150,7 @@ def source(word: str, entry: ModelEntry, given: Contacts) -> Source:
         facts["path"] = os.path.abspath(given.population)
     name = people.name if people.source.startswith("synthetic:") else f"{people.name} ({people.source})"
     arguments = {"network": network, "symmetrize": given.symmetrize}
-    return Source(people, arguments, name, edges, facts, _notes(people, network))
+    return Source(people, arguments, name, edges, facts, _notes(people, network, given.symmetrize))
 
 
 def takes_agents(entry: ModelEntry) -> bool:
@@ -216,13 +216,16 @@ def fits(made: Source, saved: dict[str, Any], folder: str) -> None:
         )
 
 
-def _notes(people: Population, network: str) -> tuple[str, ...]:
-    """The report without what concerns other networks, in the words of the command line."""
+ONE_WAY = "symmetrize=True adds the other direction."  # what a report says of networks that are written one way
+
+
+def _notes(people: Population, network: str, symmetrize: bool) -> tuple[str, ...]:
+    """The report without what concerns other networks or is done already, in the words of the command line."""
     others = tuple(f"network {name!r}" for name in people.networks if name != network)
     return tuple(
         note.replace("symmetrize=True", "--symmetrize").replace(" unless keep_self_loops=True", "")
         for note in people.report
-        if not note.startswith(others)
+        if not note.startswith(others) and not (symmetrize and note.endswith(ONE_WAY))
     )
 
 

@@ -37,7 +37,7 @@ assert [str(one.message).partition(",")[0] for one in told] == ["numba is not in
 assert dz.run.load("r")["cases"].equal(run["cases"])
 assert dz.run.resume("r", model, 5)["cases"].equal(dz.simulate(model, 25, replicates=3, device="cpu")["cases"])
 str(run.summary())
-for table in (run.to_frame, run.plot):
+for table in (run.to_polars, run.plot):
     try:
         table()
     except MissingExtra as error:
