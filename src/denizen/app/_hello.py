@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import FlagCreatePairsOff, arg
 
-from denizen._printing import give, link, say
+from denizen._printing import give, say
 from denizen.app._exit import DONE
 from denizen.app._folders import run_folder
+from denizen.app._report import NAME, tell
 from denizen.app._settings import within
 from denizen.errors import ConfigError, StorageError
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from denizen.run._compare import Difference
 
 DAY, FACTOR, DEGREE = 20, 0.3, 10  # of the lockdown, what it leaves of contacts' risk, contacts of a person
-NOTHING, LOCKDOWN, REPORT = "nothing", "lockdown", "report.html"
+NOTHING, LOCKDOWN = "nothing", "lockdown"
 PIECE = 5  # days between two looks at the curves
 SAID = 15  # days between two lines, where there is no terminal
 MOST = 2**32 - 1
@@ -83,9 +84,9 @@ examples:
             nothing, lockdown = self._simulate(console)
             nothing.save(folder / NOTHING)
             lockdown.save(folder / LOCKDOWN)
-            page = _page(self, nothing, lockdown).write(folder / REPORT).resolve()
+            page = _page(self, nothing, lockdown).write(folder / NAME).resolve()
         say(console, (_headline(_gain(nothing, lockdown)), "bold"))
-        say(console, "report      ", link(page))
+        tell(page, console)
         say(console, f"both runs   {folder / NOTHING} and {folder / LOCKDOWN}, for denizen show and denizen compare")
         say(console, "next        denizen run covid, a city of 37,518; denizen models, what else there is")
         if console.quiet:

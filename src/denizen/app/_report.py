@@ -95,8 +95,8 @@ def write_at_end(folder: Path, console: "Console", page: Callable[[], "Page"]) -
 
 
 def tell(page: Path, console: "Console") -> None:
-    """Print the path of a page, as a link where the terminal has such."""
-    say(console, "report      ", link(page))
+    """Print the whole path of a page, as a link where the terminal has such; others make one of the path itself."""
+    say(console, "report      ", link(page.resolve()))
 
 
 UNTOLD = ("device", "out", "quiet", "file", "config")  # of commands: not what they compute

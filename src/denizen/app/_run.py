@@ -22,7 +22,7 @@ from denizen.app._origin import origin_of
 from denizen.app._report import typed, write_at_end
 from denizen.app._settings import Given, blamed, fields_of, of_file, pairs, read_toml, whole, within
 from denizen.app._target import Target, known, model, named_again
-from denizen.errors import ConfigError, DataError, DenizenError, StorageError
+from denizen.errors import ConfigError, DataError, DenizenError, MissingExtra, StorageError
 from denizen.model import Model
 from denizen.population import Population
 from denizen.run import Run, SavedRun, Snapshots, choose_device
@@ -495,7 +495,7 @@ def _report(results: Run | SavedRun, folder: Path, console: Console) -> None:
     """Table, curves and the folder's path."""
     if results.series_names and results.steps:
         console.print(results.summary())
-        with _plotting(console):
+        with _plotting(console), contextlib.suppress(MissingExtra):  # the page has them, too
             results.plot(folder / PLOT)
             say(console, f"curves      {folder / PLOT}")
         write_at_end(folder, console, lambda: _page([(folder, results)]))
