@@ -204,7 +204,7 @@ def test_dates_place_the_rows(cases):
 def test_methods_have_words():
     assert METHODS["gauss-newton"] == "GaussNewton"
     assert METHODS["cmaes"] == "CMAES"
-    assert METHODS["npe"] == "NPE"
+    assert [METHODS[word] for word in ("npe", "nle", "nre")] == ["NPE", "NLE", "NRE"]
 
 
 @pytest.mark.parametrize(

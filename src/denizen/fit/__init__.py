@@ -19,6 +19,8 @@ from denizen.fit._network import NetworkFit as NetworkFit
 from denizen.fit._network import Place as Place
 from denizen.fit._network import train_network as train_network
 from denizen.fit._neural import NPE as NPE
+from denizen.fit._neural_likelihood import NLE as NLE
+from denizen.fit._neural_likelihood import NRE as NRE
 from denizen.fit._particle_filter import ParticleFilter as ParticleFilter
 from denizen.fit._priors import PerGroup as PerGroup
 from denizen.fit._priors import Shared as Shared

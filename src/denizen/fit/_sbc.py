@@ -126,7 +126,7 @@ def sbc(
         targets: which series are observed, when and with which noise. Their values are replaced by simulated ones;
             gaps stay.
         priors: the truths are drawn from them; a distribution for each parameter.
-        method: what is looked at. A network of `dz.fit.NPE` is trained once, for all data, if it has one round.
+        method: what is looked at. A network of `NPE`, `NLE`, `NRE` is trained once, for all data, if it has one round.
         num: fits. A width that is wrong by a fifth takes some 200 to see.
         draws: of each posterior, so ranks go from 0 to `draws`.
         steps: as for `dz.calibrate`.
@@ -170,7 +170,7 @@ def sbc(
     references = parameters.draw("sbc", num, generator)
     width = parameters.draw("sbc", 1_000, generator).std(0)
     seen = first.windows(truths, range(WORLDS, WORLDS + num))
-    search = _Search(method, replicates, first, seed)
+    search = _Search(method, replicates)
     ranks: list[np.ndarray] = []
     reasons: list[Exception] = []
     with progress_bar() if progress else contextlib.nullcontext() as bar:
@@ -197,17 +197,18 @@ def sbc(
 class _Search:
     """Draws of the posterior of any data; a network is trained once."""
 
-    def __init__(self, method: Method, replicates: int, experiment: Experiment, seed: int) -> None:
+    def __init__(self, method: Method, replicates: int) -> None:
         from denizen.fit._neural import NPE
+        from denizen.fit._neural_likelihood import NLE, NRE
 
-        self._method, self._replicates, self._seed = method, replicates, seed
-        self._amortised = isinstance(method, NPE) and method.rounds == 1
+        self._method, self._replicates = method, replicates
+        self._amortised = isinstance(method, NPE | NLE | NRE) and method.rounds == 1
         self._learned: Any = None
 
     def drawn(self, experiment: Experiment, num: int) -> np.ndarray:
         if self._amortised:
             self._learned = self._learned or self._method.learn(experiment, lambda line: None)  # type: ignore[attr-defined]
-            return self._learned.drawn(experiment, experiment.observed, num)[0]
+            return self._learned.drawn(experiment, num)[0]
         solution = self._method.solve(experiment, self._replicates, lambda line: None)
         if solution.draws is None:
             solution.covariance()  # says what is missing
