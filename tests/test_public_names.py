@@ -23,7 +23,7 @@ DOORS = {
 
 # Imported late, by the extra that needs them: `import denizen` must stay quick and work without them.
 HEAVY = {"numba", "polars", "xarray", "zarr", "matplotlib", "scipy", "networkx", "pandas", "pyarrow", "torch._inductor"}
-HEAVY |= {"cmaes", "optuna", "sqlalchemy", "sbi", "zuko", "sklearn"}
+HEAVY |= {"cmaes", "optuna", "sqlalchemy", "sbi", "zuko", "sklearn", "SALib", "ray"}
 
 
 def test_all_is_the_frozen_list():

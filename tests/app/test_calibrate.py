@@ -9,7 +9,7 @@ import pytest
 import denizen as dz
 from denizen.app._calibrate import METHODS
 from denizen.app._models import Contacts, source
-from denizen.fit import _experiment
+from denizen.run import _rows
 from denizen.space import generators
 from denizen.zoo.sir import ENTRY as sir_entry
 from denizen.zoo.sir import sir
@@ -37,7 +37,7 @@ def cases(denizen, weekly):
 
 def interrupted_at(monkeypatch, launch):
     """Ctrl-C comes in that launch."""
-    real, calls = _experiment.simulate, []
+    real, calls = _rows.simulate, []
 
     def simulate(*args, **options):
         calls.append(1)
@@ -45,7 +45,7 @@ def interrupted_at(monkeypatch, launch):
             raise KeyboardInterrupt
         return real(*args, **options)
 
-    monkeypatch.setattr(_experiment, "simulate", simulate)
+    monkeypatch.setattr(_rows, "simulate", simulate)
 
 
 def test_a_curve_is_fitted(cases, weekly):

@@ -1,6 +1,7 @@
 """`denizen sweep`: designs in words, the folder, and what resume and show do with it."""
 
 import json
+import re
 from pathlib import Path
 
 import polars
@@ -34,6 +35,32 @@ def test_a_grid_has_the_bits_of_single_runs(denizen):
     assert code == 0
     assert "12 of 12 runs" in out
     assert "infectious_phases" in out
+
+
+def test_a_report_shows_the_sweep(denizen):
+    denizen(*GRID)
+    page = Path("out/report.html").read_text()
+    charts = json.loads(re.search(r'id="charts">(.*?)</script>', page, re.DOTALL)[1])
+    # Of each series a chart over each name, and a panel for each rate with a curve for each number of phases.
+    assert len(charts) == 3 * (2 + 2)
+    found = sweeps.load("out")
+    curve = charts[6]["curves"][1]
+    assert curve["name"] == "infectious_phases=2"
+    assert curve["y"] == found["cases"][1].double().median(dim=0).values.tolist()
+    over = charts[0]["curves"][0]
+    assert over["x"] == [0.02, 0.3]
+    means = found.measure("cases").mean(1)[[0, 2]].tolist()
+    assert over["y"] == pytest.approx(means, rel=1e-5)
+    assert "denizen sweep sir --grid infect_rate=0.02,0.3 infectious_phases=1,2 --steps 5 --replicates 3" in page
+    code, out, err = denizen("report", "out", "--out", "again.html")
+    assert (code, err) == (0, "")
+    code, out, err = denizen("export", "out", "--csv", "--netcdf", "--out", "files/out")
+    assert (code, err) == (0, "")
+    assert polars.read_csv("files/out.csv").columns == found.to_polars().columns
+    code, out, err = denizen("sweep", "sir", "--sobol", "2", "infect_rate=0.1..0.5", "--indices", *SMALL[:-1], "sobol")
+    assert (code, err) == (0, ""), err
+    assert "of cases, total" in out
+    assert "share of the variance" in Path("sobol/report.html").read_text()
 
 
 def test_an_interrupted_sweep_is_resumed(denizen, monkeypatch):

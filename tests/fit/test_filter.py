@@ -186,6 +186,73 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(epidemic: SIR
     assert len(np.unique(first.forecast(2, draws=40)["cases"])) > 10, "copies drew alike"
 
 
+CLOSED = dz.model.Scale(target="infect_rate", factor=0.0, when=dz.model.During(25), name="closed")
+ONCE = dz.model.Scale(
+    target="infect_rate", factor=0.9, when=dz.model.Trigger(lambda now: now.stage.is_("infected").sum() > 60)
+)
+NOTHING = dz.model.Scale(target="infect_rate", factor=1.0, when=dz.model.During(0), name="nothing")
+
+
+@pytest.fixture(scope="module")
+def filtered(epidemic: SIR) -> dz.fit.Filtered:
+    target = {"cases": dz.fit.Target([60, 110, 90, 40, 12], every=5, noise=dz.fit.NegativeBinomial(50))}
+    return dz.fit.filter(epidemic, target, particles=40, seed=1, device="cpu", interventions=[ONCE])
+
+
+def test_forecasts_with_a_change_go_on_from_the_same_states_in_the_same_worlds(filtered: dz.fit.Filtered) -> None:
+    plain = filtered.forecast(3, draws=20)["cases"]
+    assert (filtered.forecast(3, draws=20, interventions=[NOTHING])["cases"] == plain).all()
+    assert (filtered.forecast(3, draws=20, params={"infect_rate": 0.05})["cases"] == plain).all()
+    assert plain.any()
+    assert not filtered.forecast(3, draws=20, interventions=[CLOSED])["cases"].any()
+    assert not filtered.forecast(3, draws=20, params={"infect_rate": 0.0})["cases"].any()
+    assert (filtered.forecast(3, draws=20)["cases"] == plain).all()  # the filter is as it was
+
+
+def test_scenarios_from_filtered_states_beside_each_other(filtered: dz.fit.Filtered) -> None:
+    closed = filtered.scenario(interventions=[CLOSED], name="closed")
+    found = filtered.compare(closed, steps=15, draws=30)
+    cases = found["cases"]
+    assert cases.b == 0 < cases.a
+    assert cases.difference == pytest.approx(-cases.a)
+    assert filtered.compare(filtered.scenario(interventions=[NOTHING]), steps=15)["cases"].high == 0
+    slower = filtered.scenario({"infect_rate": 0.02})
+    assert dz.fit.compare(slower, closed, steps=15)["cases"].difference < 0
+    assert "a: as fitted\nb: closed\n30 worlds" in str(found)
+    assert filtered.compare(slower, draws=4).rows[0].a > 0  # as many steps as were filtered
+
+
+def test_a_fit_goes_on_from_filtered_states_with_a_change(epidemic: SIR) -> None:
+    target = {"cases": dz.fit.Target([60, 110, 90, 40], every=5, noise=dz.fit.NegativeBinomial(50))}
+    fit = dz.calibrate(epidemic, target, priors=["infect_rate"], replicates=4, device="cpu", progress=False)
+    plain = fit.forecast(1, draws=6, particles=20)["cases"]
+    assert (fit.forecast(1, draws=6, particles=20, interventions=[NOTHING])["cases"] == plain).all()
+    assert not fit.forecast(1, draws=6, particles=20, params={"infect_rate": 0.0})["cases"].any()
+    closed = dz.model.Scale(target="infect_rate", factor=0.0, when=dz.model.During(20))
+    found = fit.compare(fit.scenario(interventions=[closed]), draws=6, particles=20, steps=10)["cases"]
+    assert found.b == 0 < found.a < 110
+    assert fit.compare(fit, draws=6, particles=20, steps=10)["cases"].difference == 0
+    assert fit.compare(fit.bootstrap(10), draws=4, particles=20, steps=5)["cases"].a > 0
+    with pytest.raises(InputError, match="without particles= the runs begin at the first step"):
+        fit.forecast(1, interventions=[closed])
+
+
+def test_what_cannot_be_changed_is_told(filtered: dz.fit.Filtered, epidemic: SIR) -> None:
+    with pytest.raises(InputError, match=r"Filtered.forecast: params has 'infect_rat'; did you mean 'infect_rate'"):
+        filtered.forecast(1, params={"infect_rat": 0.1})
+    with pytest.raises(InputError, match=r"Filtered.scenario: interventions=.*expected a list"):
+        filtered.scenario(interventions=CLOSED)  # type: ignore[arg-type]  # pyrefly: ignore
+    with pytest.raises(InputError, match="expected values by name"):
+        filtered.scenario(["infect_rate"])  # type: ignore[arg-type]  # pyrefly: ignore
+    with pytest.raises(InputError, match=r"expected what filtered.scenario"):
+        filtered.compare(filtered)  # type: ignore[arg-type]  # pyrefly: ignore
+    with pytest.raises(InputError, match="at least 0"):
+        filtered.forecast(1, params={"infect_rate": -1.0})
+    other = dz.fit.filter(epidemic, {"cases": dz.fit.Target([60], every=5, noise=dz.fit.Poisson())}, particles=8)
+    with pytest.raises(InputError, match="the states of one filter"):
+        filtered.compare(other.scenario())
+
+
 REFUSED = [
     ({"cases": [1, 2, 3]}, {}, InputError, "has no noise"),
     ({"casse": dz.fit.Target([1], noise=dz.fit.Poisson())}, {}, InputError, "did you mean 'cases'"),

@@ -103,6 +103,23 @@ def test_what_was_found_is_kept_where_the_budget_is_over() -> None:
     assert len(fit.trace) == 2
     assert not fit.converged
     assert any("The budget was over" in note for note in fit.notes)
+    assert any("no room for the 2,880 runs that give an interval" in note for note in fit.notes)
+    assert "not computed" in str(fit)
+    with pytest.raises(InputError, match="computed no interval"):
+        fit.interval()
+
+
+@pytest.mark.parametrize("runs", [2_880 + 80, 3_100, 2 * 2_880 + 200])
+def test_runs_are_those_of_the_passes_and_of_the_end_together(runs: int) -> None:
+    """Two numbers: a look at the end takes 72 filters of 40 particles."""
+    method = dz.fit.IteratedFilter(particles=40, iterations=6, runs=runs)
+    fit = fitted(line(0), method)
+    looked = fit._experiment.runs
+    assert len(fit.trace) == min(6, (runs - 2_880) // 40)
+    assert set(fit.interval()) == {"middle", "slope"}
+    solution = method.solve(fit._experiment, 2, lambda iteration: None)
+    assert 2_880 < fit._experiment.runs - looked <= runs
+    assert (solution.free == fit._solution.free).all()
 
 
 def test_what_does_not_fit_is_refused() -> None:

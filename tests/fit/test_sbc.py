@@ -142,6 +142,73 @@ def test_gaps_stay_and_failures_are_told() -> None:
         dz.fit.sbc(normal_mean, targets, method=Failing(0.6), **given)
 
 
+@dataclasses.dataclass(frozen=True)
+class Stopping(Exact):
+    """Notes the seed of each fit in a file, and stops at the one that a file names."""
+
+    where: str = ""
+
+    def solve(self, experiment: Any, replicates: int, tell: Any) -> dz.fit.Solution:
+        home = Path(self.where)
+        if (home / "stop").exists() and experiment.seed == int((home / "stop").read_text()):
+            raise KeyboardInterrupt
+        with open(home / "fits", "a") as file:
+            file.write(f"{experiment.seed}\n")
+        if experiment.seed == 5:
+            raise InputError("no such luck")
+        return super().solve(experiment, replicates, tell)
+
+
+def test_a_folder_keeps_every_fit(tmp_path: Path, command_line: Any) -> None:
+    method, home = Stopping(where=str(tmp_path)), tmp_path / "ranks"
+    (tmp_path / "stop").write_text("12")
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        found(method, 20, out=home)
+    assert "12 entries are safe; the same call goes on" in stopped.value.__notes__[0]  # the data, and 11 fits
+    assert "12 entries" in command_line("show", home)[1]
+    (tmp_path / "stop").unlink()
+    ranks = found(method, 20, out=home)
+    assert (tmp_path / "fits").read_text().split() == [str(seed) for seed in range(1, 21)]  # each once
+    alone = found(method, 20)
+    assert (ranks.ranks["theta"] == alone.ranks["theta"]).all()
+    assert ranks.notes == alone.notes == ("1 fits failed and are left out, the first: no such luck",)
+    again = found(method, 20, out=home)
+    assert (again.ranks["theta"] == ranks.ranks["theta"]).all()
+    assert (again.draws, again.failed, again.notes) == (ranks.draws, 1, ranks.notes)
+    assert str(again) == str(ranks)
+    assert len((tmp_path / "fits").read_text().split()) == 40
+    assert "Ranks of the truth" in command_line("show", home)[1]
+    for other in ({"num": 30}, {"seed": 1}, {"draws": 9}, {"priors": {"theta": Normal(0.0, 1.0)}}):
+        with pytest.raises(InputError, match=r"sbc: .*was begun with something else: "):
+            found(method, **{"num": 20, "out": home, **other})
+
+
+@pytest.mark.slow
+def test_a_folder_keeps_the_network(tmp_path: Path) -> None:
+    rows, method, stop = [], dz.fit.NPE(300, flow="mdn", epochs=3), [True]
+
+    def function(theta: torch.Tensor, worlds: Sequence[int]) -> torch.Tensor:
+        rows.append(len(theta))
+        return normal_mean(theta, worlds)
+
+    def learn(self: Any, experiment: Any, tell: Any) -> Any:
+        learned = whole(self, experiment, tell)
+        if stop:
+            raise KeyboardInterrupt
+        return learned
+
+    whole = dz.fit.NPE.learn
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(dz.fit.NPE, "learn", learn)
+        with pytest.raises(KeyboardInterrupt):
+            found(method, 12, model=function, out=tmp_path / "ranks")
+        before = sum(rows)
+        stop.clear()
+        ranks = found(method, 12, model=function, out=tmp_path / "ranks")
+    assert sum(rows) == before == 12 + 300
+    assert (ranks.ranks["theta"] == found(method, 12, model=function).ranks["theta"]).all()
+
+
 def test_a_picture(tmp_path: Path) -> None:
     found(Exact(), 50).plot(tmp_path / "ranks.png")
     assert (tmp_path / "ranks.png").stat().st_size > 5_000

@@ -132,7 +132,7 @@ def test_a_number_fills_a_vector_and_an_entry_is_swept_alone():
         assert torch.equal(found["each"][k], dz.simulate(Groups(rates=[rate] * 3), 5, replicates=2)["each"])
     entry = sweep(Groups(), {"rates[1]": [0.5], "rates[2]": [0.9]}, **QUIET)
     assert torch.equal(entry["each"][0], dz.simulate(Groups(rates=[0.1, 0.5, 0.9]), 5, replicates=2)["each"])
-    assert {"each.0", "each.1", "each.2", "rates"} <= set(found.to_frame().columns)
+    assert {"each[0]", "each[1]", "each[2]", "rates"} <= set(found.to_polars().columns)
 
 
 def test_a_function_stands_for_a_model():
@@ -151,13 +151,17 @@ def test_measures_summary_and_tables(ring, tmp_path):
     assert torch.equal(found.measure("infected", "peak"), found["infected"].double().amax(2))
     spread = found.measure("infected", lambda values: values[..., 2] - values[..., 0])
     assert torch.equal(spread, (found["infected"][..., 2] - found["infected"][..., 0]).double())
-    frame = found.to_frame()
+    frame = found.to_polars()
     assert frame.equals(polars.read_parquet(tmp_path / "s" / "sweep.parquet"))
     assert frame.columns == ["set", "infect_rate", "replicate", "step", "time", "cases", "infected", "recovered"]
     assert frame.height == 2 * 3 * 6
     row = frame.filter((polars.col("set") == 1) & (polars.col("replicate") == 2) & (polars.col("step") == 4))
     assert row["infected"].item() == found["infected"][1, 2, 3]
     assert row["infect_rate"].item() == 0.6
+    data = found.to_xarray()
+    assert data["infected"].sel(set=1, replicate=2, step=4).item() == found["infected"][1, 2, 3]
+    assert data["infect_rate"].values.tolist() == [0.1, 0.6]
+    assert found.to_pandas().equals(frame.to_pandas())
     lines = polars.read_csv(tmp_path / "s" / "summary.csv")
     mean = found.measure("cases").mean(1).tolist()
     assert lines["cases.total.mean"].to_list() == mean

@@ -370,19 +370,23 @@ def resume(command: "Resume", console: "Console") -> None:
 
 def show(command: "Show", console: "Console") -> None:
     """`denizen show` of a calibration: how it stands, and the fit where there is one."""
-    from denizen.app._origin import origin_of
-    from denizen.app._run import resume_command
     from denizen.fit._folder import CalibrationFolder
 
-    path = command.run
-    folder = CalibrationFolder.open(path)
-    manifest = folder.manifest
+    show_folder(CalibrationFolder.open(command.run), console)
+
+
+def show_folder(folder: "CalibrationFolder", console: "Console") -> None:
+    """How a search stands, and what it found where it has."""
+    from denizen.app._origin import origin_of
+    from denizen.app._run import resume_command
+
+    path, manifest = folder.path, folder.manifest
     model = manifest["model"]
     card = Table.grid(padding=(0, 2))
     agents = f", {model['agents']:,} agents" if "agents" in model else ""
     rows = {
         "model": f"{model.get('class', model.get('function'))}{agents}",
-        "status": f"{folder.status}, {folder.launches} launches",
+        "status": f"{folder.status}, {folder.launches} {folder.COUNT}",
         "device": manifest["device"],
         "written": f"{manifest['created']} to {manifest['updated']}",
         "versions": ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tyro.conf import Positional, arg
 
 from denizen.app._exit import DONE
+from denizen.app._report import tell
 from denizen.app._train import Pairs
 from denizen.errors import ConfigError, nearest
 
@@ -44,8 +45,8 @@ examples:
     """Steps of each run of a scenario."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to run scenarios."""
-    out: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="(default: compare.png)")] = None
-    """Picture of trainings to write."""
+    out: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: compare.html or .png)")] = None
+    """Page of simulations, or picture of trainings, to write."""
 
     def __call__(self, console: "Console") -> int:
         """Print the tables; of trainings draw the picture."""
@@ -70,13 +71,27 @@ examples:
         return DONE
 
     def _simulations(self, console: "Console") -> None:
+        from denizen.app._run import simulated
+        from denizen.report import Page
+        from denizen.report._comparison import comparisons
         from denizen.run import load
 
         if len(self.runs) < 2:
             raise ConfigError("compare: give two folders of simulations or more; the first is what others differ from")
-        first, *others = map(load, self.runs)
-        for other in others:
-            console.print(first.compare(other, level=self.level, names=(str(first.path), str(other.path))))
+        out = self.out or Path("compare.html")
+        if out.suffix != ".html":
+            raise ConfigError(f"--out {out}: expected a name that ends in .html, for the page of a comparison")
+        runs = [simulated(folder, load(folder)) for folder in self.runs]
+        first, *others = (run.results for run in runs)
+        found = [
+            first.compare(other, level=self.level, names=(str(self.runs[0]), str(folder)))
+            for folder, other in zip(self.runs[1:], others, strict=True)
+        ]
+        for one in found:
+            console.print(one)
+        page = Page(" and ".join(dict.fromkeys(run.results.name for run in runs)), f"{len(runs)} runs compared")
+        comparisons(page, runs, found)
+        tell(page.write(out), console)
 
     def _scenarios(self, console: "Console") -> None:
         from denizen.app._settings import within

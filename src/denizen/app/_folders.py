@@ -31,8 +31,14 @@ class Interrupted(KeyboardInterrupt):
 
 # A kind of run folder, and the module of `denizen.app` that knows it: for each command that takes such a folder, a
 # function of the command's name, of (command, console). A new kind is a line here.
-KINDS = {"simulation": "_run", "calibration": "_calibrate", "sweep": "_sweep", "training": "_trained"}
-KINDS |= {"dotgat": "_train_dotgat"}
+KINDS = {
+    "simulation": "_run",
+    "calibration": "_calibrate",
+    "sbc": "_sbc",
+    "sweep": "_sweep",
+    "training": "_trained",
+    "dotgat": "_train_dotgat",
+}
 
 
 OF_TRAININGS = ("evaluate", "watch")  # which take no other kind

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from denizen.app._cli import Resume, Show
     from denizen.app._export import Export
     from denizen.report import Page
+    from denizen.report._simulation import Simulated
 
 PLOT, MANIFEST = "plot.png", "manifest.json"
 MAX_WHOLE = 2**32 - 1
@@ -343,16 +344,21 @@ def report(folders: Sequence[Path]) -> "Page":
 def _page(runs: Sequence[tuple[Path, Run | SavedRun]]) -> "Page":
     """The page of simulations in folders whose series are at hand."""
     from denizen.report import Page
-    from denizen.report._simulation import Simulated, about, simulations
+    from denizen.report._simulation import about, simulations
 
-    told = []
-    for folder, results in runs:
-        facts = manifest.read(folder)[0]
-        told.append(Simulated(str(folder), results, facts, status_now(folder, facts.status), _command(facts.settings)))
+    told = [simulated(folder, results) for folder, results in runs]
     title = " and ".join(dict.fromkeys(results.name for _, results in runs))
     page = Page(title, about(told[0]) if len(told) == 1 else f"{len(told)} runs beside each other")
     simulations(page, told)
     return page
+
+
+def simulated(folder: Path, results: Run | SavedRun) -> "Simulated":
+    """A simulation in a folder, whose series are at hand, as reports take it."""
+    from denizen.report._simulation import Simulated
+
+    facts = manifest.read(folder)[0]
+    return Simulated(str(folder), results, facts, status_now(folder, facts.status), _command(facts.settings))
 
 
 def _command(kept: dict[str, Any] | None) -> str:

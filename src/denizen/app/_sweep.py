@@ -4,9 +4,10 @@ import contextlib
 import dataclasses
 import os
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -15,6 +16,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 from denizen import sweeps
 from denizen._printing import Table, bold, give, say
 from denizen.app._exit import DONE
+from denizen.app._report import write_at_end
 from denizen.app._run import RunConfig, _hint
 from denizen.app._train import Pairs
 from denizen.errors import ConfigError, DataError, InputError, MissingExtra
@@ -23,6 +25,8 @@ from denizen.sweeps import Sweep
 if TYPE_CHECKING:
     from denizen._printing import Console
     from denizen.app._cli import Resume, Show
+    from denizen.app._export import Export
+    from denizen.report import Page
     from denizen.sweeps import Builder, Design
 
 SPREAD = {"random": sweeps.Random, "latin": sweeps.Latin, "sobol": sweeps.Sobol}
@@ -125,11 +129,8 @@ examples:
         with together(self.device, console) as device, _told():
             config = _complete(config, found)
             builder, made = _builder(config, found.entry, config.contacts(), console)
-            kept = {
-                "config": config.to_json(),
-                "source": made.facts,
-                **(found.origin.settings() if found.origin else {}),
-            }
+            kept = {"config": config.to_json(), "source": made.facts, "command": self.command()}
+            kept |= found.origin.settings() if found.origin else {}
             first = int(os.environ.get("RANK", "0")) == 0
             with run_folder(self.out, f"{_stem(config.model)}-sweep", writes=first) as out:
                 target, reason = choose_device(device, "denizen sweep")
@@ -156,6 +157,10 @@ examples:
         """What it says of the model and its runs, as `denizen run` takes it."""
         names = {field.name for field in dataclasses.fields(RunConfig)} & {f.name for f in dataclasses.fields(self)}
         return RunConfig(**{name: getattr(self, name) for name in names - {"out", "quiet"}})
+
+    def command(self) -> str:
+        """What to type to get the same again."""
+        return shlex.join(["denizen", "sweep", *_words_of(dataclasses.replace(self, out=None, quiet=False))])
 
     def design(self) -> "Design":
         """The sets.
@@ -287,6 +292,43 @@ def show(command: "Show", console: "Console") -> None:
         console.print(result.summary())
 
 
+def export(command: "Export", console: "Console") -> Callable[[str, Path], None]:
+    """`denizen export` of a sweep."""
+    from denizen.run._table import write_netcdf, write_table
+
+    found = sweeps.load(command.run)
+
+    def write(form: str, file: Path) -> None:
+        if form == "netcdf":
+            write_netcdf(found.to_xarray(), file)
+        else:
+            write_table(found.columns(), file)
+
+    return write
+
+
+def report(folders: Sequence[Path]) -> "Page":
+    """`denizen report` of sweeps."""
+    return _page([(folder, sweeps.load(folder)) for folder in folders])
+
+
+def _page(ones: Sequence[tuple[Path, Sweep]]) -> "Page":
+    from denizen.report import Page
+    from denizen.report import _sweep as parts
+    from denizen.sweeps._folder import SweepFolder
+
+    told = []
+    for path, one in ones:
+        folder = SweepFolder.open(path)
+        command = (folder.manifest["settings"] or {}).get("command", "")
+        told.append(parts.Swept(str(path), one, folder.manifest, folder.status, str(command)))
+    model = told[0].manifest["model"]
+    word = str(model.get("class", model.get("function"))).partition(" #")[0].rpartition(".")[2]
+    page = Page(f"{word}: sweep", parts.about(told[0]) if len(told) == 1 else f"{len(told)} sweeps")
+    parts.sweeps(page, told)
+    return page
+
+
 def _runs(held: Mapping[str, Any]) -> str:
     return f"{held['rows']:,} of {held['sets'] * held['replicates']:,} runs"
 
@@ -334,6 +376,7 @@ def _report(result: Sweep, folder: Path, console: "Console") -> None:
         for name in result.series_names:
             with _plotting(console):
                 _tell_indices(result, name, folder, console)
+    write_at_end(folder, console, lambda: _page([(folder, result)]))
     if console.quiet:
         give(folder)
     else:

@@ -3,6 +3,7 @@
 from denizen.fit._abc import ABCSMC as ABCSMC
 from denizen.fit._calibrate import calibrate as calibrate
 from denizen.fit._cmaes import CMAES as CMAES
+from denizen.fit._compare import Prospect as Prospect
 from denizen.fit._compare import Scenario as Scenario
 from denizen.fit._compare import compare as compare
 from denizen.fit._diagnostics import Diagnostics as Diagnostics
@@ -24,6 +25,7 @@ from denizen.fit._neural_likelihood import NRE as NRE
 from denizen.fit._particle_filter import ParticleFilter as ParticleFilter
 from denizen.fit._priors import PerGroup as PerGroup
 from denizen.fit._priors import Shared as Shared
+from denizen.fit._priors import Shares as Shares
 from denizen.fit._priors import Steps as Steps
 from denizen.fit._priors import Walk as Walk
 from denizen.fit._refit import Profile as Profile

@@ -32,6 +32,11 @@ class Budget:
         """Runs."""
         return self._experiment.runs - self._first
 
+    @property
+    def left(self) -> int:
+        """Runs."""
+        return self._runs - self.used
+
     def room(self, rows: int, least: int | None = None) -> int:
         """How many of the `rows` of a launch may run: all, fewer but at least `least`, or 0, and then it is over.
 
@@ -40,7 +45,7 @@ class Budget:
             least: fewest that are of use; None: all or nothing.
         """
         late = self._seconds is not None and time.monotonic() - self._began >= self._seconds
-        left = 0 if late else min(rows, self._runs - self.used)
+        left = 0 if late else min(rows, self.left)
         if left >= (rows if least is None else least):
             return left
         self.over = True

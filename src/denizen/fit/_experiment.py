@@ -311,8 +311,8 @@ class Experiment:
         )
 
     def _call(self, free: np.ndarray, worlds: Sequence[int]) -> dict[str, np.ndarray]:
-        columns = [part.values(here) for part, here in self.parameters.of_model(free)]
-        theta, steps = torch.as_tensor(np.stack(columns, axis=1)), self.steps
+        columns = [part.values(here).reshape(len(free), -1) for part, here in self.parameters.of_model(free)]
+        theta, steps = torch.as_tensor(np.concatenate(columns, axis=1)), self.steps
         assert not isinstance(self.model, Model)
         found = self.model(theta, worlds)
         series = found if isinstance(found, Mapping) else dict.fromkeys(self.targets, found)

@@ -10,12 +10,14 @@ import torch
 
 from denizen._arguments import number, switch, whole
 from denizen.errors import InputError, ModelError
+from denizen.fit._compare import Prospect, compare, told
 from denizen.fit._experiment import kind_of
-from denizen.fit._particles import Particles, check_targets, drawn, go_on
+from denizen.fit._particles import Change, Particles, check_targets, drawn, go_on
 from denizen.fit._target import as_targets, dated
 from denizen.fit._weigher import Weigher
 from denizen.model import Env, Intervention, Model
 from denizen.rng import MAX_SEED
+from denizen.run import Comparison
 
 ALONE = 1.5  # effective particles below which one of them stands for all
 FEW = 0.02  # effective share of the particles below which the filter is told to be near its end
@@ -63,21 +65,73 @@ class Filtered:
             found[name] = np.stack(columns, axis=1).reshape(len(wanted), *target.values.shape)
         return found
 
-    def forecast(self, ahead: int, draws: int = 64, seed: int = 0) -> dict[str, np.ndarray]:
+    def forecast(
+        self,
+        ahead: int,
+        draws: int = 64,
+        seed: int = 0,
+        *,
+        params: Mapping[str, Any] | None = None,
+        interventions: Sequence[Intervention] = (),
+    ) -> dict[str, np.ndarray]:
         """What may be observed after the last value, from the filtered states: by name `[draws, ahead, …]`.
 
         Args:
             ahead: values after the last one of each target.
             draws: how many; each goes on from a particle drawn by its weight, in a world of its own and with its own
                 noise of observation.
-            seed: of all these draws.
+            seed: of all these draws. Forecasts with other `params` and `interventions` and the same seed go on from
+                the same states with the same random numbers, so what differs is due to these.
+            params: values of parameters from the last observation on, by name.
+            interventions: added to those of the filter. Their steps count from the model's first one.
         """
         whole("Filtered.forecast", "ahead", ahead, 1)
         whole("Filtered.forecast", "draws", draws, 1)
         whole("Filtered.forecast", "seed", seed, 0, MAX_SEED)
         generator = np.random.default_rng([self._particles.seed, seed])
-        rows = drawn(self._weigher.log_weights[0].exp().cpu().numpy(), draws, generator)
-        return go_on(self._particles, self._weigher, rows, ahead, generator)
+        change = Change.of("Filtered.forecast", self._particles.model, params, interventions)
+        return go_on(self._particles, self._weigher, self._rows(draws, generator), ahead, generator, change=change)
+
+    def scenario(
+        self, params: Mapping[str, Any] | None = None, *, interventions: Sequence[Intervention] = (), name: str = ""
+    ) -> Prospect:
+        """What comes after the last value, with something changed, to compare.
+
+        Args:
+            params: as for `forecast`.
+            interventions: as for `forecast`.
+            name: for tables; "": what is changed.
+        """
+        change = Change.of("Filtered.scenario", self._particles.model, params, interventions)
+        return Prospect(self, change, name or told(params))
+
+    def compare(
+        self,
+        other: Prospect,
+        *,
+        steps: int | None = None,
+        draws: int = 64,
+        level: float = 0.9,
+        seed: int = 0,
+    ) -> Comparison:
+        """What comes after the last value beside a scenario of it, from the same states with the same random numbers.
+
+        Args:
+            other: what `scenario` gives.
+            steps: after the last observation; None: as many as were filtered.
+            draws: pairs.
+            level: of the intervals.
+            seed: of states and worlds.
+
+        Returns:
+            Totals of flows, peaks and ends of levels over those steps, and their paired differences; print it.
+        """
+        if not isinstance(other, Prospect):
+            raise InputError(f"Filtered.compare: other={other!r}, expected what filtered.scenario(…) gives")
+        return compare(self.scenario(), other, draws=draws, steps=steps, level=level, seed=seed)
+
+    def _rows(self, num: int, generator: np.random.Generator) -> np.ndarray:
+        return drawn(self._weigher.log_weights[0].exp().cpu().numpy(), num, generator)
 
     def __str__(self) -> str:
         lowest = int(np.argmin(self.ess))

@@ -22,7 +22,7 @@ from denizen.fit._folder import CalibrationFolder
 from denizen.fit._gauss_newton import GaussNewton
 from denizen.fit._identify import not_identified
 from denizen.fit._method import Iteration, Solution
-from denizen.fit._particles import Filters
+from denizen.fit._particles import Change, Filters
 from denizen.fit._refit import Profile, bootstrap, profile
 from denizen.fit._scores import Scores, last_seen, scores
 from denizen.fit._setup import Absent, Setup, set_up
@@ -112,7 +112,14 @@ class Fit:
         return self._experiment.windows(np.repeat(self._solution.free[None], len(numbers), axis=0), numbers)
 
     def forecast(
-        self, ahead: int | None = None, draws: int = 64, seed: int = 0, particles: int | None = None
+        self,
+        ahead: int | None = None,
+        draws: int = 64,
+        seed: int = 0,
+        particles: int | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        interventions: Sequence[Intervention] = (),
     ) -> dict[str, np.ndarray]:
         """What may be observed after the last value that was fitted: by name `[draws, ahead, …]`.
 
@@ -126,6 +133,10 @@ class Fit:
             seed: of the parameters.
             particles: worlds that each draw is filtered with, so `draws` times as many runs; targets need a noise.
                 None: none, but for a fit by `dz.fit.ParticleFilter` as many as it had.
+            params: with particles, values of parameters from the last observation on, by name. The same seed gives the
+                same states and random numbers without them and with them.
+            interventions: with particles, added to those of the calibration from the last observation on. Their steps
+                count from the model's first one.
         """
         if ahead is None:
             ahead = max((len(values) for values in self.held_out.values()), default=None)
@@ -133,17 +144,27 @@ class Fit:
         free = self._drawn(whole("Fit.forecast", "draws", draws, 1), seed)
         particles = self._solution.particles if particles is None else particles
         if particles is not None:
-            return self._filtered(free, whole("Fit.forecast", "particles", particles, 2), ahead, seed)
+            whole("Fit.forecast", "particles", particles, 2)
+            model = self._experiment.model
+            change = Change.of("Fit.forecast", model, params, interventions) if isinstance(model, Model) else None
+            return self._filtered(free, particles, ahead, seed, change)
+        if params or interventions:
+            raise InputError(
+                "Fit.forecast: params and interventions change what comes after the last observation, and without "
+                "particles= the runs begin at the first step; give particles, or compare fit.scenario(…)"
+            )
         found = self._experiment.ahead(ahead).windows(free, self._fresh(draws))
         return {name: found[name][:, len(target.values) :] for name, target in self._experiment.targets.items()}
 
-    def _filtered(self, free: np.ndarray, num: int, ahead: int, seed: int) -> dict[str, np.ndarray]:
+    def _filtered(
+        self, free: np.ndarray, num: int, ahead: int, seed: int, change: Change | None
+    ) -> dict[str, np.ndarray]:
         if isinstance(self._setup.model, Absent):
             self._setup.model(free, ())
         filters = Filters("Fit.forecast", self._experiment, num, len(free), 1)
         generator, found, worlds = np.random.default_rng([seed, num]), [], self._solution.worlds
         for first in range(0, len(free), filters.sets):
-            found.append(filters.ahead(free[first : first + filters.sets], worlds, ahead, generator))
+            found.append(filters.ahead(free[first : first + filters.sets], worlds, ahead, generator, change))
             worlds += filters.sets * num
         return {name: np.concatenate([part[name] for part in found]) for name in self._experiment.targets}
 
@@ -185,6 +206,7 @@ class Fit:
         steps: int | None = None,
         level: float = LEVEL,
         seed: int = 0,
+        particles: int | None = None,
     ) -> Comparison:
         """This fit beside another one, or beside a scenario of it, in the same worlds.
 
@@ -197,6 +219,9 @@ class Fit:
             steps: of each run; None: those of the calibration.
             level: of the intervals.
             seed: of the parameters.
+            particles: worlds that each draw is filtered with. Both sides then go on from the state that the data lead
+                to: steps count from there, and what is changed is changed from there on. None: both begin at the
+                model's first step.
 
         Returns:
             Totals of flows, peaks and ends of levels, and their paired differences; print it.
@@ -204,7 +229,7 @@ class Fit:
         if not isinstance(other, Fit | Scenario):
             raise InputError(f"Fit.compare: other={other!r}, expected a Fit, or what fit.scenario(…) gives")
         second = other if isinstance(other, Scenario) else other.scenario(name="the other fit")
-        return compare(self.scenario(), second, draws=draws, steps=steps, level=level, seed=seed)
+        return compare(self.scenario(), second, draws=draws, steps=steps, level=level, seed=seed, particles=particles)
 
     def profile(self, name: str, *, points: int = 9, width: float = 2.5, worlds: int = 32) -> Profile:
         """Hold one number at several values and fit the others again, all values at once.
@@ -343,7 +368,8 @@ class Fit:
             again["targets"] = as_targets("Fit.load", targets)
         again = {name: value for name, value in again.items() if value is not None}
         given = folder.given(again, simulates=model is not None, searches=False)
-        setup = set_up("Fit.load", folder.model(model), **given, method=GaussNewton(), device=device)
+        given["method"] = GaussNewton()  # nothing is searched
+        setup = set_up("Fit.load", folder.model(model), **given, device=device)
         return of_search(setup, Found(**found))
 
     @property

@@ -1,8 +1,8 @@
-"""The run folder of a calibration.
+"""The run folder of a calibration, and that of many which look at a method (`dz.fit.sbc`).
 
     launches.bin                 what each launch gave; only ever appended to, see `denizen.fit._ledger`
     checkpoints/given-*          arrays of what was given, such as the targets' values
-    checkpoints/fit-*            arrays of the fit, once there is one
+    checkpoints/fit-*            arrays of what was found, once it is
 
 The rest is as in every run folder, see `denizen.run._folder`. The manifest has what was given as `asked`, the model as
 `model`, and the fit as `found`, all as `denizen.fit._stored` writes them.
@@ -33,6 +33,7 @@ class CalibrationFolder(StateFolder):
     """A calibration's folder: begun, gone on with, or read."""
 
     KIND, FORMAT, COUNT = "calibration", "denizen calibration 1", "launches"
+    CALLER: ClassVar[str] = "calibrate"
     FILES: ClassVar[Mapping[str, str]] = {"given": "given-{:08d}", "fit": "fit-{:08d}"}
 
     _begun = False  # by this process
@@ -96,8 +97,8 @@ class CalibrationFolder(StateFolder):
             found += _stored.differences(saved.get(name), given[name], name)
         if found:
             raise InputError(
-                f"calibrate: {self.path} holds a calibration that was begun with something else: {'; '.join(found)}; "
-                f"choose another folder for out="
+                f"{self.CALLER}: {self.path} holds a calibration that was begun with something else: "
+                f"{'; '.join(found)}; choose another folder for out="
             )
         changed = [
             f"{name} {now} (was {held['versions'].get(name)})"
@@ -108,8 +109,8 @@ class CalibrationFolder(StateFolder):
             changed.append(f"device {facts['device']} (was {held['device']})")
         if changed:
             warnings.warn(
-                f"calibrate: {self.path} was begun with other versions: {', '.join(changed)}; numbers may differ from "
-                f"those of a calibration that was never stopped",
+                f"{self.CALLER}: {self.path} was begun with other versions: {', '.join(changed)}; numbers may differ "
+                f"from those of a calibration that was never stopped",
                 stacklevel=4,
             )
 
@@ -127,7 +128,7 @@ class CalibrationFolder(StateFolder):
                 yield ledger
             except KeyboardInterrupt as stop:
                 self._ended("interrupted", ledger)
-                stop.add_note(f"{self.path}: {ledger.launches} launches are safe; {LATER}")
+                stop.add_note(f"{self.path}: {ledger.launches} {self.COUNT} are safe; {LATER}")
                 raise
             except BaseException as error:
                 if self._begun and not ledger.launches and not isinstance(error, StorageError):
@@ -146,24 +147,24 @@ class CalibrationFolder(StateFolder):
 
     def _ended(self, status: str, ledger: "_ledger.Ledger") -> None:
         with contextlib.suppress(OSError):  # a full disk; the launches are what counts
-            self._commit(status=status, launches=ledger.launches)
-        self.log(f"{status} after {ledger.launches} launches")
+            self._commit(status=status, **{self.COUNT: ledger.launches})
+        self.log(f"{status} after {ledger.launches} {self.COUNT}")
 
     def keep(self, found: Any, launches: int, report: str) -> None:
-        """Save a fit.
+        """Save what was found.
 
         Args:
-            found: what the search gave, a `Found`.
+            found: a dataclass, such as `Found`.
             launches: that it took.
-            report: the fit as text, for who reads the folder without its model.
+            report: the same as text, for who reads the folder without its model.
         """
         tensors: _stored.Tensors = {}
         told = {f.name: _stored.encode(getattr(found, f.name), tensors) for f in dataclasses.fields(found)}
         self.save(launches, {"fit": tensors}, found=told, report=report, status="finished")
-        self.log(f"finished after {launches} launches")
+        self.log(f"finished after {launches} {self.COUNT}")
 
     def found(self) -> dict[str, Any] | None:
-        """Fields of a `Found`; None where the calibration has not come to one."""
+        """Fields of what was kept; None where there is nothing yet."""
         told = self.manifest.get("found")
         if told is None:
             return None
@@ -220,12 +221,19 @@ class CalibrationFolder(StateFolder):
     @property
     def launches(self) -> int:
         """Launches that are safe by now."""
-        return max(self.manifest["launches"], _ledger.count(self.path / LEDGER))
+        return max(self.manifest[self.COUNT], _ledger.count(self.path / LEDGER))
 
     def _explain(self, error: OSError) -> str:
         ledger = self.__dict__.get("_open")
-        safe = self.manifest["launches"] if ledger is None else ledger.launches
-        return f"run folder {self.path}: {error.strerror or error}; safe are {safe} launches, {LATER}"
+        safe = self.manifest[self.COUNT] if ledger is None else ledger.launches
+        return f"run folder {self.path}: {error.strerror or error}; safe are {safe} {self.COUNT}, {LATER}"
+
+
+class SbcFolder(CalibrationFolder):
+    """The folder of `dz.fit.sbc`: its entries are whole fits, and whatever is done once for all of them."""
+
+    KIND, FORMAT, COUNT = "sbc", "denizen sbc 1", "entries"
+    CALLER: ClassVar[str] = "sbc"
 
 
 def model_facts(model: Any) -> dict[str, Any]:

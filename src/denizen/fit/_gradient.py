@@ -153,7 +153,7 @@ class Free(torch.nn.Module):
     def _values(self) -> list[tuple[Bounded, Tensor]]:
         found = []
         for (part, here), start, places in zip(self._split(), self._starts, self._places, strict=True):
-            value = within(part.bound(here, tensors=True), part.low, part.high).expand(len(places))
+            value = within(part.entries(here, tensors=True), part.low, part.high).expand(len(places))
             found.append((part, start.reshape(-1).index_copy(0, places, value).reshape(part.shape)))
         return found
 

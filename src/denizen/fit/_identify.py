@@ -56,5 +56,5 @@ def _widths(parameters: Parameters, free: np.ndarray, sd: np.ndarray) -> np.ndar
             continue
         drawn = Parameters([part]).draw("calibrate", DRAWS, np.random.default_rng(0))
         low, high = np.quantile(drawn, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], axis=0)
-        found.append((part.bound(here + around) - part.bound(here - around)) / (part.bound(high) - part.bound(low)))
+        found.append(part.width(here - around, here + around) / part.width(low, high))
     return np.concatenate(found)

@@ -47,8 +47,10 @@ class IteratedFilter:
         scatter: of the swarm at first, in standard deviations of the priors; a flat parameter counts as one with a
             standard deviation of a half in free numbers. Half of that is the perturbation of the first pass.
         cooling: share of the first perturbations that is left in the last pass.
-        runs: most worlds of the passes; the filters at the end come on top.
-        seconds: most seconds of the passes; None: any. A fit that this ends differs from one machine to the other.
+        runs: most worlds of the passes and of the filters at the end together. Where they allow for these, the passes
+            leave enough for one look at them; else there is no interval.
+        seconds: most seconds, after which only that look is taken; None: any. A fit that this ends differs from one
+            machine to the other.
     """
 
     particles: int = 512
@@ -75,12 +77,14 @@ class IteratedFilter:
                 f"alone; give it a value, or take dz.fit.ParticleFilter()"
             )
         budget, trace = Budget(experiment, self.runs, self.seconds), []
+        look = _places(len(parameters.start)) * self.particles
+        kept = look if self.runs >= look + 2 * self.particles else 0
         scale = self.scatter * ranges(parameters, generator)[2]
         filters = Filters("calibrate", experiment, self.particles, 1, self.iterations, threshold=1.0)
         swarm = _taken(experiment, np.repeat(parameters.start[None], self.particles, axis=0), scale, generator)
         worlds = 0
         for k in range(self.iterations):
-            if not budget.room(self.particles):
+            if not budget.room(self.particles + kept):
                 break
             width = 0.5 * scale * self.cooling ** (k / (self.iterations - 1))
             experiment.runs += self.particles
@@ -176,10 +180,10 @@ def _surface(
         particles: of each filter.
         worlds: numbers below this one are used up.
         trace: of the passes.
-        budget: of the passes.
+        budget: what the passes have left of it.
     """
     num = len(middle)
-    places = PLACES * (num + 1) * (num + 2) // 2
+    places = _places(num)
     likelihood = Likelihood(experiment, particles, SETS, ROUNDS * -(-places // SETS))
     likelihood.worlds = worlds
     generator = np.random.default_rng([experiment._seed, METHOD, 1])
@@ -189,10 +193,16 @@ def _surface(
         free = middle + apart @ root.T
         return hill(middle, root, quadratic(apart, likelihood(free) + experiment.parameters.log_prior(free)))
 
+    if budget.left < places * particles:
+        budget.room(places * particles)
+        none = (f"There was no room for the {places * particles:,} runs that give an interval; raise runs.",)
+        notes = (*budget.notes(), *none)
+        return Solution(middle, None, tuple(trace), worlds, False, np.nan, notes=notes, particles=particles)
     found = looked(middle, np.diag(spread))
     for _ in range(ROUNDS - 1):
-        if not (found.known and found.near):
-            found = looked(found.middle, found.root)
+        if (found.known and found.near) or not budget.room(places * particles):
+            break
+        found = looked(found.middle, found.root)
     return Solution(
         free=found.middle,
         precision=np.linalg.pinv(found.covariance),
@@ -203,6 +213,11 @@ def _surface(
         notes=(*budget.notes(), *_told(found)),
         particles=particles,
     )
+
+
+def _places(num: int) -> int:
+    """How many filters a quadratic in so many numbers is taken from."""
+    return PLACES * (num + 1) * (num + 2) // 2
 
 
 def _told(found: "Hill") -> list[str]:

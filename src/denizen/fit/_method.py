@@ -74,7 +74,9 @@ class Solution:
             InputError: it is not known.
         """
         if self.precision is None:
-            raise InputError("Fit: the method computed no interval; fit again with polish=2, or with GaussNewton()")
+            raise InputError(
+                "Fit: the method computed no interval; fit again with polish=2, with more runs=, or with GaussNewton()"
+            )
         return np.linalg.inv(self.precision + 1e-6 * np.diag(np.maximum(np.diag(self.precision), 1e-6)))
 
     def drawn(self, num: int, generator: np.random.Generator) -> np.ndarray:

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, TransformedDistribution
+from torch.distributions import Dirichlet, Distribution, TransformedDistribution
 
 from denizen.errors import InputError, nearest
-from denizen.fit._priors import PerGroup, Prior, Shared, Steps, Walk, check_distribution, check_prior
+from denizen.fit._priors import PerGroup, Prior, Shared, Shares, Steps, Walk, check_distribution, check_prior
 from denizen.fit._target import Target
 from denizen.model import Model
 
 NEGLIGIBLE = 1e-3  # of a prior: so much may lie beyond the bounds, where it counts for nothing
 TRIES = 20
+SMALLEST = 1e-30  # share that is drawn: rounding has given 0 to it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +90,14 @@ class Bounded:
             return self.low + exp(free)
         return self.high - exp(-free) if self.high is not None else free
 
+    def entries(self, free: Any, tensors: bool = False) -> Any:
+        """Values of the entries at `places`, or of all alike, of free numbers `[…, size]`."""
+        return self.bound(free, tensors)
+
+    def width(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """How far each number `[size]` goes in the parameter's own units, between free numbers `[size]`."""
+        return self.bound(high) - self.bound(low)
+
     def begin(self) -> np.ndarray:
         """Free numbers `[size]` of `start`."""
         return self.free(self.start.reshape(-1)[list(self.places[: self.size])])
@@ -98,7 +107,7 @@ class Bounded:
         # What rounding to float32 takes over a bound comes back to it.
         low, high = self.low if self.low is not None else -np.inf, self.high if self.high is not None else np.inf
         whole = np.tile(self.start.reshape(-1), (len(free), 1))
-        whole[:, list(self.places)] = np.clip(self.bound(free), low, high)
+        whole[:, list(self.places)] = np.clip(self.entries(free), low, high)
         return whole.reshape(len(free), *self.shape)
 
     def log_density(self, free: Tensor) -> Tensor:
@@ -170,6 +179,66 @@ class Bounded:
         if self.low is not None:
             return free
         return -free if self.high is not None else torch.zeros_like(free)
+
+
+class Simplex(Bounded):
+    """Shares that add up to one, by the logarithms of the others over the last one; its one prior is a Dirichlet."""
+
+    @property
+    def size(self) -> int:
+        """See `Bounded`: one less than there are shares."""
+        return len(self.places) - 1
+
+    @property
+    def labels(self) -> list[str]:
+        """See `Bounded`; the last share is what the others leave."""
+        return [f"{self.name}[{k}]" for k in self.places[:-1]]
+
+    def free(self, value: np.ndarray) -> np.ndarray:
+        """See `Bounded`, of all shares but the last `[…, size]`."""
+        return np.log(value) - np.log1p(-value.sum(-1, keepdims=True))
+
+    def bound(self, free: Any, tensors: bool = False) -> Any:
+        """See `Bounded`: all shares but the last."""
+        return self.entries(free, tensors)[..., :-1]
+
+    def entries(self, free: Any, tensors: bool = False) -> Any:
+        """See `Bounded`: all shares."""
+        found = _log_shares(torch.as_tensor(free)).exp()
+        return found if tensors else found.numpy()
+
+    def width(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """See `Bounded`: of each with the others in the middle."""
+        ends = [np.where(np.eye(self.size, dtype=bool), end, (low + high) / 2) for end in (low, high)]
+        return np.diag(self.bound(ends[1]) - self.bound(ends[0]))
+
+    def log_density(self, free: Tensor) -> Tensor:
+        """See `Bounded`. The slope of the shares but the last by the free numbers is the product of all shares."""
+        (prior,) = self.priors
+        if prior is None:
+            return free.new_zeros(len(free))
+        shares = _log_shares(free)
+        return _log_prob(prior, shares.exp()) + shares.sum(1)
+
+    def draw(self, num: int) -> np.ndarray:
+        """See `Bounded`."""
+        (prior,) = self.priors
+        assert prior is not None, "what is flat is not drawn"
+        drawn = prior.sample(torch.Size((num,))).double().clamp(min=SMALLEST).numpy()
+        return np.log(drawn[:, :-1]) - np.log(drawn[:, -1:])
+
+    def curve(self, free: np.ndarray) -> np.ndarray:
+        """See `Bounded`: of all concentrations together times the covariance of one draw of a share."""
+        (prior,) = self.priors
+        if not isinstance(prior, Dirichlet):
+            return np.zeros((self.size, self.size))
+        shares = self.bound(free)
+        return float(prior.concentration.sum()) * (np.diag(shares) - np.outer(shares, shares))
+
+
+def _log_shares(free: Tensor) -> Tensor:
+    """Logarithms of shares `[…, K]` of free numbers `[…, K - 1]`."""
+    return torch.log_softmax(torch.cat([free, torch.zeros_like(free[..., :1])], dim=-1), dim=-1)
 
 
 def _slope(of: Tensor, at: Tensor, create_graph: bool = False) -> Tensor:
@@ -275,12 +344,15 @@ def of_model(
     chosen = priors if isinstance(priors, Mapping) else dict.fromkeys(priors)
     if not chosen:
         raise InputError(f"{caller}: nothing to fit; name parameters in priors, {nearest('', known)}")
-    parts = []
+    parts: list[Bounded] = []
     for name, prior in chosen.items():
         if name in known:
             spec = known[name]
             start = getattr(model, name).detach().cpu().double().numpy()
-            parts.append(_part(caller, name, start, spec.low, spec.high, prior, steps))
+            if isinstance(prior, Shares | Dirichlet):
+                parts.append(_shares(caller, name, start, spec.low, spec.high, prior))
+            else:
+                parts.append(_part(caller, name, start, spec.low, spec.high, prior, steps))
         elif name in numbers:
             parts.append(_of_target(caller, name, numbers[name], prior))
         else:
@@ -299,10 +371,19 @@ def of_priors(caller: str, priors: Any, targets: Mapping[str, Target] | None = N
         raise InputError(
             f"{caller}: priors={priors!r}, expected a distribution for each parameter of the function, by name"
         )
-    parts, numbers = [], _numbers(targets or {})
+    parts: list[Bounded] = []
+    numbers = _numbers(targets or {})
     for name, prior in priors.items():
         if name in numbers:
             parts.append(_of_target(caller, name, numbers[name], prior))
+            continue
+        if isinstance(prior, Shares) and prior.prior is None:
+            raise InputError(
+                f"{caller}: priors[{name!r}]={prior!r}, expected dz.fit.Shares(Dirichlet(…)) of a function"
+            )
+        if isinstance(prior, Shares | Dirichlet):
+            given = prior if isinstance(prior, Shares) else Shares(prior)
+            parts.append(_shares(caller, name, given.prior.mean.double().numpy(), 0.0, 1.0, given))  # type: ignore[union-attr]  # pyrefly: ignore
             continue
         check_distribution(caller, f"priors[{name!r}]", prior)
         low, high = support(prior)
@@ -366,6 +447,41 @@ def _part(
     begin = (prior.first,) * len(places) if isinstance(prior, Walk) else priors
     _begin_within(caller, name, start, places, begin, low, high)
     return Bounded(name, low, high, tuple(start.shape), start, priors, places, shared, walk, every)
+
+
+def _shares(
+    caller: str, name: str, start: np.ndarray, low: float | None, high: float | None, prior: Shares | Dirichlet
+) -> Simplex:
+    """A vector of shares."""
+    given = prior if isinstance(prior, Shares) else Shares(prior)
+    if start.ndim != 1 or start.size < 2:
+        raise InputError(
+            f"{caller}: priors[{name!r}] is of shares, and {name} has shape {start.shape}, expected a vector of two or "
+            f"more; give a distribution of one number"
+        )
+    if (low is not None and low > 0) or (high is not None and high < 1):
+        raise InputError(
+            f"{caller}: priors[{name!r}] is of shares, which go from 0 to 1, outside the bounds of the parameter, "
+            f"{_words(low, high)}; give Shared, PerGroup or a distribution"
+        )
+    if given.prior is not None and given.prior.event_shape != start.shape:
+        raise InputError(
+            f"{caller}: priors[{name!r}] is a Dirichlet of {given.prior.event_shape[0]} shares, expected {start.size}, "
+            f"as {name} has"
+        )
+    if abs(start.sum() - 1) > NEGLIGIBLE or (start < 0).any():
+        raise InputError(
+            f"{caller}: {name}={start.tolist()}, expected shares that add up to 1, where the search begins"
+        )
+    if (start == 0).any():
+        if given.prior is None:
+            raise InputError(
+                f"{caller}: {name}={start.tolist()} has a share of 0, where the search cannot begin; start from "
+                f"another value, or give a prior"
+            )
+        start = given.prior.mean.double().numpy()
+    places = tuple(range(start.size))
+    return Simplex(name, 0.0, 1.0, start.shape, start / start.sum(), (given.prior,), places)
 
 
 def _reach(priors: tuple[Any, ...], low: float | None, high: float | None) -> tuple[float | None, float | None]:

@@ -1,6 +1,7 @@
 """Sets of parameters × particles of a model that run through a filter, and forecasts from where they end."""
 
 import contextlib
+import dataclasses
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
@@ -9,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from denizen.errors import CapacityError, InputError, ModelError
+from denizen.errors import CapacityError, InputError, ModelError, nearest
 from denizen.fit._experiment import KEEP, MOST_AGENTS, Experiment
 from denizen.fit._parameters import as_tensor
 from denizen.fit._target import Target
 from denizen.fit._weigher import Observation, Weigher
 from denizen.model import Intervention, Model
 from denizen.rng import MAX_SEED
-from denizen.run import choose_device, simulate
+from denizen.run import Run, choose_device, simulate
 from denizen.run._memory import check_room
-from denizen.run._sieve import Sieve, again, branch, sift
+from denizen.run._sieve import Sieve, again, branch, sift, take_over
 
 
 def check_targets(caller: str, targets: Mapping[str, Target]) -> None:
@@ -79,7 +80,7 @@ class Particles:
         """
         self.model, self.targets, self.kinds = model, dict(targets), dict(kinds)
         self.sets, self.particles, self.steps, self.seed = sets, particles, steps, seed
-        self._caller, self._threshold = caller, threshold
+        self._caller, self._threshold, self._interventions = caller, threshold, tuple(interventions)
         # They are weighed against one another, so all run at once.
         check_room(
             model, sets * particles, choose_device(device, caller)[0], caller, "particles", ", or run fewer agents"
@@ -177,6 +178,33 @@ class Particles:
             ) from error
 
 
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What is different from the last observation on.
+
+    Attributes:
+        caller: for messages.
+        params: values that replace those of the filter, by name.
+        interventions: added to those of the filter.
+    """
+
+    caller: str
+    params: Mapping[str, Any]
+    interventions: tuple[Intervention, ...]
+
+    @classmethod
+    def of(cls, caller: str, model: Model, params: Any, interventions: Any) -> "Change | None":
+        """Of what a user gave; None where that is nothing.
+
+        Raises:
+            InputError: it does not fit the model.
+        """
+        params = check_params(caller, params, list(model.params))
+        if not isinstance(interventions, list | tuple):
+            raise InputError(f"{caller}: interventions={interventions!r}, expected a list of interventions")
+        return cls(caller, params, tuple(interventions)) if params or interventions else None
+
+
 class Filters:
     """Filters at free numbers of a calibration, so many sets at once.
 
@@ -258,8 +286,22 @@ class Filters:
         except ModelError as error:
             raise type(error)(f"{self._caller}: near {self._experiment.told(free)}: {error}; {KEEP}") from error
 
-    def ahead(self, free: np.ndarray, worlds: int, ahead: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    def ahead(
+        self,
+        free: np.ndarray,
+        worlds: int,
+        ahead: int,
+        generator: np.random.Generator,
+        change: Change | None = None,
+    ) -> dict[str, np.ndarray]:
         """Forecasts from filtered states: by name `[sets, ahead, …]`, one of each set."""
+        held, weigher, rows, own = self.states(free, worlds, generator)
+        return go_on(held, weigher, rows, ahead, generator, self._experiment.known(free[own]), change)
+
+    def states(
+        self, free: np.ndarray, worlds: int, generator: np.random.Generator
+    ) -> tuple[Particles, Weigher, np.ndarray, np.ndarray]:
+        """One filtered state of each set: the particles, what weighed them, rows `[sets]`, and the set of each row."""
         weigher = self.go(free, worlds)
         assert self._held is not None
         died = (weigher.invalid | (weigher.log_likelihood == -torch.inf)).cpu().numpy()[: len(free)]
@@ -275,7 +317,7 @@ class Filters:
         own = np.where(died, alive[np.arange(len(free)) % len(alive)], np.arange(len(free)))
         weights = weigher.log_weights.exp().cpu().numpy()
         rows = [k * self.particles + drawn(weights[k], 1, generator)[0] for k in own]
-        return go_on(self._held, weigher, np.array(rows), ahead, generator, self._experiment.known(free[own]))
+        return self._held, weigher, np.array(rows), own
 
     def _begun(self, params: dict[str, Tensor]) -> Particles:
         experiment = self._experiment
@@ -296,6 +338,70 @@ class Filters:
         )
 
 
+def check_params(caller: str, params: Any, known: Sequence[str]) -> Mapping[str, Any]:
+    """Values by name, as a scenario has them.
+
+    Raises:
+        InputError: an unknown name, or no values by name.
+    """
+    params = {} if params is None else params
+    if not isinstance(params, Mapping):
+        raise InputError(f"{caller}: params={params!r}, expected values by name, such as {{'R': 2.0}}")
+    for one in params:
+        if one not in known:
+            raise InputError(f"{caller}: params has {one!r}; {nearest(one, known)}")
+    return params
+
+
+def changed(
+    caller: str, model: Model, values: Mapping[str, np.ndarray], params: Mapping[str, Any]
+) -> tuple[Model, dict[str, np.ndarray]]:
+    """A model and the values `[rows, …]` of parameters that rows have of their own, with others in their place.
+
+    Raises:
+        InputError: of another shape.
+    """
+    found = dict(values)
+    for name in params.keys() & found.keys():
+        shape = found[name].shape
+        try:
+            one = np.broadcast_to(np.asarray(params[name], dtype=np.float64), shape[1:])
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{caller}: {name}={params[name]!r}, expected numbers of shape {shape[1:]}") from error
+        found[name] = np.repeat(one[None], shape[0], axis=0)
+    return model.replace(**{name: value for name, value in params.items() if name not in found}), found
+
+
+def onward(particles: Particles, rows: np.ndarray, first: int, steps: int, change: Change | None = None) -> Run:
+    """A run that goes on from states of a filter; its series begin after the filter's last step.
+
+    Args:
+        particles: as their last pass left them.
+        rows: from whose state each row goes on.
+        first: number of the first row's world; the others follow.
+        steps: how many.
+        change: what is different from there on; alike random numbers without it and with it.
+    """
+    places, worlds = torch.as_tensor(rows, device=particles.run.device), range(first, first + len(rows))
+    if change is None:
+        run = branch(particles.run, places, worlds)
+    else:
+        held = {name: value.detach().cpu().numpy()[rows] for name, value in particles.run._stepper.values.items()}
+        model, values = changed(change.caller, particles.model, held, change.params)
+        run = simulate(
+            model,
+            0,
+            worlds=worlds,
+            seed=particles.run.seed,
+            device=particles.run.device,
+            interventions=[*particles._interventions, *change.interventions],
+            params={name: as_tensor(value) for name, value in values.items()},
+            compile=False,
+        )
+        take_over(particles.run, places, run)
+    return run.extend(steps)
+
+
 def go_on(
     particles: Particles,
     weigher: Weigher,
@@ -303,6 +409,7 @@ def go_on(
     ahead: int,
     generator: np.random.Generator,
     targets: Mapping[str, Target] | None = None,
+    change: Change | None = None,
 ) -> dict[str, np.ndarray]:
     """Forecasts from states of a filter: by name `[rows, ahead, …]`, noise of observation included.
 
@@ -313,13 +420,13 @@ def go_on(
         ahead: values after the last one of each target.
         generator: of world numbers and noise.
         targets: with the numbers that they have for each row; None: as the filter has them.
+        change: what is different from the last observation on.
     """
-    places = torch.as_tensor(rows, device=particles.run.device)
     first = int(generator.integers(MAX_SEED - len(rows)))
-    run = branch(particles.run, places, range(first, first + len(rows)))
     longer = {name: target.ahead(ahead) for name, target in (targets or particles.targets).items()}
-    run.extend(max(0, max(target.last for target in longer.values()) - particles.steps))
-    found = {}
+    more = max(0, max(target.last for target in longer.values()) - particles.steps)
+    run = onward(particles, rows, first, more, change)
+    places, found = torch.as_tensor(rows, device=particles.run.device), {}
     for name, target in longer.items():
         before = weigher.series[name].index_select(0, places)
         parts = [before, run[name].reshape(len(rows), run[name].shape[1], -1).to(torch.float64)]

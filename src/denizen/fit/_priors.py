@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.distributions import Distribution, TransformedDistribution
+from torch.distributions import Dirichlet, Distribution, TransformedDistribution
 
 from denizen._arguments import number, whole
 from denizen.errors import InputError
@@ -51,6 +51,30 @@ class PerGroup:
                 check_prior("PerGroup", f"priors[{k}]", prior, ", or a number at which it is held")
         if all(isinstance(prior, int | float) for prior in self.priors):
             raise InputError(f"PerGroup: priors={self.priors!r} holds every entry, so there is nothing to fit")
+
+
+@dataclasses.dataclass(frozen=True)
+class Shares:
+    """The entries of a vector are shares: above 0, and together 1.
+
+    A search moves on the logarithms of the others over the last one, so K shares are K - 1 numbers.
+
+    Attributes:
+        prior: a `torch.distributions.Dirichlet` of as many entries, which may also stand in priors by itself; None:
+            flat in transformed units.
+    """
+
+    prior: Dirichlet | None = None
+
+    def __post_init__(self) -> None:
+        given = self.prior
+        if given is not None and (not isinstance(given, Dirichlet) or given.batch_shape):
+            raise InputError(
+                f"Shares: prior={given!r}, expected a torch.distributions.Dirichlet of one vector, or None"
+            )
+        if given is not None and not bool((given.concentration > 0).all() & given.concentration.isfinite().all()):
+            told = given.concentration.tolist()
+            raise InputError(f"Shares: prior has concentration {told}, expected finite numbers above 0")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,24 +8,28 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from denizen._arguments import folder as folder_path
 from denizen._arguments import number, switch, whole
 from denizen._printing import Table, plain
 from denizen._printing import progress as progress_bar
 from denizen.errors import InputError, ModelError
 from denizen.fit import _plot
 from denizen.fit._experiment import Experiment, Simulator
+from denizen.fit._folder import SbcFolder
+from denizen.fit._ledger import Ledger
 from denizen.fit._method import Method
 from denizen.fit._prior import draws as allowed
-from denizen.fit._setup import set_up
+from denizen.fit._setup import Setup, set_up
 from denizen.model import Intervention, Model
 from denizen.rng import MAX_SEED
+from denizen.run import choose_device
 
 SIMULATED = 4_000  # sets of uniform ranks, which the band is taken from
 TOGETHER = "together"  # the row of all parameters at once
@@ -117,6 +121,7 @@ def sbc(
     seed: int = 0,
     interventions: Sequence[Intervention] = (),
     device: torch.device | str | None = None,
+    out: Path | str | None = None,
     progress: bool = True,
 ) -> Ranks:
     """Fit data whose truth is known, `num` times, and see where the truth lies among the draws of its posterior.
@@ -135,6 +140,8 @@ def sbc(
         seed: of the truths; each fit has a seed of its own.
         interventions: as for `dz.calibrate`.
         device: as for `dz.calibrate`.
+        out: folder that keeps every fit as it ends. The same call goes on where it was stopped, and gives the ranks at
+            once where it had come to its end.
         progress: show what is going on.
 
     Returns:
@@ -142,13 +149,15 @@ def sbc(
 
     Raises:
         InputError: for an argument that does not fit, or where more than half of the fits fail; says the first reason.
+            Or the folder holds ranks of something else; says what differs.
+        StorageError: the folder could not be written, or holds something else.
     """
     switch("sbc", "progress", progress)
     whole("sbc", "num", num, 10)
     whole("sbc", "draws", draws, 9)
     whole("sbc", "seed", seed, 0, MAX_SEED - num)
 
-    def setup(values: Mapping[str, Any], seed: int) -> Experiment:
+    def setup(values: Mapping[str, Any], seed: int) -> Setup:
         return set_up(
             "sbc",
             model,
@@ -162,15 +171,41 @@ def sbc(
             seed=seed,
             interventions=interventions,
             device=device,
-        ).experiment
+        )
 
-    first, generator = setup(targets, seed), np.random.default_rng([seed, num])
+    begun = setup(targets, seed)
+    if out is None:
+        return _ranked(begun, setup, num, draws, seed, progress, None)
+    given = {name: value for name, value in begun.given.items() if name != "holdout"} | {"num": num, "draws": draws}
+    kind = choose_device(device, "sbc")[0].type if isinstance(model, Model) else "cpu"
+    folder = SbcFolder.enter(folder_path("sbc", "out", out), model, given, kind, None)
+    with folder.working() as ledger:
+        found = folder.found()
+        if found is not None:
+            return Ranks(**found)
+        ranks = _ranked(begun, setup, num, draws, seed, progress, ledger)
+        folder.keep(ranks, ledger.launches, str(ranks))
+        return ranks
+
+
+def _ranked(
+    begun: Setup,
+    setup: Callable[[Mapping[str, Any], int], Setup],
+    num: int,
+    draws: int,
+    seed: int,
+    progress: bool,
+    ledger: Ledger | None,
+) -> Ranks:
+    """See `sbc`; a fit that the ledger has is not made again."""
+    first, generator = begun.experiment, np.random.default_rng([seed, num])
+    first.ledger = ledger
     parameters = first.parameters
     truths, _ = allowed(first, num, lambda wanted: parameters.draw("sbc", wanted, generator), "sbc: priors")
     references = parameters.draw("sbc", num, generator)
     width = parameters.draw("sbc", 1_000, generator).std(0)
     seen = first.windows(truths, range(WORLDS, WORLDS + num))
-    search = _Search(method, replicates)
+    search = _Search(begun.given["method"], begun.replicates, ledger)
     ranks: list[np.ndarray] = []
     reasons: list[Exception] = []
     with progress_bar() if progress else contextlib.nullcontext() as bar:
@@ -178,7 +213,7 @@ def sbc(
         for k, truth in enumerate(truths):
             values = {name: _with(target, seen[name][k]) for name, target in first.targets.items()}
             try:
-                found = search.drawn(setup(values, seed + 1 + k), draws)
+                found = search.drawn(setup(values, seed + 1 + k).experiment, draws)
             except (InputError, ModelError) as error:
                 reasons.append(error)
             else:
@@ -197,17 +232,41 @@ def sbc(
 class _Search:
     """Draws of the posterior of any data; a network is trained once."""
 
-    def __init__(self, method: Method, replicates: int) -> None:
+    def __init__(self, method: Method, replicates: int, ledger: Ledger | None) -> None:
         from denizen.fit._neural import NPE
         from denizen.fit._neural_likelihood import NLE, NRE
 
-        self._method, self._replicates = method, replicates
+        self._method, self._replicates, self._ledger = method, replicates, ledger
         self._amortised = isinstance(method, NPE | NLE | NRE) and method.rounds == 1
         self._learned: Any = None
 
     def drawn(self, experiment: Experiment, num: int) -> np.ndarray:
+        """`[num, P]`.
+
+        Raises:
+            InputError: the fit failed.
+        """
+        if self._amortised and self._learned is None:
+            experiment.ledger = self._ledger
+            self._learned = self._method.learn(experiment, lambda line: None)  # type: ignore[attr-defined]
+            experiment.ledger = None
+        if self._ledger is None:
+            return self._found(experiment, num)
+        kept = self._ledger.recorded(
+            "fit", [experiment.observed, experiment.seed, num], lambda: self._kept(experiment, num)
+        )
+        if "failed" in kept:
+            raise InputError(kept["failed"].tobytes().decode())
+        return kept["draws"]
+
+    def _kept(self, experiment: Experiment, num: int) -> dict[str, np.ndarray]:
+        try:
+            return {"draws": self._found(experiment, num)}
+        except (InputError, ModelError) as error:
+            return {"failed": np.array(bytearray(str(error).encode()), dtype=np.uint8)}
+
+    def _found(self, experiment: Experiment, num: int) -> np.ndarray:
         if self._amortised:
-            self._learned = self._learned or self._method.learn(experiment, lambda line: None)  # type: ignore[attr-defined]
             return self._learned.drawn(experiment, num)[0]
         solution = self._method.solve(experiment, self._replicates, lambda line: None)
         if solution.draws is None:

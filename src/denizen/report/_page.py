@@ -314,7 +314,8 @@ def _cell(cell: Any) -> str:
         return "–"
     if isinstance(cell, tuple):
         middle, low, high = (_number(value) for value in cell)
-        return middle if low == high == middle else f"{middle} <small>({low}–{high})</small>"
+        between = " to " if cell[1] < 0 else "–"  # a minus behind a dash reads as another dash
+        return middle if low == high == middle else f"{middle} <small>({low}{between}{high})</small>"
     return _number(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else _text(cell)
 
 

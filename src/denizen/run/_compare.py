@@ -78,7 +78,7 @@ class Comparison:
         raise InputError(f"comparison[{name!r}]: no such series; {nearest(name, [row.name for row in self.rows])}")
 
     def __rich__(self) -> object:
-        return Fitting(self._table(True), self._table(False))
+        return Fitting(self._table(9 if self.paired else 8), self._table(6), self._table(5))
 
     def __str__(self) -> str:
         return plain(self, 130)
@@ -93,25 +93,22 @@ class Comparison:
             f"same seed and worlds on both sides tell more with less"
         )
 
-    def _table(self, wide: bool) -> Table:
+    def _table(self, columns: int) -> Table:
+        heads = ["series", "", "a", "b", "b - a", f"{self.level:.0%} for the mean"]
+        heads = [*heads, f"{self.level:.0%} of worlds", "b < a in", "independent"][:columns]
+        lines = []
+        for row in self.rows:
+            cells = [row.name, row.measure, *map(figure, (row.a, row.b, row.difference))]
+            cells += [_range(row.mean_low, row.mean_high), _range(row.low, row.high), f"{row.less:.0%}"]
+            cells.append("–" if row.independent is None else figure(math.ceil(row.independent)))
+            lines.append(cells[:columns])
         a, b = self.names
         table = Table(title=f"a: {a}\nb: {b}\n{self.about}", title_justify="left", title_style="", box=None)
-        for name, side in (("series", "left"), ("", "left"), ("a", "right"), ("b", "right"), ("b - a", "right")):
-            table.add_column(name, justify=side, no_wrap=True)
-        table.add_column(f"{self.level:.0%} for the mean", justify="right", no_wrap=True)
-        if wide:
-            table.add_column(f"{self.level:.0%} of worlds", justify="right", no_wrap=True)
-            table.add_column("b < a in", justify="right", no_wrap=True)
-            if self.paired:
-                table.add_column("independent", justify="right", no_wrap=True)
-        for row in self.rows:
-            cells = [*map(figure, (row.a, row.b, row.difference)), _range(row.mean_low, row.mean_high)]
-            if wide:
-                cells += [_range(row.low, row.high), f"{row.less:.0%}"]
-                if self.paired:
-                    cells.append("–" if row.independent is None else figure(math.ceil(row.independent)))
-            table.add_row(row.name, row.measure, *cells)
-        if wide and self.paired:
+        for k, column in enumerate(zip(heads, *lines, strict=True)):  # as wide as it is: a cut number reads as another
+            table.add_column(column[0], justify="left" if k < 2 else "right", min_width=max(map(len, column)))
+        for line in lines:
+            table.add_row(*line)
+        if columns == 9:
             table.caption = "independent: replicates that each side would need without common random numbers"
             table.caption_justify, table.caption_style = "left", ""
         return table

@@ -110,6 +110,22 @@ def revalue(run: "Run", values: Mapping[str, Tensor]) -> None:
 
 
 @on_its_device
+def take_over(run: "Run", rows: Tensor, other: "Run") -> None:
+    """Let a run that has taken no step go on from states of another one; its series begin with its first step.
+
+    Args:
+        run: stays as it is.
+        rows: int64 `[rows]` on its device: from whose state each row goes on.
+        other: of a model with the same fields, whose first interventions are those of `run`; its worlds' numbers must
+            not be those of `run`, which would repeat what it draws in steps to come.
+    """
+    state = dataclasses.replace(chosen(run._run_state, rows), step=run._run_state.step.clone(), bad=None)
+    known, wanted = state.switches, other._run_state.switches
+    state.switches = torch.cat([known, torch.zeros_like(wanted[:, known.shape[1] :])], dim=1)
+    other._run_state, other._steps = state, run._steps
+
+
+@on_its_device
 def branch(run: "Run", rows: Tensor, worlds: Sequence[int]) -> "Run":
     """A run of its own that goes on from states of another one; its series begin with its first step.
 

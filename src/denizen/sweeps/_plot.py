@@ -9,12 +9,14 @@ import numpy as np
 from denizen._figures import save_figure
 from denizen.errors import InputError, need
 from denizen.run._results import BANDS, COLOURS, FAINT, INK, plain_axis
+from denizen.run._results import height_label as of_results
+from denizen.run._results import time_label as time_of_results
 
 if TYPE_CHECKING:
     from denizen.sweeps._indices import Indices
     from denizen.sweeps._results import Sweep
 
-PANELS = 24
+PANELS, MOST = 24, 6  # panels, and those in a row, at most
 
 
 def _figure(width: float, height: float) -> Any:
@@ -37,9 +39,9 @@ def multiples(sweep: "Sweep", name: str | None, file: Path | str | None) -> Any:
     shown = np.unique(np.linspace(0, len(curves) - 1, min(PANELS, len(curves))).round().astype(int))
     # Panels of a grid stand in rows of the name that changes fastest.
     last = len({values[sweep.names[-1]] for values in sweep.sets}) if sweep.design["kind"] == "Grid" else 4
-    columns = min(last if 1 < last <= 6 else 4, len(shown))
+    columns = min(last * (MOST // last) if 1 < last <= MOST else 4, len(shown))
     rows = math.ceil(len(shown) / columns)
-    figure = _figure(2.6 * columns, 1.9 * rows + 0.7)
+    figure = _figure(2.3 * columns, (1.6 + 0.15 * len(sweep.names)) * rows + 0.7)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
     time = np.arange(1, sweep.steps + 1) * sweep.dt
     for axis, k in zip(panels, shown, strict=False):
@@ -47,19 +49,28 @@ def multiples(sweep: "Sweep", name: str | None, file: Path | str | None) -> Any:
         axis.fill_between(time, *np.quantile(curves[k], (low, high), axis=0), color=COLOURS[0], alpha=opacity, lw=0)
         marker = "o" if len(time) == 1 else None
         axis.plot(time, np.median(curves[k], axis=0), color=COLOURS[0], linewidth=1.6, marker=marker)
-        axis.set_title(sweep.told(k), loc="left", fontsize=8, color=INK)
+        axis.set_title(sweep.told(k).replace(", ", "\n"), loc="left", fontsize=7.5, color=INK)
         plain_axis(axis)
     for axis in panels[len(shown) :]:
         axis.set_visible(False)
-    per = f" per {sweep.time_unit if sweep.dt == 1 else f'{sweep.dt:g} {sweep.time_unit}'}"
-    what = f"{name.replace('_', ' ')}{per if sweep.kinds[name] == 'flow' else ''}"
+    what = f"{name.replace('_', ' ')}: {height_label(sweep, name)}"
     some = "" if len(shown) == sweep.wanted else f"    ·    {len(shown)} of {sweep.wanted} sets"
     told = f"{sweep.replicates} replicates: median, band for 90 % of them" if sweep.replicates > 1 else "one replicate"
     figure.suptitle(f"{what}    ·    {told}{some}", x=0.01, ha="left", fontsize=8.5, color=FAINT)
-    figure.supxlabel(sweep.time_unit, fontsize=8, color=INK)
+    figure.supxlabel(time_label(sweep), fontsize=8, color=INK)
     if file is not None:
         save_figure(figure, file)
     return figure
+
+
+def height_label(sweep: "Sweep", name: str) -> str:
+    """What a series counts, in words."""
+    return of_results(sweep, name, sweep[name].numpy())  # type: ignore[arg-type]  # has what is looked at of results
+
+
+def time_label(sweep: "Sweep") -> str:
+    """What is drawn to the right."""
+    return time_of_results(sweep)  # type: ignore[arg-type]  # as above
 
 
 def bars(indices: "Indices", file: Path | str | None) -> Any:
@@ -76,7 +87,7 @@ def bars(indices: "Indices", file: Path | str | None) -> Any:
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
     axis.tick_params(labelsize=8, labelcolor=INK)
-    axis.legend(fontsize=7.5, frameon=False)
+    figure.legend(fontsize=7.5, frameon=False, ncols=2, loc="outside upper left")
     if file is not None:
         save_figure(figure, file)
     return figure

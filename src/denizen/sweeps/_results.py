@@ -16,6 +16,7 @@ from denizen._arguments import one_of, path
 from denizen._atomic import TEMPORARY, write_atomic
 from denizen.errors import DataError, InputError, MissingExtra, StorageError, nearest, need
 from denizen.run._folder import while_it_goes_on
+from denizen.run._parquet import WIDER
 from denizen.run._results import Fitting, Shown, _table
 from denizen.run._results import number as figure
 from denizen.sweeps._subject import Points, told
@@ -105,7 +106,8 @@ class Sweep:
         """Of the sets whose rows are all there."""
         whole = held.done.reshape(len(points.rows), -1).all(axis=1)
         numbers, replicates = np.flatnonzero(whole).tolist(), facts["replicates"]
-        series = {n: s.reshape(len(points.rows), replicates, *s.shape[1:]) for n, s in held.series.items()}
+        series = {n: held.series[n] for n in recorded if n in held.series}
+        series = {n: s.reshape(len(points.rows), replicates, *s.shape[1:]) for n, s in series.items()}
         if not whole.all():
             series = {name: values[torch.as_tensor(whole)] for name, values in series.items()}
         return cls(points, {**facts, "recorded": dict(recorded)}, numbers, series, path)
@@ -173,19 +175,51 @@ class Sweep:
 
     # --- tables -------------------------------------------------------------------------------------------------------
 
-    def to_frame(self) -> Any:
+    def to_polars(self) -> Any:
         """All series as a polars data frame, one row for each set, replicate and step.
 
         Returns:
             Columns ``set``, one for each name that was swept, ``replicate``, ``step`` (1 for the first), ``time`` (at
-            the end of the step), and one for each series; a series with several values at a step has a column for each,
-            such as ``ill.0``. A name that is also that of a series or of another column is written ``swept.NAME``.
+            the end of the step), and one for each series; one for each entry, such as ``"deaths[2]"``, of a series that
+            has several at each step. A name that is also that of a series or of another column is ``"swept.NAME"``.
 
         Raises:
             MissingExtra: polars is not installed.
         """
         polars = need("polars", "tables", "make a table of a sweep")
-        return polars.DataFrame(self._columns(0, len(self.sets)))
+        return polars.DataFrame(self.columns())
+
+    def to_pandas(self) -> Any:
+        """The same table as a data frame of pandas.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        return need("pandas", "pandas", "make data frames of pandas").DataFrame(self.columns())
+
+    def to_xarray(self) -> Any:
+        """The series as a dataset of xarray: variables over ``set``, ``replicate``, ``step`` and their further axes.
+
+        Returns:
+            Coordinates ``time`` of steps, and what was swept, of sets; attributes ``seed`` and ``dt``.
+
+        Raises:
+            MissingExtra: xarray is not installed.
+        """
+        xarray = need("xarray", "xarray", "make datasets of xarray")
+        variables = {}
+        for name, values in self._series.items():
+            axes = ("set", "replicate", "step", *(f"{name}_dim_{k}" for k in range(values.dim() - 3)))
+            variables[name] = (axes, _numbers(values), {"long_name": self.about(name), "kind": self.kinds[name]})
+        steps = np.arange(1, self.steps + 1)
+        swept = {t: ("set", np.asarray([one[n] for one in self.sets])) for n, t in self._titles().items()}
+        at: dict[str, Any] = {"set": self.numbers, "replicate": np.arange(self.replicates), "step": steps, **swept}
+        at["time"] = ("step", steps * self.dt, {"units": self.time_unit})
+        return xarray.Dataset(variables, coords=at, attrs={"seed": self.seed, "dt": self.dt})
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Columns of the table, see `to_polars`."""
+        return self._columns(0, len(self.sets))
 
     def summary(self) -> Shown:
         """Mean and 5–95 % over replicates of each series' total (of flows), peak and last value, a line for each set.
@@ -255,7 +289,7 @@ class Sweep:
         return self.path / name
 
     def write_parquet(self, file: Path | str) -> None:
-        """Write the table of `to_frame` to a Parquet file, part by part, so that it need not fit into memory twice.
+        """Write the table of `to_polars` to a Parquet file, part by part, so that it need not fit into memory twice.
 
         Raises:
             MissingExtra: pyarrow is not installed.
@@ -295,10 +329,10 @@ class Sweep:
         columns |= {"replicate": np.tile(replicate, len(sets)), "step": step, "time": step * self.dt}
         for name, values in self._series.items():
             part = values[first:last]
-            flat = (part.float() if part.dtype in (torch.float16, torch.bfloat16) else part).numpy()
-            flat = flat.reshape(runs * self.steps, -1)
-            several = len(values.shape) > 3
-            columns |= {f"{name}.{k}" if several else name: flat[:, k].copy() for k in range(flat.shape[1])}
+            flat = _numbers(part).reshape(runs * self.steps, *part.shape[3:])
+            for place in np.ndindex(*part.shape[3:]):
+                title = f"{name}[{','.join(map(str, place))}]" if place else name
+                columns[title] = np.ascontiguousarray(flat[(slice(None), *place)])
         return columns
 
     # --- pictures -----------------------------------------------------------------------------------------------------
@@ -334,6 +368,10 @@ class Sweep:
     def told(self, k: int) -> str:
         """The values of a set, in words."""
         return told(self.sets[k])
+
+
+def _numbers(values: Tensor) -> np.ndarray:
+    return values.to(WIDER.get(values.dtype, values.dtype)).numpy()
 
 
 def load(path: Path | str) -> Sweep:

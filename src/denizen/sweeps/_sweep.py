@@ -137,9 +137,9 @@ def _swept(launch: Launch, facts: Mapping[str, Any], executor: Any, path: Path |
             for rows, series in executor.map(launch, jobs):
                 held.put(rows, series)
                 if folder:
-                    folder.add(rows, series, _recorded(launch.subject, series))
+                    folder.add(rows, series, _recorded(launch, series))
                 tell(len(rows))
-        found = Sweep.of(points, facts, held, _recorded(launch.subject, held.series), path)
+        found = Sweep.of(points, facts, held, _recorded(launch, held.series), path)
         if folder:
             folder.flush()
             found.write_tables(folder)
@@ -246,10 +246,11 @@ def _size(launch: Launch, most: int) -> int:
     return max(1, min(most, fit))
 
 
-def _recorded(subject: Subject, series: Mapping[str, Tensor]) -> dict[str, Any]:
-    """What the series are, for who reads them without the model."""
-    kinds = subject.kinds or {}
-    return {name: {"kind": kinds.get(name, "flow"), "about": subject.about(name)} for name in series}
+def _recorded(launch: Launch, series: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What the series are, for who reads them without the model; in their order, which no file keeps."""
+    kinds = launch.subject.kinds or dict.fromkeys(sorted(series), "flow")
+    names = kinds if launch.names is None else launch.names
+    return {n: {"kind": kinds[n], "about": launch.subject.about(n)} for n in names if n in series}
 
 
 def _share(held: Held, executor: Ranks) -> None:
