@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy import special, stats
 from torch import Tensor
 from torch.distributions import Beta, Distribution, Gamma, Normal
 
@@ -22,8 +22,11 @@ def normal_mean(theta: Tensor, worlds: Sequence[int]) -> Tensor:
 
 
 def poisson_rate(theta: Tensor, worlds: Sequence[int]) -> Tensor:
-    """Eight counts."""
-    return torch.as_tensor(stats.poisson.ppf(UNIFORM[worlds], theta[:, :1].numpy()))
+    """Eight counts: `scipy.stats.poisson.ppf` of uniform numbers, which takes ten times as long."""
+    mean = theta[:, :1].numpy()
+    count = np.arange(int(mean.max() + 8 * mean.max() ** 0.5 + 15))
+    below = np.exp(count * np.log(mean) - mean - special.gammaln(count + 1)).cumsum(1)
+    return torch.as_tensor((below[:, None] < UNIFORM[worlds][:, :, None]).sum(-1, dtype=np.float64))
 
 
 def binomial_share(theta: Tensor, worlds: Sequence[int]) -> Tensor:

@@ -1,9 +1,9 @@
 """Kill a run with SIGKILL at random moments, resume it, and kill it again, until it is done; then compare.
 
 A program of its own, so that every attempt is a fork of a process that has imported everything but started no thread.
-Usage: python kill_loop.py FOLDER SEED KILLS [captured]
+Usage: python kill_loop.py FOLDER HOW:SEED:KILLS …
 
-Captured: steps in chunks as on CUDA, graphs being plain calls, so that snapshots leave in groups.
+HOW is plain or captured: steps in chunks as on CUDA, graphs being plain calls, so that snapshots leave in groups.
 """
 
 import os
@@ -25,7 +25,6 @@ from denizen.run import Snapshots, _run, _zarr, load, resume
 from denizen.zoo.sir import SIR
 
 STEPS, LONGEST = 400, 5
-CAPTURED = "captured" in sys.argv
 save_always()  # save after every chunk, so that kills meet saves
 _run.CHUNK, _run.CAPTURED_CHUNK = 3, 17
 _zarr.EACH = 7  # snapshots to a chunk, so that chunks that count are replaced by longer ones
@@ -51,14 +50,14 @@ class Replayed(Played):
         return records, kept[1]
 
 
-def attempt(folder: Path) -> None:
+def attempt(folder: Path, captured: bool) -> None:
     if (folder / "manifest.json").exists():
         load(folder)  # whatever the manifest names is there and whole
-        run = resume(folder, model(), 0 if CAPTURED else None)
+        run = resume(folder, model(), 0 if captured else None)
     else:
-        first = 4 if CAPTURED else STEPS
+        first = 4 if captured else STEPS
         run = dz.simulate(model(), first, replicates=2, snapshots=Snapshots(2), compile=False, out=folder)
-    if CAPTURED:
+    if captured:
         if run.steps == 0:
             run.extend(2)
         run._compile = False
@@ -113,20 +112,27 @@ def forked(function, *args, seconds: float | None = None) -> bool:
     return True
 
 
-def main() -> None:
-    folder, seed, kills = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+def survive(folder: Path, captured: bool, seed: int, kills: int) -> int:
+    """How many kills it took to the end, or all of them; what is left is as if there had been none."""
     rng = random.Random(seed)
     survived = 0
     for _ in range(kills):
-        if forked(attempt, folder, seconds=rng.uniform(0.02, 0.8)):
+        if forked(attempt, folder, captured, seconds=rng.uniform(0.02, 0.8)):
             break
         if folder.exists() and not (folder / "manifest.json").exists():
             for path in sorted(folder.rglob("*"), reverse=True):  # died before its first save: nothing was promised
                 path.rmdir() if path.is_dir() else path.unlink()
         survived += 1
-    forked(attempt, folder)
+    forked(attempt, folder, captured)
     forked(compare, folder)
-    print(f"{survived} kills survived")
+    return survived
+
+
+def main() -> None:
+    for job in sys.argv[2:]:
+        how, seed, kills = job.split(":")
+        survived = survive(Path(sys.argv[1], job), how == "captured", int(seed), int(kills))
+        print(f"{job}: {survived} kills survived")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from denizen.run._cuda_graph import CapturedFunction, aside
 from denizen.run._device import device_ms
 from denizen.run._engine import RunState, Stepper, one_graph
 from denizen.run._program import Function, Program, build
-from denizen.run._trace import ancestors, shape, trace
+from denizen.run._trace import ancestors, one_mode, shape, trace
 
 if TYPE_CHECKING:
     from denizen.run._sieve import Sieve
@@ -244,7 +244,9 @@ class Chunks:
             return list(torch.vmap(lambda row, *rest: late(*rest), in_dims=(0, *dims))(rows, *args))
 
         with torch.no_grad():
-            return compile(make_fx(over_steps)(*arguments))
+            with one_mode():
+                module = make_fx(over_steps)(*arguments)
+            return compile(module)
 
     def _now(self, leaves: list[Tensor], switches: Tensor, step: Tensor, tables: bool = True) -> dict[Hashable, Tensor]:
         """What traced nodes stand for in a step."""

@@ -5,12 +5,14 @@
 """
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -107,16 +109,26 @@ def recorded(
         in_place: keep writes, those into arguments too; else the graph has none.
     """
     if in_place:
-        with torch.no_grad():
+        with one_mode(), torch.no_grad():
             module = make_fx(function)(*[argument.clone() for argument in arguments])
         return _finished(module)
     arguments = [argument.detach() for argument in arguments]  # a tensor given twice would be taken for one input
-    with torch.no_grad():
+    with one_mode(), torch.no_grad():
         module = make_fx(function)(*arguments)
         if any(_writes(node) for node in module.graph.nodes):  # `hazard[:10] = 1.0`: what it changes is not its result
             pure = torch.func.functionalize(module, remove="mutations")
             module = make_fx(pure, {torch.ops.aten.copy.default: _copied})(*arguments)
     return _finished(module)
+
+
+@contextmanager
+def one_mode() -> Generator[None]:
+    """What is recorded within has its nodes' values in one mode of fake tensors.
+
+    `make_fx` looks for one here, else it makes one for each node, which keeps Python's stack: a third of all its time.
+    """
+    with tracing(TracingContext(FakeTensorMode())):
+        yield
 
 
 COPIES = "denizen_copies"  # of constants, in the module's meta: (name of the constant, name of its copy)
