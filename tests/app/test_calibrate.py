@@ -270,8 +270,8 @@ def test_mistakes_get_one_line_and_code_2(cases, words, message):
     ],
 )
 def test_what_a_method_needs_is_told_by_its_flag(cases, words, flag):
-    code, _, err = cases("calibrate", "sir", "--agents", "30", *FIT, *words)
-    assert code == 2
+    code, out, err = cases("calibrate", "sir", "--agents", "30", *FIT, *words)
+    assert (code, out) == (2, "")
     assert flag in err
     assert len(err.splitlines()) == 1
 

@@ -11,7 +11,8 @@ import denizen as dz
 import posteriors
 from denizen.errors import InputError
 from denizen.space import generators
-from denizen.zoo.sir import SIR, sir
+from denizen.zoo.sir import sir
+from models_to_fit import fenced
 
 QUICK = dz.fit.ABCSMC(runs=1_600, particles=400, keep=200)
 Y = np.array([0.3, -0.2, 0.5, 0.1, 0.4, -0.1, 0.2, 0.0])
@@ -120,14 +121,8 @@ def test_constant_curves_are_told() -> None:
 
 
 def test_an_epidemic_with_places_that_the_model_refuses() -> None:
-    class Fenced(SIR):
-        def fits(self, dt: float) -> None:
-            super().fits(dt)
-            if self.infectious_days < 4:
-                raise InputError("Fenced: infectious_days below 4")
-
     contacts = dz.Graph.from_edges(generators.erdos_renyi(300, 10.0, seed=0))
-    start = Fenced(contacts, infect_rate=0.05, infectious_days=7.0, seed_share=0.05)
+    start = fenced(4)(contacts, infect_rate=0.05, infectious_days=7.0, seed_share=0.05)
     values = dz.simulate(start, 28, seed=9, device="cpu")["cases"][0].reshape(-1, 7).sum(1)
     fit = dz.calibrate(
         start,

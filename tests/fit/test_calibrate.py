@@ -13,6 +13,7 @@ import denizen as dz
 from denizen.errors import InputError
 from denizen.space import generators
 from denizen.zoo.sir import SIR, sir
+from models_to_fit import Rain, fenced
 
 TIMES = torch.arange(12) / 12
 
@@ -126,29 +127,10 @@ def test_curves_forecasts_and_scores(fit: dz.fit.Fit, weekly: np.ndarray) -> Non
 
 
 def test_a_vector_is_fitted_number_by_number() -> None:
-    class Rain(dz.Model):
-        rate: Tensor = dz.param([1.0, 1.0], low=0.0)
-        num_agents: int = 400
-
-        def init(self, rng: dz.rng.Rng) -> dz.State:
-            return Wet(wet=rng.bernoulli("wet", torch.zeros(400, device=self.rate.device)))
-
-        def step(self, now: Any, rng: dz.rng.Rng) -> dz.State:
-            rate = self.rate.index_select(0, (now.time.step // 5).clamp(max=1)[None])[0]
-            return now.replace(wet=rng.event("rain", rate.expand(400)))
-
-        @dz.series
-        def wet(self, now: Any) -> Tensor:
-            return now.wet.sum()
-
-    values = dz.simulate(Rain(rate=[0.3, 1.5]), 10, seed=4, device="cpu")["wet"][0]
-    fit = dz.calibrate(Rain(), {"wet": values}, device="cpu", progress=False)
+    values = dz.simulate(Rain(rate=[0.3, 1.5], every=5), 10, seed=4, device="cpu")["wet"][0]
+    fit = dz.calibrate(Rain(rate=[1.0, 1.0], every=5), {"wet": values}, device="cpu", progress=False)
     assert fit.params["rate"] == pytest.approx([0.3, 1.5], rel=0.1)
     assert fit.interval()["rate"][0].shape == (2,)
-
-
-class Wet(dz.State):
-    wet: Tensor = dz.mask("agents")
 
 
 def test_gaps_are_left_out(epidemic: SIR, weekly: np.ndarray) -> None:
@@ -271,13 +253,7 @@ def test_a_model_that_fails_says_where(epidemic: SIR, weekly: np.ndarray) -> Non
 
 
 def test_a_number_at_the_edge_of_the_model_does_not_hold_the_others(epidemic: SIR, weekly: np.ndarray) -> None:
-    class Fenced(SIR):
-        def fits(self, dt: float) -> None:
-            super().fits(dt)
-            if self.infectious_days < 4.5:
-                raise InputError("Fenced: infectious_days below 4.5")
-
-    start = Fenced(epidemic.contacts, infect_rate=0.025, infectious_days=5.0)
+    start = fenced(4.5)(epidemic.contacts, infect_rate=0.025, infectious_days=5.0)
     targets = {"cases": dz.fit.Target(weekly, every=7)}
     fit = dz.calibrate(start, targets, device="cpu", replicates=8, progress=False)
     assert fit.converged

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.distributions import Gamma, LogNormal, Normal, Uniform
 
 import denizen as dz
+import models_to_fit
 from denizen.errors import InputError, ModelError
 from denizen.fit import _gradient
 from denizen.fit._observed import Observed
@@ -24,23 +25,10 @@ from denizen.zoo.sir import sir
 TRUTH = [0.3, 1.2, 0.6]
 
 
-class Wet(dz.State):
-    wet: Tensor = dz.mask("agents")
+class Rain(models_to_fit.Rain):
+    """With a number that nothing depends on."""
 
-
-class Rain(dz.Model):
-    """Some of many get wet in every step, at a rate that changes with every second one."""
-
-    rate: Tensor = dz.param([0.5, 0.5, 0.5], low=0.0)
     dull: Tensor = dz.param(1.0, low=0.0)
-    num_agents: int = 400
-
-    def init(self, rng: dz.rng.Rng) -> Wet:
-        return Wet(wet=rng.bernoulli("wet", torch.zeros(400, device=self.rate.device)))
-
-    def step(self, now: Any, rng: dz.rng.Rng) -> Wet:
-        rate = self.rate.index_select(0, (now.time.step // 2).clamp(max=2)[None])[0]
-        return now.replace(wet=rng.event("rain", rate.expand(400)))
 
     @dz.series
     def wet(self, now: Any) -> Tensor:
@@ -171,7 +159,7 @@ def test_values_that_change_in_time() -> None:
     class Steady(Rain):
         rate: Tensor = dz.param(0.5, low=0.0)
 
-        def step(self, now: Any, rng: dz.rng.Rng) -> Wet:
+        def step(self, now: Any, rng: dz.rng.Rng) -> models_to_fit.Wet:
             return now.replace(wet=rng.event("rain", self.rate.expand(400)))
 
     priors = {"rate": dz.fit.Steps(every=2, prior=dz.fit.Walk(sd=2.0))}

@@ -12,28 +12,7 @@ from denizen.errors import InputError, ModelError
 from denizen.space import generators
 from denizen.zoo.calibnn import CalibNN, CalibNNConfig
 from denizen.zoo.sir import SIR, sir
-
-
-class Wet(dz.State):
-    wet: Tensor = dz.mask("agents")
-
-
-class Rain(dz.Model):
-    """Some of many get wet in every step, at a rate that changes with every second one."""
-
-    rate: Tensor = dz.param([0.5, 0.5, 0.5], low=0.0)
-    num_agents: int = 400
-
-    def init(self, rng: dz.rng.Rng) -> Wet:
-        return Wet(wet=rng.bernoulli("wet", torch.zeros(400, device=self.rate.device)))
-
-    def step(self, now: Any, rng: dz.rng.Rng) -> Wet:
-        rate = self.rate.index_select(0, (now.time.step // 2).clamp(max=2)[None])[0]
-        return now.replace(wet=rng.event("rain", rate.expand(400)))
-
-    @dz.series
-    def wet(self, now: Any) -> Tensor:
-        return now.wet.sum()
+from models_to_fit import Rain, Wet
 
 
 class Cloudy(torch.nn.Module):

@@ -15,7 +15,8 @@ import denizen as dz
 import posteriors
 from denizen.errors import InputError, ModelError
 from denizen.space import generators
-from denizen.zoo.sir import SIR, sir
+from denizen.zoo.sir import sir
+from models_to_fit import fenced
 
 QUICK = dz.fit.NPE(1_500, flow="zuko_maf", transforms=2, hidden=32)
 COARSE = dz.fit.NPE(200, flow="mdn", epochs=5)
@@ -114,14 +115,8 @@ def test_summaries_are_trained_as_a_copy() -> None:
 
 
 def test_draws_stay_within_a_prior_and_where_the_model_stands() -> None:
-    class Fenced(SIR):
-        def fits(self, dt: float) -> None:
-            super().fits(dt)
-            if self.infectious_days < 4:
-                raise InputError("Fenced: infectious_days below 4")
-
     contacts = dz.Graph.from_edges(generators.erdos_renyi(300, 10.0, seed=0))
-    start = Fenced(contacts, infect_rate=0.05, infectious_days=7.0, seed_share=0.05)
+    start = fenced(4)(contacts, infect_rate=0.05, infectious_days=7.0, seed_share=0.05)
     values = dz.simulate(start, 28, seed=9, device="cpu")["cases"][0].reshape(-1, 7).sum(1)
     fit = dz.calibrate(
         start,

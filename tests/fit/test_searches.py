@@ -16,7 +16,7 @@ from torch.distributions import Normal
 import denizen as dz
 from denizen.errors import InputError, MissingExtra
 from denizen.space import generators
-from denizen.zoo.sir import SIR
+from models_to_fit import fenced
 
 TIMES = torch.arange(12) / 12
 WIDE = {"level": Normal(0.0, 2.0), "slope": Normal(0.0, 2.0)}
@@ -154,15 +154,9 @@ def test_the_best_is_looked_at_again(method: Any) -> None:
 
 @BOTH
 def test_an_epidemic_whose_model_refuses_some_places(method: Any) -> None:
-    class Fenced(SIR):
-        def fits(self, dt: float) -> None:
-            super().fits(dt)
-            if self.infectious_days < 4.5:
-                raise InputError("Fenced: infectious_days below 4.5")
-
     method = dataclasses.replace(method, runs=60)
     contacts = dz.Graph.from_edges(generators.erdos_renyi(500, 10.0, seed=0))
-    start = Fenced(contacts, infect_rate=0.03, infectious_days=5.0)
+    start = fenced(4.5)(contacts, infect_rate=0.03, infectious_days=5.0)
     values = dz.simulate(start.replace(infect_rate=0.05, infectious_days=7.0), 28, seed=9, device="cpu")["cases"][0]
     targets = {"cases": dz.fit.Target(values.reshape(-1, 7).sum(1), every=7)}
     fit = dz.calibrate(start, targets, device="cpu", method=method, replicates=4, progress=False)

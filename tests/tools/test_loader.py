@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import importlib.util
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -195,6 +196,43 @@ def test_nested_containers_keep_their_types(cuda, monkeypatch):
     assert calls == [("pinned", "MainThread"), ("cuda:0", True)]
     assert batch["sample"].x.equal(torch.ones(2))
     assert got["packed"] is packed  # its lengths have to stay on the CPU: it moves itself
+
+
+class PinsAnother:
+    """Its pinned form, which moves elsewhere, is another object."""
+
+    def __init__(self, noted):
+        self.noted = noted
+
+    def pin_memory(self):
+        pinned = PinsAnother(None)
+        self.noted(pinned)
+        return pinned
+
+    def to(self, device, non_blocking=False):
+        return "moved"
+
+
+def test_what_copies_read_is_kept_until_they_are_done(cuda, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda self: True)
+    alive = []
+
+    def noted(thing):
+        alive.append(weakref.ref(thing))
+        return thing
+
+    class Batches:
+        def __iter__(self):
+            yield from ([noted(torch.ones(3)), PinsAnother(noted)] for _ in range(2))
+
+    def kept():
+        return [one() is not None for one in alive]
+
+    batches = iter(tools.PrefetchLoader(Batches(), "cuda:0", depth=1))
+    assert next(batches)[1] == "moved"
+    assert kept() == [True, True]
+    next(batches)  # through the same slot, behind its copies
+    assert kept() == [False, False, True, True]
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])

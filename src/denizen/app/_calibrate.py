@@ -73,7 +73,9 @@ examples:
     """Column with the date of each row, its first day. One that is left out is refused, see --missing."""
     start: Annotated[str | None, arg(metavar="YYYY-MM-DD", help_behavior_hint="(default: the first date)")] = None
     """Date of the model's first step, with --date."""
-    missing: Annotated[Literal["gap", "zero"] | None, arg(help_behavior_hint="(default: they are refused)")] = None
+    missing: Annotated[
+        Literal["gap", "zero"] | None, arg(metavar="{gap,zero}", help_behavior_hint="(default: they are refused)")
+    ] = None
     """What dates mean that are left out: nothing was observed, or nothing happened."""
     every: Annotated[int, arg(metavar="N")] = 1
     """Steps in a row of the file: 7 for weekly values of a model that steps by the day."""

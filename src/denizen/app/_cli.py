@@ -45,8 +45,9 @@ class Show:
         str
     ] = """Show what a run folder holds: the run, its table and its curves. The run may still be going on.
 
-example:
-  denizen show runs/covid-20261128-120000"""
+examples:
+  denizen show runs/covid-20261128-120000        a run: its table and curves
+  denizen show runs/sir-fit-20261128-120000      a calibration: estimates and intervals"""
 
     run: Folder
     """Run folder."""
@@ -70,6 +71,7 @@ class Resume:
 examples:
   denizen resume runs/covid-20261128-120000               the steps that are missing
   denizen resume runs/covid-20261128-120000 --steps 60    60 further steps
+  denizen resume runs/sir-fit-20261128-120000             a calibration, to its end
   denizen resume runs/Epidemic-20261128-120000 city.py:Epidemic    a run of a model from a file"""
 
     run: Folder

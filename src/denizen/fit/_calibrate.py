@@ -118,14 +118,20 @@ def _told(show: bool) -> Iterator[Tell]:
     if not show:
         yield lambda iteration: None
         return
-    with progress_bar(endless=True) as bar:
-        task = bar.add_task("calibrate", total=None, rate="")
+    bar = progress_bar(endless=True)
+    task = bar.add_task("calibrate", total=None, rate="")
+    bar.live.transient = True  # what is refused before the first iteration is told alone
 
-        def tell(iteration: Iteration) -> None:
-            bar.update(
-                task,
-                description=f"calibrate: iteration {iteration.number + 1}, {iteration.shown}",
-                rate=f"{iteration.runs:,} runs",
-            )
+    def tell(iteration: Iteration) -> None:
+        bar.live.transient = False
+        bar.update(
+            task,
+            description=f"calibrate: iteration {iteration.number + 1}, {iteration.shown}",
+            rate=f"{iteration.runs:,} runs",
+        )
 
+    bar.start()
+    try:
         yield tell
+    finally:
+        (bar.live if bar.live.transient else bar).stop()  # the bar's own ends with a line

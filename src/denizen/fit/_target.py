@@ -110,7 +110,8 @@ class Target:
     Attributes:
         values: numbers, one a window; NaN where nothing was observed. A second axis holds groups, as the series does.
         every: steps in a window, such as 7 for weekly values of a model that steps by the day.
-        first: the step, from 1, at which the window of the first value begins; not with `dates`.
+        first: the step, from 1, at which the window of the first value begins; not with `dates`. Where other targets
+            have dates, these say which day step 1 is.
         dates: of each value: ISO texts, `datetime.date`, NumPy, pandas or polars dates. Kept as ``datetime64[D]`` of
             every window, those included that `missing` filled in.
         dated: whether a date is the ``"start"``, the first day of its window, or the ``"end"``, the last.
