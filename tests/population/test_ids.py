@@ -192,7 +192,7 @@ FAULTS = {
         {"people.csv": "id,age\nann,3\nbob,1\n", "networks/a.csv": "ann,bob\n,ann\n"},
         r"a\.csv, line 2: '' is a missing",
     ),
-    "rows in place of ids": ({"people.csv": PEOPLE, "networks/a.csv": "0,1\n"}, r"source=0: .*pass ids=False to load"),
+    "rows in place of ids": ({"people.csv": PEOPLE, "networks/a.csv": "0,1\n"}, r"source=0: .*pass ids=False"),
     "7 for both 7 and 007": (
         {"people.csv": "id,age\n007,3\n7,1\n8,1\n", "networks/a.csv": "8,7\n8,7.0\n"},
         r"line 2: target=7\.0: no agent",
@@ -224,7 +224,7 @@ FAULTS = {
     ),
     "row names of R": (
         {"people.csv": '"","age"\n"1",20\n"2",30\n', "networks/a.csv": "1,1\n"},
-        r"saved row index is not 0, 1, 2.* pass ids='' to load",
+        r"saved row index is not 0, 1, 2.* pass ids=''",
     ),
     "numbers of polars": (
         {"people.csv": "index,age\n1,20\n0,30\n", "networks/a.csv": "1,1\n"},

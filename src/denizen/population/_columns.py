@@ -93,7 +93,7 @@ def finish(
         if bad.size:
             raise DataError(
                 f"{origin}: column {name!r} has {bad.size} missing or infinite values, the first in {raw.place(bad[0])}"
-                "; fill them, or leave the column out: remove its file, or pass columns=[...] to load"
+                "; fill them, or leave the column out: remove it, or pass columns=[...] to load"
             )
         if values.size and (np.abs(values) < 2**62).all() and (values == np.trunc(values)).all():
             values = values.astype(np.int64)
@@ -148,7 +148,7 @@ def _finish_labels(
     if missing.size:
         raise DataError(
             f"{origin}: column {name!r} has {missing.size} missing values, the first in {raw.place(missing[0])}; "
-            "fill them, or leave the column out: remove its file, or pass columns=[...] to load"
+            "fill them, or leave the column out: remove it, or pass columns=[...] to load"
         )
     if known is None:
         labels = list(raw.labels)

@@ -64,20 +64,44 @@ def read_network(path: Path, origin: str, agents: int, ids: Ids | None = None) -
         sides, weight, line = _text(path, origin, ids, report)
     else:
         held = read_parquet(path, origin).columns if suffix == ".parquet" else _npz(path, origin)
-        names = list(held)
-        ends = [held[names[k]] for k in _by_name(names, origin, report)]
-        sides, weight = ends[:2], ends[2].values if len(ends) == 3 and ends[2].labels is None else None
-        if any(
-            end.values.ndim != 1 or (end.labels is not None and (ids is None or k == 2)) for k, end in enumerate(ends)
-        ):
-            raise DataError(f"{origin}: source, target and weight must be columns of numbers{_names_need_ids(ids)}")
+        sides, weight = _of_columns(held, origin, ids, report)
+    return _network(sides, weight, line, origin, path.stem, agents, ids, report)
+
+
+def network_of(held: dict[str, Raw], origin: str, stem: str, agents: int, ids: Ids | None = None) -> Network:
+    """The same of columns in memory; `stem` is the network's name."""
+    report: list[str] = []
+    return _network(*_of_columns(held, origin, ids, report), None, origin, stem, agents, ids, report)
+
+
+def _of_columns(
+    held: dict[str, Raw], origin: str, ids: Ids | None, report: list[str]
+) -> tuple[list[Raw], np.ndarray | None]:
+    names = list(held)
+    ends = [held[names[k]] for k in _by_name(names, origin, report)]
+    sides, weight = ends[:2], ends[2].values if len(ends) == 3 and ends[2].labels is None else None
+    if any(end.values.ndim != 1 or (end.labels is not None and (ids is None or k == 2)) for k, end in enumerate(ends)):
+        raise DataError(f"{origin}: source, target and weight must be columns of numbers{_names_need_ids(ids)}")
+    return sides, weight
+
+
+def _network(
+    sides: list[Raw],
+    weight: np.ndarray | None,
+    line: Callable[[int], int] | None,
+    origin: str,
+    stem: str,
+    agents: int,
+    ids: Ids | None,
+    report: list[str],
+) -> Network:
     lengths = [len(side.values) for side in sides] + ([] if weight is None else [len(weight)])
     if len(set(lengths)) != 1:
         raise DataError(f"{origin}: source, target and weight have the lengths {lengths}")
     where = Columns(None, None, origin=origin, line=line)
     source, target = (_rows(where, side, raw, agents, ids, report) for side, raw in zip(SIDES, sides, strict=True))
     weights = None if weight is None else read_weights(where, weight)
-    report += edge_facts(source, target, agents).sentences(path.stem)
+    report += edge_facts(source, target, agents).sentences(stem)
     return Network(source, target, weights, list(dict.fromkeys(report)))
 
 

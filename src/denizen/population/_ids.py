@@ -30,7 +30,7 @@ def named(names: Iterable[str], ids: str | bool, origin: str) -> str | None:
     found = [name for name in names if (name == ids if isinstance(ids, str) else ids and is_id(name))]
     if len(found) > 1:
         raise DataError(
-            f"{origin}: columns {', '.join(map(repr, found))} may all hold ids; pass ids={found[0]!r} to load, or "
+            f"{origin}: columns {', '.join(map(repr, found))} may all hold ids; pass ids={found[0]!r}, or "
             f"rename the others"
         )
     return found[0] if found else None
@@ -142,7 +142,7 @@ class Ids:
                 side,
                 wrong,
                 values,
-                f"no agent has this id in {self}; correct it, or pass ids=False to load if these "
+                f"no agent has this id in {self}; correct it, or pass ids=False if these "
                 "are the numbers of rows, counted from 0",
             )
         return rows
@@ -180,7 +180,7 @@ class Ids:
         )
 
 
-_WAY_OUT = "If the column is no id, rename it, or pass ids=False to load"
+_WAY_OUT = "If the column is no id, rename it, or pass ids=False"
 
 
 def _folded(label: str) -> str:

@@ -9,7 +9,7 @@ each file is read once.
 import contextlib
 import difflib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 from denizen.errors import DataError, InputError, nearest
 from denizen.population import _frames, _pickle
 from denizen.population._columns import COUNTER, INDEX, STAGES, Raw
-from denizen.population._edges import SUFFIXES, read_network
+from denizen.population._edges import SUFFIXES, Network, read_network
 from denizen.population._ids import Ids, named
 from denizen.population._match import Found, Wanted, agents, distinct, how, keep
 from denizen.population._population import Population
@@ -35,13 +35,14 @@ _MAPPING = "mapping.json"
 _TABLES = (*TEXT, ".parquet")
 
 
-def _stated(labels: Any) -> dict[str, list[str]]:
+def stated(caller: str, labels: Any) -> dict[str, list[str]]:
+    """Labels of codes as they were given; raises `InputError` where they are none."""
     wanted = "expected a list of labels for each column, such as {'age': ['under 19', '20-29']}"
     if not isinstance(labels, Mapping):
-        raise InputError(f"load: labels={labels!r}, {wanted}")
+        raise InputError(f"{caller}: labels={labels!r}, {wanted}")
     for name, values in labels.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
-            raise InputError(f"load: labels[{name!r}]={values!r}, {wanted}")
+            raise InputError(f"{caller}: labels[{name!r}]={values!r}, {wanted}")
     return {name: [str(label) for label in values] for name, values in labels.items()}
 
 
@@ -89,8 +90,7 @@ def load(
             raise InputError(f"load: {argument}={names!r}, expected a list of names")
     if not isinstance(ids, str | bool):
         raise InputError(f"load: ids={ids!r}, expected the name of a column, True or False")
-    stated = _stated({} if labels is None else labels)
-    wanted = Wanted(columns, networks, targets, stated, ids)
+    wanted = Wanted(columns, networks, targets, stated("load", {} if labels is None else labels), ids)
     place = _place(path)
     if isinstance(ids, str) and (place.startswith("synthetic:") or place.lower().endswith(".npz")):
         raise InputError(f"load: ids={ids!r}, but the contacts of {place!r} are between rows already; leave it out")
@@ -168,8 +168,8 @@ def _listing(folder: Path) -> list[Path]:
 def _folder(root: Path, wanted: Wanted) -> Population:
     found = Found()
     mapping = root / _MAPPING
-    stated = _mapping(mapping) if mapping.is_file() else {}
-    known = stated | wanted.labels
+    told = _mapping(mapping) if mapping.is_file() else {}
+    known = told | wanted.labels
     ignored: list[str] = []
     later: list[Path] = []
     for path in _listing(root):
@@ -190,8 +190,8 @@ def _folder(root: Path, wanted: Wanted) -> Population:
     _others(found, later, wanted, known)
     if ignored:
         found.report.append(f"Files that hold no attribute were ignored: {', '.join(ignored)}.")
-    found.report += _unused(stated, found)
-    return _assemble(found, root, root, wanted, known)
+    found.report += _unused(told, found)
+    return _assembled(found, root, root, wanted, known)
 
 
 def _others(found: Found, paths: list[Path], wanted: Wanted, known: dict[str, list[str]]) -> None:
@@ -237,13 +237,13 @@ def _not_a_file(path: Path) -> str:
 def _table(path: Path, wanted: Wanted) -> Population:
     found = Found()
     mapping = path.parent / _MAPPING
-    stated = _mapping(mapping) if mapping.is_file() else {}
-    _attributes(found, path, wanted, stated | wanted.labels)
-    found.report += _unused(stated, found)
+    told = _mapping(mapping) if mapping.is_file() else {}
+    _attributes(found, path, wanted, told | wanted.labels)
+    found.report += _unused(told, found)
     for other in _listing(path.parent) if wanted.targets else ():
         if other != path and other.is_file() and wanted.is_target(other):
             _target(found, other)
-    return _assemble(found, path, path.parent, wanted, stated | wanted.labels)
+    return _assembled(found, path, path.parent, wanted, told | wanted.labels)
 
 
 def _read(path: Path, wanted: Named, exact: Named) -> Table:
@@ -267,8 +267,24 @@ def _read(path: Path, wanted: Named, exact: Named) -> Table:
 
 
 def _attributes(found: Found, path: Path, wanted: Wanted, known: dict[str, list[str]]) -> None:
-    origin = path.name
     table = _read(path, every if wanted.keeps(path.stem) else wanted.reads, wanted.is_id)
+    take(found, table, path.name, path.stem, wanted, known)
+
+
+def take(found: Found, table: Table, origin: str, stem: str, wanted: Wanted, known: dict[str, list[str]]) -> None:
+    """Take the columns of a table as attributes and ids.
+
+    Args:
+        found: to add them to.
+        table: what was read.
+        origin: its name for messages.
+        stem: the name of a column that has none of its own.
+        wanted: what is asked for.
+        known: labels of codes.
+
+    Raises:
+        DataError: contacts instead of attributes, columns that are there twice, ids that cannot be used.
+    """
     found.report += table.report
     columns = dict(table.columns)
     if {"source", "target"} <= {name.lower() for name in columns}:
@@ -291,7 +307,7 @@ def _attributes(found: Found, path: Path, wanted: Wanted, known: dict[str, list[
             if not names or ("age" in names and not found.all_rows):
                 found.lead, found.all_rows = origin, not names
     _saved_index(found, columns, wanted, origin)
-    if path.stem == STAGES and STAGES not in columns and len(columns) == 1:
+    if stem == STAGES and STAGES not in columns and len(columns) == 1:
         found.report.append(f"{origin}: column {next(iter(columns))!r} taken as {STAGES!r}.")
         columns = {STAGES: next(iter(columns.values()))}
     rest = [*table.rest, *(name for name in columns if not wanted.keeps(name))]
@@ -357,7 +373,7 @@ def _unused(stated: dict[str, list[str]], found: Found) -> list[str]:
     return said
 
 
-def _length(found: Found, root: Path, ids: Ids | None) -> int:
+def _length(found: Found, root: str, ids: Ids | None) -> int:
     """N: the length of `age`, or the length that all columns share; any other length is an error."""
     lengths = {name: len(values) for name, values in found.columns.items()}
     if not lengths:
@@ -419,25 +435,53 @@ def _network_files(folder: Path, networks: Sequence[str] | None, report: list[st
     return {name: files[name] for name in networks}
 
 
-def _assemble(found: Found, root: Path, folder: Path, wanted: Wanted, known: dict[str, list[str]]) -> Population:
+def _assembled(found: Found, root: Path, folder: Path, wanted: Wanted, known: dict[str, list[str]]) -> Population:
+    def reader(path: Path) -> Callable[[int, Ids | None], Network]:
+        return lambda size, ids: read_network(path, f"{path.parent.name}/{path.name}", size, ids)
+
     files = _network_files(folder, wanted.networks, found.report)
-    ids = agents(found, wanted, known, bool(files))
-    for name in (*(wanted.columns or ()), *wanted.labels):
-        if name not in found.columns:
-            raise DataError(f"{root} has no column {name!r}; {nearest(str(name), _available(root))}")
+    readers = {name: reader(path) for name, path in files.items()}
+    return assemble(found, root.stem, str(root), readers, wanted, known, lambda: _available(root))
+
+
+def assemble(
+    found: Found,
+    name: str,
+    source: str,
+    readers: Mapping[str, Callable[[int, Ids | None], Network]],
+    wanted: Wanted,
+    known: dict[str, list[str]],
+    available: Callable[[], Iterable[str]],
+) -> Population:
+    """A population of what was found.
+
+    Args:
+        found: attributes, ids, targets.
+        name: of the population.
+        source: where it comes from, for messages.
+        readers: of each network, which take the number of agents and the ids that edges refer to.
+        wanted: what is asked for.
+        known: labels of codes.
+        available: names of all columns that there are, for the message when one is not.
+
+    Raises:
+        DataError: columns of unequal length, ids that are missing, unknown or out of range, a column that is not there.
+    """
+    ids = agents(found, wanted, known, bool(readers))
+    for column in (*(wanted.columns or ()), *wanted.labels):
+        if column not in found.columns:
+            raise DataError(f"{source} has no column {column!r}; {nearest(str(column), available())}")
     for pattern in wanted.targets:
-        _require_target(found.targets, pattern, str(root))
-    size = _length(found, root, ids)
-    networks = {
-        name: read_network(path, f"{path.parent.name}/{path.name}", size, None if ids is None or ids.counted else ids)
-        for name, path in files.items()
-    }
+        _require_target(found.targets, pattern, source)
+    size = _length(found, source, ids)
+    of_rows = None if ids is None or ids.counted else ids
+    networks = {name: read(size, of_rows) for name, read in readers.items()}
     if networks:
         found.report.append(how(ids, wanted, list(networks.values()), found.columns))
     for network in networks.values():
         found.report += network.report
     return Population(
-        name=root.stem,
+        name=name,
         size=size,
         columns=found.columns,
         labels=found.labels,
@@ -445,5 +489,5 @@ def _assemble(found: Found, root: Path, folder: Path, wanted: Wanted, known: dic
         weights={name: network.weight for name, network in networks.items() if network.weight is not None},
         targets=found.targets,
         report=tuple(found.report),
-        source=str(root),
+        source=source,
     )

@@ -138,7 +138,7 @@ def _refuse_index(found: Found, edges: bool) -> None:
         if not counted and (edges or len(set(found.origins.values())) > 1):
             raise DataError(
                 f"{origin}: its saved row index is not 0, 1, 2, …, so the agents may be known by it or by the numbers "
-                f"of their rows; name that column 'id' or pass ids={name!r} to load for the first, remove it or pass "
+                f"of their rows; name that column 'id' or pass ids={name!r} for the first, remove it or pass "
                 f"ids=False for the second"
             )
 
