@@ -228,7 +228,7 @@ FAULTS = {
     ),
     "numbers of polars": (
         {"people.csv": "index,age\n1,20\n0,30\n", "networks/a.csv": "1,1\n"},
-        r"saved row index is not 0, 1, 2.* pass ids='index' to load",
+        r"saved row index is not 0, 1, 2.* pass ids='index'",
     ),
     "rows of nobody known": (
         {"people.csv": PEOPLE, "height.csv": ",height\n2,0\n0,1\n1,1\n"},

@@ -384,12 +384,15 @@ def _length(found: Found, root: str, ids: Ids | None) -> int:
         if length != lengths[leader]:
             origin = found.origins[name]
             marks = [f"{line} " for line in found.report if line.startswith(f"{origin}: its columns are separated by")]
-            raise DataError(
-                f"{''.join(marks)}{origin}: column {name!r} has {length} rows, but {leader!r} "
-                f"({found.origins[leader]}) has {lengths[leader]}; every attribute needs one row per agent. "
-                f"If {origin} lists contacts, move it to {root.name}/networks/{Path(origin).name}, with columns "
+            hint = (
+                f". If {origin} lists contacts, move it to {Path(root).name}/networks/{Path(origin).name}, with columns "
                 f"source and target. If it is an observed series, move it out of the folder, or pass "
                 f"targets=[{Path(origin).stem!r}] to load"
+            )
+            raise DataError(
+                f"{''.join(marks)}{origin}: column {name!r} has {length} rows, but {leader!r} "
+                f"({found.origins[leader]}) has {lengths[leader]}; every attribute needs one row per agent"
+                f"{hint if Path(origin).suffix else ''}"
             )
     size = lengths[leader]
     if ids is not None and len(ids) != size:
