@@ -385,8 +385,8 @@ def _length(found: Found, root: str, ids: Ids | None) -> int:
             origin = found.origins[name]
             marks = [f"{line} " for line in found.report if line.startswith(f"{origin}: its columns are separated by")]
             hint = (
-                f". If {origin} lists contacts, move it to {Path(root).name}/networks/{Path(origin).name}, with columns "
-                f"source and target. If it is an observed series, move it out of the folder, or pass "
+                f". If {origin} lists contacts, move it to {Path(root).name}/networks/{Path(origin).name}, with "
+                f"columns source and target. If it is an observed series, move it out of the folder, or pass "
                 f"targets=[{Path(origin).stem!r}] to load"
             )
             raise DataError(
