@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from denizen import _atomic
-from denizen.errors import DataError, InputError, StorageError
+from denizen.errors import DataError, InputError, MissingExtra, StorageError
 from denizen.run import _folder as run_folder
-from denizen.sweeps import _folder, _sweep, load, sweep
+from denizen.sweeps import _folder, _results, _sweep, load, sweep
 
 DESIGN = {"infect_rate": [0.1, 0.3, 0.5], "infectious_phases": [1, 2]}
 OPTIONS = {"steps": 4, "replicates": 2, "seed": 5, "progress": False}
@@ -56,7 +56,8 @@ def test_a_finished_sweep_is_read_and_not_run_again(ring, tmp_path, monkeypatch)
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 def test_a_kill_at_any_write_loses_nothing_and_doubles_nothing(ring, tmp_path, monkeypatch, saved_each, late):
     """The process ends before or after each file that it writes, in turn; the next one goes on."""
-    whole = sweep(ring, DESIGN, **OPTIONS)
+    design, options = {"infect_rate": [0.1, 0.5]}, {**OPTIONS, "replicates": 3, "steps": 2}
+    whole = sweep(ring, design, **options)
     path, write, kills, finished = tmp_path / "s", _atomic.write_atomic, 0, False
     while not finished:
         left = [1 + kills % 4]  # writes until the end
@@ -74,7 +75,7 @@ def test_a_kill_at_any_write_loses_nothing_and_doubles_nothing(ring, tmp_path, m
             # What a killed process cannot do any more.
             patch.setattr(_folder.SweepFolder, "flush", _only_in_order(_folder.SweepFolder.flush))
             try:
-                found = sweep(ring, DESIGN, out=path, **OPTIONS)
+                found = sweep(ring, design, out=path, **options)
                 finished = True
             except Killed:
                 kills += 1
@@ -147,6 +148,24 @@ def test_two_processes_do_not_write_to_one_folder(ring, tmp_path):
     sweep(ring, DESIGN, out=tmp_path / "s", **OPTIONS)
     with _atomic.locked(tmp_path / "s"), pytest.raises(StorageError, match="another"):
         sweep(ring, DESIGN, out=tmp_path / "s", **OPTIONS)
+
+
+def test_without_pyarrow_the_rest_is_written_and_said_so(ring, tmp_path, monkeypatch):
+    needed = _results.need
+
+    def lacking(module, extra, purpose):
+        if module == "pyarrow":
+            raise MissingExtra("pyarrow is needed; run: pip install 'denizen[tables]'")
+        return needed(module, extra, purpose)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_results, "need", lacking)
+        found = sweep(ring, DESIGN, out=tmp_path / "s", **OPTIONS)
+    assert "sweep.parquet was not written: pyarrow is needed" in found.notes[0]
+    assert (tmp_path / "s" / "summary.csv").exists()
+    assert not (tmp_path / "s" / "sweep.parquet").exists()
+    sweep(ring, DESIGN, out=tmp_path / "s", **OPTIONS)  # once it is there, the same call writes the table
+    assert (tmp_path / "s" / "sweep.parquet").exists()
 
 
 def test_damage_is_told(ring, tmp_path):

@@ -36,7 +36,7 @@ VALUES = {
 
 
 @given(st.data())
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_a_sweep_equals_single_runs_whatever_the_design(ring, data):
     names = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, unique=True))
     columns = {name: data.draw(st.lists(VALUES[name], min_size=1, max_size=2, unique=True)) for name in names}

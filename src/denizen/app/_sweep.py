@@ -21,6 +21,7 @@ from denizen.app._run import RunConfig, _hint
 from denizen.app._train import Pairs
 from denizen.errors import ConfigError, DataError, InputError, MissingExtra
 from denizen.sweeps import Sweep
+from denizen.sweeps._results import SUMMARY, TABLE
 
 if TYPE_CHECKING:
     from denizen._printing import Console
@@ -380,7 +381,8 @@ def _report(result: Sweep, folder: Path, console: "Console") -> None:
     if console.quiet:
         give(folder)
     else:
-        say(console, f"tables      {folder / 'sweep.parquet'}, {folder / 'summary.csv'}")
+        tables = [folder / name for name in (TABLE, SUMMARY)]
+        say(console, f"tables      {', '.join(str(file) for file in tables if file.exists())}")
         say(console, f"run folder  {folder}")
 
 

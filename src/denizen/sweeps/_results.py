@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from denizen._atomic import TEMPORARY, write_atomic
 from denizen.errors import DataError, InputError, MissingExtra, StorageError, nearest, need
 from denizen.run._folder import while_it_goes_on
 from denizen.run._parquet import WIDER
-from denizen.run._results import Fitting, Shown, _table
+from denizen.run._results import Fitting, Shown
 from denizen.run._results import number as figure
 from denizen.sweeps._subject import Points, told
 
@@ -29,7 +29,7 @@ TABLE, SUMMARY = "sweep.parquet", "summary.csv"
 MEASURES = ("total", "peak", "last")
 LOW, HIGH = 0.05, 0.95
 GROUP = 1 << 20  # rows of a part of the Parquet file
-LINES, SERIES = 40, 6  # sets and series that a printed table shows
+LINES, SERIES = 40, (6, 4, 3, 2, 1)  # sets that a printed table shows, and series: as many as fit the screen
 
 
 class Held:
@@ -228,24 +228,30 @@ class Sweep:
             A table to print; `rows` holds its numbers.
         """
         measures = [(name, of) for name in self._series for of in self.measures(name)]
-        shown = [(name, self.measures(name)[0]) for name in list(self._series)[:SERIES]]
         rows = {f"{name}.{of}": self._statistics(name, of) for name, of in measures}
-        cells = [["set", *self.names, *(f"{name}, {of}" for name, of in shown)]]
-        for k, values in enumerate(self.sets[:LINES]):
-            line = [f"{v:.6g}" if isinstance(v, float) else str(v) for v in values.values()]
-            for name, of in shown:
-                mean, low, high = (figure(value) for value in rows[f"{name}.{of}"][:, k].tolist())
-                line.append(mean if low == high else f"{mean} ({low}–{high})")
-            cells.append([str(self.numbers[k]), *line])
         several = f" over {self.replicates} replicates" if self.replicates > 1 else ""
         some = f"; {LINES} of {len(self.sets):,} sets" if len(self.sets) > LINES else ""
-        bare = [[cell.partition(" (")[0] for cell in line] for line in cells]
-        full = _table(f"mean (5–95 %){several}{some}" if several else f"one replicate{some}", cells)
-        means = f"mean{several}{some}"
-        return Shown(
-            Fitting(full, _table(means, bare), _table(means, bare, fold=True)),
-            {name: statistics.tolist() for name, statistics in rows.items()},
-        )
+
+        def table(most: int, wide: bool, fold: bool = False) -> Any:
+            names = list(self._series)[:most]
+            left = f"; {len(names)} of {len(self._series)} series" if len(names) < len(self._series) else ""
+            what = "one replicate" if not several else "mean (5–95 %)" if wide else "mean"
+            return _printed(f"{what}{several}{some}{left}", self._cells(names, rows, wide), fold)
+
+        fewer = (table(most, False) for most in SERIES if most <= max(len(self._series), SERIES[-1]))
+        found = Fitting(table(SERIES[0], True), *fewer, table(SERIES[-1], False, fold=True))
+        return Shown(found, {name: statistics.tolist() for name, statistics in rows.items()})
+
+    def _cells(self, names: Sequence[str], rows: Mapping[str, Tensor], wide: bool) -> list[list[str]]:
+        """Cells of the printed table, with intervals where `wide`."""
+        cells = [["set", *self.names, *(f"{name},\n{self.measures(name)[0]}" for name in names)]]
+        for k, values in enumerate(self.sets[:LINES]):
+            line = [f"{v:.6g}" if isinstance(v, float) else str(v) for v in values.values()]
+            for name in names:
+                mean, low, high = (figure(v) for v in rows[f"{name}.{self.measures(name)[0]}"][:, k].tolist())
+                line.append(f"{mean} ({low}–{high})" if wide and low != high else mean)
+            cells.append([str(self.numbers[k]), *line])
+        return cells
 
     def _statistics(self, name: str, of: str) -> Tensor:
         """Mean and the two ends of the interval over replicates: `[3, sets]`."""
@@ -368,6 +374,22 @@ class Sweep:
     def told(self, k: int) -> str:
         """The values of a set, in words."""
         return told(self.sets[k])
+
+
+def _printed(title: str, cells: Sequence[Sequence[str]], fold: bool) -> Any:
+    """A table whose cells are never broken, so that it fits a screen or gives way to a smaller one; but with `fold`."""
+    from rich.box import SIMPLE_HEAD
+
+    from denizen._printing import Table
+
+    style: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "header_style": "bold"}
+    table = Table(title=title, box=SIMPLE_HEAD, padding=0, **style)
+    for column in zip(*cells, strict=True):
+        wide = None if fold else max(len(line) for cell in column for line in cell.splitlines())
+        table.add_column(column[0], justify="right", min_width=wide, overflow="fold")
+    for line in cells[1:]:
+        table.add_row(*line)
+    return table
 
 
 def _numbers(values: Tensor) -> np.ndarray:
