@@ -19,6 +19,7 @@ from denizen.fit._parameters import Parameters
 FIRST = 4  # worlds of every place, before those near the best get more
 CLEAR = 2.0  # standard errors: a place that is worse by more is out of the race
 TOLD = 4.0  # standard errors from four worlds, by which the worst of some ten alike places may be behind the best
+ROUNDS, CLOSE = 4, 1.5  # of last iterations at most, until they end within so many standard deviations of their begin
 FINAL = 6  # places that are looked at again at the end
 REACH, SPREAD = 3.0, 0.5  # of what has no prior, in free numbers: half the width searched, and the first scatter
 PRIOR_DRAWS, TAIL = 4096, 0.001  # of a prior whose range is asked for, and what is cut off on either side
@@ -110,16 +111,12 @@ class Trials:
         assert again is not None
         best = int(np.argmin(again.value))
         found.note(places[order[best]], float(again.loss[best]), float(again.noise[best]))
-        at = places[order[best]]
-        solution = finish(
-            self._experiment,
-            at,
-            self._replicates,
-            self._tell,
-            worlds=found._world,
-            trace=tuple(found._trace),
-            converged=not self._budget.over,
-        )
+        begun = places[order[best]], found._world, tuple(found._trace)
+        solution, apart = self._last(*begun)
+        for _ in range(ROUNDS - 1):
+            if apart < CLOSE:  # slopes and widths are those of the place that they led to
+                break
+            solution, apart = self._last(solution.free, solution.worlds, solution.trace)
         moved = max(one.step for one in solution.trace[-2:])
         fresh = (
             f"The best place of the search has a loss of {again.loss[best]:.3g} ± {again.noise[best]:.1g} in "
@@ -127,9 +124,23 @@ class Trials:
         )
         return dataclasses.replace(
             solution,
-            converged=solution.converged and moved < NEAR,
+            converged=solution.converged and moved < NEAR and apart < CLOSE,
             notes=(*self._budget.notes(), *fresh),
         )
+
+    def _last(self, at: np.ndarray, worlds: int, trace: tuple[Iteration, ...]) -> tuple[Solution, float]:
+        """The last iterations from a place, and how far they end from it, in standard deviations."""
+        solution = finish(
+            self._experiment,
+            at,
+            self._replicates,
+            self._tell,
+            worlds=worlds,
+            trace=trace,
+            converged=not self._budget.over,
+        )
+        apart = np.abs(solution.free - at) / np.sqrt(np.diag(solution.covariance()))
+        return solution, float(apart.max())
 
     def _scatter(self, gaps: dict[int, np.ndarray], loss: np.ndarray) -> float:
         """Mean variance of an observed number between worlds, where the model comes nearest."""
