@@ -52,6 +52,16 @@ def test_estimates_scatter_as_the_intervals_say(method: Any) -> None:
     assert np.mean(np.square(z)) == pytest.approx(1, abs=3.5 * np.sqrt(2 / 16))
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_search_that_ended_far_off_goes_on_until_it_rests(seed: int) -> None:
+    """One generation is no search: four last iterations of a length of at most 1 end 3 to 5 away from the truth."""
+    wide = {"level": Normal(0.0, 4.0), "slope": Normal(0.0, 4.0)}
+    fit = fitted(dz.fit.CMAES(runs=30), observed(8.0, -5.0, 1), wide, seed=seed)
+    assert fit.interval(0.99)["level"][0] < 8.0 < fit.interval(0.99)["level"][1]
+    assert fit.interval(0.99)["slope"][0] < -5.0 < fit.interval(0.99)["slope"][1]
+    assert not fit.converged  # the budget was over
+
+
 @pytest.mark.slow
 @BOTH
 def test_intervals_cover_as_they_say(method: Any) -> None:

@@ -19,7 +19,7 @@ from denizen.fit._parameters import Parameters
 FIRST = 4  # worlds of every place, before those near the best get more
 CLEAR = 2.0  # standard errors: a place that is worse by more is out of the race
 TOLD = 4.0  # standard errors from four worlds, by which the worst of some ten alike places may be behind the best
-ROUNDS, CLOSE = 4, 1.5  # of last iterations at most, until they end within so many standard deviations of their begin
+ROUNDS, CLOSE = 6, 1.5  # of last iterations at most, until they end within so many standard deviations of their begin
 FINAL = 6  # places that are looked at again at the end
 REACH, SPREAD = 3.0, 0.5  # of what has no prior, in free numbers: half the width searched, and the first scatter
 PRIOR_DRAWS, TAIL = 4096, 0.001  # of a prior whose range is asked for, and what is cut off on either side
