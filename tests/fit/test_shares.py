@@ -124,6 +124,7 @@ def test_flat_shares_and_those_of_a_function() -> None:
     assert fit.params["mix"] == pytest.approx(EXACT / EXACT.sum(), abs=0.04)
 
 
+@pytest.mark.slow
 def test_relaxed_runs_move_shares(tmp_path: Path) -> None:
     method = dz.fit.Gradient(dz.relax.StraightThrough(), iterations=30, polish=0)
     fit = fitted(method, replicates=4, out=tmp_path / "fit")
