@@ -1,10 +1,91 @@
-"""Writing a figure of matplotlib to a file."""
+"""The looks of all figures of matplotlib, and writing one to a file."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from denizen.errors import InputError, StorageError
+from denizen.errors import InputError, StorageError, need
+
+# Okabe and Ito's colours, which people who do not tell red from green tell apart; pages have the same (page.css).
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1c1f23", "#b3a800")
+BANDS = ((0.05, 0.95, 0.18), (0.25, 0.75, 0.28))  # from, to, opacity
+INK, FAINT, LINE = "#222222", "#666666", "#bbbbbb"
+GAP = 0.075  # between labels, as a share of an axis that is about three inches high
+
+
+def colour(number: int) -> str:
+    """The colour of a curve by its number."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def figure(width: float, height: float, purpose: str = "draw curves") -> Any:
+    """A figure of matplotlib in inches, without a window and without global state.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    need("matplotlib", "plot", purpose)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    FigureCanvasAgg(made)
+    return made
+
+
+def plain_axis(axis: Any) -> None:
+    """The looks of all panels."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axis.spines[side].set_color(LINE)
+    axis.grid(axis="y", color="#e6e6e6", linewidth=0.7)
+    axis.set_axisbelow(True)
+    axis.tick_params(labelsize=8, color=LINE, labelcolor=INK)
+    axis.yaxis.set_major_locator(MaxNLocator(5))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.margins(x=0.01)
+
+
+def titled(axis: Any, title: str, x_label: str = "", y_label: str = "") -> None:
+    """What a panel shows, with units."""
+    axis.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK)
+    axis.set_xlabel(x_label, fontsize=8, color=INK)
+    axis.set_ylabel(y_label, fontsize=8, color=INK)
+
+
+def thousands(axis: Any) -> None:
+    """Write long numbers on the axis to the right as 10k or 2.5M."""
+
+    def short(value: float, _: Any) -> str:
+        for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+            if abs(value) >= 10 * size or (abs(value) >= size and size > 1e3):
+                return f"{value / size:.10g}{unit}"
+        return f"{value:.10g}"
+
+    axis.xaxis.set_major_formatter(short)
+
+
+def name_ends(axis: Any, ends: Sequence[tuple[str, float, str]]) -> None:
+    """Write names of curves beside their ends, moved apart where they would lie on one another.
+
+    Args:
+        axis: with its final limits and scale.
+        ends: (name, height of the end, colour) of each.
+    """
+    low, high = axis.transScale.transform([(1, end) for end in axis.get_ylim()])[:, 1]  # of a log scale, logarithms
+    heights = [float(axis.transScale.transform((1, y))[1]) for _, y, _ in ends]
+    places = sorted(((h - low) / (high - low), name, c) for h, (name, _, c) in zip(heights, ends, strict=True))
+    place = -1.0
+    room = [max(0.0, min(1.0, at)) for at, _, _ in places]
+    for k, at in enumerate(room):
+        place = room[k] = max(at, place + GAP)
+    over = max(0.0, room[-1] - 1.0) if room else 0.0
+    for (_, name, shade), at in zip(places, room, strict=True):
+        axis.text(1.01, at - over, name, transform=axis.transAxes, fontsize=7.5, color=shade, va="center")
 
 
 def save_figure(figure: Any, path: Any, dpi: float | str = "figure") -> None:

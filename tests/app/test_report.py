@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from denizen.report._training import POINTS, Training, _curves
+from denizen.report._training import POINTS, Training, curves_of
 from denizen.rl import read_metrics
 
 STORED = Path(__file__).parents[1] / "data" / "folders_2026_11"
@@ -138,7 +138,7 @@ def test_seeds_of_a_training_are_one_curve(denizen):
 
 def test_the_band_goes_from_the_lowest_seed_to_the_highest():
     seeds = [[{"steps": 8 * k, "entropy": float(k * seed)} for k in range(1, 5)] for seed in (1, 2, 6)]
-    (curve,) = _curves([Training("a", [], seeds, [])], "entropy")
+    (curve,) = curves_of([Training("a", [], seeds, [])], "entropy")
     assert list(curve.x) == [8, 16, 24, 32]
     assert [list(one) for one in (curve.low, curve.middle, curve.high)] == [
         [k * s for k in (1, 2, 3, 4)] for s in (1, 2, 6)
@@ -157,11 +157,11 @@ def test_trainings_stand_beside_each_other_also_those_of_python(denizen):
 def test_many_updates_become_means_of_neighbours():
     rows = [{"step": k, "steps": 8 * k, "return_mean": float(k % 2)} for k in range(1, 3001)]
     rows[4]["return_mean"] = float("nan")
-    (curve,) = _curves([Training("a", [], [rows], [])], "return_mean")
+    (curve,) = curves_of([Training("a", [], [rows], [])], "return_mean")
     assert len(curve.middle) == POINTS
     assert curve.middle[1:] == pytest.approx([0.5] * (POINTS - 1))
     assert (set(curve.low), set(curve.high)) == ({0.0}, {1.0})
-    assert _curves([Training("a", [], [rows], [])], "entropy") == []
+    assert curves_of([Training("a", [], [rows], [])], "entropy") == []
 
 
 # --- calibrations -----------------------------------------------------------------------------------------------------

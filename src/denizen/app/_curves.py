@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from denizen._figures import save_figure
+from denizen._figures import FAINT, colour, figure, name_ends, plain_axis, save_figure, thousands, titled
 from denizen._printing import say
-from denizen.errors import StorageError
+from denizen.errors import MissingExtra, StorageError
 
 if TYPE_CHECKING:
     from denizen._printing import Console
 
-PANELS = (
-    ("return_mean", "mean return of lives that ended"),
-    ("entropy", "entropy of the policy (nats)"),
-    ("value_loss", "value loss"),
-    ("explained_variance", "variance of returns explained"),
-)
+PANELS = {
+    "return_mean": ("Return", "mean return of lives that ended"),
+    "entropy": ("Entropy of the policy", "nats"),
+    "value_loss": ("Loss of the critic", "mean squared error"),
+    "explained_variance": ("Variance of returns explained", "share"),
+}
 
 
 def draw(folders: Sequence[Path], to: Path, console: "Console | None" = None) -> Path | None:
@@ -30,35 +30,40 @@ def draw(folders: Sequence[Path], to: Path, console: "Console | None" = None) ->
     Raises:
         StorageError: it cannot be written.
     """
-    from denizen.errors import MissingExtra, need
+    from denizen.report._training import Training, X, curves_of
     from denizen.rl import read_metrics
 
+    seeds: dict[str, list[Path]] = {}  # those of one command are one curve
+    for folder in folders:
+        within = folder.name.startswith("seed-") and folder.name[5:].isdecimal()
+        seeds.setdefault(str(folder.parent if within else folder), []).append(folder)
+    found = [Training(Path(name).name, [], [read_metrics(one) for one in own], []) for name, own in seeds.items()]
     try:
-        need("matplotlib", "plot", "learning curves")
+        made = figure(10, 6.5, "draw learning curves")
     except MissingExtra as error:
         if console is not None:
             say(console, f"no curves: {error}")
         return None
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 6.5), layout="constrained")
-    axes: Any = figure.subplots(2, 2)
-    for number, folder in enumerate(folders):
-        rows = read_metrics(folder)
-        name_of = f"{folder.parent.name}/{folder.name}" if folder.name.startswith("seed-") else folder.name
-        for axis, (name, title) in zip(axes.flat, PANELS, strict=True):
-            points = [(row["steps"], row[name]) for row in rows if row.get(name) is not None and row[name] == row[name]]
-            # Also without points, so that each has its line in the legend.
-            x, y = zip(*points, strict=True) if points else ((), ())
-            axis.plot(x, y, linewidth=1, color=f"C{number % 10}", label=name_of)
-            axis.set_title(title, fontsize=10)
-            axis.set_xlabel("steps of worlds", fontsize=8)
-            axis.grid(alpha=0.3)
-    if len(folders) > 1:
-        axes[0][0].legend(fontsize=7)
+    for axis, (name, (title, y_label)) in zip(made.subplots(2, 2).flat, PANELS.items(), strict=True):
+        curves = curves_of(found, name)
+        for curve in curves:
+            shade = colour(curve.colour or 0)
+            axis.plot(curve.x, curve.middle, color=shade, linewidth=1.5, marker="o" if len(curve.x) == 1 else None)
+            if curve.low is not None:
+                axis.fill_between(curve.x, curve.low, curve.high, color=shade, alpha=0.2, linewidth=0)
+        plain_axis(axis)
+        titled(axis, title, X, y_label)
+        thousands(axis)
+        if not curves:
+            axis.text(0.5, 0.5, "not told", transform=axis.transAxes, ha="center", fontsize=8, color=FAINT)
+        if len(found) > 1:
+            name_ends(axis, [(curve.name, curve.middle[-1], colour(curve.colour or 0)) for curve in curves])
+    several = any(len(one.rows) > 1 for one in found)
+    what = "median over seeds, band from the lowest to the highest" if several else "mean of neighbouring updates"
+    made.suptitle(what, x=0.01, ha="left", fontsize=8.5, color=FAINT)
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"plot {to} could not be written: the folder {to.parent} cannot be made") from error
-    save_figure(figure, to, dpi=120)
+    save_figure(made, to)
     return to

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from denizen._figures import save_figure
-from denizen.errors import need
-from denizen.run._results import BANDS, COLOURS, FAINT, INK, LINES, plain_axis
+from denizen._figures import BANDS, COLOURS, FAINT, INK, name_ends, plain_axis, save_figure
+from denizen._figures import figure as blank
+from denizen.run._results import LINES
 
 if TYPE_CHECKING:
     from denizen.fit._fit import Fit
@@ -24,12 +24,7 @@ FAN = COLOURS[1]
 
 def figure(columns: int, rows: int, width: float, height: float) -> tuple[Any, Any]:
     """A figure of matplotlib without a window, and its axes `[rows, columns]`."""
-    need("matplotlib", "plot", "draw curves")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    made = Figure(figsize=(width * columns, height * rows + 0.5), dpi=150, layout="constrained")
-    FigureCanvasAgg(made)
+    made = blank(width * columns, height * rows + 0.5)
     return made, made.subplots(rows, columns, squeeze=False)
 
 
@@ -140,14 +135,16 @@ def _course(axis: Any, fit: "Fit") -> None:
     away = np.stack([one.free - fit._solution.free for one in fit.trace]) / sd if fit.trace else np.empty((0, len(sd)))
     plain_axis(axis)
     axis.axhspan(-1.64, 1.64, color="#eeeeee", linewidth=0)
-    for k, label in enumerate(fit._experiment.parameters.labels):
+    for k in range(len(sd)):
         shown = np.clip(away[:, k], -REACH, REACH)
-        axis.plot(runs, shown, color=COLOURS[k % len(COLOURS)], linewidth=1.2, marker="o", markersize=2.5, label=label)
+        axis.plot(runs, shown, color=COLOURS[k % len(COLOURS)], linewidth=1.2, marker="o", markersize=2.5)
     axis.set_title("search: parameters", loc="left", fontsize=10, fontweight="bold", color=INK)
     axis.set_ylabel("sd from the estimate; grey: 90 %", fontsize=8, color=INK)
     axis.set_xlabel("runs", fontsize=8, color=INK)
-    if len(sd) <= 2 * LINES:
-        axis.legend(fontsize=7, frameon=False, ncols=2 if len(sd) > 4 else 1)
+    if len(sd) <= 2 * LINES and len(away):
+        last = np.clip(away[-1], -REACH, REACH)
+        labels = fit._experiment.parameters.labels
+        name_ends(axis, [(label, last[k], COLOURS[k % len(COLOURS)]) for k, label in enumerate(labels)])
 
 
 def corner(fit: "Fit", path: Any) -> Any:

@@ -79,7 +79,7 @@ def trainings(page: Page, found: Sequence[Training]) -> None:
     told = _told(found)
     page.section("How it learned")
     for name, (title, y_label) in RETURNS.items():
-        if curves := _curves(found, name):
+        if curves := curves_of(found, name):
             page.curves(title, None, curves, x_label=X, y_label=y_label, about=told)
     _ends(page, found)
     for one in found:
@@ -90,7 +90,7 @@ def trainings(page: Page, found: Sequence[Training]) -> None:
     panels = [
         Panel(title, curves, y_label=y_label)
         for name, (title, y_label) in learner.items()
-        if (curves := _curves(found, name))
+        if (curves := curves_of(found, name))
     ]
     if panels:
         page.section("The learner and its world").multiples("Each update", panels, x_label=X, about=told)
@@ -121,7 +121,8 @@ def _own(found: Sequence[Training]) -> list[str]:
     return [name for name in names if name not in OTHER and name not in LEARNER and name not in RETURNS]
 
 
-def _curves(found: Sequence[Training], name: str) -> list[Curve]:
+def curves_of(found: Sequence[Training], name: str) -> list[Curve]:
+    """A metric of each training that has it: its mean over neighbours and median over seeds, and a band of extremes."""
     curves = []
     for place, one in enumerate(found):
         points = [[(r["steps"], r[name]) for r in rows if isinstance(r.get(name), int | float)] for rows in one.rows]

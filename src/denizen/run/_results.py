@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from denizen._figures import save_figure
-from denizen.errors import InputError, need
+from denizen._figures import BANDS, COLOURS, FAINT, INK, figure, name_ends, plain_axis, save_figure
+from denizen.errors import InputError
 
 if TYPE_CHECKING:
     from denizen.run._compare import Comparison
@@ -126,36 +126,28 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if size >= 99.95 or size == 0 else f"{value:.3g}"
 
 
-COLOURS = ("#2a6f97", "#c1554a", "#4f8a5b", "#8a5a9e", "#b07d2b", "#4a7c7e", "#9b4f6d", "#5c6b8a")
-BANDS = ((0.05, 0.95, 0.18), (0.25, 0.75, 0.28))  # from, to, opacity
-INK, FAINT = "#222222", "#777777"
 LINES = 8  # curves shown of a series that has several at each step
 
 
 def curves(results: "Results", path: Path | str | None) -> Any:
     """See `Results.plot`."""
-    need("matplotlib", "plot", "draw curves")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure  # no pyplot: no window system, no global state
-
     if not results.steps:
         raise InputError(f"plot: {results.name} has no steps yet, so there is nothing to draw; run.extend(steps) first")
     names, flat = shown_series(results)
     columns = min(3, max(1, len(names)))
     rows = max(1, math.ceil(len(names) / columns))
-    figure = Figure(figsize=(4.2 * columns, 2.7 * rows + 0.75), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False).flatten()
+    made = figure(4.2 * columns, 2.7 * rows + 0.75)
+    axes = made.subplots(rows, columns, squeeze=False).flatten()
     for place, name in enumerate(names):
         _panel(axes[place], results, name, COLOURS[place % len(COLOURS)])
         if place >= len(names) - columns:
             axes[place].set_xlabel(time_label(results))
     for axis in axes[len(names) :]:
         axis.set_visible(False)
-    figure.suptitle(_caption(results, flat), x=0.01, ha="left", fontsize=8.5, color=FAINT)
+    made.suptitle(_caption(results, flat), x=0.01, ha="left", fontsize=8.5, color=FAINT)
     if path is not None:
-        save_figure(figure, path)
-    return figure
+        save_figure(made, path)
+    return made
 
 
 def shown_series(results: "Results") -> tuple[list[str], list[str]]:
@@ -178,19 +170,20 @@ def _panel(axis: Any, results: "Results", name: str, colour: str) -> None:
     curves = values.reshape(*values.shape[:2], -1)
     shades = [colour] if curves.shape[2] == 1 else COLOURS
     for k in range(min(curves.shape[2], LINES)):
-        _curve(axis, time, curves[..., k], shades[k % len(shades)], None if curves.shape[2] == 1 else str(k))
-    if curves.shape[2] > 1:
-        axis.legend(fontsize=7, frameon=False, ncols=2)
+        _curve(axis, time, curves[..., k], shades[k % len(shades)])
     _decorate(axis, results, name, values)
+    if curves.shape[2] > 1:
+        last = [float(np.median(curves[:, -1, k])) for k in range(min(curves.shape[2], LINES))]
+        name_ends(axis, [(str(k), y, shades[k % len(shades)]) for k, y in enumerate(last)])
 
 
-def _curve(axis: Any, time: np.ndarray, values: np.ndarray, colour: str, label: str | None) -> None:
+def _curve(axis: Any, time: np.ndarray, values: np.ndarray, colour: str) -> None:
     if len(values) > 1:
         for low, high, opacity in BANDS:
             edges = np.quantile(values, (low, high), axis=0)
             axis.fill_between(time, *edges, color=colour, alpha=opacity, linewidth=0)
     marker = "o" if len(time) == 1 else None
-    axis.plot(time, np.median(values, axis=0), color=colour, linewidth=1.8, label=label, marker=marker)
+    axis.plot(time, np.median(values, axis=0), color=colour, linewidth=1.8, marker=marker)
 
 
 def _decorate(axis: Any, results: "Results", name: str, values: np.ndarray) -> None:
@@ -214,22 +207,6 @@ def height_label(results: "Results", name: str, values: np.ndarray) -> str:
 def time_label(results: "Results") -> str:
     """What is drawn to the right."""
     return results.time_unit if results.dt == 1 else f"time ({results.time_unit}s)"
-
-
-def plain_axis(axis: Any) -> None:
-    """The looks of all panels."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axis.spines[side].set_color("#bbbbbb")
-    axis.grid(axis="y", color="#e6e6e6", linewidth=0.7)
-    axis.set_axisbelow(True)
-    axis.tick_params(labelsize=8, color="#bbbbbb", labelcolor=INK)
-    axis.yaxis.set_major_locator(MaxNLocator(5))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axis.margins(x=0.01)
 
 
 def _wrapped(text: str, width: int = 62) -> str:

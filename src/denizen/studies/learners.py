@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from denizen._figures import FAINT, colour, figure, name_ends, plain_axis, save_figure, thousands, titled
 from denizen._printing import say
 from denizen.errors import ConfigError, nearest
 from denizen.studies._experiment import Plan
@@ -224,7 +225,8 @@ def write_report(
     _picture(folder / "curves.png", found, lines)
     parts += ["## Curves", "![Score over steps of worlds](curves.png)"]
     parts.append(
-        f"Score in {VALIDATION['num_envs']} other worlds during training; thick: the mean over trainings, thin: each."
+        f"Score in {VALIDATION['num_envs']} other worlds during training; the line is the mean over trainings, "
+        "the band goes from the lowest to the highest."
     )
     told = {
         w: {a: [dataclasses.asdict(o) for o in outcomes] for a, outcomes in arms.items()} for w, arms in found.items()
@@ -238,24 +240,26 @@ def write_report(
 def _picture(
     file: Path, found: Mapping[str, Mapping[str, Sequence[Outcome]]], lines: Mapping[str, Mapping[str, float]]
 ) -> None:
-    from denizen.errors import need
-
-    need("matplotlib", "plot", "draw the curves of a report")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.6 * len(found), 3.8), layout="constrained")
-    axes: Any = figure.subplots(1, len(found), squeeze=False)[0]
+    made = figure(4.6 * len(found), 3.8, "draw the curves of a report")
+    axes: Any = made.subplots(1, len(found), squeeze=False)[0]
     for axis, (world, arms) in zip(axes, found.items(), strict=True):
+        ends = []
         for number, (arm, outcomes) in enumerate(arms.items()):
-            curves = [outcome.curve for outcome in outcomes]
-            for curve in curves:
-                axis.plot([s / 1e6 for s, _ in curve], [v for _, v in curve], f"C{number}", alpha=0.3, linewidth=0.8)
-            mean = [(at[0][0] / 1e6, sum(v for _, v in at) / len(at)) for at in zip(*curves, strict=True)]
-            axis.plot(*zip(*mean, strict=True), color=f"C{number}", linewidth=2, label=arm)
+            at = list(zip(*(outcome.curve for outcome in outcomes), strict=False))
+            if not at:
+                continue
+            steps, scores = [one[0][0] for one in at], [[v for _, v in one] for one in at]
+            mean = [sum(one) / len(one) for one in scores]
+            axis.fill_between(
+                steps, list(map(min, scores)), list(map(max, scores)), color=colour(number), alpha=0.2, lw=0
+            )
+            axis.plot(steps, mean, color=colour(number), linewidth=2, marker="o" if len(steps) == 1 else None)
+            ends.append((arm, mean[-1], colour(number)))
         for name, score in lines.get(world, {}).items():
-            axis.axhline(score, color="grey", linewidth=0.8, linestyle="dotted")
-            axis.text(0.01, score, name, transform=axis.get_yaxis_transform(), va="bottom", fontsize=7)
-        axis.set(title=world, xlabel="steps of worlds, millions", ylabel="score")
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8, loc="lower right" if world not in lines else "center right")
-    figure.savefig(file, dpi=120)
+            axis.axhline(score, color=FAINT, linewidth=0.8, linestyle="dotted")
+            axis.text(0.01, score, name, transform=axis.get_yaxis_transform(), va="bottom", fontsize=7, color=FAINT)
+        plain_axis(axis)
+        titled(axis, world, "steps of worlds", "score")
+        thousands(axis)
+        name_ends(axis, ends)
+    save_figure(made, file)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from denizen._figures import save_figure
-from denizen.errors import InputError, need
-from denizen.run._results import BANDS, COLOURS, FAINT, INK, plain_axis
+from denizen._figures import BANDS, COLOURS, FAINT, INK, plain_axis, save_figure
+from denizen._figures import figure as blank
+from denizen.errors import InputError
 from denizen.run._results import height_label as of_results
 from denizen.run._results import time_label as time_of_results
 
@@ -20,13 +20,7 @@ PANELS, MOST = 24, 6  # panels, and those in a row, at most
 
 
 def _figure(width: float, height: float) -> Any:
-    need("matplotlib", "plot", "draw a sweep")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return blank(width, height, "draw a sweep")
 
 
 def multiples(sweep: "Sweep", name: str | None, file: Path | str | None) -> Any:

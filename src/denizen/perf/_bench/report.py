@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from denizen._figures import save_figure
-from denizen.errors import DataError, need
+from denizen._figures import colour, figure, name_ends, plain_axis, save_figure, titled
+from denizen.errors import DataError
 from denizen.perf.watch._memory import size
 from denizen.perf.watch._timing import Timing
 
@@ -221,28 +221,35 @@ class BenchReport:
 
     def plot(self, path: Path | str | None = None) -> Any:
         """Throughput (or time, without batch sizes) of each implementation and variant; needs matplotlib."""
-        need("matplotlib", "plot", "draw a benchmark")
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(6.4, 4), dpi=150, layout="constrained")
-        FigureCanvasAgg(figure)
-        axis = figure.subplots()
         timed = [(case, case.step) for case in self.cases if case.step is not None]
-        for line in dict.fromkeys((case.name, case.variant) for case, _ in timed):
+        lines = list(dict.fromkeys((case.name, case.variant) for case, _ in timed))
+        batches = any(case.batch is not None for case, _ in timed)
+        made = figure(6.4, 4 if batches else 1.2 + 0.4 * len(lines), "draw a benchmark")
+        axis = made.subplots()
+        plain_axis(axis)
+        ends = []
+        for number, line in enumerate(lines):
             mine = [(case, step) for case, step in timed if (case.name, case.variant) == line]
-            ends = [(max(0.0, s.median - s.low), max(0.0, s.high - s.median)) for _, s in mine]
-            x = [", ".join(line) if case.batch is None else str(case.batch) for case, _ in mine]
-            axis.errorbar(
-                x, [s.median for _, s in mine], list(zip(*ends, strict=True)), marker="o", label=", ".join(line)
-            )
-        axis.set_xlabel("batch size")
-        axis.set_ylabel("ms per step (median, 10 % to 90 %)")
-        axis.set_ylim(bottom=0)
-        axis.legend(fontsize=8, frameon=False)
+            around = [(max(0.0, s.median - s.low), max(0.0, s.high - s.median)) for _, s in mine]
+            middle, reach = [s.median for _, s in mine], list(zip(*around, strict=True))
+            looks: Any = {"marker": "o", "color": colour(number), "capsize": 3}
+            if batches:
+                axis.errorbar([str(case.batch) for case, _ in mine], middle, reach, **looks)
+                ends.append((", ".join(line), middle[-1], colour(number)))
+            else:
+                axis.errorbar(middle, [number] * len(mine), xerr=reach, linestyle="none", **looks)
+        if batches:
+            titled(axis, "", "batch size", "ms per step (median, 10 % to 90 %)")
+            axis.set_ylim(bottom=0)
+            name_ends(axis, ends)
+        else:
+            titled(axis, "", "ms per step (median, 10 % to 90 %)")
+            axis.set_yticks(range(len(lines)), [", ".join(line) for line in lines])
+            axis.set(ylim=(len(lines) - 0.5, -0.5), xlim=(0, None))
+            axis.grid(axis="x", color="#e6e6e6", linewidth=0.7)
         if path is not None:
-            save_figure(figure, path)
-        return figure
+            save_figure(made, path)
+        return made
 
 
 def _worse(before: BenchCase, now: BenchCase) -> list[Regression]:

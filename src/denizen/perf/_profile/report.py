@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from denizen._figures import save_figure
+from denizen._figures import COLOURS, figure, save_figure
 from denizen.errors import StorageError, need
 from denizen.perf._profile.gaps import CAUSES, REMEDIES
 from denizen.perf._profile.measure import Measured, measured
@@ -188,17 +188,15 @@ def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:.3g}" if seconds < 1 else f"{1e3 * seconds:.0f}"
 
 
-COLOURS = dict(zip(CAUSES, ("C0", "C3", "C1", "C5", "C2", "C4", "C6", "C7", "0.75"), strict=True))
+SHADES = dict(zip(CAUSES, (*COLOURS, "0.75"), strict=True))
 MOST = 5000  # gaps drawn, the longest ones
 
 
 def draw(report: "ProfileReport", path: str | Path) -> None:
     """Write the picture of a report."""
-    from matplotlib.figure import Figure
-
     panels = 2 + bool(report.memory and report.memory.timeline) + len(report.sampled)
-    figure = Figure(figsize=(9, 1.2 + 1.6 * panels), layout="constrained")
-    axes: list[Any] = list(figure.subplots(panels, 1, squeeze=False)[:, 0])
+    made = figure(9, 1.2 + 1.6 * panels, "draw a profile")
+    axes: list[Any] = list(made.subplots(panels, 1, squeeze=False)[:, 0])
     _timeline(axes.pop(0), report)
     _causes(axes.pop(0), report)
     if report.memory and report.memory.timeline:
@@ -211,7 +209,11 @@ def draw(report: "ProfileReport", path: str | Path) -> None:
         begun = series[0][0]
         axis.plot([(moment - begun) / 1e9 for moment, _ in series], [value for _, value in series], linewidth=1)
         axis.set(xlabel="s, all phases", ylabel=name)
-    save_figure(figure, path, dpi=150)
+    for axis in made.axes:
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+        axis.tick_params(labelsize=8)
+    save_figure(made, path)
 
 
 def _timeline(axis: Any, report: "ProfileReport") -> None:
@@ -220,7 +222,7 @@ def _timeline(axis: Any, report: "ProfileReport") -> None:
     for cause in CAUSES:
         spans = [((gap.start - report.start) / 1e6, gap.duration / 1e6) for gap in gaps if gap.cause == cause]
         if spans:
-            axis.broken_barh(spans, (0, 1), color=COLOURS[cause], label=cause)
+            axis.broken_barh(spans, (0, 1), color=SHADES[cause], label=cause)
     if report.gaps:
         axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize="small", frameon=False)
     axis.set(xlabel="ms", yticks=[], xlim=(0, 1e3 * report.window), ylim=(0, 1))
@@ -230,6 +232,6 @@ def _timeline(axis: Any, report: "ProfileReport") -> None:
 
 def _causes(axis: Any, report: "ProfileReport") -> None:
     names = [idle.cause for idle in report.idle]
-    axis.barh(names, [100 * idle.seconds / report.window for idle in report.idle], color=[COLOURS[n] for n in names])
+    axis.barh(names, [100 * idle.seconds / report.window for idle in report.idle], color=[SHADES[n] for n in names])
     axis.invert_yaxis()
     axis.set(xlabel="% of the time, idle")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
+from denizen._figures import colour
+
 if TYPE_CHECKING:
     from denizen.studies.foraging.report import Arm
     from denizen.studies.foraging.verify import Directions
@@ -19,11 +21,11 @@ def survival_figure(arms: Sequence["Arm"], path: Path) -> None:
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     for number, arm in enumerate(arms):
-        curve, colour = arm.all.first_lives.survival, f"C{number}"
+        curve, shade = arm.all.first_lives.survival, colour(number)
         ages = np.arange(1, curve.size)
         low, high = survival_band(arm)
-        axes.step(ages, curve[1:], where="post", color=colour, label=arm.name)
-        axes.fill_between(ages, low[1:], high[1:], step="post", color=colour, alpha=0.2, linewidth=0)
+        axes.step(ages, curve[1:], where="post", color=shade, label=arm.name)
+        axes.fill_between(ages, low[1:], high[1:], step="post", color=shade, alpha=0.2, linewidth=0)
     if arms[0].all.budget > 101:
         axes.axvline(101, color="0.6", linestyle=":", linewidth=1)
         axes.text(101, 1.02, "starved without food", color="0.4", fontsize=8, ha="center")
@@ -38,9 +40,9 @@ def rates_figure(arms: Sequence["Arm"], path: Path) -> None:
     for axes, name in zip(figure.subplots(1, 4), ("energy", "food", "poison", "deaths"), strict=True):
         for number, arm in enumerate(arms):
             values = arm.values(name)
-            axes.bar(number, float(np.mean(values)), color=f"C{number}", alpha=0.4)
+            axes.bar(number, float(np.mean(values)), color=colour(number), alpha=0.4)
             axes.plot(
-                number + 0.1 * (np.arange(len(values)) - (len(values) - 1) / 2), values, "o", color=f"C{number}", ms=4
+                number + 0.1 * (np.arange(len(values)) - (len(values) - 1) / 2), values, "o", color=colour(number), ms=4
             )
         axes.axhline(0, color="0.6", linewidth=0.8)
         axes.set(title=f"{name} / 1,000 steps")

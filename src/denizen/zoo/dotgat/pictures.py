@@ -13,6 +13,8 @@ from denizen.zoo.dotgat.data import Data
 from denizen.zoo.dotgat.model import Answers
 
 LOOKED_AT = 128  # series of the test split
+# Okabe and Ito's, as in all pictures of denizen.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1c1f23", "#b3a800")
 
 
 def _figure(wide: float, high: float) -> Any:
@@ -26,6 +28,8 @@ def curves(metrics: list[dict[str, Any]], results: dict[str, Any], classes: bool
     """Losses by epoch, and the measure in which the baselines are given."""
     figure = _figure(12, 4)
     left, right = figure.subplots(1, 2)
+    for axes in (left, right):
+        axes.set_prop_cycle(color=COLOURS)
     epochs = [row["epoch"] for row in metrics]
     left.plot(epochs, [row["loss"] for row in metrics], label="training, every agent")
     checked = [row for row in metrics if "validation_loss" in row]
@@ -39,7 +43,7 @@ def curves(metrics: list[dict[str, Any]], results: dict[str, Any], classes: bool
         [row["epoch"] for row in checked], [row[f"validation_{name}"] for row in checked], label="agents together"
     )
     for number, (baseline, value) in enumerate(results.get("baselines", {}).items()):
-        right.axhline(value, color=f"C{number + 1}", linestyle=":", label=baseline)
+        right.axhline(value, color=COLOURS[(number + 1) % len(COLOURS)], linestyle=":", label=baseline)
     right.set(xlabel="epoch", ylabel="accuracy by majority" if classes else "mean squared error")
     right.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     for axes in (left, right):

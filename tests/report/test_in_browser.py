@@ -1,0 +1,80 @@
+"""A page in a browser: it draws without errors or a network, in light and dark, wide and narrow, and prints."""
+
+import numpy as np
+import pytest
+
+from browser import axe_findings
+from denizen.report import Curve, Interval, Page, Panel
+
+pytestmark = [pytest.mark.browser]
+HOSTILE = "<img src=x onerror=\"document.title='taken'\"></script><script>document.title='taken'</script>"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    x = np.arange(1, 61)
+    wave = 100 * np.exp(-(((x - 30) / 9) ** 2))
+    curves = [Curve("nothing", wave, 0.8 * wave, 1.2 * wave), Curve(HOSTILE, wave / 2, wave / 3, wave)]
+    gap = np.where(x % 7, wave, np.nan)
+    page = Page("A town", "two scenarios").headline("A lockdown avoids 50 cases", "5–95 %: 40–60")
+    page.curves("Cases", x, curves, x_label="day", y_label="cases per day", marks={20: "lockdown"})
+    page.section("All").multiples(
+        "Series", [Panel(f"series {k}", [Curve("a", k * gap)], x) for k in range(5)], x_label="day", y_label="agents"
+    )
+    page.curves("Many", None, [Curve(f"curve {k}", k + wave) for k in range(12)])
+    page.curves("Nothing", None, [Curve("a", [])]).curves("One", None, [Curve("a", [3])])
+    page.curves("Flat", None, [Curve("a", [-2, -2, -2])]).curves("Gaps", None, [Curve("a", [np.nan, np.nan])])
+    page.intervals("Parameters", [Interval(HOSTILE, 2, 1, 3, 0, 9), Interval("b", -1, -2, 0)], marks={0: "none"})
+    page.table("Totals", ["series", "total"], [["cases", (12.0, 10.0, 14.0)]]).settings({"seed": 0}).command("denizen")
+    return page.write(tmp_path_factory.mktemp("pages") / "report.html").as_uri()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_charts_are_drawn_and_nothing_is_cut(page, file, scheme, width):
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(file)
+    page.wait_for_function(
+        "document.querySelectorAll('.chart svg').length === document.querySelectorAll('.chart').length"
+    )
+    assert page.title() == "A town"
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    outside = page.evaluate(
+        """() => [...document.querySelectorAll('.chart svg text')].filter((text) => {
+            const box = text.getBoundingClientRect();
+            return text.textContent && box.width && (box.left < -1 || box.right > innerWidth + 1);
+        }).map((text) => text.textContent)"""
+    )
+    assert outside == []
+    assert axe_findings(page) == []
+
+
+def test_a_chart_follows_the_window_and_tells_numbers_under_the_pointer(page, file):
+    page.goto(file)
+    chart = page.locator(".chart svg").first
+    wide = chart.bounding_box()["width"]
+    page.set_viewport_size({"width": 500, "height": 800})
+    page.wait_for_function(f"document.querySelector('.chart svg').getBoundingClientRect().width < {wide - 100}")
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_function("document.querySelector('.chart svg').textContent.includes('day: ')")
+
+
+def test_the_numbers_are_there_without_scripts(chromium, file):
+    context = chromium.new_context(java_script_enabled=False)
+    plain = context.new_page()
+    plain.goto(file)
+    plain.locator("summary").first.click()
+    assert plain.locator("details table").first.is_visible()
+    context.close()
+
+
+def test_a_page_is_printed(chromium, tmp_path):
+    from denizen.app import _report
+
+    place = Page("A town").curves("Cases", None, [Curve("a", [1, 4, 2])]).write(tmp_path / "r.html")
+    _report._print(_report._chromium(), place, tmp_path / "r.pdf")
+    data = (tmp_path / "r.pdf").read_bytes()
+    assert data.startswith(b"%PDF-")
+    assert len(data) > 10_000
