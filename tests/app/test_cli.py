@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 
 from denizen import app
+from denizen.app import _cli
 from denizen.run import load
 
 SMALL = ["sir", "--agents", "300", "--steps", "12", "--replicates", "2"]
@@ -35,6 +37,36 @@ def test_runs_get_folders_of_their_own(denizen):
     names = {denizen("run", *SMALL, "--quiet")[1].strip() for _ in range(2)}
     assert len(names) == 2
     assert all(re.fullmatch(r"runs/sir-\d{8}-\d{6}(-\d+)?", name) and Path(name).is_dir() for name in names)
+
+
+def test_notes_leave_out_what_is_done(denizen, tmp_path):
+    (tmp_path / "town/networks").mkdir(parents=True)
+    (tmp_path / "town/people.csv").write_text("age\n1\n2\n3\n")
+    words = ("run", "sir", "--population", "town", "--steps", "2", "--replicates", "2")
+    for contacts in ("0,1\n1,2\n", "0,1\n1,0\n1,2\n2,0\n"):  # none of them in both directions, and one
+        (tmp_path / "town/networks/a.csv").write_text(contacts)
+        out = " ".join(denizen(*words)[1].split())
+        assert "one way along" in out
+        assert "--symmetrize adds the other direction." in out
+        assert "one way along" not in denizen(*words, "--symmetrize")[1]
+
+
+def test_warnings_of_denizen_are_notes(denizen, monkeypatch):
+    def warns(*_):
+        warnings.warn("numba is missing", stacklevel=1)
+        return 0
+
+    there = str(Path(_cli.__file__).with_name("_check.py"))
+    made = {"warnings": warnings}
+    exec(compile("def ours(*_):\n    warnings.warn('numba is [missing]')\n    return 0", there, "exec"), made)
+    monkeypatch.setattr(_cli, "run", warns)
+    with pytest.warns(UserWarning, match="numba is missing"):
+        told = denizen("models")
+    assert told == (0, "", "")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(_cli, "run", made["ours"])
+        assert denizen("models") == (0, "", "note: numba is [missing]\n")
 
 
 def test_covid_says_what_a_reader_should_know(denizen):

@@ -1,6 +1,7 @@
 """Curves in a terminal, in dots of braille letters; in plain letters where the terminal has no others."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,9 @@ class Curves:
         for row in range(high):
             label = number(top) if row == 0 else "0" if row == high - 1 else ""
             line = Text(f"{label:>{edge}} {'|' if options.ascii_only else '│'}", no_wrap=True, style="dim")
-            for letter, owner in zip(letters[row], owners[row], strict=True):
-                line.append(letter, style="dim" if owner < 0 else f"not dim {COLOURS[owner]}")
+            for owner, run in groupby(zip(owners[row], letters[row], strict=True), key=lambda cell: cell[0]):
+                style = "dim" if owner < 0 else f"not dim {COLOURS[owner]}"
+                line.append("".join(letter for _, letter in run), style=style)
             if row in ends:
                 line.append(f" {list(self._curves)[ends[row]]}", style=f"not dim {COLOURS[ends[row]]}")
             yield line
