@@ -218,7 +218,7 @@ def test_scenarios_from_filtered_states_beside_each_other(filtered: dz.fit.Filte
     assert filtered.compare(filtered.scenario(interventions=[NOTHING]), steps=15)["cases"].high == 0
     slower = filtered.scenario({"infect_rate": 0.02})
     assert dz.fit.compare(slower, closed, steps=15)["cases"].difference < 0
-    assert "a: as fitted\nb: closed\n30 worlds" in str(found)
+    assert "a: as filtered\nb: closed\n30 worlds" in str(found)
     assert filtered.compare(slower, draws=4).rows[0].a > 0  # as many steps as were filtered
 
 

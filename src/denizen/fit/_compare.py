@@ -95,12 +95,12 @@ def scenario(
     params = check_params("Fit.scenario", params, known)
     if interventions and not isinstance(model, Model):
         raise InputError("Fit.scenario: interventions are for a model, and this fit has a function or was read without")
-    return Scenario(fit, params, tuple(interventions), name or told(params))
+    return Scenario(fit, params, tuple(interventions), name or told(params, "as fitted"))
 
 
-def told(params: Mapping[str, Any] | None) -> str:
+def told(params: Mapping[str, Any] | None, nothing: str) -> str:
     """What is changed, for tables."""
-    return ", ".join(f"{name}={np.asarray(value).tolist()}" for name, value in (params or {}).items()) or "as fitted"
+    return ", ".join(f"{name}={np.asarray(value).tolist()}" for name, value in (params or {}).items()) or nothing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -103,7 +103,7 @@ class Filtered:
             name: for tables; "": what is changed.
         """
         change = Change.of("Filtered.scenario", self._particles.model, params, interventions)
-        return Prospect(self, change, name or told(params))
+        return Prospect(self, change, name or told(params, "as filtered"))
 
     def compare(
         self,
