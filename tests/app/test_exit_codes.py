@@ -19,6 +19,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 WRONG = {
     "hello": (["hello", "--steps", "20"], "--steps 20: expected a whole number from 21"),
     "run": (["run", "sir", "--set", "infect_rate=x"], "--set infect_rate=x"),
+    "list": (["list", "nowhere"], "there is no folder nowhere"),
     "show": (["show", "nowhere"], "nowhere does not exist"),
     "resume": (["resume", "nowhere"], "nowhere does not exist"),
     "report": (["report", "nowhere"], "nowhere does not exist"),

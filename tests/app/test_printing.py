@@ -75,9 +75,9 @@ def test_names_in_brackets_are_printed_whole(denizen, monkeypatch):
     assert (code, err) == (2, f"error run folder {NAME}2 does not exist\n")
     code, _, err = denizen("bench", f"{NAME}.py:make")
     assert f"there is no file {NAME}.py" in err
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, out, _ = denizen("show", NAME)
-    assert "pip install 'denizen[plot]'" in out
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    code, _, err = denizen("run", *SMALL, "--snapshots-every", "1", "--out", f"{NAME}3")
+    assert "pip install 'denizen[storage]'" in err
 
 
 def test_trainings_in_brackets_too(denizen, monkeypatch):

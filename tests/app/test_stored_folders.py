@@ -260,3 +260,21 @@ def test_what_cannot_be_exported_is_told(denizen, stored):
     told = "error export: give a format or several: --csv, --parquet, --netcdf\n"
     assert denizen("export", folder)[::2] == (2, told)
     assert denizen("export", folder, "--netcdf")[2].startswith("error --netcdf is for simulations and calibrations")
+
+
+def test_runs_are_listed(denizen, stored):
+    assert denizen("list")[:2] == (0, "no runs in runs; denizen hello makes a first one\n")
+    for name in ("simulation", "training_seeds", "dotgat"):
+        shutil.copytree(STORED / name, f"runs/deep/{name}")
+    Path("runs/broken").mkdir()
+    Path("runs/broken/manifest.json").write_text("{")
+    code, out, _ = denizen("list")
+    assert code == 0
+    lines = {line.split()[0]: line for line in out.splitlines() if "runs/" in line}
+    assert set(lines) == {"runs/broken", *(f"runs/deep/{name}" for name in ("simulation", "training_seeds", "dotgat"))}
+    assert "damaged" in lines["runs/broken"]
+    assert "SIR" in lines["runs/deep/simulation"] or "sir" in lines["runs/deep/simulation"]
+    told = json.loads(denizen("list", "runs/deep", "--json")[1])
+    assert {one["kind"] for one in told} == {"simulation", "training", "dotgat"}
+    assert sorted(denizen("list", "--quiet")[1].splitlines()) == sorted(lines)
+    assert all(Path(folder).is_dir() for folder in lines)

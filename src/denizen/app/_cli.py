@@ -100,6 +100,7 @@ examples:
 COMMANDS: dict[str, tuple[str, str]] = {
     "hello": ("_hello", "Hello"),
     "run": ("_run", "RunConfig"),
+    "list": ("_list", "List"),
     "show": ("_cli", "Show"),
     "resume": ("_cli", "Resume"),
     "report": ("_report", "Report"),
