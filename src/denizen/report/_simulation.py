@@ -76,7 +76,7 @@ def _panel(runs: Sequence[Simulated], name: str) -> Panel:
     having = [(place, run) for place, run in enumerate(runs) if name in run.results.series_names]
     curves = [curve for place, run in having for curve in _bands(run, name, place, single=len(runs) == 1)]
     first = having[0][1].results
-    y_label = height_label(first, name, np.asarray(curves[0].middle))
+    y_label = height_label(first, name, first[name][0].detach().cpu().numpy())
     return Panel(name.replace("_", " "), curves, y_label=y_label, about=first.about(name))
 
 
