@@ -12,6 +12,9 @@ BIN := $(VENV)/bin
 # People see the downloads, CI does not need to.
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check $(if $(CI),--quiet) -c constraints.txt
 
+# Images set it. Tests start some fifty processes, which would compile the same files again and again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # What an installation depends on.
 SET_UP_BY := pyproject.toml constraints.txt src/denizen/_version.py
 
