@@ -92,11 +92,12 @@ def plain(renderable: Any, width: int) -> str:
     return "\n".join(line.rstrip() for line in shown.splitlines()).rstrip("\n")
 
 
-def progress(endless: bool = False) -> rich.progress.Progress:
+def progress(endless: bool = False, memory: float = 30.0) -> rich.progress.Progress:
     """A bar with the rate and the time that is left, on rich's own console; its tasks have a field `rate`.
 
     Args:
         endless: whether nobody knows how much there is to do, so that nothing is said of it.
+        memory: seconds back that the rate is of; longer than one advance takes.
     """
     told = rich.progress.TextColumn("{task.description}", markup=False)
     rate = rich.progress.TextColumn("{task.fields[rate]}", markup=False)
@@ -111,4 +112,5 @@ def progress(endless: bool = False) -> rich.progress.Progress:
         rich.progress.TimeElapsedColumn(),
         rich.progress.TextColumn("left"),
         rich.progress.TimeRemainingColumn(),
+        speed_estimate_period=memory,
     )

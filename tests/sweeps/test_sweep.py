@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import denizen as dz
+from denizen._printing import progress
 from denizen.errors import InputError, ModelError
 from denizen.model import During, Scale
 from denizen.sweeps import Builder, Grid, Latin, Listed, Random, Sobol, _sweep, sweep
@@ -265,3 +266,32 @@ def test_lists_from_csv(ring, tmp_path):
 def test_ranges_of_a_function_need_numbers():
     with pytest.raises(InputError, match="no lower and no upper bound"):
         sweep(lambda theta, worlds: theta, Latin(2, ["a"]), steps=1, progress=False)
+
+
+@pytest.mark.cuda
+def test_a_gpu_gives_the_bits_of_the_cpu(ring):
+    design = {"infect_rate": [0.1, 0.3], "infectious_phases": [1, 2]}
+    there, here = sweep(ring, design, device="cuda", **QUIET), sweep(ring, design, device="cpu", **QUIET)
+    assert all(torch.equal(there[name], here[name]) for name in here.series_names)
+
+
+def test_the_first_launch_tells_how_long_the_others_take(monkeypatch):
+    bars = []
+
+    def kept(**options):
+        bars.append(progress(**options))
+        return bars[-1]
+
+    monkeypatch.setattr(_sweep, "progress_bar", kept)
+    left = []
+
+    def waits(theta, worlds):
+        left.extend(task.time_remaining for task in bars[-1].tasks) if bars else None
+        return theta
+
+    monkeypatch.setattr(_sweep, "MOST_CALLED", 1)
+    sweep(waits, {"a": [1, 2, 3]}, steps=1, replicates=1)
+    assert left[0] is None
+    assert left[1] is not None
+    assert left[2] is not None
+    assert bars[-1].tasks[0].finished

@@ -32,6 +32,7 @@ from denizen.sweeps._subject import Launch, Points, Subject
 MOST_AGENTS = {"cpu": 1 << 20, "cuda": 1 << 31}
 AGENT, NUMBER = 64, 8  # bytes that a step takes for an agent, and those of a number of a series
 SHARE = 0.5  # of the free memory that a launch, or all results, may take
+HOUR = 3600.0  # seconds: a launch may take minutes
 MOST_CALLED = 1 << 16  # rows of a call of a function
 MOST_ROWS = 200_000_000  # of the table
 
@@ -268,8 +269,9 @@ def _bar(held: Held, steps: int, show: bool) -> Generator[Callable[[int], None]]
     if not show:
         yield lambda count: None
         return
-    with progress_bar() as bar:
+    with progress_bar(memory=HOUR) as bar:
         task = bar.add_task("sweep", total=len(held.done) * steps, completed=int(held.done.sum()) * steps, rate="")
+        bar.advance(task, 0)  # from here on, so that the first launch tells how long the others will take
 
         def tell(count: int) -> None:
             bar.advance(task, count * steps)
