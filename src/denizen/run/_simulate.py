@@ -272,9 +272,10 @@ def _snapshots(snapshots: Snapshots | None, agents: int) -> Snapshots | None:
         if snapshots.slots is not None:
             whole("simulate", "snapshots.slots", snapshots.slots, 1, MOST_SLOTS)
         if snapshots.places is not None:
-            shapes = [list(part.shape) if isinstance(part, Tensor) else part for part in snapshots.places]
-            if shapes != [[agents], [agents]]:
-                raise InputError(
-                    f"simulate: snapshots.places are {shapes!r:.200}, expected two tensors [{agents}]: x, y"
-                )
+            given = snapshots.places if isinstance(snapshots.places, tuple | list) else (snapshots.places,)
+            if [getattr(part, "shape", None) for part in given] != [(agents,)] * 2:
+                told = ", ".join(str(list(p.shape)) if isinstance(p, Tensor) else repr(p)[:40] for p in given)
+                raise InputError(f"simulate: snapshots.places is {told}; expected x and y, [{agents}] each")
+            x, y = (torch.as_tensor(part) for part in given)
+            snapshots = dataclasses.replace(snapshots, places=(x, y))
     return snapshots
