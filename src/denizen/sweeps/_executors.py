@@ -39,10 +39,6 @@ class Alone:
     def map(self, function: Function, jobs: Sequence[np.ndarray]) -> Iterator[Result]:
         return map(function, jobs)
 
-    def shared(self, held: bytes) -> bytes:
-        """What the first process holds."""
-        return held
-
 
 class Ranks:
     """The processes of torch.distributed: each takes its share of the launches, and all have all results."""

@@ -96,7 +96,6 @@ class Sweep:
         self.kinds = {name: str(self._recorded[name]["kind"]) for name in series}
         self.replicates, self.steps, self.seed = facts["replicates"], facts["steps"], facts["seed"]
         self.dt, self.time_unit, self.design = facts["dt"], facts["time_unit"], dict(facts["design"])
-        self._facts = dict(facts)
         self.notes: tuple[str, ...] = ()
 
     @classmethod
@@ -277,7 +276,7 @@ class Sweep:
 
     def write_tables(self, folder: "SweepFolder") -> None:
         """Write both tables to the folder, and say in its manifest that the sweep is done."""
-        wanted = [self.folder_of(TABLE), self.folder_of(SUMMARY)]
+        wanted = [folder.path / TABLE, folder.path / SUMMARY]
         if folder.manifest["status"] == "finished" and all(file.exists() for file in wanted):
             return
         with folder._saving():
@@ -288,11 +287,6 @@ class Sweep:
                 self.notes += (f"{TABLE} was not written: {error}",)
         folder.note(status="finished", error=None)
         folder.log(f"finished, {folder.manifest['rows']} rows safe")
-
-    def folder_of(self, name: str) -> Path:
-        """A file of the sweep's folder."""
-        assert self.path is not None
-        return self.path / name
 
     def write_parquet(self, file: Path | str) -> None:
         """Write the table of `to_polars` to a Parquet file, part by part, so that it need not fit into memory twice.
