@@ -130,3 +130,12 @@ def test_many_worlds_of_few_agents_draw_the_same_words_and_events(agents: int) -
         plain = drawn()
     for a, b in zip(fast, plain, strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("num", [0, 1, 3, 4, 5, 1001])
+def test_words_of_all_agents_are_those_of_each(num: int) -> None:
+    key, step = torch.tensor([[7, 0], [7, 3], [2**32 - 1, 1]]), torch.tensor(5)
+    each = _draws.words(torch.arange(num), key, step, 11)
+    together = _draws.words_of_all(num, key, step, 11)
+    assert together.equal(each)
+    assert together.is_contiguous()

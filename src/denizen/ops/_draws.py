@@ -83,6 +83,14 @@ def words(ids: Tensor, key: Tensor, step: Tensor, stream: int) -> Tensor:
     return torch.where(lane < 2, torch.where(lane == 0, out[0], out[1]), torch.where(lane == 2, out[2], out[3]))
 
 
+def words_of_all(num: int, key: Tensor, step: Tensor, stream: int) -> Tensor:
+    """`words` of the ids 0 … num - 1, int64 `[worlds, num]`: four neighbours share a block, which is computed once."""
+    block = torch.arange((num + 3) // 4, device=key.device)[None]
+    counter = (block, torch.zeros_like(block), step + torch.zeros_like(block), torch.full_like(block, stream))
+    lanes = torch.stack(philox4x32(counter, (key[:, 0:1], key[:, 1:2])), dim=-1)
+    return lanes.flatten(1)[:, :num].contiguous()
+
+
 def hazard_threshold(hazard: Tensor) -> tuple[Tensor, Tensor]:
     """Threshold of the event 1 - exp(-hazard), and where the hazard is unusable.
 
@@ -145,7 +153,7 @@ def draw_words(ids: Tensor, num: int, key: Tensor, step: Tensor, stream: int) ->
     fast = _fast(key.device)
     if fast is not None:
         return fast.words(ids, num, key, step, stream)
-    return words(ids if ids.numel() else torch.arange(num, device=key.device), key, step, stream)
+    return words(ids, key, step, stream) if ids.numel() else words_of_all(num, key, step, stream)
 
 
 @torch.library.register_fake("denizen::draw_words")
@@ -170,8 +178,8 @@ def draw_mask(
     if fast is not None:
         return fast.draw_mask(values, hazard, ids, key, step, stream)
     threshold, bad = (hazard_threshold if hazard else prob_threshold)(values)
-    all_ids = ids if ids.numel() else torch.arange(values.shape[1], device=values.device)
-    drawn = words(all_ids, key, step, stream) < threshold
+    word = words(ids, key, step, stream) if ids.numel() else words_of_all(values.shape[1], key, step, stream)
+    drawn = word < threshold
     return drawn.to(torch.int8), bad.any(dim=1).to(torch.int8)
 
 
