@@ -145,6 +145,15 @@ def test_the_band_goes_from_the_lowest_seed_to_the_highest():
     ]
 
 
+def test_a_world_that_fails_to_draw_itself_leaves_the_film_out(denizen, monkeypatch):
+    from denizen.zoo.cartpole import CartPole
+
+    monkeypatch.setattr(CartPole, "draw", lambda self, now: 1 / 0)
+    shutil.copytree(STORED / "training_ppo", "r")
+    assert denizen("report", "r")[0] == 0
+    assert "data:image/gif" not in Path("r/report.html").read_text(encoding="utf-8")
+
+
 def test_trainings_stand_beside_each_other_also_those_of_python(denizen):
     for name in ("training_grpo", "training_ppo_python"):
         shutil.copytree(STORED / name, name)

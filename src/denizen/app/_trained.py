@@ -222,18 +222,19 @@ def film(env: Any, policy: Any) -> tuple[bytes, str] | None:
 
     None where the world cannot draw itself, or the library for pictures is not installed.
     """
+    import copy
     import io
 
     from denizen.app._watch import as_images
-    from denizen.errors import MissingExtra
     from denizen.model._env import can_draw
     from denizen.rl import play
 
     if not can_draw(env):
         return None
     try:
-        images = as_images([picture for picture, _ in play(env, policy, FILM_STEPS)], FILM_SIDE)
-    except MissingExtra:
+        played = play(env, copy.deepcopy(policy).to("cpu"), FILM_STEPS)  # the training's own may be on a GPU
+        images = as_images([picture for picture, _ in played], FILM_SIDE)
+    except Exception:  # no Pillow, or the world's own drawing fails; a training of hours does not end by that
         return None
     while images:
         file = io.BytesIO()

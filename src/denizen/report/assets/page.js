@@ -67,9 +67,12 @@
     const height = spec.small ? Math.min(220, Math.max(170, width * 0.6)) : Math.min(380, Math.max(220, width * 0.45));
     const direct = several && labels < width * 0.3 && spec.curves.length * 14 < height - 60;
 
+    const places = spec.curves.flatMap((curve) => curve.x), [first, last] = d3.extent(places);
+    let ticks = Math.max(2, Math.floor(width / 90));
+    if (places.every(Number.isInteger) && last - first < ticks) ticks = d3.range(first, last + 1); // not 1.5 epochs
     const marks = [Plot.axisY({ ticks: 5, tickFormat: short, tickSize: 0, label: null, color: "var(--ink)" }),
       Plot.gridY({ ticks: 5, stroke: "var(--line)", strokeOpacity: 1 }),
-      Plot.axisX({ ticks: Math.max(2, Math.floor(width / 90)), tickFormat: short, label: spec.x_label || null, labelArrow: "none", color: "var(--ink)" }),
+      Plot.axisX({ ticks, tickFormat: short, label: spec.x_label || null, labelArrow: "none", color: "var(--ink)" }),
       Plot.ruleY([bottom === 0 ? 0 : scale.domain()[0]], { stroke: "var(--faint)" })];
     spec.curves.forEach((curve, k) => {
       if (curve.low) marks.push(Plot.areaY(points[k], { x: "x", y1: "low", y2: "high", fill: colour(curve.colour), fillOpacity: 0.2, curve: "linear" }));
