@@ -1,5 +1,7 @@
 """The looks of all figures of matplotlib, and writing one to a file."""
 
+import functools
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,11 +29,25 @@ def figure(width: float, height: float, purpose: str = "draw curves") -> Any:
     """
     need("matplotlib", "plot", purpose)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    made = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    made = _shown()(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(made)
     return made
+
+
+@functools.cache
+def _shown() -> type[Any]:
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        """A figure that a notebook shows, without pyplot and its magics."""
+
+        def _repr_png_(self) -> bytes:
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png", dpi=100)
+            return buffer.getvalue()
+
+    return Picture
 
 
 def plain_axis(axis: Any) -> None:

@@ -5,6 +5,7 @@ Rich reads `[…]` in a text as markup and `:name:` as an emoji. A folder `runs/
 `Text`, or a pair (text, style) that `say` takes.
 """
 
+import importlib.util
 import io
 from pathlib import Path
 from typing import Any
@@ -92,17 +93,31 @@ def plain(renderable: Any, width: int) -> str:
     return "\n".join(line.rstrip() for line in shown.splitlines()).rstrip("\n")
 
 
+def html(renderable: Any, width: int = 110) -> str:
+    """Something of rich's, or a text, for a notebook."""
+    console = Console(file=io.StringIO(), width=width, record=True, legacy_windows=False, force_jupyter=False)
+    console.print(renderable, soft_wrap=isinstance(renderable, str))
+    style = "white-space: pre; overflow-x: auto; line-height: 1.3"
+    return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
+
+
 def progress(endless: bool = False, memory: float = 30.0) -> rich.progress.Progress:
     """A bar with the rate and the time that is left, on rich's own console; its tasks have a field `rate`.
+
+    In a notebook rich draws it with ipywidgets. Where these are missing it is a line of text there.
 
     Args:
         endless: whether nobody knows how much there is to do, so that nothing is said of it.
         memory: seconds back that the rate is of; longer than one advance takes.
     """
+    console = rich.get_console()
+    if console.is_jupyter and importlib.util.find_spec("ipywidgets") is None:
+        console = Console(force_jupyter=False, force_terminal=True, color_system=None, width=80, legacy_windows=False)
     told = rich.progress.TextColumn("{task.description}", markup=False)
     rate = rich.progress.TextColumn("{task.fields[rate]}", markup=False)
     if endless:
-        return rich.progress.Progress(told, rich.progress.BarColumn(), rate, rich.progress.TimeElapsedColumn())
+        columns = (told, rich.progress.BarColumn(), rate, rich.progress.TimeElapsedColumn())
+        return rich.progress.Progress(*columns, console=console)
     return rich.progress.Progress(
         told,
         rich.progress.BarColumn(),
@@ -113,4 +128,5 @@ def progress(endless: bool = False, memory: float = 30.0) -> rich.progress.Progr
         rich.progress.TextColumn("left"),
         rich.progress.TimeRemainingColumn(),
         speed_estimate_period=memory,
+        console=console,
     )

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from denizen._arguments import number, switch, whole
+from denizen._notebook import InNotebook
 from denizen.errors import InputError, ModelError
 from denizen.fit._compare import Prospect, compare, told
 from denizen.fit._experiment import kind_of
@@ -24,7 +25,7 @@ FEW = 0.02  # effective share of the particles below which the filter is told to
 
 
 @dataclasses.dataclass(frozen=True)
-class Filtered:
+class Filtered(InNotebook):
     """What a particle filter found.
 
     Attributes:

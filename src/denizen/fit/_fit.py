@@ -11,6 +11,7 @@ import torch
 
 from denizen._arguments import folder as folder_path
 from denizen._arguments import number, whole
+from denizen._notebook import InNotebook
 from denizen._printing import Table, plain
 from denizen.errors import DataError, InputError
 from denizen.fit import _plot, _xarray
@@ -36,7 +37,7 @@ FAR = 2.0  # times the scatter of one world
 
 
 @dataclasses.dataclass(frozen=True)
-class Fit:
+class Fit(InNotebook):
     """A calibration.
 
     Attributes:

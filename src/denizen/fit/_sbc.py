@@ -17,6 +17,7 @@ import torch
 
 from denizen._arguments import folder as folder_path
 from denizen._arguments import number, switch, whole
+from denizen._notebook import InNotebook
 from denizen._printing import Table, plain
 from denizen._printing import progress as progress_bar
 from denizen.errors import InputError, ModelError
@@ -39,7 +40,7 @@ WORLDS = 1 << 24  # the data's worlds begin here: a function knows no seed, and 
 
 
 @dataclasses.dataclass(frozen=True)
-class Ranks:
+class Ranks(InNotebook):
     """What `sbc` found: print it.
 
     Attributes:

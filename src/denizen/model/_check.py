@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from denizen._arguments import whole
+from denizen._notebook import InNotebook
 from denizen.errors import InputError, ModelError
 from denizen.model._check_env import EnvProbes
 from denizen.model._check_globals import kept
@@ -20,7 +21,7 @@ from denizen.rng import MAX_SEED
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class Report(InNotebook):
     """What a check found.
 
     Attributes:

@@ -6,13 +6,14 @@ from os import PathLike
 
 import numpy as np
 
+from denizen._notebook import InNotebook
 from denizen.errors import DataError, InputError, nearest
 from denizen.population._checks import without_reverse
 from denizen.population._columns import STAGES, Labels
 
 
 @dataclass(frozen=True, eq=False)
-class Population:
+class Population(InNotebook):
     """Agents as columns, contacts as edge lists. Row k of every column is agent k.
 
     Attributes:
@@ -40,6 +41,9 @@ class Population:
     def __repr__(self) -> str:  # the arrays themselves would fill the screen
         parts = f"columns: {', '.join(self.columns)}; networks: {', '.join(self.networks) or 'none'}"
         return f"<Population {self.name!r} of {self.size:,} agents; {parts}>"
+
+    def _printed(self) -> str:
+        return self.summary()
 
     def column(self, name: str) -> np.ndarray:
         """One attribute, `[size]`.

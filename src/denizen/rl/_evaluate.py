@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from denizen._arguments import switch, whole
+from denizen._notebook import InNotebook
 from denizen.errors import InputError, nearest
 from denizen.model import Discrete, Env, Observed
 from denizen.model._env import picture
@@ -26,7 +27,7 @@ EVALUATION_SEED = 2**31  # added to seeds, so that evaluation shares no world wi
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(InNotebook):
     """Returns of the first life in each world; one for each actor that acted where several share a world.
 
     Attributes:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from denizen._arguments import json_values, number, path, switch, whole
 from denizen._atomic import uninterrupted
+from denizen._notebook import InNotebook
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Env
 from denizen.rl import _processes as processes
@@ -44,7 +45,7 @@ CHECKS = 100  # of several processes at whether to save, on which they must agre
 
 
 @dataclasses.dataclass(frozen=True)
-class Trained:
+class Trained(InNotebook):
     """What a training came to.
 
     Attributes:
@@ -77,6 +78,33 @@ class Trained:
     def steps_per_second(self) -> float:
         """Steps of worlds a second, warm-up left out."""
         return len(self.metrics) * (self.steps / max(self.updates, 1)) / max(self.seconds, 1e-9)
+
+    def plot(self, path: Path | str | None = None) -> Any:
+        """Mean return of the lives that ended in each update of this call, over steps of worlds.
+
+        Args:
+            path: file to write, for example ``"training.png"``; None writes none.
+
+        Returns:
+            The matplotlib figure.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+            StorageError: the file cannot be written.
+        """
+        from denizen import _figures
+
+        made = _figures.figure(6.4, 3.6)
+        axis = made.subplots()
+        rows = [(row["steps"], row["return_mean"]) for row in self.metrics if row.get("return_mean") is not None]
+        steps, returns = zip(*rows, strict=True) if rows else ((), ())
+        axis.plot(steps, returns, color=_figures.colour(0), linewidth=1.5, marker="o" if len(rows) == 1 else None)
+        _figures.plain_axis(axis)
+        _figures.titled(axis, "Return", "steps of worlds", "mean return of lives that ended")
+        _figures.thousands(axis)
+        if path is not None:
+            _figures.save_figure(made, path)
+        return made
 
     def __getitem__(self, name: str) -> list[Any]:
         """A metric over the updates of this call."""

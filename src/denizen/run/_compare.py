@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from denizen._arguments import number
+from denizen._notebook import InNotebook
 from denizen._printing import Table, plain
 from denizen.errors import InputError, nearest
 from denizen.run._results import Fitting
@@ -51,7 +52,7 @@ class Difference:
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class Comparison(InNotebook):
     """What two results give; made by `Results.compare` and `Fit.compare`.
 
     Attributes:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from denizen._figures import BANDS, COLOURS, FAINT, INK, figure, name_ends, plain_axis, save_figure
+from denizen._notebook import InNotebook
 from denizen.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 QUANTILES = (0.5, 0.05, 0.95)
 
 
-class Shown:
+class Shown(InNotebook):
     """Something of rich's to print: in a terminal with colours, by `print` and in tests as plain text.
 
     Attributes:
@@ -213,7 +214,7 @@ def _wrapped(text: str, width: int = 62) -> str:
     return text if len(text) <= width else f"{text[: width - 1].rsplit(' ', 1)[0]} …"
 
 
-class Results:
+class Results(InNotebook):
     """Series of several replicates, and the tables and pictures made of them.
 
     Attributes:
@@ -261,6 +262,9 @@ class Results:
     def __getitem__(self, name: str) -> Tensor:
         """A series by name: `[replicates, steps, …]`."""
         raise NotImplementedError
+
+    def _printed(self) -> Any:
+        return f"{self!r}\n{self.summary()}" if self.steps else repr(self)
 
     def to_polars(self) -> Any:
         """The series as a polars data frame, one row for each step and replicate.

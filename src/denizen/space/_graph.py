@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from denizen import _tree, ops
+from denizen._notebook import InNotebook
 from denizen.errors import InputError, ModelError
 from denizen.ops import FRACTION_BITS, edge_targets
 from denizen.space import _arrays
@@ -31,7 +32,7 @@ _TENSORS = ("in_ptr", "in_idx", "out_ptr", "out_idx", "out_edge", "weight")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Graph:
+class Graph(InNotebook):
     """A directed graph over agents; build one with `from_edges`, `from_file`, `from_scipy` or `from_networkx`.
 
     Edges run from the agent that acts (source) to the one acted upon (target); sums are over the in-neighbours of each

@@ -14,6 +14,7 @@ from torch import Tensor
 from denizen._arguments import folder as folder_path
 from denizen._arguments import one_of, path
 from denizen._atomic import TEMPORARY, write_atomic
+from denizen._notebook import InNotebook
 from denizen.errors import DataError, InputError, MissingExtra, StorageError, nearest, need
 from denizen.run._folder import while_it_goes_on
 from denizen.run._parquet import WIDER
@@ -65,7 +66,7 @@ class Held:
         self.done[rows] = True
 
 
-class Sweep:
+class Sweep(InNotebook):
     """The sets of a sweep and their series; made by `denizen.sweeps.sweep` and `denizen.sweeps.load`.
 
     ``sweep["cases"]`` is a series, `[sets, replicates, steps]`; ``sweep.sets[3]`` the values of a set by name.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from denizen._figures import colour, figure, name_ends, plain_axis, save_figure, titled
+from denizen._notebook import InNotebook
 from denizen.errors import DataError
 from denizen.perf.watch._memory import size
 from denizen.perf.watch._timing import Timing
@@ -117,7 +118,7 @@ class Regression:
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchReport:
+class BenchReport(InNotebook):
     """What `bench` measured; print it with rich.
 
     Attributes:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from denizen._notebook import InNotebook
 from denizen.perf.watch._event_log import GRAPHS, HOST_READS, RECOMPILES, TRANSFERS, EventLog, Totals
 from denizen.perf.watch._findings import FIRST, SET_UP, UNKNOWN, Finding
 from denizen.perf.watch._operations import SIMULATED
@@ -24,7 +25,7 @@ _UNSEEN_CUDA = (
 
 
 @dataclasses.dataclass(frozen=True)
-class BudgetReport:
+class BudgetReport(InNotebook):
     """What a region did; `str` gives a text for people.
 
     Attributes:

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from denizen._notebook import InNotebook
 from denizen._printing import Table, plain
 from denizen.errors import StorageError
 from denizen.perf._doctor.diagnosis import AB, LEVELS, NOTE, Diagnosis
@@ -55,7 +56,7 @@ class Facts:
 
 
 @dataclasses.dataclass(frozen=True)
-class DoctorReport:
+class DoctorReport(InNotebook):
     """The verdict on a step; `print` it.
 
     Attributes:

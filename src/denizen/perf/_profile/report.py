@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from denizen._figures import COLOURS, figure, save_figure
-from denizen.errors import StorageError, need
+from denizen._notebook import InNotebook
+from denizen.errors import StorageError
 from denizen.perf._profile.gaps import CAUSES, REMEDIES
 from denizen.perf._profile.measure import Measured, measured
 from denizen.perf._profile.trace import Trace
@@ -22,7 +23,7 @@ NAME = 44  # characters of a kernel's name
 
 
 @dataclasses.dataclass(frozen=True)
-class ProfileReport(Measured):
+class ProfileReport(Measured, InNotebook):
     """A profile; print it.
 
     Busy time is the length of the union of the kernels' intervals, never a sum of durations; gaps are the rest of the
@@ -94,15 +95,14 @@ class ProfileReport(Measured):
                 raise StorageError(f"to_json(path={str(path)!r}): {error.strerror or error}") from error
         return text
 
-    def plot(self, path: str | Path) -> None:
+    def plot(self, path: str | Path | None = None) -> Any:
         """Draw the time line, idle time by cause, memory and the device's counters; needs the extra `plot`.
 
         Raises:
             MissingExtra: matplotlib is not installed.
             StorageError: the file cannot be written.
         """
-        need("matplotlib", "plot", "draw a profile")
-        draw(self, path)
+        return draw(self, path)
 
     def __str__(self) -> str:
         if self.busy_share is None:
@@ -192,8 +192,8 @@ SHADES = dict(zip(CAUSES, (*COLOURS, "0.75"), strict=True))
 MOST = 5000  # gaps drawn, the longest ones
 
 
-def draw(report: "ProfileReport", path: str | Path) -> None:
-    """Write the picture of a report."""
+def draw(report: "ProfileReport", path: str | Path | None) -> Any:
+    """See `ProfileReport.plot`."""
     panels = 2 + bool(report.memory and report.memory.timeline) + len(report.sampled)
     made = figure(9, 1.2 + 1.6 * panels, "draw a profile")
     axes: list[Any] = list(made.subplots(panels, 1, squeeze=False)[:, 0])
@@ -213,7 +213,9 @@ def draw(report: "ProfileReport", path: str | Path) -> None:
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
         axis.tick_params(labelsize=8)
-    save_figure(made, path)
+    if path is not None:
+        save_figure(made, path)
+    return made
 
 
 def _timeline(axis: Any, report: "ProfileReport") -> None:
