@@ -50,7 +50,7 @@ def test_a_series_that_is_seen_whole_tells_them_apart(model: SIR) -> None:
         "infected": Target(run["infected"][0].numpy()[6::7], every=7),
     }
     priors = {**EARLY, "cases.report": Beta(1.0, 1.0)}
-    fit = dz.calibrate(model, targets, priors=priors, replicates=16, device="cpu", progress=False)
+    fit = dz.calibrate(model, targets, priors=priors, replicates=32, device="cpu", progress=False)
     for name, truth in (("infect_rate", 0.05), ("infectious_days", 6.0), ("cases.report", 0.3)):
         low, high = fit.interval(0.99)[name]
         assert low < truth < high

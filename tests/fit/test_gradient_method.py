@@ -64,7 +64,7 @@ def fitted(values: Any = None, model: dz.Model | None = None, **options: Any) ->
 
 @pytest.fixture(scope="module")
 def exact() -> dz.fit.Fit:
-    return fitted(method=dz.fit.GaussNewton())
+    return fitted(method=dz.fit.GaussNewton(), replicates=48)
 
 
 @pytest.fixture(scope="module")

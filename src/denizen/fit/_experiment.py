@@ -39,6 +39,7 @@ class Experiment:
         steps: simulated in each run.
         device: as it was given.
         observed: float64 `[D]`, every observed number as it is compared, gaps left out.
+        sizes: how many of them each target has.
         runs: worlds simulated so far.
         few: by target of counts, of the last rows seen how many have next to nothing in all, and how many rows.
         ledger: what keeps launches while a search goes on, so that it can be resumed; None: nothing does.
@@ -64,9 +65,8 @@ class Experiment:
         self._kinds = {name: kind_of("calibrate", model, name, target) for name, target in self.targets.items()}
         self._rough = {name for name, target in self.targets.items() if self._scatters(name, target)}
         self.observed = self._compared({name: target.values[None] for name, target in self.targets.items()})[0]
-        self.weights = np.concatenate(
-            [np.full(self.compares(name), target.weight) for name, target in self.targets.items()]
-        )
+        self.sizes = tuple(self.compares(name) for name in self.targets)
+        self.weights = np.repeat([target.weight for target in self.targets.values()], self.sizes)
         self.runs = 0
         self.few: dict[str, tuple[int, int]] = {}
 

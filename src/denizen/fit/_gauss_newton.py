@@ -2,12 +2,13 @@
 
 The estimate solves Z' (y - m(u)) = 0: y is what was observed, m(u) the mean of what the model gives at free numbers u,
 and Z `[D, P]` weighs the D observed numbers. At the true u this has mean zero for any Z of full rank that was not
-chosen by the same worlds, so a Z from the iterations before costs efficiency and not truth. The best Z is W J: the
-slopes of m, weighed by the inverse of the covariance of one world's observation.
+chosen by the same worlds, so a Z from other worlds costs efficiency and not truth. The best Z is W J: the slopes of m,
+weighed by the inverse of the covariance of one world's observation.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -20,20 +21,25 @@ PROBE = 0.1  # half the width of the first differences, in free numbers: 10 % of
 NARROWEST, WIDEST = 0.02, 0.2  # later ones are as wide as what is not known, within these
 NEAR = 3.0  # standard deviations of the estimate: a shorter step of the search's few worlds is mostly their noise
 WITHIN = 4.0  # times the scatter of one world: a curve farther from the data is no place to rest
+EXACT = 1e-9  # of the mean: less is rounding
 EXPLODES = 1e4  # times the largest observed number, as it is compared
 FLOOR = 1e-2  # of the mean variance: the least that a number is taken to scatter
+FEWEST = 6  # worlds whose halves weigh one another
+SETTLE = 3  # steps before the last ones, at most, with half as many worlds
 
 
 @dataclasses.dataclass(frozen=True)
 class GaussNewton:
     """Fits up to some twenty numbers; the default.
 
-    Every iteration simulates the whole stencil, 2 P + 1 sets of P numbers, in the same fresh worlds, in one launch. The
-    search weighs all observed numbers alike; the last iterations weigh them by the covariance of the worlds before.
+    Every iteration simulates P + 1 sets of P numbers in the same fresh worlds, in one launch: the place, and one beside
+    it for each number, in turn on this side and on that. The search weighs all observed numbers alike; each of the last
+    iterations is weighed by the covariance and the slopes of the others' worlds.
 
     Attributes:
         iterations: most iterations of the search, each with a quarter of `replicates` worlds, at least 4.
-        polish: iterations at the end, each with all `replicates` worlds; the estimate is the mean of what they say.
+        polish: iterations at the end, each with all `replicates` worlds (at least 2 P + 4): they give the estimate and
+            its interval. One or a few with half of them lead to it.
         radius: longest step of a number in one iteration, in free numbers (a factor e for what has one bound).
     """
 
@@ -97,84 +103,75 @@ class _Search:
         self._replicates = max(replicates, 2 * len(at) + 4)  # a covariance of P scores needs more worlds than P
         self._width = np.full(len(at), PROBE)
         self._world = worlds
-        self._before: list[Stencil] = []  # what weighs the equations to come
-        self._last: list[tuple[Stencil, Equation, np.ndarray]] = []
+        self._rounds: list[Stencil] = []  # near the end, each of worlds of its own
+        self._side = -1
         self._trace = list(trace)
         self._converged = converged
 
     def approach(self, iterations: int, radius: float) -> None:
-        """Steps of damped least squares, until two in a row are as short as what is not known."""
+        """Steps of damped least squares, until one is as short as what is not known."""
         best: tuple[float, np.ndarray] | None = None
-        near = False
         for _ in range(iterations):
             stencil = self._measure(max(4, self._replicates // 4))
             if best is None:
-                check_slopes(self._experiment, stencil)
+                check_dependence(self._experiment, stencil)
             loss = stencil.loss()
-            if best is not None and loss > best[0] + 3 * stencil.noise and not near:
+            if best is not None and loss > best[0] + 3 * stencil.noise:
                 self._note(loss, np.nan)
                 self._at, radius = best[1] + 0.25 * (self._at - best[1]), radius / 2
                 continue
             if best is None or loss < best[0]:
                 best = loss, self._at
-            step = equation(self._experiment, stencil, stencil.slope).step(radius)
-            length = float(np.abs(step.move / step.sd).max())
-            self._note(loss, length)
-            self._at = self._moved(step.move)
-            self._width = np.clip(step.sd, NARROWEST, WIDEST)
-            here = length < NEAR and stencil.away < WITHIN
-            if near and here:
+            if self._step(stencil, radius) < NEAR and stencil.away < WITHIN:
                 self._converged = True
                 return
-            near = here
 
     def finish(self, polish: int, radius: float) -> Solution:
-        """Two steps for the weights, `polish` with them, and what they say together."""
+        """Steps that weigh all numbers alike, and `polish` with all worlds, whose equations the other worlds weigh."""
         self.settle(radius)
-        for _ in range(polish):
-            self.polish(radius)
-        return self.solution()
-
-    def settle(self, radius: float) -> None:
-        """Two steps with all worlds, still with all numbers weighed alike: these worlds weigh the equations to come."""
-        for _ in range(2):
-            stencil = self._measure(self._replicates)
-            step = equation(self._experiment, stencil, stencil.slope).step(radius)
-            self._note(stencil.loss(), float(np.abs(step.move / step.sd).max()))
-            self._at = self._moved(step.move)
-            self._width = np.clip(step.sd, NARROWEST, WIDEST)
-            self._before.append(stencil)
-
-    def polish(self, radius: float) -> None:
-        """What fresh worlds say about the equation that earlier ones weigh; the place is the mean of what was said."""
-        stencil = self._measure(self._replicates)
-        slope = np.mean([one.slope for one in self._before], axis=0)
-        rest = np.concatenate([one.rest for one in self._before])
-        weights = inverse_covariance(rest, self._replicates * len(self._before))
-        found = equation(self._experiment, stencil, weights @ slope)
-        step = found.step(radius)
-        self._note(stencil.loss(), float(np.abs(step.move / step.sd).max()))
-        self._last.append((stencil, found, self._moved(step.move)))
-        self._at = np.mean([at for _, _, at in self._last], axis=0)
-        self._before.append(stencil)
-
-    def solution(self) -> Solution:
-        """The estimate and what is known about it."""
-        total = sum(stencil.worlds for stencil, _, _ in self._last)
-        information = np.mean([found.information for _, found, _ in self._last], axis=0) / (1 + 1 / total)
-        curve = self._experiment.parameters.prior(self._at)[1]
+        judged = range(len(self._rounds), len(self._rounds) + polish)
+        for k in judged:
+            self._rounds.append(self._measure(self._replicates))
+            self._move(self._rounds[k], self._together(judged[: k + 1 - judged.start]).step(radius))
+        last, found = [self._rounds[k] for k in judged], self._together(judged)
         return Solution(
             free=self._at,
-            precision=information + curve,
+            precision=found.information / (1 + 1 / found.worlds) + found.prior_curve,
             trace=tuple(self._trace),
             worlds=self._world,
             converged=self._converged,
-            away=self._last[-1][0].away,
-            notes=tuple(self._notes()),
-            slope=np.mean([stencil.slope for stencil, _, _ in self._last], axis=0),
+            away=last[-1].away,
+            notes=tuple(self._notes(last)),
+            slope=np.mean([stencil.slope for stencil in last], axis=0),
         )
 
-    def _notes(self) -> Iterator[str]:
+    def settle(self, radius: float) -> None:
+        """Steps that weigh all numbers alike, until one is short.
+
+        Its worlds weigh the equations to come, and halves of them one another's for a last step.
+        """
+        for steps in range(1, SETTLE + 1):
+            stencil = self._measure(max(FEWEST, self._replicates // 2))
+            short = self._step(stencil, radius) < NEAR
+            if short or steps == SETTLE:
+                self._converged &= short
+                self._rounds = [stencil.half(0), stencil.half(1)]
+                self._at = self._moved(self._together(range(2)).step(radius).move)
+                return
+
+    def _together(self, judged: range) -> "Equation":
+        """What rounds say, each weighed by all others, at the present place."""
+        found = []
+        for k in judged:
+            others = [one for j, one in enumerate(self._rounds) if j != k]
+            rest = np.concatenate([one.rest for one in others])
+            worlds = sum(one.worlds for one in others)
+            slope = sum(one.worlds * one.slope for one in others) / worlds
+            weights = inverse_covariance(rest, worlds, self._experiment.sizes)
+            found.append(equation(self._experiment, self._rounds[k], weights @ slope))
+        return together(self._experiment, found, self._at)
+
+    def _notes(self, stencils: "list[Stencil]") -> Iterator[str]:
         """Of the last worlds: those that died out, and what was the same in all of them."""
         for name, (few, rows) in self._experiment.few.items():
             if few:
@@ -182,7 +179,6 @@ class _Search:
                     f"{few} of the last {rows} worlds died out: their {name!r} is less than {FEW:.0%} of the median "
                     f"world's in all. The mean is over them and the others; begin with more seeds to fit an outbreak."
                 )
-        stencils = [stencil for stencil, _, _ in self._last]
         still = np.all([(one.rest == 0).all(0) & (one.slope == 0).all(1) for one in stencils], axis=0)
         if still.any():
             name, step = self._experiment.place(int(still.argmax()))
@@ -192,8 +188,24 @@ class _Search:
             )
 
     def _measure(self, worlds: int) -> "Stencil":
-        self._world += worlds
-        return measure(self._experiment, self._at, self._width, range(self._world - worlds, self._world))
+        """The place and one beside it for each number, in turn on this side and on that, so that bends cancel."""
+        self._world, self._side = self._world + worlds, -self._side
+        used = range(self._world - worlds, self._world)
+        found = measure(self._experiment, self._at, self._width * self._side, used, both=False)
+        check_scatter(self._experiment, found)
+        return found
+
+    def _step(self, stencil: "Stencil", radius: float) -> float:
+        """Move as the stencil says with all numbers weighed alike; how far, in standard deviations of the estimate."""
+        return self._move(stencil, equation(self._experiment, stencil, stencil.slope).step(radius))
+
+    def _move(self, stencil: "Stencil", step: "Move") -> float:
+        check_slopes(self._experiment, stencil)
+        length = float(np.abs(step.move / step.sd).max())
+        self._note(stencil.loss(), length)
+        self._at = self._moved(step.move)
+        self._width = np.clip(step.sd, NARROWEST, WIDEST)
+        return length
 
     def _moved(self, move: np.ndarray) -> np.ndarray:
         """Where a move leads; a number whose move alone leads where the model refuses moves less, or not at all."""
@@ -219,19 +231,43 @@ class Stencil:
 
     Attributes:
         at: free numbers `[P]`.
-        mean: `[D]`: mean observation.
-        slope: `[D, P]`.
-        rest: `[sets * worlds, D]`: deviations of each world from the mean of its set.
-        worlds: how many.
+        width: of the differences `[P]`, below 0 where they are of one side.
+        both: whether differences are of both sides.
+        seen: `[sets, worlds, D]`: the place itself, then those beside it.
         observed: `[D]`.
     """
 
     at: np.ndarray
-    mean: np.ndarray
-    slope: np.ndarray
-    rest: np.ndarray
-    worlds: int
+    width: np.ndarray
+    both: bool
+    seen: np.ndarray
     observed: np.ndarray
+
+    @property
+    def worlds(self) -> int:
+        """How many."""
+        return self.seen.shape[1]
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """`[D]`: mean observation at the point; those beside it would add what the curve bends."""
+        return self.seen[0].mean(0)
+
+    @cached_property
+    def slope(self) -> np.ndarray:
+        """`[D, P]`."""
+        means, num = self.seen[1:].mean(1), len(self.at)
+        apart = (means[:num] - means[num:]) / 2 if self.both else means - self.mean
+        return (apart / self.width[:, None]).T
+
+    @cached_property
+    def rest(self) -> np.ndarray:
+        """`[sets * worlds, D]`: deviations of each world from the mean of its set."""
+        return (self.seen - self.seen.mean(1, keepdims=True)).reshape(-1, self.seen.shape[2])
+
+    def half(self, which: int) -> "Stencil":
+        """Every other world."""
+        return dataclasses.replace(self, seen=self.seen[:, which::2])
 
     def loss(self) -> float:
         """Mean squared distance of the mean to what was observed."""
@@ -248,53 +284,82 @@ class Stencil:
         return 2 * float(np.sqrt(self.loss() * (self.rest**2).mean() / self.worlds))
 
 
-def measure(experiment: Experiment, u: np.ndarray, width: np.ndarray, worlds: range) -> Stencil:
-    """Simulate a point and, for each number, one beside it on either side, all in the same worlds."""
-    num = len(u)
-    up, down = u + np.diag(width), u - np.diag(width)
-    up = np.stack([one if experiment.fits(one) else u for one in up])
-    down = np.stack([one if experiment.fits(one) else u for one in down])
-    width = np.diagonal(up - down) / 2
+def measure(experiment: Experiment, u: np.ndarray, width: np.ndarray, worlds: range, *, both: bool = True) -> Stencil:
+    """Simulate a point and, for each number, one beside it, or one on either side, all in the same worlds.
+
+    Args:
+        experiment: what is simulated.
+        u: the point `[P]`.
+        width: how far beside it `[P]`; of one side below 0 for the smaller side.
+        worlds: their numbers.
+        both: whether on both sides.
+    """
+    beside = u + np.diag(width), u - np.diag(width)
+    up, down = (np.stack([one if experiment.fits(one) else u for one in side]) for side in beside)
+    if both:
+        sets, width = np.concatenate([u[None], up, down]), np.diagonal(up - down) / 2
+    else:  # on the other side where the model takes this one not
+        up = np.where((up == u).all(1)[:, None], down, up)
+        sets, width = np.concatenate([u[None], up]), np.diagonal(up - u)
     if (width == 0).any():
         label = experiment.parameters.labels[int((width == 0).argmax())]
         raise InputError(
             f"calibrate: the model takes {label!r} near {experiment.told(u)} neither a little larger nor smaller; "
             f"{KEEP}"
         )
-    sets = np.concatenate([u[None], up, down])
-    seen = experiment.observations(sets, worlds)  # [2 P + 1, R, D]
-    means = seen.mean(1)
-    slope = ((means[1 : num + 1] - means[num + 1 :]) / (2 * width[:, None])).T
-    rest = (seen - means[:, None]).reshape(-1, seen.shape[2])
-    return Stencil(u, means.mean(0), slope, rest, len(worlds), experiment.observed)
+    return Stencil(u, width, both, experiment.observations(sets, worlds), experiment.observed)
+
+
+def check_dependence(experiment: Experiment, stencil: Stencil) -> None:
+    """Refuse to begin where nothing depends on a parameter.
+
+    Raises:
+        InputError: says which parameter, and where.
+    """
+    ends = np.cumsum([part.size for part in experiment.parameters.parts])
+    parts = zip(experiment.parameters.parts, np.split(stencil.slope.T, ends[:-1]), strict=True)
+    needed = [not (part.late and slopes.any()) for part, slopes in parts for _ in range(part.size)]
+    for label, slope, wanted in zip(experiment.parameters.labels, stencil.slope.T, needed, strict=True):
+        if wanted and not slope.any():
+            raise InputError(
+                f"calibrate: nothing observed depends on {label!r} near {experiment.told(stencil.at)}: the simulated "
+                f"numbers stay the same where it alone changes by {PROBE} in transformed units; leave it out of "
+                f"priors, begin elsewhere, or add a target that it changes"
+            )
 
 
 def check_slopes(experiment: Experiment, stencil: Stencil) -> None:
-    """Refuse to begin where nothing depends on a parameter, or everything beyond measure.
+    """Refuse to go on where everything depends on a parameter beyond measure.
 
     Raises:
         InputError: says which parameter, and where.
     """
     size = max(np.abs(experiment.observed).max(), 1.0)
-    ends = np.cumsum([part.size for part in experiment.parameters.parts])
-    parts = zip(experiment.parameters.parts, np.split(stencil.slope.T, ends[:-1]), strict=True)
-    needed = [not (part.late and slopes.any()) for part, slopes in parts for _ in range(part.size)]
-    for label, slope, wanted in zip(experiment.parameters.labels, stencil.slope.T, needed, strict=True):
-        told = f"near {experiment.told(stencil.at)}"
-        if wanted and not slope.any():
+    for label, slope, width in zip(experiment.parameters.labels, stencil.slope.T, stencil.width, strict=True):
+        moved = np.abs(slope * width)
+        if (moved > EXPLODES * size).any():
+            name, step = experiment.place(int((moved > EXPLODES * size).argmax()))
             raise InputError(
-                f"calibrate: nothing observed depends on {label!r} {told}: the simulated numbers stay the same where "
-                f"it alone changes by {PROBE} in transformed units; leave it out of priors, begin elsewhere, or add a "
-                f"target that it changes"
+                f"calibrate: the slope explodes near {experiment.told(stencil.at)}: where {label!r} alone changes by "
+                f"{abs(width):.2g} in transformed units, {name!r} up to step {step} moves by "
+                f"{moved[moved > EXPLODES * size][0]:.3g} as it is compared, and {size:.3g} is the largest observed; "
+                f"begin nearer to the truth, or with fewer steps"
             )
-        wild = np.abs(slope) * 2 * PROBE > EXPLODES * size
-        if wild.any():
-            first = int(wild.argmax())
-            name, step = experiment.place(first)
+
+
+def check_scatter(experiment: Experiment, stencil: Stencil) -> None:
+    """Refuse a series without randomness: nothing says how near to it the data have to come.
+
+    Raises:
+        InputError: says which target.
+    """
+    ends = np.cumsum(experiment.sizes)[:-1]
+    parts = (np.split(part, ends) for part in (stencil.mean, stencil.slope, stencil.rest.T))
+    for name, mean, slope, rest in zip(experiment.targets, *parts, strict=True):
+        if np.abs(rest).max() <= EXACT * max(np.abs(mean).max(), 1e-300) and slope.any():
             raise InputError(
-                f"calibrate: the slope explodes {told}: where {label!r} alone changes by {PROBE} in transformed units, "
-                f"{name!r} up to step {step} moves by {abs(slope[first]) * 2 * PROBE:.3g} as it is compared, and "
-                f"{size:.3g} is the largest observed; begin nearer to the truth, or with fewer steps"
+                f"calibrate: {name!r} is the same in all worlds near {experiment.told(stencil.at)}, so that nothing "
+                f"says how far from it the data may lie; give its Target a noise, such as dz.fit.Normal(sd)"
             )
 
 
@@ -313,24 +378,42 @@ class Move:
 
 @dataclasses.dataclass(frozen=True)
 class Equation:
-    """What an iteration says: information `[P, P]` of the observation on the free numbers, and the slope towards it.
+    """What worlds say: weighed distances to the data, how they change with the free numbers, and how they scatter.
 
     Attributes:
-        information: inverse covariance of the estimate, without the worlds' own noise and the prior.
-        towards: `[P]`: information times the step that solves the equation.
+        at: free numbers `[P]`.
+        gap: weighed distances of the mean to the data there, `[P]`.
+        change: of what is weighed with the free numbers, `[P, P]`.
+        scatter: covariance of the weighed distances, for data of one world, `[P, P]`.
+        worlds: how many say it.
         prior_slope: `[P]` of the log density.
         prior_curve: `[P, P]`.
     """
 
-    information: np.ndarray
-    towards: np.ndarray
+    at: np.ndarray
+    gap: np.ndarray
+    change: np.ndarray
+    scatter: np.ndarray
+    worlds: int
     prior_slope: np.ndarray
     prior_curve: np.ndarray
+
+    @property
+    def information(self) -> np.ndarray:
+        """Inverse covariance of the estimate `[P, P]`, without the worlds' own noise and the prior."""
+        return self._left @ self.change
+
+    @property
+    def _left(self) -> np.ndarray:
+        # The inverse of a covariance from few worlds is too large on average (Hartlap et al. 2007).
+        scatter = self.scatter * (self.worlds - 1) / max(self.worlds - len(self.at) - 2, 1)
+        scatter = scatter + 1e-9 * np.diag(np.diag(scatter)) + 1e-300 * np.eye(len(self.at))
+        return np.linalg.solve(scatter, self.change).T  # change' scatter^-1
 
     def step(self, radius: float) -> Move:
         """The step, no number of it longer than `radius`."""
         total = self.information + self.prior_curve
-        push = self.towards + self.prior_slope
+        push = self._left @ self.gap + self.prior_slope
         scale = np.diag(np.maximum(np.diag(total), 1e-9))
         damping = 1e-6
         move = np.linalg.solve(total + damping * scale, push)
@@ -344,32 +427,53 @@ class Equation:
 def equation(experiment: Experiment, stencil: Stencil, z: np.ndarray) -> Equation:
     """The estimating equation at a stencil, with weights `[D, P]`."""
     z = z * experiment.weights[:, None]
-    a = z.T @ stencil.slope
-    gap = z.T @ (stencil.observed - stencil.mean)
-    scores = stencil.rest @ z
-    worlds, num = stencil.worlds, len(a)
-    scatter = scores.T @ scores / len(scores) * worlds / (worlds - 1)
-    # The inverse of a covariance from few worlds is too large on average (Hartlap et al. 2007).
-    scatter *= (worlds - 1) / max(worlds - num - 2, 1)
-    scatter = scatter + 1e-9 * np.diag(np.diag(scatter)) + 1e-300 * np.eye(len(a))
-    left = np.linalg.solve(scatter, a).T  # a' scatter^-1
-    return Equation(left @ a, left @ gap, *experiment.parameters.prior(stencil.at))
+    scores, worlds = stencil.rest @ z, stencil.worlds
+    return Equation(
+        at=stencil.at,
+        gap=z.T @ (stencil.observed - stencil.mean),
+        change=z.T @ stencil.slope,
+        scatter=scores.T @ scores / len(scores) * worlds / (worlds - 1),
+        worlds=worlds,
+        **_prior(experiment, stencil.at),
+    )
 
 
-def inverse_covariance(rest: np.ndarray, worlds: int) -> np.ndarray:
-    """Inverse of the covariance of rows, their correlations shrunk towards none as Ledoit and Wolf (2004) say.
+def together(experiment: Experiment, found: Sequence[Equation], at: np.ndarray) -> Equation:
+    """Their mean, at a place near to all of theirs; each world counts alike."""
+    worlds = [one.worlds for one in found]
+    gap, change, scatter = (
+        np.average([getattr(one, name) for one in found], axis=0, weights=worlds)
+        for name in ("gap", "change", "scatter")
+    )
+    gap = gap - change @ (at - np.average([one.at for one in found], axis=0, weights=worlds))
+    return Equation(at, gap, change, scatter, sum(worlds), **_prior(experiment, at))
+
+
+def _prior(experiment: Experiment, at: np.ndarray) -> dict[str, np.ndarray]:
+    slope, curve = experiment.parameters.prior(at)
+    return {"prior_slope": slope, "prior_curve": curve}
+
+
+def inverse_covariance(rest: np.ndarray, worlds: int, sizes: Sequence[int] | None = None) -> np.ndarray:
+    """Inverse of the covariance of rows, shrunk as Ledoit and Wolf (2004) say towards independent scatter.
 
     Args:
         rest: deviations `[rows, D]`.
         worlds: independent ones among the rows, which say how far to shrink.
+        sizes: how many numbers in a row have one unit and are taken to scatter alike, as those of a target; None: each
+            has its own.
     """
     variance = (rest**2).mean(0)
-    sd = np.sqrt(np.maximum(variance, FLOOR * variance.mean() + 1e-12))
+    if sizes is None:
+        sd = np.sqrt(np.maximum(variance, FLOOR * variance.mean() + 1e-12))
+    else:
+        parts = np.split(variance, np.cumsum(sizes)[:-1])
+        sd = np.repeat([np.sqrt(part.mean() + 1e-12) for part in parts], sizes)
     rows = rest / sd
     num = len(rows)
     sample = rows.T @ rows / num
     dim = len(sd)
-    mean = np.trace(sample) / dim
+    mean = np.trace(sample) / dim or 1.0  # where nothing scatters
     distance = ((sample - mean * np.eye(dim)) ** 2).sum()
     # Sum over rows of |x x' - S|^2, by |x|^4 - 2 x'S x + |S|^2; rows of one world in several sets count once.
     norms = (rows**2).sum(1)
