@@ -93,6 +93,51 @@ def test_a_slope_that_explodes_is_told() -> None:
         dz.calibrate(explodes, identity([1.0] * 6), priors={"a": Uniform(0.0, 4.0)}, progress=False)
 
 
+def test_a_slope_that_explodes_on_the_way_is_told() -> None:
+    """Gentle where the search begins, and a cliff beside the place that it comes to."""
+
+    def cliff(theta: Tensor, worlds: Sequence[int]) -> Tensor:
+        return level(theta, worlds) + 1e6 * torch.relu(theta.double()[:, :1] - 2.9)
+
+    with pytest.raises(InputError, match=r"the slope explodes near a=\d\.\d+: where 'a' .* 'y' up to step 1 moves by"):
+        dz.calibrate(cliff, identity([3.0] * 6), priors=ONE, progress=False)
+
+
+def test_a_series_without_randomness_is_told() -> None:
+    """No scatter says how near the data have to come; with a noise it is a fit by least squares."""
+
+    def straight(theta: Tensor, worlds: Sequence[int]) -> Tensor:
+        return theta[:, :1].expand(-1, 6)
+
+    def beside(theta: Tensor, worlds: Sequence[int]) -> dict[str, Tensor]:
+        return {"y": level(theta, worlds), "z": straight(theta, worlds)}
+
+    values = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+    with pytest.raises(InputError, match=r"'y' is the same in all worlds near a=0.0, .* such as dz\.fit\.Normal\(sd\)"):
+        dz.calibrate(straight, identity(values), priors=ONE, progress=False)
+    with pytest.raises(InputError, match=r"'z' is the same in all worlds"):
+        dz.calibrate(beside, {**identity(values), "z": Target(values)}, priors=ONE, progress=False)
+    noise = dz.fit.Normal(0.6)
+    fit = dz.calibrate(
+        straight, {"y": Target(values, noise=noise, scale="identity")}, priors=ONE, replicates=64, progress=False
+    )
+    assert fit.params["a"] == pytest.approx(2.5, abs=0.1)
+    assert fit._sd()[0] == pytest.approx(0.6 / np.sqrt(6), rel=0.25)
+
+
+def test_nothing_but_zeros_is_told() -> None:
+    def counts(theta: Tensor, worlds: Sequence[int]) -> Tensor:
+        waits = np.stack([np.random.default_rng([6, world]).exponential(size=8) for world in worlds])
+        return (theta[:, :1].double() * torch.as_tensor(waits)).floor()
+
+    priors = {"rate": LogNormal(0.0, 1.0)}
+    fit = dz.calibrate(counts, {"y": np.zeros(8)}, priors=priors, progress=False)
+    assert fit.params["rate"] < 0.7
+    assert any("Every observed value of targets['y'] is 0" in note for note in fit.notes), fit.notes
+    fit = dz.calibrate(counts, {"y": np.array([0.0, 0, 1, 0, 0, 0, 0, 0])}, priors=priors, progress=False)
+    assert not any("Every observed value" in note for note in fit.notes)
+
+
 def test_numbers_that_never_change_are_told() -> None:
     def late(theta: Tensor, worlds: Sequence[int]) -> Tensor:
         return level(theta, worlds) * (torch.arange(6) > 1)

@@ -128,13 +128,20 @@ class Experiment:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What should be known of how the series are seen, in words."""
-        return tuple(
+        """What should be known of the targets and of how the series are seen, in words."""
+        beyond = [
             f"Of targets[{name!r}] {target.kernel.beyond:.1%} lie beyond the {target.kernel.shares.shape[-1]} steps of "
             f"its delay and count as never written down."
             for name, target in self.targets.items()
             if target.kernel is not None and target.kernel.beyond > BEYOND
-        )
+        ]
+        nothing = [
+            f"Every observed value of targets[{name!r}] is 0, which bounds parameters from one side alone: take an "
+            f"interval of a normal distribution, such as that of GaussNewton, for no more than an order of size."
+            for name, target in self.targets.items()
+            if not np.nan_to_num(target.values).any()
+        ]
+        return (*beyond, *nothing)
 
     def observations(self, free: np.ndarray, worlds: Sequence[int]) -> np.ndarray:
         """What is compared with `observed`, for each set of free numbers in each world: float64 `[sets, worlds, D]`."""

@@ -25,6 +25,7 @@ EXACT = 1e-9  # of the mean: less is rounding
 EXPLODES = 1e4  # times the largest observed number, as it is compared
 FLOOR = 1e-2  # of the mean variance: the least that a number is taken to scatter
 FEWEST = 6  # worlds whose halves weigh one another
+PARTS = 4  # of each of the last iterations, each weighed by all others: with fewer, weights would differ by their noise
 SETTLE = 3  # steps before the last ones, at most, with half as many worlds
 
 
@@ -103,7 +104,7 @@ class _Search:
         self._replicates = max(replicates, 2 * len(at) + 4)  # a covariance of P scores needs more worlds than P
         self._width = np.full(len(at), PROBE)
         self._world = worlds
-        self._rounds: list[Stencil] = []  # near the end, each of worlds of its own
+        self._parts: list[Stencil] = []  # near the end, each of worlds of its own
         self._side = -1
         self._trace = list(trace)
         self._converged = converged
@@ -129,11 +130,12 @@ class _Search:
     def finish(self, polish: int, radius: float) -> Solution:
         """Steps that weigh all numbers alike, and `polish` with all worlds, whose equations the other worlds weigh."""
         self.settle(radius)
-        judged = range(len(self._rounds), len(self._rounds) + polish)
-        for k in judged:
-            self._rounds.append(self._measure(self._replicates))
-            self._move(self._rounds[k], self._together(judged[: k + 1 - judged.start]).step(radius))
-        last, found = [self._rounds[k] for k in judged], self._together(judged)
+        first, last = len(self._parts), []
+        for _ in range(polish):
+            last.append(self._measure(self._replicates))
+            self._parts += last[-1].parts(PARTS)
+            self._move(last[-1], self._together(first).step(radius))
+        found = self._together(first)
         return Solution(
             free=self._at,
             precision=found.information / (1 + 1 / found.worlds) + found.prior_curve,
@@ -155,20 +157,20 @@ class _Search:
             short = self._step(stencil, radius) < NEAR
             if short or steps == SETTLE:
                 self._converged &= short
-                self._rounds = [stencil.half(0), stencil.half(1)]
-                self._at = self._moved(self._together(range(2)).step(radius).move)
+                self._parts = stencil.parts(2)
+                self._at = self._moved(self._together(0).step(radius).move)
                 return
 
-    def _together(self, judged: range) -> "Equation":
-        """What rounds say, each weighed by all others, at the present place."""
+    def _together(self, first: int) -> "Equation":
+        """What the parts from `first` on say of the present place, each weighed by all others."""
         found = []
-        for k in judged:
-            others = [one for j, one in enumerate(self._rounds) if j != k]
+        for k, part in enumerate(self._parts[first:], first):
+            others = self._parts[:k] + self._parts[k + 1 :]
+            worlds = [one.worlds for one in others]
+            slope = np.average([one.slope for one in others], axis=0, weights=worlds)
             rest = np.concatenate([one.rest for one in others])
-            worlds = sum(one.worlds for one in others)
-            slope = sum(one.worlds * one.slope for one in others) / worlds
-            weights = inverse_covariance(rest, worlds, self._experiment.sizes)
-            found.append(equation(self._experiment, self._rounds[k], weights @ slope))
+            weights = inverse_covariance(rest, sum(worlds), self._experiment.sizes)
+            found.append(equation(self._experiment, part, weights @ slope))
         return together(self._experiment, found, self._at)
 
     def _notes(self, stencils: "list[Stencil]") -> Iterator[str]:
@@ -265,9 +267,10 @@ class Stencil:
         """`[sets * worlds, D]`: deviations of each world from the mean of its set."""
         return (self.seen - self.seen.mean(1, keepdims=True)).reshape(-1, self.seen.shape[2])
 
-    def half(self, which: int) -> "Stencil":
-        """Every other world."""
-        return dataclasses.replace(self, seen=self.seen[:, which::2])
+    def parts(self, num: int) -> "list[Stencil]":
+        """The same in every `num`-th world, `num` times; fewer where parts of two worlds would be as many."""
+        num = min(num, self.worlds // 2)
+        return [dataclasses.replace(self, seen=self.seen[:, k::num]) for k in range(num)]
 
     def loss(self) -> float:
         """Mean squared distance of the mean to what was observed."""
@@ -356,7 +359,7 @@ def check_scatter(experiment: Experiment, stencil: Stencil) -> None:
     ends = np.cumsum(experiment.sizes)[:-1]
     parts = (np.split(part, ends) for part in (stencil.mean, stencil.slope, stencil.rest.T))
     for name, mean, slope, rest in zip(experiment.targets, *parts, strict=True):
-        if np.abs(rest).max() <= EXACT * max(np.abs(mean).max(), 1e-300) and slope.any():
+        if slope.any() and (np.abs(rest).max(1) <= EXACT * np.abs(mean)).all():
             raise InputError(
                 f"calibrate: {name!r} is the same in all worlds near {experiment.told(stencil.at)}, so that nothing "
                 f"says how far from it the data may lie; give its Target a noise, such as dz.fit.Normal(sd)"
