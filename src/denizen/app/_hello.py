@@ -53,8 +53,8 @@ class Hello:
         str
     ] = """See an epidemic in a small town, with and without a lockdown, and get a page of what came out.
 
-It takes seconds on two cores and needs nothing beside the core of denizen. Both runs draw the same random numbers, so
-that they are the same to the last case until the lockdown begins on day 20.
+It takes seconds on two cores. Both runs draw the same random numbers, so that
+they are the same to the last case until the lockdown begins on day 20.
 
 examples:
   denizen hello
