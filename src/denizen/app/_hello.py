@@ -53,8 +53,7 @@ class Hello:
         str
     ] = """See an epidemic in a small town, with and without a lockdown, and get a page of what came out.
 
-It takes seconds on two cores. Both runs draw the same random numbers, so that
-they are the same to the last case until the lockdown begins on day 20.
+Both runs draw the same random numbers: until day 20 they are the same.
 
 examples:
   denizen hello

@@ -23,8 +23,7 @@ class UI:
 
     about: ClassVar[str] = """Look at runs in a browser, also while they go on: curves, comparisons, agents, films.
 
-The page only reads, and only what lies in the folders. Only this machine can
-open it; with another --host, who has the address with its token can.
+The page only reads. Other machines need --host, and the token in its address.
 
 examples:
   denizen ui                                all runs in runs/
