@@ -38,6 +38,8 @@ def test_wheel_holds_every_file_of_the_package(wheel):
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert packed == expected
     assert "denizen/py.typed" in packed
+    others = {name for name in packed if Path(name).suffix not in (".py", ".md", ".typed")}
+    assert all("/assets/" in name for name in others), others  # nothing that somebody downloaded into the sources
 
 
 def test_wheel_carries_licence_and_command(wheel):
