@@ -78,8 +78,8 @@ def test_words_that_mean_nothing_are_one_line(denizen, words, said):
         (["covid"], "there is no command 'covid'; it is a model: denizen run covid;"),
         (["cartpole"], "there is no command 'cartpole'; it is a world: denizen train cartpole;"),
         (["a.py:B"], "there is no command 'a.py:B'; a command comes first, such as denizen run a.py:B or "),
-        (["--quiet", "run", "covid"], "--quiet: a command comes first, one of run, show, "),
-        (["--foo"], "--foo: a command comes first, one of run, show, "),
+        (["--quiet", "run", "covid"], "--quiet: a command comes first, one of hello, run, "),
+        (["--foo"], "--foo: a command comes first, one of hello, run, "),
     ],
 )
 def test_a_first_word_that_is_no_command_is_one_line(denizen, words, said):

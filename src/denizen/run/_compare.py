@@ -9,12 +9,12 @@ import numpy as np
 
 from denizen._arguments import number
 from denizen._notebook import InNotebook
-from denizen._printing import Table, plain
 from denizen.errors import InputError, nearest
 from denizen.run._results import Fitting
 from denizen.run._results import number as figure
 
 if TYPE_CHECKING:
+    from denizen._printing import Table
     from denizen.run._results import Results
 
 Series = Mapping[str, tuple[str, np.ndarray]]  # kind and numbers [rows, steps], by name
@@ -82,6 +82,8 @@ class Comparison(InNotebook):
         return Fitting(self._table(9 if self.paired else 8), self._table(6), self._table(5))
 
     def __str__(self) -> str:
+        from denizen._printing import plain
+
         return plain(self, 130)
 
     @property
@@ -94,7 +96,9 @@ class Comparison(InNotebook):
             f"same seed and worlds on both sides tell more with less"
         )
 
-    def _table(self, columns: int) -> Table:
+    def _table(self, columns: int) -> "Table":
+        from denizen._printing import Table
+
         heads = ["series", "", "a", "b", "b - a", f"{self.level:.0%} for the mean"]
         heads = [*heads, f"{self.level:.0%} of worlds", "b < a in", "independent"][:columns]
         lines = []
