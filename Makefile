@@ -23,7 +23,7 @@ WORKERS := -n 2 --dist worksteal
 PYTEST_ARGS ?= $(WORKERS)
 DEMO_ARGS ?=
 
-.PHONY: help demo test test-all check format docs dist clean
+.PHONY: help demo test test-all check format docs notebooks dist clean
 .DEFAULT_GOAL := help
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo "make check   linter, formatter, types, layers, spelling, changelog, documentation"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make docs    build the documentation into site/, strictly"
+	@echo "make notebooks  run the notebooks of docs/notebooks and make their pages"
 	@echo "make dist    build sdist and wheel into dist/"
 	@echo "make clean   remove .venv and everything built (not runs/)"
 
@@ -61,6 +62,9 @@ format: $(VENV)/.stamp-dev
 
 docs: $(VENV)/.stamp-dev
 	$(BIN)/zensical build --strict --clean
+
+notebooks: $(VENV)/.stamp-dev
+	$(BIN)/python tests/notebooks.py
 
 dist: $(VENV)/.stamp-dev
 	$(BIN)/python -m hatchling build -d dist

@@ -16,11 +16,13 @@ import yaml
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
+import notebooks
 from denizen import app
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = [ROOT / "docs", ROOT / "src"]  # the models of the zoo carry a README each
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(page for top in FOLDERS for page in top.rglob("*.md"))]
+PAGES = [page for page in PAGES if page.parent != notebooks.FOLDER]  # see test_notebooks.py
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
 SHELL_BLOCK = re.compile(r"^[ \t]*```(?:bash|sh|shell|console)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)

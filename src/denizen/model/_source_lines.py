@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from denizen.perf.watch import PACKAGES, STDLIB, made_by_dataclass
+from denizen.perf.watch import PACKAGES, STDLIB, made_by_dataclass, shown
 
 _DENIZEN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _ZOO = _DENIZEN + "zoo" + os.sep  # zoo models are written by authors like any other
@@ -38,7 +38,7 @@ class Line:
         return linecache.getline(self.file, self.number).strip()
 
     def __str__(self) -> str:
-        return f"{os.path.relpath(self.file) if os.path.isfile(self.file) else self.file}:{self.number}"
+        return f"{os.path.relpath(self.file) if os.path.isfile(self.file) else shown(self.file)}:{self.number}"
 
 
 @functools.cache

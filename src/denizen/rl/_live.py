@@ -78,6 +78,7 @@ def live_view(
     if not show or steps == 0:
         yield lambda count: None, lambda row: None
         return
+    import rich
     from rich.console import Group
     from rich.live import Live
 
@@ -92,12 +93,14 @@ def live_view(
             table.add_row(words, value, trend)
         return Group(bar, table)
 
+    lines = bar.console is rich.get_console()  # a notebook without ipywidgets takes a single one
+
     def advance(count: int) -> None:
         bar.advance(task, count)
         speed = bar.tasks[0].speed
         bar.update(task, rate=f"{speed:,.0f}/s" if speed else "")
 
-    with Live(get_renderable=view, refresh_per_second=4) as live:
+    with Live(get_renderable=view if lines else lambda: bar, console=bar.console, refresh_per_second=4) as live:
         yield advance, trends.take
     if not live.console.is_terminal:  # rich ends no line there
         live.console.print()

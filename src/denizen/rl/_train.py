@@ -106,6 +106,12 @@ class Trained(InNotebook):
             _figures.save_figure(made, path)
         return made
 
+    def _printed(self) -> str:
+        speed = f"{self.steps_per_second:,.0f} a second, {self.path}"
+        early = ", ended early by its patience" if self.stopped else ""
+        saved = "" if self.folder is None else f"\nsaved in {self.folder}"
+        return f"{self.updates:,} updates, {self.steps:,} steps of worlds, {speed}{early}{saved}"
+
     def __getitem__(self, name: str) -> list[Any]:
         """A metric over the updates of this call."""
         known = self.metrics[0] if self.metrics else {}

@@ -10,6 +10,7 @@ from denizen._notebook import InNotebook
 from denizen.perf.watch._event_log import GRAPHS, HOST_READS, RECOMPILES, TRANSFERS, EventLog, Totals
 from denizen.perf.watch._findings import FIRST, SET_UP, UNKNOWN, Finding
 from denizen.perf.watch._operations import SIMULATED
+from denizen.perf.watch._places import shown
 
 LIMITS = (HOST_READS, TRANSFERS, "bytes", GRAPHS, RECOMPILES, "new_allocations", "kernels", "ops", "peak_bytes")
 MOST = 12  # findings written out
@@ -100,7 +101,7 @@ def _lines_of(finding: Finding) -> list[str]:
     known = finding.period not in (UNKNOWN, SET_UP)
     times = f"{finding.count} a step, {finding.period}" if known else f"{finding.count} times"
     size = f", {finding.bytes:,} bytes in all" if finding.bytes else ""
-    lines = [f"  {finding.file}:{finding.line} in {finding.function}: {finding.kind}, {times}{size}"]
+    lines = [f"  {shown(finding.file)}:{finding.line} in {finding.function}: {finding.kind}, {times}{size}"]
     lines += [f"      {finding.code}"] if finding.code else []
     lines += [f"      by {finding.op}" + (f", via {finding.via}" if finding.via else "")]
     lines += [f"      {finding.note}"] if finding.note else []
@@ -110,7 +111,7 @@ def _lines_of(finding: Finding) -> list[str]:
 def _brief(finding: Finding) -> str:
     why = f"allowed: {finding.reason}" if finding.reason is not None else "only told"
     why = finding.period if finding.reason is None and finding.period in (SET_UP, FIRST) else why
-    return f"{finding.file}:{finding.line}: {finding.kind}, {finding.total} times ({why})"
+    return f"{shown(finding.file)}:{finding.line}: {finding.kind}, {finding.total} times ({why})"
 
 
 def measure(event_log: EventLog, steps: Sequence[int] | None, kernels: int | None) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from denizen.perf.watch._faults import FAULTS
 from denizen.perf.watch._findings import EVERY, Finding
-from denizen.perf.watch._places import Place
+from denizen.perf.watch._places import Place, shown
 
 NOTE, WARNING, SEVERE = "note", "warning", "severe"
 LEVELS = (NOTE, WARNING, SEVERE)
@@ -90,7 +90,7 @@ class Diagnosis:
     @property
     def where(self) -> str:
         """``file:line``."""
-        return f"{self.file}:{self.line}"
+        return f"{shown(self.file)}:{self.line}"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

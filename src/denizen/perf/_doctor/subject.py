@@ -16,6 +16,7 @@ from denizen.perf.state._training_state import Snapshot, TrainingState, _global_
 from denizen.perf.state._used import used
 from denizen.perf.watch._blame import place_of, unseen
 from denizen.perf.watch._operations import SIMULATED
+from denizen.perf.watch._places import shown
 
 _STATEFUL = (Tensor, nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
 _STATEFUL += (torch.Generator, np.ndarray, np.random.Generator, random.Random, dict, list)
@@ -66,7 +67,7 @@ class Subject:
         if self._again is not None and self._count > 2 and not unseen(error):
             if not isinstance(error, StopIteration) and not self.ended:
                 place = place_of(error)
-                at = f" at {place.file}:{place.line} in {place.function}" if place is not None else ""
+                at = f" at {shown(place.file)}:{place.line} in {place.function}" if place is not None else ""
                 said = f"{type(error).__name__}: {error}".partition("\n")[0]
                 after = f"the step failed after {self._count - 1} steps{at} ({said})"
                 self.ended = f"{after}, taken for the end of its data: it was built anew"

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from denizen._notebook import InNotebook
+
 BIT_EQUAL, WITHIN, STATISTICALLY, DIFFERENT = "bit-equal", "within tolerance", "statistically equal", "different"
 Tolerances = Mapping[torch.dtype, tuple[float, float]]
 # (relative, absolute), as in torch.testing.assert_close. The absolute one is for values of the order of 1; for smaller
@@ -196,7 +198,7 @@ ORDER = (BIT_EQUAL, WITHIN, STATISTICALLY, DIFFERENT)
 
 
 @dataclasses.dataclass
-class Verdict:
+class Verdict(InNotebook):
     """Whether two implementations compute the same; print it.
 
     Attributes:

@@ -18,6 +18,7 @@ from denizen.perf._equivalent.seeds import checked, same_distribution, without_s
 from denizen.perf._equivalent.sides import Mapped, Observed, Side, Weights, lead
 from denizen.perf.state._training_state import TrainingState
 from denizen.perf.watch._blame import place_of
+from denizen.perf.watch._places import shown
 
 
 def equivalent(
@@ -174,7 +175,7 @@ class _Comparison:
             raise
         except Exception as error:
             place = place_of(error)
-            at = f" at {place.file}:{place.line} in {place.function}" if place is not None else ""
+            at = f" at {shown(place.file)}:{place.line} in {place.function}" if place is not None else ""
             said = f"{side.name} raised {type(error).__name__} in {what}{at}: {_first_line(error)}"
             raise InputError(said) from error
 

@@ -28,6 +28,7 @@ from denizen.perf.watch._places import STDLIB as STDLIB
 from denizen.perf.watch._places import USER as USER
 from denizen.perf.watch._places import made_by_dataclass as made_by_dataclass
 from denizen.perf.watch._places import role as role
+from denizen.perf.watch._places import shown as shown
 from denizen.perf.watch._spans import Profile as Profile
 from denizen.perf.watch._spans import Span as Span
 from denizen.perf.watch._spans import busy as busy

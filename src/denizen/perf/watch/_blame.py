@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 
 from denizen.errors import DenizenError
 from denizen.perf.watch._operations import SIMULATED
-from denizen.perf.watch._places import USER, Place, role
+from denizen.perf.watch._places import USER, Place, role, shown
 
 _NO_KERNEL = re.compile(rf"Could not run '([^']+)' with arguments from the '(\w*){SIMULATED}'", re.IGNORECASE)
 # By what torch says, and the files that it passed through: what the simulated device or a dispatch mode cannot carry.
@@ -29,7 +29,7 @@ RAISED = "raised by"  # begins the note of `users_code`
 def could_not_look(what: str, error: BaseException | None = None) -> DenizenError:
     """The error for what cannot be examined, with the user's line where an error of torch's showed it."""
     place = place_of(error) if error is not None else None
-    at = f" ({place.file}:{place.line} in {place.function})" if place is not None else ""
+    at = f" ({shown(place.file)}:{place.line} in {place.function})" if place is not None else ""
     return DenizenError(
         f"could not look: {what}{at} cannot be looked at by counting operations; profile it on a GPU (dz.perf.profile) "
         "or leave it out of what is looked at"
@@ -74,5 +74,5 @@ def users_code(what: str) -> Generator[None]:
         if name:
             raise could_not_look(name, error) from error
         if place is not None and not getattr(error, "__notes__", None):
-            error.add_note(f"{RAISED} {what} at {place.file}:{place.line} in {place.function}: {place.code}")
+            error.add_note(f"{RAISED} {what} at {shown(place.file)}:{place.line} in {place.function}: {place.code}")
         raise

@@ -84,6 +84,13 @@ def short(file: str) -> str:
     return os.path.relpath(file, os.path.dirname(os.path.dirname(_PACKAGE))) if file.startswith(_PACKAGE) else file
 
 
+def shown(file: str) -> str:
+    """A file for people; a cell of a notebook has the name that its tracebacks have, such as ``Cell In[2]``."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    name = None if shell is None else shell.compile.format_code_name(file)
+    return file if name is None else " ".join(name)
+
+
 def locate(methods: frozenset[str] = frozenset(), thread: int | None = None) -> Place:
     """The line to blame for what the caller does now.
 
