@@ -6,6 +6,7 @@ Zensical renders Markdown alone. The page says by a digest of the cells which no
 
 import base64
 import hashlib
+import io
 import re
 import shutil
 import tempfile
@@ -91,8 +92,17 @@ class Page:
 
     def _picture(self, encoded: str, alt: str) -> str:
         path = f"{self.name}/{len(self.pictures) + 1}.png"
-        self.pictures[path] = base64.b64decode(encoded)
+        self.pictures[path] = _small(base64.b64decode(encoded))
         return f"\n\n![{alt}]({path})"
+
+
+def _small(picture: bytes) -> bytes:
+    """A PNG in 64 colours, which curves and letters do not tell from all."""
+    from PIL import Image  # comes with matplotlib
+
+    small = io.BytesIO()
+    Image.open(io.BytesIO(picture)).convert("RGB").quantize(64).save(small, format="png", optimize=True)
+    return small.getvalue()
 
 
 def main() -> None:

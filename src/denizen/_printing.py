@@ -87,7 +87,8 @@ def _joined(*parts: Part) -> Text:
 
 def plain(renderable: Any, width: int) -> str:
     """Something of rich's as text without colours, lines at most so wide."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
+    # In a notebook rich would show it there instead.
+    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False, force_jupyter=False)
     console.print(renderable)
     shown: str = console.file.getvalue()  # type: ignore[attr-defined]  # of the StringIO
     return "\n".join(line.rstrip() for line in shown.splitlines()).rstrip("\n")

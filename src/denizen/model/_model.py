@@ -195,10 +195,10 @@ class Model:
     def _repr_html_(self) -> str:
         from denizen._printing import Table, html
 
-        table = Table("parameter", "value", "bounds", "unit", title=repr(self), title_justify="left", box=None)
+        table = Table("parameter", "value", "bounds", "unit", box=None)
         for name, spec in self.params.items():
             table.add_row(name, _brief(getattr(self, name)), spec.bounds(), spec.unit)
-        return html(table)
+        return html(repr(self)) + html(table)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{n}={_brief(v)}' for n, v in self._held().items())})"
