@@ -85,7 +85,8 @@ class Page:
             return f"```text\n{output.text.rstrip()}\n```"
         data = output.data
         if "text/html" in data:
-            return IMAGE.sub(lambda found: self._picture(found[2], found[1]), STYLE.sub("", data["text/html"]))
+            shown = STYLE.sub("", data["text/html"]).replace('<pre style="', '<pre style="font-size: 0.65rem; ')
+            return IMAGE.sub(lambda found: self._picture(found[2], found[1]), shown)
         if "image/png" in data:
             return self._picture(data["image/png"], "figure")
         return f"```text\n{data['text/plain']}\n```"

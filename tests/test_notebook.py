@@ -1,7 +1,9 @@
 """What notebooks show: text and pictures of results, without magics, and progress without ipywidgets."""
 
+import copy
 import io
 import sys
+from types import SimpleNamespace
 
 import pytest
 import rich
@@ -92,6 +94,42 @@ def test_progress_without_ipywidgets_is_a_line_of_text(monkeypatch, recwarn) -> 
     assert "simulate" in out.getvalue()
     assert "\x1b[1A" not in out.getvalue()  # which notebooks do not understand
     assert not recwarn.list
+
+
+def test_trainings_show_progress_without_ipywidgets(monkeypatch, recwarn) -> None:
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    monkeypatch.setattr(rich, "_console", Console(force_jupyter=True, file=io.StringIO()))
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    env = CartPole()
+    dz.train(env, dz.rl.mlp(env, (8,)), dz.PPO(num_envs=4, num_steps=16), 128, device="cpu", compile=False)
+    assert "128/128 steps" in out.getvalue()
+    assert "\x1b[1A" not in out.getvalue()
+    assert not recwarn.list
+
+
+def test_texts_of_tables_are_whole_in_a_notebook(run: dz.run.Run, monkeypatch) -> None:
+    wanted = str(run.summary())
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert str(run.summary()) == wanted  # rich would show the table and give no text
+
+
+def test_a_cell_is_called_by_its_number(monkeypatch) -> None:
+    class Compiler:
+        def format_code_name(self, name: str) -> tuple[str, str] | None:
+            return ("Cell", "In[7]") if name == __file__ else None
+
+    shell = SimpleNamespace(compile=Compiler())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    layer = torch.nn.Linear(4, 4)
+
+    def make(device):
+        moved = copy.deepcopy(layer).to(device)
+        return lambda: moved(torch.ones(2, 4, device=device)).sum().item()
+
+    found = dz.doctor(make=make)
+    assert "Cell In[7]:" in str(found)
+    assert __file__ not in str(found)
 
 
 def test_everything_public_is_listed() -> None:
