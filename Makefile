@@ -23,7 +23,7 @@ WORKERS := -n 2 --dist worksteal
 PYTEST_ARGS ?= $(WORKERS)
 DEMO_ARGS ?=
 
-.PHONY: help demo test test-all check format docs notebooks dist clean
+.PHONY: help demo test test-all check format docs gallery notebooks dist clean
 .DEFAULT_GOAL := help
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo "make check   linter, formatter, types, layers, spelling, changelog, documentation"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make docs    build the documentation into site/, strictly"
+	@echo "make gallery  draw the pictures of the gallery anew"
 	@echo "make notebooks  run the notebooks of docs/notebooks and make their pages"
 	@echo "make dist    build sdist and wheel into dist/"
 	@echo "make clean   remove .venv and everything built (not runs/)"
@@ -68,6 +69,9 @@ notebooks: $(VENV)/.stamp-dev
 
 dist: $(VENV)/.stamp-dev
 	$(BIN)/python -m hatchling build -d dist
+
+gallery: $(VENV)/.stamp-dev
+	$(BIN)/python docs/make_gallery.py
 
 clean:
 	rm -rf $(VENV) dist build site .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -16,8 +16,10 @@ import yaml
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
+import denizen
 import notebooks
 from denizen import app
+from denizen.zoo import ModelEntry, WorldEntry, entries
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = [ROOT / "docs", ROOT / "src"]  # the models of the zoo carry a README each
@@ -27,7 +29,7 @@ IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
 SHELL_BLOCK = re.compile(r"^[ \t]*```(?:bash|sh|shell|console)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
 # Programs that a snippet may call without a check of ours.
-FOREIGN = {"cd", "cp", "git", "pip", "python", "python3", "export", "torchrun", "ls"}
+FOREIGN = {"cd", "cp", "git", "mkdir", "pip", "python", "python3", "export", "torchrun", "ls"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
@@ -105,3 +107,54 @@ def test_navigation_lists_every_page_once():
     listed = nav_pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
     pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
     assert sorted(listed) == sorted(pages)
+
+
+TITLED_FILE = re.compile(r'^```csv title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
+
+
+def test_example_population_is_whole(tmp_path, monkeypatch, capsys):
+    page = ROOT / "docs/guides/populations.md"
+    files = TITLED_FILE.findall(page.read_text(encoding="utf-8"))
+    for name, content in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert [name for name, _ in files] == ["town/people.csv", "town/networks/contacts.csv"]
+    command = next(words for words in shell_commands(page) if words[:3] == ["denizen", "run", "covid"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [*command, "--device", "cpu", "--no-compile", "--out", "seen"])
+    with pytest.raises(SystemExit) as stop:
+        app.main()
+    assert stop.value.code in (0, None), capsys.readouterr().err
+    assert (tmp_path / "seen/report.html").exists()
+
+
+def test_gallery_shows_the_whole_zoo():
+    page, commands = ROOT / "docs/gallery.md", shell_commands(ROOT / "docs/gallery.md")
+    told = page.read_text(encoding="utf-8")
+    zoo = {"run": entries(ModelEntry), "train": entries(WorldEntry)}
+    names = [name for found in zoo.values() for name in found]
+    assert commands == [["denizen", verb, name] for verb, found in zoo.items() for name in found]
+    for name in names:
+        assert 500 < (ROOT / f"docs/gallery/{name}.png").stat().st_size <= 25_000, f"make gallery: {name}"
+        assert f"](gallery/{name}.png)" in told
+    for name, one in {**zoo["run"], **zoo["train"]}.items():
+        assert f"**{name}**: {one.about}\n" in told
+    assert sorted(path.stem for path in (ROOT / "docs/gallery").iterdir()) == sorted(names)
+
+
+def test_pictures_of_the_home_page_are_small():
+    home = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"!\[[^]]+\]\(([^)]+)\)", home)) == ["breakout.gif", "hello.png"]
+    assert (ROOT / "docs/hello.png").stat().st_size <= 60_000
+    assert (ROOT / "docs/breakout.gif").stat().st_size <= 300_000
+
+
+def test_citation_has_what_its_schema_asks_for():
+    """Of version 1.2.0 of the Citation File Format: the required keys, and those of ours."""
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert cited["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= cited.keys()
+    assert all(author.keys() & {"name", "family-names"} for author in cited["authors"])
+    assert cited["version"] == denizen.__version__
+    assert cited["license"] == "Apache-2.0"
+    assert "CITATION.cff" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -45,7 +46,8 @@ def sync(path: Path) -> None:
     """Make sure that a file, or the names in a folder, have reached the disk."""
     if path.is_dir() and os.name == "nt":
         return  # Windows cannot open folders; it writes names through
-    descriptor = os.open(path, os.O_RDONLY)
+    # Windows writes a file through only by a descriptor that may write.
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -141,8 +143,12 @@ def is_locked(folder: Path) -> bool:
 
 
 def status_now(folder: Path, status: str) -> str:
-    """What a manifest says of its folder, or ``"killed"`` where it says ``"running"`` and no process works on it."""
-    return "killed" if status == "running" and not is_locked(folder) else status
+    """What a manifest says of its folder, or ``"killed"`` where it says ``"running"`` and no process works on it.
+
+    Without locks of files, as on Windows, a killed run stays ``"running"``: one that works must not be told as killed.
+    """
+    locks = find_spec("fcntl") is not None
+    return "killed" if status == "running" and locks and not is_locked(folder) else status
 
 
 def refuse_locked(folder: Path) -> None:

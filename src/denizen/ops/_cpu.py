@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 
 if not os.access(Path(__file__).parent, os.W_OK):  # an installation that may not be written keeps its cache elsewhere
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"denizen-numba-{os.getuid()}"))
+    whose = os.getuid() if hasattr(os, "getuid") else "user"  # on Windows each user has a temporary folder
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"denizen-numba-{whose}"))
 
 import numba
 

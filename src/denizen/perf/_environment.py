@@ -309,7 +309,7 @@ def shared_memory() -> Iterator[Fact]:
     """Room for batches of workers."""
     try:
         size = os.statvfs("/dev/shm")
-    except OSError:
+    except (AttributeError, OSError):  # Windows has no such call, macOS no such place
         return
     total = size.f_blocks * size.f_frsize
     advice = "workers of a loader may die with a bus error: docker run --shm-size=8g" if total < SMALL_SHM else ""

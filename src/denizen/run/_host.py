@@ -81,5 +81,5 @@ def _held() -> int | None:
     """Bytes of memory that the process takes."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
+    except (AttributeError, OSError, ValueError, IndexError):
         return None

@@ -1,0 +1,102 @@
+"""Draw the pictures of the gallery, one for each model and world of the zoo: `make gallery`.
+
+Models are run on a town and drawn as curves; in worlds a policy that has learnt nothing acts, as `denizen watch` draws it.
+The pictures are the same on every run with the same versions of torch and matplotlib.
+"""
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+import denizen as dz
+from denizen._figures import BANDS, colour, figure, name_ends, plain_axis, titled
+from denizen.app._build import build
+from denizen.app._watch import as_images
+from denizen.population import synthetic
+from denizen.rl import play
+from denizen.space.generators import erdos_renyi
+from denizen.zoo import ModelEntry, WorldEntry, entries
+
+HERE = Path(__file__).parent / "gallery"
+PEOPLE, REPLICATES = 5_000, 16
+SHOWN = {"covid": ("daily_infected", "daily_deaths")}  # of a model whose series differ much in size
+MOMENTS = {
+    "acrobot": (0, 20, 40),
+    "asterix": (6, 12, 18),
+    "foraging": (0, 30, 60),
+    "mountaincar": (0, 15, 30),
+    "pendulum": (0, 12, 24),
+}
+FIRST_STEPS = (0, 4, 8)  # of other worlds: a life without a skill is short
+SIZE = (480, 240)  # pixels of a picture
+MOST = 25_000  # bytes
+
+
+def of_model(name: str, entry: ModelEntry) -> Image.Image:
+    """Curves of a run, with the band of its replicates."""
+    people: Any = synthetic("astoria", size=PEOPLE) if entry.population else erdos_renyi(PEOPLE, mean_degree=10, seed=0)
+    run = dz.simulate(entry.build(people), entry.steps, replicates=REPLICATES, device="cpu", compile=False)
+    drawn = figure(SIZE[0] / 100, SIZE[1] / 100)
+    axis, ends = drawn.subplots(), []
+    days = range(1, entry.steps + 1)
+    for number, series in enumerate(SHOWN.get(name, tuple(s for s in run.series_names if s != "cases"))):
+        values, shade = run[series].double(), colour(number)
+        middle = values.quantile(0.5, dim=0)
+        low, high = (values.quantile(share, dim=0) for share in BANDS[0][:2])
+        axis.fill_between(days, low, high, color=shade, alpha=BANDS[0][2], linewidth=0)
+        axis.plot(days, middle, color=shade)
+        ends.append((series, float(middle[-1]), shade))
+    plain_axis(axis)
+    titled(axis, "", "day", "people")
+    name_ends(axis, ends)
+    file = io.BytesIO()
+    drawn.savefig(file, format="png", dpi=100)
+    return Image.open(file).convert("RGB")
+
+
+def of_world(name: str, entry: WorldEntry) -> Image.Image:
+    """Three moments of a life side by side; of a world that draws itself as text, one."""
+    settings = {"world_name": name, "algo": "ppo", "policy_kind": entry.policy, "policy": dict(entry.policy_options)}
+    made = build({**settings, "steps": None, "set": {}, "world": {}, "validation": {}}, 0)
+    moments = MOMENTS.get(name, FIRST_STEPS)
+    pictures = [picture for picture, _ in play(made.env, made.policy, moments[-1])]
+    if not hasattr(pictures[0], "shape"):
+        text = as_images(pictures[-1:])[0]
+        return fitted(text, (SIZE[0], min(SIZE[1], text.height)))
+    images = as_images([pictures[moment] for moment in moments])
+    side = (SIZE[0] // 3 - 4, SIZE[1])
+    strip = Image.new("RGB", (SIZE[0], side[0]), "white")
+    for place, one in enumerate(images):
+        strip.paste(fitted(one, (side[0], side[0])), (place * (side[0] + 6), 0))
+    return strip
+
+
+def fitted(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """A picture as large as fits, in the middle of a white one."""
+    image.thumbnail(size)
+    made = Image.new("RGB", size, "white")
+    made.paste(image, ((size[0] - image.width) // 2, (size[1] - image.height) // 2))
+    return made
+
+
+def main(names: list[str]) -> None:
+    """Draw those that are named; all, where none is."""
+    torch.set_num_threads(1)
+    every: dict[str, ModelEntry | WorldEntry] = {**entries(ModelEntry), **entries(WorldEntry)}
+    HERE.mkdir(exist_ok=True)
+    for name in names or every:
+        entry = every[name]
+        made = of_model(name, entry) if isinstance(entry, ModelEntry) else of_world(name, entry)
+        path = HERE / f"{name}.png"
+        made.quantize(64).save(path, optimize=True)
+        if path.stat().st_size > MOST:
+            sys.exit(f"{path}: {path.stat().st_size:,} bytes, expected at most {MOST:,}")
+        print(f"{path}: {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
