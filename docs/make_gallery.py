@@ -1,7 +1,7 @@
 """Draw the pictures of the gallery, one for each model and world of the zoo: `make gallery`.
 
-Models are run on a town and drawn as curves; in worlds a policy that has learnt nothing acts, as `denizen watch` draws it.
-The pictures are the same on every run with the same versions of torch and matplotlib.
+Models are run on a town and drawn as curves. In worlds a policy that has learnt nothing acts, as `denizen watch` draws
+it. The pictures are the same each time with the same versions of torch and matplotlib.
 """
 
 import io

@@ -30,6 +30,8 @@ IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 SHELL_BLOCK = re.compile(r"^[ \t]*```(?:bash|sh|shell|console)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
 # Programs that a snippet may call without a check of ours.
 FOREIGN = {"cd", "cp", "git", "mkdir", "pip", "python", "python3", "export", "torchrun", "ls"}
+# Of the parser, which no help names; tests/app/test_completion.py
+PARSERS_OWN = {"--tyro-write-completion"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
@@ -84,7 +86,7 @@ def test_shell_snippets_name_what_exists(page, monkeypatch, capsys):
         elif program == "denizen":
             command = list(takewhile(lambda word: not word.startswith("-"), arguments))
             flags = {word.partition("=")[0] for word in arguments if word.startswith("--") and word != "--help"}
-            offered = set(re.findall(r"--[\w-]+", help_text(command, monkeypatch, capsys)))
+            offered = {*re.findall(r"--[\w-]+", help_text(command, monkeypatch, capsys)), *PARSERS_OWN}
             assert flags <= offered, f"{page.name}: {shlex.join(words)}"
         else:
             assert program in FOREIGN, f"{page.name}: unknown program {program!r}; fix the snippet or add it to FOREIGN"
