@@ -1,10 +1,10 @@
 """Writes and assembles the kernels of a captured step for an H100 on a machine without one; run as a script.
 
-    python without_gpu.py MODEL REPLICATES [--narrow]
+    python without_gpu.py MODEL:REPLICATES … [--narrow]
 
-Prints JSON: launches of the compiled body, calls of operations that were not fused, and, over the kernels and several
-numbers of warps, instructions on pairs of 16-bit integers. Torch is told that there is a GPU by patching its functions,
-in a process of its own; nothing is launched.
+Prints a line of JSON for each: launches of the compiled body, calls of operations that were not fused, and, over the
+kernels and several numbers of warps, instructions on pairs of 16-bit integers. Torch is told that there is a GPU by
+patching its functions, in a process of its own, when every model is traced; nothing is launched.
 """
 
 import contextlib
@@ -146,22 +146,8 @@ def assembled(code: str, folder: Path) -> Iterator[tuple[str, int, str]]:
             yield name, warps, kernel.asm["ptx"]
 
 
-def main() -> None:
-    """See the head of this file."""
-    name, replicates, narrow = sys.argv[1], int(sys.argv[2]), "--narrow" in sys.argv
-    if narrow:
-        _program.widen = lambda traced: None
-    people = dz.population.synthetic("astoria", AGENTS)
-    graph = dz.Graph.from_edges(dz.space.generators.erdos_renyi(AGENTS, 10.0, seed=1))
-    model = {
-        "sir": sir(graph),
-        "seir": seir(graph),
-        "covid": covid(people, sample_deaths=True, isolation=0.2),
-        "covid-expected": covid(people),
-    }[name]
-    module, inputs = body(model, replicates)
-    pretend()
-    assert ops.fuse_draws()
+def counted(module: GraphModule, inputs: list[Tensor]) -> dict[str, Any]:
+    """What is told of one body; see the head of this file."""
     code = written(module, inputs)
     with tempfile.TemporaryDirectory() as folder:
         pairs = {
@@ -175,7 +161,27 @@ def main() -> None:
         for made in re.findall(r"empty_strided_cuda\(\((\d+), (\d+)\), \((\d+), 1\)", called)
         if int(made[1]) != int(made[2])
     ]
-    print(json.dumps({"launches": called.count(".run("), "unfused": unfused, "pairs": pairs, "padded": padded}))
+    return {"launches": called.count(".run("), "unfused": unfused, "pairs": pairs, "padded": padded}
+
+
+def main() -> None:
+    """See the head of this file."""
+    cases = [word.split(":") for word in sys.argv[1:] if word != "--narrow"]
+    if "--narrow" in sys.argv:
+        _program.widen = lambda traced: None
+    people = dz.population.synthetic("astoria", AGENTS)
+    graph = dz.Graph.from_edges(dz.space.generators.erdos_renyi(AGENTS, 10.0, seed=1))
+    models = {
+        "sir": sir(graph),
+        "seir": seir(graph),
+        "covid": covid(people, sample_deaths=True, isolation=0.2),
+        "covid-expected": covid(people),
+    }
+    bodies = [body(models[name], int(replicates)) for name, replicates in cases]
+    pretend()
+    assert ops.fuse_draws()
+    for module, inputs in bodies:
+        print(json.dumps(counted(module, inputs)))
 
 
 if __name__ == "__main__":
