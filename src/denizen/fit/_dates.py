@@ -1,20 +1,11 @@
-"""Dates of observed values: read, put in order of windows, and counted in steps."""
+"""Dates of observed values: put in order of windows, and counted in steps."""
 
 from typing import Any
 
 import numpy as np
 
+from denizen._dates import days as read_days
 from denizen.errors import InputError
-
-FORMS = "ISO texts such as '2020-03-01', or dates of Python, NumPy, pandas or polars"
-
-
-def day(caller: str, name: str, given: Any) -> np.datetime64:
-    """One date."""
-    try:
-        return _days(caller, name, [given])[0]
-    except InputError:
-        raise InputError(f"{caller}: {name}={given!r}, expected {FORMS}") from None
 
 
 def filled(values: np.ndarray, dates: Any, every: int, missing: str | None) -> tuple[np.ndarray, np.ndarray]:
@@ -29,7 +20,7 @@ def filled(values: np.ndarray, dates: Any, every: int, missing: str | None) -> t
     Raises:
         InputError: not a date for each value, out of order, twice the same, off the grid, or one is missing.
     """
-    days = _days("Target", "dates", dates)
+    days = read_days("Target", "dates", dates)
     if len(days) != len(values):
         raise InputError(f"Target: dates has {len(days)} dates and values {len(values)} numbers, expected one for each")
     steps = np.diff(days).astype(int)
@@ -66,27 +57,3 @@ def placed(caller: str, name: str, begins: np.datetime64, start: np.datetime64) 
             f"earlier start, or leave out values"
         )
     return first
-
-
-def _days(caller: str, name: str, given: Any) -> np.ndarray:
-    wanted = f"{caller}: {name}={_brief(given)}, expected {FORMS}"
-    if isinstance(given, str) or not hasattr(given, "__iter__"):
-        raise InputError(wanted)
-    # A day is that of the time zone that is given with it, and not that of UTC, which NumPy would take.
-    found = np.asarray([one.date() if getattr(one, "tzinfo", None) else one for one in given])
-    if found.dtype.kind not in "UOMT" or found.ndim != 1:
-        raise InputError(wanted)
-    if any(isinstance(one, str) and one.count("-") < 2 for one in found):  # NumPy takes "1" as the year 1
-        raise InputError(wanted)
-    try:
-        days = found.astype("datetime64[D]")
-    except (TypeError, ValueError) as error:
-        raise InputError(wanted) from error
-    if np.isnat(days).any():
-        raise InputError(f"{caller}: {name} has no date at position {int(np.isnat(days).argmax())}, expected {FORMS}")
-    return days
-
-
-def _brief(given: Any) -> str:
-    text = " ".join(repr(given).split())
-    return text if len(text) <= 80 else f"{text[:80]}…"

@@ -14,7 +14,7 @@ from denizen.errors import InputError, ModelError
 from denizen.fit._compare import Prospect, compare, told
 from denizen.fit._experiment import kind_of
 from denizen.fit._particles import Change, Particles, check_targets, drawn, go_on
-from denizen.fit._target import as_targets, dated
+from denizen.fit._target import as_targets, dated, timed
 from denizen.fit._weigher import Weigher
 from denizen.model import Env, Intervention, Model
 from denizen.rng import MAX_SEED
@@ -190,7 +190,8 @@ def filter(
     if not isinstance(model, Model) or isinstance(model, Env):
         kind = f"the class {model.__name__}" if isinstance(model, type) else f"of type {type(model).__name__}"
         raise InputError(f"filter: model is {kind}, expected an object of a dz.Model that steps by itself")
-    given = dated("filter", as_targets("filter", targets), start, model.time_unit)
+    plain = as_targets("filter", targets)
+    given = dated("filter", plain, start, model.time_unit)
     check_targets("filter", given)
     whole("filter", "particles", particles, 2)
     whole("filter", "seed", seed, 0, MAX_SEED)
@@ -204,7 +205,7 @@ def filter(
         steps=max(target.last for target in given.values()),
         seed=seed,
         device=device,
-        interventions=interventions,
+        interventions=timed(interventions, plain, start, model),
         compile=compile,
     )
     weigher = own.weigher(0, keep=True)

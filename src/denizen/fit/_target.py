@@ -8,9 +8,11 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 
 from denizen._arguments import number, one_of, whole
+from denizen._dates import day
 from denizen.errors import InputError, need
-from denizen.fit._dates import day, filled, placed
+from denizen.fit._dates import filled, placed
 from denizen.fit._delay import Delay, as_delay
+from denizen.model import Clock, Intervention
 
 Numbers = np.ndarray
 
@@ -351,3 +353,13 @@ def dated(caller: str, targets: Mapping[str, Target], start: Any, unit: str) -> 
         )
     begin = min(begins) if start is None else day(caller, "start", start)
     return {name: one.placed(caller, name, begin) for name, one in targets.items()}
+
+
+def timed(interventions: Any, targets: Mapping[str, Target], start: Any, model: Any) -> Any:
+    """Interventions in steps of a model whose first step is on the day that `dated` takes; others as they are."""
+    begins = [begin for begin in (one.begins() for one in targets.values()) if begin is not None]
+    if not begins or not isinstance(interventions, list | tuple):
+        return interventions
+    begin = min(begins) if start is None else day("calibrate", "start", start)
+    clock = Clock(unit="day", start=str(begin))  # as `dated` takes a step
+    return tuple(one.timed(clock) if isinstance(one, Intervention) else one for one in interventions)

@@ -28,10 +28,8 @@ from denizen.model._history import History as History
 from denizen.model._interventions import Act as Act
 from denizen.model._interventions import Ask as Ask
 from denizen.model._interventions import Course as Course
-from denizen.model._interventions import During as During
 from denizen.model._interventions import Intervention as Intervention
 from denizen.model._interventions import Scale as Scale
-from denizen.model._interventions import Trigger as Trigger
 from denizen.model._interventions import bind as bind
 from denizen.model._kinds import Kind as Kind
 from denizen.model._kinds import count as count
@@ -60,3 +58,7 @@ from denizen.model._state import faults as faults
 from denizen.model._state import own as own
 from denizen.model._state import plain as plain
 from denizen.model._state import tensors as tensors
+from denizen.model._when import Clock as Clock
+from denizen.model._when import During as During
+from denizen.model._when import Trigger as Trigger
+from denizen.model._when import When as When

@@ -7,6 +7,7 @@ what a model does not execute within these steps is not judged.
 import dataclasses
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from denizen._arguments import whole
 from denizen._notebook import InNotebook
@@ -17,6 +18,7 @@ from denizen.model._check_rules import Finding, Probes
 from denizen.model._env import Env
 from denizen.model._interventions import Intervention
 from denizen.model._model import Model
+from denizen.model._when import Clock
 from denizen.rng import MAX_SEED
 
 
@@ -64,7 +66,13 @@ class Report(InNotebook):
 
 
 def check(
-    model: Model, *, steps: int = 3, seed: int = 0, interventions: Sequence[Intervention] = (), gradient: bool = True
+    model: Model,
+    *,
+    steps: int = 3,
+    seed: int = 0,
+    start: Any = None,
+    interventions: Sequence[Intervention] = (),
+    gradient: bool = True,
 ) -> Report:
     """Check that a model keeps the author's rules.
 
@@ -81,6 +89,7 @@ def check(
         model: the model or environment; a small population finds as much as a large one, in less time.
         steps: steps to run, at least 2.
         seed: of the random numbers.
+        start: the day of the first step, as for `simulate`; interventions with dates need it.
         interventions: as they would be given to `simulate`; an environment takes none.
         gradient: whether learnable parameters should be reachable by gradients under `relax=`; False for a model that
             will never be calibrated.
@@ -103,16 +112,18 @@ def check(
     steps, seed = whole("check", "steps", steps, 2), whole("check", "seed", seed, 0, MAX_SEED)
     if isinstance(model, Env) and interventions:
         raise InputError("check: interventions are for models that are simulated; an environment takes none")
+    clock = Clock.of("check", model.time_unit, 1.0, start)
     for intervention in interventions:
         if not isinstance(intervention, Intervention):
             raise InputError(f"check: interventions has {intervention!r}, expected interventions of denizen.model")
         intervention.check(model)
+        intervention.timed(clock)
     began = time.perf_counter()
     with kept():
         if isinstance(model, Env):
             probes, gradient = EnvProbes(model.to("cpu"), steps, seed), False
         else:
-            probes = Probes(model.to("cpu"), steps, seed, tuple(interventions))
+            probes = Probes(model.to("cpu"), steps, seed, tuple(interventions), clock)
         probes.all(gradient)
     findings, proved, skipped = tuple(probes.findings), tuple(probes.proved), tuple(probes.skipped)
     name, seconds = type(model).__name__, time.perf_counter() - began

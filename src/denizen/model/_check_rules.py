@@ -26,6 +26,7 @@ from denizen.model._model import Model
 from denizen.model._source_lines import Line, line_of_class, line_of_function
 from denizen.model._stage import Stage
 from denizen.model._state import faults, plain
+from denizen.model._when import Clock
 
 LEVELS = 8  # of a stage that are tried, at most
 
@@ -113,8 +114,16 @@ class Finding:
 class Probes:
     """Runs a model in every way that matters and collects findings; a line is blamed once."""
 
-    def __init__(self, model: Model, steps: int, seed: int, interventions: tuple[Intervention, ...]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        steps: int,
+        seed: int,
+        interventions: tuple[Intervention, ...] = (),
+        clock: Clock | None = None,
+    ) -> None:
         self.model, self.steps, self.seed, self.extra = model, steps, seed, interventions
+        self.clock = clock or Clock(unit=model.time_unit)
         self.findings: list[Finding] = []
         self.proved: list[str] = []
         self.skipped: list[str] = []
@@ -148,7 +157,8 @@ class Probes:
 
     def _flat(self, model: Model | None = None, relax: Any = None) -> Flat:
         model = model or self.model
-        setting = Setting(interventions=(*model.interventions, *self.extra), relax=relax)
+        acting = tuple(one.timed(self.clock) for one in (*model.interventions, *self.extra))
+        setting = Setting(interventions=acting, relax=relax, start=self.clock.start)
         self._begun = Flat(bind(model, setting.interventions), setting, self._ids, self._ask(setting))
         return self._begun
 

@@ -79,6 +79,7 @@ class Setting:
         record: further series: name, what it takes (see `denizen.model._model`), function.
         custom_ids: whether identities differ from 0 … n - 1.
         precision: fields that are stored in float16 or bfloat16.
+        start: the day of the first step, as an ISO date; None where none was given.
     """
 
     dt: float = 1.0
@@ -87,6 +88,7 @@ class Setting:
     record: tuple[tuple[str, tuple[str, ...], Callable[..., Tensor]], ...] = ()
     custom_ids: bool = False
     precision: Mapping[str, torch.dtype] = dataclasses.field(default_factory=dict)
+    start: str | None = None
 
     @property
     def shares(self) -> bool:

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -19,69 +19,9 @@ from denizen._arguments import number, whole
 from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model._model import Model
 from denizen.model._state import State, form, own
+from denizen.model._when import ALWAYS, Clock, During, When
 from denizen.rng import Rng
 from denizen.space import Layers
-
-
-class When(Protocol):
-    """Decides whether an intervention is on."""
-
-    def on(self, now: State, was_on: Tensor) -> Tensor:
-        """0-d bool tensor from the state and from whether it was on in the step before (0-d bool)."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True)
-class During:
-    """On from step `start` until before step `stop` (for ever by default).
-
-    Both count steps, whatever the length of one: with ``dt=0.5`` day 20 begins with step 40.
-    """
-
-    start: int
-    stop: int | None = None
-
-    def check(self) -> None:
-        """Raise `InputError` where the steps are not whole numbers in order."""
-        whole("During", "start", self.start, 0)
-        if self.stop is not None and whole("During", "stop", self.stop, 0) < self.start:
-            raise InputError(f"During: stop={self.stop} lies before start={self.start}")
-
-    def on(self, now: State, was_on: Tensor) -> Tensor:
-        started = now.time.step >= self.start
-        return started if self.stop is None else started & (now.time.step < self.stop)
-
-
-@dataclasses.dataclass(frozen=True)
-class Trigger:
-    """On once `start(now)` holds, and off again once `stop(now)` holds (never by default).
-
-    Both take the state and return a 0-d bool tensor: ``Trigger(lambda now: now.infected.sum() > 500)``.
-    """
-
-    start: Callable[[Any], Tensor]
-    stop: Callable[[Any], Tensor] | None = None
-
-    def check(self) -> None:
-        """Raise `InputError` where a condition is not a function."""
-        for name, condition in (("start", self.start), ("stop", self.stop)):
-            if not (name == "stop" and condition is None):
-                expect_function(f"Trigger: {name}", condition, "now")
-
-    def on(self, now: State, was_on: Tensor) -> Tensor:
-        begins = _condition("start", self.start, now)
-        if self.stop is None:
-            return was_on | begins
-        return torch.where(was_on, ~_condition("stop", self.stop, now), begins)
-
-
-def _condition(name: str, condition: Callable[[Any], Tensor], now: State) -> Tensor:
-    """One answer for the world; one for each agent, or None of a forgotten return, would change what `Scale` does."""
-    answer = condition(now)
-    if not isinstance(answer, Tensor) or answer.dim():
-        got = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"{type(answer).__name__} {answer!r}"
-        raise ModelError(f"Trigger: {name} returned {got}, expected one truth as a 0-d tensor, such as x.sum() > 10")
-    return answer != 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,10 +42,15 @@ class Intervention:
             raise InputError(f"{type(self).__name__}: name={self.name!r}, expected a text")
         if not callable(getattr(self.when, "on", None)):
             raise InputError(f"{type(self).__name__}: when={self.when!r}, expected During(…) or Trigger(…)")
-        if isinstance(self.when, During | Trigger):
+        if isinstance(self.when, When):
             self.when.check()
         else:
             expect_function(f"{type(self).__name__}: when.on", self.when.on, "now", "was_on")
+
+    def timed(self, clock: Clock) -> Self:
+        """The intervention in steps of a run; called once, after `check`."""
+        when = self.when.at(clock) if isinstance(self.when, When) else self.when
+        return self if when is self.when else dataclasses.replace(self, when=when)
 
     def answers(self, step: int) -> dict[str, Tensor]:
         """Parameter values decided on the host before a step; called once a step."""
@@ -190,7 +135,7 @@ class Course(Intervention):
     target: str
     values: Any
     every: int = 7
-    when: When = dataclasses.field(default=During(0), init=False)
+    when: When = dataclasses.field(default=ALWAYS, init=False)
     name: str = "course"
 
     def check(self, model: Model) -> None:
@@ -272,7 +217,7 @@ class Ask(Intervention):
     target: str
     groups: Sequence[str]
     answer: Callable[[str, int], float]
-    when: During = During(0)
+    when: During = ALWAYS
     name: str = "ask"
 
     def check(self, model: Model) -> None:
@@ -289,6 +234,7 @@ class Ask(Intervention):
             raise InputError(f"Ask: when={self.when!r}, expected During(…): it is the host that asks, before the step")
 
     def answers(self, step: int) -> dict[str, Tensor]:
+        assert self.when.start is not None  # `timed` has been called
         if step < self.when.start or (self.when.stop is not None and step >= self.when.stop):
             return {}
         values = []

@@ -29,6 +29,7 @@ def setup(run: "Run") -> Setup:
         interventions={i.name: describe(i) for i in setting.interventions},
         record={name: f"{kinds[name]} {describe(function)}" for name, _, function in setting.record},
         vouched=run._vouched,
+        start=setting.start,
     )
 
 

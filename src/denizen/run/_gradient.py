@@ -14,7 +14,7 @@ from torch import Tensor
 
 from denizen._arguments import number, switch, whole
 from denizen.errors import CapacityError, InputError, ModelError, expect_function, nearest
-from denizen.model import Intervention, Model, Setting, bind, guard, series_names
+from denizen.model import Clock, Intervention, Model, Setting, bind, guard, series_names
 from denizen.perf.watch import free as free_bytes
 from denizen.perf.watch import out_of_memory
 from denizen.rng import MAX_SEED, Relax, weighs
@@ -80,6 +80,7 @@ class Gradient:
         seed: int = 0,
         device: torch.device | str | None = None,
         dt: float = 1.0,
+        start: Any = None,
         record: Mapping[str, Callable[..., Tensor]] | None = None,
         interventions: Sequence[Intervention] = (),
         precision: Mapping[str, torch.dtype] | Precision | None = None,
@@ -104,6 +105,7 @@ class Gradient:
         seed: 0 … 2**32 - 1.
         device: where to run, as for `simulate`.
         dt: length of a step.
+        start: the day of the first step, as for `simulate`.
         record: further series for the loss, as for `simulate`.
         interventions: as for `simulate`; none that ask the host.
         precision: fields to store in 16 bits, as for `simulate`; curves are compared, gradients are not.
@@ -136,7 +138,8 @@ class Gradient:
         Bounds(model).check(held(model))
         model.fits(dt)
         check_room(model, replicates + hard, target, "Gradient")
-        acting = _simulate._interventions(model, interventions)
+        clock = Clock.of("Gradient", model.time_unit, dt, start)
+        acting = _simulate._interventions(model, interventions, clock)
         for intervention in acting:
             if type(intervention).answers is not Intervention.answers:
                 raise InputError(f"Gradient: intervention {intervention.name!r} asks the host, which stops the device")
@@ -148,10 +151,13 @@ class Gradient:
             self.seed = torch.tensor(seed, device=target)
             self._watch_bounds(model)
             self.worlds = torch.arange(replicates + hard, device=target)
-            options = {"seed": seed, "device": target, "dt": dt, "record": record, "interventions": interventions}
+            options = {"seed": seed, "device": target, "dt": dt, "start": start, "record": record}
+            options["interventions"] = interventions
             narrow = approved(precision, model, self._steps, {**options, "relax": relax})
             kept = _simulate._records(record or {}, model)
-            setting = Setting(dt=dt, relax=relax, interventions=acting, record=kept, precision=narrow)
+            setting = Setting(
+                dt=dt, relax=relax, interventions=acting, record=kept, precision=narrow, start=clock.start
+            )
             ids = _simulate._ids(None, model, target)
             parts = [self.worlds[:replicates], self.worlds[replicates:]]
             settings = [setting, dataclasses.replace(setting, relax=None, precision={})]

@@ -12,7 +12,8 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from denizen.errors import DataError
+from denizen import _dates
+from denizen.errors import DataError, InputError
 from denizen.run._fingerprint import Fingerprint
 from denizen.run._folder import NAME, Part, read_manifest
 from denizen.run._narrow import Form, check_form
@@ -67,7 +68,10 @@ class Drawing:
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What fixes a run besides the model; `vouched`: steps over which narrow fields were compared with wide ones."""
+    """What fixes a run besides the model.
+
+    `vouched`: steps over which narrow fields were compared with wide ones; `start`: the day of the first step, ISO.
+    """
 
     seed: int
     worlds: tuple[int, ...]
@@ -78,6 +82,7 @@ class Setup:
     interventions: dict[str, str]
     record: dict[str, str]
     vouched: int | None = None
+    start: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,6 +221,8 @@ def _check(manifest: Manifest, where: str) -> None:
         _within(number, f"{where}: setup: seed or one of worlds", high=2**32 - 1)
     expect(bool(setup.worlds), "setup: worlds", setup.worlds, "world numbers, at least one")
     expect(0 < setup.dt < float("inf"), "setup: dt", setup.dt, "a positive number")
+    known = setup.start is None or _is_day(setup.start)
+    expect(known, "setup: start", setup.start, "a date such as '2020-03-01'")
     named = [(manifest.inputs, INPUTS), (manifest.checkpoint, CHECKPOINT), *((part, PART) for part in manifest.metrics)]
     if manifest.drawing is not None and manifest.drawing.file is not None:
         named.append((manifest.drawing.file, DRAWING))
@@ -244,6 +251,13 @@ def _check(manifest: Manifest, where: str) -> None:
         due = tuple(range(0, manifest.steps + 1, taken.every))
         if taken.steps != due or len(taken.digests) != len(due):
             raise DataError(f"{where}: snapshots are of steps {list(taken.steps[:8])}…, expected every {taken.every}")
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return str(_dates.day("manifest", "start", text)) == text
+    except InputError:
+        return False
 
 
 def _check_steps(manifest: Manifest, where: str) -> None:

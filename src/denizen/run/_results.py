@@ -255,6 +255,11 @@ class Results(InNotebook):
         """Unit of time, for example ``"day"``."""
         raise NotImplementedError
 
+    @property
+    def start(self) -> str | None:
+        """The day of the first step, an ISO date; None where the run has none."""
+        raise NotImplementedError
+
     def about(self, name: str) -> str:
         """The sentence with which the model documents a series."""
         raise NotImplementedError

@@ -12,7 +12,7 @@ from torch import Tensor
 from denizen._arguments import folder, whole
 from denizen._atomic import refuse_locked
 from denizen.errors import DataError, InputError, ModelError
-from denizen.model import Intervention, Model, Setting, bind
+from denizen.model import Clock, Intervention, Model, Setting, bind
 from denizen.rng import Relax
 from denizen.run import _facts, _manifest, _saved, _simulate
 from denizen.run._device import VARIABLE, choose_device
@@ -44,8 +44,8 @@ def resume(
 
     Series, state and snapshots equal those of a run that was never stopped, bit for bit on the same kind of device, and
     for models whose draws go through `rng.event`, on another kind, too.
-    Seed, replicates, dt, snapshots and parameters per replicate are read from the folder; what is code is given again
-    and compared with what the run was begun with.
+    Seed, replicates, dt, start, snapshots and parameters per replicate are read from the folder; what is code is given
+    again and compared with what the run was begun with.
 
     Args:
         path: the folder.
@@ -75,7 +75,7 @@ def resume(
     model_to_run("resume", model)
     refuse_locked(path)
     setup = manifest.setup
-    acting = _simulate._interventions(model, interventions)
+    acting = _simulate._interventions(model, interventions, Clock(setup.dt, model.time_unit, setup.start))
     _same_model(path, manifest, bind(model, acting))
     model.fits(setup.dt)
     model = bind(model, acting)
@@ -89,6 +89,7 @@ def resume(
         record=_simulate._records(record or {}, model),
         custom_ids="ids" in inputs,
         precision=_facts.narrow_fields(content(path, manifest.checkpoint)),
+        start=setup.start,
     )
     keys = torch.tensor([[setup.seed, world] for world in setup.worlds], dtype=torch.int64, device=target)
     params = {name.removeprefix("param."): value for name, value in inputs.items() if name != "ids"}

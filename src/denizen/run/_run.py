@@ -173,6 +173,11 @@ class Run(Results):
         return self.model.time_unit
 
     @property
+    def start(self) -> str | None:
+        """The day of the first step, an ISO date; None where the run has none."""
+        return self._stepper.setting.start
+
+    @property
     def kinds(self) -> dict[str, str]:
         """``"flow"`` or ``"level"`` for each series."""
         return series_kinds(self.model, self._stepper.setting)

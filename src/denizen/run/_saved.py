@@ -63,6 +63,11 @@ class SavedRun(Results):
         """Unit of time."""
         return self.manifest.setup.time_unit
 
+    @property
+    def start(self) -> str | None:
+        """The day of the first step, an ISO date; None where the run has none."""
+        return self.manifest.setup.start
+
     def about(self, name: str) -> str:
         """The sentence with which the model documents a series."""
         return next((series.about for series in self.manifest.series if series.name == name), "")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from denizen._arguments import folder, json_values, number, switch, whole
 from denizen.errors import InputError, ModelError, expect_function, nearest
-from denizen.model import SERIES_FORMS, Env, Intervention, Model, Setting, bind, series_takes
+from denizen.model import SERIES_FORMS, Clock, Env, Intervention, Model, Setting, bind, series_takes
 from denizen.rng import MAX_SEED, Relax, weighs
 from denizen.run._device import choose_device
 from denizen.run._memory import check_room
@@ -45,6 +45,7 @@ def simulate(
     seed: int = 0,
     device: torch.device | str | None = None,
     dt: float = 1.0,
+    start: Any = None,
     params: Mapping[str, Any] | None = None,
     record: Mapping[str, Callable[..., Tensor]] | None = None,
     interventions: Sequence[Intervention] = (),
@@ -70,7 +71,10 @@ def simulate(
         device: where to run; None takes the environment variable ``DENIZEN_DEVICE`` where it is set, else CUDA where
             torch sees a device that works, else the CPU. `run.plan()` says which, and why.
         dt: length of a step in the model's `time_unit`; hazards are per unit of time. What counts steps, such as
-            histories, schedules and `During`, does not follow; models that would be wrong refuse it (`Model.fits`).
+            histories, schedules and ``During(20, 40)``, does not follow; models that would be wrong refuse it
+            (`Model.fits`).
+        start: the day of the first step: an ISO text such as ``"2020-03-01"``, or a date of Python, NumPy, pandas or
+            polars. Interventions with dates need it, and tables and pictures show dates then.
         params: parameter values for each replicate: arrays with a leading axis of replicates, for example
             ``{"infect_rate": [0.02, 0.05, 0.1]}``.
         record: further series by name: functions of (now), a level after each step, of (before, now), a flow from the
@@ -103,10 +107,11 @@ def simulate(
     model_to_run("simulate", model)
     numbers = _world_numbers(replicates, worlds)
     steps, seed = whole("simulate", "steps", steps, 0), whole("simulate", "seed", seed, 0, MAX_SEED)
-    dt = number("simulate", "dt", dt, above=0)
+    clock = Clock.of("simulate", model.time_unit, number("simulate", "dt", dt, above=0), start)
+    dt = clock.dt
     _options("simulate", relax, compile, progress)
     if weighs(relax):
-        _of_notes(relax, out, numbers, _interventions(model, interventions))
+        _of_notes(relax, out, numbers, _interventions(model, interventions, clock))
     if out is not None:
         folder("simulate", "out", out)
         json_values("simulate", "settings", settings or {})
@@ -114,14 +119,15 @@ def simulate(
         raise InputError("simulate: settings= is kept in the folder of the run; pass out= with it")
     model.fits(dt)
     target, reason = choose_device(device)
-    compared = {"seed": seed, "device": target, "dt": dt, "record": record, "interventions": interventions}
+    compared = {"seed": seed, "device": target, "dt": dt, "start": start, "record": record}
+    compared["interventions"] = interventions
     if params and isinstance(precision, Mapping):
         raise InputError(
             "simulate: precision={…} compares curves for the model's own parameters, and params= gives others; compare "
             "with those first: precision=dz.run.check_precision(model, {…}, steps, replicates=…, params=…)"
         )
     fields = approved(precision, model, steps, {**compared, "relax": relax, "compile": compile})
-    acting = _interventions(model, interventions)
+    acting = _interventions(model, interventions, clock)
     model = bind(model, acting)
     setting = Setting(
         dt=dt,
@@ -130,6 +136,7 @@ def simulate(
         record=_records(record or {}, model),
         custom_ids=ids is not None,
         precision=fields,
+        start=clock.start,
     )
     identities = _ids(ids, model, target)
     check_room(model, len(numbers), target)
@@ -244,7 +251,7 @@ def _records(
     return tuple(out)
 
 
-def _interventions(model: Model, more: Sequence[Intervention]) -> tuple[Intervention, ...]:
+def _interventions(model: Model, more: Sequence[Intervention], clock: Clock) -> tuple[Intervention, ...]:
     if not isinstance(more, list | tuple):
         raise InputError(f"simulate: interventions={more!r}, expected a list of interventions")
     given = (*model.interventions, *more)
@@ -260,7 +267,7 @@ def _interventions(model: Model, more: Sequence[Intervention]) -> tuple[Interven
             raise InputError(f"simulate: two interventions are called {name!r}; give each its own name=")
     for intervention in given:
         intervention.check(model)
-    return given
+    return tuple(intervention.timed(clock) for intervention in given)
 
 
 def _snapshots(snapshots: Snapshots | None, agents: int) -> Snapshots | None:

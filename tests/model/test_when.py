@@ -1,0 +1,180 @@
+"""When interventions are on: in days, dates and steps, at every length of a step."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import denizen as dz
+from denizen.errors import DataError, InputError
+from denizen.model import Ask, Clock, During, Scale, When
+
+START = "2020-03-01"  # a Sunday
+
+
+class Still(dz.State):
+    seen: Tensor = dz.count("agents", max=1)
+
+
+class Watch(dz.Model):
+    """Nothing happens; `rate` is 1 where an intervention is off, and 2 where it is on."""
+
+    num_agents: int = 2
+    rate: Tensor = dz.param(1.0, low=0.0)
+    time_unit = "day"
+
+    def init(self, rng: dz.rng.Rng) -> Still:
+        return Still(seen=torch.zeros(2, dtype=torch.int8))
+
+    def step(self, now: Still, rng: dz.rng.Rng) -> Still:
+        return now
+
+    @dz.series
+    def rate_seen(self, now: Still) -> Tensor:
+        return self.rate.mean()
+
+
+class Weeks(Watch):
+    time_unit = "week"
+
+
+class Steps(Watch):
+    time_unit = "step"
+
+
+def doubled(when: Any) -> Scale:
+    return Scale(target="rate", factor=2.0, when=when)
+
+
+def on(when: Any, days: int = 20, dt: float = 1.0, model: dz.Model | None = None, **options: Any) -> list[bool]:
+    """For each step whether it was on, the same for two worlds at once."""
+    run = dz.simulate(
+        model or Watch(), round(days / dt), dt=dt, worlds=[5, 2], interventions=[doubled(when)], **options
+    )
+    first, second = (run["rate_seen"] == 2).tolist()
+    assert first == second
+    return first
+
+
+def within(day: float, first: float, last: float = float("inf")) -> bool:
+    return first - 1e-9 <= day < last - 1e-9
+
+
+DTS = pytest.mark.parametrize("dt", [1.0, 0.5, 0.25, 0.1, 1 / 3, 2.0])
+
+
+@DTS
+@pytest.mark.parametrize("days", [(6, 14), (6.5, 11), 12, (0, 2), [30]])
+def test_days_are_days_at_any_length_of_a_step(days: Any, dt: float) -> None:
+    ends = days if isinstance(days, tuple | list) else (days,)
+    assert on(During(days=days), 20, dt) == [within(step * dt, *ends) for step in range(round(20 / dt))]
+
+
+@DTS
+def test_dates_count_from_the_start(dt: float) -> None:
+    assert on(During(dates=("2020-03-09", "2020-03-19")), dt=dt, start=START) == on(During(days=(8, 18)), dt=dt)
+    one = datetime.date(2020, 3, 9)
+    assert on(During(dates=one), dt=dt, start=np.datetime64(START)) == on(During(days=8), dt=dt)
+
+
+def test_days_in_models_of_other_units() -> None:
+    assert on(During(days=(14, 28)), 6, 1.0, Weeks()) == [False, False, True, True, False, False]
+    assert on(During(days=(2, 3)), 1, 1 / 7, Weeks()) == [False, False, True, False, False, False, False]
+    dates = During(dates=("2020-03-15", "2020-03-29"))
+    assert on(dates, 6, 1.0, Weeks(), start=START) == [False, False, True, True, False, False]
+
+
+def test_what_asks_the_host_follows_days_too() -> None:
+    ask = Ask(target="rate", groups=["all"], answer=lambda group, step: 0.5, when=During(days=(2, 4)))
+    run = dz.simulate(Watch(rate=1.0), 12, dt=0.5, interventions=[ask])
+    assert [bool(x) for x in (run["rate_seen"].flatten() == 0.5).tolist()] == [4 <= step < 8 for step in range(12)]
+
+
+def test_a_gradient_takes_days() -> None:
+    half = doubled(During(days=(1, 2)))
+    relax, options = dz.relax.StraightThrough(), {"dt": 0.5, "interventions": [half]}
+    gradient = dz.run.Gradient(Watch(), lambda s: s["rate_seen"].sum(), 6, wrt=["rate"], relax=relax, **options)
+    gradient()
+    assert gradient.gradients["rate"] == 4 + 2 * 2
+
+
+@pytest.mark.slow  # it compiles
+def test_the_check_takes_a_start() -> None:
+    dated = doubled(During(dates="2020-03-02"))
+    assert dz.check(Watch(), start=START, interventions=[dated], gradient=False).ok
+    with pytest.raises(InputError, match="needs the date of the first step"):
+        dz.check(Watch(), interventions=[dated])
+
+
+def test_the_description_of_steps_is_that_of_older_folders() -> None:
+    (placed,) = (doubled(During(days=(20, 40))).timed(Clock(0.5, "day")),)
+    assert dz.run._fingerprint.describe(placed.when) == "During(start=40, stop=80)"
+
+
+def test_the_start_is_kept(tmp_path: Path) -> None:
+    act = [doubled(During(dates=("2020-03-03", "2020-03-07")))]
+    whole = dz.simulate(Watch(), 10, start=START, interventions=act)
+    dz.simulate(Watch(), 4, start=START, interventions=act, out=tmp_path / "run")
+    assert whole.start == dz.run.load(tmp_path / "run").start == START
+    went_on = dz.run.resume(tmp_path / "run", Watch(), 6, interventions=act)
+    assert went_on.start == START
+    assert torch.equal(went_on["rate_seen"], whole["rate_seen"])
+    assert dz.simulate(Watch(), 1).start is None
+    manifest = tmp_path / "run" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(f'"start": "{START}"', '"start": "a day"'))
+    with pytest.raises(DataError, match="setup: start is 'a day'"):
+        dz.run.load(tmp_path / "run")
+
+
+WRONG = [
+    (During(days=(40, 20)), {}, r"During: days=\(40, 20\), expected a number from 0, or two in order"),
+    (During(days=-1), {}, "During: days=-1, expected a number from 0"),
+    (During(days=(1, float("nan"))), {}, r"During: days=\(1, nan\), expected"),
+    (During(days=(1, 2, 3)), {}, r"During: days=\(1, 2, 3\), expected"),
+    (During(days="20"), {}, "During: days='20', expected"),
+    (During(days=True), {}, "During: days=True, expected"),
+    (During(), {}, "During: nothing given"),
+    (During(3, days=4), {}, "During: start and days given"),
+    (During(stop=4, days=3), {}, "During: days given"),
+    (During(days=(20.2, 20.4)), {}, "no step of 1 days begins in it; take a smaller dt"),
+    (During(dates="soon"), {"start": START}, "During: dates='soon', expected ISO texts"),
+    (During(dates=("2020-04-01", "2020-03-05")), {"start": START}, "are out of order"),
+    (During(dates="2020-03-15"), {}, r"needs the date of the first step; give simulate\(…, start="),
+    (During(dates="2020-02-15"), {"start": START}, "2020-02-15 lies before start=2020-03-01"),
+    (During(days=3), {"start": "yesterday"}, "simulate: start='yesterday', expected ISO texts"),
+    (During(days=3), {"model": Steps()}, "needs a model whose time_unit is a unit such as 'day', and it is 'step'"),
+    (During(3), {"model": Steps(), "start": START}, "simulate: start=2020-03-01 needs a model whose time_unit"),
+]
+
+
+@pytest.mark.parametrize(("when", "options", "told"), WRONG)
+def test_wrong_times_are_one_line(when: When, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told) as caught:
+        on(when, 3, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_calibration_with_dates_places_interventions_by_them() -> None:
+    class Grow(Watch):
+        def init(self, rng: dz.rng.Rng) -> Still:
+            return Still(seen=(rng.uniform("x") < 0.5).to(torch.int8))
+
+        @dz.series
+        def noisy(self, now: Still) -> Tensor:
+            return self.rate.mean() + 0.01 * now.seen.sum()
+
+    dates = np.arange("2020-03-01", "2020-03-11", dtype="datetime64[D]")
+    values = np.where(dates < np.datetime64("2020-03-05"), 3.0, 6.0)
+    fit = dz.calibrate(
+        Grow(rate=2.0),
+        {"noisy": dz.fit.Target(values, dates=dates)},
+        priors={"rate": torch.distributions.Uniform(1.0, 5.0)},
+        interventions=[doubled(During(dates="2020-03-05"))],
+        replicates=4,
+        seed=1,
+    )
+    assert float(fit.params["rate"]) == pytest.approx(3.0, abs=0.05)
