@@ -8,6 +8,7 @@ import numpy as np
 import pandas
 import polars
 import pytest
+import torch
 
 from denizen.errors import DataError, InputError
 from denizen.population import Population, from_frames, load
@@ -85,6 +86,9 @@ def test_columns_of_the_kinds_that_frames_have() -> None:
         ({"age": [[1, 2], [3, 4]]}, None, r"'age' is of type int64, \[2, 2\]; expected integers"),
         ({"age": [{}, {}]}, None, r"'age' holds \{\} \(dict\)"),
         (pandas.DataFrame([[1, 2]], columns=["age", "age"]), None, "column 'age' is there 2 times"),
+        (pandas.DataFrame([[1, 2]], columns=[1, "1"]), None, "column '1' is there 2 times"),
+        ({"age": [[1], [1, 2]]}, None, "'age' is of type list; expected integers"),
+        ({"age": torch.ones(2, requires_grad=True)}, None, "'age' is of type torch.float32; expected integers"),
         ({}, None, "holds no attribute"),
     ],
 )
@@ -96,6 +100,8 @@ def test_what_cannot_be_a_population_is_told(people: Any, contacts: Any, message
 def test_arguments_of_the_wrong_form_are_told() -> None:
     with pytest.raises(InputError, match="people is of type int, expected a data frame"):
         from_frames(3)
+    with pytest.raises(InputError, match=r"people is of type LazyFrame, expected .* collect\(\) it"):
+        from_frames(polars.LazyFrame({"age": [1]}))
     with pytest.raises(InputError, match="ids=3, expected the name of a column"):
         from_frames(PEOPLE, ids=3)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="citizen"):

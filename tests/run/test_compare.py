@@ -8,6 +8,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.errors import InputError
+from denizen.report._comparison import headline
 from denizen.run import Difference
 from denizen.run._compare import compare_series, student
 from denizen.space import generators
@@ -117,6 +118,17 @@ def test_what_cannot_be_compared_is_told(model: SIR) -> None:
         run.compare(model)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="level=2"):
         run.compare(run, level=2)
+    with pytest.raises(InputError, match=r"at most 0\.999"):  # further out quantiles would be wrong
+        run.compare(run, level=0.9999)
+    for names in ("ab", ("a",), 5):
+        with pytest.raises(InputError, match=r"names=.*, expected two names"):
+            run.compare(run, names=names)  # type: ignore[arg-type]
+
+
+def test_what_is_no_number_is_called_so() -> None:
+    rows = np.array([[1.0, 2.0], [3.0, np.nan]])
+    found = compare_series({"y": ("flow", rows)}, {"y": ("flow", rows)}, ("a", "b"))
+    assert headline(found["y"], 0.9) == "Total of y: no number in some world, so there is no difference to state"
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3.7, 11, 40, 41.5, 1e4, 1e6])

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import denizen as dz
 from denizen.errors import InputError, ModelError
 from denizen.sweeps import Ray, _sweep, load, sweep
+from denizen.sweeps._executors import packed, unpacked
 from denizen.zoo.sir import SIR
 
 DESIGN = {"infect_rate": [0.1, 0.3, 0.5], "infectious_phases": [1, 2]}
@@ -48,7 +50,8 @@ def test_two_processes_give_the_table_of_one(tmp_path, prepared):
 PROGRAM = """
 import torch, torch.distributed as dist
 import denizen as dz
-from denizen.sweeps import sweep
+from denizen.sweeps import _sweep, sweep
+from denizen.zoo.sir import SIR
 dist.init_process_group("gloo")
 said = open(f"{dist.get_rank()}.txt", "w")  # two processes would write into each other's lines
 def line(theta, worlds):
@@ -59,6 +62,11 @@ for _ in range(2):  # the second time all of it is in the folder, which the firs
     found = sweep(line, {"a": [1, 2, 3, 4, 5]}, steps=1, replicates=3, progress=False, out="s")
     print(found["output"].flatten().tolist(), file=said)
     dist.barrier()
+around = torch.arange(40)
+ring = SIR(dz.Graph.from_edges(around, (around + 1) % 40, 40, directed=False), infect_rate=0.3)
+_sweep.free = lambda device: 20_000 + 40_000 * dist.get_rank()  # bytes: room for other numbers of rows
+options = {"steps": 4, "replicates": 3, "progress": False}
+print(len(sweep(ring, {"infect_rate": [0.1, 0.2, 0.3, 0.4, 0.5]}, **options)), file=said)
 try:
     sweep(line, {"a": [1, 2, 3, 4, 6]}, steps=1, replicates=3, progress=False)
 except dz.errors.DenizenError as error:
@@ -78,7 +86,15 @@ def test_every_process_has_all_results_and_every_failure(tmp_path):
     for rank in (0, 1):
         said = (tmp_path / f"{rank}.txt").read_text().splitlines()
         assert said[:2] == [str(wanted)] * 2
-        assert "sweep: set 4 (a=6) in world" in said[2]
+        assert said[2] == "5"  # all sets, though each process sees another amount of free memory
+        assert "sweep: set 4 (a=6) in world" in said[3]
+
+
+def test_series_of_any_dtype_go_between_processes():
+    given = {"half": torch.ones(2, 3, dtype=torch.bfloat16), "flag": torch.tensor([[True], [False]])}
+    rows, found = unpacked(packed(lambda job: (job, given), np.array([4, 7])), "here")
+    assert rows.tolist() == [4, 7]
+    assert all(torch.equal(found[name], values) and found[name].dtype == values.dtype for name, values in given.items())
 
 
 def test_threads_take_launches(ring, monkeypatch):

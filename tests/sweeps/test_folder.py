@@ -1,5 +1,6 @@
 """The folder of a sweep: stopped anywhere, gone on with, nothing lost, nothing double, the same bits."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -122,6 +123,19 @@ def test_what_came_back_is_kept_when_something_ends_a_sweep(ring, tmp_path, monk
         load(tmp_path / "s").indices("cases")
     found = sweep(ring, DESIGN, out=tmp_path / "s", **OPTIONS)
     same(found, sweep(ring, DESIGN, **OPTIONS))
+
+
+def test_a_full_disk_is_the_reason_that_the_folder_gives(ring, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_folder, "write", full)
+        with pytest.raises(StorageError, match="No space left"):
+            sweep(ring, DESIGN, out=tmp_path / "s", **OPTIONS)
+    folder = _folder.SweepFolder.open(tmp_path / "s")
+    assert (folder.status, folder.manifest["rows"]) == ("failed", 0)
+    assert "No space left" in folder.manifest["error"]
 
 
 def test_another_sweep_is_refused(ring, tmp_path):

@@ -13,7 +13,8 @@ import denizen as dz
 from denizen._printing import progress
 from denizen.errors import InputError, ModelError
 from denizen.model import During, Scale
-from denizen.sweeps import Builder, Grid, Latin, Listed, Random, Sobol, _sweep, sweep
+from denizen.sweeps import Builder, Grid, Latin, Listed, Random, Saltelli, Sobol, _knobs, _sweep, sweep
+from denizen.zoo.sir import SIR
 
 QUIET = {"steps": 5, "replicates": 2, "progress": False}
 LOCKDOWN = Scale(target="infect_rate", factor=0.5, when=During(2, 4), name="lockdown")
@@ -199,6 +200,8 @@ WRONG = [
     (Latin(4, {"infect_rate": (2, 1)}), {}, "whose low end lies below its high end"),
     (Latin(0, {"infect_rate": (1, 2)}), {}, "count=0, expected a whole number from 1"),
     (Sobol(6, {"infect_rate": (1, 2)}), {}, "count=6, expected a power of two, such as 4 or 8"),
+    (Saltelli(1, {"infect_rate": (1, 2)}), {}, "count=1, expected a whole number, at least 2"),
+    (Latin(4, {3: (1, 2)}), {}, "sweep: 3, expected the name of something to sweep, a text"),
     (Latin, {}, "design=<class"),
     ("infect_rate", {}, "design='infect_rate', expected lists of values by name"),
     ({"infectious_days": [4, 0.5]}, {}, r"sweep: set 1 \(infectious_days=0.5\): "),
@@ -217,6 +220,65 @@ WRONG = [
 def test_what_cannot_be_meant_is_told_at_the_door(ring, design, options, message):
     with pytest.raises(InputError, match=message):
         sweep(ring, design, **{**QUIET, **options})
+
+
+@pytest.mark.parametrize(
+    ("gives", "message"),
+    [
+        (lambda theta: {"rows": theta}, "'rows' has a name that files of tensors keep"),
+        (lambda theta: {"set": theta}, "'set' has the name of a column"),
+        (lambda theta: {5: theta}, "series 5 has a name of type int"),
+        (lambda theta: {}, "the function gave no series"),
+        (lambda theta: "much", "'output' of type str, expected numbers"),
+        (lambda theta: theta * 1j, "'output' of torch.complex128, expected real numbers"),
+    ],
+)
+def test_series_that_no_folder_or_table_can_hold_are_told(gives, message):
+    with pytest.raises((InputError, ModelError), match=message):
+        sweep(lambda theta, worlds: gives(theta), {"a": [1, 2]}, steps=1, replicates=1, progress=False)
+
+
+def test_series_of_a_model_that_no_folder_can_hold_are_told_before_it_runs(ring):
+    class Counted(SIR):
+        @dz.series
+        def rows(self, events: dz.rng.Events) -> torch.Tensor:
+            """New infections."""
+            return events["caught"].sum()
+
+    with pytest.raises(InputError, match="series 'rows' has a name that files of tensors keep"):
+        sweep(Counted(ring.contacts), {"infect_rate": [0.1]}, **QUIET)
+
+
+def test_an_executor_that_leaves_runs_out_ends_no_sweep(tmp_path):
+    class Lossy:
+        workers = 4
+
+        def map(self, function, jobs):
+            return map(function, jobs[:-1])
+
+    def line(theta, worlds):
+        return theta
+
+    given = {"design": {"a": [1, 2, 3, 4]}, "steps": 1, "replicates": 2, "progress": False, "out": tmp_path / "s"}
+    with pytest.raises(InputError, match=r"Lossy object .* gave no result of 2 of 8 runs"):
+        sweep(line, executor=Lossy(), **given)
+    assert len(sweep(line, **given)) == 4
+
+
+def test_a_long_grid_is_read_in_time_that_grows_with_its_length():
+    class Value(float):
+        compared = 0
+
+        def __eq__(self, other):
+            Value.compared += 1
+            return float(self) == float(other)
+
+        __hash__ = float.__hash__
+
+    knob = _knobs.Knob("a", "text", False)
+    object.__setattr__(knob, "read", Value)
+    assert len(dz.sweeps.Grid({"a": range(2_000)}).sets(lambda name: knob)[1]) == 2_000
+    assert Value.compared < 20_000
 
 
 def test_more_than_memory_takes_is_told_with_numbers(ring, monkeypatch):
@@ -251,6 +313,7 @@ def test_lists_from_csv(ring, tmp_path):
         ("", "has no rows"),
         ("infect_rate\n", "has no rows"),
         ("a,a\n1,2\n", "'a' twice"),
+        ("a;b\n1,5;2\n", "parted by semicolons, expected commas"),
         ("a,b\n1\n", "line 2: 1 cells, expected 2"),
     ]:
         file.write_text(text)

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import numpy as np
 import tyro
 from tyro.conf import Positional, arg
 
@@ -50,7 +49,9 @@ examples:
         chosen = [name for name in FORMATS if getattr(self, name)]
         if not chosen:
             raise ConfigError(f"export: give a format or several: {', '.join(f'--{name}' for name in FORMATS)}")
-        out = self.out or Path(self.run.resolve().name)
+        out = Path(self.run.resolve().name) if self.out is None else self.out
+        if out.name in ("", ".."):
+            raise ConfigError(f"--out {out}: expected the path of a file without its suffix, such as data/covid")
         files = {name: out.with_name(f"{out.name}{FORMATS[name]}") for name in chosen}
         for file in files.values():
             if file.exists():
@@ -60,13 +61,6 @@ examples:
             write(name, file)
             say(console, str(file))
         return DONE
-
-
-def numbered(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
-    """Columns of values `[rows, …]`: one, or one for each entry."""
-    if values.ndim == 1:
-        return {name: values}
-    return {f"{name}[{','.join(map(str, at))}]": values[(slice(None), *at)] for at in np.ndindex(*values.shape[1:])}
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -84,20 +84,26 @@ def _columns(frame: Any, origin: str) -> dict[str, Raw]:
     index = getattr(getattr(frame, "index", None), "name", None)
     if index is not None and index not in frame.columns:
         frame = frame.reset_index()
-    if not hasattr(frame, "columns") and not isinstance(frame, Mapping):
+    lazy = hasattr(type(frame), "collect")
+    if lazy or not (hasattr(frame, "columns") or isinstance(frame, Mapping)):
         raise InputError(
             f"from_frames: {origin} is of type {type(frame).__name__}, expected a data frame of pandas or polars, or a "
-            f"mapping of columns"
+            f"mapping of columns{'; collect() it' if lazy else ''}"
         )
     names = list(frame.columns) if hasattr(frame, "columns") else list(frame)
-    for one in names:
-        if names.count(one) > 1:
-            raise DataError(f"{origin}: column {one!r} is there {names.count(one)} times")
+    titles = list(map(str, names))
+    for one in titles:
+        if titles.count(one) > 1:
+            raise DataError(f"{origin}: column {one!r} is there {titles.count(one)} times")
     return {str(one): _raw(frame[one], str(one), origin) for one in names}
 
 
 def _raw(column: Any, name: str, origin: str) -> Raw:
-    values = np.asarray(column)
+    try:
+        values = np.asarray(column)
+    except Exception as error:  # rows of unequal length, tensors on a device, numbers that NumPy lacks
+        told = getattr(column, "dtype", type(column).__name__)
+        raise DataError(f"{origin}: column {name!r} is of type {told}; expected {KINDS}: {error}") from error
     if values.ndim == 1 and values.dtype.kind in "biuf":
         return Raw(values)
     if values.ndim != 1 or values.dtype.kind not in "OUT":

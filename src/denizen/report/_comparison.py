@@ -29,6 +29,8 @@ def headline(row: Difference, level: float) -> str:
     """A difference as a sentence."""
     what, certain = f"{row.measure} of {row.name.replace('_', ' ')}".capitalize(), f"{level:.0%} for the mean"
     low, high = row.mean_low, row.mean_high
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return f"{what}: no number in some world, so there is no difference to state"
     if low <= 0 <= high:
         mean = number(row.difference)
         return f"{what}: not told apart from chance (difference {mean}; {certain}: {number(low)} to {number(high)})"

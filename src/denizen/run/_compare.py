@@ -129,10 +129,12 @@ def compare(a: "Results", b: "Results", level: float, names: Sequence[str] | Non
         raise InputError(
             f"compare: steps of {a.dt:g} {a.time_unit} and of {b.dt:g} {b.time_unit}, expected the same on both sides"
         )
+    if names is not None and (isinstance(names, str) or not isinstance(names, Sequence) or len(names) != 2):
+        raise InputError(f"compare: names={names!r}, expected two names, or None")
     steps, rows = min(a.steps, b.steps), common(a, b)
     if not steps:
         raise InputError("compare: no steps yet on one side, so there is nothing to compare")
-    told = (names[0], names[1]) if names else (f"{a.name}, seed {a.seed}", f"{b.name}, seed {b.seed}")
+    told = (str(names[0]), str(names[1])) if names else (f"{a.name}, seed {a.seed}", f"{b.name}, seed {b.seed}")
     sides = [series_of(one, steps, None if rows is None else rows[k]) for k, one in enumerate((a, b))]
     return compare_series(*sides, names=told, level=level, paired=rows is not None)
 
@@ -168,7 +170,7 @@ def compare_series(a: Series, b: Series, names: tuple[str, str], level: float = 
     Raises:
         InputError: they have none in common, or fewer than two rows.
     """
-    number("compare", "level", level, above=0, high=1 - 1e-9)
+    number("compare", "level", level, above=0, high=0.999)  # further out `student` is not exact
     rows, sizes, steps = [], [0, 0], 0
     for name in in_common(*({name: kind for name, (kind, _) in one.items()} for one in (a, b))):
         for measure, of_a in measures(*a[name]).items():
@@ -218,7 +220,7 @@ def student(share: float, freedom: float) -> float:
     """Quantile of Student's t above the median; written out because the core has no scipy.
 
     With `theta = atan(t / sqrt(freedom))`, the density of theta is proportional to `cos(theta) ** (freedom - 1)`
-    (Abramowitz and Stegun 1964, 26.7), and is summed here. Right to five digits for shares up to 0.999.
+    (Abramowitz and Stegun 1964, 26.7), and is summed here. Right to four digits for shares up to 0.9995.
     """
     width = min(math.pi / 2, 10 / math.sqrt(freedom)) / 20_000
     density = np.cos((np.arange(20_000) + 0.5) * width) ** (freedom - 1)

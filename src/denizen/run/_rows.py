@@ -44,8 +44,16 @@ def called(caller: str, series: Mapping[str, Any], theta: Tensor, steps: int) ->
     Raises:
         ModelError: it has another shape.
     """
-    found = {name: torch.as_tensor(values).detach().cpu() for name, values in series.items()}
-    for name, values in found.items():
+    found = {}
+    for name, given in series.items():
+        try:
+            found[name] = values = torch.as_tensor(given).detach().cpu()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ModelError(
+                f"{caller}: the function gave {name!r} of type {type(given).__name__}, expected numbers: {error}"
+            ) from error
+        if values.is_complex():
+            raise ModelError(f"{caller}: the function gave {name!r} of {values.dtype}, expected real numbers")
         if values.dim() < 2 or len(values) != len(theta) or values.shape[1] < steps:
             raise ModelError(
                 f"{caller}: the function gave {name!r} of shape {tuple(values.shape)} for theta {tuple(theta.shape)}, "

@@ -1,8 +1,7 @@
 """Series as a table, one row for each step and replicate, for polars, pandas and xarray, and as a file."""
 
 import io
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +20,20 @@ RESERVED = "__metadata__"  # which safetensors keeps for itself
 FORMATS = {"csv": ".csv", "parquet": ".parquet", "netcdf": ".nc"}
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Raise `InputError` where a series has a name that no table or file can give it."""
+def check_names(names: Iterable[str], columns: Sequence[str] = KEYS, tensors: Sequence[str] = ()) -> None:
+    """Raise `InputError` where a series has a name that no table or file can give it.
+
+    Args:
+        names: of the series.
+        columns: that the table has anyway.
+        tensors: that the files hold beside the series.
+    """
     for name in names:
-        if name in KEYS:
+        if not isinstance(name, str):
+            raise InputError(f"series {name!r} has a name of type {type(name).__name__}, expected a text; rename it")
+        if name in columns:
             raise InputError(f"series {name!r} has the name of a column that the run's table has anyway; rename it")
-        if name == RESERVED:
+        if name == RESERVED or name in tensors:
             raise InputError(f"series {name!r} has a name that files of tensors keep for themselves; rename it")
 
 
@@ -42,16 +49,22 @@ def columns(results: "Results") -> dict[str, np.ndarray]:
         "time": step * results.dt,
     }
     for name in results.series_names:
-        values = _numbers(results[name])
-        for place in itertools.product(*map(range, values.shape[2:])):
-            column = f"{name}[{','.join(map(str, place))}]" if place else name
+        for column, values in numbered(name, as_numbers(results[name]), 2).items():
             if column in found:
                 raise InputError(f"series {column!r} has the name of an entry of another series; rename it")
-            found[column] = np.ascontiguousarray(values[(slice(None), slice(None), *place)].T).reshape(-1)
+            found[column] = np.ascontiguousarray(values.T).reshape(-1)
     return found
 
 
-def _numbers(values: Tensor) -> np.ndarray:
+def numbered(name: str, values: np.ndarray, axes: int = 1) -> dict[str, np.ndarray]:
+    """Columns of values `[…]` of so many axes: one, or one for each entry of what axes follow."""
+    if values.ndim == axes:
+        return {name: values}
+    return {f"{name}[{','.join(map(str, at))}]": values[(..., *at)] for at in np.ndindex(*values.shape[axes:])}
+
+
+def as_numbers(values: Tensor) -> np.ndarray:
+    """A tensor for NumPy, wider where NumPy has no such numbers."""
     host = values.detach().cpu()
     return host.to(WIDER.get(host.dtype, host.dtype)).numpy()
 
@@ -72,7 +85,7 @@ def to_xarray(results: "Results") -> Any:
     check_names(results.series_names)
     variables = {}
     for name in results.series_names:
-        values = _numbers(results[name])
+        values = as_numbers(results[name])
         axes = ("replicate", "step", *(f"{name}_dim_{k}" for k in range(values.ndim - 2)))
         variables[name] = (axes, values, {"long_name": results.about(name), "kind": results.kinds[name]})
     steps = np.arange(1, results.steps + 1)

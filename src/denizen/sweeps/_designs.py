@@ -55,9 +55,11 @@ class Grid:
             values = [knob.read(value) for value in given]
             if not values:
                 raise InputError(f"Grid: {name} has no values, so the grid is empty; give at least one")
-            for k, value in enumerate(values):
-                if value in values[:k]:
+            seen: set[Any] = set()
+            for value in values:
+                if value in seen:
                     raise InputError(f"Grid: {name} has {value!r} twice; give each value once")
+                seen.add(value)
             read[name] = values
         _check_count("Grid", math.prod(map(len, read.values())))
         return list(read), [list(row) for row in itertools.product(*read.values())]
@@ -86,6 +88,10 @@ class Listed:
                 lines = csv.reader(opened)
                 header = [name.strip() for name in next(lines, [])]
                 rows = []
+                if len(header) == 1 and ";" in header[0]:
+                    raise DataError(
+                        f"{file}: its cells are parted by semicolons, expected commas, and points in numbers"
+                    )
                 for line in lines:
                     if not any(cell.strip() for cell in line):
                         continue
@@ -209,6 +215,7 @@ class Saltelli(_Spread):
     second_order: bool = False
 
     def _points(self, count: int, names: list[str]) -> np.ndarray:
+        whole("Saltelli", "count", count, 2)  # of one point there is no variance
         _check_power("Saltelli", count)
         switch("Saltelli", "second_order", self.second_order)
         _check_count("Saltelli", count * ((1 + self.second_order) * len(names) + 2))

@@ -16,7 +16,7 @@ from denizen._arguments import number
 from denizen.errors import DenizenError, InputError, need
 from denizen.run._folder import decode, encode
 
-ROWS = "rows"  # of the table of a launch
+ROWS = "rows"  # of the table of a launch: the name of a tensor beside its series
 PURPOSE = "sweep on a Ray cluster"
 
 Result = tuple[np.ndarray, Mapping[str, Tensor]]
@@ -56,8 +56,7 @@ class Ranks:
             data = b""
             if first + self.rank < len(jobs):
                 try:
-                    rows, series = function(jobs[first + self.rank])
-                    data = encode({**series, ROWS: torch.as_tensor(rows)})
+                    data = packed(function, jobs[first + self.rank])
                 except Exception as caught:
                     error = caught
             for rank in range(min(self.workers, len(jobs) - first)):
@@ -65,8 +64,15 @@ class Ranks:
                 failed = self._sent(told, rank)
                 if failed:
                     raise error if error is not None else DenizenError(f"sweep: in process {rank}: {failed.decode()}")
-                found = decode(self._sent(data, rank), f"what process {rank} gave")
-                yield found.pop(ROWS).numpy(), found
+                yield unpacked(self._sent(data, rank), f"what process {rank} gave")
+
+    def least(self, number: int) -> int:
+        """The least that a process has: each sees another amount of free memory."""
+        import torch.distributed as dist
+
+        held = torch.tensor([number])
+        dist.all_reduce(held, dist.ReduceOp.MIN, group=self._group)
+        return int(held)
 
     def shared(self, held: bytes) -> bytes:
         """What the first process holds."""
@@ -122,7 +128,7 @@ class Ray:
     def map(self, function: Function, jobs: Sequence[np.ndarray]) -> Iterator[Result]:
         ray = self._connected()
         workers, shared = self.workers, ray.put(function)
-        task = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus)(_remote)
+        task = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus)(packed)
         waiting, left = [], list(jobs)
         try:
             while left or waiting:
@@ -130,10 +136,10 @@ class Ray:
                     waiting.append(task.remote(shared, left.pop(0)))
                 done, waiting = ray.wait(waiting)
                 try:
-                    rows, series = ray.get(done[0])
+                    data = ray.get(done[0])
                 except ray.exceptions.RayTaskError as error:
                     raise error.cause from error
-                yield rows, {name: torch.from_numpy(np.array(values)) for name, values in series.items()}
+                yield unpacked(data, "what a worker gave")
         finally:
             for one in waiting:
                 ray.cancel(one)
@@ -145,10 +151,16 @@ class Ray:
         return ray
 
 
-def _remote(function: Function, rows: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """A launch in a worker of Ray's."""
-    found, series = function(rows)
-    return found, {name: values.numpy() for name, values in series.items()}
+def packed(function: Function, job: np.ndarray) -> bytes:
+    """What a launch gives, for another process: series of any dtype."""
+    rows, series = function(job)
+    return encode({**series, ROWS: torch.as_tensor(rows)})
+
+
+def unpacked(data: bytes, where: str) -> Result:
+    """What `packed` gave."""
+    found = decode(data, where)
+    return found.pop(ROWS).numpy(), found
 
 
 def chosen(executor: Any) -> Any:

@@ -106,7 +106,9 @@ class SweepFolder(StateFolder):
             try:
                 yield
                 self.flush()
-            except StorageError:
+            except StorageError as error:
+                with contextlib.suppress(StorageError):  # a full disk may still take that little
+                    self.note(status="failed", error=str(error))
                 raise
             except BaseException as error:
                 status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from denizen._arguments import folder as folder_path
 from denizen._arguments import one_of, path
-from denizen._atomic import TEMPORARY, write_atomic
+from denizen._atomic import TEMPORARY, sync, write_atomic
 from denizen._notebook import InNotebook
 from denizen.errors import DataError, InputError, MissingExtra, StorageError, nearest, need
 from denizen.run._folder import while_it_goes_on
-from denizen.run._parquet import WIDER
 from denizen.run._results import Fitting, Shown
 from denizen.run._results import number as figure
+from denizen.run._table import as_numbers, numbered
 from denizen.sweeps._subject import Points, told
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class Sweep(InNotebook):
         variables = {}
         for name, values in self._series.items():
             axes = ("set", "replicate", "step", *(f"{name}_dim_{k}" for k in range(values.dim() - 3)))
-            variables[name] = (axes, _numbers(values), {"long_name": self.about(name), "kind": self.kinds[name]})
+            variables[name] = (axes, as_numbers(values), {"long_name": self.about(name), "kind": self.kinds[name]})
         steps = np.arange(1, self.steps + 1)
         swept = {t: ("set", np.asarray([one[n] for one in self.sets])) for n, t in self._titles().items()}
         at: dict[str, Any] = {"set": self.numbers, "replicate": np.arange(self.replicates), "step": steps, **swept}
@@ -308,6 +308,7 @@ class Sweep(InNotebook):
                 writer.write_table(part)
             assert writer is not None
             writer.close()
+            sync(temporary)
             os.replace(temporary, file)
         except OSError as error:
             raise StorageError(f"{file} could not be written: {error.strerror or error}") from error
@@ -330,10 +331,8 @@ class Sweep(InNotebook):
         columns |= {"replicate": np.tile(replicate, len(sets)), "step": step, "time": step * self.dt}
         for name, values in self._series.items():
             part = values[first:last]
-            flat = _numbers(part).reshape(runs * self.steps, *part.shape[3:])
-            for place in np.ndindex(*part.shape[3:]):
-                title = f"{name}[{','.join(map(str, place))}]" if place else name
-                columns[title] = np.ascontiguousarray(flat[(slice(None), *place)])
+            flat = as_numbers(part).reshape(runs * self.steps, *part.shape[3:])
+            columns |= {title: np.ascontiguousarray(entry) for title, entry in numbered(name, flat).items()}
         return columns
 
     # --- pictures -----------------------------------------------------------------------------------------------------
@@ -385,10 +384,6 @@ def _printed(title: str, cells: Sequence[Sequence[str]], fold: bool) -> Any:
     for line in cells[1:]:
         table.add_row(*line)
     return table
-
-
-def _numbers(values: Tensor) -> np.ndarray:
-    return values.to(WIDER.get(values.dtype, values.dtype)).numpy()
 
 
 def load(path: Path | str) -> Sweep:

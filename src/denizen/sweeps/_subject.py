@@ -1,7 +1,7 @@
 """What is swept: a model, one that is built anew, or a function of theta and worlds; and the rows of a launch."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ from denizen.model import Intervention, Model
 from denizen.run._fingerprint import describe, fingerprint
 from denizen.run._rows import called, simulated
 from denizen.run._simulate import model_to_run
+from denizen.run._table import check_names
 from denizen.sweeps import _knobs
 from denizen.sweeps._builder import Builder
+from denizen.sweeps._executors import ROWS
 from denizen.sweeps._knobs import Knob
 
 OUTPUT = "output"  # the series of a function that names none
@@ -62,6 +64,8 @@ class Subject:
             InputError: nothing; names the nearest.
         """
         model = self.model
+        if not isinstance(name, str) or not name:
+            raise InputError(f"sweep: {name!r}, expected the name of something to sweep, a text")
         if not isinstance(model, Model):
             return Knob(name, "number", False)
         defaults = self.builder.defaults() if self.builder else {}
@@ -147,6 +151,11 @@ class Points:
         return list(found.values())
 
 
+def check_series(names: Iterable[str]) -> None:
+    """Raise `InputError` where the folder or the table of a sweep has something else of a series' name."""
+    check_names(names, ("set", "replicate", "step", "time"), (ROWS,))
+
+
 def told(values: Mapping[str, Any]) -> str:
     """Values by name, in words."""
     return ", ".join(f"{n}={v:.6g}" if isinstance(v, float) else f"{n}={v}" for n, v in values.items())
@@ -195,6 +204,9 @@ class Launch:
             theta = torch.stack([values[name] for name in self.points.names], dim=1)
             found = model(theta, worlds)
             series = found if isinstance(found, Mapping) else {OUTPUT: found}
+            if not series:
+                raise InputError("the function gave no series, expected one by name or more")
+            check_series(series)
             lacking = [name for name in self.names or () if name not in series]
             if lacking:
                 raise InputError(f"series has {lacking[0]!r}; {nearest(lacking[0], series)}")

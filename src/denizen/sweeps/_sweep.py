@@ -25,7 +25,7 @@ from denizen.sweeps._designs import as_design
 from denizen.sweeps._executors import ROWS, Ranks, chosen
 from denizen.sweeps._folder import Again, SweepFolder
 from denizen.sweeps._results import Held, Sweep
-from denizen.sweeps._subject import Launch, Points, Subject
+from denizen.sweeps._subject import Launch, Points, Subject, check_series
 
 # On the CPU more agents at once are slower (16 million take twice the time of one million, agent by agent), and what a
 # kill interrupts is lost.
@@ -134,13 +134,19 @@ def _swept(launch: Launch, facts: Mapping[str, Any], executor: Any, path: Path |
             held.put(rows, series)
         if isinstance(executor, Ranks):
             _share(held, executor)
-        jobs = list(_jobs(launch, ~held.done, getattr(executor, "workers", 1)))
+        size = _size(launch, -(-int((~held.done).sum()) // max(getattr(executor, "workers", 1), 1)))
+        jobs = list(_jobs(launch, ~held.done, executor.least(size) if isinstance(executor, Ranks) else size))
         with _bar(held, launch.steps, progress and writes and len(jobs) > 0) as tell:
             for rows, series in executor.map(launch, jobs):
                 held.put(rows, series)
                 if folder:
                     folder.add(rows, series, _recorded(launch, series))
                 tell(len(rows))
+        if not held.done.all():
+            raise InputError(
+                f"sweep: executor={executor!r} gave no result of {int((~held.done).sum()):,} of {len(held.done):,} "
+                f"runs; its method map must give what the function gives of every job"
+            )
         found = Sweep.of(points, facts, held, _recorded(launch, held.series), path)
         if folder:
             folder.flush()
@@ -174,12 +180,14 @@ def _told(design: Any) -> dict[str, Any]:
 
 def _series(subject: Subject, given: Any) -> tuple[str, ...] | None:
     if given is None:
+        check_series(subject.kinds or ())
         return None
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
         raise InputError(f"sweep: series={given!r}, expected names of series, at least one, or None for all")
     for name in given:
         if subject.kinds is not None and name not in subject.kinds:
             raise InputError(f"sweep: series has {name!r}; {nearest(name, subject.kinds)}")
+    check_series(given)
     return tuple(dict.fromkeys(given))
 
 
@@ -224,9 +232,8 @@ def _check_room(subject: Subject, points: Points, replicates: int, steps: int, n
         )
 
 
-def _jobs(launch: Launch, missing: np.ndarray, workers: int) -> Iterator[np.ndarray]:
-    """Rows of each launch: those that may go together, in order, as many as memory takes."""
-    size = _size(launch, -(-int(missing.sum()) // max(workers, 1)))
+def _jobs(launch: Launch, missing: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Rows of each launch: those that may go together, in order, at most so many."""
     for group in launch.points.groups():
         worlds = np.arange(launch.replicates)
         rows = (np.asarray(group, dtype=np.int64)[:, None] * launch.replicates + worlds).reshape(-1)
@@ -236,6 +243,7 @@ def _jobs(launch: Launch, missing: np.ndarray, workers: int) -> Iterator[np.ndar
 
 
 def _size(launch: Launch, most: int) -> int:
+    """Rows of a launch: as many as memory takes."""
     model = launch.subject.model
     if not isinstance(model, Model):
         return max(1, min(most, MOST_CALLED))
