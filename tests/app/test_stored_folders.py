@@ -253,6 +253,12 @@ def test_a_folder_is_exported(denizen, stored, name):
 
 
 def test_what_cannot_be_exported_is_told(denizen, stored):
+    run = str(stored("simulation"))
+    for out in (".", "..", "/"):
+        assert denizen("export", run, "--csv", "--out", out)[::2] == (
+            2,
+            f"error --out {out}: expected the path of a file without its suffix, such as data/covid\n",
+        )
     folder = str(stored("training_ppo"))
     told = "error export: give a format or several: --csv, --parquet, --netcdf\n"
     assert denizen("export", folder)[::2] == (2, told)

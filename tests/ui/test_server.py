@@ -45,6 +45,20 @@ def runs(tmp_path_factory) -> Path:
     return root
 
 
+def test_a_sweep_counts_its_runs_and_not_the_steps_of_each(tmp_path):
+    def stops(theta, worlds):
+        if theta.max() > 2:
+            raise KeyboardInterrupt
+        return theta
+
+    dz.sweeps.sweep(stops, {"a": [1]}, steps=1, replicates=3, out=tmp_path / "whole", progress=False)
+    with pytest.raises(KeyboardInterrupt):
+        dz.sweeps.sweep(stops, [{"a": 1}, {"a": 3}], steps=1, replicates=3, out=tmp_path / "part", progress=False)
+    rows = {row["name"]: row for row in ask([tmp_path]).get("/api/runs").json()["runs"]}
+    told = {name: [row[key] for key in ("count", "goal", "counted")] for name, row in rows.items()}
+    assert told == {"whole": [3, 3, "runs"], "part": [0, 6, "runs"]}
+
+
 def test_list_has_every_run_with_its_facts(runs):
     told = ask([runs]).get("/api/runs").json()
     rows = {row["name"]: row for row in told["runs"]}

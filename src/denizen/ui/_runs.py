@@ -1,5 +1,6 @@
 """Which runs lie in some folders, and what their manifests say; a manifest is read again where its file has changed."""
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from denizen.run._folder import KINDS, NAME, read_object
 DEEP = 4  # folders within folders
 MOST = 5_000  # runs that are listed
 # What a manifest calls how far a run is, and how far it is to go.
-COUNTS = ("steps", "updates", "launches", "epochs", "sets")
+COUNTS = ("rows", "steps", "updates", "launches", "epochs", "sets")  # of a sweep, rows: its steps are those of each run
 GOALS = {"steps": "wanted"}
 BYHAND = ("set", "world", "policy", "validation")  # groups of NAME=VALUE of the command line
 LONGEST = 400  # letters of a value that is shown
@@ -197,12 +198,20 @@ def row(entry: Entry, folder: Path) -> dict[str, Any]:
         "started": _text(told.get("created", "")),
         "updated": _text(told.get("updated", "")),
         "count": told.get(counted, 0),
-        "counted": counted,
-        "goal": told.get(GOALS.get(counted, ""), None),
+        "counted": "runs" if counted == "rows" else counted,
+        "goal": _goal(told, counted),
         "keys": _keys(told, pairs),
         "error": entry.error or _text(told.get("error") or ""),
         "version": entry.version,
     }
+
+
+def _goal(manifest: Mapping[str, Any], counted: str) -> Any:
+    """What the count is to become; None where nothing says."""
+    if counted != "rows":
+        return manifest.get(GOALS.get(counted, ""))
+    factors = [manifest.get(name) for name in ("sets", "replicates")]
+    return math.prod(factors) if all(isinstance(one, int) for one in factors) else None
 
 
 def settings(manifest: Mapping[str, Any]) -> dict[str, str]:
