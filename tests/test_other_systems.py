@@ -52,6 +52,6 @@ def test_the_core_runs_without_what_others_lack(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     cases, status = json.loads(done.stdout)
     model = sir(erdos_renyi(300, mean_degree=8, seed=1))
-    assert cases == dz.simulate(model, steps=10, replicates=2, device="cpu", compile=False)["cases"].tolist()
+    assert cases == dz.simulate(model, steps=16, replicates=2, device="cpu", compile=False)["cases"].tolist()
     assert status == "running"  # without locks nobody can tell that nothing works on it
     assert status_now(tmp_path / "seen", "running") == "killed"
