@@ -12,12 +12,15 @@ import time
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from denizen import app
+import denizen as dz
+from denizen import app, population
 from denizen.app import _cli
 from denizen.run import load
+from denizen.zoo.sir import SIR
 
 SMALL = ["sir", "--agents", "300", "--steps", "12", "--replicates", "2"]
 
@@ -175,7 +178,7 @@ def test_models_lists_what_can_be_set(denizen):
         (["run", "sir", "--network", "0"], "give --population too"),
         (["run", "covid", "--population", ""], "--population is empty"),
         (["run", "sir", "--out", ""], "--out is empty"),
-        (["run", "sir", "--population", "taken"], "write them, source,target a line, to mobility_networks/0.csv"),
+        (["run", "sir", "--population", "taken"], "write them, source,target a line, to networks/contacts.csv"),
         (["run", "sir", "--steps", "-1"], "--steps -1"),
         (["run", "sir", "--seed", "4294967296"], "--seed"),
         (["run", "sir", "--replicates", "0"], "--replicates 0"),
@@ -401,3 +404,50 @@ def test_one_number_may_stand_for_all_weeks_and_groups(denizen):
         == 0
     )
     assert "R': 'float32 [1] 3.0'" in str(load("r").manifest.model["fields"])
+
+
+def _three_networks(weights: str = "") -> None:
+    Path("town/networks").mkdir(parents=True)
+    Path("town/people.csv").write_text("id,age\n" + "".join(f"p{k},{20 + k}\n" for k in range(40)))
+    for name, reach in (("family", 1), ("work", 5), ("friends", 9)):
+        held = weights if name == "work" else ""
+        pairs = "".join(f"p{k},p{(k + reach) % 40}{held}\n" for k in range(40))
+        Path(f"town/networks/{name}.csv").write_text(f"source,target{',weight' if held else ''}\n{pairs}")
+
+
+def test_networks_act_together(denizen):
+    _three_networks()
+    words = ["run", "sir", "--population", "town", "--steps", "6", "--replicates", "2", "--symmetrize"]
+    code, out, err = denizen(*words, "--network", "family,work", "--out", "both", "--set", "infect_rate=0.4")
+    assert code == 0, err
+    assert "160 contacts" in out
+    town = population.load("town")
+    parts = [town.edges(name, symmetrize=True)[:2] for name in ("family", "work")]
+    source, target = (np.concatenate(ends) for ends in zip(*parts, strict=True))
+    model = SIR(dz.Graph.from_edges(source, target, town.size)).replace(infect_rate=0.4)
+    assert load("both")["cases"].tolist() == dz.simulate(model, steps=6, replicates=2)["cases"].tolist()
+    assert denizen("resume", "both", "--steps", "2")[0] == 0
+    code, out, err = denizen("check", "sir", "--population", "town", "--network", "family,work")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    ("network", "weights", "message"),
+    [
+        (None, "", "or several that act together, as in --network family,friends,work"),
+        ("family,works", "", "no such network; did you mean 'work'"),
+        ("family,family", "", "named twice"),
+        ("family,work", ",0.5", "work has weights and family has none; give both a column weight, or neither"),
+    ],
+)
+def test_networks_that_cannot_act_together(denizen, network, weights, message):
+    _three_networks(weights)
+    code, _, err = denizen("run", "sir", "--population", "town", *(("--network", network) if network else ()))
+    assert (code, message in err) == (2, True), err
+
+
+def test_contacts_in_a_folder_of_another_name(denizen):
+    _three_networks()
+    Path("town/networks").rename("town/contacts")
+    code, _, err = denizen("run", "sir", "--population", "town")
+    assert (code, "if folder contacts holds them, rename it to networks" in err) == (2, True), err

@@ -23,6 +23,9 @@ NETWORK_FAULTS = {
     "0,1\n\n# x\n1,7\n": r"line 4: target=7",
     "0;1\n0;0,5\n": r"line 2: '0,5' is not a number",
     "0,1\nx,2\n": r"line 2: 'x' is not a number",
+    "a,b,day\n0,1,2020-03-01\n": r"line 2: '2020-03-01' is not a number; .* of column 'day', the column of weights; .*",
+    "a;b;w\n0;1;1,500\n": r"line 2: '1,500' is not a number",
+    "sep=;\n0;1\n": r"line 1: 'sep=;' is for Excel; remove this line",
     "0,1\n1_0,2\n": r"line 2: '1_0' is not a number",
     "0\n1\n": r"line 1: 1 columns; expected 2 or 3 .*separated by",
     "": r"empty",
@@ -47,6 +50,23 @@ def test_faulty_networks_name_file_and_line(folder, text, missing, hide):
     assert "0.csv" in str(caught.value)
 
 
+@pytest.mark.parametrize("missing", [(), ("polars",)], ids=["polars", "no polars"])
+@pytest.mark.parametrize("header", ["source;target;weight\n", "a;b;hours\n", ""])
+def test_weights_may_have_decimal_commas(folder, header, missing, hide):
+    hide(*missing)
+    network = folder / "mobility_networks" / "0.csv"
+    network.write_text(f"{header}0;1;0,5\n1;2;1,25\n2;3;4\n")
+    assert load(folder).weights["0"].tolist() == [0.5, 1.25, 4]
+
+
+def test_weights_of_names_may_have_decimal_commas(tmp_path):
+    (tmp_path / "people.csv").write_text("id;age\nann;1\nben;2\n")
+    (tmp_path / "networks").mkdir()
+    for header in ("source;target;weight\n", ""):
+        (tmp_path / "networks" / "home.csv").write_text(f"{header}ann;ben;0,5\nben;ann;2,5\n")
+        assert load(tmp_path).weights["home"].tolist() == [0.5, 2.5]
+
+
 COLUMN_FAULTS = {
     "disease_stages.csv": {
         "0\n1\nnan\n0\n0\n": "line 3",
@@ -63,6 +83,7 @@ COLUMN_FAULTS = {
     },
     "people.csv": {
         "0,1\n" * 5: "no header",
+        "sep=;\na;b\n" + "0;1\n" * 5: "line 1: 'sep=;' is for Excel; remove this line",
         "a,a\n" + "0,1\n" * 5: "same name",
         "a,b\n0,1\n2\n0,0\n0,0\n0,0": "line 3|missing",
         "a,b\n1,2\n1,NA\n3,3\n3,3\n3,3\n": "words for missing|missing or inf",

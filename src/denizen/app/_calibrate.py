@@ -102,7 +102,7 @@ examples:
     population: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="(default: the model's, or none)")] = None
     """The population: a folder, a table, a .npz file, or synthetic:astoria[:SIZE]."""
     network: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="(default: 0, or the only one)")] = None
-    """The contact network of the population."""
+    """The contact network of the population, or several that act together: family,work."""
     symmetrize: FlagCreatePairsOff[bool] = False
     """Add the reverse of every contact, for a population that lists each contact once."""
     agents: Annotated[int | None, _hint("10000 without a population")] = None

@@ -46,7 +46,7 @@ examples:
     population: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="(default: none, or a small one)")] = None
     """The population: a folder, a table, a .npz file, or synthetic:astoria[:SIZE]."""
     network: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="(default: 0, or the only one)")] = None
-    """The contact network of the population."""
+    """The contact network of the population, or several that act together: family,work."""
     steps: Annotated[int, arg(metavar="N")] = 3
     """Number of steps, at least 2."""
     seed: Annotated[int, arg(metavar="N")] = 0

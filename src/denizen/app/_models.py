@@ -1,10 +1,12 @@
 """`denizen models`, and what a model of the command line is built from: contacts, and what `--set` says."""
 
+import contextlib
 import dataclasses
 import hashlib
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -143,7 +145,7 @@ def source(word: str, entry: ModelEntry, given: Contacts) -> Source:
             raise ConfigError(f"{word} needs a population; for example --population synthetic:astoria:1000")
         return _random(given)
     people = load(given.population)
-    network = _network(people, given.network)
+    people, network = _network(people, given)
     edges = len(people.edges(network, symmetrize=given.symmetrize)[0])
     facts = {"name": people.source, "network": network, "digest": content_digest(people, network)}
     if os.path.exists(given.population):  # not synthetic:…
@@ -181,22 +183,56 @@ def _random(given: Contacts) -> Source:
     return Source(edges, {}, name, count, {"name": name, "digest": hashed}, ())
 
 
-def _network(people: Population, wanted: str | None) -> str:
-    names = list(people.networks)
+def _network(people: Population, given: Contacts) -> tuple[Population, str]:
+    """The population and the name of the network to use, which may be several of its own together."""
+    wanted, names = given.network, list(people.networks)
     if wanted is None and (len(names) == 1 or "0" in names):
-        return "0" if "0" in names else names[0]
+        return people, "0" if "0" in names else names[0]
     if not names:
         raise ConfigError(
-            f"population {people.name!r} has no network, so no contacts; write them, source,target a line, to "
-            f"mobility_networks/0.csv beside its columns"
+            f"population {people.name!r} has no network, so no contacts; {_misplaced(people)}write them, source,target "
+            f"a line, to networks/contacts.csv beside its columns"
         )
     if wanted is None:
-        raise ConfigError(f"--network: population {people.name!r} has {', '.join(names)}; name one")
-    if wanted not in names:
         raise ConfigError(
-            f"--network {wanted}: population {people.name!r} has no such network; {nearest(wanted, names)}"
+            f"--network: population {people.name!r} has {', '.join(names)}; name one, as in --network {names[0]}, or "
+            f"several that act together, as in --network {','.join(names[:3])}"
         )
-    return wanted
+    if wanted in names:
+        return people, wanted
+    parts = [part.strip() for part in wanted.split(",")]
+    for part in parts:
+        if part not in names or parts.count(part) > 1:
+            problem = "named twice; name it once" if part in names else f"no such network; {nearest(part, names)}"
+            raise ConfigError(f"--network {wanted}: population {people.name!r} has {problem}")
+    return _together(people, parts, wanted, given.symmetrize), wanted
+
+
+def _together(people: Population, parts: list[str], name: str, symmetrize: bool) -> Population:
+    """The population with one more network, which has the contacts of several; who meets in two of them meets twice."""
+    weighted = [part for part in parts if part in people.weights]
+    if weighted and len(weighted) < len(parts):
+        plain = next(part for part in parts if part not in weighted)
+        raise ConfigError(
+            f"--network {name}: {weighted[0]} has weights and {plain} has none; give both a column weight, or neither"
+        )
+    edges = [people.edges(part, symmetrize=symmetrize) for part in parts]
+    source, target = np.concatenate([found[0] for found in edges]), np.concatenate([found[1] for found in edges])
+    weights = np.concatenate([found[2] for found in edges if found[2] is not None]) if weighted else None
+    return dataclasses.replace(
+        people,
+        networks={**people.networks, name: (source, target)},
+        weights=people.weights if weights is None else {**people.weights, name: weights},
+    )
+
+
+def _misplaced(people: Population) -> str:
+    """What to say of a folder of tables beside the columns that has another name than a folder of networks."""
+    with contextlib.suppress(OSError):
+        for place in sorted(Path(people.source).iterdir()):
+            if place.is_dir() and any(file.suffix.lower() in (".csv", ".tsv", ".parquet") for file in place.iterdir()):
+                return f"if folder {place.name} holds them, rename it to networks; else "
+    return ""
 
 
 def found_again(given: Contacts, saved: dict[str, Any]) -> Contacts:
@@ -221,7 +257,8 @@ ONE_WAY = "symmetrize=True adds the other direction."  # what a report says of n
 
 def _notes(people: Population, network: str, symmetrize: bool) -> tuple[str, ...]:
     """The report without what concerns other networks or is done already, in the words of the command line."""
-    others = tuple(f"network {name!r}" for name in people.networks if name != network)
+    used = [network, *(part.strip() for part in network.split(","))]
+    others = tuple(f"network {name!r}" for name in people.networks if name not in used)
     return tuple(
         note.replace("symmetrize=True", "--symmetrize").replace(" unless keep_self_loops=True", "")
         for note in people.report

@@ -14,9 +14,11 @@ from denizen.population._ids import Ids
 from denizen.population._tables import read_parquet
 from denizen.space.files import (
     Columns,
+    Text,
     check_range,
     columns,
     content,
+    decimal_commas,
     is_missing,
     is_number,
     open_text,
@@ -106,7 +108,9 @@ def _network(
 
 
 def _names_need_ids(ids: Ids | None) -> str:
-    return "" if ids else "; ids that are names need a column 'id' beside the agents' attributes"
+    if ids:
+        return ""
+    return "; ids that are names need a column 'id' beside the agents' attributes: rename the column that holds them"
 
 
 def _npz(path: Path, origin: str) -> dict[str, Raw]:
@@ -124,12 +128,13 @@ def _text(
 ) -> tuple[list[Raw], np.ndarray | None, Callable[[int], int] | None]:
     text = open_text(content(path, origin, "CSV"), origin)
     ends = text.first[:2]
+    cells_of_first = [*ends, *decimal_commas(text.first[2:], text.separator)]
     names = ids is not None and ids.texts
     if ids is not None and ids.texts:
-        data = any(ids.holds(cell) for cell in ends) or any(_number(cell) for cell in text.first[2:])
+        data = any(ids.holds(cell) for cell in ends) or any(_number(cell) for cell in cells_of_first[2:])
         header = bool(ends) and not data
     else:
-        header = not all(is_number(cell) for cell in text.first)
+        header = not all(is_number(cell) for cell in cells_of_first)
         if header and any(map(_number, ends)):
             wrong = next(cell for cell in text.first if not is_number(cell))
             raise DataError(
@@ -150,19 +155,34 @@ def _text(
             report.append(f"{origin}: no header line; the third column is taken as weight.")
     if not picked:
         raise DataError(f"{origin} is empty; expected source,target a line")
+    third = picked[2] if len(picked) == 3 else None
     if names:
         cells, line = texts(text, header, picked[:2])
         sides = [categorical(*column) for column in cells]
-        weight = columns(text, header, picked[2:])[0][0] if len(picked) == 3 and sides[0].values.size else None
+        weight = None
+        if third is not None and sides[0].values.size:
+            weight = _numbers(text, header, [third], third, ids)[0][0]
     else:
-        try:
-            found, line = columns(text, header, picked)
-        except DataError as error:
-            raise DataError(f"{error}{_names_need_ids(ids)}") if "not a number" in str(error) else error from None
+        found, line = _numbers(text, header, picked, third, ids)
         sides, weight = [Raw(side) for side in found[:2]], found[2] if len(found) == 3 else None
     if not sides[0].values.size:
         raise DataError(f"{origin} is empty; expected source,target a line")
     return sides, weight, line
+
+
+def _numbers(
+    text: Text, header: bool, picked: list[int], weight: int | None, ids: Ids | None
+) -> tuple[list[np.ndarray], Callable[[int], int]]:
+    """The picked columns; where one holds words, the message says which columns are meant."""
+    try:
+        return columns(text, header, picked, weight)
+    except DataError as error:
+        if "not a number" not in str(error):
+            raise
+        hint = _names_need_ids(ids)
+        if header and weight is not None and str(error).endswith(f"of column {text.first[weight][:40]!r}"):
+            hint = ", the column of weights; if it holds none, remove it, or name the others source and target"
+        raise DataError(f"{error}{hint}") from None
 
 
 def _number(cell: str) -> bool:

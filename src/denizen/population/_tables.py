@@ -193,6 +193,8 @@ def _header(data: bytes, origin: str, stem: str) -> tuple[list[str], _Text, list
     end = data.find(b"\n") % (len(data) + 1)
     other = data.find(b"\n", end + 1) % (len(data) + 1)
     one, two = (line.decode("utf-8", "replace") for line in (data[:end], data[end + 1 : other]))
+    if re.fullmatch(r'"?sep=."?', one.strip()):
+        raise DataError(f"{origin}, line 1: {one.strip()!r} is for Excel; remove this line")
     bare = [re.sub(r'"[^"]*"', "", line) for line in (one, two)]
     separator = max(",;\t", key=lambda mark: [line.count(mark) for line in bare])
     with reading(origin, "CSV"):

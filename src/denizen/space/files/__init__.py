@@ -8,7 +8,9 @@ from denizen.space.files._columns import Columns as Columns
 from denizen.space.files._columns import check_range as check_range
 from denizen.space.files._columns import read_weights as read_weights
 from denizen.space.files._columns import whole_numbers as whole_numbers
+from denizen.space.files._csv import Text as Text
 from denizen.space.files._csv import columns as columns
+from denizen.space.files._csv import decimal_commas as decimal_commas
 from denizen.space.files._csv import is_missing as is_missing
 from denizen.space.files._csv import is_number as is_number
 from denizen.space.files._csv import open_text as open_text

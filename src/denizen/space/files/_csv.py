@@ -21,6 +21,8 @@ from denizen.errors import DataError
 from denizen.space.files._reading import reading
 
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\s*", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+(?:[eE][+-]?\d{1,4})?\s*", re.ASCII)
+_THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(?:,\d{3})+\s*", re.ASCII)
 _MISSING = ("", "nan", "na", "n/a", "null", "none", "inf", "-inf", "+inf", "infinity")
 _CONTENT = re.compile(rb"\S")
 _BOM = b"\xef\xbb\xbf"
@@ -71,6 +73,8 @@ def open_text(data: bytes, origin: str) -> Text:
         return Text(origin, [], 1, ",", b"")
     start = data.rfind(b"\n", 0, found.start()) + 1
     body, line = data[start:], data[start : _line_end(data, start)]
+    if re.fullmatch(rb'"?sep=."?', line.strip()):
+        raise DataError(f"{origin}, line 1: {line.decode('utf-8', 'replace').strip()!r} is for Excel; remove this line")
     separator = max(",;\t", key=lambda mark: line.count(mark.encode()))
     if separator.encode() not in line:
         separator = " "
@@ -99,13 +103,16 @@ def _rows(text: str, separator: str) -> "csv._reader":  # type: ignore[name-defi
     return csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=blanks, strict=True)
 
 
-def columns(text: Text, header: bool, picked: Sequence[int]) -> tuple[list[np.ndarray], Callable[[int], int]]:
+def columns(
+    text: Text, header: bool, picked: Sequence[int], weight: int | None = None
+) -> tuple[list[np.ndarray], Callable[[int], int]]:
     """The numbers of a text file.
 
     Args:
         text: the file.
         header: whether its first line is one.
         picked: places of the wanted columns; the third, if any, is a weight.
+        weight: place of the column of weights, which may have decimal commas where they separate no columns.
 
     Returns:
         The picked columns, int64 where all their cells are integers, else float64; and row to line of the file.
@@ -121,7 +128,7 @@ def columns(text: Text, header: bool, picked: Sequence[int]) -> tuple[list[np.nd
         found = None if clean is text.body else _fast(clean, text, header, picked)
     if found is None:
         with reading(text.origin, "text"):
-            return _careful(text, header, picked)
+            return _careful(text, header, picked, weight)
 
     return found, _lines(text, header)
 
@@ -279,18 +286,34 @@ def _full_rows(text: Text, header: bool, picked: Sequence[int]) -> Iterator[tupl
         yield line, row
 
 
-def _careful(text: Text, header: bool, picked: Sequence[int]) -> tuple[list[np.ndarray], Callable[[int], int]]:
+def decimal_commas(cells: Sequence[str], separator: str) -> list[str]:
+    """The cells with decimal points for commas, as they are where commas separate columns or may mark thousands."""
+    commas = [cell for cell in cells if _DECIMAL_COMMA.fullmatch(cell)]
+    if separator not in ";\t" or all(map(_THOUSANDS.fullmatch, commas)):
+        return list(cells)
+    return [cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell for cell in cells]
+
+
+def _careful(
+    text: Text, header: bool, picked: Sequence[int], weight: int | None
+) -> tuple[list[np.ndarray], Callable[[int], int]]:
     cells: list[list[str]] = [[] for _ in picked]
     lines: list[int] = []
     for line, row in _full_rows(text, header, picked):
         for column, k in zip(cells, picked, strict=True):
-            if _NUMBER.fullmatch(row[k]) is None:
-                what = "a missing or infinite value" if is_missing(row[k]) else "not a number"
-                raise DataError(
-                    f"{text.origin}, line {line}: {row[k][:40]!r} is {what}; expected a finite number in each row"
-                )
             column.append(row[k])
         lines.append(line)
+    if weight is not None:
+        place = list(picked).index(weight)
+        cells[place] = decimal_commas(cells[place], text.separator)
+    for line, row in zip(lines, zip(*cells, strict=True), strict=True):
+        for cell, k in zip(row, picked, strict=True):
+            if _NUMBER.fullmatch(cell) is None:
+                what = "a missing or infinite value" if is_missing(cell) else "not a number"
+                of = f" of column {text.first[k][:40]!r}" if header else ""
+                raise DataError(
+                    f"{text.origin}, line {line}: {cell[:40]!r} is {what}; expected a finite number in each row{of}"
+                )
     return [_array(column) for column in cells], lines.__getitem__
 
 
