@@ -1,9 +1,9 @@
 """What a step of PPO's rollout launches on an H100, counted on a machine without one; run as a script.
 
-    python steps_without_gpu.py WORLD WORLDS
+    python steps_without_gpu.py WORLD:WORLDS …
 
-Prints JSON: inductor's kernels with the numbers of their elements, the operations beside them, how many tensors have
-whole rows stored at once. Nothing is launched.
+Prints a line of JSON for each: inductor's kernels with the numbers of their elements, the operations beside them, how
+many tensors have whole rows stored at once. Nothing is launched.
 """
 
 import json
@@ -68,16 +68,17 @@ def recorded(world: str, count: int) -> tuple[GraphModule, list[Tensor]]:
 def main() -> None:
     """Count."""
     with torch.no_grad():
-        graph, tensors = recorded(sys.argv[1], int(sys.argv[2]))
+        steps = [recorded(world, int(count)) for world, count in (word.split(":") for word in sys.argv[1:])]
         without_gpu.pretend()
         torch.cuda.get_device_properties().gcnArchName = ""  # type: ignore[misc]
         assert ops.fuse_draws()
-        code = without_gpu.written(graph, tensors)
-    calls = code[code.index("def call") :]
-    kernels = [one.split(",")[-1].strip() for one in re.findall(r"triton_\w+\.run\((.*), stream", calls)]
-    others = re.findall(r"= (?:torch\.ops|extern_kernels)\.([\w.]+)\(", calls)
-    rows = len(re.findall(r"tl\.store\(.*tl\.reshape\(tl\.join", code))
-    print(json.dumps({"kernels": [int(size) for size in kernels], "others": others, "rows": rows}))
+        for graph, tensors in steps:
+            code = without_gpu.written(graph, tensors)
+            calls = code[code.index("def call") :]
+            kernels = [one.split(",")[-1].strip() for one in re.findall(r"triton_\w+\.run\((.*), stream", calls)]
+            others = re.findall(r"= (?:torch\.ops|extern_kernels)\.([\w.]+)\(", calls)
+            rows = len(re.findall(r"tl\.store\(.*tl\.reshape\(tl\.join", code))
+            print(json.dumps({"kernels": [int(size) for size in kernels], "others": others, "rows": rows}))
 
 
 if __name__ == "__main__":

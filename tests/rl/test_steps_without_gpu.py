@@ -16,21 +16,19 @@ pytestmark = [
 ]
 
 
-def launched(world, count):
-    command = [sys.executable, "-W", "ignore", str(SCRIPT), world, str(count)]
+def launched(*cases):
+    """What a step of each case launches, of one process."""
+    command = [sys.executable, "-W", "ignore", str(SCRIPT), *cases]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return [json.loads(line) for line in done.stdout.splitlines()[-len(cases) :]]
 
 
-@pytest.mark.parametrize("count", [64, 4096])
-def test_a_step_of_cartpole_is_two_launches(count):
-    assert launched("cartpole", count) == {"kernels": [count], "others": ["denizen.mlp.default"], "rows": 2}
-
-
-def test_a_step_of_foraging_is_seven_launches():
-    """Looks unpacked, convolutions, features and actor (two), actions, the worlds, and the books."""
-    found = launched("foraging", 192)
+def test_a_step_is_two_launches_of_cartpole_and_seven_of_foraging():
+    """Of foraging: looks unpacked, convolutions, features and actor (two), actions, the worlds, and the books."""
+    few, many, foraging = launched("cartpole:64", "cartpole:4096", "foraging:192")
+    for found, count in ((few, 64), (many, 4096)):
+        assert found == {"kernels": [count], "others": ["denizen.mlp.default"], "rows": 2}
     others = ["denizen.conv.default", "denizen.two_layers.default", "denizen.foraging_step.default"]
-    assert found["others"] == others
-    assert len(found["kernels"]) == 3
+    assert foraging["others"] == others
+    assert len(foraging["kernels"]) == 3
