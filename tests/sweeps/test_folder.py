@@ -182,6 +182,17 @@ def test_without_pyarrow_the_rest_is_written_and_said_so(ring, tmp_path, monkeyp
     assert (tmp_path / "s" / "sweep.parquet").exists()
 
 
+@pytest.mark.parametrize("name", sorted(_folder.FORMS))
+def test_an_entry_of_another_kind_is_told(ring, tmp_path, name):
+    sweep(ring, {"infect_rate": [0.1]}, steps=1, replicates=1, progress=False, out=tmp_path / "s")
+    file = tmp_path / "s" / "manifest.json"
+    held = json.loads(file.read_text())
+    for junk in ("x", 1.5, -1):
+        file.write_text(json.dumps({**held, name: junk}))
+        with pytest.raises(DataError, match=f"{name} is {junk}"):
+            load(tmp_path / "s")
+
+
 def test_damage_is_told(ring, tmp_path):
     path = tmp_path / "s"
     sweep(ring, DESIGN, out=path, **OPTIONS)

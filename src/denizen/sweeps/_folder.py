@@ -29,6 +29,16 @@ from denizen.sweeps._knobs import Knob
 from denizen.sweeps._subject import Points
 
 PART = re.compile(r"parts/part-\d{6,9}\.safetensors")
+FORMS: dict[str, Any] = {
+    "model": dict,
+    "design": dict,
+    "versions": dict,
+    "columns": list,
+    "parts": list,
+    "recorded": dict | None,
+}
+FORMS |= dict.fromkeys(("sets", "replicates", "steps"), int)
+MOST = 1 << 40  # sets, replicates, steps
 GIVEN = ("sets", "replicates", "steps", "seed", "dt", "interventions", "series", "design")
 
 
@@ -38,6 +48,17 @@ class SweepFolder(StateFolder):
     KIND, FORMAT, COUNT = "sweep", "denizen sweep 1", "rows"
     FILES: ClassVar[Mapping[str, str]] = {"points": "design-{:08d}"}
     SECONDS: ClassVar[float] = 2.0
+
+    @classmethod
+    def read(cls, path: Path) -> dict[str, Any]:
+        """The manifest; raises `DataError` where it is none of a sweep, or damaged."""
+        manifest = super().read(path)
+        for name, kind in FORMS.items():
+            value = manifest[name]
+            counts = kind is not int or (type(value) is int and 0 < value <= MOST)
+            if not isinstance(value, kind) or not counts:
+                raise DataError(f"{path / NAME}: {name} is {str(value)[:80]}, which none of a sweep is; it was damaged")
+        return manifest
 
     @classmethod
     def enter(cls, path: Path, points: Points, facts: Mapping[str, Any]) -> "SweepFolder":
@@ -249,6 +270,7 @@ def _decoded(columns: Any, values: Tensor | None, where: str) -> Points:
             column = [as_it_was(number) for number in numbers]
             knobs.append(Knob(str(told["name"]), kind, bool(told["fixed"])))
             rows.append([texts[k] for k in column] if kind == "text" else column)
-    except (KeyError, TypeError, IndexError, ValueError) as error:
+        assert knobs
+    except (KeyError, TypeError, IndexError, ValueError, AssertionError) as error:
         raise DataError(f"{where} cannot be read: {type(error).__name__}: {str(error)[:100]}") from error
     return Points(tuple(knobs), tuple(zip(*rows, strict=True)))

@@ -1,6 +1,5 @@
 """Which runs lie in some folders, and what their manifests say; a manifest is read again where its file has changed."""
 
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -210,8 +209,8 @@ def _goal(manifest: Mapping[str, Any], counted: str) -> Any:
     """What the count is to become; None where nothing says."""
     if counted != "rows":
         return manifest.get(GOALS.get(counted, ""))
-    factors = [manifest.get(name) for name in ("sets", "replicates")]
-    return math.prod(factors) if all(isinstance(one, int) for one in factors) else None
+    sets, replicates = manifest.get("sets"), manifest.get("replicates")
+    return sets * replicates if isinstance(sets, int) and isinstance(replicates, int) else None
 
 
 def settings(manifest: Mapping[str, Any]) -> dict[str, str]:
