@@ -1,15 +1,17 @@
 """Files that are there whole or not at all, locks, and delayed interrupts: what safe writing to a run folder needs."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import signal
+import stat
 import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, BinaryIO
 
 from denizen.errors import StorageError
 
@@ -52,6 +54,39 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_plain(path: Path, folder: Path) -> BinaryIO:
+    """Open a file of a folder that somebody else may have made, to read.
+
+    Raises:
+        OSError: there is none, it leads out of the folder, or it is a pipe or a device, which could be read for ever.
+    """
+    try:
+        place = path.resolve()
+        inside = place.is_relative_to(folder.resolve())
+    except RuntimeError as error:  # links in a circle, before Python 3.13
+        raise OSError(errno.ELOOP, "its links lead in a circle") from error
+    if not inside:
+        raise OSError(errno.EPERM, "it leads out of the run folder")
+    flags = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"))
+    descriptor = os.open(place, flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no ordinary file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_plain(path: Path, folder: Path, most: int) -> bytes:
+    """The content of a file as `open_plain` opens it.
+
+    Raises:
+        OSError: as there, or it is longer than `most` bytes.
+    """
+    with open_plain(path, folder) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"it is larger than {most / (1 << 20):,.4g} MiB")
+        return file.read()
 
 
 def digest(data: bytes | memoryview) -> str:
@@ -128,7 +163,7 @@ def is_locked(folder: Path) -> bool:
     try:
         import fcntl
 
-        descriptor = os.open(folder / ".lock", os.O_RDONLY)
+        descriptor = os.open(folder / ".lock", os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait
     except (ImportError, OSError):
         return False
     try:

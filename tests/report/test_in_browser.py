@@ -78,3 +78,15 @@ def test_a_page_is_printed(chromium, tmp_path):
     data = (tmp_path / "r.pdf").read_bytes()
     assert data.startswith(b"%PDF-")
     assert len(data) > 10_000
+
+
+def test_dates_are_written_as_dates_and_names_that_begin_alike_are_whole(page, tmp_path):
+    days = np.datetime64("2020-03-01") + np.arange(40)
+    names = [f"a scenario with a long name, number {k}" for k in range(2)]
+    made = Page("Dates").curves("Cases", days, [Curve(name, k + np.arange(40)) for k, name in enumerate(names)])
+    page.goto(made.write(tmp_path / "r.html").as_uri())
+    page.wait_for_selector(".chart svg")
+    texts = page.locator(".chart svg text").all_text_contents()
+    assert any("Mar" in text for text in texts)
+    assert not any("k" in text for text in texts)
+    assert [text.strip() for text in page.locator(".legend li").all_text_contents()] == names

@@ -1,13 +1,16 @@
 import html.parser
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from denizen.errors import InputError, StorageError
+from denizen.errors import DataError, InputError, StorageError
 from denizen.report import Curve, Interval, Page, Panel
+from denizen.report._calibration import _per
+from denizen.report._markdown import page_of
 
 HOSTILE = "</script><script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
 
@@ -135,3 +138,32 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path):
         page.write(tmp_path / "new")
     assert page.write(tmp_path / "odd.html").exists()
     Page("half a pair \ud800").write(tmp_path / "odd.html")
+
+
+def test_dates_stay_dates_on_axes_in_words_and_in_numbers():
+    days = np.datetime64("2020-02-28") + 7 * np.arange(3)
+    page = Page("p").curves("Cases", days, [Curve("fit", [1, 9, 4]), Curve("data", [2], x=days[:1], points=True)])
+    (chart,) = charts_of(page)
+    assert chart["dates"]
+    assert chart["curves"][0]["x"] == [18320, 18327, 18334]
+    assert chart["words"].startswith(
+        "Cases: values by date. fit goes from 1 at 2020-02-28 to 4 at 2020-03-13, highest 9 at 2020-03-06"
+    )
+    assert {"date", "2020-02-28"} <= set(Outline(page.html()).texts)
+    seconds = one_chart(Curve("a", [1, 2]), x=np.array(["2020-02-28", "2020-02-29"], dtype="datetime64[ns]"))
+    assert seconds["curves"][0]["x"] == [18320, 18321]
+    assert "dates" not in one_chart(Curve("a", [1, 2]), x=[1, 2])
+
+
+def test_pictures_of_a_folder_come_from_nowhere_else(tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "report.md").write_text("# Found\n\n![a map](map.png)\n")
+    (tmp_path / "run" / "map.png").symlink_to(tmp_path / "secret")
+    with pytest.raises(DataError, match=r"map.png cannot be read: it leads out of the run folder"):
+        page_of(tmp_path / "run" / "report.md")
+
+
+def test_labels_of_dated_targets_name_their_days():
+    for every, told in ((7, "observed in 7 days"), (1, "observed in a day")):
+        assert _per(SimpleNamespace(every=every), "") == told

@@ -13,7 +13,7 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 
 import denizen as dz
 from browser import axe_findings
-from ui_runs import many, served, simulated, trained
+from ui_runs import Village, many, served, simulated, trained
 
 pytestmark = pytest.mark.browser
 
@@ -239,3 +239,40 @@ def test_every_view_is_accessible_and_fits(page, address, scheme, width):
             page.wait_for_selector("canvas[data-step]")
         assert axe_findings(page) == []
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_report_is_seen_within_the_page_and_has_no_rights_there(chromium, tmp_path):
+    folder = trained(tmp_path / "fit")
+    told = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(told | {"kind": "calibration", "report": "beta 0.3"}))
+    script = """<p>nothing</p><script>
+      const told = document.querySelector("p");
+      try { told.textContent = parent.document.title; } catch { told.textContent = "no rights"; }
+      const said = (text) => () => { told.textContent += text; };
+      fetch("/api/runs").then(said(", asked"), said(", no answers"));
+    </script>"""
+    (folder / "report.html").write_text(script)
+    context = chromium.new_context()  # the refusals are errors of its console
+    page = context.new_page()
+    with served([tmp_path]) as address:
+        page.goto(f"{address}/#/run/0:fit")
+        frame = page.frame_locator("iframe.report")
+        frame.get_by_text("no rights, no answers").wait_for()
+        assert page.get_attribute("iframe.report", "title") == "Report of fit"
+        assert not axe_findings(page)
+        context.close()
+
+
+def test_flows_of_other_steps_have_charts_of_their_own(page, tmp_path):
+    simulated(tmp_path / "day", 4, every=None)
+    run = dz.simulate(Village(), 4, out=tmp_path / "hours", progress=False, dt=0.25, snapshots=None)
+    assert run.dt == 0.25
+    with served([tmp_path]) as address:
+        page.goto(f"{address}/#/compare/0:day/0:hours")
+        drawn(page, "curves")
+        titles = page.locator("figure h3").all_inner_texts()
+        unit = run.time_unit
+        assert {"cases", f"cases (per 0.25 {unit})", "wealth_left"} == set(titles)
+        page.goto(f"{address}/#/compare/{'/'.join(['0:day'] * 14)}")
+        page.get_by_text("2 more are left out").wait_for()
+        page.goto("about:blank")  # before the server ends

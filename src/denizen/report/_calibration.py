@@ -135,6 +135,7 @@ def _target(name: str, x: np.ndarray, values: np.ndarray, draws: np.ndarray, num
 
 
 def _per(target: Any, unit: str) -> str:
+    unit = unit or "day"  # of dates
     return f"observed in {target.every} {unit}s" if target.every > 1 else f"observed in a {unit}"
 
 

@@ -23,7 +23,7 @@ class Curve:
         name: what it is called beside the line.
         middle: heights, `[points]`; NaN leaves a gap.
         low, high: edges of the band, `[points]`; None: no band.
-        x: places, `[points]`; None: those of the chart.
+        x: places, `[points]`, numbers or dates; None: those of the chart.
         points: draw points instead of a line, as of data.
         colour: number of its colour; None: its place among the curves. Curves of one number share a colour.
     """
@@ -101,7 +101,14 @@ def curves_chart(panel: Panel, columns: Sequence[Columns]) -> dict[str, Any]:
         drawn.append({"name": str(curve.name), "colour": colour, "points": curve.points, **kept})
     values = [value for curve in drawn for name in ("y", "low") for value in curve.get(name, ()) if value is not None]
     marks = [{"x": _rounded(place), "label": str(label)} for place, label in panel.marks.items()]
-    return {"kind": "curves", "curves": drawn, "marks": marks, "zero": bool(values) and min(values) >= 0}
+    dates = {"dates": True} if dated(panel) else {}
+    return {"kind": "curves", "curves": drawn, "marks": marks, "zero": bool(values) and min(values) >= 0, **dates}
+
+
+def dated(panel: Panel) -> bool:
+    """Whether a panel is drawn over dates; their places are then days since 1970."""
+    places = [panel.x if curve.x is None else curve.x for curve in panel.curves]
+    return bool(places) and all(isinstance(x, np.ndarray) and x.dtype.kind == "M" for x in places)
 
 
 def intervals_chart(intervals: Sequence[Interval], marks: Mapping[float, str]) -> dict[str, Any]:
@@ -116,7 +123,8 @@ def intervals_chart(intervals: Sequence[Interval], marks: Mapping[float, str]) -
 
 def in_words(title: str, panel: Panel, columns: Sequence[Columns], x_label: str, y_label: str) -> str:
     """What a chart of curves shows, for who does not see it."""
-    told = [f"{title}: {panel.y_label or y_label or 'values'} by {x_label or 'place'}"]
+    dates = dated(panel)
+    told = [f"{title}: {panel.y_label or y_label or 'values'} by {x_label or ('date' if dates else 'place')}"]
     for curve, own in zip(panel.curves, columns, strict=True):
         seen = np.flatnonzero(np.isfinite(own["y"]))
         if not len(seen):
@@ -125,8 +133,8 @@ def in_words(title: str, panel: Panel, columns: Sequence[Columns], x_label: str,
         x, y = own["x"][seen], own["y"][seen]
         top = int(y.argmax())
         told.append(
-            f"{curve.name} goes from {number(y[0])} at {_place(x[0])} to {number(y[-1])} at {_place(x[-1])}, "
-            f"highest {number(y[top])} at {_place(x[top])}"
+            f"{curve.name} goes from {number(y[0])} at {_place(x[0], dates)} to {number(y[-1])} at "
+            f"{_place(x[-1], dates)}, highest {number(y[top])} at {_place(x[top], dates)}"
         )
     return ". ".join(told) + "."
 
@@ -137,18 +145,19 @@ def numbers(panel: Panel, columns: Sequence[Columns], x_label: str) -> tuple[lis
     places = np.unique(shortest[np.isfinite(shortest)])
     shown = places[np.unique(np.linspace(0, len(places) - 1, ROWS).round().astype(int))] if len(places) else places
     rows: list[list[Any]] = []
+    dates = dated(panel)
     for x in shown.tolist():
-        row: list[Any] = [_place(x)]
+        row: list[Any] = [_place(x, dates)]
         for own in columns:
             found = np.flatnonzero(own["x"] == x)
             at = {name: float(values[found[0]]) for name, values in own.items()} if len(found) else {"y": math.nan}
             row.append((at["y"], at["low"], at["high"]) if "low" in at else at["y"])
         rows.append(row)
-    return [x_label or "place", *(str(curve.name) for curve in panel.curves)], rows
+    return [x_label or ("date" if dates else "place"), *(str(curve.name) for curve in panel.curves)], rows
 
 
-def _place(x: float) -> str:
-    return f"{x:,.10g}"
+def _place(x: float, dates: bool = False) -> str:
+    return str(np.datetime64(round(x), "D")) if dates else f"{x:,.10g}"
 
 
 def _columns(curve: Curve, shared: Any, what: str) -> Columns:
@@ -169,7 +178,10 @@ def _numbers(values: Any, what: str) -> np.ndarray:
     if hasattr(values, "detach"):  # a tensor, perhaps on a device
         values = values.detach().cpu()
     try:
-        found = np.asarray(values, dtype=np.float64)
+        found = np.asarray(values)
+        if found.dtype.kind == "M":
+            found = found.astype("datetime64[D]")
+        found = found.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{what} holds {values!r:.60}, expected numbers") from error
     if found.ndim != 1:

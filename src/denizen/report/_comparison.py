@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from denizen.report._charts import Curve, Panel, extremes
+from denizen.report._charts import Curve, Panel
 from denizen.report._page import Page
 from denizen.report._simulation import Simulated, simulations
 from denizen.run import Comparison, Difference
 from denizen.run._compare import common, series_of
-from denizen.run._results import number, time_label
+from denizen.run._results import banded, number, time_label
 
 
 def comparisons(page: Page, runs: Sequence[Simulated], found: Sequence[Comparison]) -> None:
@@ -77,9 +77,10 @@ def _panels(first: Simulated, run: Simulated, comparison: Comparison) -> list[Pa
     for name in dict.fromkeys(row.name for row in comparison.rows):
         kind, away = a[name][0], b[name][1] - a[name][1]
         away = away.cumsum(1) if kind == "flow" else away
-        steps = extremes(away.shape[1], [away.mean(0)])
-        low, high = np.quantile(away[:, steps], (0.05, 0.95), axis=0)
-        curve = Curve("difference", away.mean(0)[steps], low, high, x=(steps + 1) * first.results.dt)
+        band = banded(away.astype(np.float64))
+        edges = (band[0], band[2]) if len(away) > 1 else (None, None)
+        x = np.arange(1, away.shape[1] + 1) * first.results.dt
+        curve = Curve("difference", away.mean(0), *edges, x=x)
         told = f"{name.replace('_', ' ')}{' so far' if kind == 'flow' else ''}"
         panels.append(Panel(told, [curve], about=first.results.about(name)))
     return panels

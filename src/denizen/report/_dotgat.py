@@ -6,7 +6,7 @@ from typing import Any
 
 from denizen.report._charts import Curve
 from denizen.report._page import Page
-from denizen.report._parts import settings_of_runs, status_note
+from denizen.report._parts import picture_file, settings_of_runs, status_note
 
 PICTURES = {
     "attention.png": "Whom agents hear and which times they remember: mean attention over heads and series",
@@ -48,7 +48,7 @@ def networks(page: Page, names: Sequence[str], manifests: Sequence[Mapping[str, 
     for name in names:
         for file, title in PICTURES.items():
             if (Path(name) / file).exists():
-                page.picture((Path(name) / file).read_bytes(), "image/png", title, title)
+                picture_file(page, Path(name) / file, Path(name), title)
     page.section("What was trained")
     settings_of_runs(page, "Settings", names, [manifest["settings"] for manifest in manifests])
     settings_of_runs(page, "Data", names, [manifest["data"] for manifest in manifests])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from denizen.errors import DataError
 from denizen.report._page import Page
+from denizen.report._parts import picture_file
 
 PICTURE = re.compile(r"!\[(.*)\]\(([\w.-]+\.png)\)")
 
@@ -31,7 +32,7 @@ def page_of(file: Path) -> Page:
             page.table(section, head, rows)
         elif found := PICTURE.fullmatch(block.strip()):
             if (file.parent / found[2]).exists():
-                page.picture((file.parent / found[2]).read_bytes(), "image/png", found[1], found[1])
+                picture_file(page, file.parent / found[2], file.parent, found[1])
         elif not block.startswith("# "):
             page.text(" ".join(block.split()))
     return page

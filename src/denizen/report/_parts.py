@@ -1,9 +1,14 @@
 """Parts that reports of several kinds of runs have in common."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from denizen._atomic import read_plain
+from denizen.errors import DataError
 from denizen.report._page import Page, flat
+
+LARGEST = 1 << 25  # bytes of a picture
 
 
 def settings_of_runs(page: Page, title: str, names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> None:
@@ -33,3 +38,16 @@ def status_note(page: Page, name: str, status: str, done: str, error: str | None
     """Say so where a run is not finished."""
     if status != "finished":
         page.note(f"{name} {UNFINISHED.get(status, status)}: {done} so far{f'. {error}' if error else ''}.")
+
+
+def picture_file(page: Page, file: Path, folder: Path, title: str) -> None:
+    """Add a PNG of a run folder; nothing that its links name elsewhere gets into a page.
+
+    Raises:
+        DataError: it cannot be read, or leads out of the folder.
+    """
+    try:
+        data = read_plain(file, folder, LARGEST)
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
+    page.picture(data, "image/png", title, title)

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from denizen.report._charts import Curve, Panel, extremes
+from denizen.report._charts import Curve, Panel
 from denizen.report._page import Page
 from denizen.report._parts import commands, settings_of_runs, status_note
 from denizen.run import Run, SavedRun
 from denizen.run._manifest import Manifest
-from denizen.run._results import QUANTILES, height_label, shown_series, time_label
+from denizen.run._results import banded, height_label, shown_series, time_label
 
 GROUPS = 8  # curves of a series that has several values at each step
 MEASURES = {"total": "total", "peak": "peak", "peak_step": "step of the peak", "final": "at the end"}
@@ -68,6 +68,8 @@ def _curves(page: Page, runs: Sequence[Simulated]) -> None:
     panels = [_panel(runs, name) for name in names]
     many = any(len(run.results.worlds) > 1 for run in runs)
     told = ["Median over replicates; the band holds the middle 90 % of them."] if many else []
+    steps = dict.fromkeys(f"{run.results.dt:g} {run.results.time_unit}" for run in runs)
+    told += [f"Steps differ: {', '.join(steps)}. Flows are per step of each run."] if len(steps) > 1 else []
     told += [f"{', '.join(zero)} {'is' if len(zero) == 1 else 'are'} 0 throughout."] if zero else []
     page.section("Series").multiples("All series", panels, x_label=time_label(runs[0].results), about=" ".join(told))
 
@@ -77,7 +79,9 @@ def _panel(runs: Sequence[Simulated], name: str) -> Panel:
     curves = [curve for place, run in having for curve in _bands(run, name, place, single=len(runs) == 1)]
     first = having[0][1].results
     y_label = height_label(first, name, first[name][0].detach().cpu().numpy())
-    return Panel(name.replace("_", " "), curves, y_label=y_label, about=first.about(name))
+    many, about = first[name][0, 0].numel(), first.about(name)
+    about += f" The first {GROUPS} of {many:,} values." if len(runs) == 1 and many > GROUPS else ""
+    return Panel(name.replace("_", " "), curves, y_label=y_label, about=about)
 
 
 def _bands(run: Simulated, name: str, place: int, single: bool) -> list[Curve]:
@@ -91,11 +95,10 @@ def _bands(run: Simulated, name: str, place: int, single: bool) -> list[Curve]:
 
 
 def _band(values: np.ndarray, dt: float, name: str, colour: int) -> Curve:
-    """The median and the middle 90 % over replicates, of the steps that the eye tells apart."""
-    steps = extremes(values.shape[1], [values.mean(axis=0)])  # quantiles of all steps of a long run would take seconds
-    middle, low, high = np.quantile(values[:, steps].astype(np.float64), QUANTILES, axis=0)
-    edges = (low, high) if len(values) > 1 else (None, None)
-    return Curve(name, middle, *edges, x=(steps + 1) * dt, colour=colour)
+    """The median and the middle 90 % over replicates."""
+    found = banded(values.astype(np.float64))
+    low, middle, high = found if len(values) > 1 else (None, found[0], None)
+    return Curve(name, middle, low, high, x=np.arange(1, values.shape[1] + 1) * dt, colour=colour)
 
 
 def _measures(page: Page, runs: Sequence[Simulated]) -> None:

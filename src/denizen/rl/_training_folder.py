@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 
 from denizen._arguments import path
-from denizen._atomic import write_atomic
+from denizen._atomic import open_plain, write_atomic
 from denizen.errors import DataError, StorageError
 from denizen.rl import _processes as processes
 from denizen.rl._settings import with_present_names
@@ -113,9 +113,11 @@ def read_metrics(folder: Path | str) -> list[dict[str, Any]]:
     Raises:
         DataError: the folder holds no metrics.
     """
-    file = path("read_metrics", "folder", folder, "the path of a training") / METRICS
+    within = path("read_metrics", "folder", folder, "the path of a training")
+    file = within / METRICS
     try:
-        lines = file.read_text().splitlines()
+        with open_plain(file, within) as opened:
+            lines = opened.read().decode("utf-8", "replace").splitlines()
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
     return [row for row in map(_row, lines) if row]

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from denizen._atomic import TEMPORARY, sync, write_atomic
+from denizen._atomic import TEMPORARY, read_plain, sync, write_atomic
 from denizen.errors import DataError, need
 
 META = "zarr.json"
+HEADER = 1 << 20  # bytes of a chunk beyond its content, and of metadata, at most
 CHUNK_BYTES = 1 << 22  # several threads compress and write the files of a snapshot that is larger
 PURPOSE = "store snapshots"
 GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
@@ -136,7 +137,7 @@ class Blocks:
         values = np.zeros((self.shape[0], self.each, *self.shape[1:]), self.dtype)
         for key, region in self._regions():
             path, target = self._file(group, key), values[region]
-            data = path.read_bytes()
+            data = read_plain(path, self.path.parent.parent, size + HEADER)
             # Blosc believes its header (bytes 4 to 8: size decoded, 12 to 16: encoded), so that is compared first.
             if len(data) < 16 or struct.unpack_from("<IxxxxI", data, 4) != (size, len(data)):
                 raise DataError(f"{path} of the snapshots was damaged: it is not as long as it says")
@@ -197,7 +198,7 @@ def create_group(path: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return json.loads((path / META).read_bytes())
+    return json.loads(read_plain(path / META, path.parent.parent, HEADER))
 
 
 def _make(folder: Path, root: Path) -> None:

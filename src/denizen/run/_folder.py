@@ -17,6 +17,7 @@ import dataclasses
 import datetime
 import itertools
 import json
+import os
 import platform
 import re
 import shutil
@@ -30,7 +31,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from denizen._atomic import TEMPORARY, Lock, digest, is_locked, uninterrupted, write_atomic
+from denizen._atomic import TEMPORARY, Lock, digest, is_locked, open_plain, read_plain, uninterrupted, write_atomic
 from denizen._version import __version__
 from denizen.errors import DataError, StorageError
 
@@ -367,8 +368,7 @@ def read_object(path: Path) -> tuple[dict[str, Any], bytes]:
             raise DataError(f"{path} is a file; expected a run folder, as a run with out= writes it")
         raise DataError(f"run folder {path} does not exist")
     try:
-        with open(file, "rb") as opened:
-            data = opened.read(LARGEST + 1)
+        data = read_plain(file, path, LARGEST)
     except FileNotFoundError:
         if unsaved(path):
             raise DataError(
@@ -380,8 +380,6 @@ def read_object(path: Path) -> tuple[dict[str, Any], bytes]:
         ) from None
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
-    if len(data) > LARGEST:
-        raise DataError(f"{file} is larger than {LARGEST >> 20} MiB")
     try:
         manifest = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -552,14 +550,14 @@ def content(folder: Path, part: Part) -> bytes:
     """
     path = folder / part.file
     try:
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise DataError(f"{path} leads out of the run folder")
-        data = path.read_bytes()
+        with open_plain(path, folder) as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read() if size == part.size else b""  # what was not written here may be of any length
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    if len(data) != part.size or digest(data) != part.digest:
+    if size != part.size or digest(data) != part.digest:
         raise DataError(
-            f"{path} differs from what was written ({len(data)} bytes, expected {part.size}); it was damaged or changed"
+            f"{path} differs from what was written ({size} bytes, expected {part.size}); it was damaged or changed"
         )
     return data
 

@@ -1,6 +1,7 @@
 """What can be done with series, in memory or from a folder: read, sum up, plot."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from denizen.run._compare import Comparison
 
 QUANTILES = (0.5, 0.05, 0.95)
+BAND = (0.05, 0.5, 0.95)
 
 
 class Shown(InNotebook):
@@ -212,6 +214,29 @@ def time_label(results: "Results") -> str:
 
 def _wrapped(text: str, width: int = 62) -> str:
     return text if len(text) <= width else f"{text[: width - 1].rsplit(' ', 1)[0]} …"
+
+
+def banded(values: np.ndarray, gaps: bool = False) -> np.ndarray:
+    """5 %, median and 95 % over the first axis; the values themselves where it has one entry.
+
+    Args:
+        values: `[replicates or seeds, …]`.
+        gaps: whether NaN says that there is no value yet, and the others tell; else it leaves a gap for all.
+    """
+    if len(values) == 1:
+        return values.copy()
+    if np.isnan(values).any():
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # where all are NaN
+            return (np.nanquantile if gaps else np.quantile)(values, BAND, axis=0)
+    # NumPy's quantiles of a long first axis take ten times as long; these are the same by its default rule.
+    ordered = np.sort(np.ascontiguousarray(np.moveaxis(values, 0, -1)), axis=-1)
+    found = np.empty((len(BAND), *values.shape[1:]))
+    for k, quantile in enumerate(BAND):
+        place = quantile * (len(values) - 1)
+        low, share = int(place), place - int(place)
+        below, above = ordered[..., low], ordered[..., min(low + 1, len(values) - 1)]
+        found[k] = below if share == 0 else below + (above - below) * share
+    return found
 
 
 class Results(InNotebook):

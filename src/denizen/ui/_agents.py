@@ -15,6 +15,7 @@ from torch import Tensor
 
 from denizen.errors import DataError, InputError, nearest
 from denizen.run import _manifest
+from denizen.run._drawing import MOST_AGENTS, MOST_EDGES
 from denizen.run._folder import content, decode, while_it_goes_on
 from denizen.run._narrow import Form, widen
 from denizen.run._zarr import StoredSnapshots
@@ -26,6 +27,7 @@ POINTS = 20_000  # agents of a map, at most
 LEVELS = 16  # numbers that count as levels
 PLACES = ("x", "y")  # fields that say where an agent is
 KEPT = 4  # runs whose snapshots are held open
+LARGEST = 1 << 32  # bytes of a field in the snapshots of a chunk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +120,10 @@ class Snapshots:
             if manifest.snapshots is None:
                 raise DataError(f"{entry.path} has no snapshots any more")
             stored = StoredSnapshots(entry.path, manifest.snapshots, len(manifest.setup.worlds))
+            if max(block.nbytes * block.each for block in stored._blocks) > LARGEST:
+                raise DataError(
+                    f"{entry.path}: a snapshot is larger than {LARGEST >> 20} MiB, which the page does not read"
+                )
             self._open[key] = manifest, stored
             while len(self._open) > KEPT:
                 self._open.popitem(last=False)
@@ -216,7 +222,7 @@ def _points(values: np.ndarray, arrays: dict[str, np.ndarray]) -> dict[str, Any]
     placed = [arrays.get(axis, values[:0]) for axis in PLACES]
     if all(len(axis) == len(values) and np.isfinite(axis).any() for axis in placed):
         kept = np.unique(np.linspace(0, len(values) - 1, min(len(values), POINTS)).astype(np.int64))
-        told["box"] = [float(end(axis)) for axis in placed for end in (np.nanmin, np.nanmax)]
+        told["box"] = [float(end(axis[np.isfinite(axis)])) for axis in placed for end in (np.min, np.max)]
         told |= {name: packed(axis[kept], "<f4") for name, axis in zip(PLACES, placed, strict=True)}
         told |= {"each": round(len(values) / len(kept), 1), "values": packed(values[kept], "<f4")}
     elif "edges" in arrays:
@@ -235,7 +241,13 @@ def _arrays(path: Path, manifest: _manifest.Manifest) -> dict[str, np.ndarray]:
         return {}
     found = {name: values.numpy() for name, values in decode(content(path, part), str(path / part.file)).items()}
     edges = found.get("edges")
-    agents = manifest.model["agents"]
-    if edges is not None and (edges.ndim != 2 or not edges.size or edges.min() < 0 or edges.max() >= agents):
+    if edges is not None and not _is_network(edges, manifest.model["agents"]):
         del found["edges"]
     return {name: values for name, values in found.items() if name in (*PLACES, "edges")}
+
+
+def _is_network(edges: np.ndarray, agents: int) -> bool:
+    """Whether these are neighbours `[2, edges]` that a screen can show."""
+    if edges.ndim != 2 or len(edges) != 2 or edges.dtype.kind != "i" or agents > MOST_AGENTS:
+        return False
+    return 0 < edges.shape[1] <= MOST_EDGES and edges.min() >= 0 and edges.max() < agents

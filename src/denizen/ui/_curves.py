@@ -4,6 +4,7 @@ import base64
 import csv
 import io
 import math
+import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,15 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from denizen._atomic import open_plain
 from denizen.errors import DataError
 from denizen.rl._training_folder import METRICS, _row
 from denizen.run import _manifest, _series
 from denizen.run._folder import content, while_it_goes_on
+from denizen.run._results import banded
 from denizen.ui._runs import Entry
 
-QUANTILES = (0.05, 0.5, 0.95)
 LINES = 8  # of a series that has several numbers at each step
 HELD = 1 << 28  # bytes of bands that are kept
+LARGEST = 1 << 31  # bytes of a file
 AXES = ("steps", "step", "epoch")  # what rows of metrics are drawn over, the first that they have
 FIRST = ("return_mean", "validation_return", "best_score", "length_mean", "entropy", "value_loss", "explained_variance")
 BESIDE = {"step", "steps", "epoch", "seconds"}
@@ -49,7 +52,7 @@ class Reader:
     """Reads curves; what was read of a part that is never written again is kept."""
 
     def __init__(self) -> None:
-        self._bands: OrderedDict[tuple[str, str], dict[str, np.ndarray]] = OrderedDict()
+        self._bands: OrderedDict[Any, dict[str, np.ndarray]] = OrderedDict()
         self._size = 0
         self._rows: dict[Path, tuple[int, int, list[dict[str, Any]]]] = {}
         self.bytes_read = 0  # of files, for tests
@@ -84,8 +87,9 @@ class Reader:
                 many = math.prod(series.shape)
                 for k in range(min(many, LINES)):
                     name = series.name if many == 1 else f"{series.name} {k}"
+                    about = series.about if many <= LINES else f"{series.about} The first {LINES} of {many:,} values."
                     values = np.concatenate([part[series.name][:, :, k] for part in parts], axis=1)
-                    found.append(Curve(name, series.kind, series.about, x, values))
+                    found.append(Curve(name, series.kind, about, x, values))
             return found
 
         manifest = read()
@@ -93,10 +97,12 @@ class Reader:
 
     def _part(self, path: Path, manifest: _manifest.Manifest, part: Any) -> dict[str, np.ndarray]:
         """Bands `[3 or 1, steps, numbers]` of each series in one file."""
-        key = str(path), part.digest
+        key = str(path), part.digest, manifest.series
         if key in self._bands:
             self._bands.move_to_end(key)
             return self._bands[key]
+        if part.size > LARGEST:
+            raise DataError(f"{path / part.file} is larger than {LARGEST >> 20} MiB, which is more than the page reads")
         data = content(path, part)
         self.bytes_read += len(data)
         worlds, steps = len(manifest.setup.worlds), part.last - part.first + 1
@@ -108,7 +114,7 @@ class Reader:
         self._keep(key, bands)
         return bands
 
-    def _keep(self, key: tuple[str, str], bands: dict[str, np.ndarray]) -> None:
+    def _keep(self, key: Any, bands: dict[str, np.ndarray]) -> None:
         self._bands[key] = bands
         self._size += sum(values.nbytes for values in bands.values())
         while self._size > HELD and len(self._bands) > 1:
@@ -121,11 +127,13 @@ class Reader:
         """Rows of a training; of a file that has grown only what is new is read, and only whole lines."""
         file = path / METRICS
         try:
-            with open(file, "rb") as opened:
-                inode = _inode(opened)
+            with open_plain(file, path) as opened:
+                inode = os.fstat(opened.fileno()).st_ino
                 held = self._rows.get(file, (0, 0, []))
                 number, place, rows = held if held[0] == inode else (inode, 0, [])
                 size = opened.seek(0, io.SEEK_END)
+                if size > LARGEST:
+                    raise DataError(f"{file} is larger than {LARGEST >> 20} MiB, which is more than the page reads")
                 if size < place:
                     place, rows = 0, []
                 opened.seek(place)
@@ -144,27 +152,6 @@ class Reader:
         return _metrics([rows for rows in map(self._metrics, seeds) if rows])
 
 
-def _inode(opened: Any) -> int:
-    import os
-
-    return os.fstat(opened.fileno()).st_ino
-
-
-def banded(values: np.ndarray) -> np.ndarray:
-    """5 %, median and 95 % over the first axis; the values themselves where it has one entry."""
-    if len(values) == 1:
-        return values.copy()
-    # NumPy's quantiles of a long first axis take ten times as long; these are the same by its default rule.
-    ordered = np.sort(np.ascontiguousarray(np.moveaxis(values, 0, -1)), axis=-1)
-    found = np.empty((len(QUANTILES), *values.shape[1:]))
-    for k, quantile in enumerate(QUANTILES):
-        place = quantile * (len(values) - 1)
-        low, share = int(place), place - int(place)
-        below, above = ordered[..., low], ordered[..., min(low + 1, len(values) - 1)]
-        found[k] = below if share == 0 else below + (above - below) * share
-    return found
-
-
 def _metrics(runs: Sequence[list[dict[str, Any]]]) -> list[Curve]:
     """Curves of rows of numbers: of one run, or bands over several as far as all of them are."""
     if not runs or not all(runs):
@@ -177,12 +164,17 @@ def _metrics(runs: Sequence[list[dict[str, Any]]]) -> list[Curve]:
     for name in names:
         values = np.array([[_number(row.get(name)) for row in rows[:count]] for rows in runs])
         if np.isfinite(values).any():
-            found.append(Curve(name, "metric", "", x, banded(values)))
+            found.append(Curve(name, "metric", "", x, banded(values, gaps=True)))
     return found
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of more than 300 digits
+        return math.nan
 
 
 # --- sent -------------------------------------------------------------------------------------------------------------
@@ -202,6 +194,7 @@ def thinned(curve: Curve, pixels: int) -> dict[str, np.ndarray]:
     lowest = _placed(middle, starts, size, math.inf, np.argmin)
     highest = _placed(middle, starts, size, -math.inf, np.argmax)
     places = np.stack([np.minimum(lowest, highest), np.maximum(lowest, highest)], axis=1).reshape(-1)
+    places[0], places[-1] = 0, len(middle) - 1  # where a curve begins and ends is told in words, too
     kept = {"x": curve.x[places], "y": middle[places]}
     if len(curve.values) == 3:
         kept["low"] = np.repeat(np.fmin.reduceat(low, starts), 2)
@@ -245,7 +238,7 @@ def table(runs: Sequence[tuple[str, list[Curve], str]], wanted: Sequence[str]) -
             rows = zip(curve.x.tolist(), low.tolist(), middle.tolist(), high.tolist(), strict=True)
             for number, (x, below, at, above) in enumerate(rows):
                 ends = (below, at, above) if band else ("", at, "")
-                writer.writerow([_safe(name), _safe(curve.name), x, unit, *ends])
+                writer.writerow([_safe(name), _safe(curve.name), x, _safe(unit), *ends])
                 if number % 4096 == 4095:
                     yield _taken(buffer)
     yield _taken(buffer)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from denizen.ui._runs import inside, stamp_of
+from denizen._atomic import open_plain, read_plain
+from denizen.ui._runs import inside, shallow, stamp_of
 
 PICTURES = {".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg", ".webp": "image/webp"}
 FILMS = {".mp4": "video/mp4", ".webm": "video/webm"}
@@ -75,10 +76,10 @@ class Files:
         held = self._read.get(file)
         if held is None or held[0] != stamp:
             try:
-                value = json.loads(file.read_bytes())
+                value = json.loads(read_plain(file, file.parent, LARGEST))
             except (OSError, ValueError, RecursionError):
                 value = None
-            held = self._read[file] = stamp, value
+            held = self._read[file] = stamp, value if shallow(value) else None
         return held[1]
 
     def _doctor(self, file: Path) -> dict[str, Any] | None:
@@ -91,9 +92,7 @@ def log(path: Path) -> str:
     """The end of a run's log."""
     file = path / "log.txt"
     try:
-        if not inside(file, path.resolve()):
-            return ""
-        with open(file, "rb") as opened:
+        with open_plain(file, path) as opened:
             size = opened.seek(0, 2)
             opened.seek(max(0, size - LOG))
             text = opened.read().decode("utf-8", "replace")

@@ -1,5 +1,6 @@
 """Which runs lie in some folders, and what their manifests say; a manifest is read again where its file has changed."""
 
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from denizen.run._folder import KINDS, NAME, read_object
 
 DEEP = 4  # folders within folders
 MOST = 5_000  # runs that are listed
+LOOKS = 50_000  # folders that are looked into; links may lead in circles
 # What a manifest calls how far a run is, and how far it is to go.
 COUNTS = ("rows", "steps", "updates", "launches", "epochs", "sets")  # of a sweep, rows: its steps are those of each run
 GOALS = {"steps": "wanted"}
@@ -46,7 +48,7 @@ class Entry:
         kind = self.manifest.get("kind") or KINDS.get(str(self.manifest.get("format")))
         if self.seeds:
             return "training"
-        return str(kind) if kind else "unknown" if self.error else "simulation"
+        return text(kind) if kind else "unknown" if self.error else "simulation"
 
     @property
     def status(self) -> str:
@@ -55,7 +57,7 @@ class Entry:
             return "damaged"
         if self.seeds:
             return ""
-        return status_now(self.path, str(self.manifest.get("status", "")))
+        return status_now(self.path, text(self.manifest.get("status", "")))
 
     @property
     def version(self) -> str:
@@ -79,11 +81,12 @@ class Runs:
         found: dict[str, Entry] = {}
         self.cut = False
         for number, folder in enumerate(self.folders):
-            for path in _run_folders(folder, folder, DEEP):
-                if len(found) >= MOST:
+            looks = itertools.count()
+            for path in _run_folders(folder, folder, DEEP, looks):
+                if path is None or len(found) >= MOST:
                     self.cut = True
                     break
-                entry = self._entry(f"{number}:{path.relative_to(folder).as_posix()}", path)
+                entry = self._entry(sendable(f"{number}:{path.relative_to(folder).as_posix()}"), path)
                 if entry is not None:
                     found[entry.id] = entry
         self._held = found
@@ -91,14 +94,12 @@ class Runs:
 
     def get(self, id: str) -> Entry | None:
         """A run as it is now; None where there is none of this name, or none any more."""
-        number, _, name = id.partition(":")
         if id not in self._held:
             self.all()
-        if id not in self._held or not number.isdecimal():
+        if id not in self._held:
             return None
-        folder = self.folders[int(number)]
-        path = folder / name
-        return self._entry(id, path) if inside(path, folder) else None
+        path = self._held[id].path
+        return self._entry(id, path) if inside(path, self.folders[int(id.partition(":")[0])]) else None
 
     def _entry(self, id: str, path: Path) -> Entry | None:
         file = path / NAME
@@ -111,7 +112,10 @@ class Runs:
         if held is not None and held.stamp == (stamp, _grown(path)):
             return held
         try:
-            return Entry(id, path, (stamp, _grown(path)), read_object(path)[0])
+            manifest = read_object(path)[0]
+            if not shallow(manifest):
+                raise DataError(f"{file} is nested too deeply; something else wrote it")
+            return Entry(id, path, (stamp, _grown(path)), manifest)
         except DataError as error:
             return None if stamp_of(file) is None else Entry(id, path, (stamp, _grown(path)), error=str(error))
 
@@ -133,6 +137,12 @@ def inside(path: Path, folder: Path) -> bool:
         return False
 
 
+def shallow(value: Any, deep: int = 50) -> bool:
+    """Whether values within values of JSON end before the interpreter's stack does."""
+    within = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return deep > 0 and all(shallow(one, deep - 1) for one in within)
+
+
 def _grown(path: Path) -> Any:
     """Of the files that are appended to while the manifest stays."""
     return stamp_of(path / "metrics.jsonl"), stamp_of(path / "launches.bin")
@@ -140,7 +150,9 @@ def _grown(path: Path) -> Any:
 
 def _seeds(path: Path) -> tuple[Path, ...]:
     try:
+        root = path.resolve()
         found = [one.parent for one in path.glob("seed-*/manifest.json") if one.parent.name[5:].isdecimal()]
+        found = [one for one in found if inside(one, root)]
     except OSError:
         return ()
     return tuple(sorted(found, key=lambda one: int(one.name[5:]))) if len(found) > 1 else ()
@@ -152,11 +164,14 @@ def _shared(seeds: Sequence[Path]) -> dict[str, Any]:
         first = read_object(seeds[0])[0] if seeds else {}
     except DataError:
         return {}
-    return {**first, "seed": f"{len(seeds)} seeds"}
+    return {**(first if shallow(first) else {}), "seed": f"{len(seeds)} seeds"}
 
 
-def _run_folders(folder: Path, root: Path, deep: int) -> Iterator[Path]:
-    """Run folders, outer ones first; nothing within them, but for the seeds of a training."""
+def _run_folders(folder: Path, root: Path, deep: int, looks: Iterator[int]) -> Iterator[Path | None]:
+    """Run folders, outer ones first; nothing within them, but for the seeds of a training. None: looked long enough."""
+    if next(looks) >= LOOKS:
+        yield None
+        return
     if (folder / NAME).is_file():
         yield folder
         return
@@ -176,7 +191,7 @@ def _run_folders(folder: Path, root: Path, deep: int) -> Iterator[Path]:
     except OSError:
         return
     for name in names:
-        yield from _run_folders(folder / name, root, deep - 1)
+        yield from _run_folders(folder / name, root, deep - 1, looks)
 
 
 # --- what a manifest says ---------------------------------------------------------------------------------------------
@@ -194,13 +209,13 @@ def row(entry: Entry, folder: Path) -> dict[str, Any]:
         "kind": entry.kind,
         "what": _what(told),
         "status": entry.status,
-        "started": _text(told.get("created", "")),
-        "updated": _text(told.get("updated", "")),
+        "started": text(told.get("created", "")),
+        "updated": text(told.get("updated", "")),
         "count": told.get(counted, 0),
         "counted": "runs" if counted == "rows" else counted,
         "goal": _goal(told, counted),
         "keys": _keys(told, pairs),
-        "error": entry.error or _text(told.get("error") or ""),
+        "error": entry.error or text(told.get("error") or ""),
         "version": entry.version,
     }
 
@@ -208,7 +223,8 @@ def row(entry: Entry, folder: Path) -> dict[str, Any]:
 def _goal(manifest: Mapping[str, Any], counted: str) -> Any:
     """What the count is to become; None where nothing says."""
     if counted != "rows":
-        return manifest.get(GOALS.get(counted, ""))
+        goal = manifest.get(GOALS.get(counted, ""))
+        return goal if isinstance(goal, int) else None
     sets, replicates = manifest.get("sets"), manifest.get("replicates")
     return sets * replicates if isinstance(sets, int) and isinstance(replicates, int) else None
 
@@ -237,7 +253,7 @@ def settings(manifest: Mapping[str, Any]) -> dict[str, str]:
         ("contacts from", _table(_table(manifest.get("settings")).get("source")).get("name")),
     ):
         if value is not None:
-            flat[name] = _text(value)
+            flat[name] = text(value)
     return flat
 
 
@@ -262,11 +278,11 @@ def _what(manifest: Mapping[str, Any]) -> str:
     given = _given(manifest)
     for name in ("model", "world_name", "task"):
         if isinstance(given.get(name), str):
-            return _text(given[name])
+            return text(given[name])
     for part in ("model", "env"):
         found = _table(manifest.get(part)).get("class")
         if isinstance(found, str):
-            return _text(found.rpartition(".")[2])
+            return text(found.rpartition(".")[2])
     return ""
 
 
@@ -279,10 +295,15 @@ def _flatten(name: str, value: Any, into: dict[str, str]) -> None:
         for inner, one in value.items():
             _flatten(f"{name}.{inner}", one, into)
     elif value is not None and value != []:
-        into[_text(name)] = ", ".join(map(_text, value)) if isinstance(value, list) else _text(value)
+        into[text(name)] = ", ".join(map(text, value)) if isinstance(value, list) else text(value)
 
 
-def _text(value: Any) -> str:
-    """A text that can be sent: JSON may hold halves of surrogate pairs."""
-    text = str(value).encode("utf-8", "replace").decode()
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+def text(value: Any) -> str:
+    """A text of a manifest, cut where it is long; JSON may hold halves of surrogate pairs."""
+    found = sendable(str(value))
+    return found if len(found) <= LONGEST else f"{found[: LONGEST - 1]}…"
+
+
+def sendable(text: str) -> str:
+    """A text as UTF-8 has it; names of folders may be any bytes."""
+    return text.encode("utf-8", "backslashreplace").decode()

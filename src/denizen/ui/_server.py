@@ -9,10 +9,11 @@ import functools
 import hashlib
 import ipaddress
 import json
+import math
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from pathlib import Path
@@ -41,12 +42,12 @@ PIXELS = (50, 4000)
 # Charts bring styles of their own; scripts are those of the package, and nothing is fetched from elsewhere.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; media-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 # A report has scripts within it. It gets no origin, so that it can ask this server for nothing.
 REPORTED = (
-    "sandbox allow-scripts allow-popups; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data:; media-src data:; frame-ancestors 'none'"
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data:; media-src data:; frame-ancestors 'self'"
 )
 HEADERS = {
     "content-security-policy": POLICY,
@@ -151,7 +152,7 @@ class _Guard:
             return PlainTextResponse(
                 "this name is none of the machine's; use the address that denizen ui printed\n", 421
             )
-        if headers.get("sec-fetch-site") == "cross-site" and scope["path"] != "/":
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and scope["path"] != "/":
             return PlainTextResponse("another site may not ask\n", 403)
         if not self._access.token:
             return None
@@ -196,7 +197,7 @@ class _Page:
 
     def answer(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """An endpoint: what goes wrong with a folder is an answer of its own, never an error of the server."""
-        from starlette.responses import JSONResponse, Response
+        from starlette.responses import Response
 
         def endpoint(request: Any) -> Any:
             try:
@@ -206,15 +207,25 @@ class _Page:
                 found = {"gone": True}
             except (DenizenError, OSError) as error:
                 found = {"error": str(error)}
-            return found if isinstance(found, Response) else JSONResponse(found)
+            return found if isinstance(found, Response) else Response(_json(found), media_type="application/json")
 
         return endpoint
 
-    def _entry(self, asked: Any) -> Entry:
-        entry = self._runs.get(asked.get("id", ""))
+    def _entry(self, id: str) -> Entry:
+        entry = self._runs.get(id)
         if entry is None:
             raise _Gone
         return entry
+
+    def _names(self, entries: Mapping[str, Entry | None]) -> dict[str, str]:
+        """What to call runs beside each other: by their folders, where these differ."""
+        there = {id: entry for id, entry in entries.items() if entry is not None}
+        called = (
+            {id: _runs.sendable(entry.path.name) for id, entry in there.items()},
+            {id: _runs.row(entry, self._folder(entry))["path"] for id, entry in there.items()},
+            {id: id for id in there},
+        )
+        return next(names for names in called if len(set(names.values())) == len(there))
 
     def _folder(self, entry: Entry) -> Path:
         return self._runs.folders[int(entry.id.partition(":")[0])]
@@ -235,14 +246,14 @@ class _Page:
 
     def run(self, asked: Any) -> dict[str, Any]:
         """A run's facts."""
-        entry = self._entry(asked)
+        entry = self._entry(asked.get("id", ""))
         told = entry.manifest
         found: dict[str, Any] = _runs.row(entry, self._folder(entry))
         found["settings"] = _runs.settings(told)
         given = told.get("versions")
-        found["versions"] = {str(k): str(v) for k, v in given.items()} if isinstance(given, dict) else {}
+        found["versions"] = {str(k): _runs.text(v) for k, v in given.items()} if isinstance(given, dict) else {}
         if isinstance(told.get("commit"), str):
-            found["versions"]["commit"] = told["commit"]
+            found["versions"]["commit"] = _runs.text(told["commit"])
         found["log"] = log(entry.path)
         found["report"] = str(told.get("report") or "")[:20_000]
         found["files"] = self._files.of(entry.path)
@@ -257,13 +268,13 @@ class _Page:
         """Curves of one or more runs, each thinned to the width that is asked for, or why there are none."""
         pixels = min(max(_whole(asked.get("width", "800")), PIXELS[0]), PIXELS[1])
         have = dict(zip(asked.getlist("id"), asked.getlist("have"), strict=False))
-        runs = []
-        for id in asked.getlist("id")[:COMPARED]:
-            entry = self._runs.get(id)
+        runs, entries = [], {id: self._runs.get(id) for id in asked.getlist("id")[:COMPARED]}
+        names = self._names(entries)
+        for id, entry in entries.items():
             if entry is None:
                 runs.append({"id": id, "gone": True})
                 continue
-            base = {"id": id, "name": entry.path.name, "status": entry.status, "version": entry.version}
+            base = {"id": id, "name": names[id], "status": entry.status, "version": entry.version}
             if have.get(id) == entry.version:
                 runs.append(base | {"same": True})
                 continue
@@ -279,7 +290,7 @@ class _Page:
 
     def agents(self, asked: Any) -> dict[str, Any]:
         """A field of a snapshot."""
-        entry = self._entry(asked)
+        entry = self._entry(asked.get("id", ""))
         place, replicate = _whole(asked.get("place", "0")), _whole(asked.get("replicate", "0"))
         return self._snapshots.frame(entry, asked.get("field", ""), place, replicate)
 
@@ -287,12 +298,9 @@ class _Page:
         """The curves that are shown, with every point."""
         from starlette.responses import StreamingResponse
 
-        found = []
-        for id in asked.getlist("id")[:COMPARED]:
-            entry = self._runs.get(id)
-            if entry is None:
-                raise _Gone
-            found.append((entry.path.name, *self.reader.curves(entry)))
+        entries = {id: self._entry(id) for id in asked.getlist("id")[:COMPARED]}
+        names = self._names(entries)
+        found = [(names[id], *self.reader.curves(entry)) for id, entry in entries.items()]
         headers = {"content-disposition": 'attachment; filename="curves.csv"'}
         lines = _curves.table(found, asked.getlist("series"))
         return StreamingResponse(lines, media_type="text/csv; charset=utf-8", headers=headers)
@@ -301,7 +309,7 @@ class _Page:
         """A picture, a film or a report of a run."""
         from starlette.responses import FileResponse, PlainTextResponse
 
-        entry, name = self._entry(asked), asked.get("name", "")
+        entry, name = self._entry(asked.get("id", "")), asked.get("name", "")
         path = self._files.path(entry.path, name)
         if path is None:
             return PlainTextResponse("there is no such file\n", 404)
@@ -312,6 +320,24 @@ class _Page:
     def findings(self, asked: Any) -> dict[str, Any]:
         """Reports of the doctor that lie in the folders."""
         return {"reports": self._files.findings(self._runs.folders)}
+
+
+def _json(value: Any) -> bytes:
+    """As JSON; what it has no word for, NaN and halves of surrogate pairs, is null and an escape."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError:
+        return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_plain(str(name)): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return _runs.sendable(value) if isinstance(value, str) else value
 
 
 def _whole(text: str) -> int:
@@ -367,7 +393,9 @@ def serve(
     name = f"[{host}]" if ":" in host else host
     if token and host in ("0.0.0.0", "::"):
         name = socket.gethostname()
-    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=1
+    )
     server = uvicorn.Server(config)
     with listening:
         ready(f"http://{name}:{number}/{f'?token={token}' if token else ''}")

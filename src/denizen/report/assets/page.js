@@ -18,6 +18,7 @@
     return String(+value.toPrecision(5));
   };
   const long = (value) => (value == null ? "–" : Number(value.toPrecision(6)).toLocaleString("en"));
+  const day = (x) => new Date(864e5 * x); // dates come as days since 1970
   const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
   const element = (name, className, text) => {
@@ -53,8 +54,9 @@
   }
 
   function curves(spec, width) {
+    const at = spec.dates ? day : (x) => x;
     const points = spec.curves.map((curve) => curve.x.map((x, k) => ({
-      x, y: curve.y[k], low: curve.low?.[k], high: curve.high?.[k], name: curve.name,
+      x: at(x), y: curve.y[k], low: curve.low?.[k], high: curve.high?.[k], name: curve.name,
     })));
     const values = spec.y ?? points.flat().flatMap((p) => [p.y, p.low, p.high]).filter((v) => v != null);
     let [bottom, top] = values.length ? d3.extent(values) : [0, 1];
@@ -65,14 +67,15 @@
     const several = spec.curves.length > 1;
     const labels = several ? d3.max(spec.curves, (curve) => wide(cut(curve.name, 28))) + 12 : 0;
     const height = spec.small ? Math.min(220, Math.max(170, width * 0.6)) : Math.min(380, Math.max(220, width * 0.45));
-    const direct = several && labels < width * 0.3 && spec.curves.length * 14 < height - 60;
+    const alike = new Set(spec.curves.map((curve) => cut(curve.name, 28))).size < spec.curves.length; // a legend has whole names
+    const direct = several && !alike && labels < width * 0.3 && spec.curves.length * 14 < height - 60;
 
     const places = spec.curves.flatMap((curve) => curve.x), [first, last] = d3.extent(places);
     let ticks = Math.max(2, Math.floor(width / 90));
-    if (places.every(Number.isInteger) && last - first < ticks) ticks = d3.range(first, last + 1); // not 1.5 epochs
+    if (!spec.dates && places.every(Number.isInteger) && last - first < ticks) ticks = d3.range(first, last + 1); // not 1.5 epochs
     const marks = [Plot.axisY({ ticks: 5, tickFormat: short, tickSize: 0, label: null, color: "var(--ink)" }),
       Plot.gridY({ ticks: 5, stroke: "var(--line)", strokeOpacity: 1 }),
-      Plot.axisX({ ticks, tickFormat: short, label: spec.x_label || null, labelArrow: "none", color: "var(--ink)" }),
+      Plot.axisX({ ticks, ...(spec.dates ? {} : { tickFormat: short }), label: spec.x_label || null, labelArrow: "none", color: "var(--ink)" }),
       Plot.ruleY([bottom === 0 ? 0 : scale.domain()[0]], { stroke: "var(--faint)" })];
     spec.curves.forEach((curve, k) => {
       if (curve.low) marks.push(Plot.areaY(points[k], { x: "x", y1: "low", y2: "high", fill: colour(curve.colour), fillOpacity: 0.2, curve: "linear" }));
@@ -83,13 +86,13 @@
         ? Plot.dot(points[k], { x: "x", y: "y", r: points[k].length > 150 ? 1.6 : 2.6, fill: colour(curve.colour) })
         : Plot.line(points[k], { x: "x", y: "y", stroke: colour(curve.colour), strokeWidth: 2, strokeDasharray: dash(curve.colour) }));
     });
-    marks.push(...upright(spec), Plot.tip(points.flat().filter((p) => p.y != null), Plot.pointer({
+    marks.push(...upright({ marks: spec.marks.map((mark) => ({ ...mark, x: at(mark.x) })) }), Plot.tip(points.flat().filter((p) => p.y != null), Plot.pointer({
       x: "x", y: "y", fill: "var(--paper)", stroke: "var(--line)", maxRadius: 60,
-      title: (p) => `${several ? `${p.name}\n` : ""}${spec.x_label || "place"}: ${long(p.x)}\n${long(p.y)}${p.low == null ? "" : ` (${long(p.low)} – ${long(p.high)})`}`,
+      title: (p) => `${several ? `${p.name}\n` : ""}${spec.x_label || (spec.dates ? "date" : "place")}: ${spec.dates ? p.x.toISOString().slice(0, 10) : long(p.x)}\n${long(p.y)}${p.low == null ? "" : ` (${long(p.low)} – ${long(p.high)})`}`,
     })));
     const plot = Plot.plot({
       ...common(spec, width, height, left), marginRight: direct ? labels : 14,
-      x: { type: "linear" }, y: { type: "linear", domain: scale.domain() }, marks,
+      x: { type: spec.dates ? "utc" : "linear" }, y: { type: "linear", domain: scale.domain() }, marks,
     });
     if (direct) {
       const x = plot.scale("x"), y = plot.scale("y");
@@ -136,7 +139,7 @@
       for (const curve of named) {
         const item = element("li", "", "");
         const swatch = element("i");
-        swatch.style.background = colour(curve.colour);
+        swatch.style.background = dash(curve.colour) ? `repeating-linear-gradient(90deg, ${colour(curve.colour)} 0 5px, transparent 5px 8px)` : colour(curve.colour);
         item.append(swatch, curve.name);
         legend.append(item);
       }

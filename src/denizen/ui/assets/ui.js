@@ -6,6 +6,7 @@ const main = document.getElementById("main");
 const told = document.getElementById("told");
 const picked = new Set();
 const MOST = 12; // series that are shown at first
+const COMPARED = 12; // runs beside each other, as many as the server takes
 let leave = () => {}; // ends what the view before had going
 
 // --- small things ----------------------------------------------------------------------------------------------------
@@ -118,8 +119,8 @@ function listView() {
   function chosen() {
     const there = [...picked].filter((id) => held?.runs.some((run) => run.id === id));
     for (const id of picked) if (!there.includes(id)) picked.delete(id);
-    compare.disabled = picked.size < 2;
-    compare.textContent = picked.size < 2 ? "Compare (pick two)" : `Compare ${picked.size}`;
+    compare.disabled = picked.size < 2 || picked.size > COMPARED;
+    compare.textContent = picked.size < 2 ? "Compare (pick two)" : picked.size > COMPARED ? `Compare (at most ${COMPARED}, picked ${picked.size})` : `Compare ${picked.size}`;
   }
   const value = (run) => (list.by === "count" ? run.count : String(run[list.by] ?? "").toLowerCase());
   function draw() {
@@ -162,6 +163,7 @@ function listView() {
 
 const colour = (k) => `var(--c${k % 8})`;
 const dash = (k) => (k % 16 < 8 ? null : "5 3");
+const swatch = (k) => (dash(k) ? `repeating-linear-gradient(90deg, ${colour(k)} 0 5px, transparent 5px 8px)` : colour(k));
 
 function unpacked(curve) {
   for (const name of ["x", "y", "low", "high"]) if (typeof curve[name] === "string") curve[name] = numbers(curve[name], Float64Array);
@@ -263,8 +265,13 @@ function curvesOf(ids, changed = () => {}) {
       const run = held.get(id);
       for (const curve of run?.curves ?? []) {
         if (!wanted(curve.name)) continue;
-        if (!groups.has(curve.name)) groups.set(curve.name, { about: curve.about, kind: curve.kind, unit: run.unit, step: run.unit, lines: [] });
-        groups.get(curve.name).lines.push({ curve, k, name: ids.length > 1 ? run.name : "" });
+        const dt = curve.x[0]; // of a simulation: the first point is the end of its first step
+        const step = dt === 1 ? run.unit : `${short(dt)} ${run.unit}`;
+        const first = groups.get(curve.name); // what counts time or its steps in another unit has a chart of its own
+        const alike = !first || (first.unit === run.unit && (curve.kind !== "flow" || first.step === step));
+        const key = alike ? curve.name : `${curve.name} (${curve.kind === "flow" ? `per ${step}` : run.unit})`;
+        if (!groups.has(key)) groups.set(key, { about: curve.about, kind: curve.kind, unit: run.unit, step, lines: [] });
+        groups.get(key).lines.push({ curve, k, name: ids.length > 1 ? run.name : "" });
       }
     });
     const more = groups.size - most;
@@ -317,10 +324,11 @@ function runView(id) {
       h("p", { class: "facts" }, state(run.status), h("span", {}, run.kind), run.what ? h("span", {}, run.what) : null, h("span", {}, progress(run)), h("span", {}, `started ${when(run.started)}`)),
       ...(run.error ? [note(run.error)] : []),
       ...(run.seeds.length ? [h("p", { class: "bar" }, "Seeds:", run.seeds.map((seed) => h("a", { href: `#/run/${encodeURIComponent(seed)}` }, seed.replace(/.*seed-/, ""))))] : []));
-    const open = facts.querySelector("details")?.open;
-    facts.replaceChildren(h("h2", {}, "Settings and log"),
+    const open = facts.querySelector("details")?.open, said = JSON.stringify([run.settings, run.versions, run.log, run.report]);
+    if (facts.dataset.said !== said) facts.replaceChildren(h("h2", {}, "Settings and log"),
       h("div", { class: "two" }, pairs("Settings", run.settings), h("div", {}, pairs("Versions", run.versions), run.log ? h("details", { open }, h("summary", {}, "Log"), h("pre", { class: "log", tabindex: "0" }, run.log)) : null)),
       ...(run.report ? [h("h2", {}, "Fit"), h("pre", { class: "scrolls", tabindex: "0" }, run.report)] : []));
+    facts.dataset.said = said; // what is the same stays, with the reader's place in it
     filesOf(run, policy);
     if (run.snapshots_error) agents.replaceChildren(h("h2", {}, "Agents"), note(run.snapshots_error));
     if (run.snapshots?.fields.length) {
@@ -349,6 +357,8 @@ function filesOf(run, place) {
       h("thead", {}, h("tr", {}, ["training", "mean return", "95 % interval"].map((text) => h("th", { scope: "col" }, text)))),
       h("tbody", {}, one.rows.map((row) => h("tr", {}, h("th", { scope: "row" }, row.run), h("td", {}, short(row.mean)), h("td", {}, `${short(row.low)} to ${short(row.high)}`)))))))] : []),
     ...(reports.length ? [h("h2", {}, "Reports"), h("p", { class: "bar" }, reports.map((name) => h("a", { href: address(name), target: "_blank", rel: "noopener" }, name)))] : []),
+    // What has no curves of its own, such as a calibration, is seen by its report, which has no rights here.
+    ...(reports.includes("report.html") && !["simulation", "training"].includes(run.kind) ? [h("iframe", { class: "report", sandbox: "allow-scripts", title: `Report of ${run.name}`, src: address("report.html") })] : []),
     ...(shown.length ? [h("h2", {}, run.kind === "training" ? "The policy and its pictures" : "Pictures"), h("div", { class: "gallery" }, shown)] : []),
     ...(doctor.length ? [h("h2", {}, "Findings of the doctor"), ...doctor.flatMap(report)] : []),
   );
@@ -513,7 +523,8 @@ function worldOf(id, first, place) {
 
 // --- comparison ------------------------------------------------------------------------------------------------------
 
-function compareView(ids) {
+function compareView(asked) {
+  const ids = asked.slice(0, COMPARED);
   document.title = "Comparison – denizen";
   const differing = h("section");
   const legend = h("ul", { class: "runs-legend" });
@@ -523,7 +534,7 @@ function compareView(ids) {
     const names = ids.map((id, k) => runs[k].name ?? held.get(id)?.name ?? id.replace(/^\d+:/, ""));
     legend.replaceChildren(...ids.map((id, k) => {
       const line = h("i");
-      line.style.background = colour(k);
+      line.style.background = swatch(k);
       return h("li", {}, line, h("a", { href: `#/run/${encodeURIComponent(id)}` }, names[k]), " ", state(runs[k].status ?? "gone"));
     }));
     const all = [...new Set(runs.flatMap((run) => Object.keys(run.settings ?? {})))].sort();
@@ -537,7 +548,8 @@ function compareView(ids) {
       : h("p", {}, "All settings are the same."));
   }
   const curves = curvesOf(ids, (held) => tell(held).catch(() => {}));
-  main.replaceChildren(h("h1", {}, `Comparison of ${ids.length} runs`), legend, curves.notes, curves.bar, curves.place, differing);
+  const over = asked.length - ids.length;
+  main.replaceChildren(h("h1", {}, `Comparison of ${ids.length} runs`), over ? note(`${over} more are left out: a comparison is of at most ${COMPARED}.`) : "", legend, curves.notes, curves.bar, curves.place, differing);
   return curves.stop;
 }
 
