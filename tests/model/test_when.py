@@ -11,7 +11,7 @@ from torch import Tensor
 
 import denizen as dz
 from denizen.errors import DataError, InputError
-from denizen.model import Ask, Clock, During, Scale, When
+from denizen.model import Ask, Clock, During, Scale, Trigger, Weekly, When
 
 START = "2020-03-01"  # a Sunday
 
@@ -130,7 +130,61 @@ def test_the_start_is_kept(tmp_path: Path) -> None:
         dz.run.load(tmp_path / "run")
 
 
+def expected_week(
+    days: set[int], first: int, dt: float, total: int, hours: tuple[float, float] = (0, 24)
+) -> list[bool]:
+    """By plain arithmetic; hours past midnight belong to the day that they begin on."""
+    found = []
+    for step in range(round(total / dt)):
+        day, hour = int(step * dt + 1e-9), (step * dt + 1e-9) % 1 * 24
+        low, high = hours
+        today, before = (first + day) % 7 in days, (first + day - 1) % 7 in days
+        late = high < low
+        found.append((today and hour >= low and (late or hour < high)) or (late and before and hour < high))
+    return found
+
+
+@pytest.mark.parametrize("dt", [1.0, 0.5, 0.25, 1 / 3, 0.4])
+def test_weekends(dt: float) -> None:
+    weekend = Weekly("saturday", "Sun")
+    assert on(weekend, dt=dt, start=START) == expected_week({5, 6}, 6, dt, 20)
+    named = on(Weekly("saturday", "sunday", first="wed"), dt=dt)
+    assert named == expected_week({5, 6}, 2, dt, 20)
+
+
+@pytest.mark.parametrize("hours", [(8, 16), (22, 6), (0, 12), (20, 24)])
+def test_hours(hours: tuple[float, float]) -> None:
+    # All of a run's first night but what began on the day before: a week repeats, so it belongs to a day of it too.
+    when = Weekly("sunday", "monday", hours=hours, first="monday")
+    assert on(when, 9, 1 / 12) == expected_week({6, 0}, 0, 1 / 12, 9, hours)
+
+
+def test_weeks_combine() -> None:
+    week, span = Weekly("mon", "tue", "wed", first="mon"), During(days=(3, 12))
+    days, spanned = expected_week({0, 1, 2}, 0, 1.0, 20), [3 <= step < 12 for step in range(20)]
+    assert on(week & span) == [a and b for a, b in zip(days, spanned, strict=True)]
+    assert on(week | span) == [a or b for a, b in zip(days, spanned, strict=True)]
+    assert on(~week & span) == [b and not a for a, b in zip(days, spanned, strict=True)]
+
+
+@pytest.mark.slow  # it compiles
+def test_weeks_compiled() -> None:
+    when = Weekly("mon", "thu", hours=(22, 6), first="tue") & ~During(days=(7, 10))
+    assert on(when, 14, 0.25, compile=True) == on(when, 14, 0.25, compile=False)
+
+
 WRONG = [
+    (Weekly("someday", first="mon"), {}, "Weekly: 'someday' is no day of the week, expected monday, tuesday"),
+    (Weekly(), {}, "Weekly: no day given"),
+    (Weekly("mon"), {}, "Weekly: mon needs the day of the first step; give first='monday', or simulate"),
+    (Weekly("mon", first="tue"), {"start": START}, "first='tue', and start=2020-03-01 is a sunday"),
+    (Weekly("mon", first="tue"), {"dt": 1.5}, "steps are 1.5 days, expected at most a day"),
+    (Weekly("mon", first="tue", hours=(8, 16)), {}, "steps are 1 days, expected shorter than a day"),
+    (Weekly("mon", first="tue", hours=(8, 9)), {"dt": 0.5}, "no step of 0.5 days begins in it"),
+    (Weekly("mon", first="tue", hours=(8, 25)), {"dt": 0.5}, r"Weekly: hours=\(8, 25\), expected two"),
+    (Weekly("mon", first="tue", hours=(8, float("nan"))), {"dt": 0.5}, "expected two different numbers"),
+    (Weekly("mon", first="tue") & Trigger(lambda now: now.time.step > 2), {}, "Trigger cannot be combined"),
+    (Weekly("mon", first="tue") & 3, {}, "int cannot be combined"),
     (During(days=(40, 20)), {}, r"During: days=\(40, 20\), expected a number from 0, or two in order"),
     (During(days=-1), {}, "During: days=-1, expected a number from 0"),
     (During(days=(1, float("nan"))), {}, r"During: days=\(1, nan\), expected"),

@@ -5,6 +5,8 @@ integers and nothing rounds.
 """
 
 import dataclasses
+import datetime
+import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -71,6 +73,18 @@ class Clock:
 
 class When:
     """Base of what decides whether an intervention is on."""
+
+    def __and__(self, other: "When") -> "Together":
+        """On while both are."""
+        return Together("and", (self, other))
+
+    def __or__(self, other: "When") -> "Together":
+        """On while one of them is."""
+        return Together("or", (self, other))
+
+    def __invert__(self) -> "Together":
+        """On while it is not."""
+        return Together("not", (self,))
 
     def check(self) -> None:
         """Raise `InputError` where what was given is none."""
@@ -146,7 +160,7 @@ class During(When):
         wanted = f"During: days={self.days!r}, expected a number from 0, or two in order, such as (20, 40)"
         given = _one_or_two(self.days, wanted)
         for day in given:
-            if isinstance(day, bool) or not isinstance(day, int | float | np.number) or not math.isfinite(day):
+            if not _real(day):
                 raise InputError(wanted)
         days = [float(day) for day in given]
         if days[0] < 0 or days != sorted(days):
@@ -170,6 +184,145 @@ def _one_or_two(given: Any, wanted: str) -> list[Any]:
     if len(entries) not in (1, 2):
         raise InputError(wanted)
     return entries
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class Weekly(When):
+    """On at some days of each week, all day or between two hours: ``Weekly("saturday", "sunday")``.
+
+    In a run with a start date the days are those of the calendar; in others, `first` says on which day of the week the
+    first step begins. A step is on where it begins within the time; steps longer than a day would miss days, and are
+    refused. ``Weekly("monday", "friday", hours=(8, 16.5))`` is on from 8:00 until before 16:30; hours that go past
+    midnight, such as ``(22, 6)``, belong to the day that they begin on.
+
+    Attributes:
+        days: names of days, or their first three letters.
+        hours: two hours of the day, from 0 to 24; None for all day.
+        first: the day of the week of the first step, in runs without a start date.
+    """
+
+    days: tuple[str, ...]
+    hours: tuple[float, float] | None
+    first: str | None
+
+    def __init__(self, *days: str, hours: tuple[float, float] | None = None, first: str | None = None) -> None:
+        for name, value in (("days", days), ("hours", hours), ("first", first)):
+            object.__setattr__(self, name, value)
+
+    def check(self) -> None:
+        """Raise `InputError` where a day or an hour is none."""
+        if not self.days:
+            raise InputError("Weekly: no day given, expected names such as Weekly('saturday', 'sunday')")
+        for day in (*self.days, *([] if self.first is None else [self.first])):
+            _weekday(day)
+        if self.hours is None:
+            return
+        wanted = f"Weekly: hours={self.hours!r}, expected two different numbers from 0 to 24, such as (8, 16.5)"
+        if not isinstance(self.hours, list | tuple) or len(self.hours) != 2 or self.hours[0] == self.hours[1]:
+            raise InputError(wanted)
+        if not all(_real(hour) and 0 <= hour <= 24 for hour in self.hours):
+            raise InputError(wanted)
+
+    def at(self, clock: Clock) -> "Repeating":  # type: ignore[override]
+        """In steps."""
+        self.check()
+        told = f"Weekly: {', '.join(self.days)}"
+        step = clock.step_in_days(told)
+        if step > 1 or (step == 1 and self.hours is not None):
+            shorter = "at most a day" if self.hours is None else "shorter than a day"
+            raise InputError(f"{told}: steps are {float(step):g} days, expected {shorter}; take a smaller dt")
+        if self.first is None and clock.start is None:
+            raise InputError(f"{told} needs the day of the first step; give first='monday', or simulate(…, start=…)")
+        if self.first is not None and clock.start is not None and _weekday(self.first) != _of_date(clock.start):
+            raise InputError(
+                f"{told}: first={self.first!r}, and start={clock.start} is a {NAMES[_of_date(clock.start)]}"
+            )
+        first = _of_date(clock.start) if clock.start is not None else _weekday(self.first)
+        parts, length = step.denominator, step.numerator
+        spans: list[tuple[int, int]] = []
+        for day in sorted({(_weekday(day) - first) % 7 for day in self.days}):
+            begin, end = (0.0, 24.0) if self.hours is None else self.hours
+            hours = [Fraction(hour).limit_denominator(FINEST) / 24 for hour in (begin, end + 24 * (end < begin))]
+            low, high = (math.ceil((day + hour) * parts) for hour in hours)
+            spans += [(low, min(high, 7 * parts))] + ([(0, high - 7 * parts)] if high > 7 * parts else [])
+        apart = math.gcd(length, 7 * parts)  # steps begin at all multiples of it, some in later weeks
+        if not any(-(-low // apart) * apart < high for low, high in spans):
+            size = f"{float(step):g} days"
+            raise InputError(f"{told}, hours={self.hours}: no step of {size} begins in it; take a smaller dt")
+        return Repeating(tuple(spans), length, 7 * parts)
+
+    def on(self, now: State, was_on: Tensor) -> Tensor:
+        raise InputError("Weekly: the run has not placed it in its steps")
+
+
+@dataclasses.dataclass(frozen=True)
+class Repeating(When):
+    """On within spans of a period that repeats, in whole parts of a step; what `Weekly` becomes before a run.
+
+    Attributes:
+        spans: from, and until before.
+        length: of a step.
+        period: length of the period.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+    length: int
+    period: int
+
+    def on(self, now: State, was_on: Tensor) -> Tensor:
+        place = (now.time.step * self.length) % self.period
+        found = [(place >= low) & (place < high) for low, high in self.spans]
+        return functools.reduce(torch.logical_or, found)
+
+
+NAMES = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+
+def _weekday(day: Any) -> int:
+    short = [name[:3] for name in NAMES]
+    text = day.lower() if isinstance(day, str) else ""
+    if text not in NAMES and text not in short:
+        raise InputError(f"Weekly: {day!r} is no day of the week, expected {', '.join(NAMES)}")
+    return short.index(text[:3])
+
+
+def _of_date(date: str) -> int:
+    return datetime.date.fromisoformat(date).weekday()
+
+
+def _real(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float | np.number) and math.isfinite(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Together(When):
+    """Several at once; made by ``a & b``, ``a | b`` and ``~a`` of `During` and `Weekly`.
+
+    Attributes:
+        how: ``"and"``, ``"or"`` or ``"not"``.
+        parts: what is combined.
+    """
+
+    how: str
+    parts: tuple[When, ...]
+
+    def check(self) -> None:
+        """Raise `InputError` where a part is none, or goes by its own past, as `Trigger` does: there is one switch."""
+        for part in self.parts:
+            if not isinstance(part, During | Weekly | Repeating | Together):
+                raise InputError(f"{type(part).__name__} cannot be combined by &, | and ~; only During and Weekly can")
+            part.check()
+
+    def at(self, clock: Clock) -> "Together":  # type: ignore[override]
+        """In steps."""
+        self.check()
+        return Together(self.how, tuple(part.at(clock) for part in self.parts))
+
+    def on(self, now: State, was_on: Tensor) -> Tensor:
+        found = [part.on(now, was_on) for part in self.parts]
+        if self.how == "not":
+            return ~found[0]
+        return functools.reduce(torch.logical_and if self.how == "and" else torch.logical_or, found)
 
 
 @dataclasses.dataclass(frozen=True)
