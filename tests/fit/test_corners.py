@@ -127,3 +127,9 @@ def test_forecasts_do_not_begin_from_what_a_filter_lost() -> None:
     fit = dz.calibrate(model, {"cases": dz.fit.Target(values, noise=dz.fit.Poisson())}, **options)
     with pytest.raises(ModelError, match="for 8 of 8 draws none of 2 particles"):
         fit.forecast(3, draws=8, particles=2)
+
+
+def test_a_scenario_of_a_function_stays_within_its_priors() -> None:
+    fit = dz.calibrate(growth, {"x": VALUES}, priors=PRIORS, progress=False)
+    with pytest.raises(InputError, match=r"Fit.scenario: rate=-3.*at least 0"):
+        fit.compare(fit.scenario({"rate": -3.0}), draws=4)

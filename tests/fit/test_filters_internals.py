@@ -1,5 +1,6 @@
 """Sets of parameters × particles: each set as it would be alone, with the numbers of its own of the targets."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from torch.distributions import Beta, Gamma, LogNormal
 
 import denizen as dz
 from denizen import ops
+from denizen.errors import ModelError
 from denizen.fit._particles import Filters, Particles
 from denizen.fit._setup import set_up
-from denizen.fit._weigher import Weigher, placed
+from denizen.fit._weigher import Density, Weigher, placed
 from denizen.run._sieve import again
 
 FREE = np.array([[-1.0, 1.0, 0.2], [0.5, 3.0, -0.4], [0.0, 2.0, 0.0]])  # unbound: share, size, rate
@@ -159,6 +161,25 @@ def test_captured_steps_copy_the_rows_of_the_lost_alone(monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the simulated device is for machines without CUDA")
+@pytest.mark.parametrize("noise", [dz.fit.Poisson(), dz.fit.NegativeBinomial(10.0)])
+def test_a_count_has_no_mean_below_0(noise: dz.fit.Noise) -> None:
+    found = Density(noise, torch.device("cpu"))(torch.zeros(1), torch.tensor([[[-1.0], [0.0], [2.0]]], dtype=float))
+    assert found[0, :, 0].isnan().tolist() == [True, False, False]
+
+
+def test_a_likelihood_without_end_is_told() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Certain:
+        def draw(self, mean: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+            return mean
+
+        def log_prob(self, values: np.ndarray, mean: np.ndarray) -> np.ndarray:
+            return np.where(mean == 8, np.inf, -1.0)
+
+    with pytest.raises(ModelError, match="NaN or infinite in some particle"):
+        dz.fit.filter(Spread(), {"all_ill": dz.fit.Target([8.0, 20.0], noise=Certain())}, particles=64)
+
+
 def test_nothing_is_read_before_the_last_step() -> None:
     """Weighing, drawing anew and moving states: no host read and no transfer, and the numbers of the CPU."""
     guard = dz.budget(host_reads=0, transfers=0)

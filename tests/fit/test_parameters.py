@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import integrate
+from torch import Tensor
 from torch.distributions import Beta, Distribution, ExpTransform, LogNormal, Normal, TransformedDistribution, Uniform
 
 import denizen as dz
@@ -20,6 +21,13 @@ from denizen.zoo.sir import sir
 LOG_UNIFORM = TransformedDistribution(Uniform(math.log(0.01), math.log(0.15)), [ExpTransform()])
 CONTACTS = generators.erdos_renyi(100, 4.0, seed=0)
 PRIORS = [Normal(1.0, 2.0), LogNormal(0.3, 0.5), Uniform(-1.0, 3.0), Beta(2.0, 3.0), LOG_UNIFORM]
+
+
+class Mix(dz.Model):
+    """Four numbers, and nothing that they do."""
+
+    mix: Tensor = dz.param([0.3, 0.3, 0.3, 0.4], low=0.0)
+    num_agents: int = 1
 
 
 @pytest.mark.parametrize("prior", PRIORS, ids=lambda prior: type(prior).__name__)
@@ -55,6 +63,29 @@ def test_a_search_stays_where_the_prior_reaches(prior: Distribution) -> None:
     assert np.isfinite(parameters.log_prior(far)).all()
     beyond = of_model("test", model.replace(infect_rate=0.2), {"infect_rate": prior})
     assert low < beyond.values(beyond.start[None])["infect_rate"][0] < high
+
+
+def test_each_entry_stays_where_its_own_prior_reaches() -> None:
+    from denizen.fit._parameters import of_model
+
+    priors = [Uniform(0.1, 0.35), LogNormal(-0.7, 0.1), Uniform(0.5, 0.9), None]
+    parameters = of_model("test", Mix(), {"mix": dz.fit.PerGroup(priors)})
+    low, start, high = parameters.values(np.array([[-30.0] * 4, parameters.start, [30.0] * 4]))["mix"]
+    assert low == pytest.approx([0.1, 0.0, 0.5, 0.0], abs=1e-7)
+    assert high == pytest.approx([0.35, np.exp(30), 0.9, np.exp(30)], rel=1e-6)
+    assert start == pytest.approx([0.3, 0.3, 0.7, 0.4])  # the third begins at its prior's median
+    alone = of_priors("test", {str(k): prior for k, prior in enumerate(priors) if prior is not None})
+    places = np.random.default_rng(0).normal(size=(5, 4))
+    assert parameters.log_prior(places) == pytest.approx(alone.log_prior(places[:, :3]))
+    slope, curve = parameters.prior(places[0])
+    of_alone = alone.prior(places[0, :3])
+    assert slope[:3] == pytest.approx(of_alone[0])
+    assert curve[:3, :3] == pytest.approx(of_alone[1])
+    drawn = of_model("test", Mix(), {"mix": dz.fit.PerGroup([*priors[:3], 0.4])})
+    values = drawn.values(drawn.draw("test", 1_000, np.random.default_rng(0)))["mix"]
+    assert (values.min(0) >= [0.1, 0.2, 0.5, 0.4]).all()
+    assert (values.max(0) <= [0.35, 1.0, 0.9, 0.4]).all()
+    assert values.mean(0) == pytest.approx([0.225, 0.5, 0.7, 0.4], abs=0.02)
 
 
 def test_a_flat_parameter_cannot_be_drawn() -> None:

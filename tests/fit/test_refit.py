@@ -78,6 +78,65 @@ def test_a_share_near_its_bound() -> None:
     assert (low, high) == pytest.approx((0.020, 0.089), abs=0.014)  # quantiles of Beta(5, 97), the exact posterior
 
 
+def two_scales(theta: Tensor, worlds: Sequence[int]) -> dict[str, Tensor]:
+    """The line, and its level in units a hundred thousand times smaller, which says a hundredth as much."""
+    noise = torch.as_tensor(np.stack([np.random.default_rng([6, world]).normal(size=12) for world in worlds]))
+    return {"y": line(theta, worlds), "z": 1e5 * (theta[:, :1] + 10 * NOISE * noise)}
+
+
+def scaled(offset: float = 0.0, weight: float = 1.0) -> dz.fit.Fit:
+    values = {name: one[0] for name, one in two_scales(torch.tensor([[1.0, 2.0]]), [999]).items()}
+    targets = {
+        "y": dz.fit.Target(values["y"], scale="identity"),
+        "z": dz.fit.Target(values["z"] + offset, scale="identity", weight=weight),
+    }
+    priors = {"level": Normal(0.0, 100.0), "slope": Normal(0.0, 100.0)}
+    return dz.calibrate(two_scales, targets, priors=priors, replicates=64, progress=False)
+
+
+def test_a_target_in_other_units_takes_no_weight_from_another() -> None:
+    fit = scaled()
+    both = np.concatenate([DESIGN, [[0.1, 0.0]] * 12])
+    sd = np.sqrt(np.diag(np.linalg.inv(both.T @ both))) * NOISE
+    again = fit.bootstrap(100, worlds=16).samples(100)
+    for k, name in enumerate(("level", "slope")):
+        low, high = fit.interval(0.9)[name]
+        assert (high - low) / 2 == pytest.approx(1.645 * sd[k], rel=0.25)
+        low, high = fit.profile(name, worlds=100).interval(0.9)
+        assert (high - low) / 2 == pytest.approx(1.645 * sd[k], rel=0.2)
+        assert (high + low) / 2 == pytest.approx(fit.params[name], abs=0.5 * sd[k])
+        assert again[name].std() == pytest.approx(sd[k], rel=0.3)
+        assert again[name].mean() == pytest.approx(fit.params[name], abs=0.5 * sd[k])
+
+
+def test_a_target_of_hardly_any_weight_is_as_one_that_is_left_out(fit: dz.fit.Fit) -> None:
+    found = scaled(offset=1e5, weight=1e-12)
+    assert found.converged
+    for k, name in enumerate(("level", "slope")):
+        assert found.params[name] == pytest.approx(fit.params[name], abs=0.4 * SD[k])
+        low, high = found.interval(0.9)[name]
+        assert (high - low) / 2 == pytest.approx(1.645 * SD[k], rel=0.25)
+
+
+def test_a_search_that_weighing_leads_far_off_goes_on_or_says_so() -> None:
+    """All numbers alike, the large and rough ones lead to 3; weighed, the small and fine ones to 1."""
+
+    def function(theta: Tensor, worlds: Sequence[int]) -> dict[str, Tensor]:
+        rest = np.stack([np.random.default_rng([7, world]).normal(size=(2, 12)) for world in worlds])
+        fine, rough = torch.as_tensor(rest).unbind(1)
+        return {"fine": torch.exp(theta) + 0.05 * fine, "rough": 1e4 * theta + 3e4 * rough}
+
+    values = function(torch.tensor([[1.0]]), [999])
+    for offset in (1e4, 2e4, 8e4):
+        targets = {
+            "fine": dz.fit.Target(values["fine"][0], scale="identity"),
+            "rough": dz.fit.Target(values["rough"][0] + offset, scale="identity"),
+        }
+        fit = dz.calibrate(function, targets, priors={"x": Normal(0.0, 10.0)}, progress=False)
+        assert abs(fit.params["x"] - 1) < 0.02 or not fit.converged
+    assert len(fit.trace) <= 32
+
+
 def test_wrong_arguments_are_told(fit: dz.fit.Fit) -> None:
     with pytest.raises(InputError, match="did you mean 'level'"):
         fit.profile("levl")

@@ -122,6 +122,21 @@ def test_methods_of_ours_pass(method: Any) -> None:
     assert found(method, 150).passed()
 
 
+def test_targets_whose_dates_begin_later_are_simulated_in_their_places() -> None:
+    dates = np.datetime64("2026-01-03") + np.arange(posteriors.VALUES - 2)
+    targets = {"y": dz.fit.Target(np.zeros(posteriors.VALUES - 2), dates=dates, scale="identity")}
+
+    @dataclasses.dataclass(frozen=True)
+    class Looks:
+        def solve(self, experiment: Any, replicates: int, tell: Any) -> dz.fit.Solution:
+            assert experiment.targets["y"].first == 3
+            assert experiment.steps == posteriors.VALUES
+            return dz.fit.Solution(np.zeros(1), np.eye(1), (), 0, True, 1.0)
+
+    given: dict[str, Any] = {"priors": PRIORS, "method": Looks(), "num": 10, "progress": False}
+    assert dz.fit.sbc(normal_mean, targets, start="2026-01-01", **given).failed == 0
+
+
 def test_gaps_stay_and_failures_are_told() -> None:
     @dataclasses.dataclass(frozen=True)
     class Failing:

@@ -79,7 +79,7 @@ class Scenario:
         experiment.steps, free, at = steps, free.copy(), 0
         for part in experiment.parameters.parts:
             if part.name in self.params:
-                value = number("Fit.scenario", part.name, self.params[part.name])
+                value = number("Fit.scenario", part.name, self.params[part.name], part.low, part.high)
                 free[:, at : at + part.size] = part.free(np.asarray(value))
             at += part.size
         return {name: (experiment.kind(name), values) for name, values in experiment.series(free, worlds).items()}

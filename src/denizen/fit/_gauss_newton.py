@@ -17,16 +17,15 @@ from denizen.errors import InputError
 from denizen.fit._experiment import FEW, KEEP, Experiment
 from denizen.fit._method import Iteration, Solution, Tell
 
-PROBE = 0.1  # half the width of the first differences, in free numbers: 10 % of a rate
+PROBE = 0.1  # width of the first differences, in free numbers: 10 % of a rate, or of what has no bounds
 NARROWEST, WIDEST = 0.02, 0.2  # later ones are as wide as what is not known, within these
 NEAR = 3.0  # standard deviations of the estimate: a shorter step of the search's few worlds is mostly their noise
 WITHIN = 4.0  # times the scatter of one world: a curve farther from the data is no place to rest
 EXACT = 1e-9  # of the mean: less is rounding
 EXPLODES = 1e4  # times the largest observed number, as it is compared
-FLOOR = 1e-2  # of the mean variance: the least that a number is taken to scatter
 FEWEST = 6  # worlds whose halves weigh one another
 PARTS = 4  # of each of the last iterations, each weighed by all others: with fewer, weights would differ by their noise
-SETTLE = 3  # steps before the last ones, at most, with half as many worlds
+SETTLE = 3  # steps before the last ones, at most, with half as many worlds; and times that the last ones are taken
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +39,10 @@ class GaussNewton:
     Attributes:
         iterations: most iterations of the search, each with a quarter of `replicates` worlds, at least 4.
         polish: iterations at the end, each with all `replicates` worlds (at least 2 P + 4): they give the estimate and
-            its interval. One or a few with half of them lead to it.
-        radius: longest step of a number in one iteration, in free numbers (a factor e for what has one bound).
+            its interval. One or a few with half of them lead to it. Where the last one leads far, they are taken again,
+            twice at most.
+        radius: longest step of a number in one iteration, in free numbers (a factor e for what has one bound; for what
+            has none as much as it is at the beginning, at least 1).
     """
 
     iterations: int = 20
@@ -102,7 +103,8 @@ class _Search:
     ) -> None:
         self._experiment, self._tell, self._at = experiment, tell, at
         self._replicates = max(replicates, 2 * len(at) + 4)  # a covariance of P scores needs more worlds than P
-        self._width = np.full(len(at), PROBE)
+        self._units = experiment.parameters.units
+        self._width = PROBE * self._units
         self._world = worlds
         self._parts: list[Stencil] = []  # near the end, each of worlds of its own
         self._side = -1
@@ -130,18 +132,21 @@ class _Search:
     def finish(self, polish: int, radius: float) -> Solution:
         """Steps that weigh all numbers alike, and `polish` with all worlds, whose equations the other worlds weigh."""
         self.settle(radius)
-        first, last = len(self._parts), []
-        for _ in range(polish):
-            last.append(self._measure(self._replicates))
-            self._parts += last[-1].parts(PARTS)
-            self._move(last[-1], self._together(first).step(radius))
+        for _ in range(SETTLE):  # again where what weighs otherwise leads far
+            first, last, length = len(self._parts), [], np.inf
+            for _ in range(polish):
+                last.append(self._measure(self._replicates))
+                self._parts += last[-1].parts(PARTS)
+                length = self._move(last[-1], self._together(first).step(radius * self._units))
+            if length < NEAR:
+                break
         found = self._together(first)
         return Solution(
             free=self._at,
             precision=found.information / (1 + 1 / found.worlds) + found.prior_curve,
             trace=tuple(self._trace),
             worlds=self._world,
-            converged=self._converged,
+            converged=self._converged and length < NEAR,
             away=last[-1].away,
             notes=tuple(self._notes(last)),
             slope=np.mean([stencil.slope for stencil in last], axis=0),
@@ -158,7 +163,7 @@ class _Search:
             if short or steps == SETTLE:
                 self._converged &= short
                 self._parts = stencil.parts(2)
-                self._at = self._moved(self._together(0).step(radius).move)
+                self._at = self._moved(self._together(0).step(radius * self._units).move)
                 return
 
     def _together(self, first: int) -> "Equation":
@@ -170,7 +175,8 @@ class _Search:
             slope = np.average([one.slope for one in others], axis=0, weights=worlds)
             rest = np.concatenate([one.rest for one in others])
             weights = inverse_covariance(rest, sum(worlds), self._experiment.sizes)
-            found.append(equation(self._experiment, part, weights @ slope))
+            root = np.sqrt(self._experiment.weights)[:, None]
+            found.append(equation(self._experiment, part, root * (weights @ (root * slope))))
         return together(self._experiment, found, self._at)
 
     def _notes(self, stencils: "list[Stencil]") -> Iterator[str]:
@@ -199,14 +205,15 @@ class _Search:
 
     def _step(self, stencil: "Stencil", radius: float) -> float:
         """Move as the stencil says with all numbers weighed alike; how far, in standard deviations of the estimate."""
-        return self._move(stencil, equation(self._experiment, stencil, stencil.slope).step(radius))
+        z = stencil.weights[:, None] * stencil.slope
+        return self._move(stencil, equation(self._experiment, stencil, z).step(radius * self._units))
 
     def _move(self, stencil: "Stencil", step: "Move") -> float:
         check_slopes(self._experiment, stencil)
         length = float(np.abs(step.move / step.sd).max())
         self._note(stencil.loss(), length)
         self._at = self._moved(step.move)
-        self._width = np.clip(step.sd, NARROWEST, WIDEST)
+        self._width = np.clip(step.sd, NARROWEST * self._units, WIDEST * self._units)
         return length
 
     def _moved(self, move: np.ndarray) -> np.ndarray:
@@ -237,6 +244,7 @@ class Stencil:
         both: whether differences are of both sides.
         seen: `[sets, worlds, D]`: the place itself, then those beside it.
         observed: `[D]`.
+        weights: `[D]`, of its target beside others.
     """
 
     at: np.ndarray
@@ -244,6 +252,7 @@ class Stencil:
     both: bool
     seen: np.ndarray
     observed: np.ndarray
+    weights: np.ndarray
 
     @property
     def worlds(self) -> int:
@@ -274,17 +283,20 @@ class Stencil:
 
     def loss(self) -> float:
         """Mean squared distance of the mean to what was observed."""
-        return float(((self.observed - self.mean) ** 2).mean())
+        return self._mean_of((self.observed - self.mean) ** 2)
 
     @property
     def away(self) -> float:
         """Distance of the mean to what was observed, root mean square, over the scatter of one world."""
-        return float(np.sqrt(self.loss() / max(float((self.rest**2).mean()), 1e-300)))
+        return float(np.sqrt(self.loss() / max(self._mean_of(self.rest**2), 1e-300)))
 
     @property
     def noise(self) -> float:
         """Scatter of the loss between sets of worlds, roughly."""
-        return 2 * float(np.sqrt(self.loss() * (self.rest**2).mean() / self.worlds))
+        return 2 * float(np.sqrt(self.loss() * self._mean_of(self.rest**2) / self.worlds))
+
+    def _mean_of(self, squares: np.ndarray) -> float:
+        return float((self.weights * squares).mean() / self.weights.mean())
 
 
 def measure(experiment: Experiment, u: np.ndarray, width: np.ndarray, worlds: range, *, both: bool = True) -> Stencil:
@@ -310,7 +322,7 @@ def measure(experiment: Experiment, u: np.ndarray, width: np.ndarray, worlds: ra
             f"calibrate: the model takes {label!r} near {experiment.told(u)} neither a little larger nor smaller; "
             f"{KEEP}"
         )
-    return Stencil(u, width, both, experiment.observations(sets, worlds), experiment.observed)
+    return Stencil(u, width, both, experiment.observations(sets, worlds), experiment.observed, experiment.weights)
 
 
 def check_dependence(experiment: Experiment, stencil: Stencil) -> None:
@@ -322,11 +334,12 @@ def check_dependence(experiment: Experiment, stencil: Stencil) -> None:
     ends = np.cumsum([part.size for part in experiment.parameters.parts])
     parts = zip(experiment.parameters.parts, np.split(stencil.slope.T, ends[:-1]), strict=True)
     needed = [not (part.late and slopes.any()) for part, slopes in parts for _ in range(part.size)]
-    for label, slope, wanted in zip(experiment.parameters.labels, stencil.slope.T, needed, strict=True):
+    widths = np.abs(stencil.width)
+    for label, slope, wanted, width in zip(experiment.parameters.labels, stencil.slope.T, needed, widths, strict=True):
         if wanted and not slope.any():
             raise InputError(
                 f"calibrate: nothing observed depends on {label!r} near {experiment.told(stencil.at)}: the simulated "
-                f"numbers stay the same where it alone changes by {PROBE} in transformed units; leave it out of "
+                f"numbers stay the same where it alone changes by {width:.2g} in transformed units; leave it out of "
                 f"priors, begin elsewhere, or add a target that it changes"
             )
 
@@ -413,14 +426,14 @@ class Equation:
         scatter = scatter + 1e-9 * np.diag(np.diag(scatter)) + 1e-300 * np.eye(len(self.at))
         return np.linalg.solve(scatter, self.change).T  # change' scatter^-1
 
-    def step(self, radius: float) -> Move:
-        """The step, no number of it longer than `radius`."""
+    def step(self, radius: np.ndarray) -> Move:
+        """The step, no number of it longer than `radius` `[P]`."""
         total = self.information + self.prior_curve
         push = self._left @ self.gap + self.prior_slope
         scale = np.diag(np.maximum(np.diag(total), 1e-9))
         damping = 1e-6
         move = np.linalg.solve(total + damping * scale, push)
-        while np.abs(move).max() > radius and damping < 1e9:
+        while (np.abs(move) > radius).any() and damping < 1e9:
             damping *= 3
             move = np.linalg.solve(total + damping * scale, push)
         sd = np.sqrt(np.diag(np.linalg.inv(total + 1e-6 * scale)))
@@ -429,7 +442,6 @@ class Equation:
 
 def equation(experiment: Experiment, stencil: Stencil, z: np.ndarray) -> Equation:
     """The estimating equation at a stencil, with weights `[D, P]`."""
-    z = z * experiment.weights[:, None]
     scores, worlds = stencil.rest @ z, stencil.worlds
     return Equation(
         at=stencil.at,
@@ -457,21 +469,16 @@ def _prior(experiment: Experiment, at: np.ndarray) -> dict[str, np.ndarray]:
     return {"prior_slope": slope, "prior_curve": curve}
 
 
-def inverse_covariance(rest: np.ndarray, worlds: int, sizes: Sequence[int] | None = None) -> np.ndarray:
+def inverse_covariance(rest: np.ndarray, worlds: int, sizes: Sequence[int]) -> np.ndarray:
     """Inverse of the covariance of rows, shrunk as Ledoit and Wolf (2004) say towards independent scatter.
 
     Args:
         rest: deviations `[rows, D]`.
         worlds: independent ones among the rows, which say how far to shrink.
-        sizes: how many numbers in a row have one unit and are taken to scatter alike, as those of a target; None: each
-            has its own.
+        sizes: how many numbers in a row have one unit and are taken to scatter alike, as those of a target.
     """
-    variance = (rest**2).mean(0)
-    if sizes is None:
-        sd = np.sqrt(np.maximum(variance, FLOOR * variance.mean() + 1e-12))
-    else:
-        parts = np.split(variance, np.cumsum(sizes)[:-1])
-        sd = np.repeat([np.sqrt(part.mean() + 1e-12) for part in parts], sizes)
+    parts = np.split((rest**2).mean(0), np.cumsum(sizes)[:-1])
+    sd = np.repeat([np.sqrt(part.mean() + 1e-12) for part in parts], sizes)
     rows = rest / sd
     num = len(rows)
     sample = rows.T @ rows / num

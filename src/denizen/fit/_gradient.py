@@ -168,9 +168,10 @@ def _ends(part: Bounded) -> np.ndarray:
     found = np.repeat([[-np.inf], [np.inf]], part.size, axis=1)
     for k, prior in enumerate(part.priors):
         for end, value in enumerate(support(prior) if prior is not None else ()):
-            inside = value is not None and (part.low is None or value > part.low)
-            if inside and (part.high is None or value < part.high):
-                found[end, k] = part.free(np.asarray(value)) + (MARGIN, -MARGIN)[end]
+            one = part.alone(k)
+            inside = value is not None and (one.low is None or value > one.low)
+            if inside and (one.high is None or value < one.high):
+                found[end, k] = one.free(np.asarray(value)) + (MARGIN, -MARGIN)[end]
     return found
 
 
@@ -386,7 +387,7 @@ class _Search:
         rest = (seen - seen.mean(1, keepdims=True)) * np.sqrt(seen.shape[1] / (seen.shape[1] - 1))
         drawn = self._experiment.generator().normal(size=rest.shape) * np.sqrt(noise)[:, None]
         rows = (rest + drawn).reshape(-1, rest.shape[2])
-        return inverse_covariance(rows, len(rows))
+        return inverse_covariance(rows, len(rows), self._experiment.sizes)
 
     def _step_back(self, good: np.ndarray) -> None:
         """To the last place that the model can stand.

@@ -94,14 +94,14 @@ def _density_loss(network: Any, theta: Tensor, x: Tensor) -> Tensor:
 
 
 def _spread(seen: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Curves `[num, D]` whose columns of few values are drawn evenly over the gaps to the neighbouring values."""
+    """Curves `[num, D]`; values that come again in a column are drawn evenly over the gaps to their neighbours."""
     found = seen.copy()
     for k, column in enumerate(seen.T):
-        values, which = np.unique(column, return_inverse=True)
-        if 1 < len(values) < len(column) / 2:
+        values, which, times = np.unique(column, return_inverse=True, return_counts=True)
+        if 1 < len(values) < len(column):
             gaps = np.diff(values)
             below, above = np.append(gaps[0], gaps)[which], np.append(gaps, gaps[-1])[which]
-            found[:, k] += generator.uniform(-below / 2, above / 2)
+            found[:, k] += np.where(times[which] > 1, generator.uniform(-below / 2, above / 2), 0)
     return found
 
 

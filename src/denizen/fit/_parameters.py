@@ -18,6 +18,7 @@ from denizen.model import Model
 
 NEGLIGIBLE = 1e-3  # of a prior: so much may lie beyond the bounds, where it counts for nothing
 TRIES = 20
+Ends = tuple[float | None, float | None]
 SMALLEST = 1e-30  # share that is drawn: rounding has given 0 to it
 
 
@@ -102,6 +103,11 @@ class Bounded:
         """Free numbers `[size]` of `start`."""
         return self.free(self.start.reshape(-1)[list(self.places[: self.size])])
 
+    def units(self) -> np.ndarray:
+        """A size of each free number `[size]` that is much: 1, or where it is as it is searched that of `start`."""
+        ends = [(one.low, one.high) for one in map(self.alone, range(self.size))]
+        return np.where([end == (None, None) for end in ends], np.maximum(1, np.abs(self.begin())), 1.0)
+
     def values(self, free: np.ndarray) -> np.ndarray:
         """The parameter `[sets, …]`, of its free numbers `[sets, size]`."""
         # What rounding to float32 takes over a bound comes back to it.
@@ -114,8 +120,8 @@ class Bounded:
         """Of the prior in free numbers, without a constant where it is flat: `[sets]` of `[sets, size]`."""
         found = free.new_zeros(len(free))
         for prior, columns in self._by_prior().items():
-            here = free[:, columns]
-            density = _log_prob(prior, self.bound(here, tensors=True)) + self._log_slope(here)
+            one, here = self.alone(columns[0]), free[:, columns]
+            density = _log_prob(prior, one.bound(here, tensors=True)) + one._log_slope(here)
             found = found + density.sum(1)
         if self.walk is not None:
             found = found - 0.5 * (self._moves(free) / self.walk).square().sum((1, 2))
@@ -126,13 +132,14 @@ class Bounded:
         """Free numbers `[num, size]` of the prior."""
         found = np.zeros((num, self.size))
         for prior, columns in self._by_prior().items():
+            one = self.alone(columns[0])
             drawn = prior.sample(torch.Size((num, len(columns)))).double()
             for _ in range(TRIES):  # the little of a prior that lies beyond the bounds is drawn again
-                beyond = ~self._within(drawn)
+                beyond = ~one._within(drawn)
                 if not beyond.any():
                     break
                 drawn[beyond] = prior.sample(torch.Size((int(beyond.sum()),))).double()
-            found[:, columns] = self.free(drawn.numpy())
+            found[:, columns] = one.free(drawn.numpy())
         if self.walk is not None:
             rows = found.reshape(num, self.shape[0], -1)
             steps = torch.randn(num, self.shape[0] - 1, rows.shape[2], dtype=torch.float64).numpy()
@@ -154,6 +161,10 @@ class Bounded:
             steps = np.diff(np.eye(self.shape[0]), axis=0) / self.walk
             found = found + np.kron(steps.T @ steps, np.eye(self.size // self.shape[0]))
         return found
+
+    def alone(self, column: int) -> "Bounded":
+        """What knows the bounds of a free number."""
+        return self
 
     def _within(self, value: Tensor) -> Tensor:
         inside = torch.ones_like(value, dtype=torch.bool)
@@ -179,6 +190,30 @@ class Bounded:
         if self.low is not None:
             return free
         return -free if self.high is not None else torch.zeros_like(free)
+
+
+@dataclasses.dataclass(frozen=True)
+class Apart(Bounded):
+    """A vector whose entries have bounds of their own, within those of the whole.
+
+    Attributes:
+        ends: lower and upper bound of each free number.
+    """
+
+    ends: tuple[Ends, ...] = ()
+
+    def free(self, value: np.ndarray) -> np.ndarray:
+        """See `Bounded`: of values `[…, size]`."""
+        return np.stack([self.alone(k).free(value[..., k]) for k in range(self.size)], axis=-1)
+
+    def bound(self, free: Any, tensors: bool = False) -> Any:
+        """See `Bounded`: of free numbers `[…, size]`."""
+        found = [self.alone(k).bound(free[..., k], tensors) for k in range(self.size)]
+        return torch.stack(found, dim=-1) if tensors else np.stack(found, axis=-1)
+
+    def alone(self, column: int) -> Bounded:
+        low, high = self.ends[column]
+        return Bounded(self.name, low, high, (), np.zeros(()), (self.priors[column],), (0,))
 
 
 class Simplex(Bounded):
@@ -265,6 +300,11 @@ class Parameters:
     def start(self) -> np.ndarray:
         """Free numbers to begin with."""
         return np.concatenate([part.begin() for part in self.parts])
+
+    @property
+    def units(self) -> np.ndarray:
+        """A size of each free number that is much, `[P]`."""
+        return np.concatenate([part.units() for part in self.parts])
 
     def values(self, free: np.ndarray) -> dict[str, np.ndarray]:
         """Parameters by name `[sets, …]`, of free numbers `[sets, P]`; numbers of targets among them."""
@@ -443,10 +483,14 @@ def _part(
         check_prior(caller, f"priors[{name!r}]", one)
         if one is not None:
             _checksupport(caller, name, one, low, high)
-    low, high = _reach(priors, low, high)
-    begin = (prior.first,) * len(places) if isinstance(prior, Walk) else priors
-    _begin_within(caller, name, start, places, begin, low, high)
-    return Bounded(name, low, high, tuple(start.shape), start, priors, places, shared, walk, every)
+    alike = isinstance(prior, Walk)  # a step from one entry to the next is in the same units
+    ends = tuple(_reach(priors if alike else (one,), low, high) for one in priors)
+    _begin_within(caller, name, start, places, (prior.first,) * len(places) if alike else priors, ends)
+    return _of(Bounded(name, *_hull(ends), tuple(start.shape), start, priors, places, shared, walk, every), ends)
+
+
+def _of(found: Bounded, ends: tuple[Ends, ...]) -> Bounded:
+    return found if len(set(ends)) == 1 else Apart(**vars(found), ends=ends)
 
 
 def _shares(
@@ -484,11 +528,13 @@ def _shares(
     return Simplex(name, 0.0, 1.0, start.shape, start / start.sum(), (given.prior,), places)
 
 
-def _reach(priors: tuple[Any, ...], low: float | None, high: float | None) -> tuple[float | None, float | None]:
+def _reach(priors: tuple[Any, ...], low: float | None, high: float | None) -> Ends:
     """The bounds, or the ends of the priors: beyond them a density has no slope that leads a search back."""
-    if None in priors:
-        return low, high
-    lows, highs = zip(*map(support, priors), strict=True)
+    return (low, high) if None in priors else _hull(tuple(map(support, priors)))
+
+
+def _hull(ends: tuple[Ends, ...]) -> Ends:
+    lows, highs = zip(*ends, strict=True)
     return (None if None in lows else min(lows)), (None if None in highs else max(highs))
 
 
@@ -498,15 +544,14 @@ def _begin_within(
     start: np.ndarray,
     places: tuple[int, ...],
     priors: tuple[Prior, ...],
-    low: float | None,
-    high: float | None,
+    ends: tuple[Ends, ...],
 ) -> None:
     """Where the search would begin on a bound, begin at the prior's median; raise `InputError` without one."""
     flat = start.reshape(-1)
     for k, place in enumerate(places):
+        prior, (low, high) = priors[k % len(priors)], ends[k % len(ends)]
         if (low is None or flat[place] > low) and (high is None or flat[place] < high):
             continue
-        prior = priors[k % len(priors)]
         if prior is None:
             raise InputError(
                 f"{caller}: {name}={start.tolist()} lies on a bound ({_words(low, high)}), where the search cannot "

@@ -72,9 +72,11 @@ class _Beside:
 
 def _beside(fit: "Fit", worlds: int, first: int) -> _Beside:
     experiment, free = fit._experiment, fit._solution.free
-    width = np.clip(fit._sd(), NARROWEST, WIDEST)
+    units = experiment.parameters.units
+    width = np.clip(fit._sd(), NARROWEST * units, WIDEST * units)
     stencil = measure(experiment, free, width, range(first, first + worlds))
-    weights = inverse_covariance(stencil.rest, worlds) * np.sqrt(np.outer(experiment.weights, experiment.weights))
+    root = np.sqrt(experiment.weights)
+    weights = inverse_covariance(stencil.rest, worlds, experiment.sizes) * np.outer(root, root)
     return _Beside(stencil.mean, stencil.slope, weights, first + worlds)
 
 
@@ -86,14 +88,14 @@ def _moved(
     moves: np.ndarray,
 ) -> np.ndarray:
     """Places `[K, P]` after a step towards data that lie `gap` `[K, D]` away, of the numbers in `moves` alone."""
-    z = known.weights @ known.slope
+    z, units = known.weights @ known.slope, experiment.parameters.units
     found = places.copy()
     for k, place in enumerate(places):
         slope, curve = experiment.parameters.prior(place)
         total = (z.T @ known.slope + curve)[np.ix_(moves, moves)]
         push = (z.T @ gap[k] + slope)[moves]
         step = np.linalg.solve(total + 1e-9 * np.diag(np.maximum(np.diag(total), 1e-9)), push)
-        found[k, moves] += step * min(1.0, LONGEST / max(float(np.abs(step).max(initial=0)), 1e-300))
+        found[k, moves] += step * min(1.0, LONGEST / max(float(np.abs(step / units[moves]).max(initial=0)), 1e-300))
     return np.stack([one if experiment.fits(one) else old for one, old in zip(found, places, strict=True)])
 
 
@@ -146,11 +148,11 @@ def profile(fit: "Fit", name: str, points: int, width: float, worlds: int) -> Pr
 
 
 def _natural(experiment: "Experiment", places: np.ndarray, held: int) -> np.ndarray:
-    """A number in the units of its parameter; one that stands for several, as it is searched."""
+    """A number in the units of its parameter."""
     at = 0
     for part in experiment.parameters.parts:
         if at <= held < at + part.size:
             values: Any = part.values(places[:, at : at + part.size]).reshape(len(places), -1)
-            return values[:, held - at] if values.shape[1] == part.size else places[:, held]
+            return values[:, part.places[held - at]]
         at += part.size
     raise AssertionError

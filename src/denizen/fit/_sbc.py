@@ -212,7 +212,7 @@ def _ranked(
     with progress_bar() if progress else contextlib.nullcontext() as bar:
         task = None if bar is None else bar.add_task("sbc", total=num, rate="")
         for k, truth in enumerate(truths):
-            values = {name: _with(target, seen[name][k]) for name, target in first.targets.items()}
+            values = {name: target.holding(seen[name][k]) for name, target in first.targets.items()}
             try:
                 found = search.drawn(setup(values, seed + 1 + k).experiment, draws)
             except (InputError, ModelError) as error:
@@ -273,10 +273,6 @@ class _Search:
         if solution.draws is None:
             solution.covariance()  # says what is missing
         return solution.drawn(num, np.random.default_rng([experiment.seed, num]))
-
-
-def _with(target: Any, values: np.ndarray) -> Any:
-    return dataclasses.replace(target, values=np.where(np.isnan(target.values), np.nan, values))
 
 
 def _counts(ranks: np.ndarray, draws: int) -> np.ndarray:

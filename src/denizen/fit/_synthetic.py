@@ -238,7 +238,7 @@ def log_normal(gaps: np.ndarray) -> float:
     mean = gaps.mean(0)
     rest = gaps - mean
     if num < dim + SPARE:
-        inverse = inverse_covariance(rest, num)
+        inverse = inverse_covariance(rest, num, [1] * dim)
         square = float(mean @ inverse @ mean) / (1 + 1 / num)
         return float(0.5 * np.linalg.slogdet(inverse)[1] - 0.5 * num * np.log1p(square / (num - 1)))
     scatter = rest.T @ rest

@@ -234,6 +234,10 @@ class Target:
             )
         return self._with(values=self.values[:num], dates=None if self.dates is None else self.dates[:num])
 
+    def holding(self, values: Numbers) -> Self:
+        """With other values in the same places; gaps stay."""
+        return self._with(values=np.where(np.isnan(self.values), np.nan, values))
+
     def ahead(self, num: int) -> Self:
         """With `num` values more, which were not observed."""
         gaps = np.full((num, *self.values.shape[1:]), np.nan)

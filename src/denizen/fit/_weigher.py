@@ -61,12 +61,17 @@ def _there(number: Any, device: torch.device) -> Tensor:
 
 
 def _poisson(values: Tensor, mean: Tensor) -> Tensor:
-    return torch.xlogy(values, mean) - mean - torch.lgamma(values + 1)
+    return _counted(mean, torch.xlogy(values, mean) - mean - torch.lgamma(values + 1))
 
 
 def _negative_binomial(values: Tensor, mean: Tensor, size: Tensor) -> Tensor:
     ways = torch.lgamma(values + size) - torch.lgamma(size) - torch.lgamma(values + 1)
-    return ways - size * torch.log1p(mean / size) + torch.xlogy(values, mean / (size + mean))
+    return _counted(mean, ways - size * torch.log1p(mean / size) + torch.xlogy(values, mean / (size + mean)))
+
+
+def _counted(mean: Tensor, log_prob: Tensor) -> Tensor:
+    """NaN below 0: no count has such a mean, also where the formula gives a number."""
+    return torch.where(mean < 0, math.nan, log_prob)
 
 
 def _normal(values: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
@@ -149,7 +154,7 @@ class Weigher:
         first: int64 `[S, R]`: which particle of the beginning each comes from.
         effective: for each observed step float64 `[S]`: effective particles, before they are drawn anew.
         extinct: for each observed step int64 `[S]`: particles that cannot give what was observed.
-        invalid: bool `[S]`: whether a likelihood was NaN.
+        invalid: bool `[S]`: whether a likelihood was NaN or infinite.
         curves: by name and place of a value: (means float64 `[S, R, G]`, log weights `[S, R]`), where they are kept.
     """
 
@@ -234,8 +239,9 @@ class Weigher:
         return (part * one.share[:, None]).sum(2)
 
     def _weigh(self, log_prob: Tensor) -> None:
-        self.invalid |= log_prob.isnan().any(1)
-        log_prob = log_prob.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
+        none = ~(log_prob < math.inf)
+        self.invalid |= none.any(1)
+        log_prob = torch.where(none, -math.inf, log_prob)
         self.extinct.append((log_prob == -math.inf).sum(1))
         weighed = self.log_weights + log_prob
         total = torch.logsumexp(weighed, 1)
