@@ -224,8 +224,8 @@ def filtered(caller: str, particles: Particles, weigher: Weigher) -> Filtered:
     at = np.array(particles.observed_steps)
     if bool(weigher.invalid[0]):
         raise ModelError(
-            f"{caller}: a series or its likelihood is NaN or infinite in some particle, or the mean of a count is below "
-            f"0; dz.simulate(model, {particles.steps}) shows which series it is"
+            f"{caller}: a series or its likelihood is NaN or infinite in some particle, or the mean of a count is "
+            f"below 0; dz.simulate(model, {particles.steps}) shows which series it is"
         )
     alone = np.flatnonzero(ess < ALONE)
     if len(alone):
