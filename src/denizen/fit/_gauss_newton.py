@@ -132,14 +132,16 @@ class _Search:
     def finish(self, polish: int, radius: float) -> Solution:
         """Steps that weigh all numbers alike, and `polish` with all worlds, whose equations the other worlds weigh."""
         self.settle(radius)
+        first, length = 0, np.inf
+        last: list[Stencil] = []
         for _ in range(SETTLE):  # again where what weighs otherwise leads far
-            first, last, length = len(self._parts), [], np.inf
+            if length < NEAR:
+                break
+            first, last = len(self._parts), []
             for _ in range(polish):
                 last.append(self._measure(self._replicates))
                 self._parts += last[-1].parts(PARTS)
                 length = self._move(last[-1], self._together(first).step(radius * self._units))
-            if length < NEAR:
-                break
         found = self._together(first)
         return Solution(
             free=self._at,
