@@ -1,11 +1,13 @@
 """Series as tables of polars, pandas and xarray."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import denizen as dz
 from denizen.errors import InputError
-from denizen.run._table import write_netcdf, write_table
+from denizen.run._table import columns, write_netcdf, write_table
 from denizen.space import generators
 from denizen.zoo.sir import sir
 
@@ -64,3 +66,18 @@ def test_a_table_is_written_whole(tmp_path) -> None:
         write_table(columns, tmp_path / "new" / name)
     for read in (polars.read_csv(tmp_path / "new/t.csv"), polars.read_parquet(tmp_path / "new/t.parquet")):
         assert read["b"].to_list() == [1.5, None, 2.0]
+
+
+@pytest.mark.parametrize(("dt", "kind", "last"), [(1.0, "D", "2020-03-04"), (0.25, "ms", "2020-03-01T18:00:00")])
+def test_dates_of_steps(dt: float, kind: str, last: str, tmp_path: Path) -> None:
+    contacts = generators.erdos_renyi(50, 4.0, seed=1)
+    run = dz.simulate(sir(contacts), 4, replicates=2, dt=dt, start="2020-03-01", out=tmp_path / "run")
+    for results in (run, dz.run.load(tmp_path / "run")):
+        given = columns(results)["date"]
+        assert given.dtype == np.dtype(f"datetime64[{kind}]")
+        assert given[0] == given[1] == np.datetime64("2020-03-01")
+        assert given[-1] == np.datetime64(last)
+        for dates in (results.to_polars()["date"], results.to_pandas()["date"]):
+            assert (np.asarray(dates).astype("datetime64[ms]") == given).all()
+        assert (results.to_xarray()["date"].values == given[::2]).all()
+    assert "date" not in columns(dz.simulate(sir(contacts), 4))

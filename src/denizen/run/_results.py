@@ -300,8 +300,9 @@ class Results(InNotebook):
         """The series as a polars data frame, one row for each step and replicate.
 
         Returns:
-            Columns ``replicate``, ``world``, ``step`` (1 for the first), ``time`` (at the end of the step), and one for
-            each series; one for each entry, such as ``"deaths[2]"``, of a series that has several at each step.
+            Columns ``replicate``, ``world``, ``step`` (1 for the first), ``time`` (at the end of the step), ``date``
+            (when the step begins; in runs with a start date), and one for each series; one for each
+            entry, such as ``"deaths[2]"``, of a series that has several at each step.
 
         Raises:
             MissingExtra: polars is not installed.
@@ -324,7 +325,8 @@ class Results(InNotebook):
         """The series as a dataset of xarray: variables over ``replicate`` and ``step``, and their further axes.
 
         Returns:
-            Coordinates ``world`` of replicates and ``time`` of steps; attributes ``model``, ``seed`` and ``dt``.
+            Coordinates ``world`` of replicates, and ``time`` and, with a start date, ``date`` of steps; attributes
+            ``model``, ``seed`` and ``dt``.
 
         Raises:
             MissingExtra: xarray is not installed.

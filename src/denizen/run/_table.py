@@ -10,6 +10,7 @@ from torch import Tensor
 
 from denizen._atomic import write_atomic
 from denizen.errors import InputError, StorageError, need
+from denizen.model import Clock
 from denizen.run._parquet import WIDER
 
 if TYPE_CHECKING:
@@ -48,12 +49,31 @@ def columns(results: "Results") -> dict[str, np.ndarray]:
         "step": step,
         "time": step * results.dt,
     }
+    begun = dates(results)
+    if begun is not None:
+        found["date"] = np.repeat(begun[:steps], len(worlds))
     for name in results.series_names:
         for column, values in numbered(name, as_numbers(results[name]), 2).items():
             if column in found:
                 raise InputError(f"series {column!r} has the name of an entry of another series; rename it")
             found[column] = np.ascontiguousarray(values.T).reshape(-1)
     return found
+
+
+def dates(results: "Results") -> np.ndarray | None:
+    """When each step begins, datetime64 `[steps]`, of days or milliseconds; None in a run without a start.
+
+    So the flow of a day has the date of that day, as in data.
+    """
+    if results.start is None:
+        return None
+    if "date" in results.series_names:
+        raise InputError("series 'date' has the name of a column that tables of a run with a start have; rename it")
+    step = Clock(results.dt, results.time_unit, results.start).step_in_days("date")
+    if step.denominator == 1:
+        return np.datetime64(results.start) + np.arange(results.steps) * step.numerator
+    since = [round(k * step * 86_400_000) for k in range(results.steps)]
+    return np.datetime64(results.start, "ms") + np.asarray(since, dtype="timedelta64[ms]")
 
 
 def numbered(name: str, values: np.ndarray, axes: int = 1) -> dict[str, np.ndarray]:
@@ -95,6 +115,9 @@ def to_xarray(results: "Results") -> Any:
         "step": steps,
         "time": ("step", steps * results.dt, {"units": results.time_unit}),
     }
+    begun = dates(results)
+    if begun is not None:
+        at["date"] = ("step", begun.astype("datetime64[ns]"))
     return xarray.Dataset(variables, coords=at, attrs={"model": results.name, "seed": results.seed, "dt": results.dt})
 
 
