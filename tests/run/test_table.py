@@ -81,3 +81,13 @@ def test_dates_of_steps(dt: float, kind: str, last: str, tmp_path: Path) -> None
             assert (np.asarray(dates).astype("datetime64[ms]") == given).all()
         assert (results.to_xarray()["date"].values == given[::2]).all()
     assert "date" not in columns(dz.simulate(sir(contacts), 4))
+
+
+def test_plots_show_dates() -> None:
+    model = sir(generators.erdos_renyi(50, 4.0, seed=1))
+    for steps, dt, label in ((20, 1.0, "2020-Mar"), (20, 0.25, "Mar"), (1, 1.0, "")):
+        figure = dz.simulate(model, steps, replicates=3, dt=dt, start="2020-03-01").plot()
+        axis = figure.axes[0]
+        figure.canvas.draw()
+        assert label in axis.xaxis.get_major_formatter().get_offset()
+        assert [line.get_xdata()[0] for line in axis.lines] == [np.datetime64("2020-03-01")]

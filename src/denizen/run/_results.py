@@ -144,7 +144,7 @@ def curves(results: "Results", path: Path | str | None) -> Any:
     for place, name in enumerate(names):
         _panel(axes[place], results, name, COLOURS[place % len(COLOURS)])
         if place >= len(names) - columns:
-            axes[place].set_xlabel(time_label(results))
+            axes[place].set_xlabel("" if results.start else time_label(results))
     for axis in axes[len(names) :]:
         axis.set_visible(False)
     made.suptitle(_caption(results, flat), x=0.01, ha="left", fontsize=8.5, color=FAINT)
@@ -169,7 +169,10 @@ def _caption(results: "Results", flat: list[str]) -> str:
 
 def _panel(axis: Any, results: "Results", name: str, colour: str) -> None:
     values = results[name].detach().double().cpu().numpy()
-    time = np.arange(1, values.shape[1] + 1) * results.dt
+    from denizen.run._table import dates
+
+    begun = dates(results)
+    time = np.arange(1, values.shape[1] + 1) * results.dt if begun is None else begun
     curves = values.reshape(*values.shape[:2], -1)
     shades = [colour] if curves.shape[2] == 1 else COLOURS
     for k in range(min(curves.shape[2], LINES)):
@@ -196,6 +199,13 @@ def _decorate(axis: Any, results: "Results", name: str, values: np.ndarray) -> N
     axis.set_ylabel(height_label(results, name, values), fontsize=8, color=INK)
     axis.xaxis.label.set(fontsize=8, color=INK)
     plain_axis(axis)
+    if results.start is not None:
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+        places = AutoDateLocator(minticks=3)
+        axis.xaxis.set_major_locator(places)
+        axis.xaxis.set_major_formatter(ConciseDateFormatter(places))
+        axis.xaxis.get_offset_text().set_fontsize(8)
     if values.size and np.nanmin(values) >= 0:
         axis.set_ylim(bottom=0)
 
