@@ -7,6 +7,7 @@ Rich reads `[…]` in a text as markup and `:name:` as an emoji. A folder `runs/
 
 import importlib.util
 import io
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import rich.table
 from rich.style import Style
 from rich.text import Text
 
+BETWEEN = 30.0  # seconds between two lines of progress where there is no terminal
 Part = object  # a text, something that is written like one, such as a path, or a pair (text, style)
 
 
@@ -102,10 +104,26 @@ def html(renderable: Any, width: int = 110) -> str:
     return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
 
 
+class _Bar(rich.progress.Progress):
+    """Rich's; where it cannot draw, as into a file, a line now and then."""
+
+    told = 0.0  # when the last line was printed
+
+    def update(self, task_id: Any, **changes: Any) -> None:
+        """Rich's, and perhaps a line."""
+        super().update(task_id, **changes)
+        now = time.monotonic()
+        self.told = self.told or now
+        if now - self.told >= BETWEEN and not (self.console.is_terminal or self.console.is_jupyter):
+            self.told = now
+            self.console.print(plain(self.make_tasks_table(self.tasks), 110))
+
+
 def progress(endless: bool = False, memory: float = 30.0) -> rich.progress.Progress:
     """A bar with the rate and the time that is left, on rich's own console; its tasks have a field `rate`.
 
-    In a notebook rich draws it with ipywidgets. Where these are missing it is a line of text there.
+    In a notebook rich draws it with ipywidgets. Where these are missing it is a line of text there. Where there is
+    neither terminal nor notebook, a line is printed every half minute.
 
     Args:
         endless: whether nobody knows how much there is to do, so that nothing is said of it.
@@ -118,8 +136,8 @@ def progress(endless: bool = False, memory: float = 30.0) -> rich.progress.Progr
     rate = rich.progress.TextColumn("{task.fields[rate]}", markup=False)
     if endless:
         columns = (told, rich.progress.BarColumn(), rate, rich.progress.TimeElapsedColumn())
-        return rich.progress.Progress(*columns, console=console)
-    return rich.progress.Progress(
+        return _Bar(*columns, console=console)
+    return _Bar(
         told,
         rich.progress.BarColumn(),
         rich.progress.MofNCompleteColumn(),
