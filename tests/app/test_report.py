@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import denizen as dz
 from denizen.report._training import POINTS, Training, curves_of
 from denizen.rl import read_metrics
+from denizen.space.generators import erdos_renyi
+from denizen.zoo.sir import sir as sir_of
 
 STORED = Path(__file__).parents[1] / "data" / "folders_2026_11"
 
@@ -95,6 +98,20 @@ def test_a_report_that_cannot_be_written_does_not_fail_the_run(denizen, monkeypa
     code, out, err = denizen("run", "sir", "--agents", "50", "--steps", "2", "--replicates", "1", "--out", "r")
     assert (code, err) == (0, "")
     assert "no report: report r/report.html could not be written: No space left on device" in out
+
+
+def test_runs_with_a_start_are_drawn_over_dates(denizen):
+    model = sir_of(erdos_renyi(60, 6.0, seed=0))
+    for name, start in (("a", "2020-03-01"), ("b", "2020-03-01"), ("c", None)):
+        dz.simulate(model, 5, replicates=2, start=start, out=name, device="cpu")
+    days = [18322 + day for day in range(5)]  # since 1970
+    for words, dated in ((["report", "a"], 3), (["compare", "a", "b"], 6), (["report", "a", "c"], 0)):
+        assert denizen(*words, "--out", "page.html")[0] == 0
+        charts = charts_of(Path("page.html"))
+        over = [chart for chart in charts if chart.get("dates")]
+        assert len(over) == dated
+        assert all(chart["curves"][0]["x"] == days and not chart["x_label"] for chart in over)
+    assert "2020-03-01" in words_of(Path("page.html"))  # among the settings
 
 
 def test_a_run_that_was_not_begun_by_the_command_line(denizen):

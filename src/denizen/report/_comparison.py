@@ -6,7 +6,7 @@ import numpy as np
 
 from denizen.report._charts import Curve, Panel
 from denizen.report._page import Page
-from denizen.report._simulation import Simulated, simulations
+from denizen.report._simulation import Simulated, places, simulations
 from denizen.run import Comparison, Difference
 from denizen.run._compare import common, series_of
 from denizen.run._results import banded, number, time_label
@@ -48,7 +48,7 @@ def _differences(page: Page, first: Simulated, run: Simulated, comparison: Compa
         page.multiples(
             "Differences in time",
             _panels(first, run, comparison),
-            x_label=time_label(first.results),
+            x_label="" if _dated(first, run) else time_label(first.results),
             about="Mean over pairs of replicates; the band holds the middle 90 % of them. Flows are summed up to then.",
         )
     rows = []
@@ -69,6 +69,11 @@ def _differences(page: Page, first: Simulated, run: Simulated, comparison: Compa
     page.table("Differences", header, rows)
 
 
+def _dated(first: Simulated, run: Simulated) -> bool:
+    """Whether both begin on one date, so that differences can be drawn over dates."""
+    return first.results.start is not None and first.results.start == run.results.start
+
+
 def _panels(first: Simulated, run: Simulated, comparison: Comparison) -> list[Panel]:
     rows = common(first.results, run.results)
     assert rows is not None
@@ -79,7 +84,7 @@ def _panels(first: Simulated, run: Simulated, comparison: Comparison) -> list[Pa
         away = away.cumsum(1) if kind == "flow" else away
         band = banded(away.astype(np.float64))
         edges = (band[0], band[2]) if len(away) > 1 else (None, None)
-        x = np.arange(1, away.shape[1] + 1) * first.results.dt
+        x = places(first.results, _dated(first, run))[: comparison.steps]
         curve = Curve("difference", away.mean(0), *edges, x=x)
         told = f"{name.replace('_', ' ')}{' so far' if kind == 'flow' else ''}"
         panels.append(Panel(told, [curve], about=first.results.about(name)))

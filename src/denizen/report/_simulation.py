@@ -11,7 +11,8 @@ from denizen.report._page import Page
 from denizen.report._parts import commands, settings_of_runs, status_note
 from denizen.run import Run, SavedRun
 from denizen.run._manifest import Manifest
-from denizen.run._results import banded, height_label, shown_series, time_label
+from denizen.run._results import Results, banded, height_label, shown_series, time_label
+from denizen.run._table import dates
 
 GROUPS = 8  # curves of a series that has several values at each step
 MEASURES = {"total": "total", "peak": "peak", "peak_step": "step of the peak", "final": "at the end"}
@@ -71,12 +72,19 @@ def _curves(page: Page, runs: Sequence[Simulated]) -> None:
     steps = dict.fromkeys(f"{run.results.dt:g} {run.results.time_unit}" for run in runs)
     told += [f"Steps differ: {', '.join(steps)}. Flows are per step of each run."] if len(steps) > 1 else []
     told += [f"{', '.join(zero)} {'is' if len(zero) == 1 else 'are'} 0 throughout."] if zero else []
-    page.section("Series").multiples("All series", panels, x_label=time_label(runs[0].results), about=" ".join(told))
+    label = "" if _dated(runs) else time_label(runs[0].results)
+    page.section("Series").multiples("All series", panels, x_label=label, about=" ".join(told))
+
+
+def _dated(runs: Sequence[Simulated]) -> bool:
+    """Whether all have a start, so that they can be drawn over dates."""
+    return all(run.results.start is not None for run in runs)
 
 
 def _panel(runs: Sequence[Simulated], name: str) -> Panel:
     having = [(place, run) for place, run in enumerate(runs) if name in run.results.series_names]
-    curves = [curve for place, run in having for curve in _bands(run, name, place, single=len(runs) == 1)]
+    dated = _dated(runs)
+    curves = [curve for place, run in having for curve in _bands(run, name, place, single=len(runs) == 1, dated=dated)]
     first = having[0][1].results
     y_label = height_label(first, name, first[name][0].detach().cpu().numpy())
     many, about = first[name][0, 0].numel(), first.about(name)
@@ -84,21 +92,27 @@ def _panel(runs: Sequence[Simulated], name: str) -> Panel:
     return Panel(name.replace("_", " "), curves, y_label=y_label, about=about)
 
 
-def _bands(run: Simulated, name: str, place: int, single: bool) -> list[Curve]:
+def _bands(run: Simulated, name: str, place: int, single: bool, dated: bool) -> list[Curve]:
     """Of one run all entries of a series; of several the sum of them, so that runs can be told apart."""
     values = run.results[name].detach().cpu().numpy()
-    values = values.reshape(*values.shape[:2], -1)
+    values, x = values.reshape(*values.shape[:2], -1), places(run.results, dated)
     if values.shape[2] == 1 or not single:
         total = values.sum(2) if values.shape[2] > 1 else values[..., 0]
-        return [_band(total, run.results.dt, name.replace("_", " ") if single else run.name, place)]
-    return [_band(values[..., k], run.results.dt, str(k), k) for k in range(min(values.shape[2], GROUPS))]
+        return [_band(total, x, name.replace("_", " ") if single else run.name, place)]
+    return [_band(values[..., k], x, str(k), k) for k in range(min(values.shape[2], GROUPS))]
 
 
-def _band(values: np.ndarray, dt: float, name: str, colour: int) -> Curve:
+def places(results: Results, dated: bool) -> np.ndarray:
+    """Where the steps of a run lie on the axis of time: dates on which they begin, or times at which they end."""
+    days = dates(results) if dated else None
+    return np.arange(1, results.steps + 1) * results.dt if days is None else days
+
+
+def _band(values: np.ndarray, x: np.ndarray, name: str, colour: int) -> Curve:
     """The median and the middle 90 % over replicates."""
     found = banded(values.astype(np.float64))
     low, middle, high = found if len(values) > 1 else (None, found[0], None)
-    return Curve(name, middle, low, high, x=np.arange(1, values.shape[1] + 1) * dt, colour=colour)
+    return Curve(name, middle, low, high, x=x, colour=colour)
 
 
 def _measures(page: Page, runs: Sequence[Simulated]) -> None:
@@ -129,6 +143,7 @@ def _settings(run: Simulated) -> dict[str, Any]:
     config = {name: value for name, value in kept.get("config", {}).items() if value not in (None, False)}
     source = {name: value for name, value in kept.get("source", {}).items() if name in ("name", "network")}
     told = {"class": facts.model["class"], "agents": facts.model["agents"], "seed": setup.seed}
+    told |= {"start": run.results.start}
     told |= {"replicates": len(setup.worlds), "steps": facts.steps, "interventions": setup.interventions}
     return {**told, **{name: value for name, value in config.items() if name not in told}, "population": source or None}
 
