@@ -122,7 +122,7 @@ def test_scenarios_are_compared(cases):
         (["r", "--b", "infect_rate=x"], "--b infect_rate=x: expected a number"),
         (["r", "--b", "infect_rate=-1"], "--b infect_rate = -1: expected at least 0"),
         (["r", "--b", "infect_rate=1", "--draws", "1"], "--draws 1: expected a whole number, at least 2"),
-        (["r", "--b", "infect_rate=1", "--out", "x.png"], "a picture is drawn of trainings only"),
+        (["r", "--b", "infect_rate=1", "--out", "x.png"], "--out is for simulations and trainings"),
         (["r", "nowhere"], "run folder nowhere does not exist"),
         (["r", "--model", "city.py:A", "--b", "infect_rate=1"], "begun with sir of the zoo; leave city.py:A out"),
     ],

@@ -77,6 +77,8 @@ def test_simulations_are_compared(denizen):
     assert denizen("compare", "a")[::2] == (
         2, "error compare: give two folders of simulations or more; the first is what others differ from\n"
     )  # fmt: skip
+    told = "error --draws is for calibrations; name folders of such, or leave it out\n"
+    assert denizen("compare", "a", "b", "--draws", "9")[::2] == (2, told)
     assert denizen("compare", "a", "b", "--level", "90")[::2] == (
         2, "error --level 90: expected a share above 0 and below 1, such as 0.9\n"
     )  # fmt: skip

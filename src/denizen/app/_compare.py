@@ -37,7 +37,7 @@ examples:
     """Parameters of the second."""
     model: Annotated[str, arg(metavar="FILE.py:NAME", help_behavior_hint="")] = ""
     """The file that the model of a calibration came from. A file runs only where you name it."""
-    draws: Annotated[int, arg(metavar="N")] = 64
+    draws: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: 64)")] = None
     """Pairs of worlds, of scenarios."""
     level: Annotated[float, arg(metavar="SHARE")] = 0.9
     """Level of the intervals, of simulations and scenarios."""
@@ -61,8 +61,8 @@ examples:
         if kinds == {"calibration"}:
             self._scenarios(console)
             return DONE
-        for name in ("a", "b", "model", "steps"):
-            if getattr(self, name):
+        for name in ("a", "b", "model", "steps", "draws", "device"):
+            if getattr(self, name) not in ((), "", None, "auto"):
                 raise ConfigError(f"--{name} is for calibrations; name folders of such, or leave it out")
         if kinds == {"simulation"}:
             self._simulations(console)
@@ -97,10 +97,11 @@ examples:
         from denizen.app._settings import within
         from denizen.fit._compare import compare
 
-        within("--draws", self.draws, 2)
+        draws = 64 if self.draws is None else self.draws
+        within("--draws", draws, 2)
         within("--steps", self.steps, 1)
         if self.out is not None:
-            raise ConfigError("--out: a picture is drawn of trainings only; leave it out")
+            raise ConfigError("--out is for simulations and trainings; leave it out")
         if len(self.runs) > 2 or (len(self.runs) == 1 and not (self.a or self.b)):
             raise ConfigError("compare: give one calibration with --a or --b NAME=VALUE, or two calibrations")
         fits = [self._read(run, console) for run in self.runs]
@@ -108,7 +109,7 @@ examples:
             found = compare(
                 self._scenario(fits[0], self.a, "--a", self.runs[0]),
                 self._scenario(fits[-1], self.b, "--b", self.runs[-1]),
-                draws=self.draws,
+                draws=draws,
                 steps=self.steps,
                 level=self.level,
             )
