@@ -116,7 +116,7 @@ class _Bar(rich.progress.Progress):
         self.told = self.told or now
         if now - self.told >= BETWEEN and not (self.console.is_terminal or self.console.is_jupyter):
             self.told = now
-            self.console.print(plain(self.make_tasks_table(self.tasks), 110))
+            self.console.print(plain(self.make_tasks_table(self.tasks), 110), soft_wrap=True)
 
 
 def progress(endless: bool = False, memory: float = 30.0) -> rich.progress.Progress:
