@@ -18,7 +18,7 @@ PAIRS = 16  # worlds compared where nothing else is said
 SIGNIFICANT = 3.0  # standard errors of the paired difference from which a shift is no chance
 ROUNDING = 1e-3  # of a curve's largest value: what no shift has to be smaller than
 
-OPTIONS = ("seed", "device", "dt", "params", "record", "interventions", "relax", "compile")  # of `simulate`
+OPTIONS = ("seed", "device", "dt", "start", "params", "record", "interventions", "relax", "compile")  # of `simulate`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ def check_precision(
         precision: dtype of each field: `torch.float16` or `torch.bfloat16`.
         steps: steps to compare; as many as the runs to come.
         replicates: pairs, at least 2.
-        **options: of `simulate`: seed, device, dt, params, record, interventions, relax, compile.
+        **options: of `simulate`: seed, device, dt, start, params, record, interventions, relax, compile.
 
     Returns:
         What to pass as `precision=` to `simulate`.
