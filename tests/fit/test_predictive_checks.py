@@ -13,12 +13,18 @@ import denizen as dz
 from denizen.fit._diagnostics import OUTLIER, _residuals
 
 TIMES = torch.arange(12) / 12
+LONG = torch.arange(36) / 12
 WIDE = {"level": Normal(0.0, 10.0), "slope": Normal(0.0, 10.0)}
 
 
 def line(theta: Tensor, worlds: Sequence[int]) -> Tensor:
     noise = torch.as_tensor(np.stack([np.random.default_rng([5, world]).normal(size=13) for world in worlds]))
     return theta[:, :1] + theta[:, 1:] * TIMES + 0.3 * noise[:, :12] + 0.2 * noise[:, 12:]
+
+
+def long_line(theta: Tensor, worlds: Sequence[int]) -> Tensor:
+    noise = torch.as_tensor(np.stack([np.random.default_rng([5, world]).normal(size=36) for world in worlds]))
+    return theta[:, :1] + theta[:, 1:] * LONG + 0.3 * noise
 
 
 def observed(number: int) -> np.ndarray:
@@ -45,7 +51,11 @@ def test_a_right_model_is_quiet() -> None:
 
 def test_a_wrong_model_is_named() -> None:
     bent = observed(1) + 3 * np.sin(np.arange(12) / 2)
-    assert any("does not give such y: " in note and "autocorrelation +" in note for note in fitted(bent).notes)
+    assert any("the model cannot give this curve" in note for note in fitted(bent).notes)
+    rng = np.random.default_rng(7)  # of twelve values an autocorrelation of 1 lies 3.5 deviations off, of 36 some six
+    waves = 1.0 + 2.0 * LONG.numpy() + 0.3 * rng.normal(size=36) + 3 * np.sin(np.arange(36) / 4)
+    notes = fitted(waves, long_line).notes
+    assert any("does not give such y: " in note and "autocorrelation +" in note for note in notes)
     outlier = observed(1)
     outlier[4] += 9
     assert any(note.startswith("y[4] lies +") for note in fitted(outlier).notes)
