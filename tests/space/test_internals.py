@@ -62,7 +62,7 @@ def test_distinct_codes_are_uniform(size: int) -> None:
 def test_fast_and_careful_csv_readers_agree(rows, header, ending, final):
     lines = (["a,b"] if header else []) + [f"{a},{b!r}" for a, b in rows]
     text = csv_module.open_text((ending.join(lines) + (ending if final else "")).encode(), "x.csv")
-    careful, _ = csv_module._careful(text, header, (0, 1))
+    careful, _ = csv_module._careful(text, header, (0, 1), None)
     for read in (csv_module._with_polars, csv_module._with_numpy):
         fast = read(text.body, ",", 2, int(header), {0: np.int64, 1: np.float64})
         assert fast is not None
