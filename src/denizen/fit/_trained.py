@@ -135,10 +135,9 @@ def learn(method: Neural, experiment: Experiment, tell: Tell, train: Train, prop
             rows = range(len(free), len(free) + int(num))
             free = np.concatenate([free, places])
             seen = np.concatenate([seen, experiment.compared(places, rows)])
-        shown = f"round {k + 1} of {method.rounds}, {len(free):,} curves"
+        shown, middle = f"round {k + 1} of {method.rounds}, {len(free):,} curves", free.mean(0)
 
-        def told(text: str, shown: str = shown) -> Iteration:
-            middle = free.mean(0)  # noqa: B023
+        def told(text: str, shown: str = shown, middle: np.ndarray = middle) -> Iteration:
             line = Iteration(len(trace), middle, np.nan, np.nan, experiment.runs, f"{shown}, {text}")
             tell(line)
             return line
