@@ -1,8 +1,9 @@
-"""Structures that agents live on: contact graphs, layers of them, and their generators."""
+"""Structures that agents live on: contact graphs, layers of them, their generators, and grids of cells."""
 
 from denizen.space import generators as generators
 from denizen.space._edges import EdgeList as EdgeList
 from denizen.space._graph import Graph as Graph
+from denizen.space._grid import Grid as Grid
 from denizen.space._layers import Layers as Layers
 from denizen.space._readers import from_arrays as from_arrays
 from denizen.space._readers import from_networkx as from_networkx
