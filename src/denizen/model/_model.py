@@ -15,7 +15,7 @@ from denizen.errors import InputError, ModelError, nearest
 from denizen.model._param import Param, param, short
 from denizen.model._state import State
 from denizen.rng import Events, Rng
-from denizen.space import Graph, Layers
+from denizen.space import Graph, Layers, Structure
 
 SERIES_FORMS = "(now) or (before, now), or (events) for what rng.record noted"
 
@@ -159,9 +159,9 @@ class Model:
 
     @property
     def num_agents(self) -> int:
-        """Number of agents: that of the first graph among the fields, unless a subclass says otherwise."""
+        """Number of agents: that of the first graph or structure among the fields, unless a subclass says otherwise."""
         for value in self._held().values():
-            if isinstance(value, Graph | Layers):
+            if isinstance(value, Graph | Layers | Structure) and hasattr(value, "num_agents"):
                 return value.num_agents
         raise ModelError(
             f"{type(self).__name__} does not say how many agents it has; add a dz.Graph, or a field `num_agents: int`"
@@ -187,9 +187,8 @@ class Model:
 
     def to(self, device: torch.device | str) -> Self:
         """The model with every tensor, graph and module on a device; modules themselves move, as in torch."""
-        moved = {
-            n: v.to(device) for n, v in self._held().items() if isinstance(v, Tensor | Graph | Layers | torch.nn.Module)
-        }
+        movable = Tensor | Graph | Layers | Structure | torch.nn.Module
+        moved = {n: v.to(device) for n, v in self._held().items() if isinstance(v, movable)}
         return self.with_values(moved)
 
     def _repr_html_(self) -> str:
@@ -258,7 +257,7 @@ def _brief(value: Any) -> str:
 
 def _flatten(model: Model) -> tuple[list[Any], Any]:
     held = model._held()
-    dynamic = [n for n, v in held.items() if isinstance(v, Tensor | Graph | Layers)]
+    dynamic = [n for n, v in held.items() if isinstance(v, Tensor | Graph | Layers | Structure)]
     static = tuple((n, v) for n, v in held.items() if n not in dynamic)
     return [held[name] for name in dynamic], (tuple(dynamic), static)
 

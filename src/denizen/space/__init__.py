@@ -9,3 +9,4 @@ from denizen.space._readers import from_arrays as from_arrays
 from denizen.space._readers import from_networkx as from_networkx
 from denizen.space._readers import from_scipy as from_scipy
 from denizen.space._readers import read_edges as read_edges
+from denizen.space._structure import Structure as Structure
