@@ -15,7 +15,7 @@ from denizen.errors import InputError, ModelError, nearest
 from denizen.model._param import Param, param, short
 from denizen.model._state import State
 from denizen.rng import Events, Rng
-from denizen.space import Graph, Layers, Structure
+from denizen.space import Graph, Layers, Mixing, Structure
 
 SERIES_FORMS = "(now) or (before, now), or (events) for what rng.record noted"
 
@@ -132,7 +132,7 @@ class Model:
 
         for name in self._graph_names:
             given = getattr(self, name)
-            if not isinstance(given, Graph | Layers):
+            if not isinstance(given, Graph | Layers | Mixing):
                 raise InputError(
                     f"{type(self).__name__}.{name} is {type(given).__name__} {_brief(given)}, expected a dz.Graph; "
                     f"build one with Graph.from_edges, from_file, from_scipy or from_networkx"
@@ -243,9 +243,9 @@ def _refuse(model: Model, name: str, value: Any) -> None:
 def _of_graphs(annotation: Any) -> bool:
     """Whether a field's annotation, perhaps a string, allows graphs and layers only."""
     if isinstance(annotation, str):
-        return all(part.strip().rpartition(".")[2] in ("Graph", "Layers") for part in annotation.split("|"))
+        return all(part.strip().rpartition(".")[2] in ("Graph", "Layers", "Mixing") for part in annotation.split("|"))
     parts = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
-    return all(part in (Graph, Layers) for part in parts)
+    return all(part in (Graph, Layers, Mixing) for part in parts)
 
 
 def _brief(value: Any) -> str:

@@ -10,13 +10,14 @@ from denizen import _tree
 from denizen.errors import InputError, ModelError, nearest
 from denizen.space._edges import EdgeList
 from denizen.space._graph import Graph
+from denizen.space._mixing import Mixing
 
 
 class Layers:
     """Named layers (household, work, school, community …), summed with one strength per layer.
 
     Args:
-        graphs: graphs or edge lists by name, all over the same number of agents.
+        graphs: graphs, edge lists or `Mixing` by name, all over the same number of agents.
         strength: factor of each layer: a number, a 0-d tensor, or a schedule `[steps]` that gives one factor for each
             step, whatever its length, and whose last value holds from then on. Default 1.
 
@@ -26,17 +27,19 @@ class Layers:
         tensor([0.0000, 1.5000, 0.0000])
     """
 
-    def __init__(self, graphs: Mapping[str, Graph | EdgeList], strength: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, graphs: Mapping[str, Graph | EdgeList | Mixing], strength: Mapping[str, Any] | None = None
+    ) -> None:
         if not graphs:
             raise InputError("Layers: no graph was given; pass a mapping such as {'household': graph}")
         for name, graph in graphs.items():
-            if not isinstance(graph, Graph | EdgeList):
-                raise InputError(f"Layers: {name!r} is {type(graph).__name__}, expected a Graph or an EdgeList")
-        built = {name: g if isinstance(g, Graph) else Graph.from_edges(g) for name, g in graphs.items()}
+            if not isinstance(graph, Graph | EdgeList | Mixing):
+                raise InputError(f"Layers: {name!r} is {type(graph).__name__}, expected a Graph, EdgeList or Mixing")
+        built = {name: Graph.from_edges(g) if isinstance(g, EdgeList) else g for name, g in graphs.items()}
         sizes = {name: graph.num_agents for name, graph in built.items()}
         if len(set(sizes.values())) > 1:
             raise InputError(f"Layers: the graphs have different numbers of agents: {sizes}")
-        self.graphs: dict[str, Graph] = built
+        self.graphs: dict[str, Graph | Mixing] = built
         device = next(iter(built.values())).device
         self.strength: dict[str, Tensor] = dict.fromkeys(built, torch.ones((), device=device))
         for name, value in (strength or {}).items():
@@ -62,10 +65,10 @@ class Layers:
 
     @property
     def num_edges(self) -> int:
-        """Number of directed edges over all layers."""
-        return sum(graph.num_edges for graph in self.graphs.values())
+        """Number of directed edges over all layers; random mixing has none."""
+        return sum(graph.num_edges for graph in self.graphs.values() if isinstance(graph, Graph))
 
-    def __getitem__(self, name: str) -> Graph:
+    def __getitem__(self, name: str) -> Graph | Mixing:
         self._known(name)
         return self.graphs[name]
 
@@ -127,13 +130,17 @@ class Layers:
             raise InputError(f"Layers: unknown layer {name!r}; {nearest(name, self.graphs)}")
 
     @classmethod
-    def _with(cls, graphs: dict[str, Graph], strength: dict[str, Tensor]) -> "Layers":
+    def _with(cls, graphs: dict[str, Graph | Mixing], strength: dict[str, Tensor]) -> "Layers":
         layers = object.__new__(cls)
         layers.graphs, layers.strength = graphs, strength
         return layers
 
     def __repr__(self) -> str:
-        return f"Layers({', '.join(f'{name}: {graph.num_edges:,} edges' for name, graph in self.graphs.items())})"
+        return f"Layers({', '.join(f'{name}: {_brief(graph)}' for name, graph in self.graphs.items())})"
+
+
+def _brief(graph: Graph | Mixing) -> str:
+    return f"{graph.num_edges:,} edges" if isinstance(graph, Graph) else f"mixing of {graph.num_groups}"
 
 
 def _flatten(layers: Layers) -> tuple[list[Any], Any]:

@@ -43,7 +43,17 @@ def _flatten(structure: Any) -> tuple[list[Any], Any]:
 
 def _unflatten(cls: type[Any], children: list[Any], context: Any) -> Any:
     dynamic, static = context
-    structure = object.__new__(cls)
-    for name, value in (*zip(dynamic, children, strict=True), *static):
+    return bind(object.__new__(cls), **dict(zip(dynamic, children, strict=True)), **dict(static))
+
+
+def with_fields(structure: Any, **changes: Any) -> Any:
+    """The structure with some fields changed, bound as they are."""
+    held = {field.name: getattr(structure, field.name) for field in dataclasses.fields(structure)}
+    return bind(object.__new__(type(structure)), **{**held, **changes})
+
+
+def bind(structure: Any, **fields: Any) -> Any:
+    """Give a structure, which is frozen, its fields."""
+    for name, value in fields.items():
         object.__setattr__(structure, name, value)
     return structure

@@ -6,13 +6,13 @@ from torch import Tensor
 
 from denizen.errors import InputError
 from denizen.population import Population
-from denizen.space import EdgeList, Graph, Layers
+from denizen.space import EdgeList, Graph, Layers, Mixing
 
 # Classes of other packages: how each becomes a graph.
 MADE_BY = {"networkx": "dz.Graph.from_networkx(contacts)", "scipy": "dz.Graph.from_scipy(contacts)"}
 
 
-def bound(model: str, contacts: Any, network: str, symmetrize: bool) -> Graph | Layers:
+def bound(model: str, contacts: Any, network: str, symmetrize: bool) -> Graph | Layers | Mixing:
     """Contacts as a graph. Those of a population are one of its networks.
 
     Raises:
@@ -23,13 +23,13 @@ def bound(model: str, contacts: Any, network: str, symmetrize: bool) -> Graph | 
         return Graph.from_edges(source, target, contacts.size, weight=weight)
     if isinstance(contacts, EdgeList):
         return Graph.from_edges(contacts)
-    if isinstance(contacts, Graph | Layers):
+    if isinstance(contacts, Graph | Layers | Mixing):
         return contacts
     package, kind = type(contacts).__module__.partition(".")[0], type(contacts).__name__
     made = MADE_BY.get(package)
     what, instead = (f"{package}.{kind}", f"; write {made}") if made else (kind, "")
     raise InputError(
-        f"{model}: contacts is {what}, expected a dz.Graph, Layers, an edge list of the generators or a "
+        f"{model}: contacts is {what}, expected a dz.Graph, Layers, Mixing, an edge list of the generators or a "
         f"population{instead}"
     )
 
@@ -45,9 +45,10 @@ def check_duration(stage: str, days: Tensor, phases: int, dt: float) -> None:
         )
 
 
-def check_schedules(contacts: Graph | Layers, dt: float) -> None:
+def check_schedules(contacts: Graph | Layers | Mixing, dt: float) -> None:
     """Raise `InputError` where layers have schedules, which count steps, and a step is no day."""
-    scheduled = [] if isinstance(contacts, Graph) else [n for n, factor in contacts.strength.items() if factor.dim()]
+    strength = contacts.strength if isinstance(contacts, Layers) else {}
+    scheduled = [name for name, factor in strength.items() if factor.dim()]
     if scheduled and dt != 1:
         raise InputError(
             f"contacts: dt={dt:g}, and the strength of {scheduled[0]!r} is a schedule with one factor for each step, "
