@@ -6,6 +6,7 @@ import typing
 from denizen._version import __version__ as __version__
 
 if typing.TYPE_CHECKING:
+    from denizen import disease as disease
     from denizen import errors as errors
     from denizen import fit as fit
     from denizen import model as model
@@ -44,6 +45,7 @@ if typing.TYPE_CHECKING:
 # Everything is imported where it is first used: importing torch takes seconds, in which the command line has to answer
 # Ctrl-C, and a namespace costs its import only where it is used.
 _NAMESPACES = (
+    "disease",
     "errors",
     "fit",
     "model",

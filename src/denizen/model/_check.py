@@ -117,6 +117,7 @@ def check(
         if not isinstance(intervention, Intervention):
             raise InputError(f"check: interventions has {intervention!r}, expected interventions of denizen.model")
         intervention.check(model)
+        intervention.among(interventions)
         intervention.timed(clock)
     began = time.perf_counter()
     with kept():

@@ -294,7 +294,7 @@ class Probes:
             if flag:
                 found, what = True, f"{label} got a value that is negative, NaN or too large"
                 instead = "a hazard of at least 0, a probability from 0 to 1"
-                if label.startswith("births"):
+                if not label.startswith(("rng.", "bounds|")):
                     what, _, instead = label.partition("; ")
                 scaled = read_bounds_label(label)
                 if scaled is not None:

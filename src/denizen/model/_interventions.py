@@ -47,6 +47,9 @@ class Intervention:
         else:
             expect_function(f"{type(self).__name__}: when.on", self.when.on, "now", "was_on")
 
+    def among(self, others: Sequence["Intervention"]) -> None:
+        """Raise `InputError` where it does not go with all interventions of a run; called once, after every `check`."""
+
     def timed(self, clock: Clock) -> Self:
         """The intervention in steps of a run; called once, after `check`."""
         when = self.when.at(clock) if isinstance(self.when, When) else self.when

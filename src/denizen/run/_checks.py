@@ -168,7 +168,7 @@ def _explain(label: str, run_state: RunState, step: int, values: Mapping[str, Te
             f"{by} took the parameter {name!r}, which is {short(values[name].detach())}, out of its bounds "
             f"{at}: expected {bounds}; change the intervention, or declare wider bounds with dz.param"
         )
-    if label.startswith("births"):
+    if not label.startswith("rng."):  # what is no draw tells all itself
         return f"{label} ({at})"
     wanted = EXPECTED[label.removeprefix("rng.").partition("(")[0]]
     return (

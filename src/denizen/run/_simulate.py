@@ -267,6 +267,8 @@ def _interventions(model: Model, more: Sequence[Intervention], clock: Clock) -> 
             raise InputError(f"simulate: two interventions are called {name!r}; give each its own name=")
     for intervention in given:
         intervention.check(model)
+    for intervention in given:
+        intervention.among(given)
     return tuple(intervention.timed(clock) for intervention in given)
 
 
