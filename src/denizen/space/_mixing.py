@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,11 @@ from torch import Tensor
 
 from denizen import _arguments, ops
 from denizen.errors import DataError, InputError, ModelError
-from denizen.ops import FRACTION_BITS
+from denizen.space._exact import exact
 from denizen.space._structure import Structure, bind, with_fields
 
 MOST_GROUPS = 127
 _LANES = 512  # counters of each group on a GPU, where a million additions would queue for one
-_MAX_SUM = 2.0 ** (62 - FRACTION_BITS)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -147,15 +145,15 @@ class Mixing(Structure):
     ) -> Tensor:
         """Sum of `values` over the contacts that each agent has in a unit of time: float32 `[agents]`.
 
-        Values of a group are added as integers, real ones with a bound in fixed point; those sums times the matrix are
-        added in fixed point too, to 2^-40 of a contact. So the bits depend on no order and no device. Without a bound,
-        and where gradients are recorded, sums are made in float64. An agent's own value counts like that of others.
+        Sums are exact and independent of order, so the bits are the same on any device: of whole numbers, and of real
+        ones rounded to 32 binary digits (for a million agents) of the largest, or of `max`. An agent's own value counts
+        like that of others.
 
         Args:
             values: `[agents]`: a mask, counts or real numbers.
             where: mask `[agents]`; agents with 0 receive 0.
             needed: mask `[agents]` of those whose sum the step uses; taken as `Graph.sum` takes it.
-            max: largest |value| that can occur among real values; a larger one makes the result NaN.
+            max: largest |value| that can occur among real values; a larger one makes the result NaN. None looks.
             step: taken and not used, as by `Graph.sum`.
             alive: mask `[agents]` of those who are there, where that changes: the others neither count as members of
                 their group nor send.
@@ -168,49 +166,21 @@ class Mixing(Structure):
         else:
             size = self.size.to(torch.float64)
         share = self._totals(values, max) / torch.where(size > 0, size, 1.0)
-        rates = self.matrix.to(torch.float64) * share
-        if torch.is_grad_enabled():
-            per_group = rates.sum(dim=1)
-        else:
-            bad = ~(rates.abs() <= _MAX_SUM / self.num_groups)
-            fixed = torch.round(torch.where(bad, 0.0, rates) * 2.0**FRACTION_BITS).to(torch.int64).sum(dim=1)
-            per_group = torch.where(bad.any(), torch.nan, fixed.to(torch.float64) * 2.0**-FRACTION_BITS)
-        out = self._spread(per_group.to(torch.float32))
+        met = exact("Mixing.sum", self.matrix.to(torch.float64) * share, self.num_groups)
+        out = self._spread(met.sum(dim=1).to(torch.float32))
         return out if where is None else torch.where(where != 0, out, 0.0)
 
     def _totals(self, values: Tensor, max: float | None) -> Tensor:
         """Sum of values in each group: float64 `[groups]`."""
-        if not values.dtype.is_floating_point:
-            return self._added(values.to(torch.int64)).to(torch.float64)
-        if max is None:
-            return self._real_totals(values)
-        bound = _arguments.number("Mixing.sum", "max", max, above=0)
-        bits = min(FRACTION_BITS, 62 - math.ceil(math.log2(self.num_agents + 1))) - math.ceil(math.log2(bound))
-        bad = ~(values.abs() <= bound)
-        if torch.is_grad_enabled():  # which goes through no whole numbers
-            total = self._real_totals(values)
-        else:
-            fixed = torch.round(torch.where(bad, 0.0, values).to(torch.float64) * 2.0**bits).to(torch.int64)
-            total = self._added(fixed).to(torch.float64) * 2.0**-bits
-        return torch.where(bad.any(), torch.nan, total)
-
-    def _real_totals(self, values: Tensor) -> Tensor:
+        wide = exact("Mixing.sum", values, self.num_agents, max)
         if self.num_groups == 1:
-            return values.sum(dtype=torch.float64)[None]
-        # By choosing: additions scattered over few addresses come in any order on CUDA, in the backward as well.
-        members = [torch.where(self.group == g, values, 0.0) for g in range(self.num_groups)]
-        return torch.stack([member.sum(dtype=torch.float64) for member in members])
-
-    def _added(self, values: Tensor) -> Tensor:
-        """Sums of int64 `[agents]` by group: int64 `[groups]`."""
-        if self.num_groups == 1:
-            return values.sum()[None]
+            return wide.sum()[None]
         lanes = _LANES if values.is_cuda else 1
         place = self.group.to(torch.int64) * lanes
         if lanes > 1:
             place = place + torch.arange(self.num_agents, device=values.device) % lanes
-        counters = torch.zeros(self.num_groups * lanes, dtype=torch.int64, device=values.device)
-        return counters.index_add(0, place, values).view(self.num_groups, lanes).sum(dim=1)
+        counters = torch.zeros(self.num_groups * lanes, dtype=torch.float64, device=values.device)
+        return counters.index_add(0, place, wide).view(self.num_groups, lanes).sum(dim=1)
 
     def _spread(self, per_group: Tensor) -> Tensor:
         """One number for each group, given to its members: float32 `[agents]`."""
@@ -272,7 +242,7 @@ def read_contact_matrix(path: str | Path) -> np.ndarray:
             raise DataError(f"{path}, line {number}: {len(cells)} entries, expected {size}: the table is square")
         for column, cell in enumerate(cells):
             value = _number(cell)
-            if value is None or not 0 <= value < math.inf:
+            if value is None or not 0 <= value < float("inf"):
                 raise DataError(f"{path}, line {number}: {cell!r}, expected a number that is not negative")
             table[place, column] = value
     return table
