@@ -32,6 +32,7 @@ exit code:
 examples:
   denizen check city.py:Epidemic
   denizen check city.py:Epidemic --set infect_rate=0.2 --agents 1000
+  denizen check city.py:Epidemic --dt
   denizen check maze.py:Maze --set size=9
   denizen check seir"""
 
@@ -53,6 +54,10 @@ examples:
     """Seed of the random numbers."""
     no_gradient: FlagCreatePairsOff[bool] = False
     """Do not check gradients, for a model that will never be calibrated."""
+    dt: FlagCreatePairsOff[bool] = False
+    """Also run steps of 1, 1/2 and 1/4, and name the series that part, with what goes by the step."""
+    until: Annotated[float, arg(metavar="TIME")] = 20.0
+    """Time that --dt runs, in the model's unit."""
 
     def __call__(self, console: "Console") -> int:
         """Check, and print."""
@@ -62,7 +67,8 @@ examples:
 
         model = self._model()
         with their_code():
-            report = check(model, steps=self.steps, seed=self.seed, gradient=not self.no_gradient)
+            options = {"gradient": not self.no_gradient, "dt": self.dt, "until": self.until}
+            report = check(model, steps=self.steps, seed=self.seed, **options)
         say(console, report)
         return DONE if report.ok else FOUND
 
@@ -91,6 +97,8 @@ examples:
         within("--agents", self.agents, 1)
         within("--steps", self.steps, 2)
         within("--seed", self.seed, 0)
+        if world and self.dt:
+            raise ConfigError(f"--dt: {self.target} is a world, whose steps are actions; leave it out")
         for name in ("agents", "population", "network"):
             value = getattr(self, name)
             if value == "":  # such as "$CITY" of a shell that knows no CITY

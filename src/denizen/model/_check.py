@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from denizen._arguments import whole
+from denizen._arguments import number, whole
 from denizen._notebook import InNotebook
 from denizen.errors import InputError, ModelError
 from denizen.model._check_env import EnvProbes
@@ -73,6 +73,8 @@ def check(
     start: Any = None,
     interventions: Sequence[Intervention] = (),
     gradient: bool = True,
+    dt: bool | float = False,
+    until: float = 20.0,
 ) -> Report:
     """Check that a model keeps the author's rules.
 
@@ -93,6 +95,10 @@ def check(
         interventions: as they would be given to `simulate`; an environment takes none.
         gradient: whether learnable parameters should be reachable by gradients under `relax=`; False for a model that
             will never be calibrated.
+        dt: True runs up to 64 worlds with steps of 1, 1/2 and 1/4 as well, and names the series that part beyond noise
+            and beyond what a scheme that converges would show, with the ratio, and the line or field that goes by the
+            step where one is found; a number is the longest of the steps, in the model's `time_unit`.
+        until: time that these worlds run, in the model's `time_unit`.
 
     Returns:
         A `Report` to print; ``report.ok``, ``report.findings``. A broken model is reported and never raises.
@@ -112,6 +118,10 @@ def check(
     steps, seed = whole("check", "steps", steps, 2), whole("check", "seed", seed, 0, MAX_SEED)
     if isinstance(model, Env) and interventions:
         raise InputError("check: interventions are for models that are simulated; an environment takes none")
+    longest = 1.0 if dt is True else number("check", "dt", dt, above=0) if dt else None
+    until = number("check", "until", until, above=0)
+    if isinstance(model, Env) and longest:
+        raise InputError("check: dt= is for models that are simulated; a step of an environment is an action")
     clock = Clock.of("check", model.time_unit, 1.0, start)
     for intervention in interventions:
         if not isinstance(intervention, Intervention):
@@ -126,6 +136,8 @@ def check(
         else:
             probes = Probes(model.to("cpu"), steps, seed, tuple(interventions), clock)
         probes.all(gradient)
+        if longest and isinstance(probes, Probes):
+            probes.lengths(longest, until)
     findings, proved, skipped = tuple(probes.findings), tuple(probes.proved), tuple(probes.skipped)
     name, seconds = type(model).__name__, time.perf_counter() - began
     return Report(name, findings, proved, skipped, tuple(probes.notes), seconds)

@@ -15,6 +15,7 @@ from torch import Tensor
 from denizen.errors import ModelError
 from denizen.model import _check_globals as globals_
 from denizen.model._check_alive import on_the_dead
+from denizen.model._check_dt import Halving
 from denizen.model._check_gates import Gate, Gates
 from denizen.model._check_runs import Course, Flat, Hard, explain, flat_records, same
 from denizen.model._env import Env
@@ -90,7 +91,8 @@ class Finding:
 
     Attributes:
         rule: ``"shapes"``, ``"host read"``, ``"random"``, ``"stream"``, ``"in place"``, ``"int8"``, ``"range"``,
-            ``"global state"``, ``"repeat"``, ``"vmap"``, ``"compile"``, ``"alive"``, ``"gradient"`` or ``"error"``.
+            ``"global state"``, ``"repeat"``, ``"vmap"``, ``"compile"``, ``"alive"``, ``"gradient"``, ``"dt"`` or
+            ``"error"``.
         line: the author's line, or None where no single line is to blame.
         what: what is wrong.
         instead: what to write instead.
@@ -148,6 +150,27 @@ class Probes:
                 self.skipped.append(f"gradients: more than {GRADIENT_UP_TO:,} agents; check a smaller population")
             elif gradient:
                 self._gradient(alone or course)
+
+    def lengths(self, dt: float, until: float) -> None:
+        """Run with steps of dt, dt/2 and dt/4, and find what parts.
+
+        Args:
+            dt: the longest step.
+            until: time to run, in the model's unit.
+        """
+        if self._has("error", "vmap", "shapes", "host read", "random", "stream", "in place", "range"):
+            self.skipped.append("steps of other lengths, since what is found above comes first")
+            return
+        halving = Halving(self.model, dt, until, self.seed, self.extra, self.clock.start)
+        verdict = halving.verdict()
+        if verdict.refused:
+            self.skipped.append(f"steps of other lengths: {verdict.refused}")
+        for line, what, instead in verdict.findings():
+            self.findings.append(Finding("dt", line or self._line(), what, instead))
+        if not verdict.refused and not verdict.apart:
+            self.proved.append(f"series come to one limit as steps get short, within noise: {verdict.about}")
+        if verdict.idle and not verdict.refused:
+            self.skipped.append(f"steps of other lengths, for series that are 0 throughout: {', '.join(verdict.idle)}")
 
     # --- plumbing -----------------------------------------------------------------------------------------------------
 
