@@ -317,15 +317,26 @@ class Graph(InNotebook):
                 )
 
     def _fraction_bits(self, bound: float, spare: int = 0) -> int:
-        """Digits after the point for values up to `bound`, or up to 2**spare times that without overflow."""
-        if not _MIN_BOUND <= bound <= _MAX_BOUND:
-            raise ModelError(f"Graph.sum: max={bound}, expected a number from {_MIN_BOUND:.3g} to {_MAX_BOUND:.3g}")
-        headroom = 62 - math.ceil(math.log2(self.max_in_degree + 1)) - spare
-        return min(FRACTION_BITS, headroom) - math.ceil(math.log2(bound))
+        return fraction_bits("Graph.sum", bound, self.max_in_degree, spare)
 
     def __repr__(self) -> str:
         weights = "" if self.weight is None else ", weighted"
         return f"Graph({self.num_agents:,} agents, {self.num_edges:,} edges{weights}, {self.device})"
+
+
+def fraction_bits(caller: str, bound: float, neighbours: int, spare: int = 0) -> int:
+    """Binary digits after the point of fixed-point sums.
+
+    Args:
+        caller: for the message.
+        bound: largest value of one neighbour.
+        neighbours: how many there are at most.
+        spare: values may be 2**spare times as large without overflow.
+    """
+    if not _MIN_BOUND <= bound <= _MAX_BOUND:
+        raise ModelError(f"{caller}: max={bound}, expected a number from {_MIN_BOUND:.3g} to {_MAX_BOUND:.3g}")
+    headroom = 62 - math.ceil(math.log2(neighbours + 1)) - spare
+    return min(FRACTION_BITS, headroom) - math.ceil(math.log2(bound))
 
 
 def _host(values: Any) -> np.ndarray:

@@ -3,10 +3,11 @@
 import dataclasses
 
 from denizen.space._cell_moves import CellMoves
+from denizen.space._stencil import Stencils
 
 
 @dataclasses.dataclass(frozen=True)
-class Grid(CellMoves):
+class Grid(CellMoves, Stencils):
     """Cells in rows and columns, numbered row by row: ``cell = row * columns + column``.
 
     A grid holds nothing but its geometry: make it a field of a model. What lies on its cells are fields of the state
