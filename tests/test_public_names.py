@@ -14,7 +14,19 @@ PUBLIC |= {"check", "simulate", "calibrate", "train", "PPO", "GRPO", "budget", "
 
 # What models with kernels, checks or kinds of fields of their own take; the zoo, which is user code, stands on it.
 DOORS = {
-    "model": {"InPlace", "Advanced", "Kind", "whole", "number", "share", "one_of"},
+    "model": {
+        "alive",
+        "deaths",
+        "in_order",
+        "shuffle",
+        "InPlace",
+        "Advanced",
+        "Kind",
+        "whole",
+        "number",
+        "share",
+        "one_of",
+    },
     "nn": {"SocialBias", "EdgeBias"},
     "ops": {"variant", "register_mutating", "for_numba", "for_triton"},
     "rng": {"stream_number"},

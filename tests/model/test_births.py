@@ -315,7 +315,7 @@ class Bare(dz.State):
 
 def test_wrong_uses() -> None:
     now = flock([1, 0, 1])
-    with pytest.raises(ModelError, match=r"Bare has no field alive; declare: alive"):
+    with pytest.raises(ModelError, match=r"no field of Bare says who of 'agents' is alive; declare: alive"):
         births(Bare(on=torch.ones(3)), rng_for(3), now.alive)
     with pytest.raises(ModelError, match="'agge' is not a field over agents; did you mean 'age'"):
         births(now, rng_for(3), now.alive, agge=now.age)

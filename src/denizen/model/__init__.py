@@ -9,6 +9,7 @@ from denizen._arguments import share as share
 from denizen._arguments import whole as whole
 from denizen.model._births import births as births
 from denizen.model._births import child_id as child_id
+from denizen.model._births import deaths as deaths
 from denizen.model._check import Report as Report
 from denizen.model._check import check as check
 from denizen.model._check_rules import Finding as Finding
@@ -25,6 +26,9 @@ from denizen.model._flat_world import series_kinds as series_kinds
 from denizen.model._flat_world import series_names as series_names
 from denizen.model._guard import guard as guard
 from denizen.model._history import History as History
+from denizen.model._in_order import in_order as in_order
+from denizen.model._in_order import shuffle as shuffle
+from denizen.model._in_order import stages as stages
 from denizen.model._interventions import Act as Act
 from denizen.model._interventions import Ask as Ask
 from denizen.model._interventions import Course as Course
@@ -32,6 +36,7 @@ from denizen.model._interventions import Intervention as Intervention
 from denizen.model._interventions import Scale as Scale
 from denizen.model._interventions import bind as bind
 from denizen.model._kinds import Kind as Kind
+from denizen.model._kinds import alive as alive
 from denizen.model._kinds import count as count
 from denizen.model._kinds import history as history
 from denizen.model._kinds import mask as mask

@@ -9,10 +9,10 @@ from torch import Tensor
 from denizen.errors import InputError, ModelError, nearest
 from denizen.model._history import History
 from denizen.model._stage import Stage
-from denizen.model._state import State, own
+from denizen.model._state import State, own, settle
 from denizen.rng import Rng
 
-_OVERFLOW = "births: more children than free places; raise the capacity"
+_OVERFLOW = "births: more children than free places{}; raise the capacity"
 _BORN = 1 << 61  # keeps the ids of the born apart from those of the first agents
 
 
@@ -31,10 +31,11 @@ def child_id(parent: Tensor, step: Tensor) -> Tensor:
     return (z & (_BORN - 1)) | _BORN
 
 
-def births(now: Any, rng: Rng, parents: Tensor, **fields: Any) -> Any:
+def births(now: Any, rng: Rng, parents: Tensor, axis: str = "agents", **fields: Any) -> Any:
     """Give every living agent in `parents` one child, placed into a free place.
 
-    The state needs a mask field `alive`. Children take free places in ascending order, parents in ascending order of
+    The state says who lives by a field of kind `denizen.model.alive` on the axis; or by a mask field called `alive`,
+    whose dead keep their fields. Children take free places in ascending order, parents in ascending order of
     place. A child starts with nothing, whatever lies in its place and whatever its parent has: masks, counts and reals
     are 0, stages in their first level, histories at never. What differs is given, what it has of its parent as well:
     ``births(now, rng, mothers, age=0, genes=now.genes, stage="immune")``. Its id comes from its parent's id and the
@@ -44,54 +45,101 @@ def births(now: Any, rng: Rng, parents: Tensor, **fields: Any) -> Any:
         now: the state.
         rng: of the step; carries the flag when places run out, which stops the run with a `CapacityError`.
         parents: mask `[agents]`; the dead and free places among them have no children.
+        axis: of the kind of agents, such as ``"sheep"``; no field may be called so, then.
         fields: values for the children: `[agents]`, indexed by *parent*, so that ``genes=now.genes`` is the parent's;
             or one for all of them: a number, or the name of a level.
 
     Returns:
         The state with the children in it.
     """
-    _check(now, rng, parents, fields)
-    parents = (parents != 0).to(torch.int8) * now.alive
-    free = 1 - now.alive
+    who = _check(now, rng, parents, axis, fields)
+    alive, ids = getattr(now, who), _ids(now, axis)
+    parents = (parents != 0).to(torch.int8) * alive
+    free = 1 - alive
     rank = free.cumsum(0) - 1
     num_born = parents.sum()
-    earlier = sum(label == _OVERFLOW for label, _ in rng._bad)  # calls in this step: the children of each have own ids
-    rng._bad.append((_OVERFLOW, (num_born > free.sum()).to(torch.int8)))
+    overflow = _OVERFLOW.format("" if axis == "agents" else f" for {axis}")
+    earlier = sum(label == overflow for label, _ in rng._bad)  # calls in this step: the children of each have own ids
+    rng._bad.append((overflow, (num_born > free.sum()).to(torch.int8)))
     born = (free != 0) & (rank < num_born)
-    parent = torch.argsort(1 - parents, stable=True)[rank.clamp(min=0)]
+    parent = _places(parents)[rank.clamp(min=0)]
     values = {
-        name: _begun(getattr(now, name), kind.axes, {"alive": 1, **fields}.get(name, 0), born, parent, name)
+        name: _begun(getattr(now, name), kind.axes, axis, {who: 1, **fields}.get(name, 0), born, parent, name)
         for name, kind in now.kinds.items()
-        if "agents" in kind.axes
+        if axis in kind.axes
     }
-    ids = torch.where(born, child_id(now.id[parent], now.time.step + (earlier << 40)), now.id)
-    return own(now.replace(**values), now.time, ids)
+    ids = torch.where(born, child_id(ids[parent], now.time.step + (earlier << 40)), ids)
+    after = settle(now.replace(**values))
+    return own(after, now.time, ids) if axis == "agents" else own(after, now.time, now.id, {**now.ids, axis: ids})
 
 
-def _check(now: Any, rng: Any, parents: Any, fields: dict[str, Any]) -> None:
+def deaths(now: Any, dies: Tensor, axis: str = "agents") -> Any:
+    """The state without those who die; their fields hold nothing from here on, and their places are free.
+
+    Args:
+        now: the state; a field of kind `denizen.model.alive` on the axis says who lives.
+        dies: mask `[agents]`; the dead among them stay dead.
+        axis: of the kind of agents, such as ``"sheep"``.
+    """
+    if not isinstance(now, State):
+        raise InputError(f"deaths: now is {type(now).__name__}, expected the state of the step: deaths(now, dies)")
+    if axis not in now._living:
+        raise ModelError(f"deaths: {_nobody(now, axis)}")
+    who = now._living[axis]
+    alive = getattr(now, who)
+    if not isinstance(dies, Tensor) or dies.shape != alive.shape:
+        got = f"has shape {tuple(dies.shape)}" if isinstance(dies, Tensor) else f"is {type(dies).__name__}"
+        raise ModelError(f"deaths: dies {got}, expected {tuple(alive.shape)}")
+    return settle(now.replace(**{who: alive * (dies == 0)}))
+
+
+def _places(mask: Tensor) -> Tensor:
+    """Places of those in a mask, in ascending order: int64 `[agents]`, what follows them is 0."""
+    num = mask.shape[0]
+    to = torch.where(mask != 0, mask.cumsum(0) - 1, num)
+    places = torch.arange(num, device=mask.device)
+    return torch.zeros(num + 1, dtype=torch.int64, device=mask.device).scatter(0, to, places)[:num]
+
+
+def _ids(now: Any, axis: str) -> Tensor:
+    return now.id if axis == "agents" else now.ids[axis]
+
+
+def _nobody(now: Any, axis: str) -> str:
+    """What is wrong where nothing says who of a kind of agents is alive."""
+    name = type(now).__name__
+    known = f"; {nearest(axis, now._living)}" if now._living else ""
+    return f"no field of {name} says who of {axis!r} is alive{known}; declare: alive: Tensor = dz.model.alive({axis!r})"
+
+
+def _check(now: Any, rng: Any, parents: Any, axis: str, fields: dict[str, Any]) -> str:
+    """The field that says who is alive, where all arguments fit."""
     if not all(isinstance(value, kind) for value, kind in ((now, State), (rng, Rng))):
         given = f"now={type(now).__name__}, rng={type(rng).__name__}"
         raise InputError(f"births: {given}, expected the state and the rng of the step: births(now, rng, parents)")
-    if "alive" not in now.kinds:
-        raise ModelError(f"births: {type(now).__name__} has no field alive; declare: alive: Tensor = dz.mask('agents')")
-    if now.alive.dtype.is_floating_point:
+    who = now._living.get(axis, "alive" if axis == "agents" and "alive" in now.kinds else None)
+    if who is None:
+        raise ModelError(f"births: {_nobody(now, axis)}")
+    alive = getattr(now, who)
+    if alive.dtype.is_floating_point:
         raise ModelError("births: places are not differentiable; run without relax=, or without births")
     if not hasattr(now, "id"):
         raise ModelError("births: the state has no identities yet; call it within a step, not in init")
     for name in fields:
-        if name not in now.kinds or now.kinds[name].axes[:1] != ("agents",):
-            raise ModelError(f"births: {name!r} is not a field over agents; {nearest(name, now.kinds)}")
-    if not isinstance(parents, Tensor) or parents.shape != now.alive.shape:
+        if name not in now.kinds or now.kinds[name].axes[:1] != (axis,):
+            raise ModelError(f"births: {name!r} is not a field over {axis}; {nearest(name, now.kinds)}")
+    if not isinstance(parents, Tensor) or parents.shape != alive.shape:
         got = f"has shape {tuple(parents.shape)}" if isinstance(parents, Tensor) else f"is {type(parents).__name__}"
-        raise ModelError(f"births: parents {got}, expected {tuple(now.alive.shape)}")
+        raise ModelError(f"births: parents {got}, expected {tuple(alive.shape)}")
+    return who
 
 
-def _begun(old: Any, axes: tuple[str, ...], source: Any, born: Tensor, parent: Tensor, name: str) -> Any:
+def _begun(old: Any, axes: tuple[str, ...], own: str, source: Any, born: Tensor, parent: Tensor, name: str) -> Any:
     """A field with the children's values put in."""
     if isinstance(old, Stage | History):
-        begun = _begun(old.value, axes, _codes(old, source, name), born, parent, name)
+        begun = _begun(old.value, axes, own, _codes(old, source, name), born, parent, name)
         return Stage(begun, old.levels) if isinstance(old, Stage) else History(begun, old.length)
-    if axes[0] == "agents":
+    if axes[0] == own:
         given = _given(old, source, name)
         given = given[parent] if given.dim() else given
         narrow = given.to(old.dtype)
@@ -99,7 +147,7 @@ def _begun(old: Any, axes: tuple[str, ...], source: Any, born: Tensor, parent: T
             narrow = torch.where(narrow == given, narrow, -1)  # what did not fit is found as a fault: 256 is no 0
         old = torch.where(born.reshape(-1, *[1] * (old.dim() - 1)), narrow, old)
     for place, axis in enumerate(axes):
-        if axis == "agents" and place:  # what others hold of the one who had the place
+        if axis == own and place:  # what others hold of the one who had the place
             old = torch.where(born.reshape(-1, *[1] * (old.dim() - 1 - place)), torch.zeros_like(old), old)
     return old
 
@@ -111,7 +159,7 @@ def _codes(old: Stage | History, source: Any, name: str) -> Any:
     if not isinstance(source, Stage | History):
         return source
     there, here = (one.levels if isinstance(one, Stage) else one.length for one in (source, old))
-    if type(source) is not type(old) or there != here:
+    if isinstance(source, Stage) != isinstance(old, Stage) or there != here:
         raise ModelError(f"births: {name} of the children is {source!r}, expected the form of {old!r}")
     return source.value
 

@@ -2,7 +2,8 @@
 
 States of a run are stepped on as they are, and once more with the dead and free places emptied, or with what other dead
 have; what then differs depends on them. A field that tells the dead from the living itself, such as a level "dead", is
-left as it is, and what nobody dead ever has, since it is cleared at death, is not tried.
+left as it is, and what nobody dead ever has, since it is cleared at death, is not tried. Where the engine knows who is
+alive (`denizen.model.alive`), only series are left to judge.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from denizen.model._check_runs import Flat
 from denizen.model._flat_world import series_names
 from denizen.model._history import History
 from denizen.model._stage import Stage
-from denizen.model._state import State, make, plain, values
+from denizen.model._state import State, make, plain, settle, values
 
 LONGEST = 40  # steps until somebody dies
 STATES = 3  # of a run that are looked at
@@ -219,6 +220,28 @@ def _levels(flat: Flat, now: Any, pools: tuple[_Pool, _Pool], found: Depend) -> 
         ]
         if all(changed):
             found.series[name] = None
+
+
+def of_free_places(model: Any, state: Any) -> dict[str, str]:
+    """Series of the state after a step that count who is not alive, by name the axis, where the engine knows who is.
+
+    Fields of the dead hold nothing there, so sums leave them out. A series counts them where nobody alive, and
+    everybody alive with nothing in their fields, give one and the same value, which is not 0: ``(now.age < 3).sum()``.
+
+    Args:
+        model: whose series are judged.
+        state: of a run.
+    """
+    found: dict[str, str] = {}
+    for axis, who in state._living.items():
+        fields = values(state)
+        nobody = settle(make(type(state), {**fields, who: torch.zeros_like(fields[who])}))
+        everybody = make(type(state), {**values(nobody), who: torch.ones_like(fields[who])})
+        for name, told in ((name, getattr(model, name)) for name, kind in model.all_series.items() if kind == "level"):
+            none, all_ = told(nobody), told(everybody)
+            if not _differ(none, all_) and bool((none != 0).any()) and _differ(told(state), none):
+                found[name] = axis
+    return found
 
 
 def _breaks(mine: list[Tensor], its: list[Tensor]) -> bool:

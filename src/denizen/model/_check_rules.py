@@ -14,7 +14,7 @@ from torch import Tensor
 
 from denizen.errors import ModelError
 from denizen.model import _check_globals as globals_
-from denizen.model._check_alive import on_the_dead
+from denizen.model._check_alive import of_free_places, on_the_dead
 from denizen.model._check_dt import Halving
 from denizen.model._check_gates import Gate, Gates
 from denizen.model._check_runs import Course, Flat, Hard, explain, flat_records, same
@@ -145,6 +145,7 @@ class Probes:
             self._attempt("vmap", lambda: self._vmap(alone or course))
             self._attempt("compile", lambda: self._compile(alone or course))
             self._flows(alone or course)
+            self._free_places(alone or course)
             self._dead()
             if gradient and self._ids.numel() > GRADIENT_UP_TO:
                 self.skipped.append(f"gradients: more than {GRADIENT_UP_TO:,} agents; check a smaller population")
@@ -403,6 +404,22 @@ class Probes:
         elif found and not self._has("alive"):
             whom = "the living and for children" if found.series else "the living, for children and in the series"
             self.proved.append(f"who is not alive changes nothing for {whom}")
+
+    def _free_places(self, course: Course) -> None:
+        """Note the series that count who is not alive, where the engine knows who is."""
+        assert self._begun is not None
+        now = self._begun.state(course.leaves, torch.tensor(self.steps))
+        try:
+            found = of_free_places(self.model, now)
+        except Exception:  # of the author's code, in a state that no step may reach
+            return
+        for name, axis in found.items():
+            line = line_of_function(getattr(type(self.model), name))
+            self.notes.append(
+                f"{f'{line} ' if line else ''}series {name!r} counts free places of {axis!r} along with the living: "
+                f"fields are 0 there, so multiply what is counted by {now._living[axis]}: "
+                f"((now.age < 3) * now.{now._living[axis]}).sum()"
+            )
 
     # --- gradients ----------------------------------------------------------------------------------------------------
 

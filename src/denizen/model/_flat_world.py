@@ -16,11 +16,12 @@ from denizen import _tree, ops
 from denizen.errors import InputError, nearest
 from denizen.model._history import History
 from denizen.model._interventions import Course, Intervention, Scale
+from denizen.model._living import known
 from denizen.model._model import Model, kind, value
 from denizen.model._param import Param
 from denizen.model._stage import Stage
-from denizen.model._state import State, Time, form, make, own, tensors, values
-from denizen.rng import Relax, Rng, weighs
+from denizen.model._state import State, Time, axis_sizes, form, make, own, tensors, values
+from denizen.rng import Known, Relax, Rng, weighs
 
 NARROW = (torch.float16, torch.bfloat16)
 
@@ -78,6 +79,7 @@ class Setting:
         interventions: act before each step, in order.
         record: further series: name, what it takes (see `denizen.model._model`), function.
         custom_ids: whether identities differ from 0 … n - 1.
+        kind_ids: identities of other kinds of agents, by axis, where they were given.
         precision: fields that are stored in float16 or bfloat16.
         start: the day of the first step, as an ISO date; None where none was given.
     """
@@ -87,6 +89,7 @@ class Setting:
     interventions: tuple[Intervention, ...] = ()
     record: tuple[tuple[str, tuple[str, ...], Callable[..., Tensor]], ...] = ()
     custom_ids: bool = False
+    kind_ids: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
     precision: Mapping[str, torch.dtype] = dataclasses.field(default_factory=dict)
     start: str | None = None
 
@@ -142,14 +145,29 @@ def start(
         setting: of the run.
     """
     step = torch.zeros((), dtype=torch.int64, device=key.device)
-    rng = _rng(key, step, ids, "init", setting)
+    given = {axis: Known(one.numel(), one) for axis, one in setting.kind_ids.items()}
+    rng = _rng(key, step, ids, "init", setting, given)
     for intervention in setting.interventions:
         model = intervention.begin(model)
-    state = form(model.init(rng), None, {"agents": ids.numel()}, None, setting.shares)
+    sizes = {"agents": ids.numel()}
+    state = form(model.init(rng), None, sizes, None, setting.shares)
     # The one move to the device: `init` may build on the CPU what it does not get from rng or the model.
     state = _tree.map_tensors(lambda tensor: tensor.to(key.device), state)
     time = Time(step, setting.dt, model.time_unit)
-    return own(state, time, ids), rng._bad, rng._noted
+    return own(state, time, ids, _identities(state, sizes, setting, key.device)), rng._bad, rng._noted
+
+
+def _identities(state: State, sizes: dict[str, int], setting: Setting, device: torch.device) -> dict[str, Tensor]:
+    """Of each kind of agents besides `agents`: as they were given, else 0, 1, … for those that are born and die."""
+    found = {}
+    for axis in sorted({*setting.kind_ids, *state._living} - {"agents"}):
+        given = setting.kind_ids.get(axis)
+        if axis not in sizes:
+            raise InputError(f"ids has {axis!r}, which is no axis of {type(state).__name__}; {nearest(axis, sizes)}")
+        if given is not None and given.numel() != sizes[axis]:
+            raise InputError(f"ids[{axis!r}] has {given.numel()} entries, expected {sizes[axis]}, one for each place")
+        found[axis] = torch.arange(sizes[axis], device=device) if given is None else given
+    return found
 
 
 def advance(
@@ -172,7 +190,8 @@ def advance(
         setting: of the run.
         noted: of the draws so far, where the setting's relaxation notes them.
     """
-    rng = _rng(key, now.time.step, now.id, "step", setting)
+    others = values(now).get("ids", {})
+    rng = _rng(key, now.time.step, now.id, "step", setting, _known(now, others))
     rng._noted[:] = noted
     model = model.with_values(answers) if answers else model
     seen, cls = model, type(now)
@@ -183,7 +202,8 @@ def advance(
     if setting.precision:  # series see what the next step will see
         new = widened(narrowed(new, setting.precision), setting.precision)
     time = now.time
-    new = own(new, Time(time.step + 1, time.dt, time.unit), getattr(returned, "id", now.id))
+    after = values(returned)
+    new = own(new, Time(time.step + 1, time.dt, time.unit), after.get("id", now.id), after.get("ids", others))
     # Flows compare with what the step found: what interventions moved before it is none of its doing.
     functions = [(name, given, getattr(seen, name)) for name, given in model._series_takes.items()]
     records = [
@@ -192,9 +212,25 @@ def advance(
     return Outcome(new, switches, records, rng._bad, rng._noted)
 
 
-def _rng(key: Tensor, step: Tensor, ids: Tensor, phase: str, setting: Setting) -> Rng:
-    known = ids if setting.custom_ids else None
-    return Rng(key, step, num=ids.shape[-1], ids=known, dt=setting.dt, phase=phase, relax=setting.relax)
+def _rng(
+    key: Tensor,
+    step: Tensor,
+    ids: Tensor,
+    phase: str,
+    setting: Setting,
+    axes: dict[str, Known],
+) -> Rng:
+    own = ids if setting.custom_ids else None
+    rng = Rng(key, step, num=ids.shape[-1], ids=own, dt=setting.dt, phase=phase, relax=setting.relax)
+    alive = axes["agents"].alive if "agents" in axes else None
+    rng._axes.update({**axes, "agents": Known(ids.shape[-1], own, alive)})
+    return rng
+
+
+def _known(now: Any, others: Mapping[str, Tensor]) -> dict[str, Known]:
+    """What random numbers need of each axis of a state."""
+    alive = {axis: getattr(now, name) for axis, name in now._living.items()}
+    return {axis: Known(size, others.get(axis), alive.get(axis)) for axis, size in axis_sizes(now).items()}
 
 
 def bounds_label(name: str, spec: Param, by: list[Intervention]) -> str:
@@ -244,6 +280,7 @@ class FlatWorld:
     Attributes:
         setting: of the run; has custom ids from `init` on where agents are born.
         checks: labels of the device checks, as `init` or `step` made them last.
+        identified: axes of other kinds of agents whose identities are part of the state.
     """
 
     def __init__(self, model: Model, setting: Setting, ids: Tensor) -> None:
@@ -258,6 +295,7 @@ class FlatWorld:
         # How each field is put together again: its name, its number of tensors (0 for one that is the field itself),
         # and for a stage or a history its class and what that needs.
         self._fields: tuple[tuple[str, int, Any, Any], ...] = ()
+        self.identified: tuple[str, ...] = ()
 
     def init(self, key: Tensor, values: dict[str, Tensor]) -> tuple[list[Tensor], Tensor]:
         """(leaves, checks int8 `[checks]`) of the initial state.
@@ -269,7 +307,7 @@ class FlatWorld:
         state, bad, noted = start(self.model.with_values(values), key, self.ids, self.setting)
         check(self.setting.precision, state, self.setting.shares)
         state = narrowed(state, self.setting.precision)
-        if "alive" in state.kinds:  # births make identities differ between worlds
+        if "alive" in state.kinds or "agents" in state._living:  # births make identities differ between worlds
             self.setting = dataclasses.replace(self.setting, custom_ids=True)
         self._learn(state)
         return [*self.leaves(state), *noted], self._stack(bad, key)
@@ -298,6 +336,7 @@ class FlatWorld:
     def leaves(self, state: Any) -> list[Tensor]:
         """The tensors of a state, in the order of its fields; identities last where they differ from 0 … n - 1."""
         leaves = [tensor for name in state.kinds for tensor in tensors(getattr(state, name))]
+        leaves += [state.ids[axis] for axis in self.identified]
         return [*leaves, state.id] if self.setting.custom_ids else leaves
 
     @property
@@ -306,6 +345,7 @@ class FlatWorld:
         kinds: list[str] = []
         for name, columns, *_ in self._fields:
             kinds += [self._class.kinds[name].name] * max(columns, 1)
+        kinds += ["id"] * len(self.identified)
         kinds += ["id"] if self.setting.custom_ids else []
         return [*kinds, "noted"] if self.setting.weighs else kinds
 
@@ -324,13 +364,17 @@ class FlatWorld:
             else:
                 fields[name] = leaves[place] if cls is None else cls(leaves[place], rest)
             place += max(columns, 1)
+        fields["ids"] = dict(zip(self.identified, leaves[place:], strict=False))
+        place += len(self.identified)
         fields["time"] = Time(step, self.setting.dt, self.model.time_unit)
         fields["id"] = leaves[place] if self.setting.custom_ids else self.ids
-        return make(self._class, fields)
+        cls = self._class
+        return make(cls, known(cls.kinds, cls._living, fields) if cls._living else fields)
 
     def _learn(self, state: Any) -> None:
         """Keep how a state is put together."""
         self._class = type(state)
+        self.identified = tuple(values(state).get("ids", ()))
         self._fields = tuple((name, *_structure(getattr(state, name))) for name in state.kinds)
 
     def _stack(self, bad: list[tuple[str, Tensor]], like: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from denizen import _tree
 from denizen._arguments import number, whole
 from denizen.errors import InputError, ModelError, expect_function, nearest
 from denizen.model._model import Model
-from denizen.model._state import State, form, own
+from denizen.model._state import State, form, own, values
 from denizen.model._when import ALWAYS, Clock, During, When
 from denizen.rng import Rng
 from denizen.space import Layers
@@ -195,7 +195,7 @@ class Act(Intervention):
             got, wanted = type(changed).__name__, type(now).__name__
             raise ModelError(f"intervention {self.name!r}: change returned {got}, expected {wanted}: now.replace(…)")
         formed = form(changed, now, {}, type(now), _relaxed(now))
-        formed = own(formed, now.time, getattr(changed, "id", now.id))
+        formed = own(formed, now.time, getattr(changed, "id", now.id), values(changed).get("ids"))
         old, structure = _tree.flatten(now)
         new, _ = _tree.flatten(formed)
         return model, _tree.unflatten([torch.where(on, n, o) for n, o in zip(new, old, strict=True)], structure)

@@ -85,6 +85,19 @@ class Mask(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Alive(Mask):
+    """A mask of who is alive on its axis, which the engine knows: fields of the others hold nothing."""
+
+    def form(self, value: Any, where: str, relaxed: bool, before: Any = None) -> Tensor:
+        if relaxed:
+            raise ModelError(
+                f"{where}: who is alive is not differentiable; run without relax=, or declare a dz.mask "
+                f"and multiply by it yourself"
+            )
+        return super().form(value, where, relaxed, before)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Count(Kind):
     """Whole numbers from 0 to `max`: int32."""
 
@@ -217,6 +230,19 @@ def _axes(axes: Sequence[str]) -> tuple[str, ...]:
 def mask(*axes: str) -> Any:
     """A field of 0 and 1 on the given axes: int8, or float32 shares when relaxed."""
     return _field(Mask(axes=_axes(axes)))
+
+
+def alive(axis: str) -> Any:
+    """A mask of who of a kind of agents is alive: int8. The engine knows it and gives each of them an identity.
+
+    Fields on the axis hold nothing for the dead and for free places, whatever a step leaves there: masks, counts and
+    reals are 0, histories at never, and a stage is in none of its levels. So the dead reach nobody by sums over
+    neighbours, are not counted, and the newborn start clean. `denizen.model.births` and `deaths` change it.
+
+    Args:
+        axis: name of the kind's axis, such as ``"sheep"``; random numbers are drawn by ``rng.on("sheep")``.
+    """
+    return _field(Alive(axes=_axes((axis,))))
 
 
 def count(*axes: str, max: int = 2**31 - 1) -> Any:

@@ -92,7 +92,7 @@ class Stage:
             return self.relax().move(event, to, source=source)
         if not self.relaxed:
             moved = self.is_(source) * event.to(torch.int8)
-            return Stage(self.value + moved * (end - start), self.levels)
+            return self._with(self.value + moved * (end - start))
         moved = self.value[..., start] * event
         code = self._codes()
         shift = (code == end).to(moved.dtype) - (code == start).to(moved.dtype)
@@ -111,9 +111,13 @@ class Stage:
         if event.is_floating_point() and not self.relaxed:
             return self.relax().advance(event, *levels)
         if not self.relaxed:
-            return Stage(self.value + self.is_(*levels) * event.to(torch.int8), self.levels)
+            return self._with(self.value + self.is_(*levels) * event.to(torch.int8))
         moved = self.value * self._among(codes) * event[..., None]
         return Stage(self.value - moved + torch.nn.functional.pad(moved[..., :-1], (1, 0)), self.levels)
+
+    def _with(self, codes: Tensor) -> "Stage":
+        """Other codes of the same agents."""
+        return Stage(codes, self.levels)
 
     def _codes(self) -> Tensor:
         return torch.arange(len(self.levels), device=self.value.device)  # made on the device: a list would be copied
@@ -163,8 +167,47 @@ class Stage:
         return f"Stage({', '.join(self.levels)}; {'shares' if self.relaxed else 'codes'} {tuple(self.value.shape)})"
 
 
+class LivingStage(Stage):
+    """Levels of a kind of agents of whom the engine knows who is alive: the others are in no level.
+
+    Attributes:
+        value: int8 `[agents]` codes; 0 for who is not alive.
+        levels: names of the levels.
+        alive: mask int8 `[agents]`.
+    """
+
+    __slots__ = ("alive",)
+
+    def __init__(self, value: Tensor, levels: tuple[str, ...], alive: Tensor) -> None:
+        super().__init__(value, levels)
+        self.alive = alive
+
+    def is_(self, *levels: str) -> Tensor:
+        """Mask `[agents]` of the living in any of the levels: int8."""
+        return super().is_(*levels) * self._alive()
+
+    def table(self, values: Tensor) -> Tensor:
+        """Look up one value per level: `values` `[levels]` -> `[agents]`; 0 for who is not alive."""
+        return super().table(values) * self._alive()
+
+    def counts(self) -> Tensor:
+        """Number of the living in each level: int64 `[levels]`."""
+        return torch.stack([self.is_(level).sum() for level in self.levels])
+
+    def _with(self, codes: Tensor) -> Stage:
+        return LivingStage(codes, self.levels, self.alive)
+
+    def _alive(self) -> Tensor:
+        return self.alive.reshape(*self.alive.shape, *[1] * (self.value.dim() - self.alive.dim()))
+
+
 def _flatten(stage: Stage) -> tuple[list[Any], Any]:
     return [stage.value], stage.levels
 
 
 _tree.register(Stage, _flatten, lambda children, levels: Stage(children[0], levels))
+_tree.register(
+    LivingStage,
+    lambda stage: ([stage.value, stage.alive], stage.levels),
+    lambda children, levels: LivingStage(children[0], levels, children[1]),
+)

@@ -11,10 +11,11 @@ from torch import Tensor
 from denizen import _tree
 from denizen.errors import ModelError, nearest
 from denizen.model._history import History
-from denizen.model._kinds import Kind, count, history, mask, real, stage
+from denizen.model._kinds import Kind, alive, count, history, mask, real, stage
+from denizen.model._living import living_axes, settled
 from denizen.model._stage import Stage
 
-OWNED = ("time", "id")
+OWNED = ("time", "id", "ids")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,13 +41,15 @@ class Time:
 _tree.register(Time, lambda time: ([time.step], (time.dt, time.unit)), lambda children, rest: Time(children[0], *rest))
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(mask, stage, count, real, history))
+@dataclass_transform(
+    frozen_default=True, kw_only_default=True, field_specifiers=(mask, alive, stage, count, real, history)
+)
 class State:
     """Base of states. Subclasses declare fields with their kinds; `init` builds one, `step` returns `now.replace(…)`.
 
     Fields that name the same axis share its size; an axis that one field alone names must not look like a misspelling
-    of another one. The engine owns two more fields: `time` (a `Time`) and `id` (int64 `[agents]`, identities that
-    survive renumbering and births).
+    of another one. The engine owns further fields: `time` (a `Time`), `id` (int64 `[agents]`, identities that survive
+    renumbering and births) and `ids`, the identities of other kinds of agents by axis, ``now.ids["sheep"]``.
 
     Examples:
         >>> class People(State):
@@ -57,8 +60,10 @@ class State:
     """
 
     kinds: ClassVar[dict[str, Kind]] = {}
+    _living: ClassVar[dict[str, str]] = {}
     time: Time
     id: Tensor
+    ids: dict[str, Tensor]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -78,7 +83,7 @@ class State:
             kinds[name] = kind
             delattr(cls, name)
         _no_misspelt_axis(cls.__name__, kinds)
-        cls.kinds = kinds
+        cls.kinds, cls._living = kinds, living_axes(cls.__name__, kinds)
         _tree.register(cls, _flatten, lambda children, static: _unflatten(cls, children, static))
 
     def __init__(self, **fields: Any) -> None:
@@ -171,9 +176,17 @@ def tensors(field: Any) -> list[Tensor]:
     return field.tensors() if isinstance(field, History) else [plain(field)]
 
 
-def own(state: State, time: Time, ids: Tensor) -> Any:
-    """The state with the fields that the engine owns."""
-    return make(type(state), {**values(state), "time": time, "id": ids})
+def own(state: State, time: Time, ids: Tensor, others: dict[str, Tensor] | None = None) -> Any:
+    """The state with the fields that the engine owns.
+
+    Args:
+        state: the state.
+        time: the clock.
+        ids: int64 `[agents]`.
+        others: identities of other kinds of agents by axis; None keeps those that there are.
+    """
+    kept = {} if others is None else {"ids": others}
+    return make(type(state), {**values(state), "time": time, "id": ids, **kept})
 
 
 def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[State] | None, relaxed: bool) -> Any:
@@ -213,7 +226,20 @@ def form(state: Any, before: State | None, sizes: dict[str, int], cls: type[Stat
                 f"{where} changed from {_described(old)} to {_described(value)} within a run; a field keeps its levels "
                 f"and its length"
             )
-    return make(type(state), formed)
+    return settle(make(type(state), formed))
+
+
+def settle(state: Any) -> Any:
+    """The state with nothing in the fields of who is not alive, where it declares who is."""
+    return make(type(state), settled(state.kinds, state._living, values(state))) if state._living else state
+
+
+def axis_sizes(state: State) -> dict[str, int]:
+    """Size of each axis of one world's state."""
+    found: dict[str, int] = {}
+    for name, kind in state.kinds.items():
+        found.update(zip(kind.axes, tensors(getattr(state, name))[0].shape, strict=False))
+    return found
 
 
 def _same_form(old: Tensor, new: Tensor) -> bool:

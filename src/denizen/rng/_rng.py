@@ -5,7 +5,7 @@ under any batching, chunking, order of agents, device, restart or recomputation.
 """
 
 import hashlib
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -48,6 +48,20 @@ def stream_number(path: str) -> int:
 stream_number._dynamo_marked_constant = True  # type: ignore[attr-defined]  # a mark that dynamo looks for
 
 
+class Known(NamedTuple):
+    """What the engine knows of an axis of the state.
+
+    Attributes:
+        num: places on it.
+        ids: int64 `[num]` identities; None stands for 0 … num - 1.
+        alive: mask int8 `[num]` of who is alive; None where the state does not say.
+    """
+
+    num: int
+    ids: Tensor | None = None
+    alive: Tensor | None = None
+
+
 class Rng:
     """The random numbers of one step of one world; handed to `Model.init` and `Model.step`.
 
@@ -87,6 +101,7 @@ class Rng:
         self._used: set[int] = set()
         self._bad: list[tuple[str, Tensor]] = []
         self._recorded: dict[str, Tensor] = {}
+        self._axes: dict[str, Known] = {}
         self._draws = [0]  # 0/1 draws so far in this step
         self._noted = [relax.start(key)] if weighs(relax) else []
 
@@ -104,15 +119,30 @@ class Rng:
         parts = scope if isinstance(scope, tuple) else (scope,)
         return self._derive(path="/".join([self._path, *[str(part) for part in parts]]))
 
-    def on(self, axis: str, num: int, *, ids: Tensor | None = None) -> "Rng":
-        """The same streams for another axis, for example ``rng.on("edges", graph.num_edges)``.
+    def on(self, axis: str, num: int | None = None, *, ids: Tensor | None = None) -> "Rng":
+        """The same streams for another axis: ``rng.on("sheep")``, ``rng.on("edges", graph.num_edges)``.
 
         Args:
             axis: name of the axis, part of what fixes the numbers.
-            num: number of entities on it.
-            ids: int64 `[num]` identities; default 0 … num - 1.
+            num: number of entities on it; in a step an axis of the state has its own.
+            ids: int64 `[num]` identities; default: those of the kind of agents, else 0 … num - 1.
+
+        Raises:
+            ModelError: without `num` for an axis that no field of the state has, or in `init`.
         """
-        return self._derive(axis=axis, num=num, ids=ids)
+        known = self._axes.get(axis)
+        if num is None and known is None:
+            sizes = [name for name, one in self._axes.items() if one.num]
+            raise ModelError(
+                f"rng.on({axis!r}): how many are there? In a step the state's own axes are known "
+                f"({', '.join(sorted(sizes)) or 'none'}); for others, and in init, write rng.on({axis!r}, number)"
+            )
+        if known is None:
+            assert num is not None
+            return self._derive(axis=axis, num=num, ids=ids)
+        if known.ids is not None and num not in (None, known.num):
+            raise ModelError(f"rng.on({axis!r}, {num}): the axis has {known.num} places; leave the number out")
+        return self._derive(axis=axis, num=known.num if num is None else num, ids=known.ids if ids is None else ids)
 
     def _derive(
         self, path: str | None = None, axis: str | None = None, num: int = 0, ids: Tensor | None = None
@@ -124,7 +154,21 @@ class Rng:
         child._path, child._axis = path or self._path, axis or self._axis
         # Shared: one record of used streams, of bad values, of events and of draws.
         child._used, child._bad, child._recorded = self._used, self._bad, self._recorded
+        child._axes = self._axes
         child._draws, child._noted, child._flip = self._draws, self._noted, self._flip
+        return child
+
+    def _of(self, axes: dict[str, Known]) -> "Rng":
+        """The same streams for agents of whom other things are known: some have died or were born within the step."""
+        child = self._derive()
+        child._axes = axes
+        child._ids = axes["agents"].ids if self._axis == "agents" else self._ids
+        return child
+
+    def _again(self) -> "Rng":
+        """The same numbers once more, for a part of the agents that has drawn none of them; events are kept apart."""
+        child = self._derive()
+        child._used, child._recorded = set(self._used), dict(self._recorded)
         return child
 
     # --- 0/1 draws ----------------------------------------------------------------------------------------------------
@@ -135,7 +179,8 @@ class Rng:
         """Whether something that happens at a rate happens within the step: 1 with probability 1 - exp(-hazard dt).
 
         The threshold is computed by the same arithmetic on every device, eager or compiled, so the outcome has the
-        same bits everywhere. Agents with hazard 0 cost nothing.
+        same bits everywhere. Agents with hazard 0 cost nothing. Where the state says who is alive by
+        `denizen.model.alive`, nothing happens to who is not, as the step or its stage began.
 
         Args:
             name: stream.
@@ -154,6 +199,8 @@ class Rng:
         interval = self._dt if dt is None else dt
         total = hazard if interval == 1.0 else hazard * interval
         values = self._per_agent(self._gated(f"rng.event({name!r})", total, where))
+        if self._axis in self._axes and (alive := self._axes[self._axis].alive) is not None:
+            values = torch.where(alive != 0, values, 0.0)
         stream = self._stream(name)
         if self._relax is None:
             return self._mask(name, values, True, stream)
@@ -185,7 +232,10 @@ class Rng:
             return value
         if not isinstance(where, Tensor) or where.shape != (self._num,):
             got = tuple(where.shape) if isinstance(where, Tensor) else f"{type(where).__name__} {where!r}"
-            raise ModelError(f"{what}: where is {got}, expected a mask ({self._num},), one entry for each agent")
+            raise ModelError(
+                f"{what}: where is {got}, expected a mask ({self._num},), one entry for each agent"
+                f"{self._other_axis(where)}"
+            )
         if self._relax is not None and not self._noted and where.dtype.is_floating_point:
             return value
         # A product and not torch.where, which takes fifteen times as long on a CPU.
@@ -240,7 +290,10 @@ class Rng:
         """
         if not isinstance(happened, Tensor) or happened.shape[:1] != (self._num,):
             got = tuple(happened.shape) if isinstance(happened, Tensor) else f"{type(happened).__name__} {happened!r}"
-            raise ModelError(f"rng.record({name!r}): got {got}, expected a tensor with {self._num} entries first")
+            raise ModelError(
+                f"rng.record({name!r}): got {got}, expected a tensor with {self._num} entries first"
+                f"{self._other_axis(happened)}"
+            )
         if self._path.partition("/")[0] != "step":
             raise ModelError(f"rng.record({name!r}): init is no step, and no series reads it; record within step")
         full = self._event_scope + name
@@ -385,8 +438,15 @@ class Rng:
         if value.shape != (self._num,):
             raise ModelError(
                 f"rng: got shape {tuple(value.shape)}, expected a number or ({self._num},) on {self._axis!r}"
+                f"{self._other_axis(value)}"
             )
         return value
+
+    def _other_axis(self, value: Any) -> str:
+        """A hint at the axis that has the size of what was given, where one has."""
+        size = value.shape[0] if isinstance(value, Tensor) and value.dim() else None
+        fit = [axis for axis, one in self._axes.items() if one.num == size and axis != self._axis]
+        return f"; draw for that kind of agents: rng.on({fit[0]!r})" if len(fit) == 1 else ""
 
     def _stream(self, name: str) -> int:
         path = f"{self._path}/{name}@{self._axis}"

@@ -74,6 +74,11 @@ class Stepper:
         return self._world.setting
 
     @property
+    def identified(self) -> tuple[str, ...]:
+        """Axes of other kinds of agents whose identities are part of the state."""
+        return self._world.identified
+
+    @property
     def checks(self) -> list[str]:
         """Labels of the device checks of init, or of the last step."""
         return self._world.checks

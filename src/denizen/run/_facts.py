@@ -81,6 +81,7 @@ def inputs(run: "Run") -> bytes:
     held = {f"param.{name}": value for name, value in run._stepper.values.items()}
     if run._custom_ids:
         held["ids"] = run._stepper.ids
+    held |= {f"ids.{axis}": ids for axis, ids in run._stepper.setting.kind_ids.items()}
     return encode(held)
 
 
@@ -96,6 +97,7 @@ def leaf_names(run: "Run") -> list[str]:
     for field in state.kinds:
         parts = tensors(getattr(state, field))
         names += [f"state.{field}"] if len(parts) == 1 else [f"state.{field}.{k}" for k in range(len(parts))]
+    names += [f"state.ids.{axis}" for axis in run._stepper.identified]
     return [*names, "state.id"] if run._stepper.setting.custom_ids else names
 
 

@@ -9,13 +9,13 @@ import functools
 import sys
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from torch import Tensor
 
 from denizen._atomic import digest
-from denizen.model import Env, Model
+from denizen.model import Env, Model, stages
 from denizen.space import Graph, Layers
 
 SHOWN = 16  # tensors up to this many entries are written out
@@ -30,14 +30,15 @@ Fingerprint = TypedDict(
         "fields": dict[str, str],
         "python": str,
         "code": dict[str, str],
+        "stages": NotRequired[str],  # of a step that has some
     },
 )
 
 
 def fingerprint(model: Model) -> Fingerprint:
     """Class, size, fields and code of a model."""
-    cls = type(model)
-    return {
+    cls, parts = type(model), ", ".join(stages(model))
+    told: Fingerprint = {
         "class": f"{cls.__module__}.{cls.__qualname__}",
         "time_unit": model.time_unit,
         "agents": model.num_agents,
@@ -45,6 +46,7 @@ def fingerprint(model: Model) -> Fingerprint:
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "code": {name: _function(method) for name, method in _methods(model).items()},
     }
+    return {**told, "stages": parts} if parts else told
 
 
 def differences(saved: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
@@ -54,9 +56,9 @@ def differences(saved: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]
     methods that have the code that they had do not call.
     """
     found = [
-        f"{what} is {given[what]} here and was {saved[what]}"
-        for what in ("class", "time_unit", "agents")
-        if saved[what] != given[what]
+        f"{what} is {given.get(what)} here and was {saved.get(what)}"
+        for what in ("class", "time_unit", "agents", "stages")
+        if saved.get(what) != given.get(what)
     ]
     if not found:
         found = _differing(saved["fields"], given["fields"], "is {here} here and was {there}")

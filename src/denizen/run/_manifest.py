@@ -160,7 +160,9 @@ def _as(kind: Any, raw: Any, where: str) -> Any:
     if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
         entries, hints = _expect(dict, raw, where, "an object"), typing.get_type_hints(kind)
         later = (
-            {f.name for f in dataclasses.fields(kind) if f.default is None} if dataclasses.is_dataclass(kind) else ()
+            {f.name for f in dataclasses.fields(kind) if f.default is None}
+            if dataclasses.is_dataclass(kind)
+            else kind.__optional_keys__
         )
         for name in hints:
             if name not in entries and name not in later:  # which folders of before lack

@@ -88,11 +88,12 @@ def resume(
         interventions=acting,
         record=_simulate._records(record or {}, model),
         custom_ids="ids" in inputs,
+        kind_ids={n.removeprefix("ids."): ids.to(target) for n, ids in inputs.items() if n.startswith("ids.")},
         precision=_facts.narrow_fields(content(path, manifest.checkpoint)),
         start=setup.start,
     )
     keys = torch.tensor([[setup.seed, world] for world in setup.worlds], dtype=torch.int64, device=target)
-    params = {name.removeprefix("param."): value for name, value in inputs.items() if name != "ids"}
+    params = {name.removeprefix("param."): value for name, value in inputs.items() if name.startswith("param.")}
     taken = manifest.snapshots
     fields = {name: form.wanted for name, form in zip(taken.fields, taken.forms, strict=True)} if taken else {}
     run = Run._begin(

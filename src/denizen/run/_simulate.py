@@ -52,7 +52,7 @@ def simulate(
     snapshots: Snapshots | None = None,
     relax: Relax | None = None,
     precision: Mapping[str, torch.dtype] | Precision | None = None,
-    ids: Tensor | None = None,
+    ids: Tensor | Mapping[str, Tensor] | None = None,
     compile: bool | None = None,
     progress: bool = False,
     out: Path | str | None = None,
@@ -87,7 +87,8 @@ def simulate(
             curves are compared first (`denizen.run.check_precision`), which costs 32 worlds, and the run is refused
             where one moves. Pass the result of that function to check once for many runs, and where
             `params` are given.
-        ids: int64 `[agents]` identities, for agents laid out in another order; default 0, 1, ….
+        ids: int64 `[agents]` identities, for agents laid out in another order; default 0, 1, …. Of several kinds of
+            agents by axis: ``{"sheep": …, "wolves": …}``.
         compile: True compiles the step, False never does, None does where the run is long enough to pay.
         progress: show a progress bar.
         out: folder to write the run to; must not exist yet, or be empty. It is written while the run goes on, also
@@ -128,17 +129,19 @@ def simulate(
         )
     fields = approved(precision, model, steps, {**compared, "relax": relax, "compile": compile})
     acting = _interventions(model, interventions, clock)
+    own_ids, others = _by_kind(ids, target)
     model = bind(model, acting)
     setting = Setting(
         dt=dt,
         relax=relax,
         interventions=acting,
         record=_records(record or {}, model),
-        custom_ids=ids is not None,
+        custom_ids=own_ids is not None,
+        kind_ids=others,
         precision=fields,
         start=clock.start,
     )
-    identities = _ids(ids, model, target)
+    identities = _ids(own_ids, model, target)
     check_room(model, len(numbers), target)
     keys = torch.tensor([[seed, world] for world in numbers], dtype=torch.int64, device=target)
     run = Run._begin(
@@ -198,18 +201,31 @@ def _world_numbers(replicates: int, worlds: Sequence[int] | None) -> Sequence[in
     return numbers
 
 
+def _by_kind(ids: Any, device: torch.device) -> tuple[Any, dict[str, Tensor]]:
+    """Identities of the axis `agents`, and those of other kinds of agents by axis."""
+    if not isinstance(ids, Mapping):
+        return ids, {}
+    others = {axis: _distinct(f"ids[{axis!r}]", one, None, device) for axis, one in ids.items() if axis != "agents"}
+    return ids.get("agents"), others
+
+
 def _ids(ids: Tensor | None, model: Model, device: torch.device) -> Tensor:
     num = model.num_agents
     if not isinstance(num, int) or isinstance(num, bool) or num < 0:
         raise ModelError(f"{type(model).__name__}.num_agents={num!r}, expected a whole number, at least 0")
     if ids is None:
         return torch.arange(num, device=device)
+    return _distinct("ids", ids, num, device)
+
+
+def _distinct(name: str, ids: Any, num: int | None, device: torch.device) -> Tensor:
+    """Identities on a device: different, none negative and, where `num` is known, as many."""
+    wanted = f"{'' if num is None else f'{num} '}different int64"
     if not isinstance(ids, Tensor):
-        raise InputError(f"simulate: ids is {type(ids).__name__}, expected a tensor of {num} different int64")
-    if ids.dtype != torch.int64 or ids.shape != (num,) or bool((ids < 0).any()) or ids.unique().numel() != num:
-        raise InputError(
-            f"simulate: ids is {ids.dtype} {tuple(ids.shape)}, expected {num} different int64, none negative"
-        )
+        raise InputError(f"simulate: {name} is {type(ids).__name__}, expected a tensor of {wanted}")
+    sized = ids.dim() == 1 if num is None else ids.shape == (num,)
+    if ids.dtype != torch.int64 or not sized or bool((ids < 0).any()) or ids.unique().numel() != ids.numel():
+        raise InputError(f"simulate: {name} is {ids.dtype} {tuple(ids.shape)}, expected {wanted}, none negative")
     return ids.to(device)
 
 

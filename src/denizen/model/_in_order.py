@@ -1,0 +1,126 @@
+"""Steps of several stages, each seeing what the ones before it did; and agents who act one after another.
+
+The names of the stages, and how each is shuffled, are part of a model's fingerprint, which the manifest of a run keeps.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from denizen._arguments import whole
+from denizen.errors import InputError, ModelError
+from denizen.model._state import State, settle
+from denizen.rng import Known, Rng
+
+MOST_ROUNDS = 256  # each is traced on its own
+
+
+@dataclasses.dataclass(frozen=True)
+class Shuffle:
+    """A stage in which agents act in random order, see `shuffle`."""
+
+    name: str
+    axis: str
+    rounds: int
+
+    def __str__(self) -> str:
+        return f"{self.name} (shuffled over {self.axis} in {self.rounds} rounds)"
+
+
+def shuffle(name: str, *, rounds: int = 8, axis: str = "agents") -> Shuffle:
+    """A stage of `in_order` in which agents act in random order, one part of them after another.
+
+    Every agent draws a priority, keyed by identity, and acts in the round that it falls into. A round sees what the
+    earlier ones did; within a round all act at once. With more rounds this comes closer to agents that act one by one;
+    where agents do not interact, any number of rounds gives the same bits.
+
+    Args:
+        name: of a method ``(self, now, rng, acting)``; `acting` is a mask int8 of those whose turn it is, and what the
+            others would do must be masked by it. Its random numbers do not depend on the round.
+        rounds: 1 … 256.
+        axis: of the kind of agents.
+    """
+    return Shuffle(_named("shuffle", name), axis, whole("shuffle", "rounds", rounds, 1, MOST_ROUNDS))
+
+
+def in_order(*stages: str | Shuffle) -> Callable[..., Any]:
+    """A step of several stages, one after another.
+
+    It is written in the body of a model: ``step = in_order("graze", shuffle("trade"), "bear")``. Each stage is a method
+    ``(self, now, rng)`` of the model that returns the state. It sees what the stages before it did, and its streams lie
+    in a scope of its name: ``rng.event("die", …)`` of two stages differ. Where the state says who lives, the dead are
+    emptied between stages.
+
+    Args:
+        stages: names of methods, or stages in random order as `shuffle` makes them.
+
+    Raises:
+        InputError: no stage, or one twice.
+    """
+    names = [stage.name if isinstance(stage, Shuffle) else _named("in_order", stage) for stage in stages]
+    if not names or len(set(names)) != len(names):
+        raise InputError(f"in_order: stages={names}, expected names of methods, at least one and none twice")
+
+    def step(self: Any, now: Any, rng: Rng) -> Any:
+        for stage in stages:
+            name = stage.name if isinstance(stage, Shuffle) else stage
+            act = getattr(self, name, None)
+            if act is None:
+                raise ModelError(f"{type(self).__name__} has no stage {name!r}: write def {name}(self, now, rng)")
+            within = _at(now, rng)[name]
+            now = _rounds(act, stage, now, within) if isinstance(stage, Shuffle) else _after(act(now, within), name)
+        return now
+
+    step.__stages__ = tuple(map(str, stages))  # type: ignore[attr-defined]  # what a manifest tells of them
+    return step
+
+
+def stages(model: Any) -> tuple[str, ...]:
+    """The stages of a model's step, in words; none for a step of one piece."""
+    return getattr(type(model).step, "__stages__", ())
+
+
+def _ids(now: Any, axis: str) -> Tensor:
+    return now.id if axis == "agents" else now.ids[axis]
+
+
+def _named(caller: str, name: Any) -> str:
+    if not isinstance(name, str) or not name.isidentifier() or name in ("step", "init"):
+        raise InputError(f"{caller}: stage {name!r}, expected the name of a method of the model, such as 'move'")
+    return name
+
+
+def _after(now: Any, name: str) -> Any:
+    if not isinstance(now, State):
+        raise ModelError(f"stage {name!r} returned {type(now).__name__}, expected the state; end it with: return now")
+    return settle(now)
+
+
+def _at(now: Any, rng: Rng) -> Rng:
+    """The random numbers for a state that earlier stages changed, where some have died and others were born."""
+    axes = dict(rng._axes)
+    for axis, field in now._living.items():
+        axes[axis] = Known(axes[axis].num, _ids(now, axis), getattr(now, field))
+    return rng._of(axes)
+
+
+def _rounds(act: Any, stage: Shuffle, now: Any, rng: Rng) -> Any:
+    """All rounds of a shuffled stage, which draw the same numbers: each agent acts in one of them."""
+    turn = (rng.on(stage.axis).uniform("priority") * stage.rounds).long()
+    ids = _ids(now, stage.axis) if stage.axis in now._living else None
+    before = dict(rng._recorded)
+    told: dict[str, Tensor] = {}
+    for number in range(stage.rounds):
+        acting = (turn == number).to(torch.int8)
+        if ids is not None:  # who is born in a round waits for the next step
+            acting = acting * (_ids(now, stage.axis) == ids) * getattr(now, now._living[stage.axis])
+        one = _at(now, rng)._again()
+        now = _after(act(now, one, acting), stage.name)
+        for name, happened in one._recorded.items():
+            if name not in before:
+                told[name] = told[name] + happened if name in told else happened
+    rng._recorded.update(told)
+    return now
