@@ -91,6 +91,7 @@ class Layers:
         max: float | None = None,
         step: Tensor | None = None,
         scale: Mapping[str, Any] | None = None,
+        instead: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """Sum over in-neighbours of every layer, each times its strength: float32 `[agents]`.
 
@@ -103,9 +104,11 @@ class Layers:
             needed: mask of those whose sum is used, as for `Graph.sum`.
             max: bound of values, as for `Graph.sum`.
             step: 0-d step number (`now.time.step`) that picks from the schedules; needed where one was given.
-            scale: further factors by layer for this call, for example a closure decided in the step.
+            scale: further factors by layer for this call: a number, for example of a closure decided in the step, or
+                one for each receiver, `[agents]`.
+            instead: other values of some layers, for example of those who are isolated at work and not at home.
         """
-        for name in scale or {}:
+        for name in (*(scale or {}), *(instead or {})):
             self._known(name)
         next(iter(self.graphs.values()))._check("sum", values, where, needed)
         total = torch.zeros(self.num_agents, dtype=torch.float32, device=values.device)
@@ -113,7 +116,8 @@ class Layers:
             factor = self._at(name, step)
             if scale and name in scale:
                 factor = factor * scale[name]
-            total = total + factor * graph.sum(values, where=where, needed=needed, max=max)
+            given = (instead or {}).get(name, values)
+            total = total + factor * graph.sum(given, where=where, needed=needed, max=max)
         return total
 
     def _at(self, name: str, step: Tensor | None) -> Tensor:
