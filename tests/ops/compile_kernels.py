@@ -31,7 +31,7 @@ from denizen.nn.kernels import (
     _rows,
     _two_layers,
 )
-from denizen.ops import _codes, _draws, _moves, _neighbours, _tables
+from denizen.ops import _appending, _attribution, _codes, _draws, _moves, _neighbours, _tables
 from denizen.space import Graph
 from denizen.space.generators import erdos_renyi
 
@@ -62,7 +62,8 @@ def pretend() -> None:
         return made
 
     JITFunction.run = compile_only
-    for module in (_adam, _codes, _conv_encoder, _draws, _mlp, _moves, _neighbours, _rows, _tables, _two_layers):
+    others = (_adam, _conv_encoder, _mlp, _rows, _two_layers)
+    for module in (_appending, _attribution, _codes, _draws, _moves, _neighbours, _tables, *others):
         module.variant = lambda device: "triton"
 
 
@@ -124,6 +125,22 @@ def sums() -> None:
         for way in ("push", "pull", None):
             with ops.direction(way):
                 ops.add_fixed(total, total, traffic.seen, real, weight, traffic, *arrays, edge, 38, 4.0)
+
+
+def events() -> None:
+    """Who caused them, and their rows: with weights and without, of agents with ids and without."""
+    graph, step, key = Graph.from_edges(erdos_renyi(300, 5.0, seed=1)), torch.tensor(3), torch.ones(2, 2).long()
+    mask, real, flag = torch.ones(2, 300, dtype=torch.int8), torch.rand(2, 300), torch.ones(2, 300, dtype=torch.bool)
+    for ids in (key.new_empty(0), torch.zeros(1, 300, dtype=torch.int64), torch.zeros(2, 300, dtype=torch.int64)):
+        for weight in (None, torch.rand(graph.num_edges)):
+            for values in (mask, real):
+                for stream in (1, 2**32 - 1):
+                    arrays = (torch.ones(2), weight, graph.in_ptr, graph.in_idx, ids, key, step, stream)
+                    ops.attribute(values, mask, *arrays)
+        for columns in ([], [real, mask.int(), flag, mask, mask, mask]):
+            kinds = (torch.int64, torch.int64, *(column.dtype for column in columns))
+            rows = [torch.zeros(2, 50, dtype=kind) for kind in kinds]
+            ops.append_events(key[0], rows, mask, ids, step, columns, 1 if columns else -1)
 
 
 def tables() -> None:
@@ -280,6 +297,6 @@ def messages() -> None:
 if __name__ == "__main__":
     pretend()
     ahead()
-    for part in (draws, sums, tables, moves, rows, layers, convolutions, few_rows, laps, messages):
+    for part in (draws, sums, events, tables, moves, rows, layers, convolutions, few_rows, laps, messages):
         part()
     print(json.dumps(sorted(compiled)))

@@ -26,6 +26,7 @@ FEW = (
     " or against_a_matrix and 3-True or convolutions and shape1 or several_layers and shape0"
     " or of_a_linear or two_layers or packed or way_changes_no_bit or ties or in_groups and 2"
     " or moved_rows and shape1 and (float32 or bool)"
+    " or pairs_of_causes and 40-True-3 or appended and 4-3"
 )
 ALL = "not large_number and not threads and not hub and not number_of and not repeats"
 
@@ -38,7 +39,7 @@ def interpret(expression: str, examples: int) -> None:
         examples: of a property.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", "--color=no"]
-    of_ops = ["philox", "packed", "moves", "pairs", "edges", "gradients", "worlds", "properties"]
+    of_ops = ["attribution", "philox", "packed", "moves", "pairs", "edges", "gradients", "worlds", "properties"]
     files = [*(HERE / f"test_{name}.py" for name in of_ops), HERE.parent / "nn/kernels", HERE / "test_interpreter.py"]
     command += ["-o", "addopts=", "-m", "not cuda", "-k", f"({expression}) or every_kernel"]
     # NumPy warns where lanes that are masked out compute inf * 0.

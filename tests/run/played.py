@@ -26,7 +26,7 @@ def program_of(run: Run, *least: int) -> Any:
 
 def chunks_of(run: Run, longest: int, *least: int, compile: Compile = lambda module: module) -> Chunks:
     """Its steps from here on, in chunks."""
-    return Chunks(program_of(run, *least), run._run_state, longest, compile)
+    return Chunks(program_of(run, *least), run._run_state, longest, compile, run._log)
 
 
 class Played(CapturedSteps):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from denizen import _tree, ops
-from denizen.errors import InputError, nearest
+from denizen.errors import InputError, ModelError, nearest
 from denizen.model._history import History
 from denizen.model._interventions import Course, Intervention, Scale
 from denizen.model._living import known
@@ -82,6 +82,7 @@ class Setting:
         kind_ids: identities of other kinds of agents, by axis, where they were given.
         precision: fields that are stored in float16 or bfloat16.
         start: the day of the first step, as an ISO date; None where none was given.
+        log: events that get rows: name, and a function of (model, before, happened, rng) that gives columns, or None.
     """
 
     dt: float = 1.0
@@ -92,6 +93,7 @@ class Setting:
     kind_ids: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
     precision: Mapping[str, torch.dtype] = dataclasses.field(default_factory=dict)
     start: str | None = None
+    log: tuple[tuple[str, Callable[..., Any] | None], ...] = ()
 
     @property
     def shares(self) -> bool:
@@ -114,6 +116,7 @@ class Outcome:
         records: one tensor per series, in the order of `series_names`.
         bad: labels of the checks made on the device and, for each, an int8 0-d tensor: 1 where it failed.
         noted: what a relaxation has noted of draws so far: one tensor or none.
+        logged: for each logged event its mask int8 `[agents]` and its columns by name.
     """
 
     state: Any
@@ -121,6 +124,7 @@ class Outcome:
     records: list[Tensor]
     bad: list[tuple[str, Tensor]]
     noted: list[Tensor]
+    logged: list[tuple[Tensor, dict[str, Tensor]]]
 
 
 def series_names(model: Model, setting: Setting) -> list[str]:
@@ -193,6 +197,7 @@ def advance(
     others = values(now).get("ids", {})
     rng = _rng(key, now.time.step, now.id, "step", setting, _known(now, others))
     rng._noted[:] = noted
+    rng._logs = [name for name, _ in setting.log]
     model = model.with_values(answers) if answers else model
     seen, cls = model, type(now)
     if setting.interventions:
@@ -209,7 +214,29 @@ def advance(
     records = [
         value(name, function, given, now, new, rng.events) for name, given, function in (*functions, *setting.record)
     ]
-    return Outcome(new, switches, records, rng._bad, rng._noted)
+    logged = [_logged(name, function, seen, now, rng) for name, function in setting.log]
+    return Outcome(new, switches, records, rng._bad, rng._noted, logged)
+
+
+def _logged(
+    name: str, function: Callable[..., Any] | None, model: Any, before: Any, rng: Rng
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """To whom a logged event happened, and the columns of its rows."""
+    happened = rng.events[name]
+    if happened.dim() != 1 or happened.is_complex():
+        raise ModelError(
+            f"log: {name!r} was recorded as {happened.dtype} {tuple(happened.shape)}, expected a mask or numbers, one "
+            f"for each agent"
+        )
+    if function is not None:
+        given = function(model, before, happened, rng["log", name])
+        if not isinstance(given, Mapping):
+            raise ModelError(
+                f"log: the function of {name!r} gave {type(given).__name__}, expected columns by name: {{'by': …}}"
+            )
+        rng._describe(name, given)
+    mask = happened if happened.dtype == torch.int8 else (happened != 0).to(torch.int8)
+    return mask.detach(), rng._details[name]
 
 
 def _rng(
@@ -281,6 +308,7 @@ class FlatWorld:
         setting: of the run; has custom ids from `init` on where agents are born.
         checks: labels of the device checks, as `init` or `step` made them last.
         identified: axes of other kinds of agents whose identities are part of the state.
+        logged: for each logged event the names of its columns, as `step` made them last.
     """
 
     def __init__(self, model: Model, setting: Setting, ids: Tensor) -> None:
@@ -291,6 +319,7 @@ class FlatWorld:
         """
         self.model, self.setting, self.ids = model, setting, ids
         self.checks: list[str] = []
+        self.logged: tuple[tuple[str, ...], ...] = ()
         self._class: type[State] = State
         # How each field is put together again: its name, its number of tensors (0 for one that is the field itself),
         # and for a stage or a history its class and what that needs.
@@ -321,15 +350,21 @@ class FlatWorld:
         step: Tensor,
         answers: dict[str, Tensor],
     ) -> tuple[list[Tensor], Tensor, list[Tensor], Tensor]:
-        """(leaves, switches, records, checks) one step on; arguments as those of `init` and `advance`."""
+        """(leaves, switches, records, checks) one step on; arguments as those of `init` and `advance`.
+
+        Behind the records come the logged events: the mask of each and its columns, the first of which are the
+        identities where these are not 0 … n - 1; last what a relaxation notes.
+        """
         model = self.model.with_values(values) if values else self.model
         now = widened(self.state(leaves, step), self.setting.precision)
         noted = leaves[-1:] if self.setting.weighs else []
         out = advance(model, now, switches, key, answers, self.setting, noted)
+        logged = [tensor for mask, columns in out.logged for tensor in (mask, *columns.values())]
+        self.logged = tuple(tuple(columns) for _, columns in out.logged)
         return (
             [*self.leaves(narrowed(out.state, self.setting.precision)), *out.noted],
             out.switches,
-            [*out.records, *out.noted],
+            [*out.records, *logged, *out.noted],
             self._stack(out.bad, key),
         )
 
@@ -338,6 +373,11 @@ class FlatWorld:
         leaves = [tensor for name in state.kinds for tensor in tensors(getattr(state, name))]
         leaves += [state.ids[axis] for axis in self.identified]
         return [*leaves, state.id] if self.setting.custom_ids else leaves
+
+    @property
+    def num_logged(self) -> int:
+        """Tensors that a step hands over for logged events: a mask and columns for each."""
+        return sum(1 + len(columns) for columns in self.logged)
 
     @property
     def leaf_kinds(self) -> list[str]:

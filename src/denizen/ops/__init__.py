@@ -5,6 +5,9 @@ its form without memory. Fast variants with the same bits are beside it: `_cpu_*
 What networks and their training need is in `denizen.nn.kernels`; `docs/guides/add-an-op.md` shows how to add one.
 """
 
+from denizen.ops._appending import MOST_COLUMNS as MOST_COLUMNS
+from denizen.ops._appending import append_events as append_events
+from denizen.ops._attribution import attribute as attribute
 from denizen.ops._codes import grow as grow
 from denizen.ops._codes import in_range as in_range
 from denizen.ops._codes import pack as pack

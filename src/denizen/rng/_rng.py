@@ -5,6 +5,7 @@ under any batching, chunking, order of agents, device, restart or recomputation.
 """
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -17,6 +18,7 @@ from denizen.rng._quantiles import gamma_quantile, poisson_quantile
 from denizen.rng._relax import Relax, weighs
 
 MAX_SEED = 2**32 - 1
+LOG_COLUMNS = ("replicate", "world", "step", "time", "date", "id")  # that every log of events has
 _ROUNDING = 1e-3  # by which shares of a relaxed run may leave their range without being a fault
 
 
@@ -102,6 +104,8 @@ class Rng:
         self._bad: list[tuple[str, Tensor]] = []
         self._recorded: dict[str, Tensor] = {}
         self._axes: dict[str, Known] = {}
+        self._logs: list[str] = []  # names of events that the run writes a row for
+        self._details: dict[str, dict[str, Tensor]] = {}  # of those: columns by name
         self._draws = [0]  # 0/1 draws so far in this step
         self._noted = [relax.start(key)] if weighs(relax) else []
 
@@ -155,6 +159,7 @@ class Rng:
         # Shared: one record of used streams, of bad values, of events and of draws.
         child._used, child._bad, child._recorded = self._used, self._bad, self._recorded
         child._axes = self._axes
+        child._logs, child._details = self._logs, self._details
         child._draws, child._noted, child._flip = self._draws, self._noted, self._flip
         return child
 
@@ -269,18 +274,27 @@ class Rng:
 
     # --- what happened ------------------------------------------------------------------------------------------------
 
-    def record(self, name: str, happened: Tensor) -> Tensor:
-        """Note what happened to each agent in this step, for series of (events).
+    def record(self, name: str, happened: Tensor, *, by: Any = None, **columns: Any) -> Tensor:
+        """Note what happened to each agent in this step, for series of (events) and for a log of events.
 
         A flow is counted from what caused it and not from how levels changed, which births, deaths and whatever else
         moves agents change as well::
 
             caught = rng.record("caught", now.susceptible * rng.event("catch", hazard))
 
+        Where `simulate(…, log=dz.run.EventLog("caught"))` logs it, each agent to whom it happened gets a row, with what
+        else is given here. A function without arguments is called only in runs that log the event, so that finding out
+        who infected whom costs the others nothing::
+
+            rng.record("caught", caught, by=lambda: self.contacts.attribute(rng, "by", caught, now.infected))
+
         Args:
             name: of what happened, once in a step. In a scope, ``rng["work"]``, it becomes ``"work/caught"``; what an
                 intervention records begins with its name: ``"campaign/doses"``.
             happened: `[agents, …]`: a mask of those to whom it happened, or an amount for each.
+            by: who caused it: places `[agents]`, -1 for nobody, or what `attribute` returns, which also makes the
+                column `layer`. The log has the identities of those agents.
+            **columns: further columns of the log, numbers `[agents]` each, such as ``where=place``.
 
         Returns:
             `happened`, unchanged.
@@ -303,7 +317,35 @@ class Rng:
                 f"scope: rng['again'].record(…)"
             )
         self._recorded[full] = happened
+        if full in self._logs:
+            self._details[full] = {} if self._ids is None else {"id": self._ids}
+            self._describe(full, {**({} if by is None else {"by": by}), **columns})
         return happened
+
+    def _describe(self, event: str, columns: Mapping[str, Any]) -> None:
+        """Add columns to the rows of a logged event."""
+        found = self._details[event]
+        for name, given in columns.items():
+            value = given() if callable(given) else given
+            parts = {name: value}
+            if name == "by" and isinstance(value, tuple):  # of places and layers
+                parts = dict(zip(("by", "layer"), value, strict=True))
+            for column, values in parts.items():
+                if column in LOG_COLUMNS or column in found:
+                    raise ModelError(
+                        f"rng.record({event!r}): the log has a column {column!r} already; give it another name"
+                    )
+                if not isinstance(values, Tensor) or values.shape != (self._num,) or values.is_complex():
+                    got = tuple(values.shape) if isinstance(values, Tensor) else f"{type(values).__name__} {values!r}"
+                    raise ModelError(
+                        f"rng.record({event!r}): {column} is {got}, expected numbers ({self._num},), one for each agent"
+                    )
+                if column == "by" and (values.dtype.is_floating_point or values.dtype == torch.bool):
+                    raise ModelError(
+                        f"rng.record({event!r}): by is {values.dtype}, expected places of agents: whole numbers, -1 "
+                        f"for nobody, as contacts.attribute(…) gives them"
+                    )
+                found[column] = values.detach()
 
     @property
     def events(self) -> Events:
@@ -425,6 +467,12 @@ class Rng:
 
     def _unit64(self, name: str) -> Tensor:
         return _unit64(self._words(name))
+
+    def _own_draws(self, what: str, name: str) -> tuple[Tensor, Tensor, Tensor, int]:
+        """(ids `[1, n]` or empty, key `[2]`, step, stream) for an op that draws by itself."""
+        if self._relax is not None and not self._noted:
+            raise ModelError(f"{what}: a relaxed run has shares of what happens to agents, and nobody who caused it")
+        return self._id_row(), self._key, self._step, self._stream(name)
 
     def _id_row(self) -> Tensor:
         return self._key.new_empty(0) if self._ids is None else self._ids[None]

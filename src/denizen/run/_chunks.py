@@ -1,6 +1,6 @@
 """Chunks of steps of a program, on CUDA as CUDA graphs: one launch from Python for each chunk.
 
-    for each step    the sums over neighbours, the compiled body, the tallies
+    for each step    the sums over neighbours, the compiled body, the tallies, the rows of logged events
     at the end       the epilogue over all steps at once; the state goes back to where the next chunk starts
 
 A step's new state is written where there is room and read by the next step, so nothing is copied between steps. The
@@ -25,6 +25,7 @@ from denizen.run._program import Function, Program, build
 from denizen.run._trace import ancestors, one_mode, shape, trace
 
 if TYPE_CHECKING:
+    from denizen.run._event_log import Recorder
     from denizen.run._sieve import Sieve
     from denizen.run._snapshots import Group, SnapshotStore
 
@@ -48,7 +49,12 @@ class Chunks:
     """Runs chunks of up to `longest` steps of a program, by plain calls."""
 
     def __init__(
-        self, program: Program, run_state: RunState, longest: int, compile: Callable[[GraphModule], Call]
+        self,
+        program: Program,
+        run_state: RunState,
+        longest: int,
+        compile: Callable[[GraphModule], Call],
+        log: "Recorder | None" = None,
     ) -> None:
         """Make the buffers; the run's state is left untouched.
 
@@ -57,9 +63,10 @@ class Chunks:
             run_state: after at least one step.
             longest: most steps in a chunk.
             compile: makes a function of a module.
+            log: gets the rows of logged events, of trials as well; whoever runs steps begins it anew before them.
         """
         assert run_state.bad is not None, "chunks follow a step"
-        self._program, self.longest = program, longest
+        self._program, self.longest, self._log = program, longest, log
         self._static = run_state.clone()
         self._at: RunState | None = run_state  # what the buffers hold
         traced = program.traced
@@ -175,8 +182,11 @@ class Chunks:
         out = list(self._body(*self._resolve(program.body, now)))
         ends = [len(leaves), len(leaves) + 1, len(leaves) + 1 + len(arguments)]
         ends.append(ends[-1] + len(program.kept))
-        for buffer, code, group in zip(self._counts, out[ends[3] :], self._groups, strict=True):
+        ends.append(ends[-1] + len(program.tallies))
+        for buffer, code, group in zip(self._counts, out[ends[3] : ends[4]], self._groups, strict=True):
             ops.add_histogram(buffer[k], code, group if group.numel() else None)
+        if self._log is not None:
+            self._log.append(out[ends[4] :], program.traced.columns, self._steps[k, 0])
         return out[: ends[0]], out[ends[0]], out[ends[1] : ends[2]], out[ends[2] : ends[3]]
 
     def _sum(self, k: int, now: dict[Hashable, Tensor], given: list[Tensor]) -> None:
@@ -303,7 +313,9 @@ class CapturedSteps:
         seconds: spent on recording graphs.
     """
 
-    def __init__(self, stepper: Stepper, run_state: RunState, longest: int, backend: str) -> None:
+    def __init__(
+        self, stepper: Stepper, run_state: RunState, longest: int, backend: str, log: "Recorder | None" = None
+    ) -> None:
         """Compile the step; the run's state stays. The caller holds the `TorchSwitches` here and at every call.
 
         Args:
@@ -311,6 +323,7 @@ class CapturedSteps:
             run_state: after at least one step, so that every buffer's shape is known.
             longest: most steps in one graph.
             backend: of torch.compile.
+            log: gets the rows of logged events.
         """
 
         def compile(module: GraphModule) -> Call:
@@ -324,7 +337,7 @@ class CapturedSteps:
         with torch.no_grad():
             program = build(trace(stepper, run_state), stepper.masks)
             program = dataclasses.replace(program, sums=[one.measured() for one in program.sums])
-            self._chunks = Chunks(program, run_state, longest, compile)
+            self._chunks = Chunks(program, run_state, longest, compile, log)
             self._stream = self._warm_up()
         self._chunks.load(run_state)
 

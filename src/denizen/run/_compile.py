@@ -11,6 +11,7 @@ from denizen.ops import fuse_draws, variant
 from denizen.perf.watch import out_of_memory
 from denizen.run._chunks import CapturedSteps
 from denizen.run._engine import RunState, Stepper
+from denizen.run._event_log import Recorder
 
 # Eager time left from which compiling is worth its start: it takes 12-90 s on a CPU and 3-7 s on a GPU.
 AUTO_COMPILE_SECONDS = {"cpu": 180.0, "cuda": 15.0}
@@ -40,14 +41,14 @@ def try_compile(stepper: Stepper, run_state: RunState, answers: dict[str, Any]) 
     return "compiled"
 
 
-def try_capture(stepper: Stepper, run_state: RunState) -> CapturedSteps | None:
+def try_capture(stepper: Stepper, run_state: RunState, log: Recorder | None = None) -> CapturedSteps | None:
     """Compile the step on CUDA and make it ready for CUDA graphs; None, with one warning, where that fails."""
     if not _compiles(run_state.step.device):
         return None
     try:
         with _quiet():
             fuse_draws()
-            return CapturedSteps(stepper, run_state, GRAPH_STEPS, BACKEND)
+            return CapturedSteps(stepper, run_state, GRAPH_STEPS, BACKEND, log)
     except Exception as error:  # as above
         if out_of_memory(error):
             raise

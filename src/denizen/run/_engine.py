@@ -89,6 +89,16 @@ class Stepper:
         return self._world.masks
 
     @property
+    def logged(self) -> tuple[tuple[str, ...], ...]:
+        """For each logged event the names of its columns; known after a step."""
+        return self._world.logged
+
+    @property
+    def num_logged(self) -> int:
+        """Tensors behind the records of a step that are of logged events."""
+        return self._world.num_logged
+
+    @property
     def worlds(self) -> int:
         """Number of worlds."""
         return self.keys.shape[0]

@@ -30,6 +30,7 @@ def setup(run: "Run") -> Setup:
         record={name: f"{kinds[name]} {describe(function)}" for name, _, function in setting.record},
         vouched=run._vouched,
         start=setting.start,
+        log={name: "" if function is None else describe(function) for name, function in setting.log} or None,
     )
 
 

@@ -21,8 +21,10 @@ from denizen.run._narrow import Form, check_form
 KIND, FORMAT = "simulation", "denizen run 1"
 STATUSES = ("running", "finished", "interrupted", "failed")
 MOST_STEPS = 1 << 53
+EVENTS = r"events/[\w.-]+-\d{5,9}\.parquet"
 PART, CHECKPOINT = r"metrics/part-\d{5,9}\.(safetensors|parquet)", r"checkpoints/step-\d{8,16}\.safetensors"
 INPUTS, DRAWING = r"inputs\.safetensors", r"drawing\.safetensors"
+COLUMN_KINDS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
 NAME_LIKE = r"[^\W\d]\w*"
 
 
@@ -59,6 +61,18 @@ class Taken:
 
 
 @dataclasses.dataclass(frozen=True)
+class Logged:
+    """A logged event on disk: name, dtype of each column of a row by NumPy's name, and files with the rows, in order.
+
+    Rows have the columns ``replicate``, ``step``, ``id`` and its own, and those that make them a table of the run.
+    """
+
+    name: str
+    columns: dict[str, str]
+    parts: tuple[Part, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Drawing:
     """How agents can be drawn: names of stages by field, and the file with places and a network, if any."""
 
@@ -70,7 +84,8 @@ class Drawing:
 class Setup:
     """What fixes a run besides the model.
 
-    `vouched`: steps over which narrow fields were compared with wide ones; `start`: the day of the first step, ISO.
+    `vouched`: steps over which narrow fields were compared with wide ones; `start`: the day of the first step, ISO;
+    `log`: logged events, and the function of each that finds out more, in words.
     """
 
     seed: int
@@ -83,6 +98,7 @@ class Setup:
     record: dict[str, str]
     vouched: int | None = None
     start: str | None = None
+    log: dict[str, str] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +122,7 @@ class Manifest:
         commit: of the git checkout that the run was started in, with "+" for uncommitted changes.
         settings: the command line's configuration, where it began the run.
         drawing: see `Drawing`; None where no snapshots are kept.
+        events: the logged events; None where none are.
     """
 
     status: str
@@ -125,6 +142,7 @@ class Manifest:
     commit: str | None
     settings: dict[str, Any] | None
     drawing: Drawing | None = None
+    events: tuple[Logged, ...] | None = None
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -228,6 +246,7 @@ def _check(manifest: Manifest, where: str) -> None:
     named = [(manifest.inputs, INPUTS), (manifest.checkpoint, CHECKPOINT), *((part, PART) for part in manifest.metrics)]
     if manifest.drawing is not None and manifest.drawing.file is not None:
         named.append((manifest.drawing.file, DRAWING))
+    named += [(part, EVENTS) for event in manifest.events or () for part in event.parts]
     for part, pattern in named:  # so no path leads out of the folder
         expect(bool(re.fullmatch(pattern, part.file)), "file", part.file, f"a name like {pattern}")
     for series in manifest.series:
@@ -240,6 +259,7 @@ def _check(manifest: Manifest, where: str) -> None:
     if len(set(names)) != len(names):
         raise DataError(f"{where}: two series have one name: {names}")
     _check_steps(manifest, where)
+    _check_events(manifest, where)
     if taken is not None:
         _within(taken.every, f"{where}: snapshots: every", 1)
         _within(1 if taken.slots is None else taken.slots, f"{where}: snapshots: slots", 1)
@@ -253,6 +273,16 @@ def _check(manifest: Manifest, where: str) -> None:
         due = tuple(range(0, manifest.steps + 1, taken.every))
         if taken.steps != due or len(taken.digests) != len(due):
             raise DataError(f"{where}: snapshots are of steps {list(taken.steps[:8])}…, expected every {taken.every}")
+
+
+def _check_events(manifest: Manifest, where: str) -> None:
+    for event in manifest.events or ():
+        columns = f"{where}: events: {event.name}: columns"
+        for kind in event.columns.values():
+            if kind not in COLUMN_KINDS:
+                raise DataError(f"{columns} has {_short(kind)}, expected {' or '.join(COLUMN_KINDS)}")
+        if not {"replicate", "step", "id"} <= set(event.columns):
+            raise DataError(f"{columns} is {_short(list(event.columns))}, expected replicate, step and id among them")
 
 
 def _is_day(text: str) -> bool:
@@ -270,6 +300,10 @@ def _check_steps(manifest: Manifest, where: str) -> None:
                 f"{where}: {part.file} covers steps {part.first} to {part.last}, expected to begin at {expected}"
             )
         expected = part.last + 1
+    for event in manifest.events or ():
+        spans = [(part.first, part.last) for part in event.parts]
+        if spans != [(part.first, part.last) for part in manifest.metrics]:
+            raise DataError(f"{where}: events {event.name!r} cover steps {spans[:8]}…, and metrics others")
     if expected - 1 != manifest.steps or manifest.checkpoint.last != manifest.steps:
         raise DataError(
             f"{where}: steps is {manifest.steps}, but metrics end at {expected - 1} and the checkpoint is of step "

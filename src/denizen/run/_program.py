@@ -6,6 +6,7 @@
     body        everything else, compiled into one pass over the agents: draws, transitions, partial sums of records,
                 and, for the *next* step, the arguments of its sums over neighbours
     tallies     histograms of codes that only records need: a kernel of their own
+    log         rows of logged events: a kernel for each event
     epilogue    what records and checks make of partial sums and histograms: once for a chunk of steps
 
 The loop is thereby rotated by half a step, which changes no value: `prologue` makes the arguments of the first sums.
@@ -63,7 +64,7 @@ class Program:
         fixed: traced nodes that are the same in every step.
         sums: sums over neighbours before the body.
         prologue: state -> arguments of the sums.
-        body: -> new leaves, new switches, arguments of the next sums, `kept`, codes of the tallies.
+        body: -> new leaves, new switches, arguments of the next sums, `kept`, codes of the tallies, logged events.
         tallies: histograms after the body.
         groups: constants -> groups of the tallies, empty for none.
         kept: traced nodes that the body returns for the epilogue, each step its own.
@@ -152,7 +153,7 @@ def _leading_sums(traced: Traced, masks: set[Node]) -> list[Sum]:
 
 def _after(traced: Traced, order: dict[Node, int], fixed: set[Node]) -> tuple[set[Node], list[Node], list[Node]]:
     """(nodes of the epilogue, those that the body keeps for it, histograms that become tallies)."""
-    needed = ancestors([*traced.new_leaves, traced.new_switches])
+    needed = ancestors([*traced.new_leaves, traced.new_switches, *traced.logged])
     wanted = ancestors([*traced.records, traced.bad])
     most = max((math.prod(shape(leaf)) for leaf in traced.leaves), default=1) // 8
     nodes = [
@@ -255,7 +256,7 @@ def _body(
     for one in sums:
         known[one.node] = one.total(builder, known, source)
     codes: list[Node] = [node.args[0] for node in tallies]  # type: ignore[misc]
-    wanted = [*traced.new_leaves, traced.new_switches, *kept, *codes]
+    wanted = [*traced.new_leaves, traced.new_switches, *kept, *codes, *traced.logged]
     copied = builder.copy(wanted, known, source)
     count = len(traced.leaves)
     # The next step's head: the same nodes once more, over the new state.

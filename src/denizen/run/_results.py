@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,12 @@ from torch import Tensor
 
 from denizen._figures import BANDS, COLOURS, FAINT, INK, figure, name_ends, plain_axis, save_figure
 from denizen._notebook import InNotebook
-from denizen.errors import InputError
+from denizen.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from denizen.run._compare import Comparison
+    from denizen.run._event_log import Rows
+    from denizen.run._event_table import EventTable
 
 QUANTILES = (0.5, 0.05, 0.95)
 BAND = (0.05, 0.5, 0.95)
@@ -302,6 +304,23 @@ class Results(InNotebook):
     def __getitem__(self, name: str) -> Tensor:
         """A series by name: `[replicates, steps, …]`."""
         raise NotImplementedError
+
+    def events(self, name: str) -> "EventTable":
+        """The rows of a logged event."""
+        raise NotImplementedError
+
+    def _is_logged(self, name: str, logged: Iterable[str]) -> None:
+        """Raise `InputError` where an event is not logged."""
+        logged = list(logged)
+        if name not in logged:
+            told = nearest(name, logged) if logged else "it logs none; pass log=dz.run.EventLog(…) to simulate"
+            raise InputError(f"run.events({name!r}): the run does not log this event; {told}")
+
+    def _event_table(self, name: str, rows: "Rows") -> "EventTable":
+        """Rows as a table of this run."""
+        from denizen.run._event_table import EventTable
+
+        return EventTable(name, self, rows)
 
     def _printed(self) -> Any:
         return f"{self!r}\n{self.summary()}" if self.steps else repr(self)

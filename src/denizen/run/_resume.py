@@ -14,9 +14,10 @@ from denizen._atomic import refuse_locked
 from denizen.errors import DataError, InputError, ModelError
 from denizen.model import Clock, Intervention, Model, Setting, bind
 from denizen.rng import Relax
-from denizen.run import _facts, _manifest, _saved, _simulate
+from denizen.run import _event_files, _facts, _manifest, _saved, _simulate
 from denizen.run._device import VARIABLE, choose_device
 from denizen.run._engine import RunState
+from denizen.run._event_log import EventLog
 from denizen.run._fingerprint import differences, fingerprint
 from denizen.run._folder import content, decode, versions
 from denizen.run._manifest import Manifest, Setup
@@ -36,6 +37,7 @@ def resume(
     device: torch.device | str | None = None,
     record: Mapping[str, Callable[..., Tensor]] | None = None,
     interventions: Sequence[Intervention] = (),
+    log: EventLog | None = None,
     relax: Relax | None = None,
     compile: bool | None = None,
     progress: bool = False,
@@ -55,6 +57,7 @@ def resume(
             kind of device of the run so far.
         record: as it was given to `simulate`.
         interventions: as they were given to `simulate`.
+        log: as it was given to `simulate`; its capacity may differ.
         relax: as it was given to `simulate`.
         compile: as in `simulate`.
         progress: as in `simulate`.
@@ -91,6 +94,7 @@ def resume(
         kind_ids={n.removeprefix("ids."): ids.to(target) for n, ids in inputs.items() if n.startswith("ids.")},
         precision=_facts.narrow_fields(content(path, manifest.checkpoint)),
         start=setup.start,
+        log=_simulate._log("resume", log, relax, path),
     )
     keys = torch.tensor([[setup.seed, world] for world in setup.worlds], dtype=torch.int64, device=target)
     params = {name.removeprefix("param."): value for name, value in inputs.items() if name.startswith("param.")}
@@ -106,6 +110,7 @@ def resume(
         compile,
         None,
         reason,
+        None if log is None else log.capacity,
     )
     run._vouched = setup.vouched
     _same_setup(path, setup, _facts.setup(run))
@@ -146,6 +151,7 @@ def _restore(run: Run, folder: SimulationFolder) -> None:
         stored.verify()
     try:
         run._restore(run_state, series, folder)
+        run._events |= {event.name: [_event_files.read(path, event)] for event in manifest.events or ()}
     except ModelError as error:
         raise DataError(f"{where} holds a state that the model cannot have: {error}") from error
 
@@ -192,7 +198,7 @@ def _same_model(path: Path, manifest: Manifest, model: Model) -> None:
 
 
 def _same_setup(path: Path, saved: Setup, given: Setup) -> None:
-    for what in ("interventions", "record", "relax"):
+    for what in ("interventions", "record", "log", "relax"):
         there, here = getattr(saved, what), getattr(given, what)
         if there != here:
             raise InputError(

@@ -23,6 +23,7 @@ from denizen.run._compile import AUTO_COMPILE_SECONDS, try_capture, try_compile
 from denizen.run._cuda_graph import NotCapturedError, warn_not_captured
 from denizen.run._device import on_its_device
 from denizen.run._engine import RunState, Stepper
+from denizen.run._event_log import FullError, Recorder, Rows, joined
 from denizen.run._host import busy_threads, calm_threads, give_back
 from denizen.run._memory import explained_room
 from denizen.run._progress import progress_bar
@@ -33,6 +34,7 @@ from denizen.run._torch_switches import TorchSwitches
 
 if TYPE_CHECKING:
     from denizen.run._chunks import CapturedSteps
+    from denizen.run._event_table import EventTable
     from denizen.run._results import Shown
     from denizen.run._simulation_folder import SimulationFolder
     from denizen.run._stats import Counted
@@ -87,6 +89,8 @@ class Run(Results):
     _weighed: dict[str, Tensor]  # series that it has given slopes
     _sieve: Sieve | None = None  # chooses rows on the way
     _later: int = 0  # steps that will follow by further calls
+    _log: Recorder | None = None  # gathers events
+    _events: dict[str, list[Rows]]  # of each logged event the rows of each chunk
 
     @classmethod
     def _begin(
@@ -100,6 +104,7 @@ class Run(Results):
         compile: bool | None,
         out: "Path | str | None",
         reason: str,
+        capacity: int | None = None,
     ) -> "Run":
         run = cls()
         run._folder, run._out = None, out  # the folder is made by `extend`, which knows how many steps are wanted
@@ -119,6 +124,10 @@ class Run(Results):
         run._bounds, run._asked = Bounds(model), Bounds(model)
         run._bounds.check(held(model))
         run._steps, run._timed_steps = 0, 0  # done; done by this process
+        run._events = {name: [] for name, _ in setting.log}
+        if setting.log:
+            with explained_room(run, "for the log of events"):
+                run._log = Recorder(list(run._events), capacity or max(1, len(ids)), len(keys), keys.device)
         with explained_room(run, "in init"):
             run._draw(setting, keys, ids, values, snapshots)
         return run
@@ -245,6 +254,16 @@ class Run(Results):
         columns = (torch.stack(column, dim=1) for column in zip(*rows, strict=True))
         return dict(zip(self.series_names, columns, strict=True))
 
+    def events(self, name: str) -> "EventTable":
+        """The rows of a logged event, one for each agent and step in which it happened to the agent.
+
+        Raises:
+            InputError: the run does not log it.
+        """
+        self._is_logged(name, self._events)
+        self._events[name] = [joined(self._events[name])] if self._events[name] else []
+        return self._event_table(name, joined(self._events[name]))
+
     @property
     def snapshots(self) -> SnapshotView:
         """Kept fields `[replicates, snapshots, …]` by name, on the CPU, and ``"step"`` `[snapshots]`.
@@ -313,6 +332,8 @@ class Run(Results):
             size = size if self._timed_steps else 1
             if self._capture is not None and self._snapshots is not None and size < steps - done:
                 size = self._snapshots.whole_groups(self._steps, size)
+            if self._log is not None:
+                size = min(size, self._log.most or size)
             size = min(size, steps - done)
             yield size
             done += size
@@ -362,7 +383,7 @@ class Run(Results):
                 # What asks the host cannot be captured, nor what has slopes, and hard steps compile safely only as
                 # `CapturedSteps` does it: see run/_passes.py.
                 captured = not self._asking and setting.relax is None
-                self._capture = try_capture(self._stepper, self._run_state) if captured else None
+                self._capture = try_capture(self._stepper, self._run_state, self._log) if captured else None
                 self._path = "eager" if self._capture is None else "captured"
                 if self._capture is not None and self._snapshots is not None:
                     self._snapshots.gather(self._capture.longest)
@@ -385,14 +406,28 @@ class Run(Results):
         return calm_threads(self._stepper.ids.numel() * len(self.worlds))
 
     def _run_chunk(self, count: int) -> None:
+        try:
+            self._run_whole(count)
+        except FullError as error:  # the events of half as many steps may find room
+            assert self._log is not None
+            if count == 1:
+                raise self._log.full(error, self._steps + 1, self.worlds[error.world]) from None
+            self._log.most = count // 2
+            self._run_chunk(count // 2)
+            self._run_chunk(count - count // 2)
+
+    def _run_whole(self, count: int) -> None:
         self._bounds.check({**held(self.model), **self._stepper.values})
         began, graphs = time.perf_counter(), graphs_compiled()
         captured = self._capture.seconds if self._capture else 0.0
         store = self._snapshots
         putting = store.seconds if store else 0.0
         with self._whole_or_dropped(), self._as_compiled():
+            if self._log is not None:
+                self._log.begin()
             run_state, records = self._take(self._run_state, self._steps, self._steps + count, store)
             self._read_checks(run_state, self._steps)
+            events = {} if self._log is None else self._log.take()
             if store is not None:
                 store.check(lambda: when(self._steps, run_state))
         with uninterrupted():  # Ctrl-C finds a run with this chunk or without it, never with half of it
@@ -404,6 +439,8 @@ class Run(Results):
                     self._weighed = {}
                 for name, values in zip(self.series_names, records, strict=True):
                     self._chunks[name].append(values)
+                for name, rows in events.items():
+                    self._events[name].append(rows)
         give_back(self.device, self._stepper.ids.numel() * len(self.worlds))
         compiled = graphs_compiled() - graphs
         self._graphs += compiled
@@ -458,7 +495,11 @@ class Run(Results):
         rows = []
         for step in range(start, stop):
             with first_step_guard(self.model) if step == 0 and not self._timed_steps else contextlib.nullcontext():
-                run_state, records = self._stepper.advance(run_state, self._answers(step))
+                before, (run_state, records) = run_state, self._stepper.advance(run_state, self._answers(step))
+            if self._log is not None:
+                count = len(records) - self._stepper.num_logged
+                self._log.append(records[count:], self._stepper.logged, before.step)
+                del records[count:]
             keep_form(records, rows, self._chunks, step)
             rows.append(records)
             if store is not None and store.due(step + 1):

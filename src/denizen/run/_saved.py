@@ -8,7 +8,9 @@ from torch import Tensor
 from denizen._arguments import folder
 from denizen._atomic import status_now
 from denizen.errors import InputError, nearest
-from denizen.run import _manifest, _series
+from denizen.run import _event_files, _manifest, _series
+from denizen.run._event_log import joined
+from denizen.run._event_table import EventTable
 from denizen.run._folder import content, while_it_goes_on
 from denizen.run._manifest import Manifest
 from denizen.run._results import Results
@@ -77,6 +79,18 @@ class SavedRun(Results):
         if name not in self._series:
             raise InputError(f"run[{name!r}]: no such series; {nearest(name, self._series)}")
         return self._series[name]
+
+    def events(self, name: str) -> EventTable:
+        """The rows of a logged event; read when asked for.
+
+        Raises:
+            InputError: the run does not log it.
+            DataError: a file was damaged.
+            MissingExtra: polars is not installed.
+        """
+        logged = {event.name: event for event in self.manifest.events or ()}
+        self._is_logged(name, self.manifest.setup.log or ())
+        return self._event_table(name, _event_files.read(self.path, logged[name]) if name in logged else joined([]))
 
     @property
     def snapshots(self) -> SnapshotView:

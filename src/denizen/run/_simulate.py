@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from denizen._arguments import folder, json_values, number, switch, whole
-from denizen.errors import InputError, ModelError, expect_function, nearest
+from denizen.errors import InputError, ModelError, expect_function, nearest, need
 from denizen.model import SERIES_FORMS, Clock, Env, Intervention, Model, Setting, bind, series_takes
 from denizen.rng import MAX_SEED, Relax, weighs
+from denizen.run import _event_files
 from denizen.run._device import choose_device
+from denizen.run._event_log import EventLog
 from denizen.run._memory import check_room
 from denizen.run._precision import Precision, approved
 from denizen.run._run import Run
@@ -50,6 +52,7 @@ def simulate(
     record: Mapping[str, Callable[..., Tensor]] | None = None,
     interventions: Sequence[Intervention] = (),
     snapshots: Snapshots | None = None,
+    log: EventLog | None = None,
     relax: Relax | None = None,
     precision: Mapping[str, torch.dtype] | Precision | None = None,
     ids: Tensor | Mapping[str, Tensor] | None = None,
@@ -82,6 +85,8 @@ def simulate(
             as ``lambda events: events["campaign/doses"].sum()``.
         interventions: what switches on and off; see `denizen.model`.
         snapshots: which states to keep.
+        log: which of the events that `rng.record` notes get a row for each agent to whom they happen, such as
+            ``EventLog("caught")``; ``run.events("caught")`` has them. See docs/guides/events.md.
         relax: makes the run differentiable; see `denizen.relax`.
         precision: fields to store in 16 bits, computed with in float32, for example ``{"wealth": torch.bfloat16}``:
             curves are compared first (`denizen.run.check_precision`), which costs 32 worlds, and the run is refused
@@ -118,6 +123,7 @@ def simulate(
         json_values("simulate", "settings", settings or {})
     elif settings is not None:
         raise InputError("simulate: settings= is kept in the folder of the run; pass out= with it")
+    logs = _log("simulate", log, relax, out)
     model.fits(dt)
     target, reason = choose_device(device)
     compared = {"seed": seed, "device": target, "dt": dt, "start": start, "record": record}
@@ -140,6 +146,7 @@ def simulate(
         kind_ids=others,
         precision=fields,
         start=clock.start,
+        log=logs,
     )
     identities = _ids(own_ids, model, target)
     check_room(model, len(numbers), target)
@@ -154,6 +161,7 @@ def simulate(
         compile,
         out,
         reason,
+        None if log is None else log.capacity,
     )
     run._settings = settings
     if fields:
@@ -169,6 +177,25 @@ def _options(caller: str, relax: Any, compile: Any, progress: Any) -> None:
     if compile is not None:
         switch(caller, "compile", compile, " or None")
     switch(caller, "progress", progress)
+
+
+def _log(
+    caller: str, log: EventLog | None, relax: Relax | None, out: Any = None
+) -> tuple[tuple[str, Callable[..., Any] | None], ...]:
+    """What is logged, as the run's setting has it."""
+    if log is None:
+        return ()
+    if not isinstance(log, EventLog):
+        raise InputError(f"{caller}: log={log!r}, expected dz.run.EventLog('caught')")
+    if relax is not None:
+        raise InputError(
+            f"{caller}: log= with relax={relax!r}: a relaxed run has shares of events; leave one of the two out"
+        )
+    named = log.named(caller)
+    if out is not None:
+        need("polars", "tables", _event_files.PURPOSE)
+        _event_files.stems(list(named))
+    return tuple(named.items())
 
 
 def _of_notes(relax: Relax, out: Any, numbers: Sequence[int], acting: Sequence[Intervention]) -> None:

@@ -4,6 +4,7 @@
     inputs.safetensors          identities and parameters per replicate, where they were given
     metrics/*.safetensors       series, `[replicates, steps, …]` each; a part is never written again
     checkpoints/*.safetensors   the state after the last safe step; the one before is removed afterwards
+    events/*.parquet            rows of logged events, a file for each event and save; never written again either
     snapshots/                  Zarr arrays
 
 The rest is as in every run folder, see `denizen.run._folder`.
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from denizen._atomic import TEMPORARY, digest, locked
 from denizen.errors import StorageError, need
-from denizen.run import _drawing, _facts, _manifest, _zarr
+from denizen.run import _drawing, _event_files, _facts, _manifest, _zarr
 from denizen.run._blocks import PURPOSE
 from denizen.run._device import device_failed
 from denizen.run._folder import NAME, Part, RunFolder, check_free, encode, no_folder, now, take_new, write
@@ -99,7 +100,7 @@ class SimulationFolder(RunFolder):
     def _create(
         cls, path: Path, run: "Run", settings: Mapping[str, Any] | None, wanted: int, made: list[Path]
     ) -> "SimulationFolder":
-        for name in ("metrics", "checkpoints"):
+        for name in ("metrics", "checkpoints", *(["events"] if run._log else [])):
             (path / name).mkdir()
             made.append(path / name)
         made.extend(
@@ -128,9 +129,10 @@ class SimulationFolder(RunFolder):
 
     def _remove_leftovers(self) -> None:
         """Remove what a killed process wrote and no save includes."""
-        listed = {self.manifest.checkpoint.file, *(part.file for part in self.manifest.metrics)}
+        events = [part.file for event in self.manifest.events or () for part in event.parts]
+        listed = {self.manifest.checkpoint.file, *(part.file for part in self.manifest.metrics), *events}
         with contextlib.suppress(OSError):  # leftovers that cannot be removed are in nobody's way
-            for path in [*self.path.glob("metrics/*"), *self.path.glob("checkpoints/*")]:
+            for path in [file for name in ("metrics", "checkpoints", "events") for file in self.path.glob(f"{name}/*")]:
                 if path.relative_to(self.path).as_posix() not in listed:
                     path.unlink()
             for path in [*self.path.glob(f".*{TEMPORARY}"), *self.path.glob("snapshots/**/*.partial")]:
@@ -247,6 +249,8 @@ class SimulationFolder(RunFolder):
                 write(self.path, file, old.steps + 1, steps, _facts.metrics(run, old.steps)),
             )
             changes["series"] = _facts.series(run)
+            if run._log is not None:
+                changes["events"] = _event_files.write(self.path, old, run)
         if run._snapshots is not None:
             changes["snapshots"] = self._save_snapshots(run._snapshots, steps)
         changes |= {"status": status, "error": error, "updated": now(), "steps": steps}

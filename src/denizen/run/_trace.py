@@ -30,6 +30,8 @@ class Traced:
         step: int64 `[]`.
         invariants: keys and parameters, in the order in which `values` gives them.
         values: tensors of the invariants.
+        columns: for each logged event the names of its columns.
+        num_logged: tensors that a step hands over for its logged events.
     """
 
     module: GraphModule
@@ -38,6 +40,8 @@ class Traced:
     step: Node
     invariants: list[Node]
     values: list[Tensor]
+    columns: tuple[tuple[str, ...], ...] = ()
+    num_logged: int = 0
 
     @property
     def new_leaves(self) -> list[Node]:
@@ -52,7 +56,12 @@ class Traced:
     @property
     def records(self) -> list[Node]:
         """One for each series, `[worlds, …]`."""
-        return self._outputs[len(self.leaves) + 1 : -1]
+        return self._outputs[len(self.leaves) + 1 : -1 - self.num_logged]
+
+    @property
+    def logged(self) -> list[Node]:
+        """Masks and columns of logged events, and identities, `[worlds, agents]` each; see `FlatWorld.step`."""
+        return self._outputs[len(self._outputs) - 1 - self.num_logged : -1]
 
     @property
     def bad(self) -> Node:
@@ -95,6 +104,8 @@ def trace(stepper: Stepper, run_state: RunState) -> Traced:
         step=inputs[count + 1],
         invariants=inputs[count + 2 :],
         values=invariants,
+        columns=stepper.logged,
+        num_logged=stepper.num_logged,
     )
 
 

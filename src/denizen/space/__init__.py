@@ -7,6 +7,7 @@ from denizen.space._grid import Grid as Grid
 from denizen.space._layers import Layers as Layers
 from denizen.space._mixing import Mixing as Mixing
 from denizen.space._mixing import read_contact_matrix as read_contact_matrix
+from denizen.space._origin import Origin as Origin
 from denizen.space._places import Places as Places
 from denizen.space._readers import from_arrays as from_arrays
 from denizen.space._readers import from_networkx as from_networkx

@@ -8,9 +8,11 @@ from torch import Tensor
 
 from denizen import _tree
 from denizen.errors import InputError, ModelError, nearest
+from denizen.rng import Rng, stream_number
 from denizen.space._edges import EdgeList
 from denizen.space._graph import Graph
 from denizen.space._mixing import Mixing
+from denizen.space._origin import Origin, origin_layer
 
 
 class Layers:
@@ -120,12 +122,58 @@ class Layers:
             total = total + factor * graph.sum(given, where=where, needed=needed, max=max)
         return total
 
+    def attribute(
+        self,
+        rng: Rng,
+        name: str,
+        happened: Tensor,
+        values: Tensor,
+        *,
+        step: Tensor | None = None,
+        scale: Mapping[str, Any] | None = None,
+    ) -> Origin:
+        """Who caused what happened, and in which layer: in proportion to value times weight times the layer's strength.
+
+        Args:
+            rng: of the step.
+            name: stream.
+            happened: mask `[agents]` of those to whom it happened.
+            values: `[agents]`, what was summed to make the hazard; see `Graph.attribute`.
+            step: as `sum` was given it.
+            scale: as `sum` was given it.
+
+        Raises:
+            ModelError: a layer is `Mixing`, which has no edges, or the run is relaxed.
+        """
+        for layer in scale or {}:
+            self._known(layer)
+        draws = rng._own_draws("Layers.attribute", name)
+        best = origin = None
+        for number, (layer, graph) in enumerate(self.graphs.items()):
+            if not isinstance(graph, Graph):
+                graph.attribute(rng, name, happened, values)
+            factor = self._at(layer, step)
+            if scale and layer in scale:
+                factor = factor * scale[layer]
+            # The number of the layer is part of the stream: the same two may meet in several layers.
+            own = (*draws[:3], stream_number(f"{draws[3]}/{number}")) if number else draws
+            source, time = graph._race(rng, own, happened, values, factor)
+            found = Origin(source, origin_layer(source, number))
+            if best is None or origin is None:
+                best, origin = time, found
+            else:
+                first = time < best
+                best = torch.minimum(time, best)
+                origin = Origin(*(torch.where(first, a, b) for a, b in zip(found, origin, strict=True)))
+        assert origin is not None, "layers have a graph"
+        return origin
+
     def _at(self, name: str, step: Tensor | None) -> Tensor:
         strength = self.strength[name]
         if strength.dim() == 0:
             return strength
         if step is None:
-            raise ModelError(f"Layers.sum: {name!r} has a schedule; pass step=now.time.step")
+            raise ModelError(f"Layers: {name!r} has a schedule; pass step=now.time.step")
         # index_select: a 0-d tensor in brackets is read on the host when compiled
         return strength.index_select(0, step.clamp(max=strength.numel() - 1)[None])[0]
 

@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from denizen import _arguments, ops
 from denizen.errors import DataError, InputError, ModelError
+from denizen.rng import Rng
 from denizen.space._exact import exact
 from denizen.space._structure import Structure, bind, with_fields
 
@@ -169,6 +170,16 @@ class Mixing(Structure):
         met = exact("Mixing.sum", self.matrix.to(torch.float64) * share, self.num_groups)
         out = self._spread(met.sum(dim=1).to(torch.float32))
         return out if where is None else torch.where(where != 0, out, 0.0)
+
+    def attribute(
+        self, rng: Rng, name: str, happened: Tensor, values: Tensor, *, step: Tensor | None = None
+    ) -> NoReturn:
+        """Refused: everybody is a contact of everybody, and who it was among so many is not found out.
+
+        Raises:
+            ModelError: says what goes by edges.
+        """
+        raise ModelError("Mixing.attribute: random mixing has no edges to go by; a Graph or Layers of graphs has")
 
     def _totals(self, values: Tensor, max: float | None) -> Tensor:
         """Sum of values in each group: float64 `[groups]`."""

@@ -3,6 +3,7 @@
 from denizen.zoo import ModelEntry
 
 from .config import seir as seir
+from .events import infections as infections
 from .model import SEIR as SEIR
 from .model import People as People
 

@@ -3,6 +3,7 @@
 from denizen.zoo import ModelEntry
 
 from .config import sir as sir
+from .events import infections as infections
 from .model import SIR as SIR
 from .model import People as People
 

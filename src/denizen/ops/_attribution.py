@@ -1,0 +1,155 @@
+"""Who of several caused it: one in-neighbour of an agent, with probability in proportion to value times weight.
+
+Every edge from somebody with a positive value runs a race: it arrives after an exponential time with the rate
+value * weight * factor, and the first one is the cause. That is the law of competing hazards: an edge wins with
+probability rate / sum of rates. The draw of an edge depends on the ids at its ends, so neither the order of edges nor
+that of agents leaves a trace. Several graphs run one race: the smaller time counts.
+
+    block of a target   key = (seed, world),         counter = (target id low, target id high, step, stream)
+    block of an edge    key = its first two words,   counter = (source id low, source id high, place, its third word)
+
+`place` tells edges between the same two agents apart: 0 for the first, in canonical order. The first 52 bits of an
+edge's block are its uniform number. The logarithm is made of float64 additions, multiplications and divisions in a
+fixed order, so that every device and variant has the same bits.
+
+Legend: W worlds, N agents, E edges, D edges that end at somebody who is looked at.
+"""
+
+import torch
+from torch import Tensor
+
+from denizen.errors import ModelError
+from denizen.ops._draws import MASK32, _ids, philox4x32
+from denizen.ops._library import fold_worlds, register, unfold_worlds, variant, vmap_rule
+
+BITS = 52  # of a uniform number
+TERMS = 11  # of the series of the logarithm; the next one is below 1e-18
+LN2_HIGH = 0.693145751953125  # this and the next two are float32 numbers, which any compiler takes as they are
+LN2_LOW = 1.428606765330187e-06
+HALF_SQRT2 = 0.7071067690849304
+NOBODY = -1
+
+
+def arrival(first: Tensor, second: Tensor, rate: Tensor) -> Tensor:
+    """Exponential times float64 of two 32-bit words each, int64, and a positive rate, float64."""
+    odd = ((first << (BITS - 32)) | (second >> (64 - BITS))) * 2 + 1  # over 2**53: the middle of its interval
+    m, exponent = torch.frexp(odd.to(torch.float64))
+    low = m < HALF_SQRT2
+    m = torch.where(low, m * 2, m)
+    halvings = (BITS + 1 - exponent + low.to(exponent.dtype)).to(torch.float64)
+    t = (m - 1) / (m + 1)
+    s = t * t
+    q = torch.full_like(s, 1 / (2 * TERMS - 1))
+    for k in range(2 * TERMS - 3, 0, -2):
+        q = q * s + 1 / k
+    return (halvings * LN2_HIGH + (halvings * LN2_LOW - 2 * t * q)) / rate
+
+
+def _attribute(
+    values: Tensor,
+    where: Tensor,
+    factor: Tensor,
+    weight: Tensor | None,
+    pointer: Tensor,
+    index: Tensor,
+    ids: Tensor,
+    key: Tensor,
+    step: Tensor,
+    stream: int,
+) -> tuple[Tensor, Tensor]:
+    """The winners of the races of those in `where`; arguments as `attribute`."""
+    source = torch.full(where.shape, NOBODY, dtype=torch.int32, device=where.device)
+    time = torch.full(where.shape, torch.inf, dtype=torch.float64, device=where.device)
+    world, target = where.nonzero(as_tuple=True)
+    degree = pointer[target + 1] - pointer[target]
+    row = torch.repeat_interleave(degree)  # [D]: whose edge it is, by place among those looked at
+    place = torch.arange(row.numel(), device=row.device)
+    edge = place + (pointer[target] - (degree.cumsum(0) - degree))[row]
+    sender = index[edge].long()
+    message = values[world[row], sender].to(torch.float32)
+    if weight is not None:  # a sender at 0 says nothing, as in sums
+        message = torch.where(message == 0, message, message * weight[edge])
+    rate = message.to(torch.float64) * factor.expand(len(where)).to(torch.float64)[world[row]]
+    begins = torch.ones_like(row, dtype=torch.bool)
+    begins[1:] = (row[1:] != row[:-1]) | (sender[1:] != sender[:-1])
+    repeat = place - torch.where(begins, place, 0).cummax(0).values if row.numel() else place
+
+    def who(world: Tensor, place: Tensor) -> Tensor:
+        return place if ids.numel() == 0 else ids.expand(len(where), -1)[world, place]
+
+    goal, sender_id = who(world, target), who(world[row], sender)
+    keys = key[world, 0], key[world, 1]
+    k0, k1, own, _ = philox4x32((goal & MASK32, goal >> 32, step.expand_as(goal), torch.full_like(goal, stream)), keys)
+    first, second, _, _ = philox4x32((sender_id & MASK32, sender_id >> 32, repeat, own[row]), (k0[row], k1[row]))
+    runs = rate > 0
+    times = torch.where(runs, arrival(first, second, torch.where(runs, rate, 1.0)), torch.inf)
+    best = torch.full((len(target),), torch.inf, dtype=torch.float64, device=row.device)
+    best = best.scatter_reduce(0, row, times, "amin")
+    wins = runs & (times == best[row])
+    last = torch.iinfo(torch.int64).max  # ties go to the lowest id, then to the first edge
+    lowest = torch.full_like(target, last).scatter_reduce(0, row, torch.where(wins, sender_id, last), "amin")
+    wins = wins & (sender_id == lowest[row])
+    winner = torch.full_like(target, last).scatter_reduce(0, row, torch.where(wins, place, last), "amin")
+    found = winner < last
+    source[world[found], target[found]] = sender[winner[found]].to(torch.int32)
+    time[world, target] = best
+    return source, time
+
+
+@register
+def attribute(
+    values: Tensor,
+    where: Tensor,
+    factor: Tensor,
+    weight: Tensor | None,
+    in_ptr: Tensor,
+    in_idx: Tensor,
+    ids: Tensor,
+    key: Tensor,
+    step: Tensor,
+    stream: int,
+) -> tuple[Tensor, Tensor]:
+    """Who caused what happened to agents.
+
+    Args:
+        values: `[W, N]`, what each sends; those at 0, below it and NaN cause nothing.
+        where: int8 `[W, N]`: those to whom it happened; the others cost nothing.
+        factor: float32 `[W or 1]` of the whole graph.
+        weight: float32 `[E]`, or None.
+        in_ptr: int64 `[N+1]`.
+        in_idx: int32 `[E]`.
+        ids: int64 `[W or 1, N]`, or empty for 0 … N - 1.
+        key: int64 `[W, 2]`.
+        step: int64 `[]`.
+        stream: number of the stream.
+
+    Returns:
+        int32 `[W, N]` places of the causes, -1 for nobody; float64 `[W, N]` of when the winner arrived, inf for nobody.
+    """
+    if variant(where.device) == "numba":
+        from denizen.ops import _cpu_attribution
+
+        return _cpu_attribution.attribute(values, where, factor, weight, in_ptr, in_idx, ids, key, step, stream)
+    if variant(where.device) == "triton":
+        from denizen.ops import _cuda_attribution
+
+        return _cuda_attribution.attribute(values, where, factor, weight, in_ptr, in_idx, ids, key, step, stream)
+    return _attribute(values, where, factor, weight, in_ptr, in_idx, ids, key, step, stream)
+
+
+@torch.library.register_fake("denizen::attribute")
+def _(values, where, factor, weight, in_ptr, in_idx, ids, key, step, stream):  # type: ignore[no-untyped-def]
+    return where.new_empty(where.shape, dtype=torch.int32), where.new_empty(where.shape, dtype=torch.float64)
+
+
+@vmap_rule("attribute")
+def _(info, in_dims, values, where, factor, weight, in_ptr, in_idx, ids, key, step, stream):  # type: ignore[no-untyped-def]
+    if in_dims[3] is not None:
+        raise ModelError("edge weights differ between replicates; keep one weight per edge")
+    batch = info.batch_size
+    values, where, factor, key = (
+        fold_worlds(tensor, in_dims[place], batch) for tensor, place in ((values, 0), (where, 1), (factor, 2), (key, 7))
+    )
+    ids = _ids(ids, in_dims[6], batch, key.shape[0])
+    out = attribute(values, where, factor, weight, in_ptr, in_idx, ids, key, step, stream)
+    return tuple(unfold_worlds(one, batch) for one in out), (0, 0)

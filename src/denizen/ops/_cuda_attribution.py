@@ -1,0 +1,225 @@
+"""Who caused what on CUDA with Triton; the bits of `_attribution`.
+
+A program looks at a block of agents, notes those to whom it happened and reads their lists of in-neighbours, several
+agents and edges at once, as sums over neighbours do.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from denizen.ops._attribution import BITS
+from denizen.ops._cuda_draws import _philox
+from denizen.ops._cuda_neighbours import _launch, _note
+
+assert BITS == 52  # as shifts and exponents below have it
+
+
+@triton.jit
+def _arrival(first, second, rate):
+    """Exponential times float64 of two uint32 words each and a positive rate, float64."""
+    odd = ((first.to(tl.int64) << 20) | (second.to(tl.int64) >> 12)) * 2 + 1
+    bits = odd.to(tl.float64).to(tl.int64, bitcast=True)
+    exponent = (bits >> 52) - 1022
+    m = ((bits & 0x000FFFFFFFFFFFFF) | 0x3FE0000000000000).to(tl.float64, bitcast=True)
+    one = tl.full(rate.shape, 1.0, tl.float64)
+    low = m < one * 0.7071067690849304
+    m = tl.where(low, m * 2.0, m)
+    halvings = (53 - exponent + low.to(tl.int64)).to(tl.float64)
+    t = (m - 1.0) / (m + 1.0)
+    s = t * t
+    q = one / 21.0
+    q = q * s + one / 19.0
+    q = q * s + one / 17.0
+    q = q * s + one / 15.0
+    q = q * s + one / 13.0
+    q = q * s + one / 11.0
+    q = q * s + one / 9.0
+    q = q * s + one / 7.0
+    q = q * s + one / 5.0
+    q = q * s + one / 3.0
+    q = q * s + one
+    high = halvings * 0.693145751953125
+    return (high + (halvings * 1.428606765330187e-06 - 2.0 * t * q)) / rate
+
+
+@triton.jit
+def _race(
+    values,
+    weight,
+    ptr,
+    idx,
+    ids,
+    agent,
+    use_agent,
+    row,
+    id_row,
+    by,
+    k0,
+    k1,
+    step,
+    stream,
+    HAS_WEIGHT: tl.constexpr,
+    HAS_IDS: tl.constexpr,
+    LANES: tl.constexpr,
+    EDGES: tl.constexpr,
+):
+    """(time, id, place) of the winner of each of LANES agents; inf where nobody runs."""
+    goal = agent
+    if HAS_IDS:
+        goal = tl.load(ids + id_row + agent, mask=use_agent, other=0)
+    low, high = goal.to(tl.uint32), (goal >> 32).to(tl.uint32)
+    a, b, c, _d = _philox(low, high, low * 0 + step, low * 0 + stream, k0, k1)
+    start = tl.load(ptr + agent, mask=use_agent, other=0)
+    stop = tl.load(ptr + agent + 1, mask=use_agent, other=0)
+    best = tl.full((LANES,), float("inf"), tl.float64)
+    best_id = tl.full((LANES,), 0x7FFFFFFFFFFFFFFF, tl.int64)
+    best_place = tl.full((LANES,), -1, tl.int64)
+    for k in range(0, tl.max((stop - start).to(tl.int32)), EDGES):
+        edge = start[:, None] + k + tl.arange(0, EDGES)[None, :]
+        use = edge < stop[:, None]
+        place = tl.load(idx + edge, mask=use, other=0).to(tl.int64)
+        message = tl.load(values + row + place, mask=use, other=0).to(tl.float32)
+        if HAS_WEIGHT:
+            message = tl.where(message == 0, message, message * tl.load(weight + edge, mask=use, other=0.0))
+        rate = message.to(tl.float64) * by
+        runs = use & (rate > 0)
+        if tl.max(runs.to(tl.int32)) > 0:
+            repeat = place * 0
+            back = 1
+            same = runs & (edge - 1 >= start[:, None])
+            same = same & (tl.load(idx + edge - 1, mask=same, other=-1).to(tl.int64) == place)
+            while tl.max(same.to(tl.int32)) > 0:
+                repeat += same.to(tl.int64)
+                back += 1
+                same = same & (edge - back >= start[:, None])
+                same = same & (tl.load(idx + edge - back, mask=same, other=-1).to(tl.int64) == place)
+            sender = place
+            if HAS_IDS:
+                sender = tl.load(ids + id_row + place, mask=runs, other=0)
+            s_low, s_high = sender.to(tl.uint32), (sender >> 32).to(tl.uint32)
+            first, second, _e, _f = _philox(
+                s_low,
+                s_high,
+                repeat.to(tl.uint32),
+                s_low * 0 + c[:, None],
+                s_low * 0 + a[:, None],
+                s_low * 0 + b[:, None],
+            )
+            time = tl.where(runs, _arrival(first, second, tl.where(runs, rate, 1.0)), float("inf"))
+            least = tl.min(time, 1)
+            wins = runs & (time == least[:, None])
+            whose = tl.min(tl.where(wins, sender, 0x7FFFFFFFFFFFFFFF), 1)
+            at = tl.max(tl.where(wins & (sender == whose[:, None]), place, -1), 1)
+            better = (least < best) | ((least == best) & (whose < best_id))
+            best = tl.where(better, least, best)
+            best_id = tl.where(better, whose, best_id)
+            best_place = tl.where(better, at, best_place)
+    return best, best_id, best_place
+
+
+@triton.jit(do_not_specialize=["stream"])
+def _attribute_kernel(
+    values,
+    where,
+    factor,
+    factor_stride,
+    weight,
+    notes,
+    ptr,
+    idx,
+    ids,
+    id_stride,
+    key,
+    step_ptr,
+    stream,
+    source,
+    time,
+    n,
+    HAS_WEIGHT: tl.constexpr,
+    HAS_IDS: tl.constexpr,
+    SIZE: tl.constexpr,
+    LANES: tl.constexpr,
+    EDGES: tl.constexpr,
+):
+    blocks = tl.cdiv(n, SIZE)
+    world = (tl.program_id(0) // blocks).to(tl.int64)
+    row, first = world * n, (tl.program_id(0) % blocks).to(tl.int64) * SIZE
+    i = first + tl.arange(0, SIZE)
+    chosen = tl.load(where + row + i, mask=i < n, other=0) != 0
+    # The others here and the chosen below: each place is written once.
+    tl.store(source + row + i, tl.full((SIZE,), -1, tl.int32), mask=(i < n) & ~chosen)
+    tl.store(time + row + i, tl.full((SIZE,), float("inf"), tl.float64), mask=(i < n) & ~chosen)
+    if tl.max(chosen.to(tl.int32)) > 0:
+        num = _note(chosen, notes + row + first, SIZE)
+        k0, k1 = tl.load(key + 2 * world).to(tl.uint32), tl.load(key + 2 * world + 1).to(tl.uint32)
+        by = tl.load(factor + world * factor_stride).to(tl.float64)
+        step = tl.load(step_ptr).to(tl.uint32)
+        for c in range(0, num, LANES):
+            lane = c + tl.arange(0, LANES)
+            agent = first + tl.load(notes + row + first + lane, mask=lane < num, other=0).to(tl.int64)
+            best, _id, place = _race(
+                values,
+                weight,
+                ptr,
+                idx,
+                ids,
+                agent,
+                lane < num,
+                row,
+                world * id_stride,
+                by,
+                k0,
+                k1,
+                step,
+                stream.to(tl.uint32),
+                HAS_WEIGHT,
+                HAS_IDS,
+                LANES,
+                EDGES,
+            )
+            tl.store(source + row + agent, place.to(tl.int32), mask=lane < num)
+            tl.store(time + row + agent, best, mask=lane < num)
+
+
+def attribute(
+    values: torch.Tensor,
+    where: torch.Tensor,
+    factor: torch.Tensor,
+    weight: torch.Tensor | None,
+    in_ptr: torch.Tensor,
+    in_idx: torch.Tensor,
+    ids: torch.Tensor,
+    key: torch.Tensor,
+    step: torch.Tensor,
+    stream: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`_attribution.attribute`."""
+    source = torch.empty(where.shape, dtype=torch.int32, device=where.device)
+    time = torch.empty(where.shape, dtype=torch.float64, device=where.device)
+    if not source.numel():
+        return source, time
+    grid, notes, constants = _launch(where)
+    _attribute_kernel[grid](
+        values.contiguous(),
+        where.contiguous(),
+        factor.contiguous(),
+        int(factor.shape[0] > 1),
+        weight,
+        notes,
+        in_ptr,
+        in_idx,
+        ids.contiguous() if ids.numel() else key,
+        ids.shape[1] if ids.numel() and ids.shape[0] > 1 else 0,
+        key.contiguous(),
+        step,
+        stream,
+        source,
+        time,
+        where.shape[1],
+        HAS_WEIGHT=weight is not None,
+        HAS_IDS=ids.numel() > 0,
+        enable_fp_fusion=False,
+        **constants,
+    )
+    return source, time

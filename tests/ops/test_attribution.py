@@ -1,0 +1,146 @@
+"""Who caused what: the same bits by every variant, and the law of competing hazards."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from denizen import ops
+from denizen.ops import _appending, _attribution
+
+STREAM = 12345
+
+
+def pick(values: Tensor, where: Tensor, graph: Any, ids: Tensor, key: Tensor, step: Tensor, factor: Any = 1.0) -> Any:
+    factor = torch.as_tensor([factor], dtype=torch.float32) if isinstance(factor, float) else factor
+    arrays = (graph.weight, graph.in_ptr, graph.in_idx)
+    return ops.attribute(values, where, factor, *arrays, ids, key, step, STREAM)
+
+
+@pytest.mark.parametrize("worlds", [1, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("agents", [1, 40])
+def test_pairs_of_causes(tools: Any, worlds: int, weighted: bool, agents: int) -> None:
+    graph = tools.random_graph(agents, 12 * agents, weighted=weighted)
+    key = torch.stack([torch.full((worlds,), 7), torch.arange(worlds)], dim=1)
+    where = (torch.rand(worlds, agents) < 0.3).to(torch.int8)
+    mask = (torch.rand(worlds, agents) < 0.5).to(torch.int8)
+    real = torch.where(torch.rand(worlds, agents) < 0.7, torch.randn(worlds, agents), torch.nan)
+    own = (torch.randperm(worlds * agents) * 2**33 + 5).view(worlds, agents)
+    for values in (mask, real):
+        for ids in (tools.empty, own, own[:1]):
+            factor = torch.rand(worlds)
+            source, time = tools.both(pick, values, where, graph, ids, key, tools.step, factor)
+            found = source >= 0
+            assert torch.equal(found, time < torch.inf)
+            assert not (found & (where == 0)).any()
+            positive = graph.sum((values[0] > 0).to(torch.int8)) > 0
+            assert torch.equal(found[0], (where[0] != 0) & positive) or weighted  # a weight may be 0
+            assert (values.gather(1, source.long().clamp(min=0))[found] > 0).all()
+
+
+def test_hardly_any_and_all_at_once(tools: Any) -> None:
+    """A hub with 70 in-neighbours, each with an edge or two, and nobody at all."""
+    graph = tools.hub(70, outwards=False, weighted=True)
+    key, n = torch.tensor([[3, 4]]), graph.num_agents
+    for where in (torch.zeros(1, n, dtype=torch.int8), torch.ones(1, n, dtype=torch.int8)):
+        tools.both(pick, torch.rand(1, n), where, graph, tools.empty, key, tools.step)
+
+
+def test_worlds_of_causes_alone_or_together_under_vmap(tools: Any) -> None:
+    graph = tools.random_graph(60, 500)
+    key = torch.tensor([[1, 0], [1, 1], [9, 5]])
+    values, where = torch.rand(3, 60), torch.ones(60, dtype=torch.int8)
+
+    def one(values: Tensor, key: Tensor) -> Any:
+        source, time = pick(values[None], where[None], graph, tools.empty, key[None], tools.step)
+        return source[0], time[0]
+
+    together = torch.vmap(one)(values, key)
+    for world in range(3):
+        tools.assert_same_bits([part[world] for part in together], one(values[world], key[world]))
+
+
+def test_shares_are_those_of_the_hazards(tools: Any) -> None:
+    """One receiver with eight edges, two of them parallel: counts of 200,000 draws against shares, by chi squared."""
+    if tools.examples < 60:
+        pytest.skip("many draws, which the CPU makes")
+    weight = torch.tensor([0.001, 0.4, 2.0, 1.0, 1.0, 3.5, 0.25, 7.0])
+    source = torch.tensor([1, 2, 3, 4, 4, 5, 6, 7])
+    graph = tools.graph(source, torch.zeros(8, dtype=torch.int64), 8, weight)
+    values = torch.tensor([[1.0, 9.0, 1.0, 0.5, 1.0, 1.0, 0.0, 2.0]])
+    where = (torch.arange(8) == 0).to(torch.int8)[None]
+    draws = 200_000
+    key = torch.stack([torch.full((draws,), 11), torch.arange(draws)], dim=1)
+    won, time = pick(values.expand(draws, -1), where.expand(draws, -1), graph, tools.empty, key, tools.step)
+    rate = torch.zeros(8).index_add(0, source, weight * values[0, source])
+    counts, expected = torch.bincount(won[:, 0], minlength=8), draws * rate / rate.sum()
+    assert counts[[0, 6]].sum() == 0
+    runs = rate > 0
+    assert float(((counts - expected)[runs] ** 2 / expected[runs]).sum()) < 20.5  # chi squared of 5: p = 0.001
+    assert abs(float(time[:, 0].mean()) * float(rate.sum()) - 1) < 4 / draws**0.5  # the winner of exponential races
+
+
+def test_arrivals_are_exponential_to_the_last_digits() -> None:
+    first = torch.tensor([0, 1, 2**31, 2**32 - 1, 2**31 - 1, 123456789])
+    second = torch.tensor([0, 2**32 - 1, 0, 2**32 - 1, 5, 987654321])
+    odd = 2 * (first * 2**20 + second // 2**12) + 1
+    exact = [
+        -torch.log(torch.tensor(int(k), dtype=torch.float64)) + 53 * torch.log(torch.tensor(2.0).double()) for k in odd
+    ]
+    drawn = _attribution.arrival(first, second, torch.ones(6, dtype=torch.float64))
+    assert torch.allclose(drawn[[0, 1, 2, 4, 5]], torch.stack(exact)[[0, 1, 2, 4, 5]], rtol=1e-11)
+    assert abs(float(drawn[3]) * 2**53 - 1) < 1e-9
+
+
+def test_edges_in_another_order_and_agents_elsewhere_give_the_same_cause(tools: Any) -> None:
+    generator = torch.Generator("cpu").manual_seed(0)
+    n, edges = 50, 400
+    source, target = (torch.randint(0, n, (edges,), generator=generator, device="cpu") for _ in range(2))
+    order, place = (
+        torch.randperm(edges, generator=generator, device="cpu"),
+        torch.randperm(n, generator=generator, device="cpu"),
+    )
+    values, key = torch.rand(1, n), torch.tensor([[5, 2]])
+    here = pick(
+        values, torch.ones(1, n, dtype=torch.int8), tools.graph(source, target, n), tools.empty, key, tools.step
+    )
+    moved = tools.graph(place[source][order], place[target][order], n)
+    ids = torch.argsort(place).to(tools.device)
+    at = place.to(tools.device)
+    there = pick(values[:, ids], torch.ones(1, n, dtype=torch.int8), moved, ids[None], key, tools.step)
+    back = torch.where(there[0][0, at] >= 0, ids[there[0][0, at].long().clamp(min=0)].to(torch.int32), -1)
+    assert torch.equal(back, here[0][0])
+    tools.assert_same_bits(there[1][0, at], here[1][0])
+
+
+@pytest.mark.parametrize("worlds", [1, 3])
+@pytest.mark.parametrize("capacity", [4, 2000])
+def test_appended_rows(tools: Any, worlds: int, capacity: int) -> None:
+    """Two steps; a buffer that is full counts on. Rows of a step have no order on a GPU."""
+    num = 1100
+    masks = (torch.rand(2, worlds, num) < 0.01).to(torch.int8)
+    by = torch.randint(-1, num, (worlds, num), dtype=torch.int32)
+    real, flag = torch.rand(worlds, num), torch.rand(worlds, num) < 0.5
+    own = (torch.randperm(worlds * num) * 2**33 + 5).view(worlds, num)
+    for ids in (tools.empty, own, own[:1]):
+        made = []
+        for reference in (False, True):
+            count = torch.zeros(worlds, dtype=torch.int64)
+            dtypes = (torch.int64, torch.int64, torch.float32, torch.int64, torch.bool)
+            rows = [torch.zeros(worlds, capacity, dtype=dtype) for dtype in dtypes]
+            for step, mask in enumerate(masks):
+                arguments = (count, rows, mask, ids, torch.tensor(step + 7), [real, by, flag], 1)
+                _appending._append_all(*arguments) if reference else ops.append_events(*arguments)
+            made.append((count, rows))
+        (count, rows), (other, expected) = made
+        assert torch.equal(count, other)
+        assert torch.equal(count, masks.sum((0, 2)))
+        for world in range(worlds):
+            kept = min(int(count[world]), capacity)
+            lines = [
+                sorted(zip(*(row[world, :kept].tolist() for row in found), strict=True)) for found in (rows, expected)
+            ]
+            assert len(lines[0]) == kept
+            assert lines[0] == lines[1] or capacity == 4  # which of a step find room is open
